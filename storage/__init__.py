@@ -1,0 +1,1 @@
+"""Tables in the Apache Paimon format: the bytes, the merging, the commits and the reads; no Spark, no Kafka."""

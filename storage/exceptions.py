@@ -1,0 +1,59 @@
+"""The errors of `storage`, by what the caller should do next.
+
+    StorageError
+    ├── RetryableError          try again
+    ├── InvalidRequestError     fix the call, the option or the input; nothing was written
+    │   ├── UnsupportedFeatureError   the table uses something this version does not read or write
+    │   ├── NotFoundError             the database, table, snapshot, tag or file that was named is not there
+    │   └── AlreadyExistsError        the thing to be created is there already
+    ├── CorruptDataError        stop; carries the path and, where it is known, the byte offset
+    ├── ConflictError           reread and replan: somebody else committed
+    └── UnknownOutcomeError     find out first; never delete or retry blindly
+
+Facts are attributes, the message is for people and names what to do. A class exists only where a caller acts
+differently.
+"""
+
+from __future__ import annotations
+
+
+class StorageError(Exception):
+    """Root of every error that `storage` raises on purpose."""
+
+
+class RetryableError(StorageError):
+    """The call failed for a reason that may pass (a full retry budget, a busy disk); try again."""
+
+
+class InvalidRequestError(StorageError):
+    """The call, an option or the input is wrong; nothing was written."""
+
+
+class UnsupportedFeatureError(InvalidRequestError):
+    """The table or the call uses a feature of the format that is not supported; named, never half-read."""
+
+
+class NotFoundError(InvalidRequestError):
+    """What was named (database, table, snapshot, tag, file) does not exist."""
+
+
+class AlreadyExistsError(InvalidRequestError):
+    """What was to be created exists already."""
+
+
+class CorruptDataError(StorageError):
+    """Bytes on disk are not what the format says. `byte_offset` is None where it is unknown."""
+
+    def __init__(self, message: str, *, path: str, byte_offset: int | None = None) -> None:
+        at = f"{path} at byte {byte_offset}" if byte_offset is not None else path
+        super().__init__(f"{message} [{at}]")
+        self.path = path
+        self.byte_offset = byte_offset
+
+
+class ConflictError(StorageError):
+    """Somebody else committed in a way that this change does not fit on; reread and replan."""
+
+
+class UnknownOutcomeError(StorageError):
+    """It cannot be told whether the change was committed; look at the table before doing anything else."""

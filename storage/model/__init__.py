@@ -1,0 +1,1 @@
+"""Frozen values of the table format; no file is opened here."""

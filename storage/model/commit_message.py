@@ -1,0 +1,44 @@
+"""What one bucket's writer hands to the committer: a versioned value, serialised as JSON (`codec.commit_message_json`).
+
+The new-files increment becomes the APPEND snapshot, the compaction increment the COMPACT snapshot of the same
+identifier. A file flushed and compacted in one commit is ADDed by the first and DELETEd by the second; an upgrade
+stands in `compact_before` at the old level and in `compact_after` at the new one, under one name.
+
+Source: LSM semantics §1.4.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from storage.model.data_file import DataFileMeta
+
+COMMIT_MESSAGE_VERSION: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class CommitMessage:
+    """Changes of one bucket. `log_offset` (the next offset) and index increments are filled by later versions."""
+
+    partition: bytes
+    bucket: int
+    total_buckets: int
+    new_files: tuple[DataFileMeta, ...] = ()
+    deleted_files: tuple[DataFileMeta, ...] = ()
+    changelog_files: tuple[DataFileMeta, ...] = ()
+    compact_before: tuple[DataFileMeta, ...] = ()
+    compact_after: tuple[DataFileMeta, ...] = ()
+    compact_changelog_files: tuple[DataFileMeta, ...] = ()
+    log_offset: int | None = None
+    version: int = COMMIT_MESSAGE_VERSION
+
+    @property
+    def is_empty(self) -> bool:
+        """True when nothing changed."""
+        return not (self.new_files or self.deleted_files or self.changelog_files or self.has_compaction)
+
+    @property
+    def has_compaction(self) -> bool:
+        """True when there is something for a COMPACT snapshot."""
+        return bool(self.compact_before or self.compact_after or self.compact_changelog_files)

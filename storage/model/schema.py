@@ -1,0 +1,84 @@
+"""The schema of a table at one schema id.
+
+Invariants: field ids are unique in the whole schema (nested ones too) and never above `highest_field_id`; partition
+keys are columns; primary keys are NOT NULL columns and contain every partition key (checked at creation by
+`storage.catalog`). The options are exactly what the user typed; defaults are not stored.
+
+Source: table format §2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from types import MappingProxyType
+from typing import Final
+
+from storage.model.data_type import DataField, DataType, RowType
+
+SCHEMA_VERSION: Final = 3
+"""Version written; a smaller one means other defaults for file format (ORC) and, when missing, bucket (1)."""
+
+SEQUENCE_NUMBER_COLUMN: Final = "_SEQUENCE_NUMBER"
+VALUE_KIND_COLUMN: Final = "_VALUE_KIND"
+KEY_COLUMN_PREFIX: Final = "_KEY_"
+
+SEQUENCE_NUMBER_ID: Final = 2147483646
+VALUE_KIND_ID: Final = 2147483645
+KEY_COLUMN_ID_START: Final = 1073741823
+"""Id of `_KEY_<c>` is this plus the id of c."""
+
+SYSTEM_COLUMNS: Final = frozenset(
+    {SEQUENCE_NUMBER_COLUMN, VALUE_KIND_COLUMN, "_LEVEL", "rowkind", "_ROW_ID", "_ROW_KIND"}
+)
+
+
+@dataclass(frozen=True)
+class TableSchema:
+    """One schema file, as a value."""
+
+    id: int
+    fields: tuple[DataField, ...]
+    highest_field_id: int
+    partition_keys: tuple[str, ...] = ()
+    primary_keys: tuple[str, ...] = ()
+    options: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    comment: str | None = None
+    time_ms: int = 0
+    version: int = SCHEMA_VERSION
+
+    @cached_property
+    def by_name(self) -> Mapping[str, DataField]:
+        """Columns by name."""
+        return MappingProxyType({column.name: column for column in self.fields})
+
+    @cached_property
+    def by_id(self) -> Mapping[int, DataField]:
+        """Top-level columns by field id."""
+        return MappingProxyType({column.id: column for column in self.fields})
+
+    @property
+    def column_names(self) -> tuple[str, ...]:
+        """Names of the columns, in order."""
+        return tuple(column.name for column in self.fields)
+
+    @cached_property
+    def trimmed_primary_keys(self) -> tuple[str, ...]:
+        """Primary key minus the partition keys: what files are sorted by. The whole key if nothing would remain."""
+        trimmed = tuple(name for name in self.primary_keys if name not in self.partition_keys)
+        return trimmed or self.primary_keys
+
+    @property
+    def has_primary_key(self) -> bool:
+        """True for a primary-key table, False for an append-only one."""
+        return bool(self.primary_keys)
+
+    @property
+    def row_type(self) -> RowType:
+        """The columns as one NOT NULL row type."""
+        return RowType(self.fields, nullable=False)
+
+    def types_of(self, names: tuple[str, ...]) -> tuple[DataType, ...]:
+        """Types of the columns named, in the order of the names."""
+        return tuple(self.by_name[name].type for name in names)

@@ -1,0 +1,57 @@
+"""One snapshot: the JSON value that makes a commit visible.
+
+Snapshot N is visible exactly when the file `snapshot-N` exists; ids are contiguous from 1. Each non-empty commit of a
+writer is one APPEND snapshot (OVERWRITE if it deletes) and, when it compacted, one COMPACT snapshot with the same
+commit user and identifier, in this order.
+
+Source: table format §3.1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+SNAPSHOT_VERSION: Final = 3
+BATCH_COMMIT_IDENTIFIER: Final = 9223372036854775807
+"""Identifier of batch commits, which have no order of their own."""
+
+
+class CommitKind(StrEnum):
+    """What a commit did; the text is part of the format."""
+
+    APPEND = "APPEND"
+    COMPACT = "COMPACT"
+    OVERWRITE = "OVERWRITE"
+    ANALYZE = "ANALYZE"
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A snapshot file, as a value. Sizes are exact bytes; a wrong one makes other readers see no rows at all."""
+
+    id: int
+    schema_id: int
+    base_manifest_list: str
+    delta_manifest_list: str
+    commit_user: str
+    commit_identifier: int
+    commit_kind: CommitKind
+    time_ms: int
+    total_record_count: int
+    delta_record_count: int
+    base_manifest_list_size: int | None = None
+    delta_manifest_list_size: int | None = None
+    changelog_manifest_list: str | None = None
+    changelog_manifest_list_size: int | None = None
+    changelog_record_count: int | None = None
+    index_manifest: str | None = None
+    watermark: int | None = None
+    statistics: str | None = None
+    properties: Mapping[str, str] | None = None
+    next_row_id: int | None = 0
+    operation: str | None = None
+    uuid: str | None = None
+    version: int = SNAPSHOT_VERSION

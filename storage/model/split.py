@@ -1,0 +1,28 @@
+"""A split: what one reader reads at a time, complete in itself.
+
+`raw_convertible` splits hold each key once and no retract row, so their files are read straight, in order; the files
+of any other split are cut into sections and merged. Source: table format §7.3.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from storage.model.data_file import DataFileMeta
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """Files of one bucket at one snapshot."""
+
+    snapshot_id: int
+    partition: bytes
+    bucket: int
+    total_buckets: int
+    files: tuple[DataFileMeta, ...]
+    raw_convertible: bool
+
+    @property
+    def row_count_max(self) -> int:
+        """Rows stored; exact for raw-convertible splits."""
+        return sum(file.row_count for file in self.files)
