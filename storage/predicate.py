@@ -1,0 +1,467 @@
+"""Filters on table columns: built with `col`, sent to Arrow, and tested against column statistics.
+
+    col("total") > 10          == != < <= > >=
+    col("city").is_in([...])   is_null() is_not_null() between(a, b) starts_with("x")
+    p & q    p | q    ~p       SQL's three values: a comparison with NULL is neither true nor false
+    [("total", ">", 10)]       pyarrow's lists: a list is AND, a list of lists is OR of ANDs
+
+A predicate is an immutable tree without types that can be pickled. `bind` checks it against a schema and gives every
+literal its column's type; only a bound tree is evaluated. Rows for which the tree is not TRUE are left out.
+
+Values in `ColumnStats` and of bound literals are what `canonical` returns: bool, int, float, Decimal, str, bytes, date;
+for TIME and TIMESTAMP the integer in the unit of the column's Arrow type. Statistics are bounds, not values (strings
+are cut), so the answer of `may_match` is "no" only where it is certain. A NaN bound is none: writers may skip NaN.
+"""
+
+from __future__ import annotations
+
+import datetime
+import math
+import operator
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from decimal import Decimal, InvalidOperation
+from functools import reduce
+from typing import Any, Final, NoReturn
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from storage.exceptions import InvalidRequestError
+
+_OPERATORS: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+_NEGATED: Final[Mapping[str, str]] = {"==": "!=", "!=": "==", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnStats:
+    """Bounds of one column in some rows; None is "unknown". Minimum and maximum are None when all values are null."""
+
+    min: Any = None
+    max: Any = None
+    null_count: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Literal:
+    """A value (as `canonical` says) with its Arrow type."""
+
+    value: Any
+    type: pa.DataType
+
+    @property
+    def scalar(self) -> pa.Scalar[Any]:
+        """The same for Arrow."""
+        return pa.scalar(self.value, self.type)
+
+
+class Predicate:
+    """A node of the tree. Combine with `&`, `|` and `~`; `and` and `or` are refused because Python cannot pass them."""
+
+    __slots__ = ()
+
+    def __and__(self, other: Predicate) -> Predicate:
+        return And((*_parts(self, And), *_parts(_checked(other), And)))
+
+    def __or__(self, other: Predicate) -> Predicate:
+        return Or((*_parts(self, Or), *_parts(_checked(other), Or)))
+
+    def __invert__(self) -> Predicate:
+        return Not(self)
+
+    def __bool__(self) -> NoReturn:
+        raise InvalidRequestError("a filter has no truth value: join filters with & | ~, each side in parentheses")
+
+    def columns(self) -> frozenset[str]:
+        """Names of the columns the filter looks at."""
+        raise NotImplementedError
+
+    def conjuncts(self) -> tuple[Predicate, ...]:
+        """Filters that must all be true; the filter itself unless it is an AND."""
+        return (self,)
+
+    def bind(self, schema: pa.Schema) -> Predicate:
+        """The same filter, literals checked and typed by the columns; InvalidRequestError names what does not fit."""
+        raise NotImplementedError
+
+    def to_arrow(self) -> pc.Expression:
+        """The bound filter as an Arrow expression."""
+        raise NotImplementedError
+
+    def may_match(self, stats: Mapping[str, ColumnStats], row_count: int) -> bool:
+        """False only if no row can be TRUE. A column missing in `stats` is unknown."""
+        return row_count > 0 and self.may_be(True, stats, row_count)
+
+    def may_be(self, wanted: bool, stats: Mapping[str, ColumnStats], row_count: int) -> bool:
+        """Whether some row may evaluate to exactly `wanted`; NULL is neither."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison(Predicate):
+    """`column op value`."""
+
+    column: str
+    op: str
+    value: Any
+
+    def columns(self) -> frozenset[str]:
+        return frozenset((self.column,))
+
+    def bind(self, schema: pa.Schema) -> Predicate:
+        return replace(self, value=_literal(self.column, self.value, schema))
+
+    def to_arrow(self) -> pc.Expression:
+        expression: pc.Expression = _OPERATORS[self.op](pc.field(self.column), pc.scalar(self.value.scalar))
+        return expression
+
+    def may_be(self, wanted: bool, stats: Mapping[str, ColumnStats], row_count: int) -> bool:
+        bounds = stats.get(self.column, _UNKNOWN)
+        if bounds.null_count == row_count:
+            return False
+        literal = self.value.value
+        if isinstance(literal, float) and (not wanted or self.op == "!="):
+            return True  # NaN makes every comparison but != false, and may hide from the bounds
+        op = self.op if wanted else _NEGATED[self.op]
+        low, high = _bound(bounds.min), _bound(bounds.max)
+        match op:
+            case "==":
+                return (low is None or low <= literal) and (high is None or literal <= high)
+            case "!=":
+                return low is None or high is None or not low == literal == high
+            case "<" | "<=":
+                return low is None or bool(_OPERATORS[op](low, literal))
+            case _:
+                return high is None or bool(_OPERATORS[op](high, literal))
+
+
+@dataclass(frozen=True, slots=True)
+class IsIn(Predicate):
+    """`column IN (values)`; NULL for a NULL column. No values: never true."""
+
+    column: str
+    values: tuple[Any, ...]
+
+    def columns(self) -> frozenset[str]:
+        return frozenset((self.column,))
+
+    def bind(self, schema: pa.Schema) -> Predicate:
+        field_of(self.column, schema)
+        return replace(self, values=tuple(_literal(self.column, value, schema) for value in self.values))
+
+    def to_arrow(self) -> pc.Expression:
+        column = pc.field(self.column)
+        if self.values and pa.types.is_floating(self.values[0].type):
+            # Arrow's lookup tells -0.0 from 0.0 and finds NaN; equality does neither.
+            parts = (Comparison(self.column, "==", literal).to_arrow() for literal in self.values)
+            return reduce(operator.or_, parts)
+        found = pc.scalar(False)
+        if self.values:
+            found = column.isin(pa.array([literal.value for literal in self.values], self.values[0].type))
+        null = pc.scalar(pa.scalar(None, pa.bool_()))  # type: ignore[arg-type]
+        kept: pc.Expression = pc.if_else(column.is_valid(), found, null)
+        return kept
+
+    def may_be(self, wanted: bool, stats: Mapping[str, ColumnStats], row_count: int) -> bool:
+        equals = [Comparison(self.column, "==", value) for value in self.values]
+        if wanted:
+            return any(equal.may_be(True, stats, row_count) for equal in equals)
+        bounds = stats.get(self.column, _UNKNOWN)
+        return bounds.null_count != row_count and all(equal.may_be(False, stats, row_count) for equal in equals)
+
+
+@dataclass(frozen=True, slots=True)
+class IsNull(Predicate):
+    """`column IS NULL`; never NULL itself."""
+
+    column: str
+
+    def columns(self) -> frozenset[str]:
+        return frozenset((self.column,))
+
+    def bind(self, schema: pa.Schema) -> Predicate:
+        field_of(self.column, schema)
+        return self
+
+    def to_arrow(self) -> pc.Expression:
+        return pc.field(self.column).is_null()
+
+    def may_be(self, wanted: bool, stats: Mapping[str, ColumnStats], row_count: int) -> bool:
+        null_count = stats.get(self.column, _UNKNOWN).null_count
+        return null_count is None or (null_count > 0 if wanted else null_count < row_count)
+
+
+@dataclass(frozen=True, slots=True)
+class StartsWith(Predicate):
+    """`column` begins with `prefix` (strings only)."""
+
+    column: str
+    prefix: str
+
+    def columns(self) -> frozenset[str]:
+        return frozenset((self.column,))
+
+    def bind(self, schema: pa.Schema) -> Predicate:
+        if not pa.types.is_string(field_of(self.column, schema).type) or not isinstance(self.prefix, str):
+            raise InvalidRequestError(f"filter on column {self.column!r}: starts_with needs a STRING and a string")
+        return self
+
+    def to_arrow(self) -> pc.Expression:
+        return pc.starts_with(pc.field(self.column), self.prefix)
+
+    def may_be(self, wanted: bool, stats: Mapping[str, ColumnStats], row_count: int) -> bool:
+        bounds = stats.get(self.column, _UNKNOWN)
+        if bounds.null_count == row_count:
+            return False
+        size = len(self.prefix)
+        if wanted:
+            return (bounds.min is None or bounds.min[:size] <= self.prefix) and (
+                bounds.max is None or self.prefix <= bounds.max[:size]
+            )
+        # Every string between two strings with the prefix has it too.
+        inside = (bound is not None and bound.startswith(self.prefix) for bound in (bounds.min, bounds.max))
+        return not all(inside)
+
+
+@dataclass(frozen=True, slots=True)
+class And(Predicate):
+    """All children."""
+
+    children: tuple[Predicate, ...]
+
+    def columns(self) -> frozenset[str]:
+        return frozenset().union(*(child.columns() for child in self.children))
+
+    def conjuncts(self) -> tuple[Predicate, ...]:
+        return tuple(part for child in self.children for part in child.conjuncts())
+
+    def bind(self, schema: pa.Schema) -> Predicate:
+        return And(tuple(child.bind(schema) for child in self.children))
+
+    def to_arrow(self) -> pc.Expression:
+        return reduce(operator.and_, (child.to_arrow() for child in self.children))
+
+    def may_be(self, wanted: bool, stats: Mapping[str, ColumnStats], row_count: int) -> bool:
+        return (all if wanted else any)(child.may_be(wanted, stats, row_count) for child in self.children)
+
+
+@dataclass(frozen=True, slots=True)
+class Or(Predicate):
+    """Any child."""
+
+    children: tuple[Predicate, ...]
+
+    def columns(self) -> frozenset[str]:
+        return frozenset().union(*(child.columns() for child in self.children))
+
+    def bind(self, schema: pa.Schema) -> Predicate:
+        return Or(tuple(child.bind(schema) for child in self.children))
+
+    def to_arrow(self) -> pc.Expression:
+        return reduce(operator.or_, (child.to_arrow() for child in self.children))
+
+    def may_be(self, wanted: bool, stats: Mapping[str, ColumnStats], row_count: int) -> bool:
+        return (any if wanted else all)(child.may_be(wanted, stats, row_count) for child in self.children)
+
+
+@dataclass(frozen=True, slots=True)
+class Not(Predicate):
+    """The opposite; NULL stays NULL."""
+
+    child: Predicate
+
+    def columns(self) -> frozenset[str]:
+        return self.child.columns()
+
+    def bind(self, schema: pa.Schema) -> Predicate:
+        return Not(self.child.bind(schema))
+
+    def to_arrow(self) -> pc.Expression:
+        return ~self.child.to_arrow()
+
+    def may_be(self, wanted: bool, stats: Mapping[str, ColumnStats], row_count: int) -> bool:
+        return self.child.may_be(not wanted, stats, row_count)
+
+
+class Column:
+    """A column in a filter under construction; see `col`."""
+
+    __slots__ = ("name",)
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __eq__(self, value: object) -> Predicate:  # type: ignore[override]
+        return Comparison(self.name, "==", _not_none(self.name, value))
+
+    def __ne__(self, value: object) -> Predicate:  # type: ignore[override]
+        return Comparison(self.name, "!=", _not_none(self.name, value))
+
+    def __lt__(self, value: object) -> Predicate:
+        return Comparison(self.name, "<", _not_none(self.name, value))
+
+    def __le__(self, value: object) -> Predicate:
+        return Comparison(self.name, "<=", _not_none(self.name, value))
+
+    def __gt__(self, value: object) -> Predicate:
+        return Comparison(self.name, ">", _not_none(self.name, value))
+
+    def __ge__(self, value: object) -> Predicate:
+        return Comparison(self.name, ">=", _not_none(self.name, value))
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def is_in(self, values: Iterable[object]) -> Predicate:
+        """True for any of the values; None among them is refused (`| col(…).is_null()` says that)."""
+        if isinstance(values, (str, bytes)):
+            raise InvalidRequestError(f"filter on column {self.name!r}: is_in needs a list of values")
+        return IsIn(self.name, tuple(_not_none(self.name, value) for value in values))
+
+    def is_null(self) -> Predicate:
+        """True where the value is NULL."""
+        return IsNull(self.name)
+
+    def is_not_null(self) -> Predicate:
+        """True where there is a value."""
+        return Not(IsNull(self.name))
+
+    def between(self, low: object, high: object) -> Predicate:
+        """Both ends included."""
+        return (self >= low) & (self <= high)
+
+    def starts_with(self, prefix: str) -> Predicate:
+        """True for strings with this prefix."""
+        return StartsWith(self.name, prefix)
+
+
+def col(name: str) -> Column:
+    """Begins a filter: `col("total") > 10`."""
+    return Column(name)
+
+
+def to_predicate(source: Predicate | Sequence[Any] | None) -> Predicate | None:
+    """A filter as users give it: a predicate, pyarrow's list of tuples, a list of such lists, or nothing."""
+    if source is None or isinstance(source, Predicate):
+        return source
+    if not isinstance(source, (list, tuple)) or not source:
+        raise InvalidRequestError(f"cannot read the filter {source!r}: use col(…) or a list of (column, op, value)")
+    if all(isinstance(item, list) for item in source):
+        return reduce(operator.or_, (reduce(operator.and_, map(_from_triple, part)) for part in source))
+    return reduce(operator.and_, map(_from_triple, source))
+
+
+def conjunction(parts: Iterable[Predicate]) -> Predicate | None:
+    """AND of the parts; None for no part, which keeps every row."""
+    kept = tuple(parts)
+    if not kept:
+        return None
+    return kept[0] if len(kept) == 1 else And(kept)
+
+
+def canonical(scalar: pa.Scalar[Any]) -> Any:
+    """The plain value of an Arrow scalar: an integer for TIME and TIMESTAMP, else Python's own; None for null."""
+    if pa.types.is_timestamp(scalar.type) or pa.types.is_time(scalar.type):
+        return scalar.value  # type: ignore[attr-defined]
+    return scalar.as_py()
+
+
+def field_of(column: str, schema: pa.Schema) -> pa.Field[Any]:
+    """The column named in a filter."""
+    index = schema.get_field_index(column)
+    if index < 0:
+        raise InvalidRequestError(f"filter: there is no column {column!r}; columns are {', '.join(schema.names)}")
+    return schema.field(index)
+
+
+_UNKNOWN: Final = ColumnStats()
+
+
+def _parts(node: Predicate, kind: type[And] | type[Or]) -> tuple[Predicate, ...]:
+    return node.children if isinstance(node, kind) else (node,)
+
+
+def _checked(node: object) -> Predicate:
+    if not isinstance(node, Predicate):
+        raise InvalidRequestError(f"cannot join a filter with {node!r}; put each comparison in parentheses")
+    return node
+
+
+def _not_none(column: str, value: object) -> object:
+    if value is None or (isinstance(value, pa.Scalar) and not value.is_valid):
+        raise InvalidRequestError(f"filter on column {column!r}: a comparison with None is never true; use is_null()")
+    return Literal(canonical(value), value.type) if isinstance(value, pa.Scalar) else value
+
+
+def _from_triple(item: Any) -> Predicate:
+    if not isinstance(item, (list, tuple)) or len(item) != 3 or not isinstance(item[0], str):
+        raise InvalidRequestError(f"cannot read the filter {item!r}: expected (column, op, value)")
+    name, op, value = item
+    op = "==" if op == "=" else str(op).lower()
+    if op in _OPERATORS:
+        return Comparison(name, op, _not_none(name, value))
+    if op in ("in", "not in"):
+        found = col(name).is_in(value)
+        return found if op == "in" else ~found
+    raise InvalidRequestError(f"filter on column {name!r}: unknown operator {op!r}; use = != < <= > >= in, not in")
+
+
+def _bound(value: Any) -> Any:
+    return None if isinstance(value, float) and math.isnan(value) else value
+
+
+def _literal(column: str, value: Any, schema: pa.Schema) -> Literal:
+    """The literal with the column's type, or an error that names the column."""
+    target = field_of(column, schema).type
+    try:
+        if isinstance(value, Literal):
+            scalar = value.scalar.cast(target)
+        else:
+            scalar = _converted(value.item() if type(value).__module__ == "numpy" else value, target)
+    except (pa.ArrowException, ValueError, TypeError, OverflowError, InvalidOperation) as error:
+        raise InvalidRequestError(f"filter on column {column!r}: {value!r} is no value of its type {target}") from error
+    return Literal(canonical(scalar), target)
+
+
+def _converted(value: Any, target: pa.DataType) -> pa.Scalar[Any]:
+    types = pa.types
+    if types.is_boolean(target):
+        accepted: tuple[type, ...] = (bool,)
+    elif types.is_integer(target):
+        accepted = (int,)
+    elif types.is_floating(target):
+        accepted = (int, float)
+    elif types.is_decimal(target):
+        accepted = (int, float, Decimal)
+        value = Decimal(repr(value)) if isinstance(value, float) else value
+    elif types.is_string(target):
+        accepted = (str,)
+    elif types.is_binary(target):
+        accepted = (bytes, bytearray, memoryview)
+        value = bytes(value) if isinstance(value, (bytearray, memoryview)) else value
+    elif types.is_date(target):
+        accepted = (datetime.date,)
+        value = datetime.date.fromisoformat(value) if isinstance(value, str) else value
+        if isinstance(value, datetime.datetime):
+            raise TypeError("a date was expected")
+    elif types.is_time(target):
+        accepted = (datetime.time,)
+        value = datetime.time.fromisoformat(value) if isinstance(value, str) else value
+    elif types.is_timestamp(target):
+        accepted = (datetime.datetime,)
+        value = datetime.datetime.fromisoformat(value) if isinstance(value, str) else value
+        if isinstance(value, datetime.datetime) and (value.tzinfo is None) != (target.tz is None):
+            raise TypeError("TIMESTAMP takes a time without zone, TIMESTAMP_LTZ one with a zone")
+    else:
+        raise TypeError("columns of this type can only be compared with NULL")
+    if not isinstance(value, accepted) or (isinstance(value, bool) and bool not in accepted):
+        raise TypeError("another type was expected")
+    if types.is_floating(target):
+        return pa.scalar(float(value), target)  # type: ignore[arg-type]
+    return pa.scalar(value, target)
