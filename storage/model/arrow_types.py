@@ -1,0 +1,339 @@
+"""Column types as Arrow types, both ways: the one mapping everybody uses.
+
+| type | Arrow in memory | also taken from input, when nothing is lost |
+|---|---|---|
+| BOOLEAN | bool | |
+| TINYINT … BIGINT | int8 … int64 | every signed and unsigned integer |
+| FLOAT, DOUBLE | float32, float64 | every float; integers |
+| DECIMAL(p, s) | decimal128(p, s) | every decimal; integers |
+| CHAR, VARCHAR, STRING | string | large_string, string_view, dictionaries of these |
+| BINARY, VARBINARY, BYTES | binary | large, view and fixed-size binaries, dictionaries of these |
+| DATE | date32 | date64 |
+| TIME(p) | time32[ms], whatever p | time32[s], time64 |
+| TIMESTAMP(p) | timestamp: s for p 0, ms 1–3, us 4–6, ns 7–9 | timestamps of other units without a zone |
+| TIMESTAMP(p) WITH LOCAL TIME ZONE | the same with zone UTC | timestamps of other units with any zone |
+| ARRAY, MAP, ROW | list, map, struct | large, view and fixed-size lists |
+
+Nullability travels in fields. Ids of new columns are handed out as the format asks: a top-level column takes its id
+first and then those nested in it; inside a ROW a child's nested ids come before the child's own.
+
+Source: table format §2.2, §2.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pt
+
+from storage.exceptions import InvalidRequestError, UnsupportedFeatureError
+from storage.model.data_type import (
+    LENGTH_MAX,
+    ArrayType,
+    DataField,
+    DataType,
+    MapType,
+    RowType,
+    ScalarType,
+    TypeRoot,
+    with_nullable,
+)
+from storage.model.schema import TableSchema
+
+_PLAIN: Final[dict[TypeRoot, pa.DataType]] = {
+    TypeRoot.BOOLEAN: pa.bool_(),
+    TypeRoot.TINYINT: pa.int8(),
+    TypeRoot.SMALLINT: pa.int16(),
+    TypeRoot.INT: pa.int32(),
+    TypeRoot.BIGINT: pa.int64(),
+    TypeRoot.FLOAT: pa.float32(),
+    TypeRoot.DOUBLE: pa.float64(),
+    TypeRoot.CHAR: pa.string(),
+    TypeRoot.VARCHAR: pa.string(),
+    TypeRoot.BINARY: pa.binary(),
+    TypeRoot.VARBINARY: pa.binary(),
+    TypeRoot.DATE: pa.date32(),
+    TypeRoot.TIME: pa.time32("ms"),
+}
+
+_UNITS: Final = ("s", "ms", "ms", "ms", "us", "us", "us", "ns", "ns", "ns")
+"""Unit of a timestamp, indexed by its precision."""
+
+_PRECISIONS: Final = {"s": 0, "ms": 3, "us": 6, "ns": 9}
+
+
+def arrow_type(data_type: DataType) -> pa.DataType:
+    """The Arrow type that columns of this type have in memory."""
+    match data_type:
+        case ScalarType():
+            return _scalar_arrow_type(data_type)
+        case ArrayType(element=element):
+            return pa.list_(pa.field("element", arrow_type(element), element.nullable))
+        case MapType(key=key, value=value):
+            return pa.map_(
+                pa.field("key", arrow_type(key), nullable=False),
+                pa.field("value", arrow_type(value), value.nullable),
+            )
+        case RowType(fields=fields):
+            return pa.struct([arrow_field(field) for field in fields])
+
+
+def arrow_field(field: DataField) -> pa.Field:
+    """The Arrow field of a column, with its nullability."""
+    return pa.field(field.name, arrow_type(field.type), field.type.nullable)
+
+
+def arrow_schema(fields: TableSchema | Iterable[DataField]) -> pa.Schema:
+    """The Arrow schema of a table's columns, or of the fields given."""
+    columns = fields.fields if isinstance(fields, TableSchema) else fields
+    return pa.schema([arrow_field(field) for field in columns])
+
+
+def timestamp_unit(precision: int) -> str:
+    """Arrow unit of TIMESTAMP(precision)."""
+    return _UNITS[precision]
+
+
+def data_type_from_arrow(arrow: pa.DataType, nullable: bool = True) -> DataType:
+    """The column type for an Arrow type; ids of nested fields are -1 until `fields_from_arrow` hands them out."""
+    if pt.is_dictionary(arrow):
+        return data_type_from_arrow(arrow.value_type, nullable)
+    if pt.is_map(arrow):
+        value = data_type_from_arrow(arrow.item_type, arrow.item_field.nullable)
+        return MapType(data_type_from_arrow(arrow.key_type, False), value, nullable)
+    if _is_list(arrow):
+        return ArrayType(data_type_from_arrow(arrow.value_type, arrow.value_field.nullable), nullable)
+    if pt.is_struct(arrow):
+        return RowType(tuple(DataField(-1, f.name, data_type_from_arrow(f.type, f.nullable)) for f in arrow), nullable)
+    return _scalar_from_arrow(arrow, nullable)
+
+
+def fields_from_arrow(
+    schema: pa.Schema, primary_keys: Sequence[str] = (), partition_keys: Sequence[str] = ()
+) -> tuple[tuple[DataField, ...], int]:
+    """Columns of a new table and the highest id handed out. Primary-key columns become NOT NULL.
+
+    Raises `InvalidRequestError` naming the column for a key that is no column, and `UnsupportedFeatureError` for an
+    Arrow type that no column can have.
+    """
+    for key in (*primary_keys, *partition_keys):
+        if key not in schema.names:
+            raise InvalidRequestError(f"key column {key!r} is not in the schema; columns are {', '.join(schema.names)}")
+    if len(set(schema.names)) != len(schema.names):
+        raise InvalidRequestError(f"column names must be unique; got {', '.join(schema.names)}")
+    counter = IdCounter(-1)
+    fields = []
+    for column in schema:
+        try:
+            data_type = data_type_from_arrow(column.type, column.nullable and column.name not in primary_keys)
+        except UnsupportedFeatureError as error:
+            raise UnsupportedFeatureError(f"column {column.name!r}: {error}") from error
+        fields.append(number_column(column.name, data_type, counter))
+    return tuple(fields), counter.last
+
+
+class IdCounter:
+    """Hands out field ids; `last` is the highest one so far, -1 before the first."""
+
+    def __init__(self, last: int) -> None:
+        self.last = last
+
+    def take(self) -> int:
+        """The next free id."""
+        self.last += 1
+        return self.last
+
+
+def number_column(name: str, data_type: DataType, counter: IdCounter) -> DataField:
+    """A new top-level column: its own id first, then the ids nested in its type (any given there are replaced)."""
+    own_id = counter.take()
+    return DataField(own_id, name, _number_nested(data_type, counter))
+
+
+def conform(data: pa.Table, fields: Sequence[DataField], *, table: str = "the table") -> pa.Table:
+    """The columns named by `fields`, in their order and types; zero-copy where the types are equal already.
+
+    Raises `InvalidRequestError` naming the column that is missing, does not convert without loss, or holds a null
+    where the type is NOT NULL. Columns not named by `fields` are left out: the caller decides whether they may be.
+    """
+    return pa.table(
+        [_conform_column(data, field, table) for field in fields],
+        schema=pa.schema([arrow_field(field) for field in fields]),
+    )
+
+
+def _conform_column(data: pa.Table, field: DataField, table: str) -> pa.ChunkedArray:
+    position = data.schema.get_field_index(field.name)
+    if position < 0:
+        raise InvalidRequestError(f"{table} has column {field.name!r} ({field.type}); the input does not")
+    column = data.column(position)
+    target = arrow_type(field.type)
+    if not column.type.equals(target):
+        column = _cast_losslessly(column, field, target, table)
+    if not field.type.nullable and column.null_count:
+        raise InvalidRequestError(
+            f"column {field.name!r} of {table} is NOT NULL, the input holds {column.null_count} nulls; remove those rows"
+        )
+    return column
+
+
+def _cast_losslessly(column: pa.ChunkedArray, field: DataField, target: pa.DataType, table: str) -> pa.ChunkedArray:
+    if not _is_lossless_pair(column.type, target):
+        raise InvalidRequestError(
+            f"column {field.name!r} of {table} is {field.type}, the input has {column.type}; cast it before writing"
+        )
+    try:
+        converted = column.cast(target)
+        if pt.is_floating(target):
+            _refuse_rounded(column, converted)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise InvalidRequestError(
+            f"column {field.name!r} of {table} is {field.type}; the input ({column.type}) does not fit: {error}"
+        ) from error
+    return converted
+
+
+def _refuse_rounded(before: pa.ChunkedArray, after: pa.ChunkedArray) -> None:
+    if pt.is_floating(before.type) and before.type.bit_width > after.type.bit_width:
+        back = after.cast(before.type)
+        same = pc.or_(pc.equal(back, before), pc.and_(pc.is_nan(back), pc.is_nan(before)))
+        if pc.all(same).as_py() is False:
+            raise pa.ArrowInvalid("a value needs more digits than the column holds")
+
+
+@dataclass(frozen=True, slots=True)
+class _Family:
+    holds: Callable[[pa.DataType], bool]
+    takes: tuple[Callable[[pa.DataType], bool], ...]
+
+
+def _is_list(arrow: pa.DataType) -> bool:
+    return bool(
+        pt.is_list(arrow)
+        or pt.is_large_list(arrow)
+        or pt.is_fixed_size_list(arrow)
+        or pt.is_list_view(arrow)
+        or pt.is_large_list_view(arrow)
+    )
+
+
+def _is_text(arrow: pa.DataType) -> bool:
+    return bool(pt.is_string(arrow) or pt.is_large_string(arrow) or pt.is_string_view(arrow))
+
+
+def _is_bytes(arrow: pa.DataType) -> bool:
+    return bool(
+        pt.is_binary(arrow) or pt.is_large_binary(arrow) or pt.is_binary_view(arrow) or pt.is_fixed_size_binary(arrow)
+    )
+
+
+def _is_naive_timestamp(arrow: pa.DataType) -> bool:
+    return bool(pt.is_timestamp(arrow) and arrow.tz is None)
+
+
+def _is_zoned_timestamp(arrow: pa.DataType) -> bool:
+    return bool(pt.is_timestamp(arrow) and arrow.tz is not None)
+
+
+_FAMILIES: Final = (
+    _Family(pt.is_integer, (pt.is_integer,)),
+    _Family(pt.is_floating, (pt.is_floating, pt.is_integer)),
+    _Family(pt.is_decimal, (pt.is_decimal, pt.is_integer)),
+    _Family(_is_text, (_is_text,)),
+    _Family(_is_bytes, (_is_bytes,)),
+    _Family(pt.is_date, (pt.is_date,)),
+    _Family(pt.is_time, (pt.is_time,)),
+    _Family(_is_naive_timestamp, (_is_naive_timestamp,)),
+    _Family(_is_zoned_timestamp, (_is_zoned_timestamp,)),
+)
+
+
+def _is_lossless_pair(source: pa.DataType, target: pa.DataType) -> bool:
+    """True when the families agree, part by part; the values are then checked by a safe cast."""
+    if pt.is_null(source) or source.equals(target):
+        return True
+    if pt.is_dictionary(source):
+        return _is_lossless_pair(source.value_type, target)
+    if pt.is_map(source) and pt.is_map(target):
+        return _is_lossless_pair(source.key_type, target.key_type) and _is_lossless_pair(
+            source.item_type, target.item_type
+        )
+    if _is_list(source) and pt.is_list(target):
+        return _is_lossless_pair(source.value_type, target.value_type)
+    if pt.is_struct(source) and pt.is_struct(target):
+        names = [field.name for field in target]
+        return [field.name for field in source] == names and all(
+            _is_lossless_pair(source.field(name).type, target.field(name).type) for name in names
+        )
+    return any(family.holds(target) and any(takes(source) for takes in family.takes) for family in _FAMILIES)
+
+
+def _scalar_arrow_type(scalar: ScalarType) -> pa.DataType:
+    if scalar.root is TypeRoot.DECIMAL:
+        assert scalar.precision is not None
+        assert scalar.scale is not None
+        return pa.decimal128(scalar.precision, scalar.scale)
+    if scalar.root in (TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ):
+        assert scalar.precision is not None
+        return pa.timestamp(_UNITS[scalar.precision], "UTC" if scalar.root is TypeRoot.TIMESTAMP_LTZ else None)
+    return _PLAIN[scalar.root]
+
+
+_UNSIGNED: Final = {pa.uint8(): TypeRoot.SMALLINT, pa.uint16(): TypeRoot.INT, pa.uint32(): TypeRoot.BIGINT}
+_SCALAR_ROOTS: Final = {
+    pa.bool_(): TypeRoot.BOOLEAN,
+    pa.int8(): TypeRoot.TINYINT,
+    pa.int16(): TypeRoot.SMALLINT,
+    pa.int32(): TypeRoot.INT,
+    pa.int64(): TypeRoot.BIGINT,
+    pa.float16(): TypeRoot.FLOAT,
+    pa.float32(): TypeRoot.FLOAT,
+    pa.float64(): TypeRoot.DOUBLE,
+    pa.date32(): TypeRoot.DATE,
+    pa.date64(): TypeRoot.DATE,
+    **_UNSIGNED,
+}
+
+
+def _scalar_from_arrow(arrow: pa.DataType, nullable: bool) -> ScalarType:
+    if arrow in _SCALAR_ROOTS:
+        return ScalarType(_SCALAR_ROOTS[arrow], nullable)
+    if _is_text(arrow):
+        return ScalarType(TypeRoot.VARCHAR, nullable, length=LENGTH_MAX)
+    if pt.is_fixed_size_binary(arrow):
+        return ScalarType(TypeRoot.BINARY, nullable, length=arrow.byte_width)
+    if _is_bytes(arrow):
+        return ScalarType(TypeRoot.VARBINARY, nullable, length=LENGTH_MAX)
+    if pt.is_decimal(arrow) and arrow.precision <= 38 and 0 <= arrow.scale <= arrow.precision:
+        return ScalarType(TypeRoot.DECIMAL, nullable, precision=arrow.precision, scale=arrow.scale)
+    if pt.is_time32(arrow):
+        return ScalarType(TypeRoot.TIME, nullable, precision=_PRECISIONS[arrow.unit])
+    if pt.is_timestamp(arrow):
+        root = TypeRoot.TIMESTAMP if arrow.tz is None else TypeRoot.TIMESTAMP_LTZ
+        return ScalarType(root, nullable, precision=_PRECISIONS[arrow.unit])
+    raise UnsupportedFeatureError(
+        f"no column type holds the Arrow type {arrow}; cast it (time64 to time32[ms], uint64 to decimal128(20, 0)) "
+        "or leave it out"
+    )
+
+
+def _number_nested(data_type: DataType, counter: IdCounter) -> DataType:
+    match data_type:
+        case ArrayType(element=element, nullable=nullable):
+            return ArrayType(_number_nested(element, counter), nullable)
+        case MapType(key=key, value=value, nullable=nullable):
+            numbered_key = with_nullable(_number_nested(key, counter), False)
+            return MapType(numbered_key, _number_nested(value, counter), nullable)
+        case RowType(fields=fields, nullable=nullable):
+            return RowType(tuple(_number_child(child, counter) for child in fields), nullable)
+        case _:
+            return data_type
+
+
+def _number_child(child: DataField, counter: IdCounter) -> DataField:
+    nested = _number_nested(child.type, counter)
+    return DataField(counter.take(), child.name, nested, child.description, child.default_value)

@@ -1,0 +1,59 @@
+"""Column types as people write them: scalars as in schema files, and ARRAY<T>, MAP<K, V>, ROW<name T, ...>.
+
+    type   = scalar | ( "ARRAY<" type ">" | "MAP<" type "," type ">" | "ROW<" field { "," field } ">" ) [ "NOT NULL" ]
+    field  = name [ ":" ] type            a name is a word or stands in back quotes
+
+Field ids inside a ROW are 0 until `storage.model.field_ids` hands them out.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from storage.exceptions import InvalidRequestError
+from storage.model.data_type import ArrayType, DataField, DataType, MapType, RowType, parse_data_type
+
+_CONSTRUCTED: Final = re.compile(
+    r"^\s*(ARRAY|MAP|ROW|STRUCT)\s*<(.*)>\s*(NOT\s+NULL|NULL)?\s*$", re.IGNORECASE | re.DOTALL
+)
+_FIELD: Final = re.compile(r"^\s*(?:`([^`]+)`|([^\s:<>,`]+))\s*:?\s*(.+)$", re.DOTALL)
+
+
+def parse_sql_type(text: str) -> DataType:
+    """Reads a type; raises `InvalidRequestError` showing the text that cannot be read."""
+    match = _CONSTRUCTED.match(text)
+    if match is None:
+        return parse_data_type(text)
+    head, inner, null = match[1].upper(), match[2], match[3]
+    nullable = not (null or "").upper().startswith("NOT")
+    parts = _split_top_level(inner)
+    if head == "ARRAY" and len(parts) == 1:
+        return ArrayType(parse_sql_type(parts[0]), nullable)
+    if head == "MAP" and len(parts) == 2:
+        return MapType(parse_sql_type(parts[0]), parse_sql_type(parts[1]), nullable)
+    if head in ("ROW", "STRUCT"):
+        return RowType(tuple(_parse_field(part) for part in parts), nullable)
+    raise InvalidRequestError(f"cannot read the column type {text!r}; examples: ARRAY<INT>, MAP<STRING, INT>")
+
+
+def _parse_field(text: str) -> DataField:
+    match = _FIELD.match(text)
+    if match is None:
+        raise InvalidRequestError(f"cannot read the field {text!r} of a ROW type; example: ROW<name STRING, age INT>")
+    return DataField(0, match[1] or match[2], parse_sql_type(match[3]))
+
+
+def _split_top_level(text: str) -> list[str]:
+    """Splits at the commas that stand inside no bracket."""
+    parts, depth, start = [], 0, 0
+    for position, symbol in enumerate(text):
+        if symbol in "<(":
+            depth += 1
+        elif symbol in ">)":
+            depth -= 1
+        elif symbol == "," and depth == 0:
+            parts.append(text[start:position])
+            start = position + 1
+    parts.append(text[start:])
+    return parts

@@ -1,0 +1,331 @@
+import java.io.BufferedReader;
+import java.io.File;
+import java.io.InputStreamReader;
+import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.Callable;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
+import java.util.concurrent.Future;
+import org.apache.paimon.data.BinaryString;
+import org.apache.paimon.data.Decimal;
+import org.apache.paimon.data.GenericRow;
+import org.apache.paimon.data.InternalRow;
+import org.apache.paimon.data.Timestamp;
+import org.apache.paimon.disk.IOManager;
+import org.apache.paimon.fs.Path;
+import org.apache.paimon.fs.local.LocalFileIO;
+import org.apache.paimon.reader.RecordReader;
+import org.apache.paimon.schema.Schema;
+import org.apache.paimon.schema.SchemaManager;
+import org.apache.paimon.table.FileStoreTable;
+import org.apache.paimon.table.FileStoreTableFactory;
+import org.apache.paimon.table.sink.CommitMessage;
+import org.apache.paimon.table.sink.StreamTableCommit;
+import org.apache.paimon.table.sink.StreamTableWrite;
+import org.apache.paimon.table.sink.StreamWriteBuilder;
+import org.apache.paimon.table.source.ReadBuilder;
+import org.apache.paimon.table.source.Split;
+import org.apache.paimon.types.DataTypes;
+import org.apache.paimon.types.DataType;
+
+/**
+ * Runs the workloads of workloads.py on Apache Paimon's own Java API, one command a line:
+ *
+ *   make NAME rows commits buckets keySpace writeOnly column:KIND ...   keeps the rows in memory
+ *   ingest FOLDER threads key=value ...                                 writes and commits them, times it
+ *   compact FOLDER                                                      full compaction
+ *   read FOLDER threads [column ...]                                    reads merged rows, times it
+ *
+ * Every answer is one JSON line; a failure is {"error": ...}.
+ */
+public final class PaimonBench {
+    private static final long SEED = 20261121L;
+    private static final byte[] ALPHABET =
+            "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_".getBytes(StandardCharsets.US_ASCII);
+
+    private String[] names;
+    private String[] kinds;
+    private int commits;
+    private int buckets;
+    private boolean writeOnly;
+    private List<List<InternalRow>> rows;
+
+    public static void main(String[] arguments) throws Exception {
+        PaimonBench bench = new PaimonBench();
+        BufferedReader input = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
+        for (String line = input.readLine(); line != null; line = input.readLine()) {
+            String answer;
+            try {
+                answer = bench.answer(line.trim().split(" "));
+            } catch (Throwable failure) {
+                failure.printStackTrace();
+                answer = "{\"error\": \"" + failure.toString().replace("\\", "/").replace("\"", "'").replace("\n", " ") + "\"}";
+            }
+            System.out.println(answer);
+            System.out.flush();
+        }
+        System.exit(0);
+    }
+
+    private String answer(String[] words) throws Exception {
+        switch (words[0]) {
+            case "make":
+                return make(words);
+            case "ingest":
+                return ingest(words);
+            case "compact":
+                return compact(words[1]);
+            case "read":
+                return read(words);
+            default:
+                throw new IllegalArgumentException("unknown command " + words[0]);
+        }
+    }
+
+    private String make(String[] words) {
+        int rowCount = Integer.parseInt(words[2]);
+        commits = Integer.parseInt(words[3]);
+        buckets = Integer.parseInt(words[4]);
+        long keySpace = Long.parseLong(words[5]);
+        writeOnly = Boolean.parseBoolean(words[6]);
+        int columns = words.length - 7;
+        names = new String[columns];
+        kinds = new String[columns];
+        for (int i = 0; i < columns; i++) {
+            String[] parts = words[7 + i].split(":", 2);
+            names[i] = parts[0];
+            kinds[i] = parts[1];
+        }
+        rows = new ArrayList<>();
+        int perCommit = rowCount / commits;
+        for (int commit = 0; commit < commits; commit++) {
+            List<InternalRow> batch = new ArrayList<>(perCommit);
+            for (long row = (long) commit * perCommit; row < (long) (commit + 1) * perCommit; row++) {
+                Object[] values = new Object[columns];
+                for (int column = 0; column < columns; column++) {
+                    long bits = splitmix64(SEED + row * 64 + column);
+                    values[column] = value(kinds[column], bits, column == 0 ? keySpace : 0);
+                }
+                batch.add(GenericRow.of(values));
+            }
+            rows.add(batch);
+        }
+        return "{\"rows\": " + rowCount + "}";
+    }
+
+    private static Object value(String kind, long bits, long keySpace) {
+        if (kind.startsWith("KEY")) {
+            return keyText(Long.remainderUnsigned(bits, keySpace), Integer.parseInt(kind.substring(3)));
+        }
+        if (kind.startsWith("TEXT")) {
+            return text(bits, Integer.parseInt(kind.substring(4)));
+        }
+        switch (kind) {
+            case "BIGINT":
+                return keySpace > 0 ? Long.remainderUnsigned(bits, keySpace) : bits;
+            case "INT":
+                return (int) (bits >>> 32);
+            case "DOUBLE":
+                return (bits >>> 11) / (double) (1L << 53);
+            case "DECIMAL(14,4)":
+                return Decimal.fromUnscaledLong(Long.remainderUnsigned(bits, 1000000000000L), 14, 4);
+            case "TIMESTAMP(6)":
+                return Timestamp.fromMicros(Long.remainderUnsigned(bits, 2000000000000000L));
+            case "DATE":
+                return (int) Long.remainderUnsigned(bits, 20000);
+            case "BOOLEAN":
+                return (bits & 1) == 1;
+            default:
+                throw new IllegalArgumentException(kind);
+        }
+    }
+
+    private static DataType type(String kind) {
+        switch (kind) {
+            case "BIGINT":
+                return DataTypes.BIGINT();
+            case "INT":
+                return DataTypes.INT();
+            case "DOUBLE":
+                return DataTypes.DOUBLE();
+            case "DECIMAL(14,4)":
+                return DataTypes.DECIMAL(14, 4);
+            case "TIMESTAMP(6)":
+                return DataTypes.TIMESTAMP(6);
+            case "DATE":
+                return DataTypes.DATE();
+            case "BOOLEAN":
+                return DataTypes.BOOLEAN();
+            default:
+                return DataTypes.STRING();
+        }
+    }
+
+    private static long splitmix64(long value) {
+        long z = value + 0x9E3779B97F4A7C15L;
+        z = (z ^ (z >>> 30)) * 0xBF58476D1CE4E5B9L;
+        z = (z ^ (z >>> 27)) * 0x94D049BB133111EBL;
+        return z ^ (z >>> 31);
+    }
+
+    private static BinaryString text(long bits, int length) {
+        byte[] symbols = new byte[length];
+        for (int i = 0; i < length; i += 10) {
+            long mixed = splitmix64(bits + i / 10);
+            for (int j = i; j < Math.min(i + 10, length); j++) {
+                symbols[j] = ALPHABET[(int) ((mixed >>> (6 * (j - i))) & 63)];
+            }
+        }
+        return BinaryString.fromBytes(symbols);
+    }
+
+    private static BinaryString keyText(long key, int length) {
+        byte[] digits = new byte[length];
+        for (int i = length - 1; i >= 0; i--) {
+            digits[i] = (byte) ('0' + Long.remainderUnsigned(key, 10));
+            key = Long.divideUnsigned(key, 10);
+        }
+        return BinaryString.fromBytes(digits);
+    }
+
+    private FileStoreTable create(String folder, Map<String, String> extra) throws Exception {
+        Schema.Builder schema = Schema.newBuilder();
+        for (int i = 0; i < names.length; i++) {
+            schema.column(names[i], i == 0 ? type(kinds[i]).notNull() : type(kinds[i]));
+        }
+        schema.primaryKey(names[0]);
+        schema.option("bucket", Integer.toString(buckets));
+        if (writeOnly) {
+            schema.option("write-only", "true");
+        }
+        extra.forEach(schema::option);
+        Path path = new Path(new File(folder).toURI());
+        new SchemaManager(LocalFileIO.create(), path).createTable(schema.build());
+        return FileStoreTableFactory.create(LocalFileIO.create(), path);
+    }
+
+    private String ingest(String[] words) throws Exception {
+        int threads = Integer.parseInt(words[2]);
+        Map<String, String> extra = new HashMap<>();
+        for (int i = 3; i < words.length; i++) {
+            String[] pair = words[i].split("=", 2);
+            extra.put(pair[0], pair[1]);
+        }
+        FileStoreTable table = create(words[1], extra);
+        StreamWriteBuilder builder = table.newStreamWriteBuilder().withCommitUser("bench");
+        ExecutorService pool = Executors.newFixedThreadPool(threads);
+        List<StreamTableWrite> writers = new ArrayList<>();
+        for (int i = 0; i < threads; i++) {
+            StreamTableWrite writer = builder.newWrite();
+            writer.withIOManager(IOManager.create(words[1] + "-spill-" + i));
+            writers.add(writer);
+        }
+        StreamTableCommit commit = builder.newCommit();
+        long started = System.nanoTime();
+        for (int number = 0; number < commits; number++) {
+            List<InternalRow> batch = rows.get(number);
+            long identifier = number + 1;
+            List<Future<List<CommitMessage>>> pending = new ArrayList<>();
+            for (int i = 0; i < threads; i++) {
+                StreamTableWrite writer = writers.get(i);
+                int mine = i;
+                Callable<List<CommitMessage>> job = () -> {
+                    for (InternalRow row : batch) {
+                        int bucket = writer.getBucket(row);
+                        if (bucket % threads == mine) {
+                            writer.write(row, bucket);
+                        }
+                    }
+                    return writer.prepareCommit(false, identifier);
+                };
+                pending.add(pool.submit(job));
+            }
+            List<CommitMessage> messages = new ArrayList<>();
+            for (Future<List<CommitMessage>> future : pending) {
+                messages.addAll(future.get());
+            }
+            commit.commit(identifier, messages);
+        }
+        List<CommitMessage> last = new ArrayList<>();
+        for (StreamTableWrite writer : writers) {
+            last.addAll(writer.prepareCommit(true, commits + 1));
+        }
+        commit.commit(commits + 1, last);
+        double seconds = (System.nanoTime() - started) / 1e9;
+        for (StreamTableWrite writer : writers) {
+            writer.close();
+        }
+        commit.close();
+        pool.shutdown();
+        return "{\"seconds\": " + seconds + "}";
+    }
+
+    private String compact(String folder) throws Exception {
+        FileStoreTable table = open(folder);
+        Map<String, String> dynamic = new HashMap<>();
+        dynamic.put("write-only", "false");
+        table = table.copy(dynamic);
+        StreamWriteBuilder builder = table.newStreamWriteBuilder().withCommitUser("bench-compact");
+        StreamTableWrite writer = builder.newWrite();
+        writer.withIOManager(IOManager.create(folder + "-spill"));
+        StreamTableCommit commit = builder.newCommit();
+        long started = System.nanoTime();
+        for (int bucket = 0; bucket < buckets; bucket++) {
+            writer.compact(org.apache.paimon.data.BinaryRow.EMPTY_ROW, bucket, true);
+        }
+        commit.commit(1, writer.prepareCommit(true, 1));
+        double seconds = (System.nanoTime() - started) / 1e9;
+        writer.close();
+        commit.close();
+        return "{\"seconds\": " + seconds + "}";
+    }
+
+    private static FileStoreTable open(String folder) {
+        return FileStoreTableFactory.create(LocalFileIO.create(), new Path(new File(folder).toURI()));
+    }
+
+    private String read(String[] words) throws Exception {
+        int threads = Integer.parseInt(words[2]);
+        FileStoreTable table = open(words[1]);
+        ReadBuilder builder = table.newReadBuilder();
+        int keyPosition = 0;
+        if (words.length > 3) {
+            int[] projection = new int[words.length - 3];
+            for (int i = 3; i < words.length; i++) {
+                projection[i - 3] = table.rowType().getFieldIndex(words[i]);
+            }
+            builder.withProjection(projection);
+        }
+        boolean bigintKey = table.rowType().getTypeAt(0).getTypeRoot().name().equals("BIGINT");
+        long started = System.nanoTime();
+        List<Split> splits = builder.newScan().plan().splits();
+        ExecutorService pool = Executors.newFixedThreadPool(threads);
+        List<Future<long[]>> pending = new ArrayList<>();
+        for (Split split : splits) {
+            pending.add(pool.submit(() -> {
+                long[] sums = new long[2];
+                try (RecordReader<InternalRow> reader = builder.newRead().createReader(split)) {
+                    reader.forEachRemaining(row -> {
+                        sums[0]++;
+                        sums[1] += bigintKey ? row.getLong(keyPosition) : row.getString(keyPosition).getSizeInBytes();
+                    });
+                }
+                return sums;
+            }));
+        }
+        long count = 0;
+        long checksum = 0;
+        for (Future<long[]> future : pending) {
+            count += future.get()[0];
+            checksum += future.get()[1];
+        }
+        double seconds = (System.nanoTime() - started) / 1e9;
+        pool.shutdown();
+        return "{\"seconds\": " + seconds + ", \"rows\": " + count + ", \"checksum\": " + checksum
+                + ", \"splits\": " + splits.size() + "}";
+    }
+}
