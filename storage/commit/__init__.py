@@ -1,0 +1,1 @@
+"""Making changes visible, exactly once, and taking away what nothing names any more."""

@@ -1,0 +1,144 @@
+"""Conflict checks: does a change still fit on the snapshot it is to be built on?
+
+1. Unless it overwrites: within a partition the positive bucket counts of live and added files are equal.
+2. The change alone never adds one identity twice; on the live files it never adds one that is live and never deletes
+   one that is not.
+3. Primary-key tables: in every (partition, bucket, level >= 1) the key ranges of the files that remain are disjoint.
+
+Checks 2 and 3 need the live files of the touched buckets only. A plain append can fail only the first check.
+Everything here takes values and returns values; the caller decides who gives way.
+
+Source: table format §3.4.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from storage.commit.changes import Bucket, SnapshotChange
+from storage.model.manifest import EntryKind, FileIdentity, ManifestEntry
+from storage.model.snapshot import CommitKind
+
+SortKey = Callable[[bytes], Any]
+"""Turns a serialized key (`min_key`, `max_key`) into something that compares as keys do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """Why a change does not fit in one bucket."""
+
+    partition: bytes
+    bucket: int
+    reason: str
+
+
+def find_conflicts(
+    change: SnapshotChange,
+    live: Iterable[ManifestEntry],
+    *,
+    bucket_counts: Mapping[bytes, int],
+    sort_key: SortKey | None,
+) -> list[Conflict]:
+    """Runs all checks that concern the kind of the change; empty when it fits.
+
+    `live` holds the live ADD entries of (at least) the touched buckets, `bucket_counts` the bucket count in force of
+    touched partitions that have files. `sort_key` is None for append-only tables.
+    """
+    conflicts = [] if change.kind is CommitKind.OVERWRITE else bucket_count_conflicts(change, bucket_counts)
+    if change.kind is CommitKind.APPEND and not change.has_deletes:
+        return conflicts + _duplicate_adds(change.entries)
+    remaining, file_conflicts = cancel(live, change.entries)
+    conflicts += file_conflicts
+    if sort_key is not None and not file_conflicts:
+        conflicts += key_range_conflicts(remaining, change.buckets, sort_key)
+    return conflicts
+
+
+def bucket_count_conflicts(change: SnapshotChange, bucket_counts: Mapping[bytes, int]) -> list[Conflict]:
+    """Check 1. Counts of -1 and -2 (no fixed buckets) are never compared."""
+    seen = {partition: count for partition, count in bucket_counts.items() if count > 0}
+    conflicts = []
+    for entry in change.entries:
+        if entry.kind is EntryKind.DELETE or entry.total_buckets <= 0:
+            continue
+        expected = seen.setdefault(entry.partition, entry.total_buckets)
+        if expected != entry.total_buckets:
+            conflicts.append(
+                Conflict(
+                    entry.partition,
+                    entry.bucket,
+                    f"the partition has {expected} buckets, the change was written for {entry.total_buckets}; "
+                    "open the table again, or overwrite the partition to change its bucket count",
+                )
+            )
+    return conflicts
+
+
+def cancel(live: Iterable[ManifestEntry], delta: Iterable[ManifestEntry]) -> tuple[list[ManifestEntry], list[Conflict]]:
+    """Check 2; returns the live files after the change, and what does not fit."""
+    delta = list(delta)
+    conflicts = _duplicate_adds(delta)
+    files: dict[FileIdentity, ManifestEntry] = {entry.identity: entry for entry in live}
+    deleted: set[FileIdentity] = set()
+    for entry in delta:
+        if entry.kind is EntryKind.DELETE:
+            deleted.add(entry.identity)
+            if files.pop(entry.identity, None) is None:
+                conflicts.append(
+                    _conflict(entry, f"file {entry.file.file_name} at level {entry.file.level} is not live any more")
+                )
+    for entry in delta:
+        if entry.kind is EntryKind.ADD:
+            if entry.identity in deleted:
+                # Readers cancel without regard to order, so the file would be lost.
+                conflicts.append(_conflict(entry, f"file {entry.file.file_name} is deleted and added at one level"))
+            elif entry.identity in files:
+                conflicts.append(
+                    _conflict(entry, f"file {entry.file.file_name} at level {entry.file.level} is live already")
+                )
+            files[entry.identity] = entry
+    return list(files.values()), conflicts
+
+
+def key_range_conflicts(
+    remaining: Iterable[ManifestEntry], buckets: frozenset[Bucket], sort_key: SortKey
+) -> list[Conflict]:
+    """Check 3, over the touched buckets."""
+    runs: dict[tuple[bytes, int, int], list[ManifestEntry]] = defaultdict(list)
+    for entry in remaining:
+        if entry.file.level >= 1 and (entry.partition, entry.bucket) in buckets:
+            runs[entry.partition, entry.bucket, entry.file.level].append(entry)
+    conflicts = []
+    for entries in runs.values():
+        ranges = sorted(
+            ((sort_key(entry.file.min_key), sort_key(entry.file.max_key), entry) for entry in entries),
+            key=lambda item: item[0],
+        )
+        for (_, max_key, left), (min_key, _, right) in pairwise(ranges):
+            if not max_key < min_key:
+                conflicts.append(
+                    _conflict(
+                        right,
+                        f"files {left.file.file_name} and {right.file.file_name} overlap at level {right.file.level}",
+                    )
+                )
+    return conflicts
+
+
+def _duplicate_adds(delta: Iterable[ManifestEntry]) -> list[Conflict]:
+    seen: set[FileIdentity] = set()
+    conflicts = []
+    for entry in delta:
+        if entry.kind is EntryKind.ADD:
+            if entry.identity in seen:
+                conflicts.append(_conflict(entry, f"file {entry.file.file_name} is added twice"))
+            seen.add(entry.identity)
+    return conflicts
+
+
+def _conflict(entry: ManifestEntry, reason: str) -> Conflict:
+    return Conflict(entry.partition, entry.bucket, reason)

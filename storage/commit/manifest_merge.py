@@ -1,0 +1,94 @@
+"""Decides which manifests of the previous snapshot are rewritten when the next base list is made.
+
+The base list of a new snapshot is the previous base list followed by the previous delta list. Left alone it grows by
+one manifest per commit; so, in this order:
+
+* **full**: manifests that hold deletes or are smaller than the target size reach the full threshold together. All of
+  them are rewritten, deletes and what they hit vanish; a large manifest without deletes is only looked into where its
+  partitions are hit by a delete.
+* **minor**: gather in order; a group that reaches the target size is rewritten as one (a group of one stays). The
+  tail is rewritten when it holds `min_count` manifests or more. An unmatched delete is kept.
+
+One addition to the rule of the format: a manifest at the head of the tail that is larger than all that follows it is
+left where it is, so that the cost of a commit does not grow with the table while that is below the target size.
+Merging is optional for correctness; only rewritten groups cost time.
+
+Source: table format §3.5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from storage.model.manifest import EntryKind, FileIdentity, ManifestEntry, ManifestFileMeta
+
+
+@dataclass(frozen=True, slots=True)
+class MergeRule:
+    """`manifest.target-file-size`, `manifest.full-compaction-threshold-size`, `manifest.merge-min-count`."""
+
+    target_size_bytes: int
+    full_threshold_bytes: int
+    min_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestGroup:
+    """Neighbouring manifests that stay as they are, or become new ones."""
+
+    manifests: tuple[ManifestFileMeta, ...]
+    is_rewritten: bool
+
+
+def must_change(manifest: ManifestFileMeta, rule: MergeRule) -> bool:
+    """True for a manifest that a full rewrite always touches."""
+    return manifest.num_deleted_files > 0 or manifest.file_size_bytes < rule.target_size_bytes
+
+
+def is_full_merge_due(manifests: Sequence[ManifestFileMeta], rule: MergeRule) -> bool:
+    """True when what a full rewrite would touch has reached the threshold."""
+    changing = [manifest.file_size_bytes for manifest in manifests if must_change(manifest, rule)]
+    return len(manifests) > 1 and sum(changing) >= rule.full_threshold_bytes
+
+
+def plan_minor_merge(manifests: Sequence[ManifestFileMeta], rule: MergeRule) -> list[ManifestGroup]:
+    """Groups in order; together they are exactly the input."""
+    groups: list[ManifestGroup] = []
+    gathered: list[ManifestFileMeta] = []
+    size_bytes = 0
+    for manifest in manifests:
+        gathered.append(manifest)
+        size_bytes += manifest.file_size_bytes
+        if size_bytes >= rule.target_size_bytes:
+            groups.append(ManifestGroup(tuple(gathered), is_rewritten=len(gathered) > 1))
+            gathered, size_bytes = [], 0
+    if gathered:
+        groups += _plan_tail(gathered, rule)
+    return groups
+
+
+def _plan_tail(tail: list[ManifestFileMeta], rule: MergeRule) -> list[ManifestGroup]:
+    if len(tail) < rule.min_count:
+        return [ManifestGroup(tuple(tail), is_rewritten=False)]
+    following = sum(manifest.file_size_bytes for manifest in tail)
+    kept = 0
+    for manifest in tail:
+        following -= manifest.file_size_bytes
+        if manifest.file_size_bytes <= following:
+            break
+        kept += 1
+    groups = [ManifestGroup(tuple(tail[:kept]), is_rewritten=False)] if kept else []
+    if tail[kept:]:
+        groups.append(ManifestGroup(tuple(tail[kept:]), is_rewritten=len(tail) - kept > 1))
+    return groups
+
+
+def cancel_pairs(entries: Iterable[ManifestEntry]) -> list[ManifestEntry]:
+    """ADD and DELETE of one identity vanish, in whatever order they come; an unmatched DELETE is kept."""
+    added: dict[FileIdentity, ManifestEntry] = {}
+    deleted: dict[FileIdentity, ManifestEntry] = {}
+    for entry in entries:
+        (added if entry.kind is EntryKind.ADD else deleted)[entry.identity] = entry
+    matched = added.keys() & deleted.keys()
+    return [entry for identity, entry in (*added.items(), *deleted.items()) if identity not in matched]

@@ -1,0 +1,110 @@
+"""Conflict checks on hand-made entries: `name@level[min,max]`, one letter keys."""
+
+from __future__ import annotations
+
+import re
+
+from storage.commit.changes import SnapshotChange
+from storage.commit.conflict import Conflict, find_conflicts
+from storage.model.data_file import EMPTY_ROW, EMPTY_STATS, DataFileMeta
+from storage.model.manifest import EntryKind, ManifestEntry
+from storage.model.snapshot import CommitKind
+
+
+def entry(text: str, *, bucket: int = 0, total: int = 1, partition: bytes = EMPTY_ROW) -> ManifestEntry:
+    """`+a@1[1,5]`: ADD of file a at level 1 with keys 1 to 5; `-` is DELETE."""
+    match = re.fullmatch(r"([+-])(\w+)@(\d)(?:\[(\d),(\d)\])?", text)
+    assert match is not None, text
+    sign, name, level, low, high = match.groups()
+    file = DataFileMeta(
+        name, 10, 1, (low or "0").encode(), (high or "0").encode(), EMPTY_STATS, EMPTY_STATS, 0, 0, 0, int(level)
+    )
+    return ManifestEntry(EntryKind.ADD if sign == "+" else EntryKind.DELETE, partition, bucket, total, file)
+
+
+def entries(text: str) -> list[ManifestEntry]:
+    return [entry(part) for part in text.split()]
+
+
+def conflicts(live: str, delta: str, kind: CommitKind = CommitKind.COMPACT, *, keyed: bool = True) -> list[Conflict]:
+    change = SnapshotChange(kind, tuple(entries(delta)))
+    return find_conflicts(change, entries(live), bucket_counts={}, sort_key=bytes if keyed else None)
+
+
+def test_compaction_that_fits() -> None:
+    assert conflicts("+a@0 +b@0", "-a@0 -b@0 +c@5[1,9]") == []
+
+
+def test_upgrade_keeps_the_name_and_fits() -> None:
+    assert conflicts("+a@0[1,5]", "-a@0[1,5] +a@5[1,5]") == []
+
+
+def test_vanished_input_conflicts() -> None:
+    [conflict] = conflicts("+b@0", "-a@0 +c@5[1,9]")
+    assert "file a at level 0 is not live any more" in conflict.reason
+
+
+def test_same_file_at_another_level_is_another_identity() -> None:
+    [conflict] = conflicts("+a@5[1,9]", "-a@0[1,9] +c@5[1,9]")
+    assert "file a at level 0 is not live any more" in conflict.reason
+
+
+def test_adding_what_is_live_conflicts() -> None:
+    [conflict] = conflicts("+a@0 +c@5[1,2]", "-a@0 +c@5[1,2]")
+    assert "file c at level 5 is live already" in conflict.reason
+
+
+def test_one_identity_twice_in_the_change_conflicts_even_in_an_append() -> None:
+    [conflict] = conflicts("", "+a@0 +a@0", CommitKind.APPEND)
+    assert "added twice" in conflict.reason
+
+
+def test_delete_and_add_of_one_identity_would_lose_the_file() -> None:
+    [conflict] = conflicts("+a@5[1,2]", "-a@5[1,2] +a@5[1,2]")
+    assert "deleted and added at one level" in conflict.reason
+
+
+def test_overlap_above_level_zero_conflicts_touching_ends_included() -> None:
+    for live in ("+x@5[4,6]", "+x@5[3,3]", "+x@5[1,9]"):
+        [conflict] = conflicts(f"+a@0 {live}", "-a@0 +c@5[3,4]")
+        assert "overlap at level 5" in conflict.reason
+
+
+def test_disjoint_ranges_and_other_levels_fit() -> None:
+    assert conflicts("+a@0 +x@5[5,9] +y@4[1,9] +z@0[1,9]", "-a@0 +c@5[1,4]") == []
+
+
+def test_append_only_tables_have_no_ranges() -> None:
+    assert conflicts("+a@0 +b@0", "-a@0 -b@0 +c@1 +d@1", keyed=False) == []
+
+
+def test_plain_append_never_looks_at_live_files() -> None:
+    assert conflicts("+a@0[1,9]", "+b@0[1,9]", CommitKind.APPEND) == []
+
+
+def test_bucket_count_must_stay_except_in_an_overwrite() -> None:
+    change = (entry("+b@0", bucket=5, total=8),)
+    counts = {EMPTY_ROW: 4}
+    [conflict] = find_conflicts(SnapshotChange(CommitKind.APPEND, change), [], bucket_counts=counts, sort_key=None)
+    assert "the partition has 4 buckets, the change was written for 8" in conflict.reason
+    assert find_conflicts(SnapshotChange(CommitKind.OVERWRITE, change), [], bucket_counts=counts, sort_key=None) == []
+    unaware = (entry("+b@0", total=-1),)
+    assert find_conflicts(SnapshotChange(CommitKind.APPEND, unaware), [], bucket_counts={}, sort_key=None) == []
+
+
+def test_partitions_do_not_see_each_other() -> None:
+    change = SnapshotChange(
+        CommitKind.APPEND, (entry("+b@0", total=8, partition=b"p"), entry("+c@0", total=4, partition=b"q"))
+    )
+    assert find_conflicts(change, [], bucket_counts={b"q": 4}, sort_key=None) == []
+
+
+def test_conflicts_name_their_bucket_so_that_the_rest_can_go_on() -> None:
+    change = SnapshotChange(
+        CommitKind.COMPACT,
+        (entry("-a@0"), entry("+c@5"), entry("-d@0", bucket=1), entry("+e@5", bucket=1)),
+    )
+    found = find_conflicts(change, [entry("+a@0")], bucket_counts={}, sort_key=bytes)
+    assert {(conflict.partition, conflict.bucket) for conflict in found} == {(EMPTY_ROW, 1)}
+    rest = change.without(frozenset({(EMPTY_ROW, 1)}))
+    assert [item.file.file_name for item in rest.entries] == ["a", "c"]
