@@ -1,0 +1,14 @@
+"""Fixtures shared by every suite: the real parts, each started once per session and only when a test asks for it."""
+
+from __future__ import annotations
+
+import os
+
+from hypothesis import HealthCheck, settings
+
+# Examples are reproducible and never timed: the machine is shared, a slow example is not a failure.
+settings.register_profile(
+    "freshet", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+)
+settings.register_profile("ci", parent=settings.get_profile("freshet"), derandomize=True)
+settings.load_profile("ci" if os.environ.get("CI") else "freshet")
