@@ -1,0 +1,64 @@
+"""The errors of `pipeline`, by what the caller should do next.
+
+    PipelineError
+    ├── InvalidRequestError       fix the call; nothing was started, nothing was written
+    │   └── ConfigurationError    fix the pipeline file; carries every problem with its place (exit code 2)
+    └── PipelineFailedError       it ran and stopped; the message says why and what to do (exit code 1)
+
+Errors of `storage` pass through unchanged: their class says what to do already. Facts are attributes, the message is
+for people.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+EXIT_DONE = 0
+EXIT_FAILED = 1
+EXIT_INVALID = 2
+
+
+class PipelineError(Exception):
+    """Root of every error that `pipeline` raises on purpose."""
+
+    exit_code = EXIT_FAILED
+
+
+class InvalidRequestError(PipelineError):
+    """The call or its arguments are wrong; nothing was started."""
+
+    exit_code = EXIT_INVALID
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is wrong in a pipeline file; `line` counts from 1, None where there is none."""
+
+    message: str
+    path: str | None = None
+    line: int | None = None
+
+    def __str__(self) -> str:
+        if self.path is None:
+            return self.message
+        return f"{self.path}:{self.line}: {self.message}" if self.line else f"{self.path}: {self.message}"
+
+
+class ConfigurationError(InvalidRequestError):
+    """A pipeline file or a setting is wrong; `problems` holds every finding, not just the first."""
+
+    def __init__(self, problems: str | Sequence[Problem]) -> None:
+        found = (Problem(problems),) if isinstance(problems, str) else tuple(problems)
+        super().__init__("\n".join(str(problem) for problem in found))
+        self.problems = found
+
+
+class PipelineFailedError(PipelineError):
+    """A pipeline stopped while it ran; `pipeline` is its name, `micro_batch_id` None before the first batch."""
+
+    def __init__(self, message: str, *, pipeline: str | None = None, micro_batch_id: int | None = None) -> None:
+        where = f"pipeline {pipeline!r}: " if pipeline else ""
+        super().__init__(where + message)
+        self.pipeline = pipeline
+        self.micro_batch_id = micro_batch_id
