@@ -12,7 +12,7 @@
 | TIME(p) | time32[ms], whatever p | time32[s], time64 |
 | TIMESTAMP(p) | timestamp: s for p 0, ms 1–3, us 4–6, ns 7–9 | timestamps of other units without a zone |
 | TIMESTAMP(p) WITH LOCAL TIME ZONE | the same with zone UTC | timestamps of other units with any zone |
-| ARRAY, MAP, ROW | list, map, struct | large, view and fixed-size lists |
+| ARRAY, MAP, ROW | list, map, struct | large and fixed-size lists (not list views: pyarrow 26 casts them wrongly) |
 
 Nullability travels in fields. Ids of new columns are handed out as the format asks: a top-level column takes its id
 first and then those nested in it; inside a ROW a child's nested ids come before the child's own.
@@ -174,11 +174,43 @@ def _conform_column(data: pa.Table, field: DataField, table: str) -> pa.ChunkedA
     target = arrow_type(field.type)
     if not column.type.equals(target):
         column = _cast_losslessly(column, field, target, table)
-    if not field.type.nullable and column.null_count:
+    if _holds_forbidden_null(column, field.type):
         raise InvalidRequestError(
-            f"column {field.name!r} of {table} is NOT NULL, the input holds {column.null_count} nulls; remove those rows"
+            f"column {field.name!r} of {table} is {field.type}, the input holds nulls where NOT NULL forbids them; "
+            "remove those rows"
         )
     return column
+
+
+def _holds_forbidden_null(column: pa.ChunkedArray | pa.Array, data_type: DataType) -> bool:
+    if not data_type.nullable and column.null_count:
+        return True
+    match data_type:
+        case ArrayType(element=element) if _forbids_null(element):
+            return _holds_forbidden_null(pc.list_flatten(column), element)
+        case MapType(value=value) if _forbids_null(value):
+            chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
+            # `items` of a sliced map are those of the whole buffer; taking all rows again drops the slice.
+            whole = [chunk.take(pa.array(range(len(chunk)))) if chunk.offset else chunk for chunk in chunks]
+            return any(_holds_forbidden_null(chunk.items, value) for chunk in whole)
+        case RowType(fields=fields) if _forbids_null(data_type):
+            valid = column.drop_null()
+            return any(_holds_forbidden_null(pc.struct_field(valid, [i]), child.type) for i, child in enumerate(fields))
+    return False
+
+
+def _forbids_null(data_type: DataType) -> bool:
+    """True when the type or a part of it is NOT NULL (the keys of maps, which never are null, do not count)."""
+    match data_type:
+        case ArrayType(element=element):
+            inner = _forbids_null(element)
+        case MapType(value=value):
+            inner = _forbids_null(value)
+        case RowType(fields=fields):
+            inner = any(_forbids_null(child.type) for child in fields)
+        case _:
+            inner = False
+    return inner or not data_type.nullable
 
 
 def _cast_losslessly(column: pa.ChunkedArray, field: DataField, target: pa.DataType, table: str) -> pa.ChunkedArray:
@@ -187,6 +219,9 @@ def _cast_losslessly(column: pa.ChunkedArray, field: DataField, target: pa.DataT
             f"column {field.name!r} of {table} is {field.type}, the input has {column.type}; cast it before writing"
         )
     try:
+        if pt.is_decimal(target) and pt.is_integer(column.type):
+            # A direct cast asks for room for every integer of the type, not for those that are there.
+            column = column.cast(pa.decimal128(20, 0))
         converted = column.cast(target)
         if pt.is_floating(target):
             _refuse_rounded(column, converted)
@@ -212,13 +247,7 @@ class _Family:
 
 
 def _is_list(arrow: pa.DataType) -> bool:
-    return bool(
-        pt.is_list(arrow)
-        or pt.is_large_list(arrow)
-        or pt.is_fixed_size_list(arrow)
-        or pt.is_list_view(arrow)
-        or pt.is_large_list_view(arrow)
-    )
+    return bool(pt.is_list(arrow) or pt.is_large_list(arrow) or pt.is_fixed_size_list(arrow))
 
 
 def _is_text(arrow: pa.DataType) -> bool:

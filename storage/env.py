@@ -1,0 +1,75 @@
+"""The one door to the world: files, clock, ids, chance, waiting, scratch space, and the points at which a test may
+crash the program.
+
+Nothing else in `storage` asks the operating system for any of these, so that faults and time can be played with. An
+`Env` holds no state of a table and may be shared by threads.
+
+Invariant: between two calls of `reach` nothing is assumed about the order in which bytes get to disk, except what
+`FileIO` promises.
+"""
+
+from __future__ import annotations
+
+import random
+import tempfile
+import time
+import uuid
+from enum import StrEnum
+
+from storage.files.file_io import FileIO
+from storage.files.local_file_io import LocalFileIO
+
+
+class CrashPoint(StrEnum):
+    """A named place where a crash leaves something half-done; each says what is on disk at that moment."""
+
+    DATA_FILE_OPENED = "data-file-opened"
+    """An empty data file exists; nobody names it."""
+
+    DATA_FILE_CLOSED = "data-file-closed"
+    """A data file is complete and synced; no manifest names it."""
+
+
+class Env:
+    """The real world. Tests replace single methods in a subclass."""
+
+    def __init__(self, file_io: FileIO, scratch_root: str | None = None) -> None:
+        self.file_io = file_io
+        self._scratch_root = scratch_root
+
+    def now_ms(self) -> int:
+        """Wall clock, milliseconds since the epoch."""
+        return time.time_ns() // 1_000_000
+
+    def creation_time_ms(self) -> int:
+        """The local wall clock as if it were UTC: what `_CREATION_TIME` of a file entry holds (table format §4.2)."""
+        now_ms = self.now_ms()
+        return now_ms + time.localtime(now_ms / 1000).tm_gmtoff * 1000
+
+    def new_uuid(self) -> str:
+        """A random id in its dashed form."""
+        return str(uuid.uuid4())
+
+    def jitter(self) -> float:
+        """A random number in [0, 1), to spread retries."""
+        return random.random()
+
+    def sleep_s(self, seconds: float) -> None:
+        """Waits."""
+        time.sleep(seconds)
+
+    def reach(self, point: CrashPoint) -> None:
+        """Says that the program is at a named point; here nothing happens, in a simulation it may end."""
+
+    def scratch_folder(self) -> str:
+        """A new empty folder on a local disk for spilled data; who asks for it removes it with `release_scratch`."""
+        return tempfile.mkdtemp(prefix="freshet-", dir=self._scratch_root)
+
+    def release_scratch(self, folder: str) -> None:
+        """Removes a folder given by `scratch_folder`, with all in it."""
+        LocalFileIO().delete_tree(folder)
+
+
+def local_env(scratch_root: str | None = None) -> Env:
+    """The environment of a program that works on local or mounted disks."""
+    return Env(LocalFileIO(), scratch_root)
