@@ -1,0 +1,1 @@
+"""Compaction: which files to merge (pure), and merging them."""

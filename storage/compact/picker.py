@@ -1,0 +1,175 @@
+"""Chooses what to compact, purely: runs and rules in, a unit or nothing out.
+
+    pick      early full compaction (any of its three options, not for a single run), then
+              size amplification  runs >= trigger and 100 * (all but the last) > percent * last      -> everything
+              size ratio          runs >= trigger: absorb from the first run on
+              run count           runs >  trigger: absorb from the first (runs - trigger + 1) on
+    absorb    next run, while gathered * (100 + ratio) / 100 >= its size; two runs at least
+    level     that of the first run left out minus 1, the highest if none is; if that were 0, the unit is extended
+              through the following level-0 runs up to and including the first other run, and takes its level
+
+A unit of one file that already stands at the output level is nothing to do. Level 0 is never an output.
+
+Source: LSM semantics §3.2, the rules of Paimon 2.0.0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from storage.compact.levels import Levels
+from storage.model.data_file import DataFileMeta
+from storage.model.sorted_run import LevelRun
+
+
+@dataclass(frozen=True, slots=True)
+class PickRules:
+    """The options that steer the choice; None switches a rule off.
+
+    `size_ratio_percent` includes the off-peak addition that is in force now.
+    """
+
+    run_count_trigger: int = 5
+    max_size_amplification_percent: int = 200
+    size_ratio_percent: int = 1
+    optimization_interval_ms: int | None = None
+    total_size_threshold_bytes: int | None = None
+    incremental_size_threshold_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionUnit:
+    """Files to compact together.
+
+    `is_full`: every run is in it. `rewrite_each`: rewrite file by file, without looking for files that could stay.
+    """
+
+    output_level: int
+    files: tuple[DataFileMeta, ...]
+    is_full: bool = False
+    rewrite_each: bool = False
+
+
+def pick(
+    levels: Levels, rules: PickRules, *, now_ms: int = 0, last_full_ms: int | None = None
+) -> CompactionUnit | None:
+    """The next unit by the normal rules, or None. `last_full_ms` is when the last full unit was picked."""
+    unit = pick_universal(levels.runs, levels.max_level, rules, now_ms=now_ms, last_full_ms=last_full_ms)
+    return unit if unit is not None and _is_worth_it(unit) else None
+
+
+def pick_force_up_level_0(
+    levels: Levels, rules: PickRules, *, now_ms: int = 0, last_full_ms: int | None = None
+) -> CompactionUnit | None:
+    """Like `pick`; when that finds nothing, whatever is needed to empty level 0."""
+    unit = pick_universal(levels.runs, levels.max_level, rules, now_ms=now_ms, last_full_ms=last_full_ms)
+    if unit is None:
+        unit = force_level_0(levels.runs, levels.max_level, rules)
+    return unit if unit is not None and _is_worth_it(unit) else None
+
+
+def pick_full(levels: Levels, *, force_rewrite: bool = False) -> CompactionUnit | None:
+    """Everything to the highest level; None if it is there already, unless files are to be rewritten by force."""
+    runs = levels.runs
+    if not runs:
+        return None
+    if len(runs) == 1 and runs[0].level == levels.max_level:
+        if not force_rewrite:
+            return None
+        return CompactionUnit(levels.max_level, runs[0].run.files, is_full=True, rewrite_each=True)
+    return _unit_of(runs, levels.max_level, is_full=True)
+
+
+def pick_universal(
+    runs: Sequence[LevelRun], max_level: int, rules: PickRules, *, now_ms: int = 0, last_full_ms: int | None = None
+) -> CompactionUnit | None:
+    """The rules themselves, before the check whether there is anything to do."""
+    if _is_early_full(runs, max_level, rules, now_ms, last_full_ms):
+        return _unit_of(runs, max_level, is_full=True)
+    if len(runs) >= rules.run_count_trigger:
+        if is_size_amplified(runs, rules):
+            return _unit_of(runs, max_level, is_full=True)
+        unit = pick_by_size_ratio(runs, max_level, rules, 1)
+        if unit is not None:
+            return unit
+    if len(runs) > rules.run_count_trigger:
+        return pick_by_size_ratio(runs, max_level, rules, len(runs) - rules.run_count_trigger + 1)
+    return None
+
+
+def is_size_amplified(runs: Sequence[LevelRun], rules: PickRules) -> bool:
+    """True when the newer runs together outweigh the last one by more than the percentage allowed."""
+    newer = sum(run.size_bytes for run in runs[:-1])
+    return 100 * newer > rules.max_size_amplification_percent * runs[-1].size_bytes
+
+
+def pick_by_size_ratio(
+    runs: Sequence[LevelRun], max_level: int, rules: PickRules, count: int, *, forced: bool = False
+) -> CompactionUnit | None:
+    """Absorbs runs of similar size, from the first `count` on; a single run only when forced."""
+    gathered = sum(run.size_bytes for run in runs[:count])
+    for following in runs[count:]:
+        if gathered * (100.0 + rules.size_ratio_percent) / 100.0 < following.size_bytes:
+            break
+        gathered += following.size_bytes
+        count += 1
+    return unit_of_prefix(runs, max_level, count) if forced or count > 1 else None
+
+
+def force_level_0(runs: Sequence[LevelRun], max_level: int, rules: PickRules) -> CompactionUnit | None:
+    """All of level 0, with level 1 if it has files; None without level-0 files."""
+    count = sum(1 for run in runs if run.level == 0)
+    if count == 0:
+        return None
+    if count < len(runs) and runs[count].level == 1:
+        count += 1
+    return pick_by_size_ratio(runs, max_level, rules, count, forced=True)
+
+
+def unit_of_prefix(runs: Sequence[LevelRun], max_level: int, count: int) -> CompactionUnit:
+    """The unit of the first `count` runs, extended so that its output is never level 0."""
+    output = max_level if count == len(runs) else max(0, runs[count].level - 1)
+    if output == 0:
+        for following in runs[count:]:
+            count += 1
+            if following.level != 0:
+                output = following.level
+                break
+    if count == len(runs):
+        output = max_level
+    return _unit_of(runs[:count], output, is_full=count == len(runs))
+
+
+def off_peak_addition(hour: int, start_hour: int, end_hour: int, ratio_percent: int) -> int:
+    """What to add to the size ratio at a local hour; the span wraps midnight, equal ends switch it off."""
+    if start_hour == end_hour or start_hour < 0 or end_hour < 0:
+        return 0
+    if start_hour < end_hour:
+        inside = start_hour <= hour < end_hour
+    else:
+        inside = hour >= start_hour or hour < end_hour
+    return ratio_percent if inside else 0
+
+
+def _is_early_full(
+    runs: Sequence[LevelRun], max_level: int, rules: PickRules, now_ms: int, last_full_ms: int | None
+) -> bool:
+    if len(runs) <= 1:
+        return False
+    interval = rules.optimization_interval_ms
+    if interval is not None and (last_full_ms is None or now_ms - last_full_ms > interval):
+        return True
+    total = rules.total_size_threshold_bytes
+    if total is not None and sum(run.size_bytes for run in runs) < total:
+        return True
+    incremental = rules.incremental_size_threshold_bytes
+    return incremental is not None and sum(run.size_bytes for run in runs if run.level != max_level) > incremental
+
+
+def _unit_of(runs: Sequence[LevelRun], output_level: int, *, is_full: bool) -> CompactionUnit:
+    return CompactionUnit(output_level, tuple(file for run in runs for file in run.run.files), is_full)
+
+
+def _is_worth_it(unit: CompactionUnit) -> bool:
+    return len(unit.files) > 1 or (len(unit.files) == 1 and unit.files[0].level != unit.output_level)

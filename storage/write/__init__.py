@@ -1,0 +1,1 @@
+"""Rows into files: routing to buckets, buffering, flushing, compacting, and the commit messages of it all."""
