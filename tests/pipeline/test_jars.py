@@ -1,0 +1,90 @@
+"""The resolver of the pinned jars, with a `java` that is a script: what it refuses and what it leaves behind."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from pipeline import jars
+from pipeline.exceptions import InvalidRequestError
+
+CONTENT = b"a jar"
+# Writes CONTENT for every dependency of the ivy file, slowly, and counts its calls.
+FAKE_JAVA = """#!/usr/bin/env python3
+import pathlib, re, sys, time
+arguments = dict(zip(sys.argv[1::2], sys.argv[2::2]))
+with open({calls!r}, "a") as calls:
+    calls.write("x")
+time.sleep(0.2)
+out = pathlib.Path(arguments["-retrieve"]).parent
+out.mkdir()
+for name, version in re.findall(r'name="([^"]+)" rev="([^"]+)"', pathlib.Path(arguments["-ivy"]).read_text()):
+    (out / f"{{name}}-{{version}}.jar").write_bytes({content!r})
+"""
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A machine with an empty cache, a list of two jars and the fake java."""
+    java = tmp_path / "home" / "bin" / "java"
+    java.parent.mkdir(parents=True)
+    java.write_text(FAKE_JAVA.format(calls=str(tmp_path / "calls"), content=CONTENT))
+    java.chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    _pin(tmp_path, monkeypatch, hashlib.sha256(CONTENT).hexdigest())
+    return tmp_path
+
+
+def _pin(folder: Path, monkeypatch: pytest.MonkeyPatch, sha256: str) -> None:
+    listed = folder / "jars.toml"
+    listed.write_text(f'[two]\n"g:first:1" = "{sha256}"\n"g:second:2.0" = "{sha256}"\n')
+    monkeypatch.setattr(jars, "JAR_LIST", listed)
+
+
+def test_fetches_once_and_in_the_order_of_the_list(machine: Path) -> None:
+    paths = jars.ensure_jars("two")
+    assert [path.name for path in paths] == ["first-1.jar", "second-2.0.jar"]
+    assert all(path.read_bytes() == CONTENT for path in paths)
+    assert jars.ensure_jars("two") == paths
+    assert (machine / "calls").read_text() == "x"
+
+
+def test_two_at_once_fetch_once(machine: Path) -> None:
+    threads = [threading.Thread(target=jars.ensure_jars, args=("two",)) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert (machine / "calls").read_text() == "x"
+
+
+def test_a_wrong_checksum_leaves_nothing_in_the_cache(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _pin(machine, monkeypatch, "0" * 64)
+    with pytest.raises(jars.JarError, match="g:first:1 is not the pinned file"):
+        jars.ensure_jars("two")
+    assert os.listdir(jars.cache_folder()) == [".lock"]
+
+
+def test_a_failing_fetch_says_what_was_said(machine: Path) -> None:
+    (machine / "home" / "bin" / "java").write_text("#!/bin/sh\necho no route to host\nexit 1\n")
+    with pytest.raises(jars.JarError, match="no route to host"):
+        jars.ensure_jars("two")
+
+
+def test_no_java_and_no_group(machine: Path) -> None:
+    with pytest.raises(InvalidRequestError, match="choose from two"):
+        jars.ensure_jars("three")
+    (machine / "home" / "bin" / "java").unlink()
+    with pytest.raises(jars.JarError, match="no java in JAVA_HOME"):
+        jars.ensure_jars("two")
+
+
+def test_every_pinned_entry_is_well_formed() -> None:
+    pinned = [jar for group in ("spark-kafka", "kafka-broker", "paimon", "delta") for jar in jars.pinned_jars(group)]
+    assert len(pinned) == 4 + 46 + 1 + 7
+    assert all(len(jar.sha256) == 64 and jar.organisation and jar.version for jar in pinned)
