@@ -29,6 +29,24 @@ class CrashPoint(StrEnum):
     DATA_FILE_CLOSED = "data-file-closed"
     """A data file is complete and synced; no manifest names it."""
 
+    COMMIT_MANIFESTS_WRITTEN = "commit-manifests-written"
+    """Manifests and manifest lists of the next snapshot are on disk; no snapshot names them."""
+
+    COMMIT_SNAPSHOT_CREATED = "commit-snapshot-created"
+    """The snapshot is visible; the LATEST hint still names the one before."""
+
+    COMMIT_BEFORE_COMPACT = "commit-before-compact"
+    """The APPEND snapshot is visible; the COMPACT snapshot of the same identifier is not there."""
+
+    EXPIRE_PLANNED = "expire-planned"
+    """Nothing is deleted yet."""
+
+    EXPIRE_SNAPSHOTS_REMOVED = "expire-snapshots-removed"
+    """Expired snapshot files are gone, what only they named is still there and named by nobody."""
+
+    EXPIRE_DATA_REMOVED = "expire-data-removed"
+    """Data and changelog files of expired snapshots are gone, their manifests are still there."""
+
 
 class Env:
     """The real world. Tests replace single methods in a subclass."""
