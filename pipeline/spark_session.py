@@ -1,0 +1,112 @@
+"""Spark sessions as Freshet starts them: one per process, quiet, with a low floor for small micro-batches.
+
+A user's own session is used as it is; these settings belong to sessions that the command line, the jobs and the tests
+create. Whatever the caller sets wins. Floor of a micro-batch of 1000 rows and two buckets, two cores: 196-231 ms with
+Spark's defaults, 127 ms with these.
+
+| setting | why | what it costs |
+|---|---|---|
+| `checkpointFileManagerClass` = FileSystemBased… | 44-60 ms per batch | only local checkpoints: a weaker rename |
+| `adaptive.enabled` = false | a micro-batch stays one job; 15-25 ms per batch | a user's own joins are not re-planned |
+| `unix.domain.socket.enabled` = true | Arrow to the Python workers without TCP | |
+| `filterPushdown.enabled` = true | `spark.read.format("freshet")` prunes files | |
+| `session.timeZone` = UTC | texts without a zone mean the same on every machine | |
+| `shuffle.partitions` = cores | Spark's 200 empty tasks cost more than a small batch | set it to the cluster's cores |
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from pyspark import SparkConf, SparkContext
+from pyspark.sql import SparkSession
+
+_ROOT: Final = Path(__file__).resolve().parent.parent
+_LOGGING: Final = Path(__file__).resolve().with_name("log4j2.properties")
+
+_LOCAL_CHECKPOINTS: Final = (
+    "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+)
+
+_SETTINGS: Final[Mapping[str, str]] = {
+    "spark.sql.adaptive.enabled": "false",
+    "spark.python.unix.domain.socket.enabled": "true",
+    "spark.sql.python.filterPushdown.enabled": "true",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.streaming.numRecentProgressUpdates": "20",
+}
+_LOCAL_SETTINGS: Final[Mapping[str, str]] = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.sql.streaming.checkpointFileManagerClass": _LOCAL_CHECKPOINTS,
+    "spark.sql.shuffle.partitions": str(os.cpu_count() or 2),
+}
+
+
+def create_session(
+    name: str,
+    *,
+    settings: Mapping[str, str] | None = None,
+    jars: Sequence[Path] = (),
+    master: str | None = None,
+) -> SparkSession:
+    """Starts a session, or returns the one that runs (with `settings` applied as far as Spark allows).
+
+    `master` is used where neither `settings` nor spark-submit names one; its default is `local[*]`. `jars` are added
+    to whatever `spark.jars` says.
+    """
+    wanted = dict(settings or {})
+    submitted = _submitted_settings()
+    master = wanted.pop("spark.master", None) or submitted.get("spark.master") or master or "local[*]"
+    is_local = master.startswith("local")
+    defaults = {**_SETTINGS, **(_LOCAL_SETTINGS if is_local else {})}
+    builder = SparkSession.builder.master(master).appName(name)
+    for key, value in {**defaults, **_python_settings(is_local), **submitted, **wanted}.items():
+        builder = builder.config(key, value)
+    all_jars = [*_listed(wanted.get("spark.jars", submitted.get("spark.jars", ""))), *(str(jar) for jar in jars)]
+    if all_jars:
+        builder = builder.config("spark.jars", ",".join(dict.fromkeys(all_jars)))
+    if is_local:
+        # PySpark takes the interpreter of its workers from here alone; its default is the first python3 of PATH.
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    _silence_python_side()
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel(submitted.get("spark.log.level", "ERROR"))
+    return spark
+
+
+def _python_settings(is_local: bool) -> dict[str, str]:
+    """Where workers find this code and how the JVM logs; both only where the driver's files are at hand."""
+    if not is_local:
+        return {}
+    path = os.pathsep.join(dict.fromkeys([str(_ROOT), *os.environ.get("PYTHONPATH", "").split(os.pathsep)])).strip(":")
+    return {
+        "spark.executorEnv.PYTHONPATH": path,
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}",
+    }
+
+
+def _submitted_settings() -> dict[str, str]:
+    """What spark-submit was given: it has started the JVM already, so its settings are there to be asked for."""
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:
+        return {}
+    SparkContext._ensure_initialized()
+    return dict(SparkConf().getAll())
+
+
+def _listed(text: str) -> list[str]:
+    return [part for part in text.split(",") if part]
+
+
+def _silence_python_side() -> None:
+    """PySpark logs every failed call as one JSON line with the whole Java trace; the error itself says it better."""
+    logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
+    logging.getLogger("DataFrameQueryContextLogger").setLevel(logging.CRITICAL)
