@@ -1,0 +1,161 @@
+"""Merges sorted runs into one stream of rows, a round at a time, in memory bound by the batches of the runs.
+
+Round: 1. every run tops up its buffer to `fill_rows` rows; 2. the watermark is the smallest last key of the buffers
+whose run goes on (none: everything is there); 3. all buffered rows up to the watermark are cut off, ordered together
+and merged; 4. the rest waits. No row at or below the watermark can still come, because runs are sorted, so each key is
+merged exactly once, with all its rows. The run that gave the watermark is used up, so every round moves.
+
+At most two batches per run are held: the caller bounds memory by the number of rows in a batch.
+
+Source: LSM semantics §2.1, §6.3.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Executor
+from typing import Any, Final
+
+import pyarrow as pa
+
+from storage.merge.key_order import RowOrder, comparable, sort_segments
+from storage.merge.merge_function import MergeFunction, retracts
+from storage.merge.take import take_rows
+
+FILL_ROWS: Final = 64 * 1024
+"""Rows of each run that a round waits for, unless the caller says otherwise."""
+
+Key = tuple[Any, ...]
+
+
+def merge_section(
+    runs: Sequence[Iterable[pa.RecordBatch]],
+    order: RowOrder,
+    function: MergeFunction,
+    *,
+    drop_delete: bool,
+    columns: tuple[str, ...] | None = None,
+    fill_rows: int = FILL_ROWS,
+    executor: Executor | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """Merged rows in key order. Runs (older first) are sorted by key, hold each key once, and have system columns."""
+    buffers = [_RunBuffer(run, order.key_columns) for run in runs]
+    while True:
+        for buffer in buffers:
+            buffer.fill(fill_rows)
+        buffers = [buffer for buffer in buffers if buffer.row_count]
+        if not buffers:
+            return
+        watermark = min((buffer.last_key() for buffer in buffers if not buffer.is_exhausted), default=None)
+        cuts = [cut for cut in (buffer.cut(watermark) for buffer in buffers) if cut]
+        if len(cuts) == 1 and function.passes_lone_rows:
+            merged = _pass(pa.Table.from_batches(cuts[0]), drop_delete, columns)
+        else:
+            rows = pa.Table.from_batches([batch for cut in cuts for batch in cut])
+            lengths = [sum(batch.num_rows for batch in cut) for cut in cuts]
+            segments = sort_segments(rows, order, lengths)
+            merged = function.merge(segments, drop_delete=drop_delete, columns=columns, executor=executor)
+            del rows, segments
+        del cuts
+        yield from merged.to_batches()
+        del merged
+
+
+def merge_table(
+    rows: pa.Table,
+    order: RowOrder,
+    function: MergeFunction,
+    *,
+    drop_delete: bool = False,
+    columns: tuple[str, ...] | None = None,
+    executor: Executor | None = None,
+) -> pa.Table:
+    """Rows in any order, merged in memory; of rows that tie in everything the later one wins. For the write buffer."""
+    segments = sort_segments(rows, order)
+    if function.passes_lone_rows and len(segments.starts) == len(segments.order):
+        kept = segments.order if not drop_delete else segments.order[~retracts(rows)[segments.order]]
+        return take_rows(rows, kept, columns, executor)
+    return function.merge(segments, drop_delete=drop_delete, columns=columns, executor=executor)
+
+
+def sort_table(rows: pa.Table, order: RowOrder, *, executor: Executor | None = None) -> pa.Table:
+    """All rows in order, nothing merged."""
+    return take_rows(rows, sort_segments(rows, order).order, None, executor)
+
+
+def _pass(rows: pa.Table, drop_delete: bool, columns: tuple[str, ...] | None) -> pa.Table:
+    """Rows of a single run: each key is alone."""
+    if drop_delete:
+        is_retract = retracts(rows)
+        if is_retract.any():
+            rows = rows.filter(pa.array(~is_retract))
+    return rows if columns is None else rows.select(list(columns))
+
+
+class _RunBuffer:
+    """The next rows of one run."""
+
+    __slots__ = ("_batches", "_key_columns", "_source", "is_exhausted", "row_count")
+
+    def __init__(self, source: Iterable[pa.RecordBatch], key_columns: Sequence[str]) -> None:
+        self._source = iter(source)
+        self._key_columns = tuple(key_columns)
+        self._batches: deque[pa.RecordBatch] = deque()
+        self.is_exhausted = False
+        self.row_count = 0
+
+    def fill(self, row_count: int) -> None:
+        """Reads until `row_count` rows are buffered or the run ends."""
+        while not self.is_exhausted and self.row_count < row_count:
+            batch = next(self._source, None)
+            if batch is None:
+                self.is_exhausted = True
+            elif batch.num_rows:
+                self._batches.append(batch)
+                self.row_count += batch.num_rows
+
+    def last_key(self) -> Key:
+        """Key of the last row buffered."""
+        return self._key(self._batches[-1], self._batches[-1].num_rows - 1)
+
+    def cut(self, watermark: Key | None) -> list[pa.RecordBatch]:
+        """Removes and returns the rows whose key is at or below the watermark; all rows if there is none."""
+        taken: list[pa.RecordBatch] = []
+        while self._batches:
+            head = self._batches[0]
+            count = head.num_rows
+            if watermark is not None and self._key(head, count - 1) > watermark:
+                count = self._rows_up_to(head, watermark)
+            if count < head.num_rows:
+                if count:
+                    taken.append(head.slice(0, count))
+                    self._batches[0] = head.slice(count)
+                break
+            taken.append(self._batches.popleft())
+        self.row_count -= sum(batch.num_rows for batch in taken)
+        return taken
+
+    def _rows_up_to(self, batch: pa.RecordBatch, watermark: Key) -> int:
+        low, high = 0, batch.num_rows
+        while low < high:
+            middle = (low + high) // 2
+            if self._key(batch, middle) <= watermark:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def _key(self, batch: pa.RecordBatch, row: int) -> Key:
+        return tuple(_key_value(batch.column(name)[row]) for name in self._key_columns)
+
+
+def _key_value(scalar: pa.Scalar[Any]) -> Any:
+    convert = _CONVERSIONS.get(scalar.type.id)
+    return comparable(scalar.as_py()) if convert is None else convert(scalar)
+
+
+_CONVERSIONS: Final[dict[int, Callable[[Any], Any]]] = {
+    kind.id: (lambda scalar: scalar.value)
+    for kind in (pa.timestamp("s"), pa.time32("ms"), pa.time64("us"), pa.date32())
+}

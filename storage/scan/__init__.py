@@ -1,0 +1,1 @@
+"""Plans what to read at a snapshot, and reads it."""
