@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from pypaimon import CatalogFactory, Schema
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-from tests.bench.workloads import WORKLOADS, Workload  # noqa: E402
+from tests.bench.workloads import WORKLOADS, Workload
 
 
 class Worker:
