@@ -1,0 +1,29 @@
+"""The order of rows and the merge function that a table's schema and options ask for.
+
+Source: LSM semantics §2.2, §2.9.
+"""
+
+from __future__ import annotations
+
+from storage.exceptions import UnsupportedFeatureError
+from storage.merge.deduplicate import Deduplicate
+from storage.merge.key_order import RowOrder
+from storage.merge.merge_function import MergeFunction
+from storage.model.schema import TableSchema
+from storage.options import CoreOptions, MergeEngine, SortOrder
+
+
+def row_order(schema: TableSchema, options: CoreOptions) -> RowOrder:
+    """How rows of a bucket are ordered."""
+    return RowOrder(
+        key_columns=schema.trimmed_primary_keys,
+        sequence_columns=options.sequence_field,
+        sequence_descending=options.sequence_field_sort_order is SortOrder.DESCENDING,
+    )
+
+
+def merge_function(options: CoreOptions) -> MergeFunction:
+    """The table's merge engine."""
+    if options.merge_engine is not MergeEngine.DEDUPLICATE:
+        raise UnsupportedFeatureError(f"merge-engine {options.merge_engine} is not supported yet; use deduplicate")
+    return Deduplicate(ignore_delete=options.ignore_delete)
