@@ -27,6 +27,7 @@ from typing import Any, Final, NoReturn
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from storage.codec.stats import NO_STATS, ColumnStats
 from storage.exceptions import InvalidRequestError
 
 _OPERATORS: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
@@ -38,15 +39,6 @@ _OPERATORS: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
     ">=": operator.ge,
 }
 _NEGATED: Final[Mapping[str, str]] = {"==": "!=", "!=": "==", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
-
-
-@dataclass(frozen=True, slots=True)
-class ColumnStats:
-    """Bounds of one column in some rows; None is "unknown". Minimum and maximum are None when all values are null."""
-
-    min: Any = None
-    max: Any = None
-    null_count: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,14 +115,14 @@ class Comparison(Predicate):
         return expression
 
     def may_be(self, wanted: bool, stats: Mapping[str, ColumnStats], row_count: int) -> bool:
-        bounds = stats.get(self.column, _UNKNOWN)
+        bounds = stats.get(self.column, NO_STATS)
         if bounds.null_count == row_count:
             return False
         literal = self.value.value
         if isinstance(literal, float) and (not wanted or self.op == "!="):
             return True  # NaN makes every comparison but != false, and may hide from the bounds
         op = self.op if wanted else _NEGATED[self.op]
-        low, high = _bound(bounds.min), _bound(bounds.max)
+        low, high = _bound(bounds.min_value), _bound(bounds.max_value)
         match op:
             case "==":
                 return (low is None or low <= literal) and (high is None or literal <= high)
@@ -173,7 +165,7 @@ class IsIn(Predicate):
         equals = [Comparison(self.column, "==", value) for value in self.values]
         if wanted:
             return any(equal.may_be(True, stats, row_count) for equal in equals)
-        bounds = stats.get(self.column, _UNKNOWN)
+        bounds = stats.get(self.column, NO_STATS)
         return bounds.null_count != row_count and all(equal.may_be(False, stats, row_count) for equal in equals)
 
 
@@ -194,7 +186,7 @@ class IsNull(Predicate):
         return pc.field(self.column).is_null()
 
     def may_be(self, wanted: bool, stats: Mapping[str, ColumnStats], row_count: int) -> bool:
-        null_count = stats.get(self.column, _UNKNOWN).null_count
+        null_count = stats.get(self.column, NO_STATS).null_count
         return null_count is None or (null_count > 0 if wanted else null_count < row_count)
 
 
@@ -217,16 +209,16 @@ class StartsWith(Predicate):
         return pc.starts_with(pc.field(self.column), self.prefix)
 
     def may_be(self, wanted: bool, stats: Mapping[str, ColumnStats], row_count: int) -> bool:
-        bounds = stats.get(self.column, _UNKNOWN)
+        bounds = stats.get(self.column, NO_STATS)
         if bounds.null_count == row_count:
             return False
         size = len(self.prefix)
         if wanted:
-            return (bounds.min is None or bounds.min[:size] <= self.prefix) and (
-                bounds.max is None or self.prefix <= bounds.max[:size]
+            return (bounds.min_value is None or bounds.min_value[:size] <= self.prefix) and (
+                bounds.max_value is None or self.prefix <= bounds.max_value[:size]
             )
         # Every string between two strings with the prefix has it too.
-        inside = (bound is not None and bound.startswith(self.prefix) for bound in (bounds.min, bounds.max))
+        inside = (bound is not None and bound.startswith(self.prefix) for bound in (bounds.min_value, bounds.max_value))
         return not all(inside)
 
 
@@ -378,9 +370,6 @@ def field_of(column: str, schema: pa.Schema) -> pa.Field[Any]:
     if index < 0:
         raise InvalidRequestError(f"filter: there is no column {column!r}; columns are {', '.join(schema.names)}")
     return schema.field(index)
-
-
-_UNKNOWN: Final = ColumnStats()
 
 
 def _parts(node: Predicate, kind: type[And] | type[Or]) -> tuple[Predicate, ...]:

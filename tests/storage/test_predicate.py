@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from storage.codec.stats import ColumnStats
 from storage.exceptions import InvalidRequestError
 from storage.predicate import (
     And,
-    ColumnStats,
     Comparison,
     IsIn,
     IsNull,
