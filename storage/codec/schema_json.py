@@ -1,0 +1,85 @@
+"""Schema files: JSON with version, id, fields, highestFieldId, partitionKeys, primaryKeys, options, comment, timeMillis.
+
+Only version, comment and timeMillis may be absent. A missing version is 1. Versions below 3 have other defaults, which
+are made explicit when the file is read: file format ORC, and below version 2 one bucket.
+
+Source: table format §2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, Final
+
+import orjson
+
+from storage.exceptions import CorruptDataError, InvalidRequestError, UnsupportedFeatureError
+from storage.model.data_type import field_to_json, parse_field
+from storage.model.schema import SCHEMA_VERSION, TableSchema
+
+_VERSION_OF_PARQUET_DEFAULT: Final = 3
+_VERSION_OF_BUCKET_DEFAULT: Final = 2
+
+
+def encode_schema(schema: TableSchema) -> bytes:
+    """Bytes of the schema file; a comment that is None is left out."""
+    content: dict[str, Any] = {
+        "version": schema.version,
+        "id": schema.id,
+        "fields": [field_to_json(field) for field in schema.fields],
+        "highestFieldId": schema.highest_field_id,
+        "partitionKeys": list(schema.partition_keys),
+        "primaryKeys": list(schema.primary_keys),
+        "options": dict(schema.options),
+    }
+    if schema.comment is not None:
+        content["comment"] = schema.comment
+    content["timeMillis"] = schema.time_ms
+    return orjson.dumps(content, option=orjson.OPT_INDENT_2)
+
+
+def decode_schema(data: bytes, path: str) -> TableSchema:
+    """The schema in a schema file.
+
+    Raises `CorruptDataError` for bytes that are no schema, `UnsupportedFeatureError` for a newer version or a column
+    type that is not supported.
+    """
+    try:
+        content = orjson.loads(data)
+    except orjson.JSONDecodeError as error:
+        raise CorruptDataError(f"the schema is no JSON ({error}); it is torn or was overwritten", path=path) from error
+    if not isinstance(content, Mapping):
+        raise CorruptDataError("the schema is no JSON object", path=path)
+    try:
+        return _schema(content, path)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise CorruptDataError(f"the schema lacks or misspells a key: {error!r}", path=path) from error
+    except UnsupportedFeatureError as error:
+        raise UnsupportedFeatureError(f"{path}: {error}") from error
+    except InvalidRequestError as error:
+        raise CorruptDataError(str(error), path=path) from error
+
+
+def _schema(content: Mapping[str, Any], path: str) -> TableSchema:
+    version = int(content.get("version") or 1)
+    if version > SCHEMA_VERSION:
+        raise UnsupportedFeatureError(
+            f"schema version {version}, this program reads up to {SCHEMA_VERSION}; upgrade Freshet to read the table"
+        )
+    options = {str(key): str(value) for key, value in content["options"].items()}
+    if version < _VERSION_OF_BUCKET_DEFAULT:
+        options.setdefault("bucket", "1")
+    if version < _VERSION_OF_PARQUET_DEFAULT:
+        options.setdefault("file.format", "orc")
+    return TableSchema(
+        id=int(content["id"]),
+        fields=tuple(parse_field(field) for field in content["fields"]),
+        highest_field_id=int(content["highestFieldId"]),
+        partition_keys=tuple(map(str, content["partitionKeys"])),
+        primary_keys=tuple(map(str, content["primaryKeys"])),
+        options=MappingProxyType(options),
+        comment=content.get("comment"),
+        time_ms=int(content.get("timeMillis") or 0),
+        version=version,
+    )

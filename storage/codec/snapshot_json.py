@@ -1,0 +1,130 @@
+"""Snapshot files and tags: JSON with the keys of the table below; keys that are not known are ignored.
+
+| key | attribute | written |
+|---|---|---|
+| version, id, schemaId, commitUser, commitIdentifier, commitKind, timeMillis, totalRecordCount, deltaRecordCount | alike | always |
+| baseManifestList(Size), deltaManifestList(Size) | base_…, delta_… | always; a size that is None is left out |
+| changelogManifestList(Size), changelogRecordCount, indexManifest, watermark, statistics, properties, operation, uuid, nextRowId | alike | when not None |
+
+Snapshots of old versions may lack every key but the two manifest lists and the id.
+
+Source: table format §3.1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, Final
+
+import orjson
+
+from storage.exceptions import CorruptDataError, UnsupportedFeatureError
+from storage.model.snapshot import SNAPSHOT_VERSION, CommitKind, Snapshot
+
+_NULLABLE: Final = (
+    ("baseManifestListSize", "base_manifest_list_size"),
+    ("deltaManifestListSize", "delta_manifest_list_size"),
+    ("changelogManifestList", "changelog_manifest_list"),
+    ("changelogManifestListSize", "changelog_manifest_list_size"),
+    ("changelogRecordCount", "changelog_record_count"),
+    ("indexManifest", "index_manifest"),
+    ("watermark", "watermark"),
+    ("statistics", "statistics"),
+    ("nextRowId", "next_row_id"),
+    ("operation", "operation"),
+    ("uuid", "uuid"),
+)
+_STRINGS: Final = frozenset({"changelog_manifest_list", "index_manifest", "statistics", "operation", "uuid"})
+
+
+def encode_snapshot(snapshot: Snapshot) -> bytes:
+    """Bytes of the snapshot file."""
+    content: dict[str, Any] = {
+        "version": snapshot.version,
+        "uuid": snapshot.uuid,
+        "id": snapshot.id,
+        "schemaId": snapshot.schema_id,
+        "baseManifestList": snapshot.base_manifest_list,
+        "baseManifestListSize": snapshot.base_manifest_list_size,
+        "deltaManifestList": snapshot.delta_manifest_list,
+        "deltaManifestListSize": snapshot.delta_manifest_list_size,
+        "changelogManifestList": snapshot.changelog_manifest_list,
+        "changelogManifestListSize": snapshot.changelog_manifest_list_size,
+        "indexManifest": snapshot.index_manifest,
+        "commitUser": snapshot.commit_user,
+        "commitIdentifier": snapshot.commit_identifier,
+        "commitKind": str(snapshot.commit_kind),
+        "timeMillis": snapshot.time_ms,
+        "totalRecordCount": snapshot.total_record_count,
+        "deltaRecordCount": snapshot.delta_record_count,
+        "changelogRecordCount": snapshot.changelog_record_count,
+        "watermark": snapshot.watermark,
+        "statistics": snapshot.statistics,
+        "properties": dict(snapshot.properties) if snapshot.properties is not None else None,
+        "nextRowId": snapshot.next_row_id,
+        "operation": snapshot.operation,
+    }
+    present = {key: value for key, value in content.items() if value is not None}
+    return orjson.dumps(present, option=orjson.OPT_INDENT_2)
+
+
+def decode_snapshot(data: bytes, path: str) -> Snapshot:
+    """The snapshot in a snapshot file or tag.
+
+    Raises `CorruptDataError` for bytes that are no snapshot and `UnsupportedFeatureError` for a newer version.
+    """
+    try:
+        content = orjson.loads(data)
+    except orjson.JSONDecodeError as error:
+        raise CorruptDataError(f"the snapshot is no JSON ({error}); it is torn or was overwritten", path=path) from error
+    if not isinstance(content, Mapping):
+        raise CorruptDataError("the snapshot is no JSON object", path=path)
+    try:
+        version = int(content.get("version") or SNAPSHOT_VERSION)
+        if version > SNAPSHOT_VERSION:
+            raise UnsupportedFeatureError(
+                f"{path} has snapshot version {version}, this program reads up to {SNAPSHOT_VERSION}; "
+                "upgrade Freshet to read the table, or write it with Apache Paimon 2.0 or older"
+            )
+        return _snapshot(content, version)
+    except (KeyError, TypeError, ValueError) as error:
+        raise CorruptDataError(f"the snapshot lacks or misspells a key: {error!r}", path=path) from error
+
+
+def _snapshot(content: Mapping[str, Any], version: int) -> Snapshot:
+    nullable: dict[str, Any] = {}
+    for key, attribute in _NULLABLE:
+        value = content.get(key)
+        if value is not None:
+            nullable[attribute] = str(value) if attribute in _STRINGS else int(value)
+        else:
+            nullable[attribute] = None
+    properties = content.get("properties")
+    return Snapshot(
+        id=int(content["id"]),
+        schema_id=_number(content, "schemaId"),
+        base_manifest_list=_name(content, "baseManifestList"),
+        delta_manifest_list=_name(content, "deltaManifestList"),
+        commit_user=str(content.get("commitUser") or ""),
+        commit_identifier=_number(content, "commitIdentifier"),
+        commit_kind=CommitKind(content.get("commitKind") or CommitKind.APPEND),
+        time_ms=_number(content, "timeMillis"),
+        total_record_count=_number(content, "totalRecordCount"),
+        delta_record_count=_number(content, "deltaRecordCount"),
+        properties=MappingProxyType({str(k): str(v) for k, v in properties.items()}) if properties else None,
+        version=version,
+        **nullable,
+    )
+
+
+def _number(content: Mapping[str, Any], key: str) -> int:
+    value = content.get(key)
+    return 0 if value is None else int(value)
+
+
+def _name(content: Mapping[str, Any], key: str) -> str:
+    value = content[key]
+    if not isinstance(value, str) or not value:
+        raise ValueError(f"{key} is {value!r}")
+    return value

@@ -1,0 +1,224 @@
+"""Where the files of a table lie, and what their names mean.
+
+    <location>/schema/schema-<N>            snapshot/snapshot-<N> LATEST EARLIEST      changelog/changelog-<N>
+              /manifest/manifest-<uuid>-<n> manifest-list-<uuid>-<n> index-manifest-<uuid>-<n>
+              /index/…  statistics/…  tag/tag-<name>  consumer/consumer-<id>
+              /branch/branch-<name>/{schema,snapshot,tag,changelog,consumer}
+              /[<data-file.path-directory>/]<key>=<value>/…/bucket-<b>/<data file>
+
+The format of a data file is its extension: the last part after a dot, or the part before where the last is a
+compression suffix (`x.parquet.zst`). Listings skip every name that is not prefix + number, so that a stray file of
+somebody else does no harm here; temporary files of ours start with a dot.
+
+Source: table format §1, §1.2.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import unquote, urlsplit
+
+from storage.exceptions import InvalidRequestError
+
+SCHEMA_PREFIX: Final = "schema-"
+SNAPSHOT_PREFIX: Final = "snapshot-"
+CHANGELOG_PREFIX: Final = "changelog-"
+MANIFEST_PREFIX: Final = "manifest-"
+MANIFEST_LIST_PREFIX: Final = "manifest-list-"
+INDEX_MANIFEST_PREFIX: Final = "index-manifest-"
+TAG_PREFIX: Final = "tag-"
+BRANCH_PREFIX: Final = "branch-"
+CONSUMER_PREFIX: Final = "consumer-"
+BUCKET_PREFIX: Final = "bucket-"
+LATEST_HINT: Final = "LATEST"
+EARLIEST_HINT: Final = "EARLIEST"
+INDEX_SUFFIX: Final = ".index"
+POSTPONE_BUCKET: Final = -2
+DEFAULT_PARTITION_NAME: Final = "__DEFAULT_PARTITION__"
+
+COMPRESSION_SUFFIXES: Final = {
+    "zstd": "zst",
+    "gzip": "gz",
+    "bzip2": "bz2",
+    "snappy": "snappy",
+    "lz4": "lz4",
+    "deflate": "deflate",
+}
+"""File name part of a codec, by the codec's name."""
+
+_ESCAPED: Final = re.compile("[\x00-\x1f\x7f\"#%'*/:=?\\\\{}\\[\\]^]")
+_DIGITS: Final = re.compile(r"[0-9]+")
+
+
+@dataclass(frozen=True, slots=True)
+class TablePaths:
+    """Names below one table folder. `data_directory` is `data-file.path-directory`, where it is set."""
+
+    location: str
+    data_directory: str | None = None
+
+    @property
+    def schema_folder(self) -> str:
+        """Folder of the schema files."""
+        return f"{self.location}/schema"
+
+    def schema(self, schema_id: int) -> str:
+        """One schema file."""
+        return f"{self.schema_folder}/{SCHEMA_PREFIX}{schema_id}"
+
+    @property
+    def snapshot_folder(self) -> str:
+        """Folder of snapshots and their hints."""
+        return f"{self.location}/snapshot"
+
+    def snapshot(self, snapshot_id: int) -> str:
+        """One snapshot file."""
+        return f"{self.snapshot_folder}/{SNAPSHOT_PREFIX}{snapshot_id}"
+
+    @property
+    def latest_hint(self) -> str:
+        """File that names the newest snapshot, or lies."""
+        return f"{self.snapshot_folder}/{LATEST_HINT}"
+
+    @property
+    def earliest_hint(self) -> str:
+        """File that names the oldest snapshot, or lies."""
+        return f"{self.snapshot_folder}/{EARLIEST_HINT}"
+
+    @property
+    def changelog_folder(self) -> str:
+        """Folder of changelogs kept longer than their snapshots."""
+        return f"{self.location}/changelog"
+
+    def changelog(self, snapshot_id: int) -> str:
+        """Snapshot file kept for its changelog."""
+        return f"{self.changelog_folder}/{CHANGELOG_PREFIX}{snapshot_id}"
+
+    @property
+    def manifest_folder(self) -> str:
+        """Folder of manifests, manifest lists and index manifests."""
+        return f"{self.location}/manifest"
+
+    def manifest(self, name: str) -> str:
+        """A manifest, manifest list or index manifest."""
+        return f"{self.manifest_folder}/{name}"
+
+    @property
+    def index_folder(self) -> str:
+        """Folder of hash indexes and deletion vectors."""
+        return f"{self.location}/index"
+
+    def index_file(self, name: str) -> str:
+        """One index file."""
+        return f"{self.index_folder}/{name}"
+
+    @property
+    def statistics_folder(self) -> str:
+        """Folder of table statistics."""
+        return f"{self.location}/statistics"
+
+    def statistics(self, name: str) -> str:
+        """One statistics file."""
+        return f"{self.statistics_folder}/{name}"
+
+    @property
+    def tag_folder(self) -> str:
+        """Folder of tags."""
+        return f"{self.location}/tag"
+
+    def tag(self, name: str) -> str:
+        """One tag: a snapshot file under a name; the name is used as it is."""
+        return f"{self.tag_folder}/{TAG_PREFIX}{name}"
+
+    @property
+    def branch_folder(self) -> str:
+        """Folder of branches."""
+        return f"{self.location}/branch"
+
+    def branch(self, name: str) -> TablePaths:
+        """Schema, snapshot, tag and consumer folders of a branch; manifests and data stay those of the table."""
+        return TablePaths(f"{self.branch_folder}/{BRANCH_PREFIX}{name}", self.data_directory)
+
+    @property
+    def consumer_folder(self) -> str:
+        """Folder of streaming readers' positions."""
+        return f"{self.location}/consumer"
+
+    def consumer(self, consumer_id: str) -> str:
+        """Position of one streaming reader."""
+        return f"{self.consumer_folder}/{CONSUMER_PREFIX}{consumer_id}"
+
+    @property
+    def data_root(self) -> str:
+        """Folder above the partitions, or above the buckets of an unpartitioned table."""
+        return f"{self.location}/{self.data_directory}" if self.data_directory else self.location
+
+    def partition_folder(self, partition_path: str) -> str:
+        """Folder of a partition; `partition_path` is empty for an unpartitioned table."""
+        return f"{self.data_root}/{partition_path}" if partition_path else self.data_root
+
+    def bucket_folder(self, partition_path: str, bucket: int) -> str:
+        """Folder of one bucket."""
+        name = "postpone" if bucket == POSTPONE_BUCKET else str(bucket)
+        return f"{self.partition_folder(partition_path)}/{BUCKET_PREFIX}{name}"
+
+    def data_file(
+        self, partition_path: str, bucket: int, file_name: str, external_path: str | None = None
+    ) -> str:
+        """A data or changelog file; a path recorded in its manifest entry replaces the derived one."""
+        if external_path is not None:
+            return local_path(external_path)
+        return f"{self.bucket_folder(partition_path, bucket)}/{file_name}"
+
+    def extra_file(
+        self, partition_path: str, bucket: int, file_name: str, external_path: str | None = None
+    ) -> str:
+        """A side-car file; it lies beside its data file, whose external path is given."""
+        if external_path is not None:
+            return f"{local_path(external_path).rsplit('/', 1)[0]}/{file_name}"
+        return f"{self.bucket_folder(partition_path, bucket)}/{file_name}"
+
+
+def local_path(uri_or_path: str) -> str:
+    """An absolute path out of `file:///a/b`, `file:/a/b` or `/a/b`; other schemes are refused."""
+    parts = urlsplit(uri_or_path)
+    if parts.scheme == "file" and parts.netloc in ("", "localhost"):
+        path = unquote(parts.path)
+    elif not parts.scheme or "/" in uri_or_path.split(":", 1)[0]:
+        path = uri_or_path
+    else:
+        raise InvalidRequestError(f"only local paths and file: URIs can be opened, not {uri_or_path}")
+    return path.rstrip("/") or "/"
+
+
+def escape_path_name(text: str) -> str:
+    """Text as a folder name: characters that folders or paths cannot carry become %XX."""
+    return _ESCAPED.sub(lambda match: f"%{ord(match[0]):02X}", text)
+
+
+def numbered(name: str, prefix: str) -> int | None:
+    """The number after the prefix, or None for any other name."""
+    rest = name[len(prefix) :]
+    return int(rest) if name.startswith(prefix) and _DIGITS.fullmatch(rest) else None
+
+
+def data_file_name(
+    prefix: str, uuid: str, counter: int, file_format: str, compression: str | None = None
+) -> str:
+    """Name of a new data or changelog file; a compression given becomes part of it."""
+    suffix = COMPRESSION_SUFFIXES.get(compression.lower(), compression) if compression else None
+    if suffix is None or suffix == "none":
+        return f"{prefix}{uuid}-{counter}.{file_format}"
+    return f"{prefix}{uuid}-{counter}.{suffix}.{file_format}"
+
+
+def file_format_of(file_name: str) -> str:
+    """Format that a data file name says, in lower case."""
+    parts = file_name.split(".")
+    if len(parts) > 1 and parts[-1].lower() in COMPRESSION_SUFFIXES.values():
+        parts.pop()
+    if len(parts) < 2:
+        raise InvalidRequestError(f"{file_name} is no legal data file name: it has no extension to tell the format")
+    return parts[-1].lower()
