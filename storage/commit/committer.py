@@ -1,0 +1,133 @@
+"""Commits what bucket writers hand over: the APPEND snapshot, then the COMPACT snapshot of the same identifier.
+
+A crash between the two leaves the APPEND. The replay finds its identity and skips; the compaction is lost, its output
+files are named by nobody and fall to orphan cleaning, and the files that it would have replaced are still live: the
+table holds the same rows.
+
+A compaction never fails a stream. Buckets whose inputs were compacted away by somebody else meanwhile are left out,
+returned as `given_way`, and the writer restores those buckets before it compacts again.
+
+After a commit a bounded number of snapshots expires (`snapshot.expire.limit`; not where the table is write-only).
+Failures there are logged: the commit stands.
+
+Source: table format §3, LSM semantics §1.4; identity: `commit.identity`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from storage.commit.changes import append_change, compact_change
+from storage.commit.conflict import Conflict, SortKey
+from storage.commit.expire import expire_after_commit
+from storage.commit.identity import CommitTrace, is_committed
+from storage.commit.snapshot_commit import CommitIdentity, SnapshotCommit
+from storage.env import CrashPoint
+from storage.exceptions import InvalidRequestError, StorageError
+from storage.merge.key_order import KeyComparator
+from storage.model.commit_message import COMMIT_MESSAGE_VERSION, CommitMessage
+from storage.model.snapshot import Snapshot
+from storage.table_store import TableStore
+
+_LOG: Final = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class CommitCheck:
+    """Whether an identifier is committed, and the last commit of its user that the table knows."""
+
+    is_committed: bool
+    last: CommitTrace | None
+
+
+@dataclass(frozen=True, slots=True)
+class CommitResult:
+    """`snapshots` in order of their ids; empty when the commit was there already, or was empty and not forced."""
+
+    snapshots: tuple[Snapshot, ...]
+    already_committed: bool = False
+    given_way: tuple[Conflict, ...] = ()
+    expired_count: int = 0
+
+
+class Committer:
+    """Commits of one commit user to one table. `query_id` distinguishes streaming queries of the same name."""
+
+    def __init__(self, store: TableStore, commit_user: str, query_id: str | None = None) -> None:
+        if not commit_user.strip():
+            raise InvalidRequestError("the commit user must not be blank; give the writer or the pipeline a name")
+        store.check_writable()
+        self._store = store
+        self._commit_user = commit_user
+        self._query_id = query_id
+        self._snapshot_commit = SnapshotCommit(store, _sort_key(store))
+
+    def has_committed(self, identifier: int) -> CommitCheck:
+        """Applies the rules of `commit.identity`; raises where the outcome is foreign or unknown."""
+        history = self._snapshot_commit.history(self._snapshot_commit.latest())
+        known = is_committed(history, self._commit_user, identifier, self._query_id, table=self._store.paths.location)
+        return CommitCheck(known, history.users.get(self._commit_user))
+
+    def commit(
+        self,
+        identifier: int,
+        messages: Sequence[CommitMessage],
+        *,
+        properties: Mapping[str, str] | None = None,
+        watermark: int | None = None,
+        force_empty: bool = True,
+    ) -> CommitResult:
+        """Makes the messages visible, once.
+
+        An empty commit is made as well unless `force_empty` is False: only a snapshot proves that a batch was there.
+        Without it, a commit that holds nothing but compactions writes only the COMPACT snapshot and leaves no trace
+        of its identity.
+        """
+        _check_messages(identifier, messages)
+        snapshots: list[Snapshot] = []
+        given_way: tuple[Conflict, ...] = ()
+        append = append_change(messages)
+        if force_empty or not append.is_empty:
+            identity = CommitIdentity(self._commit_user, identifier, self._query_id)
+            outcome = self._snapshot_commit.commit(append, identity, properties=properties, watermark=watermark)
+            if outcome.already_committed or outcome.snapshot is None:
+                return CommitResult((), already_committed=True)
+            snapshots.append(outcome.snapshot)
+        compact = compact_change(messages)
+        if not compact.is_empty:
+            self._store.env.reach(CrashPoint.COMMIT_BEFORE_COMPACT)
+            identity = CommitIdentity(self._commit_user, identifier, self._query_id, is_traced=False)
+            outcome = self._snapshot_commit.commit(compact, identity, properties=properties, watermark=watermark)
+            if outcome.snapshot is not None:
+                snapshots.append(outcome.snapshot)
+            given_way = outcome.given_way
+        return CommitResult(tuple(snapshots), given_way=given_way, expired_count=self._expire(snapshots))
+
+    def _expire(self, snapshots: list[Snapshot]) -> int:
+        if not snapshots or self._store.options.write_only:
+            return 0
+        try:
+            return expire_after_commit(self._store, self._snapshot_commit.manifest_index)
+        except StorageError as error:
+            _LOG.warning("table %s: snapshots were not expired: %s", self._store.paths.location, error)
+            return 0
+
+
+def _sort_key(store: TableStore) -> SortKey | None:
+    if not store.schema.has_primary_key:
+        return None
+    return KeyComparator(store.schema.types_of(store.schema.trimmed_primary_keys)).sort_key
+
+
+def _check_messages(identifier: int, messages: Sequence[CommitMessage]) -> None:
+    if identifier < 0:
+        raise InvalidRequestError(f"a commit identifier is 0 or more, not {identifier}")
+    for message in messages:
+        if message.version != COMMIT_MESSAGE_VERSION:
+            raise InvalidRequestError(
+                f"commit message of version {message.version}, this program understands {COMMIT_MESSAGE_VERSION}; "
+                "driver and tasks must run the same version"
+            )

@@ -1,0 +1,286 @@
+"""Takes away old snapshots, and the files that only they name.
+
+A round plans first, then deletes in this order:
+
+1. snapshot files, oldest first, and the EARLIEST hint: from here on nobody can ask for what follows;
+2. data files that the deltas of (begin, end] deleted, and changelog files of [begin, end);
+3. bucket and partition folders that became empty (`snapshot.clean-empty-directories`);
+4. manifests, lists, index files and statistics that only expired snapshots name.
+
+So a snapshot that can be seen can be read, and a crash leaves nothing but orphans. Kept is whatever is named by the
+first snapshot that stays, by the latest, by any tag, by any snapshot or tag of any branch, by a changelog that was
+kept apart from its snapshot, or was added again by a later overwrite (a rollback). If one of these cannot be read,
+nothing is deleted at all. The deltas of the first expired snapshot belong to history that expired earlier.
+
+Source: table format §12, §12.1 (there snapshot files go last).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from storage.commit.changes import Bucket
+from storage.commit.manifest_index import ManifestIndex
+from storage.commit.named_files import kept_changelogs, metadata_names, snapshots_outside_main
+from storage.commit.retention import Retention, expire_end
+from storage.env import CrashPoint
+from storage.exceptions import NotFoundError, StorageError, UnsupportedFeatureError
+from storage.model.manifest import EntryKind, ManifestEntry
+from storage.model.snapshot import CommitKind, Snapshot
+from storage.table_store import TableStore
+
+
+@dataclass(frozen=True, slots=True)
+class ExpireResult:
+    """Ids that expired, and how many files went with them (or failed to)."""
+
+    snapshot_ids: tuple[int, ...] = ()
+    data_file_count: int = 0
+    metadata_file_count: int = 0
+    failed_delete_count: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ExpiryPlan:
+    """What one round deletes, as paths, in the order of the module."""
+
+    snapshot_ids: tuple[int, ...]
+    end: int
+    data_paths: tuple[str, ...]
+    buckets: frozenset[Bucket]
+    metadata_paths: tuple[str, ...]
+
+
+def expire_snapshots(
+    store: TableStore,
+    *,
+    retain_max: int | None = None,
+    retain_min: int | None = None,
+    time_retained_ms: int | None = None,
+    limit: int | None = None,
+) -> ExpireResult:
+    """Expires what the arguments allow; those left out come from the options of the table, the limit is unbounded.
+
+    `time_retained_ms` is an age: snapshots whose successor is younger stay, unless there are more than `retain_max`.
+    """
+    options = store.options
+    if retain_min is None:
+        retain_min = options.snapshot_num_retained_min
+        if retain_max is not None:
+            retain_min = min(retain_min, retain_max)
+    if retain_max is None:
+        retain_max = options.snapshot_num_retained_max
+        if retain_max is not None:
+            retain_max = max(retain_max, retain_min)
+    if time_retained_ms is None:
+        time_retained_ms = options.snapshot_time_retained_ms
+    retention = Retention(retain_min, retain_max, time_retained_ms, limit)
+    return _Expiry(store, ManifestIndex(store.manifests)).run(retention)
+
+
+def expire_after_commit(store: TableStore, manifest_index: ManifestIndex) -> int:
+    """The bounded round after a commit, by the options of the table; the number of snapshots that expired."""
+    options = store.options
+    if options.changelog_is_decoupled:
+        return 0
+    retention = Retention(
+        options.snapshot_num_retained_min,
+        options.snapshot_num_retained_max,
+        options.snapshot_time_retained_ms,
+        options.snapshot_expire_limit,
+    )
+    return len(_Expiry(store, manifest_index).run(retention).snapshot_ids)
+
+
+class _Expiry:
+    """One round."""
+
+    def __init__(self, store: TableStore, manifest_index: ManifestIndex) -> None:
+        self._store = store
+        self._index = manifest_index
+
+    def run(self, retention: Retention) -> ExpireResult:
+        store = self._store
+        if store.options.changelog_is_decoupled:
+            raise UnsupportedFeatureError(
+                f"table {store.paths.location}: changelogs are to be kept longer than snapshots (changelog.*); "
+                "this version cannot expire such a table, let Apache Paimon do it"
+            )
+        latest = store.snapshots.latest()
+        earliest = store.snapshots.earliest()
+        if latest is None or earliest is None:
+            return ExpireResult()
+        end = expire_end(
+            retention,
+            earliest=earliest.id,
+            latest=latest.id,
+            now_ms=store.env.now_ms(),
+            consumer_next=self._consumer_next(),
+            time_of=self._time_of,
+        )
+        if end <= earliest.id:
+            if not store.env.file_io.exists(store.paths.earliest_hint):
+                store.snapshots.write_earliest_hint(earliest.id)
+            return ExpireResult()
+        plan = self._plan(earliest.id, end, latest)
+        if plan is None:
+            return ExpireResult()
+        store.env.reach(CrashPoint.EXPIRE_PLANNED)
+        return self._carry_out(plan)
+
+    def _consumer_next(self) -> int | None:
+        return None if self._store.options.consumer_changelog_only else self._store.snapshots.min_consumer_next()
+
+    def _time_of(self, snapshot_id: int) -> int | None:
+        snapshot = self._find(snapshot_id)
+        return None if snapshot is None else snapshot.time_ms
+
+    def _find(self, snapshot_id: int) -> Snapshot | None:
+        try:
+            return self._store.snapshots.snapshot(snapshot_id)
+        except NotFoundError:
+            return None
+
+    # ---------------------------------------------------------------------------------------------------- planning
+
+    def _plan(self, earliest: int, end: int, latest: Snapshot) -> ExpiryPlan | None:
+        """None when another process has taken the end of the range away already."""
+        found = [snapshot for snapshot in map(self._find, range(earliest, end + 1)) if snapshot is not None]
+        if not found or found[-1].id != end:
+            return None
+        expired, first_kept = found[:-1], found[-1]
+        kept = [first_kept, latest, *snapshots_outside_main(self._store), *kept_changelogs(self._store).values()]
+        doomed = self._deleted_files(found[1:])
+        data = self._without_named(doomed, kept)
+        changelog = {
+            _file_key(entry) for snapshot in kept for entry in self._changelog_entries(snapshot, is_needed=True)
+        }
+        data += [
+            entry
+            for snapshot in expired
+            for entry in self._changelog_entries(snapshot)
+            if _file_key(entry) not in changelog
+        ]
+        return ExpiryPlan(
+            snapshot_ids=tuple(snapshot.id for snapshot in expired),
+            end=end,
+            data_paths=tuple(dict.fromkeys(path for entry in data for path in self._paths(entry))),
+            buckets=frozenset((entry.partition, entry.bucket) for entry in data),
+            metadata_paths=self._unnamed_metadata(expired, kept),
+        )
+
+    def _deleted_files(self, snapshots: Iterable[Snapshot]) -> list[ManifestEntry]:
+        """DELETE entries whose file is not added again in the same delta (a change of level)."""
+        doomed: list[ManifestEntry] = []
+        for snapshot in snapshots:
+            delta = self._delta_entries(snapshot)
+            added = {_file_key(entry) for entry in delta if entry.kind is EntryKind.ADD}
+            doomed += [entry for entry in delta if entry.kind is EntryKind.DELETE and _file_key(entry) not in added]
+        return doomed
+
+    def _without_named(self, doomed: list[ManifestEntry], kept: list[Snapshot]) -> list[ManifestEntry]:
+        """The doomed files that no snapshot of `kept`, and no overwrite after them, names."""
+        if not doomed:
+            return []
+        buckets = frozenset((entry.partition, entry.bucket) for entry in doomed)
+        named: set[tuple[bytes, int, str]] = set()
+        for snapshot in kept:
+            named |= {_file_key(entry) for entry in self._index.live(self._index.manifests_of(snapshot), buckets)}
+        for later in map(self._find, range(kept[0].id + 1, kept[1].id)):
+            if later is not None and later.commit_kind is CommitKind.OVERWRITE:
+                named |= {_file_key(entry) for entry in self._delta_entries(later) if entry.kind is EntryKind.ADD}
+        return [entry for entry in doomed if _file_key(entry) not in named]
+
+    def _delta_entries(self, snapshot: Snapshot) -> list[ManifestEntry]:
+        """Entries of the delta; none where an earlier round took the manifests away."""
+        return self._entries(snapshot.delta_manifest_list, snapshot.delta_manifest_list_size, is_needed=False)
+
+    def _changelog_entries(self, snapshot: Snapshot, *, is_needed: bool = False) -> list[ManifestEntry]:
+        if snapshot.changelog_manifest_list is None:
+            return []
+        return self._entries(
+            snapshot.changelog_manifest_list, snapshot.changelog_manifest_list_size, is_needed=is_needed
+        )
+
+    def _entries(self, name: str, size: int | None, *, is_needed: bool) -> list[ManifestEntry]:
+        manifests = self._store.manifests
+        try:
+            return [
+                entry for meta in manifests.read_manifest_list(name, size) for entry in manifests.read_manifest(meta)
+            ]
+        except NotFoundError:
+            if is_needed:
+                raise
+            return []
+
+    def _unnamed_metadata(self, expired: list[Snapshot], kept: list[Snapshot]) -> tuple[str, ...]:
+        named: set[str] = set()
+        for snapshot in kept:
+            named |= metadata_names(self._store, snapshot).all
+        paths = self._store.paths
+        doomed: dict[str, None] = {}
+        for snapshot in expired:
+            try:
+                names = metadata_names(self._store, snapshot)
+            except NotFoundError:
+                continue
+            doomed |= dict.fromkeys(paths.index_file(name) for name in names.index_files - named)
+            doomed |= dict.fromkeys(paths.statistics(name) for name in names.statistics - named)
+            doomed |= dict.fromkeys(paths.manifest(name) for name in sorted(names.manifests - named))
+        return tuple(doomed)
+
+    def _paths(self, entry: ManifestEntry) -> list[str]:
+        """The file and its side-cars."""
+        paths = self._store.paths
+        folder = self._store.partition_path(entry.partition)
+        file = entry.file
+        return [
+            paths.data_file(folder, entry.bucket, file.file_name, file.external_path),
+            *(paths.extra_file(folder, entry.bucket, name, file.external_path) for name in file.extra_files),
+        ]
+
+    # ---------------------------------------------------------------------------------------------------- deleting
+
+    def _carry_out(self, plan: ExpiryPlan) -> ExpireResult:
+        store = self._store
+        for snapshot_id in plan.snapshot_ids:
+            store.env.file_io.delete(store.paths.snapshot(snapshot_id))
+            store.snapshots.forget(snapshot_id)
+        store.snapshots.write_earliest_hint(plan.end)
+        store.env.reach(CrashPoint.EXPIRE_SNAPSHOTS_REMOVED)
+        result = ExpireResult(plan.snapshot_ids)
+        deleted, failed = self._delete(plan.data_paths)
+        result = replace(result, data_file_count=deleted, failed_delete_count=failed)
+        store.env.reach(CrashPoint.EXPIRE_DATA_REMOVED)
+        if store.options.snapshot_clean_empty_directories:
+            self._delete_empty_folders(plan.buckets)
+        deleted, failed = self._delete(plan.metadata_paths)
+        return replace(result, metadata_file_count=deleted, failed_delete_count=result.failed_delete_count + failed)
+
+    def _delete(self, paths: Iterable[str]) -> tuple[int, int]:
+        """Best effort: what cannot be deleted is an orphan. Returns deleted and failed."""
+        deleted = failed = 0
+        for path in paths:
+            try:
+                deleted += self._store.env.file_io.delete(path)
+            except StorageError:
+                failed += 1
+        return deleted, failed
+
+    def _delete_empty_folders(self, buckets: frozenset[Bucket]) -> None:
+        file_io, paths = self._store.env.file_io, self._store.paths
+        for partition, bucket in sorted(buckets):
+            folder = self._store.partition_path(partition)
+            try:
+                gone = file_io.delete_folder_if_empty(paths.bucket_folder(folder, bucket))
+                while gone and folder:
+                    gone = file_io.delete_folder_if_empty(paths.partition_folder(folder))
+                    folder = folder.rpartition("/")[0]
+            except StorageError:
+                return
+
+
+def _file_key(entry: ManifestEntry) -> tuple[bytes, int, str]:
+    """One file on disk, whatever its level."""
+    return entry.partition, entry.bucket, entry.file.file_name

@@ -1,0 +1,212 @@
+"""Removes files that nothing names: what crashes, lost claims and abandoned writers leave behind.
+
+Candidates are files older than a threshold (default one day), because the files of a commit that is being made look
+just like orphans:
+
+| folder | candidates |
+|---|---|
+| manifest/, index/, statistics/, bucket folders | every file |
+| snapshot/, changelog/ (also of branches) | names that are neither prefix + number nor a hint |
+| schema/, tag/, consumer/, branch folders | temporary files only (`.….tmp`) |
+
+Used is what any snapshot, tag or kept changelog of the table or of a branch names. Live files of a chain of snapshots
+are the live files of the first plus everything that later deltas add; overwrites are read in full, since they may
+replace the base. Candidates are listed before the used names are read, and reading goes on until no new snapshot has
+come: a commit that becomes visible meanwhile is seen.
+
+If a snapshot that still exists cannot be read, nothing is removed. Source: table format §12.1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from storage.commit.manifest_merge import cancel_pairs
+from storage.commit.named_files import kept_changelogs, metadata_names
+from storage.exceptions import CorruptDataError, NotFoundError
+from storage.files.file_io import FileStatus
+from storage.files.snapshot_store import SnapshotStore
+from storage.model.manifest import EntryKind, ManifestEntry
+from storage.model.snapshot import CommitKind, Snapshot
+from storage.paths import (
+    BUCKET_PREFIX,
+    CHANGELOG_PREFIX,
+    EARLIEST_HINT,
+    LATEST_HINT,
+    SNAPSHOT_PREFIX,
+    TablePaths,
+    numbered,
+)
+from storage.table_store import TableStore
+
+DEFAULT_AGE_MS: Final = 24 * 3600 * 1000
+"""Age below which a file may belong to a commit that is being made."""
+
+
+@dataclass(frozen=True, slots=True)
+class OrphanFile:
+    """A file that nothing names."""
+
+    path: str
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class OrphanResult:
+    """Files found; deleted unless `dry_run`."""
+
+    files: tuple[OrphanFile, ...]
+    dry_run: bool
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all files found."""
+        return sum(file.size_bytes for file in self.files)
+
+
+def remove_orphan_files(
+    store: TableStore, *, older_than_ms: int = DEFAULT_AGE_MS, dry_run: bool = False
+) -> OrphanResult:
+    """Finds files that nothing names and that have not been modified for `older_than_ms`, and deletes them.
+
+    The age, default one day, must be longer than any writer or compaction runs before it commits: until then its
+    files are named by nobody.
+    """
+    before_ms = store.env.now_ms() - older_than_ms
+    candidates = [status for status in _candidates(store) if status.modified_ms < before_ms]
+    orphans: list[OrphanFile] = []
+    if candidates:
+        used = _UsedNames(store).collect()
+        orphans = [OrphanFile(status.path, status.size_bytes) for status in candidates if status.name not in used]
+    if not dry_run:
+        for orphan in orphans:
+            store.env.file_io.delete(orphan.path)
+    return OrphanResult(tuple(orphans), dry_run)
+
+
+# ----------------------------------------------------------------------------------------------------- candidates
+
+
+def _candidates(store: TableStore) -> Iterator[FileStatus]:
+    paths = store.paths
+    for folder in (paths.manifest_folder, paths.index_folder, paths.statistics_folder):
+        yield from _files(store, folder, lambda name: True)
+    for bucket_folder in _bucket_folders(store, paths.data_root, len(store.schema.partition_keys)):
+        yield from _files(store, bucket_folder, lambda name: True)
+    branches = [paths.branch(name) for name in store.snapshots.branches()]
+    for place in (paths, *branches):
+        yield from _metadata_candidates(store, place)
+
+
+def _metadata_candidates(store: TableStore, paths: TablePaths) -> Iterator[FileStatus]:
+    yield from _files(store, paths.snapshot_folder, lambda name: not _is_numbered_or_hint(name, SNAPSHOT_PREFIX))
+    yield from _files(store, paths.changelog_folder, lambda name: not _is_numbered_or_hint(name, CHANGELOG_PREFIX))
+    for folder in (paths.schema_folder, paths.tag_folder, paths.consumer_folder, paths.location):
+        yield from _files(store, folder, _is_temporary)
+
+
+def _files(store: TableStore, folder: str, accepts: Callable[[str], bool]) -> Iterator[FileStatus]:
+    for status in store.env.file_io.list(folder):
+        if not status.is_folder and accepts(status.name):
+            yield status
+
+
+def _bucket_folders(store: TableStore, folder: str, depth: int) -> Iterator[str]:
+    for status in store.env.file_io.list(folder):
+        if not status.is_folder:
+            continue
+        if depth == 0 and status.name.startswith(BUCKET_PREFIX):
+            yield status.path
+        elif depth > 0 and "=" in status.name:
+            yield from _bucket_folders(store, status.path, depth - 1)
+
+
+def _is_temporary(name: str) -> bool:
+    return name.startswith(".") and name.endswith(".tmp")
+
+
+def _is_numbered_or_hint(name: str, prefix: str) -> bool:
+    return numbered(name, prefix) is not None or name in (LATEST_HINT, EARLIEST_HINT)
+
+
+# ------------------------------------------------------------------------------------------------------ used names
+
+
+class _UsedNames:
+    """Collects every name that is in use; manifests are read once each."""
+
+    def __init__(self, store: TableStore) -> None:
+        self._store = store
+        self._names: set[str] = set()
+
+    def collect(self) -> set[str]:
+        """All names in use."""
+        main, paths = self._store.snapshots, self._store.paths
+        for name in main.branches():
+            self._collect_chain(main.branch(name), paths.branch(name))
+            self._collect_tags(main.branch(name), paths.branch(name))
+        self._collect_tags(main, paths)
+        seen = self._collect_chain(main, paths)
+        while (latest := main.latest()) is not None and latest.id not in seen:
+            seen |= self._collect_chain(main, paths)
+        for snapshot_id, changelog in kept_changelogs(self._store).items():
+            path = self._store.paths.changelog(snapshot_id)
+            self._read(changelog, path, is_full=False)
+        return self._names
+
+    def _collect_tags(self, snapshots: SnapshotStore, paths: TablePaths) -> None:
+        for name, snapshot in snapshots.tags().items():
+            self._read(snapshot, paths.tag(name), is_full=True)
+
+    def _collect_chain(self, snapshots: SnapshotStore, paths: TablePaths) -> set[int]:
+        ids = sorted(snapshots.list_ids())
+        is_first = True
+        for snapshot_id in ids:
+            try:
+                snapshot = snapshots.snapshot(snapshot_id)
+            except NotFoundError:
+                continue
+            is_full = is_first or snapshot.commit_kind is CommitKind.OVERWRITE
+            was_read = self._read(snapshot, paths.snapshot(snapshot_id), is_full=is_full)
+            is_first = is_first and not was_read
+        return set(ids)
+
+    def _read(self, snapshot: Snapshot, path: str, *, is_full: bool) -> bool:
+        """Adds the names of the snapshot in the file given; False when it expired under our hands."""
+        try:
+            names = set(metadata_names(self._store, snapshot).all)
+            names |= _file_names(self._entries(snapshot, is_full=is_full))
+        except NotFoundError as error:
+            if not self._store.env.file_io.exists(path):
+                return False
+            raise CorruptDataError(
+                f"snapshot {snapshot.id} names a file that is missing ({error}); no orphan was removed, "
+                "find out what took the file away first",
+                path=self._store.paths.location,
+            ) from error
+        self._names |= names
+        return True
+
+    def _entries(self, snapshot: Snapshot, *, is_full: bool) -> Iterator[ManifestEntry]:
+        delta = list(self._list_entries(snapshot.delta_manifest_list, snapshot.delta_manifest_list_size))
+        if is_full:
+            base = self._list_entries(snapshot.base_manifest_list, snapshot.base_manifest_list_size)
+            yield from (entry for entry in cancel_pairs([*base, *delta]) if entry.kind is EntryKind.ADD)
+        else:
+            yield from (entry for entry in delta if entry.kind is EntryKind.ADD)
+        if snapshot.changelog_manifest_list is not None:
+            yield from self._list_entries(snapshot.changelog_manifest_list, snapshot.changelog_manifest_list_size)
+
+    def _list_entries(self, name: str, size: int | None) -> Iterator[ManifestEntry]:
+        for meta in self._store.manifests.read_manifest_list(name, size):
+            yield from self._store.manifests.read_manifest(meta)
+
+
+def _file_names(entries: Iterable[ManifestEntry]) -> set[str]:
+    names: set[str] = set()
+    for entry in entries:
+        names.add(entry.file.file_name)
+        names.update(entry.file.extra_files)
+    return names

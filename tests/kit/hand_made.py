@@ -1,0 +1,153 @@
+"""Tables made by hand, for tests of commits: real metadata files, data files of a few bytes that nobody decodes.
+
+Keys are one BIGINT; a file is written as `new_file(store, "a", rows=3, keys=(1, 9), level=0)` and lies in its bucket
+folder under the name given plus `.parquet`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from storage.codec.binary_row import encode_row
+from storage.env import Env
+from storage.files.manifest_scan import live_entries
+from storage.files.schema_store import SchemaStore
+from storage.model.commit_message import CommitMessage
+from storage.model.data_file import EMPTY_ROW, EMPTY_STATS, DataFileMeta, FileSource, SimpleStats
+from storage.model.data_type import DataField, ScalarType, TypeRoot
+from storage.model.schema import TableSchema
+from storage.model.snapshot import Snapshot
+from storage.paths import TablePaths
+from storage.table_store import TableStore, open_table_store
+
+KEY = DataField(0, "id", ScalarType(TypeRoot.BIGINT, nullable=False))
+VALUE = DataField(1, "v", ScalarType(TypeRoot.VARCHAR, length=2147483647))
+PARTITION = DataField(2, "p", ScalarType(TypeRoot.INT, nullable=False))
+
+
+def make_table(
+    env: Env,
+    location: str = "/warehouse/db.db/t",
+    *,
+    keyed: bool = True,
+    partitioned: bool = False,
+    options: Mapping[str, str] | None = None,
+) -> TableStore:
+    """Creates a table and opens it; expiry keeps nothing but the last snapshot unless the options say otherwise."""
+    buckets = {"bucket": "2"} if keyed else {"bucket": "-1"}
+    schema = TableSchema(
+        id=0,
+        fields=(KEY, VALUE, PARTITION) if partitioned else (KEY, VALUE),
+        highest_field_id=2 if partitioned else 1,
+        partition_keys=("p",) if partitioned else (),
+        primary_keys=(("p", "id") if partitioned else ("id",)) if keyed else (),
+        options={**buckets, **(options or {})},
+    )
+    assert SchemaStore(env, TablePaths(location)).commit(schema)
+    return open_table_store(env, location)
+
+
+def partition(value: int) -> bytes:
+    """The partition row of a partitioned table."""
+    return encode_row([value], [PARTITION.type])
+
+
+def new_file(
+    store: TableStore,
+    name: str,
+    *,
+    rows: int = 1,
+    keys: tuple[int, int] = (0, 9),
+    level: int = 0,
+    bucket: int = 0,
+    partition: bytes = EMPTY_ROW,
+    extra: Sequence[str] = (),
+) -> DataFileMeta:
+    """Writes a data file (and its side-cars) and describes it."""
+    file_name = f"{name}.parquet"
+    content = name.encode()
+    for path in (file_name, *extra):
+        output = store.env.file_io.open_output(f"{store.bucket_folder(partition, bucket)}/{path}")
+        output.write(content)
+        output.close()
+    low, high = (encode_row([key], [KEY.type]) for key in keys)
+    is_keyed = store.schema.has_primary_key
+    return DataFileMeta(
+        file_name=file_name,
+        file_size_bytes=len(content),
+        row_count=rows,
+        min_key=low if is_keyed else EMPTY_ROW,
+        max_key=high if is_keyed else EMPTY_ROW,
+        key_stats=SimpleStats(low, high, (0,)) if is_keyed else EMPTY_STATS,
+        value_stats=EMPTY_STATS,
+        value_stats_cols=(),
+        min_sequence_number=0,
+        max_sequence_number=rows,
+        schema_id=0,
+        level=level,
+        extra_files=tuple(extra),
+        creation_time_ms=store.env.creation_time_ms(),
+        delete_row_count=0,
+        file_source=FileSource.APPEND if level == 0 else FileSource.COMPACT,
+    )
+
+
+def message(
+    store: TableStore,
+    *,
+    bucket: int = 0,
+    partition: bytes = EMPTY_ROW,
+    new: Sequence[DataFileMeta] = (),
+    deleted: Sequence[DataFileMeta] = (),
+    before: Sequence[DataFileMeta] = (),
+    after: Sequence[DataFileMeta] = (),
+    changelog: Sequence[DataFileMeta] = (),
+) -> CommitMessage:
+    """A commit message of one bucket."""
+    return CommitMessage(
+        partition=partition,
+        bucket=bucket,
+        total_buckets=store.options.bucket,
+        new_files=tuple(new),
+        deleted_files=tuple(deleted),
+        changelog_files=tuple(changelog),
+        compact_before=tuple(before),
+        compact_after=tuple(after),
+    )
+
+
+def live_names(store: TableStore, snapshot: Snapshot | None = None) -> list[str]:
+    """Names of live files as `a@0`, sorted; of the latest snapshot by default."""
+    entries = live_entries(store.manifests, snapshot or store.snapshots.latest())
+    return sorted(f"{entry.file.file_name.removesuffix('.parquet')}@{entry.file.level}" for entry in entries)
+
+
+def data_files_on_disk(store: TableStore) -> list[str]:
+    """Names of all files in bucket folders, sorted."""
+    found: list[str] = []
+    folders = [store.paths.data_root]
+    while folders:
+        for status in store.env.file_io.list(folders.pop()):
+            if status.is_folder and ("=" in status.name or status.name.startswith("bucket-")):
+                folders.append(status.path)
+            elif "/bucket-" in status.path and not status.is_folder:
+                found.append(status.name.removesuffix(".parquet"))
+    return sorted(found)
+
+
+def assert_everything_named_is_there(store: TableStore) -> None:
+    """Every snapshot and tag that can be seen can be read: lists, manifests, live data files."""
+    seen = [store.snapshots.snapshot(snapshot_id) for snapshot_id in store.snapshots.list_ids()]
+    for snapshot in [*seen, *store.snapshots.tags().values()]:
+        for entry in live_entries(store.manifests, snapshot):
+            path = store.data_file(entry.partition, entry.bucket, entry.file.file_name)
+            assert store.env.file_io.exists(path), f"snapshot {snapshot.id} names {path}"
+
+
+def assert_contiguous(store: TableStore) -> None:
+    """Ids without a gap, and hints that do not run ahead."""
+    ids = store.snapshots.list_ids()
+    assert ids == list(range(ids[0], ids[-1] + 1)) if ids else True
+    for hint in (store.paths.latest_hint, store.paths.earliest_hint):
+        if store.env.file_io.exists(hint):
+            assert int(store.env.file_io.read_bytes(hint)) <= ids[-1]

@@ -1,0 +1,347 @@
+"""A world in memory in which programs crash, disks fail and time stands still: `SimDisk`, `SimFileIO`, `SimEnv`.
+
+Every change of the disk is a numbered mutation (from 0). A `Fault` names one of them, or a `CrashPoint`:
+
+| fault                      | what the program sees                                   | what is on disk |
+|----------------------------|---------------------------------------------------------|-----------------|
+| CRASH, takes_effect False  | ends; every later call of the same process ends it, too | as before       |
+| CRASH, takes_effect True   | the same                                                | changed         |
+| ERROR, takes_effect False  | `StorageError`                                          | as before       |
+| ERROR, takes_effect True   | `StorageError`: the outcome is unknown to the program   | changed         |
+
+A crash drops what was not synced: a data file that was open keeps a random part of its bytes, or none. `SimDisk.boot`
+gives the next process: same disk, new `SimEnv`. All randomness comes from one seed, so a failing run is replayed by
+its seed and fault.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import uuid
+from collections import Counter
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final
+
+import pyarrow as pa
+
+from storage.env import CrashPoint, Env
+from storage.exceptions import AlreadyExistsError, NotFoundError, StorageError
+from storage.files.file_io import FileStatus
+
+START_MS: Final = 1_700_000_000_000
+"""Clock of a new disk."""
+
+
+class Crash(BaseException):
+    """The process is dead; not an `Exception`, so that no code under test survives it."""
+
+
+class FaultKind(StrEnum):
+    """What goes wrong."""
+
+    CRASH = "crash"
+    ERROR = "error"
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One thing that goes wrong: at the mutations [at, at + count), or at the nth visit of a crash point."""
+
+    kind: FaultKind = FaultKind.CRASH
+    at: int | None = None
+    count: int = 1
+    takes_effect: bool = False
+    point: CrashPoint | None = None
+    visit: int = 1
+
+    def hits(self, mutation: int) -> bool:
+        """True when the mutation of this number goes wrong."""
+        return self.at is not None and self.at <= mutation < self.at + self.count
+
+
+@dataclass(slots=True)
+class _File:
+    content: bytes
+    modified_ms: int
+    is_open: bool = False
+
+
+@dataclass(slots=True)
+class SimDisk:
+    """The bytes that outlive processes, and the clock."""
+
+    seed: int = 0
+    files: dict[str, _File] = field(default_factory=dict)
+    folders: set[str] = field(default_factory=set)
+    now_ms: int = START_MS
+    lock: threading.RLock = field(default_factory=threading.RLock)
+    boots: int = 0
+
+    def boot(self, fault: Fault | None = None) -> SimEnv:
+        """Starts a process on this disk; bytes that no earlier process synced are lost now."""
+        chance = random.Random(f"{self.seed}/{self.boots}")
+        self.boots += 1
+        with self.lock:
+            for path, file in list(self.files.items()):
+                if file.is_open:
+                    self._drop_unsynced(path, file, chance)
+        return SimEnv(self, fault, chance)
+
+    def names(self) -> set[str]:
+        """Paths of all files."""
+        return set(self.files)
+
+    def _drop_unsynced(self, path: str, file: _File, chance: random.Random) -> None:
+        if chance.random() < 0.5:
+            del self.files[path]
+            return
+        file.content = file.content[: chance.randrange(len(file.content) + 1)]
+        file.is_open = False
+
+
+class SimEnv(Env):
+    """One process: dies at its fault and stays dead."""
+
+    file_io: SimFileIO
+
+    def __init__(self, disk: SimDisk, fault: Fault | None, chance: random.Random) -> None:
+        super().__init__(SimFileIO(disk, fault))
+        self._disk = disk
+        self._fault = fault
+        self._chance = chance
+        self.visits: Counter[CrashPoint] = Counter()
+
+    def now_ms(self) -> int:
+        """The clock of the disk; each look takes a millisecond."""
+        with self._disk.lock:
+            self._disk.now_ms += 1
+            return self._disk.now_ms
+
+    def creation_time_ms(self) -> int:
+        """UTC everywhere."""
+        return self.now_ms()
+
+    def new_uuid(self) -> str:
+        """From the seed."""
+        with self._disk.lock:
+            return str(uuid.UUID(int=self._chance.getrandbits(128), version=4))
+
+    def jitter(self) -> float:
+        """From the seed."""
+        with self._disk.lock:
+            return self._chance.random()
+
+    def sleep_s(self, seconds: float) -> None:
+        """Moves the clock, waits for nothing."""
+        with self._disk.lock:
+            self._disk.now_ms += int(seconds * 1000)
+
+    def reach(self, point: CrashPoint) -> None:
+        """Dies here if this is the fault."""
+        self.file_io.check_alive()
+        self.visits[point] += 1
+        fault = self._fault
+        if fault is not None and fault.point is point and fault.visit == self.visits[point]:
+            self.file_io.die()
+
+
+class SimFileIO:
+    """`FileIO` of one process over a `SimDisk`."""
+
+    def __init__(self, disk: SimDisk, fault: Fault | None = None) -> None:
+        self._disk = disk
+        self._fault = fault
+        self._is_alive = True
+        self.mutation_count = 0
+        self.read_count = 0
+        self.read_bytes_count = 0
+        self.journal: list[str] = []
+        """Every mutation as `operation path`; the index is its number."""
+
+    def check_alive(self) -> None:
+        """Ends a process that has crashed already."""
+        if not self._is_alive:
+            raise Crash("the process is dead")
+
+    def die(self) -> None:
+        """Crashes now."""
+        self._is_alive = False
+        raise Crash(f"crash after {self.mutation_count} mutations")
+
+    def open_input(self, path: str) -> pa.NativeFile:
+        """A reader over the bytes of this moment."""
+        return pa.BufferReader(self.read_bytes(path))
+
+    def open_output(self, path: str) -> SimOutputFile:
+        """A new file, not synced until it is closed."""
+        with self._disk.lock:
+            if path in self._disk.files:
+                raise AlreadyExistsError(f"{path} exists already")
+            self._mutate("open", path, lambda: self._put(path, b"", is_open=True))
+            return SimOutputFile(self, path)
+
+    def read_bytes(self, path: str) -> bytes:
+        """All bytes."""
+        self.check_alive()
+        with self._disk.lock:
+            file = self._disk.files.get(path)
+            if file is None:
+                raise NotFoundError(f"no such file: {path}")
+            self.read_count += 1
+            self.read_bytes_count += len(file.content)
+            return file.content
+
+    def create_exclusive(self, path: str, data: bytes) -> bool:
+        """Atomic and durable."""
+        self.check_alive()
+        with self._disk.lock:
+            if path in self._disk.files:
+                return False
+            self._mutate("create", path, lambda: self._put(path, data))
+            return True
+
+    def overwrite(self, path: str, data: bytes) -> None:
+        """Atomic and durable."""
+        self._mutate("overwrite", path, lambda: self._put(path, data))
+
+    def exists(self, path: str) -> bool:
+        """True for files and folders."""
+        self.check_alive()
+        with self._disk.lock:
+            return path in self._disk.files or path in self._disk.folders
+
+    def size(self, path: str) -> int:
+        """Size in bytes."""
+        self.check_alive()
+        with self._disk.lock:
+            if path not in self._disk.files:
+                raise NotFoundError(f"no such file: {path}")
+            return len(self._disk.files[path].content)
+
+    def list(self, folder: str) -> list[FileStatus]:
+        """Direct entries, by name."""
+        self.check_alive()
+        prefix = folder.rstrip("/") + "/"
+        with self._disk.lock:
+            entries = [
+                FileStatus(path[len(prefix) :], path, len(file.content), file.modified_ms, is_folder=False)
+                for path, file in self._disk.files.items()
+                if path.startswith(prefix) and "/" not in path[len(prefix) :]
+            ]
+            entries += [
+                FileStatus(path[len(prefix) :], path, 0, START_MS, is_folder=True)
+                for path in self._disk.folders
+                if path.startswith(prefix) and "/" not in path[len(prefix) :]
+            ]
+        return sorted(entries, key=lambda status: status.name)
+
+    def delete(self, path: str) -> bool:
+        """Removes a file."""
+        self.check_alive()
+        with self._disk.lock:
+            if path not in self._disk.files:
+                return False
+            self._mutate("delete", path, lambda: self._disk.files.pop(path))
+            return True
+
+    def delete_folder_if_empty(self, path: str) -> bool:
+        """Removes a folder without entries."""
+        self.check_alive()
+        with self._disk.lock:
+            if path not in self._disk.folders or self.list(path):
+                return False
+            self._mutate("rmdir", path, lambda: self._disk.folders.discard(path))
+            return True
+
+    def delete_tree(self, path: str) -> None:
+        """Removes everything below, one mutation per file."""
+        prefix = path.rstrip("/") + "/"
+        for name in [name for name in self._disk.names() if name.startswith(prefix)]:
+            self.delete(name)
+        with self._disk.lock:
+            self._disk.folders -= {name for name in self._disk.folders if name == path or name.startswith(prefix)}
+
+    def make_folders(self, path: str) -> None:
+        """Not counted as a mutation: an empty folder harms nobody."""
+        self.check_alive()
+        with self._disk.lock:
+            parts = path.rstrip("/").split("/")
+            self._disk.folders |= {"/".join(parts[:count]) for count in range(2, len(parts) + 1)}
+
+    def _put(self, path: str, data: bytes, *, is_open: bool = False) -> None:
+        self.make_folders(path.rsplit("/", 1)[0])
+        self._disk.files[path] = _File(bytes(data), self._disk.now_ms, is_open)
+
+    def _mutate(self, operation: str, path: str, change: object) -> None:
+        assert callable(change)
+        self.check_alive()
+        with self._disk.lock:
+            number = self.mutation_count
+            self.mutation_count += 1
+            self.journal.append(f"{operation} {path}")
+            fault = self._fault
+            if fault is None or not fault.hits(number):
+                change()
+                return
+            if fault.takes_effect:
+                change()
+            if fault.kind is FaultKind.CRASH:
+                self.die()
+            raise StorageError(f"injected error at mutation {number}: {operation} {path}")
+
+
+class SimOutputFile:
+    """A file being written; its bytes are safe after `close`."""
+
+    def __init__(self, file_io: SimFileIO, path: str) -> None:
+        self._file_io = file_io
+        self._path = path
+        self._buffer = bytearray()
+        self.closed = False
+
+    def readable(self) -> bool:
+        """Never."""
+        return False
+
+    def writable(self) -> bool:
+        """Always."""
+        return True
+
+    def seekable(self) -> bool:
+        """Never."""
+        return False
+
+    def write(self, data: bytes | memoryview | pa.Buffer) -> int:
+        """Appends; unsynced."""
+        self._file_io.check_alive()
+        view = memoryview(data)
+        self._buffer += view
+        self._show(is_open=True)
+        return view.nbytes
+
+    def tell(self) -> int:
+        """Bytes written."""
+        return len(self._buffer)
+
+    def flush(self) -> None:
+        """Still unsynced."""
+
+    def close(self) -> None:
+        """Syncs."""
+        if self.closed:
+            return
+        self._file_io._mutate("close", self._path, lambda: self._show(is_open=False))
+        self.closed = True
+
+    def abort(self) -> None:
+        """Removes the file."""
+        if self.closed:
+            return
+        self.closed = True
+        self._file_io.delete(self._path)
+
+    def _show(self, *, is_open: bool) -> None:
+        with self._file_io._disk.lock:
+            self._file_io._put(self._path, bytes(self._buffer), is_open=is_open)

@@ -1,0 +1,402 @@
+"""Commits on a disk in memory: what each snapshot holds, replays, conflicts, lost claims and lost answers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import MappingProxyType
+
+import pytest
+
+from storage.codec.snapshot_json import encode_snapshot
+from storage.commit.committer import Committer
+from storage.commit.identity import COMMITS_PROPERTY, parse_history
+from storage.exceptions import ConflictError, InvalidRequestError, RetryableError, UnknownOutcomeError
+from storage.model.snapshot import CommitKind, Snapshot
+from storage.table_store import TableStore, open_table_store
+from tests.kit.hand_made import assert_contiguous, live_names, make_table, message, new_file, partition
+from tests.kit.sim_env import Fault, FaultKind, SimDisk
+
+LOCATION = "/warehouse/db.db/t"
+
+
+def reopen(disk: SimDisk, fault: Fault | None = None) -> TableStore:
+    return open_table_store(disk.boot(fault), LOCATION)
+
+
+def append(store: TableStore, name: str, identifier: int, user: str = "u", query_id: str | None = "q", **file: object):
+    file_meta = new_file(store, name, **file)  # type: ignore[arg-type]
+    bucket = file.get("bucket", 0)
+    assert isinstance(bucket, int)
+    return Committer(store, user, query_id).commit(identifier, [message(store, bucket=bucket, new=[file_meta])])
+
+
+def foreign_snapshot(store: TableStore, user: str, identifier: int, kind: CommitKind = CommitKind.APPEND) -> Snapshot:
+    """What another library writes: the same files, none of our properties."""
+    latest = store.snapshots.latest()
+    assert latest is not None
+    empty, size = store.manifests.write_manifest_list([])
+    manifests = [
+        *store.manifests.read_manifest_list(latest.base_manifest_list),
+        *store.manifests.read_manifest_list(latest.delta_manifest_list),
+    ]
+    base, base_size = store.manifests.write_manifest_list(manifests)
+    snapshot = replace(
+        latest,
+        id=latest.id + 1,
+        uuid=None,
+        base_manifest_list=base,
+        base_manifest_list_size=base_size,
+        delta_manifest_list=empty,
+        delta_manifest_list_size=size,
+        commit_user=user,
+        commit_identifier=identifier,
+        commit_kind=kind,
+        delta_record_count=0,
+        properties=None,
+        time_ms=latest.time_ms + 1000,
+    )
+    assert store.snapshots.try_commit(snapshot)
+    return snapshot
+
+
+def test_append_then_compact_under_one_identifier() -> None:
+    store = make_table(SimDisk().boot())
+    a = new_file(store, "a", rows=3, keys=(1, 5))
+    c = new_file(store, "c", rows=2, keys=(1, 5), level=5)
+    result = Committer(store, "u", "q").commit(
+        7, [message(store, new=[a], before=[a], after=[c])], properties={"mine": "1"}, watermark=50
+    )
+    first, second = result.snapshots
+    assert (first.id, first.commit_kind, first.commit_identifier) == (1, CommitKind.APPEND, 7)
+    assert (second.id, second.commit_kind, second.commit_identifier) == (2, CommitKind.COMPACT, 7)
+    assert (first.delta_record_count, first.total_record_count) == (3, 3)
+    assert (second.delta_record_count, second.total_record_count) == (-1, 2)
+    assert live_names(store, first) == ["a@0"]
+    assert live_names(store) == ["c@5"]
+    assert (second.watermark, second.next_row_id, second.schema_id) == (50, 0, 0)
+    assert second.properties is not None
+    assert second.properties["mine"] == "1"
+    known = parse_history(second.properties[COMMITS_PROPERTY], 2)
+    assert (known.users["u"].identifier, known.users["u"].query_id, known.is_complete) == (7, "q", True)
+    assert store.env.file_io.read_bytes(store.paths.latest_hint) == b"2"
+
+
+def test_sizes_in_the_snapshot_are_exact() -> None:
+    store = make_table(SimDisk().boot())
+    [snapshot] = append(store, "a", 0).snapshots
+    for name, size in (
+        (snapshot.base_manifest_list, snapshot.base_manifest_list_size),
+        (snapshot.delta_manifest_list, snapshot.delta_manifest_list_size),
+    ):
+        assert store.env.file_io.size(store.paths.manifest(name)) == size
+    assert store.manifests.read_manifest_list(snapshot.base_manifest_list) == (), "an empty base list is a file"
+
+
+def test_upgrade_keeps_the_file() -> None:
+    store = make_table(SimDisk().boot())
+    a = new_file(store, "a")
+    Committer(store, "u").commit(0, [message(store, new=[a], before=[a], after=[replace(a, level=5)])])
+    assert live_names(store) == ["a@5"]
+
+
+def test_changelog_hangs_on_its_snapshot() -> None:
+    store = make_table(SimDisk().boot())
+    result = Committer(store, "u").commit(
+        0, [message(store, new=[new_file(store, "a")], changelog=[new_file(store, "log", rows=4)])]
+    )
+    [snapshot] = result.snapshots
+    assert snapshot.changelog_record_count == 4
+    assert snapshot.changelog_manifest_list is not None
+    assert snapshot.delta_record_count == 1, "changelog rows are not rows of the table"
+
+
+def test_replay_is_recognised_in_a_new_process() -> None:
+    disk = SimDisk()
+    append(make_table(disk.boot()), "a", 3)
+    store = reopen(disk)
+    assert Committer(store, "u", "q").has_committed(3).is_committed
+    result = append(store, "again", 3)
+    assert result.already_committed
+    assert result.snapshots == ()
+    assert live_names(store) == ["a@0"]
+    assert not Committer(store, "u", "q").has_committed(4).is_committed
+
+
+def test_identity_survives_snapshots_and_expiry_of_others() -> None:
+    disk = SimDisk()
+    append(make_table(disk.boot()), "a", 3)
+    store = reopen(disk)
+    for number in range(3):
+        foreign_snapshot(store, "paimon", number)
+    assert Committer(store, "u", "q").has_committed(3).is_committed
+    append(store, "b", 0, user="other")
+    for snapshot_id in (1, 2, 3, 4):
+        store.env.file_io.delete(store.paths.snapshot(snapshot_id))
+    store = reopen(disk)
+    assert Committer(store, "u", "q").has_committed(3).is_committed, "carried forward by the other user's commit"
+
+
+def test_checkpoint_deleted_is_refused() -> None:
+    disk = SimDisk()
+    append(make_table(disk.boot()), "a", 3)
+    store = reopen(disk)
+    with pytest.raises(InvalidRequestError, match="checkpoint was deleted"):
+        append(store, "b", 0, query_id="another")
+    assert live_names(store) == ["a@0"]
+
+
+def test_history_expired_by_others_is_an_unknown_outcome() -> None:
+    disk = SimDisk()
+    store = make_table(disk.boot())
+    append(store, "a", 3)
+    foreign_snapshot(store, "paimon", 1)
+    foreign_snapshot(store, "paimon", 2)
+    store.env.file_io.delete(store.paths.snapshot(1))
+    store.env.file_io.delete(store.paths.snapshot(2))
+    store = reopen(disk)
+    with pytest.raises(UnknownOutcomeError, match="snapshots have expired"):
+        append(store, "b", 4)
+    assert append(store, "c", 0, user="fresh").snapshots, "batch 0 of a new user starts"
+    with pytest.raises(UnknownOutcomeError):
+        append(store, "d", 4)
+
+
+def test_empty_commit_leaves_its_trace_unless_not_forced() -> None:
+    store = make_table(SimDisk().boot())
+    committer = Committer(store, "u", "q")
+    assert committer.commit(0, [], force_empty=False).snapshots == ()
+    [snapshot] = committer.commit(0, []).snapshots
+    assert (snapshot.delta_record_count, snapshot.commit_kind) == (0, CommitKind.APPEND)
+    assert committer.commit(0, []).already_committed
+
+
+def test_compaction_whose_input_vanished_gives_way_bucket_by_bucket() -> None:
+    store = make_table(SimDisk().boot())
+    a, b = new_file(store, "a"), new_file(store, "b", bucket=1)
+    Committer(store, "u").commit(0, [message(store, new=[a]), message(store, bucket=1, new=[b])])
+    rival = new_file(store, "rival", level=5)
+    Committer(store, "rival").commit(0, [message(store, before=[a], after=[rival])], force_empty=False)
+    c, d = new_file(store, "c", level=5), new_file(store, "d", level=5, bucket=1)
+    new = new_file(store, "new")
+    result = Committer(store, "u").commit(
+        1,
+        [message(store, new=[new], before=[a, new], after=[c]), message(store, bucket=1, before=[b], after=[d])],
+    )
+    assert [snapshot.commit_kind for snapshot in result.snapshots] == [CommitKind.APPEND, CommitKind.COMPACT]
+    assert [(conflict.bucket, "not live any more" in conflict.reason) for conflict in result.given_way] == [(0, True)]
+    assert live_names(store) == ["d@5", "new@0", "rival@5"], "the append stands, bucket 1 is compacted"
+
+
+def test_compaction_that_gives_way_entirely_writes_nothing() -> None:
+    store = make_table(SimDisk().boot())
+    a = new_file(store, "a")
+    Committer(store, "u").commit(0, [message(store, new=[a], before=[a], after=[new_file(store, "c", level=5)])])
+    before = store.env.file_io.list(store.paths.manifest_folder)
+    late = new_file(store, "late", level=5)
+    result = Committer(store, "late").commit(0, [message(store, before=[a], after=[late])], force_empty=False)
+    assert (result.snapshots, len(result.given_way), result.already_committed) == ((), 1, False)
+    assert store.env.file_io.list(store.paths.manifest_folder) == before
+
+
+def test_overwrite_on_files_that_are_gone_is_a_conflict() -> None:
+    store = make_table(SimDisk().boot())
+    a = new_file(store, "a")
+    Committer(store, "u").commit(0, [message(store, new=[a])])
+    [snapshot] = Committer(store, "u").commit(1, [message(store, deleted=[a], new=[new_file(store, "b")])]).snapshots
+    assert snapshot.commit_kind is CommitKind.OVERWRITE
+    before = store.env.file_io.list(store.paths.manifest_folder)
+    with pytest.raises(ConflictError, match=r"a\.parquet at level 0 is not live any more.*read the table again"):
+        Committer(store, "u").commit(2, [message(store, deleted=[a], new=[new_file(store, "c")])])
+    assert store.env.file_io.list(store.paths.manifest_folder) == before, "no manifest of the attempt stays"
+
+
+def test_bucket_count_is_checked_also_for_plain_appends() -> None:
+    store = make_table(SimDisk().boot(), partitioned=True)
+    p, q = partition(1), partition(2)
+    a = new_file(store, "a", partition=p)
+    Committer(store, "u").commit(0, [message(store, partition=p, new=[a])])
+    wrong = replace(message(store, partition=p, new=[new_file(store, "b", partition=p)]), total_buckets=8)
+    with pytest.raises(ConflictError, match="has 2 buckets, the change was written for 8"):
+        Committer(store, "u").commit(1, [wrong])
+    other = replace(message(store, partition=q, new=[new_file(store, "c", partition=q)]), total_buckets=8)
+    assert Committer(store, "u").commit(1, [other]).snapshots, "another partition may have another count"
+
+
+def test_bucket_count_of_an_emptied_partition_is_free() -> None:
+    store = make_table(SimDisk().boot())
+    a = new_file(store, "a")
+    Committer(store, "u").commit(0, [message(store, new=[a])])
+    Committer(store, "u").commit(1, [message(store, deleted=[a])])
+    changed = replace(message(store, new=[new_file(store, "b")]), total_buckets=8)
+    assert Committer(store, "u").commit(2, [changed]).snapshots
+
+
+def test_time_never_goes_back_and_watermark_never_falls() -> None:
+    disk = SimDisk()
+    store = make_table(disk.boot())
+    [first] = Committer(store, "u").commit(0, [], watermark=100).snapshots
+    disk.now_ms -= 10_000_000
+    [second] = Committer(store, "u").commit(1, [], watermark=50).snapshots
+    [third] = Committer(store, "u").commit(2, []).snapshots
+    assert first.time_ms == second.time_ms == third.time_ms
+    assert (second.watermark, third.watermark) == (100, 100)
+
+
+def test_inherited_facts_of_the_latest_snapshot() -> None:
+    store = make_table(SimDisk().boot())
+    append(store, "a", 0)
+    latest = store.snapshots.latest()
+    assert latest is not None
+    strange = replace(
+        latest, id=2, index_manifest="index-manifest-x", statistics="stat-x", next_row_id=17, properties=None
+    )
+    assert store.env.file_io.create_exclusive(store.paths.snapshot(2), encode_snapshot(strange))
+    [snapshot] = append(store, "b", 1, user="v").snapshots
+    assert (snapshot.index_manifest, snapshot.statistics, snapshot.next_row_id) == ("index-manifest-x", "stat-x", 17)
+    assert snapshot.total_record_count == 2
+
+
+def test_statistics_end_with_their_schema() -> None:
+    disk = SimDisk()
+    store = make_table(disk.boot())
+    append(store, "a", 0)
+    latest = store.snapshots.latest()
+    assert latest is not None
+    store.env.file_io.create_exclusive(
+        store.paths.snapshot(2), encode_snapshot(replace(latest, id=2, statistics="stat-x"))
+    )
+    assert store.schemas.commit(replace(store.schema, id=1))
+    [snapshot] = append(reopen(disk), "b", 1).snapshots
+    assert (snapshot.schema_id, snapshot.statistics) == (1, None)
+
+
+def test_rollback_that_reuses_an_id_is_seen_by_an_open_committer() -> None:
+    store = make_table(SimDisk().boot())
+    committer = Committer(store, "u")
+    for identifier, name in enumerate(("a", "b")):
+        committer.commit(identifier, [message(store, new=[new_file(store, name)])])
+    store.env.file_io.delete(store.paths.snapshot(2))
+    other = open_table_store(store.env, LOCATION)
+    Committer(other, "other").commit(0, [message(other, new=[new_file(other, "x")])])
+    committer.commit(5, [message(store, new=[new_file(store, "c")])])
+    assert live_names(open_table_store(store.env, LOCATION)) == ["a@0", "c@0", "x@0"]
+
+
+class ClaimedByOthers:
+    """A snapshot store before which somebody else is always faster, `times` times."""
+
+    def __init__(self, store: TableStore, times: int) -> None:
+        self._inner = store.snapshots
+        self._try = store.snapshots.try_commit
+        self._store = store
+        self._times = times
+
+    def __call__(self, snapshot: Snapshot) -> bool:
+        if self._times > 0:
+            self._times -= 1
+            foreign_snapshot(self._store, "rival", self._times)
+            return False
+        return self._try(snapshot)
+
+
+def test_lost_claims_are_repeated_and_leave_no_manifest(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = make_table(SimDisk().boot())
+    append(store, "a", 0)
+    disk_before = {status.name for status in store.env.file_io.list(store.paths.manifest_folder)}
+    rival = open_table_store(store.env, LOCATION)
+    monkeypatch.setattr(store.snapshots, "try_commit", ClaimedByOthers(rival, 3), raising=False)
+    [snapshot] = append(store, "b", 1).snapshots
+    assert snapshot.id == 5
+    assert_contiguous(store)
+    assert live_names(store) == ["a@0", "b@0"]
+    named = {
+        name
+        for snapshot_id in (2, 3, 4, 5)
+        for name in (
+            store.snapshots.snapshot(snapshot_id).base_manifest_list,
+            store.snapshots.snapshot(snapshot_id).delta_manifest_list,
+        )
+    }
+    named |= {meta.file_name for meta in store.manifests.read_manifest_list(snapshot.delta_manifest_list)}
+    after = {status.name for status in store.env.file_io.list(store.paths.manifest_folder)}
+    assert after - disk_before <= named, "only what snapshots name is left"
+
+
+def test_retry_budget_ends_in_a_retryable_error_and_cleans_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = make_table(SimDisk().boot(), options={"commit.max-retries": "2"})
+    append(store, "a", 0)
+    files_before = {status.name for status in store.env.file_io.list(store.paths.manifest_folder)}
+    monkeypatch.setattr(store.snapshots, "try_commit", lambda snapshot: False)
+    started = store.env.now_ms()
+    with pytest.raises(RetryableError, match=r"other writers were faster.*commit\.max-retries"):
+        append(store, "b", 1)
+    assert 30 <= store.env.now_ms() - started < 100, "10 ms and 20 ms, up to 20 % more"
+    assert {status.name for status in store.env.file_io.list(store.paths.manifest_folder)} == files_before
+
+
+def test_commit_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = make_table(SimDisk().boot(), options={"commit.max-retries": "1000", "commit.timeout": "1 s"})
+    monkeypatch.setattr(store.snapshots, "try_commit", lambda snapshot: False)
+    started = store.env.now_ms()
+    with pytest.raises(RetryableError):
+        append(store, "b", 1)
+    assert store.env.now_ms() - started < 5_000
+
+
+def claim_number(store: TableStore) -> int:
+    """Number of the mutation that creates the next snapshot, found by doing it once on a copy of the world."""
+    append(store, "x", 1)
+    journal = store.env.file_io.journal  # type: ignore[attr-defined]
+    [number] = [index for index, line in enumerate(journal) if line.startswith("create") and "/snapshot-2" in line]
+    return int(number)
+
+
+@pytest.mark.parametrize("takes_effect", [True, False])
+@pytest.mark.parametrize("count", [1, 2])
+def test_claim_without_an_answer_is_looked_up_before_anything_else(takes_effect: bool, count: int) -> None:
+    seed_disk = SimDisk()
+    append(make_table(seed_disk.boot()), "a", 0)
+    number = claim_number(reopen(seed_disk))
+
+    disk = SimDisk()
+    append(make_table(disk.boot()), "a", 0)
+    store = reopen(disk, Fault(FaultKind.ERROR, at=number, count=count, takes_effect=takes_effect))
+    [snapshot] = append(store, "x", 1).snapshots
+    assert snapshot.id == 2
+    assert_contiguous(store)
+    assert live_names(store) == ["a@0", "x@0"], "once"
+    assert store.snapshots.latest_id() == 2
+
+
+def test_claim_that_never_answers_is_an_unknown_outcome_and_deletes_nothing() -> None:
+    seed_disk = SimDisk()
+    append(make_table(seed_disk.boot()), "a", 0)
+    number = claim_number(reopen(seed_disk))
+
+    disk = SimDisk()
+    append(make_table(disk.boot()), "a", 0)
+    store = reopen(disk, Fault(FaultKind.ERROR, at=number, count=10_000))
+    names_before = disk.names()
+    with pytest.raises((UnknownOutcomeError, RetryableError)) as raised:
+        append(store, "x", 1)
+    assert "1 of 'u'" in str(raised.value)
+    assert names_before <= disk.names()
+    assert [snapshot.id for snapshot in append(reopen(disk), "y", 1).snapshots] == [2]
+
+
+def test_blank_user_negative_identifier_and_other_versions_are_refused() -> None:
+    store = make_table(SimDisk().boot())
+    with pytest.raises(InvalidRequestError, match="commit user"):
+        Committer(store, " ")
+    with pytest.raises(InvalidRequestError, match="0 or more"):
+        Committer(store, "u").commit(-1, [])
+    with pytest.raises(InvalidRequestError, match="version 9"):
+        Committer(store, "u").commit(0, [replace(message(store), version=9)])
+
+
+def test_properties_of_the_caller_are_not_inherited() -> None:
+    store = make_table(SimDisk().boot())
+    Committer(store, "u").commit(0, [], properties=MappingProxyType({"log": "1"}))
+    [snapshot] = Committer(store, "u").commit(1, []).snapshots
+    assert snapshot.properties is not None
+    assert set(snapshot.properties) == {COMMITS_PROPERTY}
