@@ -1,0 +1,132 @@
+"""Cuts a stream of rows into data files of the target size.
+
+A file is closed as soon as its size reaches `target-file-size` or its rows `target-file-row-num`; the size is that of
+the bytes written plus an estimate for the row group in memory. Pieces have 1000 rows at least, so that is how far a
+small target is overshot; the format's own writers look every 1000 rows.
+
+Invariant: until `close` returns nothing names the files, and `abort` removes all of them. Source: table format §1.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol
+
+import pyarrow as pa
+
+from storage.env import Env
+from storage.files.data_file_paths import DataFileNames
+from storage.files.parquet_file import ROW_GROUP_BYTES, ParquetSummary, ParquetWriter
+from storage.model.data_file import DataFileMeta
+from storage.model.data_type import DataField
+from storage.options import CoreOptions
+from storage.table_store import TableStore
+
+PIECE_ROWS_MIN: Final = 1000
+
+
+class FileContents(Protocol):
+    """What is remembered of the rows of one file."""
+
+    def add(self, rows: pa.Table) -> None:
+        """Takes rows that were just written into account."""
+
+    def meta(self, file_name: str, summary: ParquetSummary) -> DataFileMeta:
+        """The manifest's description of the finished file."""
+
+
+class RollingFileWriter:
+    """Writes files of one bucket at one level."""
+
+    def __init__(
+        self,
+        store: TableStore,
+        names: DataFileNames,
+        level: int,
+        fields: Sequence[DataField],
+        new_contents: Callable[[], FileContents],
+        delta_columns: Sequence[str] = (),
+    ) -> None:
+        self._env: Env = store.env
+        self._options: CoreOptions = store.options
+        self._names = names
+        self._level = level
+        self._fields = tuple(fields)
+        self._new_contents = new_contents
+        self._delta_columns = tuple(delta_columns)
+        self._current: _OpenFile | None = None
+        self._finished: list[tuple[str, DataFileMeta]] = []
+
+    def write(self, rows: pa.Table) -> None:
+        """Appends rows; a file that becomes full is closed and the next one begun."""
+        if not rows.num_rows:
+            return
+        row_bytes = max(1.0, rows.nbytes / rows.num_rows)
+        start = 0
+        while start < rows.num_rows:
+            if self._current is None:
+                self._current = self._open()
+            piece = rows.slice(start, self._piece_rows(self._current.writer, row_bytes))
+            self._current.add(piece)
+            start += piece.num_rows
+            if self._is_full(self._current.writer):
+                self._finish()
+
+    def close(self) -> list[DataFileMeta]:
+        """Finishes the last file and describes all of them, in the order written."""
+        if self._current is not None:
+            self._finish()
+        return [meta for _, meta in self._finished]
+
+    def abort(self) -> None:
+        """Removes every file of this writer."""
+        if self._current is not None:
+            self._current.writer.abort()
+            self._current = None
+        for path, _ in self._finished:
+            self._env.file_io.delete(path)
+        self._finished.clear()
+
+    def _open(self) -> _OpenFile:
+        name, path = self._names.take()
+        writer = ParquetWriter(
+            self._env,
+            path,
+            self._fields,
+            compression=self._options.compression_at_level(self._level),
+            zstd_level=self._options.file_compression_zstd_level,
+            delta_columns=self._delta_columns,
+        )
+        return _OpenFile(name, writer, self._new_contents())
+
+    def _piece_rows(self, writer: ParquetWriter, row_bytes: float) -> int:
+        room_bytes = (self._options.target_file_size_bytes - writer.written_bytes) / writer.compression_ratio
+        rows = int(min(room_bytes, ROW_GROUP_BYTES) / row_bytes) + 1
+        return min(max(rows, PIECE_ROWS_MIN), self._options.target_file_row_num - writer.row_count)
+
+    def _is_full(self, writer: ParquetWriter) -> bool:
+        if writer.row_count >= self._options.target_file_row_num:
+            return True
+        target = self._options.target_file_size_bytes
+        if writer.written_bytes >= target:
+            # How far the pending rows compress is known only once they are written.
+            writer.flush()
+        return writer.written_bytes >= target
+
+    def _finish(self) -> None:
+        assert self._current is not None
+        current = self._current
+        meta = current.contents.meta(current.name, current.writer.close())
+        self._finished.append((current.writer.path, meta))
+        self._current = None
+
+
+class _OpenFile:
+    def __init__(self, name: str, writer: ParquetWriter, contents: FileContents) -> None:
+        self.name = name
+        self.writer = writer
+        self.contents = contents
+
+    def add(self, rows: pa.Table) -> None:
+        self.writer.write(rows)
+        self.contents.add(rows)
