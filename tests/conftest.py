@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 
+import pytest
 from hypothesis import HealthCheck, settings
+
+from tests.kit.paimon_judge import PaimonJudge
 
 # Examples are reproducible and never timed: the machine is shared, a slow example is not a failure.
 settings.register_profile(
@@ -12,3 +16,10 @@ settings.register_profile(
 )
 settings.register_profile("ci", parent=settings.get_profile("freshet"), derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "freshet")
+
+
+@pytest.fixture(scope="session")
+def paimon() -> Iterator[PaimonJudge]:
+    """Apache Paimon (JVM); one process for the whole session."""
+    with PaimonJudge.start() as judge:
+        yield judge
