@@ -1,7 +1,7 @@
 """What of a table this version may do: create it, write it, read it.
 
-Each rule names an option (and value) that asks for something not supported, the first thing that would go wrong, and the
-remedy. A rule refuses no more than it must:
+Each rule names an option (and value) that asks for something not supported, the first thing that would go wrong, and
+the remedy. A rule refuses no more than it must:
 
 | refused | because |
 |---|---|
@@ -73,7 +73,13 @@ _LATER: Final = "write and read it with Apache Paimon until Freshet supports it"
 RULES: Final = (
     Rule("deletion-vectors.enabled", Access.READ, _is_true, "rows marked as deleted would reappear", _LATER),
     Rule("merge-engine", Access.READ, _keyed_engine, "rows would be merged wrongly", "use merge-engine=deduplicate"),
-    Rule("file.format", Access.READ, _is_none_of("parquet"), "only Parquet data files are read", "use file.format=parquet"),
+    Rule(
+        "file.format",
+        Access.READ,
+        _is_none_of("parquet"),
+        "only Parquet data files are read",
+        "use file.format=parquet",
+    ),
     Rule(
         "file.format.per.level",
         Access.READ,
@@ -81,7 +87,9 @@ RULES: Final = (
         "only Parquet data files are read",
         "use parquet at every level",
     ),
-    Rule("manifest.format", Access.READ, _is_none_of("avro"), "only Avro manifests are read", "use manifest.format=avro"),
+    Rule(
+        "manifest.format", Access.READ, _is_none_of("avro"), "only Avro manifests are read", "use manifest.format=avro"
+    ),
     Rule("bucket", Access.READ, _keyed_bucket(-2), "rows not yet assigned to a bucket would be missed", _LATER),
     Rule("branch", Access.READ, _is_none_of("main", ""), "branches are not read", "open the table without the option"),
     Rule("scan.fallback-branch", Access.READ, _is_set, "the branch's partitions would be missed", _LATER),
@@ -89,7 +97,13 @@ RULES: Final = (
     Rule("scan.fallback-delta-branch", Access.READ, _is_set, "the branch's rows would be missed", _LATER),
     Rule("scan.primary-branch", Access.READ, _is_set, "the branch's rows would be missed", _LATER),
     Rule("chain-table.enabled", Access.READ, _is_true, "rows of the chained branches would be missed", _LATER),
-    Rule("data-evolution.enabled", Access.READ, _is_true, "files that hold some columns only would be read as rows", _LATER),
+    Rule(
+        "data-evolution.enabled",
+        Access.READ,
+        _is_true,
+        "files that hold some columns only would be read as rows",
+        _LATER,
+    ),
     Rule("sequence.snapshot-ordering", Access.READ, _is_true, "the order of changes would be wrong", _LATER),
     Rule("pk-clustering-override", Access.READ, _is_true, "files are not in key order", _LATER),
     Rule("query-auth.enabled", Access.READ, _is_true, "row and column permissions would be passed over", _LATER),
@@ -124,7 +138,9 @@ RULES: Final = (
     Rule("row-tracking.enabled", Access.WRITE, _is_true, "rows would have no row id", _LATER),
     Rule("record-level.expire-time", Access.WRITE, _is_set, "compaction would keep expired rows", _LATER),
     Rule("data-file.external-paths", Access.WRITE, _is_set, "files would lie in the table folder", _LATER),
-    Rule("metadata.iceberg.storage", Access.WRITE, _is_none_of("disabled"), "Iceberg metadata would fall behind", _LATER),
+    Rule(
+        "metadata.iceberg.storage", Access.WRITE, _is_none_of("disabled"), "Iceberg metadata would fall behind", _LATER
+    ),
     Rule("blob-field", Access.READ, _is_set, "BLOB columns are not read", _LATER),
     Rule("blob-descriptor-field", Access.READ, _is_set, "BLOB columns are not read", _LATER),
     Rule("blob-view-field", Access.READ, _is_set, "BLOB columns are not read", _LATER),
@@ -157,15 +173,26 @@ RULES: Final = (
         "the codec is not supported for manifests",
         "use zstd, snappy, deflate or none",
     ),
-    Rule("deletion-vectors.modifiable", Access.CREATE, _is_true, "deletion vectors are not supported", "remove the option"),
+    Rule(
+        "deletion-vectors.modifiable",
+        Access.CREATE,
+        _is_true,
+        "deletion vectors are not supported",
+        "remove the option",
+    ),
     Rule("tag.automatic-creation", Access.CREATE, _is_none_of("none"), "no tags are created", "remove the option"),
     Rule("partition.expiration-time", Access.CREATE, _is_set, "partitions do not expire", "remove the option"),
     Rule("consumer.expiration-time", Access.CREATE, _is_set, "consumers do not expire", "remove the option"),
     Rule("clustering.columns", Access.CREATE, _is_set, "rows are not clustered", "remove the option"),
-    Rule("changelog.num-retained.min", Access.CREATE, _is_set, "changelogs end with their snapshots", "remove the option"),
-    Rule("changelog.num-retained.max", Access.CREATE, _is_set, "changelogs end with their snapshots", "remove the option"),
+    Rule(
+        "changelog.num-retained.min", Access.CREATE, _is_set, "changelogs end with their snapshots", "remove the option"
+    ),
+    Rule(
+        "changelog.num-retained.max", Access.CREATE, _is_set, "changelogs end with their snapshots", "remove the option"
+    ),
     Rule("changelog.time-retained", Access.CREATE, _is_set, "changelogs end with their snapshots", "remove the option"),
 )
+
 
 def check_access(options: CoreOptions, access: Access, where: str) -> None:
     """Raises `UnsupportedFeatureError` for the first option that forbids the access; `where` names the table."""

@@ -164,17 +164,13 @@ class TablePaths:
         name = "postpone" if bucket == POSTPONE_BUCKET else str(bucket)
         return f"{self.partition_folder(partition_path)}/{BUCKET_PREFIX}{name}"
 
-    def data_file(
-        self, partition_path: str, bucket: int, file_name: str, external_path: str | None = None
-    ) -> str:
+    def data_file(self, partition_path: str, bucket: int, file_name: str, external_path: str | None = None) -> str:
         """A data or changelog file; a path recorded in its manifest entry replaces the derived one."""
         if external_path is not None:
             return local_path(external_path)
         return f"{self.bucket_folder(partition_path, bucket)}/{file_name}"
 
-    def extra_file(
-        self, partition_path: str, bucket: int, file_name: str, external_path: str | None = None
-    ) -> str:
+    def extra_file(self, partition_path: str, bucket: int, file_name: str, external_path: str | None = None) -> str:
         """A side-car file; it lies beside its data file, whose external path is given."""
         if external_path is not None:
             return f"{local_path(external_path).rsplit('/', 1)[0]}/{file_name}"
@@ -204,9 +200,7 @@ def numbered(name: str, prefix: str) -> int | None:
     return int(rest) if name.startswith(prefix) and _DIGITS.fullmatch(rest) else None
 
 
-def data_file_name(
-    prefix: str, uuid: str, counter: int, file_format: str, compression: str | None = None
-) -> str:
+def data_file_name(prefix: str, uuid: str, counter: int, file_format: str, compression: str | None = None) -> str:
     """Name of a new data or changelog file; a compression given becomes part of it."""
     suffix = COMPRESSION_SUFFIXES.get(compression.lower(), compression) if compression else None
     if suffix is None or suffix == "none":

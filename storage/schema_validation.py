@@ -70,9 +70,7 @@ def check_options(schema: TableSchema, options: CoreOptions) -> None:
     _check_buckets(schema, options)
     _check_named_columns(schema, options)
     _check_combinations(schema, options)
-    check_partition_types(
-        schema.partition_keys, schema.types_of(schema.partition_keys), options.partition_legacy_name
-    )
+    check_partition_types(schema.partition_keys, schema.types_of(schema.partition_keys), options.partition_legacy_name)
     for mode in (options.metadata_stats_mode, *(mode for _, mode in options.metadata_stats_mode_per_level)):
         parse_stats_mode(mode)
 
@@ -108,7 +106,9 @@ def _check_keys(schema: TableSchema) -> None:
 def _check_buckets(schema: TableSchema, options: CoreOptions) -> None:
     if schema.has_primary_key and options.bucket < 1:
         kind = "dynamic" if options.bucket == DYNAMIC_BUCKET else "postponed"
-        raise InvalidRequestError(f"bucket={options.bucket} ({kind} buckets) is not supported yet; use a number such as 4")
+        raise InvalidRequestError(
+            f"bucket={options.bucket} ({kind} buckets) is not supported yet; use a number such as 4"
+        )
     if options.bucket == _UNAWARE_BUCKET:
         if options.bucket_key:
             raise InvalidRequestError("bucket-key has no meaning with bucket=-1; set a number of buckets or remove it")
@@ -169,9 +169,6 @@ def _check_combinations(schema: TableSchema, options: CoreOptions) -> None:
         return
     if options.changelog_producer is not ChangelogProducer.NONE:
         raise InvalidRequestError("changelog-producer needs a primary key; append tables have no changelog files")
-    for key, is_set in (("sequence.field", options.sequence_field), ("rowkind.field", options.rowkind_field)):
-        if is_set:
-            raise InvalidRequestError(f"{key} needs a primary key; append tables do not merge rows")
     if options.bucket == _UNAWARE_BUCKET and options.full_compaction_delta_commits is not None:
         raise InvalidRequestError("full-compaction.delta-commits has no meaning for an append table without buckets")
 

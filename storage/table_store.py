@@ -1,7 +1,7 @@
 """Everything that works on one table needs: its place, its schema, its options, and the stores of its metadata.
 
-The value is frozen: a schema change or another set of dynamic options gives another store. Dynamic options apply to this
-store only and are never saved; those that decide what bytes mean cannot be given so.
+The value is frozen: a schema change or another set of dynamic options gives another store. Dynamic options apply to
+this store only and are never saved; those that decide what bytes mean cannot be given so.
 
 Source: table format §1, §2, §15.
 """
@@ -106,7 +106,9 @@ def open_table_store(
     schemas = SchemaStore(env, TablePaths(location))
     schema = schemas.latest() if schema_id is None else schemas.schema(schema_id)
     if schema is None:
-        raise NotFoundError(f"there is no table at {location}: it has no schema file; create it first, or check the path")
+        raise NotFoundError(
+            f"there is no table at {location}: it has no schema file; create it first, or check the path"
+        )
     effective = _effective_options(schema, options or {})
     core = CoreOptions.parse(
         effective, has_primary_key=schema.has_primary_key, schema_version=schema.version, strict=False

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
@@ -70,7 +71,7 @@ class EncodedRows:
         """All serialized rows."""
         whole = self.data.tobytes()
         offsets = self.offsets.tolist()
-        return [whole[start:end] for start, end in zip(offsets, offsets[1:], strict=False)]
+        return [whole[start:end] for start, end in pairwise(offsets)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,17 +129,32 @@ def distinct_rows(
         raise InvalidRequestError("distinct_rows needs at least one column")
     columns = [_single(array) for array in arrays]
     codes = np.zeros(len(columns[0]), dtype=np.int64)
+    count = 1
     for column, data_type in zip(columns, types, strict=True):
-        column_codes, count = _column_codes(_conformed(column, data_type))
-        _, codes = np.unique(codes * count + column_codes, return_inverse=True)
-    count = int(codes.max()) + 1 if len(codes) else 0
-    first = np.full(count, -1, dtype=np.int64)
+        column_codes, column_count = _column_codes(conformed(column, data_type))
+        codes, count = _compacted(codes * column_count + column_codes, count * column_count)
+    first = np.zeros(count if len(codes) else 0, dtype=np.int64)
     first[codes[::-1]] = np.arange(len(codes) - 1, -1, -1)
-    sample = [column.take(pa.array(first)) for column in columns]
-    return encode_rows(sample, types).to_list(), codes
+    rows: Any = pa.array(first)
+    encoded = encode_rows([column.take(rows) for column in columns], types).to_list()
+    places = {row: place for place, row in enumerate(dict.fromkeys(encoded))}
+    if len(places) < len(encoded):  # timestamps finer than their type are told apart by Arrow, not by the row
+        codes = np.array([places[row] for row in encoded], dtype=np.int64)[codes]
+    return list(places), codes
 
 
-def _column_codes(column: pa.Array[Any]) -> tuple[Int64Array, int]:
+def _compacted(codes: Int64Array, bound: int) -> tuple[Int64Array, int]:
+    """Codes below `bound` renumbered without gaps, and how many there are."""
+    if bound > max(4 * len(codes), 65_536):
+        distinct, dense = np.unique(codes, return_inverse=True)
+        return dense, len(distinct)
+    present = np.zeros(bound, dtype=np.bool_)
+    present[codes] = True
+    numbers = present.cumsum() - 1
+    return numbers[codes], int(present.sum())
+
+
+def _column_codes(column: Any) -> tuple[Int64Array, int]:
     # Floats go by their bits, so that NaN, -0.0 and 0.0 stay what they are.
     if pa.types.is_floating(column.type):
         column = column.view(pa.int32() if column.type == pa.float32() else pa.int64())
@@ -146,7 +162,7 @@ def _column_codes(column: pa.Array[Any]) -> tuple[Int64Array, int]:
     return encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64), max(1, len(encoded.dictionary))
 
 
-def _single(array: pa.Array[Any] | pa.ChunkedArray[Any]) -> pa.Array[Any]:
+def _single(array: Any) -> Any:
     if isinstance(array, pa.ChunkedArray):
         return array.chunk(0) if array.num_chunks == 1 else array.combine_chunks()
     return array
@@ -155,7 +171,7 @@ def _single(array: pa.Array[Any] | pa.ChunkedArray[Any]) -> pa.Array[Any]:
 def _chunks(
     arrays: Sequence[pa.Array[Any] | pa.ChunkedArray[Any]], types: Sequence[DataType]
 ) -> Iterator[list[_Column]]:
-    columns = [_conformed(_single(array), data_type) for array, data_type in zip(arrays, types, strict=True)]
+    columns = [conformed(array, data_type) for array, data_type in zip(arrays, types, strict=True)]
     if not columns:
         raise InvalidRequestError("at least one column is needed to encode rows")
     if any(len(column) != len(columns[0]) for column in columns):
@@ -165,8 +181,9 @@ def _chunks(
         yield [_column(part, data_type) for part, data_type in zip(parts, types, strict=True)]
 
 
-def _conformed(array: pa.Array[Any], data_type: DataType) -> pa.Array[Any]:
-    """The column in the one Arrow type that the encoder reads."""
+def conformed(array: Any, data_type: DataType) -> Any:
+    """The column as one array in the one Arrow type that is read here for its data type."""
+    array = _single(array)
     if not isinstance(data_type, ScalarType):
         raise UnsupportedFeatureError(f"{data_type} cannot be part of a key; keys are made of scalar columns")
     wanted = _key_arrow_type(array.type, data_type)
@@ -178,7 +195,7 @@ def _conformed(array: pa.Array[Any], data_type: DataType) -> pa.Array[Any]:
         raise InvalidRequestError(f"a column of Arrow type {array.type} is no {data_type}: {error}") from error
 
 
-def _key_arrow_type(given: pa.DataType, data_type: ScalarType) -> pa.DataType:
+def _key_arrow_type(given: Any, data_type: ScalarType) -> Any:
     root = data_type.root
     if root in _FIXED:
         return _FIXED[root][0]
@@ -197,7 +214,7 @@ def _key_arrow_type(given: pa.DataType, data_type: ScalarType) -> pa.DataType:
             return pa.timestamp("us")
 
 
-def _column(array: pa.Array[Any], data_type: DataType) -> _Column:
+def _column(array: Any, data_type: DataType) -> _Column:
     assert isinstance(data_type, ScalarType)
     nulls = None if array.null_count == 0 else ~array.is_valid().to_numpy(zero_copy_only=False)
     root = data_type.root
@@ -215,7 +232,7 @@ def _column(array: pa.Array[Any], data_type: DataType) -> _Column:
             return _bytes_column(array, nulls)
 
 
-def _values(array: pa.Array[Any], dtype: Any, per_row: int = 1) -> npt.NDArray[Any]:
+def _values(array: Any, dtype: Any, per_row: int = 1) -> npt.NDArray[Any]:
     """The value buffer of a fixed-width array; slots of nulls hold anything."""
     buffer = array.buffers()[1]
     start, end = array.offset * per_row, (array.offset + len(array)) * per_row
@@ -228,7 +245,7 @@ def _zeroed(slots: UInt64Array, nulls: BoolArray | None) -> UInt64Array:
     return slots
 
 
-def _decimal_column(array: pa.Array[Any], nulls: BoolArray | None, wide: bool) -> _Column:
+def _decimal_column(array: Any, nulls: BoolArray | None, wide: bool) -> _Column:
     words = _values(array, np.uint64, per_row=2).reshape(-1, 2)
     low = _zeroed(words[:, 0].copy(), nulls)
     if not wide:
@@ -265,7 +282,7 @@ def _left_aligned_big_endian(
     return top.byteswap(), bottom.byteswap()
 
 
-def _timestamp_column(array: pa.Array[Any], nulls: BoolArray | None, precision: int) -> _Column:
+def _timestamp_column(array: Any, nulls: BoolArray | None, precision: int) -> _Column:
     given = _TICKS_OF_UNIT[array.type.unit]
     ticks = _values(array, np.int64)
     if nulls is not None:
@@ -287,7 +304,7 @@ def _timestamp_column(array: pa.Array[Any], nulls: BoolArray | None, precision: 
     return _Column(nulls, nanos.view(np.uint64), piece)
 
 
-def _bytes_column(array: pa.Array[Any], nulls: BoolArray | None) -> _Column:
+def _bytes_column(array: Any, nulls: BoolArray | None) -> _Column:
     count = len(array)
     _, offset_buffer, data_buffer = array.buffers()
     ends = np.frombuffer(offset_buffer, dtype=np.int32, count=array.offset + count + 1)[array.offset :]
@@ -354,7 +371,7 @@ def _units(columns: list[_Column], count: int) -> Iterator[_Unit]:
 
 def _null_units(columns: list[_Column], unit_count: int) -> Iterator[_Unit]:
     for position in range(unit_count):
-        values: UInt64Array | int = 0
+        values: Any = 0
         for index, column in enumerate(columns):
             unit, bit = divmod(8 + index, 64)
             if unit == position and column.nulls is not None:

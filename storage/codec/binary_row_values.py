@@ -14,7 +14,7 @@
 | DECIMAL | decimal.Decimal at the type's scale | p <= 18 unscaled, else 16 variable bytes |
 | DATE | datetime.date; an int (epoch day) is taken too, and returned outside the years 1..9999 | int32 |
 | TIME | int, milliseconds of the day; datetime.time is taken too | int32 |
-| TIMESTAMP, TIMESTAMP_LTZ | int in the Arrow unit of the type: s (p 0), ms (1-3), us (4-6), ns (7-9); datetime is taken too | |
+| TIMESTAMP, TIMESTAMP_LTZ | int in the Arrow unit: s (p 0), ms (1-3), us (4-6), ns (7-9), or datetime | below |
 | ARRAY, MAP, ROW | list, dict (list of pairs is taken too), tuple | nested bytes in the variable area |
 
 A timestamp is epoch milliseconds (floored) in the slot for p <= 3; for p > 3 they stand in the variable area and the
@@ -121,13 +121,13 @@ def unscaled(value: Decimal, data_type: ScalarType) -> int:
     if not isinstance(exponent, int):
         raise InvalidRequestError(f"{value} is no {data_type}")
     number = int("".join(map(str, digits)) or "0")
-    shift = exponent + (data_type.scale or 0)
+    shift: int = exponent + (data_type.scale or 0)
     if shift < 0:
         number, rest = divmod(number, 10**-shift)
         if rest:
             raise InvalidRequestError(f"{value} has more fraction digits than {data_type}")
     else:
-        number *= 10**shift
+        number *= int(10**shift)
     if number >= _power_of_ten(data_type.precision or 0):
         raise InvalidRequestError(f"{value} does not fit {data_type}")
     return -number if sign else number
@@ -135,7 +135,7 @@ def unscaled(value: Decimal, data_type: ScalarType) -> int:
 
 @lru_cache(maxsize=64)
 def _power_of_ten(exponent: int) -> int:
-    return 10**exponent
+    return int(10**exponent)
 
 
 def _put(body: bytearray, slot: int, value: Any, data_type: DataType, *, keeps_wide_null: bool) -> None:

@@ -7,9 +7,9 @@
 | hive | (h & 0x7fffffff) % n with h = 31 * h + field hash over the columns, starting with 0 |
 
 Field hash of `hive`: BOOLEAN 0 or 1; TINYINT to INT the value; BIGINT low word xor high word; FLOAT and DOUBLE their
-bits (-0.0 as 0, the DOUBLE's folded like a BIGINT); strings and bytes 31 * h + signed byte; DECIMAL 31 * h + scale after
-trailing zeros are cut, h from the magnitude's 32-bit words, sign last; null 0. DATE, TIME and TIMESTAMP are the stored
-number where it is a number; TIMESTAMP has none and is refused.
+bits (-0.0 as 0, the DOUBLE's folded like a BIGINT); strings and bytes 31 * h + signed byte; DECIMAL 31 * h + scale
+after trailing zeros are cut, h from the magnitude's 32-bit words, the sign last; DATE and TIME the stored number; null
+0. TIMESTAMP has no hash and is refused.
 
 Source: table format §8.1.
 """
@@ -17,7 +17,6 @@ Source: table format §8.1.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from decimal import Decimal
 from enum import StrEnum
 from typing import Any, Final
 
@@ -26,12 +25,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from storage.codec.binary_row_arrays import row_hashes
+from storage.codec.binary_row_arrays import conformed, row_hashes
 from storage.codec.binary_row_values import unscaled
 from storage.exceptions import InvalidRequestError, UnsupportedFeatureError
 from storage.model.data_type import DataType, ScalarType, TypeRoot
 
 Int32Array = npt.NDArray[np.int32]
+UInt32Array = npt.NDArray[np.uint32]
 
 _MASK: Final = 0xFFFFFFFF
 _SMALL_INTS: Final = frozenset(
@@ -60,11 +60,13 @@ def bucket_ids(
         case BucketFunctionType.DEFAULT:
             if num_buckets == 1:
                 return np.zeros(len(arrays[0]), dtype=np.int32)
-            return np.abs(np.fmod(row_hashes(arrays, types), np.int32(num_buckets)))
+            hashes: Int32Array = row_hashes(arrays, types)
+            return np.abs(np.fmod(hashes, np.int32(num_buckets)))
         case BucketFunctionType.MOD:
             check_bucket_function(BucketFunctionType.MOD, types)
-            values = pc.fill_null(_single(arrays[0]), 0).to_numpy(zero_copy_only=False)
-            return np.mod(values, num_buckets).astype(np.int32)
+            values = pc.fill_null(conformed(arrays[0], types[0]), 0).to_numpy(zero_copy_only=False)
+            buckets: Int32Array = np.mod(values, num_buckets).astype(np.int32)
+            return buckets
         case BucketFunctionType.HIVE:
             return _hive_buckets(arrays, types, num_buckets)
 
@@ -86,39 +88,82 @@ def _hive_buckets(
     check_bucket_function(BucketFunctionType.HIVE, types)
     state = np.zeros(len(arrays[0]), dtype=np.uint32)
     for array, data_type in zip(arrays, types, strict=True):
-        state = state * np.uint32(31) + _hive_hashes(_single(array), data_type)
+        state = state * np.uint32(31) + _hive_hashes(conformed(array, data_type), data_type)
     return ((state & np.uint32(0x7FFFFFFF)) % np.uint32(num_buckets)).astype(np.int32)
 
 
-def _hive_hashes(array: pa.Array[Any], data_type: DataType) -> npt.NDArray[np.uint32]:
+def _hive_hashes(array: Any, data_type: DataType) -> UInt32Array:
     assert isinstance(data_type, ScalarType)
     root = data_type.root
     if root in _SMALL_INTS:
         plain = array.cast(pa.int8() if root is TypeRoot.BOOLEAN else pa.int32())
-        return pc.fill_null(plain, 0).to_numpy(zero_copy_only=False).astype(np.int32).view(np.uint32)
+        numbers: Int32Array = pc.fill_null(plain, 0).to_numpy(zero_copy_only=False).astype(np.int32)
+        return numbers.view(np.uint32)
     if root is TypeRoot.BIGINT:
         return _folded(pc.fill_null(array, 0).to_numpy(zero_copy_only=False).view(np.uint64))
     if root in (TypeRoot.FLOAT, TypeRoot.DOUBLE):
         # Adding 0.0 turns -0.0 into 0.0; every NaN has the one canonical pattern.
-        values = pc.fill_null(array, 0.0).to_numpy(zero_copy_only=False) + 0.0
+        values: npt.NDArray[Any] = pc.fill_null(array, 0.0).to_numpy(zero_copy_only=False) + 0.0
         values[np.isnan(values)] = np.nan
         return values.view(np.uint32) if root is TypeRoot.FLOAT else _folded(values.view(np.uint64))
-    encoded = pc.dictionary_encode(array)
-    hashes = np.array([_hive_scalar(value, data_type) for value in encoded.dictionary.to_pylist()] + [0], np.uint32)
-    return hashes[pc.fill_null(encoded.indices, len(hashes) - 1).to_numpy(zero_copy_only=False)]
+    if root is TypeRoot.DECIMAL:
+        return _decimal_hashes(array, data_type)
+    return _text_hashes(array)
 
 
-def _folded(values: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint32]:
+def _folded(values: npt.NDArray[np.uint64]) -> UInt32Array:
     return (values ^ (values >> np.uint64(32))).astype(np.uint32)
 
 
-def _hive_scalar(value: Any, data_type: ScalarType) -> int:
-    if isinstance(value, Decimal):
-        return _decimal_hash(unscaled(value, data_type), data_type.scale or 0)
-    state = 0
-    for byte in value.encode() if isinstance(value, str) else value:
-        state = (state * 31 + (byte - 256 if byte > 127 else byte)) & _MASK
-    return state
+def _text_hashes(array: Any) -> UInt32Array:
+    """Sum of signed byte * 31 ** (bytes behind it), modulo 2 ** 32; 0 for nulls and empty values."""
+    _, offset_buffer, data_buffer = array.buffers()
+    ends = np.frombuffer(offset_buffer, dtype=np.int32, count=array.offset + len(array) + 1)[array.offset :]
+    lengths = np.diff(ends)
+    if array.null_count:
+        lengths = np.where(array.is_valid().to_numpy(zero_copy_only=False), lengths, 0)
+    hashes = np.zeros(len(array), dtype=np.uint32)
+    filled = np.flatnonzero(lengths)
+    if not len(filled):
+        return hashes
+    starts, sizes = ends[:-1][filled].astype(np.int64), lengths[filled].astype(np.int64)
+    # Position of each byte within its value, for the values that have bytes, back to back.
+    firsts = np.concatenate([np.zeros(1, dtype=np.int64), sizes.cumsum()[:-1]])
+    within = np.arange(int(sizes.sum()), dtype=np.int64) - np.repeat(firsts, sizes)
+    powers = np.full(int(sizes.max()), 31, dtype=np.uint32)
+    powers[0] = 1
+    powers = np.multiply.accumulate(powers)
+    data = np.frombuffer(data_buffer, dtype=np.int8)
+    terms = data[np.repeat(starts, sizes) + within].astype(np.int32).view(np.uint32)
+    terms *= powers[np.repeat(sizes, sizes) - 1 - within]
+    hashes[filled] = np.add.reduceat(terms, firsts, dtype=np.uint32)
+    return hashes
+
+
+def _decimal_hashes(array: Any, data_type: ScalarType) -> UInt32Array:
+    if (data_type.precision or 0) > 18:
+        # Numbers of more than 64 bits have no machine arithmetic; each distinct one is hashed once.
+        encoded = pc.dictionary_encode(array)
+        scale = data_type.scale or 0
+        distinct = [_decimal_hash(unscaled(value, data_type), scale) for value in encoded.dictionary.to_pylist()]
+        hashes = np.array([*distinct, 0], dtype=np.uint32)
+        codes: npt.NDArray[Any] = pc.fill_null(encoded.indices, len(distinct)).to_numpy(zero_copy_only=False)
+        return np.take(hashes, codes)
+    words = np.frombuffer(array.buffers()[1], dtype=np.int64, count=2 * (array.offset + len(array)))
+    numbers = words[2 * array.offset :: 2].copy()
+    if array.null_count:
+        numbers[~array.is_valid().to_numpy(zero_copy_only=False)] = 0
+    scales = np.full(len(numbers), data_type.scale or 0, dtype=np.uint32)
+    for _ in range(data_type.scale or 0):
+        trimmed = (numbers % 10 == 0) & (numbers != 0) & (scales > 0)
+        if not trimmed.any():
+            break
+        numbers[trimmed] //= 10
+        scales[trimmed] -= 1
+    magnitude = np.abs(numbers).view(np.uint64)
+    state = (magnitude >> np.uint64(32)).astype(np.uint32) * np.uint32(31) + magnitude.astype(np.uint32)
+    state = np.where(numbers < 0, -state, state) * np.uint32(31) + scales
+    return np.where(numbers == 0, np.uint32(0), state)
 
 
 def _decimal_hash(number: int, scale: int) -> int:
@@ -139,7 +184,3 @@ def _decimal_hash(number: int, scale: int) -> int:
 def _big_endian_words(magnitude: int, size: int) -> list[int]:
     piece = magnitude.to_bytes(size, "big")
     return [int.from_bytes(piece[start : start + 4], "big") for start in range(0, size, 4)]
-
-
-def _single(array: pa.Array[Any] | pa.ChunkedArray[Any]) -> pa.Array[Any]:
-    return array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array

@@ -107,9 +107,9 @@ def _file_to_json(file: DataFileMeta) -> dict[str, Any]:
 
 def _file(source: Mapping[str, Any]) -> DataFileMeta:
     embedded, file_source = source.get("embedded_index"), source.get("file_source")
-    columns = {
-        name: tuple(source[name]) if source.get(name) is not None else None for name in ("value_stats_cols", "write_cols")
-    }
+    plain: dict[str, Any] = {name: source.get(name) for name in _PLAIN}
+    for name in ("value_stats_cols", "write_cols"):
+        plain[name] = tuple(source[name]) if source.get(name) is not None else None
     return DataFileMeta(
         min_key=_bytes(source["min_key"]),
         max_key=_bytes(source["max_key"]),
@@ -118,8 +118,7 @@ def _file(source: Mapping[str, Any]) -> DataFileMeta:
         extra_files=tuple(source.get("extra_files", ())),
         embedded_index=_bytes(embedded) if embedded is not None else None,
         file_source=FileSource(file_source) if file_source is not None else None,
-        **columns,
-        **{name: source.get(name) for name in _PLAIN},
+        **plain,
     )
 
 

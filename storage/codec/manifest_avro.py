@@ -172,7 +172,8 @@ def _write(schema: Any, records: Iterator[Field], compression: str) -> bytes:
 def _read(data: bytes, path: str, convert: Callable[[Field], T]) -> list[T]:
     buffer = io.BytesIO(data)
     try:
-        result = [convert(record) for record in fastavro.reader(buffer)]
+        records: Iterator[Any] = iter(fastavro.reader(buffer))
+        result = [convert(record) for record in records]
     except (ValueError, EOFError, IndexError, KeyError, TypeError, AttributeError, OverflowError, MemoryError) as error:
         raise CorruptDataError(
             f"the Avro file cannot be read ({type(error).__name__}: {error}); it is truncated or was overwritten",

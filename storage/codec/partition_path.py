@@ -9,7 +9,7 @@
 | FLOAT, DOUBLE | shortest form; below 1e-3 and from 1e7 as `1.0E7` | same |
 | DATE | epoch day, `19675` | `2023-11-14` |
 | TIME | milliseconds of the day | `01:01:01.123`; for p > 0 trailing zeros are cut to one digit |
-| TIMESTAMP | `2023-11-14T22:13:20.123456`, the fraction in 0, 3, 6 or 9 digits, no `:00` seconds | `2023-11-14 22:13:20.000`, p digits |
+| TIMESTAMP | `2023-11-14T22:13:20.123456`; 0, 3, 6, 9 digits, no `:00` seconds | `2023-11-14 22:13:20.000`, p digits |
 | TIMESTAMP_LTZ | the same, in UTC | depends on the session zone of each writer: refused |
 | CHAR, VARCHAR | as is | as is |
 
@@ -123,9 +123,10 @@ def float_text(value: np.float32 | np.float64) -> str:
     """A number as Java prints it: plain from 1e-3 to below 1e7, else one digit, a fraction and an exponent."""
     if math.isnan(value):
         return "NaN"
-    if math.isinf(value):
+    size = abs(float(value))
+    if math.isinf(size):
         return "Infinity" if value > 0 else "-Infinity"
-    if value == 0 or 1e-3 <= abs(value) < 1e7:
+    if size == 0 or 1e-3 <= size < 1e7:
         return np.format_float_positional(value, unique=True, trim="0")
     mantissa, exponent = np.format_float_scientific(value, unique=True, trim="0").split("e")
     return f"{mantissa}E{int(exponent)}"

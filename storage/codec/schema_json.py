@@ -1,4 +1,6 @@
-"""Schema files: JSON with version, id, fields, highestFieldId, partitionKeys, primaryKeys, options, comment, timeMillis.
+"""Schema files: a table's columns, keys and options as JSON.
+
+Keys: version, id, fields, highestFieldId, partitionKeys, primaryKeys, options, comment, timeMillis.
 
 Only version, comment and timeMillis may be absent. A missing version is 1. Versions below 3 have other defaults, which
 are made explicit when the file is read: file format ORC, and below version 2 one bucket.

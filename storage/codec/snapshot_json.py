@@ -2,9 +2,11 @@
 
 | key | attribute | written |
 |---|---|---|
-| version, id, schemaId, commitUser, commitIdentifier, commitKind, timeMillis, totalRecordCount, deltaRecordCount | alike | always |
+| version, id, schemaId, commitUser, commitIdentifier, commitKind, timeMillis | alike | always |
+| totalRecordCount, deltaRecordCount | alike | always |
 | baseManifestList(Size), deltaManifestList(Size) | base_…, delta_… | always; a size that is None is left out |
-| changelogManifestList(Size), changelogRecordCount, indexManifest, watermark, statistics, properties, operation, uuid, nextRowId | alike | when not None |
+| changelogManifestList(Size), changelogRecordCount, indexManifest, watermark | alike | when not None |
+| statistics, properties, operation, uuid, nextRowId | alike | when not None |
 
 Snapshots of old versions may lack every key but the two manifest lists and the id.
 
@@ -77,7 +79,9 @@ def decode_snapshot(data: bytes, path: str) -> Snapshot:
     try:
         content = orjson.loads(data)
     except orjson.JSONDecodeError as error:
-        raise CorruptDataError(f"the snapshot is no JSON ({error}); it is torn or was overwritten", path=path) from error
+        raise CorruptDataError(
+            f"the snapshot is no JSON ({error}); it is torn or was overwritten", path=path
+        ) from error
     if not isinstance(content, Mapping):
         raise CorruptDataError("the snapshot is no JSON object", path=path)
     try:

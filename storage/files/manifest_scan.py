@@ -4,8 +4,8 @@
     live(S') = (live(S) - DELETEs of delta(S')) + ADDs of delta(S') that it does not delete, for S' the next snapshot
 
 The second line is what a long-lived process uses: `LiveFileIndex` steps from the newest snapshot it knows, so that the
-cost is that of the changes, not of the table. An ADD and its DELETE agree in partition and bucket, so both may be pruned
-by them; they may not be pruned by level or by statistics of values.
+cost is that of the changes, not of the table. An ADD and its DELETE agree in partition and bucket, so both may be
+pruned by them; they may not be pruned by level or by statistics of values.
 
 Source: table format §3.4.
 """
@@ -53,15 +53,15 @@ def live_entries(
     """
     if snapshot is None:
         return []
-    if bucket_ids is not None:
-        wanted = frozenset(bucket_ids)
-        allowed = {bucket for _, bucket in wanted} if buckets is None else set(buckets)
-    else:
-        wanted, allowed = None, None if buckets is None else set(buckets)
+    wanted = None if bucket_ids is None else frozenset(bucket_ids)
+    allowed = None if buckets is None else frozenset(buckets)
+    if wanted is not None and allowed is None:
+        allowed = frozenset(bucket for _, bucket in wanted)
     manifests = [
         manifest
         for manifest in data_manifests(store, snapshot)
-        if _may_hold_bucket(manifest, allowed) and (partition_stats is None or partition_stats(manifest.partition_stats))
+        if _may_hold_bucket(manifest, allowed)
+        and (partition_stats is None or partition_stats(manifest.partition_stats))
     ]
     entries: Iterable[ManifestEntry] = chain.from_iterable(map(store.read_manifest, manifests))
     if allowed is not None:
@@ -207,7 +207,7 @@ class LiveFileIndex:
         return live
 
 
-def _may_hold_bucket(manifest: ManifestFileMeta, buckets: set[int] | None) -> bool:
+def _may_hold_bucket(manifest: ManifestFileMeta, buckets: Collection[int] | None) -> bool:
     if buckets is None or manifest.min_bucket is None or manifest.max_bucket is None:
         return True
     return any(manifest.min_bucket <= bucket <= manifest.max_bucket for bucket in buckets)

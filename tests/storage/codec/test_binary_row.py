@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import math
 from decimal import Decimal
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -189,7 +189,7 @@ def arrow_column(values: list[Any], data_type: DataType) -> pa.Array[Any]:
         return pa.array(values, kinds[data_type.root])
     precision = data_type.precision or 0
     unit = "s" if precision == 0 else "ms" if precision <= 3 else "us" if precision <= 6 else "ns"
-    return pa.array(values, pa.timestamp(unit, "UTC" if data_type.root is TypeRoot.TIMESTAMP_LTZ else None))
+    return pa.array(values, pa.timestamp(cast(Any, unit), "UTC" if data_type.root is TypeRoot.TIMESTAMP_LTZ else None))
 
 
 SCALAR_VECTORS = [vector for vector in VECTORS if vector[1] and all(isinstance(t, ScalarType) for t in vector[1])]
@@ -278,7 +278,7 @@ def test_more_rows_than_one_chunk() -> None:
     count = CHUNK_ROWS * 2 + 5
     types = [scalar("STRING"), scalar("BIGINT")]
     texts = [None if i % 7 == 0 else "k" * (i % 23) + str(i) for i in range(count)]
-    arrays = [pa.array(texts), pa.chunked_array([pa.array(range(10)), pa.array(range(10, count))])]
+    arrays: list[Any] = [pa.array(texts), pa.chunked_array([pa.array(range(10)), pa.array(range(10, count))])]
     expected = [encode_row((text, i), types) for i, text in enumerate(texts)]
     assert encode_rows(arrays, types).to_list() == expected
     assert row_hashes(arrays, types).tolist() == [murmur_hash(row_body(row)) for row in expected]
@@ -335,10 +335,16 @@ def test_murmur_of_many_bodies() -> None:
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(128, "TINYINT"), (2**31, "INT"), (Decimal("1000"), "DECIMAL(5, 2)"), (Decimal("0.001"), "DECIMAL(5, 2)"), ("x", "INT")],
+    [
+        (128, "TINYINT"),
+        (2**31, "INT"),
+        (Decimal("1000"), "DECIMAL(5, 2)"),
+        (Decimal("0.001"), "DECIMAL(5, 2)"),
+        ("x", "INT"),
+    ],
 )
 def test_a_value_that_does_not_fit_is_refused(value: object, text: str) -> None:
-    with pytest.raises(InvalidRequestError, match="fit|fraction"):
+    with pytest.raises(InvalidRequestError, match=r"fit|fraction"):
         encode_row([value], [scalar(text)])
 
 
@@ -355,3 +361,19 @@ def test_a_column_of_another_type_is_refused() -> None:
         row_hashes([pa.array(["x"])], [scalar("INT")])
     with pytest.raises(UnsupportedFeatureError, match="ARRAY"):
         row_hashes([pa.array([[1]])], [array_of("INT")])
+
+
+def test_distinct_rows_of_timestamps_finer_than_their_type() -> None:
+    types = [scalar("TIMESTAMP(3)")]
+    distinct, codes = distinct_rows([pa.array([1_000_001, 1_000_002, 2_000_000], pa.timestamp("ns"))], types)
+    assert distinct == [encode_row([1], types), encode_row([2], types)]
+    assert codes.tolist() == [0, 0, 1]
+
+
+def test_distinct_rows_of_columns_with_many_values() -> None:
+    types = [scalar("INT"), scalar("STRING"), scalar("INT")]
+    count = 5000
+    columns = [pa.array(range(count)), pa.array([f"s{i}" for i in range(count)]), pa.array([i % 7 for i in range(count)])]
+    distinct, codes = distinct_rows([column.cast(pa.int32()) if i != 1 else column for i, column in enumerate(columns)], types)
+    assert len(distinct) == count
+    assert [distinct[code] for code in codes[:50]] == [encode_row((i, f"s{i}", i % 7), types) for i in range(50)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -34,7 +35,22 @@ PARTITIONS = [encode_row([value], TYPES) for value in (1, 2, None)]
 
 def data_file(name: str, level: int = 0) -> DataFileMeta:
     return DataFileMeta(
-        name, 1000, 10, EMPTY_ROW, EMPTY_ROW, EMPTY_STATS, EMPTY_STATS, 0, 9, 0, level, (), 1, 0, None, FileSource.APPEND
+        name,
+        1000,
+        10,
+        EMPTY_ROW,
+        EMPTY_ROW,
+        EMPTY_STATS,
+        EMPTY_STATS,
+        0,
+        9,
+        0,
+        level,
+        (),
+        1,
+        0,
+        None,
+        FileSource.APPEND,
     )
 
 
@@ -139,7 +155,7 @@ def test_changelog_files_are_found(tmp_path: Path) -> None:
     assert names(changelog_entries(world.manifests, latest)) == ["changelog-a"]
 
 
-def by_name(world: World, snapshot: Snapshot, index: LiveFileIndex) -> tuple[set[object], set[object]]:
+def by_name(world: World, snapshot: Snapshot, index: LiveFileIndex) -> tuple[set[Any], set[Any]]:
     stepped = {(found.identity, found) for found in index.at(snapshot).entries()}
     scanned = {(found.identity, found) for found in live_entries(world.manifests, snapshot)}
     return stepped, scanned
@@ -159,7 +175,9 @@ def test_stepping_equals_scanning(tmp_path: Path, seed: int) -> None:
                 dead = live.pop(chance.randrange(len(live)))
                 entries.append(dataclasses.replace(dead, kind=EntryKind.DELETE))
                 if chance.random() < 0.3:  # an upgrade
-                    live.append(dataclasses.replace(dead, file=dataclasses.replace(dead.file, level=dead.file.level + 1)))
+                    live.append(
+                        dataclasses.replace(dead, file=dataclasses.replace(dead.file, level=dead.file.level + 1))
+                    )
                     entries.append(live[-1])
             else:
                 live.append(entry(EntryKind.ADD, f"f{number}-{len(entries)}", chance.randrange(3), chance.randrange(4)))
@@ -175,7 +193,9 @@ def test_stepping_equals_scanning(tmp_path: Path, seed: int) -> None:
     for partition in PARTITIONS:
         for bucket in range(4):
             expected = {found.file for found in live if (found.partition, found.bucket) == (partition, bucket)}
-            assert set(full.files_of(partition, bucket)) == set(index.at(latest).files_of(partition, bucket)) == expected
+            assert (
+                set(full.files_of(partition, bucket)) == set(index.at(latest).files_of(partition, bucket)) == expected
+            )
 
 
 def test_a_step_over_an_expired_snapshot_becomes_a_scan(tmp_path: Path) -> None:
