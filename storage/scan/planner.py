@@ -1,0 +1,126 @@
+"""Plans a scan: which files of a snapshot to read, packed into splits.
+
+    bucket of a primary-key table
+      all files above level 0, on one level, delete-free    files, packed one by one: raw-convertible splits
+      else                                                  sections, packed whole: a split is raw-convertible only if
+                                                            it is one delete-free file
+    bucket of an append table                               files by sequence number, packed one by one: raw-convertible
+
+Packing keeps the order and closes a split before it would exceed the target; a file weighs at least the cost of opening
+it. Splits come in the order of partition and bucket.
+
+Source: LSM semantics §6.2; table format §7.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from storage.files.manifest_scan import live_entries
+from storage.merge.key_order import KeyComparator
+from storage.merge.section import files_of, interval_partition
+from storage.model.data_file import DataFileMeta
+from storage.model.snapshot import Snapshot
+from storage.model.split import Split
+from storage.scan.pruning import (
+    BucketPruning,
+    FileStatistics,
+    PartitionPruning,
+    ScanFilter,
+    bucket_files,
+    partition_stats,
+)
+from storage.table_store import TableStore
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Packing:
+    """How much goes into one split, in bytes."""
+
+    target_bytes: int
+    open_cost_bytes: int
+
+
+def plan_scan(store: TableStore, snapshot: Snapshot | None, scan_filter: ScanFilter | None = None) -> list[Split]:
+    """Splits that together hold every row of the snapshot that can match."""
+    if snapshot is None:
+        return []
+    buckets = _files_by_bucket(store, snapshot, scan_filter)
+    packing = Packing(store.options.split_target_size_bytes, store.options.split_open_file_cost_bytes)
+    comparator = KeyComparator(store.key_types) if store.schema.has_primary_key else None
+    statistics = FileStatistics(store.schemas, store.schema)
+    splits: list[Split] = []
+    for (partition, bucket), (total_buckets, files) in sorted(buckets.items()):
+        constants = partition_stats(partition, store.schema.partition_keys, store.partition_types, row_count=1)
+        kept = bucket_files(files, scan_filter, statistics, constants)
+        for group, is_raw in split_bucket(kept, packing, comparator):
+            splits.append(Split(snapshot.id, partition, bucket, total_buckets, tuple(group), is_raw))
+    return splits
+
+
+def split_bucket(
+    files: Sequence[DataFileMeta], packing: Packing, comparator: KeyComparator | None
+) -> list[tuple[list[DataFileMeta], bool]]:
+    """Files of each split of one bucket, and whether it is raw-convertible; no comparator for an append table."""
+    if comparator is None:
+        ordered = sorted(files, key=lambda file: (file.min_sequence_number, file.max_sequence_number))
+        return [(group, True) for group in _pack(ordered, _file_weight(packing), packing.target_bytes)]
+    levels = {file.level for file in files}
+    if len(levels) == 1 and 0 not in levels and all(file.is_delete_free for file in files):
+        ordered = sorted(files, key=lambda file: comparator.sort_key(file.min_key))
+        return [(group, True) for group in _pack(ordered, _file_weight(packing), packing.target_bytes)]
+    sections = [files_of(section) for section in interval_partition(files, comparator)]
+    groups = []
+    for packed in _pack(sections, _section_weight(packing), packing.target_bytes):
+        group = [file for section in packed for file in section]
+        groups.append((group, len(group) == 1 and group[0].is_delete_free))
+    return groups
+
+
+def _files_by_bucket(
+    store: TableStore, snapshot: Snapshot, scan_filter: ScanFilter | None
+) -> dict[tuple[bytes, int], tuple[int, list[DataFileMeta]]]:
+    if scan_filter is None:
+        entries = live_entries(store.manifests, snapshot)
+    else:
+        partitions = PartitionPruning(scan_filter, store.partition_types)
+        function = store.options.bucket_function_type
+        buckets = BucketPruning(scan_filter, store.bucket_key, store.bucket_key_types, function)
+        entries = [
+            entry
+            for entry in live_entries(
+                store.manifests, snapshot, partition=partitions.keeps, partition_stats=partitions.may_keep
+            )
+            if buckets.keeps(entry.bucket, entry.total_buckets)
+        ]
+    by_bucket: dict[tuple[bytes, int], tuple[int, list[DataFileMeta]]] = {}
+    for entry in entries:
+        if entry.bucket >= 0:
+            by_bucket.setdefault((entry.partition, entry.bucket), (entry.total_buckets, []))[1].append(entry.file)
+    return by_bucket
+
+
+def _file_weight(packing: Packing) -> Callable[[DataFileMeta], int]:
+    return lambda file: max(file.file_size_bytes, packing.open_cost_bytes)
+
+
+def _section_weight(packing: Packing) -> Callable[[list[DataFileMeta]], int]:
+    return lambda section: max(sum(file.file_size_bytes for file in section), packing.open_cost_bytes)
+
+
+def _pack(items: Iterable[T], weight: Callable[[T], int], target: int) -> list[list[T]]:
+    """Groups in order; a group is closed before an item that would take it above the target."""
+    groups: list[list[T]] = []
+    total = 0
+    for item in items:
+        size = weight(item)
+        if not groups or total + size > target:
+            groups.append([])
+            total = 0
+        groups[-1].append(item)
+        total += size
+    return groups

@@ -1,0 +1,292 @@
+"""Decides from metadata alone what need not be read: partitions, buckets, files.
+
+| level | by | when |
+|---|---|---|
+| manifest, partition | conjuncts on partition columns | always |
+| bucket | equality or IN on every column of the bucket key | the partition has a fixed number of buckets |
+| file | conjuncts on key columns, against key statistics | always: all rows of a key pass or fail together |
+| file | any conjunct, against value statistics | append tables, and buckets whose files do not overlap |
+| whole bucket | any conjunct: every file of it fails | buckets whose files overlap |
+
+A file of an overlapping bucket must not be left out because of its values: it may hold the newest row of a key whose
+older row, elsewhere, would then come back.
+
+Statistics of a file belong to the schema it was written with. They are mapped by field id; a column that the file does
+not have is all NULL; a column whose type has changed keeps its bounds only where the values did not change (wider
+integers, longer strings, more digits at the same scale).
+
+Source: LSM semantics §6.1; table format §6, §13.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import product
+from math import prod
+from typing import Any, Final
+
+import pyarrow as pa
+
+from storage.codec.binary_row import decode_row
+from storage.codec.bucket_function import bucket_ids
+from storage.codec.stats import ColumnStats, decode_stats
+from storage.files.schema_store import SchemaStore
+from storage.model.arrow_types import arrow_schema, arrow_type
+from storage.model.data_file import EMPTY_ROW, DataFileMeta, SimpleStats
+from storage.model.data_type import DataType, ScalarType, TypeRoot, with_nullable
+from storage.model.schema import TableSchema
+from storage.predicate import Comparison, IsIn, Or, Predicate, conjunction
+
+BUCKET_KEYS_MAX: Final = 1000
+"""Combinations of bucket-key values up to which buckets are computed."""
+
+_INTEGERS: Final = (TypeRoot.TINYINT, TypeRoot.SMALLINT, TypeRoot.INT, TypeRoot.BIGINT)
+_TEXTS: Final = frozenset({TypeRoot.CHAR, TypeRoot.VARCHAR})
+_BYTES: Final = frozenset({TypeRoot.BINARY, TypeRoot.VARBINARY})
+_FLOATS: Final = frozenset({TypeRoot.FLOAT, TypeRoot.DOUBLE})
+
+
+@dataclass(frozen=True)
+class ScanFilter:
+    """A filter bound to a table's schema, and its parts by what they look at."""
+
+    schema: TableSchema
+    predicate: Predicate
+
+    @staticmethod
+    def bind(schema: TableSchema, predicate: Predicate | None) -> ScanFilter | None:
+        """Checks the filter against the columns; None stays None."""
+        return None if predicate is None else ScanFilter(schema, predicate.bind(arrow_schema(schema)))
+
+    @cached_property
+    def partition_part(self) -> Predicate | None:
+        """Conjuncts that look at partition columns only."""
+        return conjunction(part for part in self._parts if part.columns() <= set(self.schema.partition_keys))
+
+    @cached_property
+    def key_part(self) -> Predicate | None:
+        """Conjuncts that look at the trimmed primary key only: safe for each file of an overlapping section."""
+        if not self.schema.has_primary_key:
+            return None
+        keys = set(self.schema.trimmed_primary_keys)
+        return conjunction(part for part in self._parts if part.columns() <= keys)
+
+    @cached_property
+    def file_part(self) -> Predicate | None:
+        """Conjuncts without partition columns, whose values inside files are not trusted."""
+        return conjunction(part for part in self._parts if not part.columns() & set(self.schema.partition_keys))
+
+    @property
+    def _parts(self) -> tuple[Predicate, ...]:
+        return self.predicate.conjuncts()
+
+
+class PartitionPruning:
+    """Tests partitions, and the bounds of the partitions of a manifest."""
+
+    def __init__(self, scan_filter: ScanFilter, types: Sequence[DataType]) -> None:
+        self._predicate = scan_filter.partition_part
+        self._names = scan_filter.schema.partition_keys
+        self._types = tuple(types)
+        self._answers: dict[bytes, bool] = {}
+
+    def keeps(self, partition: bytes) -> bool:
+        """False if no row of the partition can match."""
+        if self._predicate is None:
+            return True
+        answer = self._answers.get(partition)
+        if answer is None:
+            stats = partition_stats(partition, self._names, self._types, row_count=1)
+            answer = self._answers[partition] = self._predicate.may_match(stats, 1)
+        return answer
+
+    def may_keep(self, stats: SimpleStats) -> bool:
+        """False if no partition within these bounds can match; null counts there count entries, not rows."""
+        if self._predicate is None or stats.min_values == EMPTY_ROW:
+            return True
+        bounds = decode_stats(stats, self._types)
+        known = {
+            name: _comparable(column, kind)
+            for name, column, kind in zip(self._names, bounds, self._types, strict=True)
+            if column.null_count == 0
+        }
+        return self._predicate.may_match(known, 1)
+
+
+def partition_stats(
+    partition: bytes, names: Sequence[str], types: Sequence[DataType], row_count: int
+) -> dict[str, ColumnStats]:
+    """Statistics of the partition columns in some rows of one partition."""
+    values = decode_row(partition, types)
+    return {
+        name: _comparable(ColumnStats(value, value, row_count if value is None else 0), kind)
+        for name, value, kind in zip(names, values, types, strict=True)
+    }
+
+
+class BucketPruning:
+    """The buckets that rows matching a filter can be in."""
+
+    def __init__(
+        self, scan_filter: ScanFilter, bucket_key: Sequence[str], types: Sequence[DataType], function: str
+    ) -> None:
+        self._types = tuple(types)
+        self._function = function
+        self._keys = _key_candidates(scan_filter.predicate, bucket_key, types)
+        self._buckets: dict[int, frozenset[int]] = {}
+
+    def keeps(self, bucket: int, total_buckets: int) -> bool:
+        """False if no row of the bucket can match."""
+        if self._keys is None or total_buckets <= 0:
+            return True
+        if total_buckets not in self._buckets:
+            self._buckets[total_buckets] = self._compute(self._keys, total_buckets)
+        return bucket in self._buckets[total_buckets]
+
+    def _compute(self, keys: Sequence[tuple[Any, ...]], total_buckets: int) -> frozenset[int]:
+        if not keys:
+            return frozenset()
+        arrays = [pa.array([key[index] for key in keys], arrow_type(kind)) for index, kind in enumerate(self._types)]
+        return frozenset(map(int, bucket_ids(arrays, self._types, total_buckets, self._function)))
+
+
+class FileStatistics:
+    """Statistics of files in terms of the table's current columns."""
+
+    def __init__(self, schemas: SchemaStore, schema: TableSchema) -> None:
+        self._schemas = schemas
+        self._schema = schema
+        self._plans: dict[tuple[int, tuple[str, ...] | None], _StatsPlan] = {}
+
+    def of(self, file: DataFileMeta) -> dict[str, ColumnStats]:
+        """What is known of each column of the file."""
+        plan_key = (file.schema_id, file.value_stats_cols)
+        plan = self._plans.get(plan_key)
+        if plan is None:
+            plan = self._plans[plan_key] = self._plan(*plan_key)
+        stats = {name: ColumnStats(None, None, file.row_count) for name in plan.absent}
+        if plan.types and file.value_stats.min_values != EMPTY_ROW:
+            decoded = decode_stats(file.value_stats, plan.types)
+            stats.update((name, _comparable(decoded[index], plan.types[index])) for index, name in plan.columns)
+        stats.update(self.keys_of(file))
+        return stats
+
+    def keys_of(self, file: DataFileMeta) -> dict[str, ColumnStats]:
+        """What is known of the key columns of the file; their types never change."""
+        names = self._schema.trimmed_primary_keys
+        if not names or file.key_stats.min_values == EMPTY_ROW:
+            return {}
+        types = self._schema.types_of(names)
+        decoded = decode_stats(file.key_stats, types)
+        return {name: _comparable(stats, kind) for name, stats, kind in zip(names, decoded, types, strict=True)}
+
+    def _plan(self, schema_id: int, covered: tuple[str, ...] | None) -> _StatsPlan:
+        written = self._schema if schema_id == self._schema.id else self._schemas.schema(schema_id)
+        names = written.column_names if covered is None else covered
+        columns = []
+        for index, name in enumerate(names):
+            old = written.by_name[name]
+            new = self._schema.by_id.get(old.id)
+            if new is not None and keeps_values(old.type, new.type):
+                columns.append((index, new.name))
+        absent = tuple(field.name for field in self._schema.fields if field.id not in written.by_id)
+        return _StatsPlan(written.types_of(names), tuple(columns), absent)
+
+
+@dataclass(frozen=True, slots=True)
+class _StatsPlan:
+    """Types of the statistics row, which of its columns are used under which name, columns the file does not have."""
+
+    types: tuple[DataType, ...]
+    columns: tuple[tuple[int, str], ...]
+    absent: tuple[str, ...]
+
+
+def keeps_values(old: DataType, new: DataType) -> bool:
+    """True if a value, and so a bound, of the old type is the same value in the new one."""
+    if with_nullable(old, True) == with_nullable(new, True):
+        return True
+    if not isinstance(old, ScalarType) or not isinstance(new, ScalarType):
+        return False
+    if old.root in _INTEGERS and new.root in _INTEGERS:
+        return _INTEGERS.index(old.root) <= _INTEGERS.index(new.root)
+    if old.root is new.root is TypeRoot.DECIMAL:
+        return old.scale == new.scale and (old.precision or 0) <= (new.precision or 0)
+    for family in (_TEXTS, _BYTES):
+        if old.root in family and new.root in family:
+            return (old.length or 0) <= (new.length or 0)
+    return False
+
+
+def bucket_files(
+    files: Sequence[DataFileMeta],
+    scan_filter: ScanFilter | None,
+    statistics: FileStatistics,
+    of_partition: Mapping[str, ColumnStats],
+) -> list[DataFileMeta]:
+    """The files of one bucket that must be read. `of_partition` are the constants of the partition columns."""
+    if scan_filter is None:
+        return list(files)
+    key_part = scan_filter.key_part
+    kept = list(files)
+    if key_part is not None:
+        kept = [file for file in files if key_part.may_match(statistics.keys_of(file), file.row_count)]
+    if not kept:
+        return []
+
+    def may_match(file: DataFileMeta) -> bool:
+        stats = statistics.of(file)
+        for name, constant in of_partition.items():
+            is_null = constant.null_count != 0
+            stats[name] = ColumnStats(constant.min_value, constant.max_value, file.row_count if is_null else 0)
+        return scan_filter.predicate.may_match(stats, file.row_count)
+
+    if not scan_filter.schema.has_primary_key or not files_may_overlap(kept):
+        return [file for file in kept if may_match(file)]
+    return kept if any(map(may_match, kept)) else []
+
+
+def files_may_overlap(files: Sequence[DataFileMeta]) -> bool:
+    """False only for a single file, or files of one level above 0."""
+    levels = {file.level for file in files}
+    return len(files) > 1 and (len(levels) > 1 or 0 in levels)
+
+
+def _key_candidates(
+    predicate: Predicate, bucket_key: Sequence[str], types: Sequence[DataType]
+) -> list[tuple[Any, ...]] | None:
+    """All bucket keys that can match, or None if that is not known."""
+    # The hash tells -0.0 from 0.0 while the filter does not.
+    if not bucket_key or any(kind.root in _FLOATS for kind in types):
+        return None
+    candidates: list[list[Any]] = []
+    for column in bucket_key:
+        sets = [values for part in predicate.conjuncts() if (values := _equal_values(part, column)) is not None]
+        if not sets:
+            return None
+        candidates.append([value for value in sets[0] if all(value in other for other in sets[1:])])
+    return list(product(*candidates)) if prod(map(len, candidates)) <= BUCKET_KEYS_MAX else None
+
+
+def _equal_values(part: Predicate, column: str) -> list[Any] | None:
+    """The values that the column has in every row for which the filter is true, or None if it does not say."""
+    match part:
+        case Comparison(column=name, op="==", value=literal) if name == column:
+            return [literal.value]
+        case IsIn(column=name, values=literals) if name == column:
+            return [literal.value for literal in literals]
+        case Or(children=children):
+            parts = [_equal_values(child, column) for child in children]
+            known = [values for values in parts if values is not None]
+            return [value for values in known for value in values] if len(known) == len(parts) else None
+    return None
+
+
+def _comparable(stats: ColumnStats, kind: DataType) -> ColumnStats:
+    """Days outside the years of `datetime.date` come as integers, which compare with no literal: unknown."""
+    if kind.root is not TypeRoot.DATE:
+        return stats
+    low, high = (None if isinstance(value, int) else value for value in (stats.min_value, stats.max_value))
+    return ColumnStats(low, high, stats.null_count)
