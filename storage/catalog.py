@@ -1,0 +1,203 @@
+"""Databases and tables of one warehouse folder.
+
+    <warehouse>/<database>.db/<table>/schema/schema-0        a folder with a schema file is a table
+
+There is no catalog file: a table exists when it has a schema, and creating one is the exclusive create of `schema-0`,
+so that of two creators one wins and the other is told. Source: table format §1.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import pyarrow as pa
+
+from storage.env import Env, local_env
+from storage.exceptions import AlreadyExistsError, InvalidRequestError, NotFoundError
+from storage.files.schema_store import SchemaStore
+from storage.model.arrow_types import fields_from_arrow
+from storage.model.data_type import DataField, DataType, with_nullable
+from storage.model.field_ids import assign_ids
+from storage.model.schema import TableSchema
+from storage.model.sql_type import parse_sql_type
+from storage.paths import TablePaths, local_path
+from storage.schema_validation import validate_new_table
+from storage.table import Table
+from storage.table_store import open_table_store
+
+DATABASE_SUFFIX: Final = ".db"
+_NAME: Final = re.compile(r"^[^\s/\\.$@][^/\\$@]*$")
+
+ColumnTypes = pa.Schema | Mapping[str, str | DataType]
+"""Columns of a new table: an Arrow schema, or names with types as people write them (`DECIMAL(14, 4) NOT NULL`)."""
+
+
+class Catalog:
+    """The tables below one warehouse folder; holds no state, so several may look at the same folder."""
+
+    def __init__(self, warehouse: str, *, env: Env | None = None) -> None:
+        """`warehouse` is a path or a `file:` URI; the folder is created with the first database."""
+        self.warehouse = _warehouse_folder(warehouse)
+        self._env = env or local_env()
+
+    def create_database(self, name: str, *, if_not_exists: bool = False) -> None:
+        """Creates an empty database."""
+        folder = self._database_folder(name)
+        if self._env.file_io.exists(folder):
+            if if_not_exists:
+                return
+            raise AlreadyExistsError(f"database {name!r} exists already in {self.warehouse}")
+        self._env.file_io.make_folders(folder)
+
+    def list_databases(self) -> list[str]:
+        """Names, sorted."""
+        entries = self._env.file_io.list(self.warehouse)
+        return [
+            entry.name.removesuffix(DATABASE_SUFFIX)
+            for entry in entries
+            if entry.is_folder and entry.name.endswith(DATABASE_SUFFIX)
+        ]
+
+    def drop_database(self, name: str, *, cascade: bool = False, if_exists: bool = False) -> None:
+        """Removes a database; with tables in it only when `cascade` says so."""
+        folder = self._database_folder(name)
+        if not self._env.file_io.exists(folder):
+            if if_exists:
+                return
+            raise NotFoundError(f"there is no database {name!r} in {self.warehouse}")
+        tables = self.list_tables(name)
+        if tables and not cascade:
+            raise InvalidRequestError(
+                f"database {name!r} holds tables ({', '.join(tables[:5])}); drop them, or pass cascade=True"
+            )
+        self._env.file_io.delete_tree(folder)
+
+    def create_table(
+        self,
+        identifier: str,
+        *,
+        schema: ColumnTypes,
+        primary_keys: Sequence[str] = (),
+        partition_keys: Sequence[str] = (),
+        options: Mapping[str, object] | None = None,
+        comment: str | None = None,
+        if_not_exists: bool = False,
+    ) -> Table:
+        """Creates `database.table`, and the database with it.
+
+        Everything is checked before anything is written: types, keys and options. With `if_not_exists` an existing
+        table is returned as it is, whatever its schema. Raises `InvalidRequestError`, `UnsupportedFeatureError` or
+        `AlreadyExistsError`.
+        """
+        location = self._location(identifier)
+        store = SchemaStore(self._env, TablePaths(location))
+        if store.latest() is not None:
+            if if_not_exists:
+                return self.table(identifier)
+            raise AlreadyExistsError(
+                f"table {identifier} exists already at {location}; pass if_not_exists=True to use it"
+            )
+        fields, highest = _columns(schema, primary_keys, partition_keys)
+        new = TableSchema(
+            id=0,
+            fields=fields,
+            highest_field_id=highest,
+            partition_keys=tuple(partition_keys),
+            primary_keys=tuple(primary_keys),
+            options={key: option_text(value) for key, value in (options or {}).items()},
+            comment=comment,
+            time_ms=self._env.now_ms(),
+        )
+        validate_new_table(new)
+        if not store.commit(new) and not if_not_exists:
+            raise AlreadyExistsError(f"table {identifier} was created by somebody else at this moment; open it")
+        return self.table(identifier)
+
+    def table(self, identifier: str, *, options: Mapping[str, object] | None = None) -> Table:
+        """Opens a table at its latest schema; `options` override its own for this object only."""
+        location = self._location(identifier)
+        if SchemaStore(self._env, TablePaths(location)).latest() is None:
+            raise NotFoundError(self._missing(identifier))
+        dynamic = {key: option_text(value) for key, value in (options or {}).items()}
+        return Table(open_table_store(self._env, location, options=dynamic or None), name=identifier)
+
+    def has_table(self, identifier: str) -> bool:
+        """True when the table exists."""
+        return SchemaStore(self._env, TablePaths(self._location(identifier))).latest() is not None
+
+    def list_tables(self, database: str) -> list[str]:
+        """Names of the tables of a database, sorted."""
+        folder = self._database_folder(database)
+        if not self._env.file_io.exists(folder):
+            raise NotFoundError(
+                f"there is no database {database!r} in {self.warehouse}; it has {self.list_databases()}"
+            )
+        return [
+            entry.name
+            for entry in self._env.file_io.list(folder)
+            if entry.is_folder and SchemaStore(self._env, TablePaths(entry.path)).latest() is not None
+        ]
+
+    def drop_table(self, identifier: str, *, if_exists: bool = False) -> None:
+        """Removes a table with all of its files."""
+        if not self.has_table(identifier):
+            if if_exists:
+                return
+            raise NotFoundError(self._missing(identifier))
+        self._env.file_io.delete_tree(self._location(identifier))
+
+    def _missing(self, identifier: str) -> str:
+        database, _ = split_identifier(identifier)
+        if not self._env.file_io.exists(self._database_folder(database)):
+            return f"there is no table {identifier}: no database {database!r} in {self.warehouse}"
+        tables = ", ".join(self.list_tables(database)[:10]) or "none"
+        return f"there is no table {identifier} in {self.warehouse}; tables of {database!r}: {tables}"
+
+    def _database_folder(self, name: str) -> str:
+        _check_name("database", name)
+        return f"{self.warehouse}/{name}{DATABASE_SUFFIX}"
+
+    def _location(self, identifier: str) -> str:
+        database, table = split_identifier(identifier)
+        return f"{self._database_folder(database)}/{table}"
+
+
+def split_identifier(identifier: str) -> tuple[str, str]:
+    """`database.table` as its two names."""
+    database, dot, table = identifier.partition(".")
+    if not dot or not database or not table:
+        raise InvalidRequestError(f"a table is named as database.table; got {identifier!r}")
+    _check_name("database", database)
+    _check_name("table", table)
+    return database, table
+
+
+def _warehouse_folder(warehouse: str) -> str:
+    folder = local_path(warehouse)
+    if not folder.startswith("/"):
+        raise InvalidRequestError(f"warehouse {warehouse!r}: give an absolute path, for example file:///data/warehouse")
+    return folder
+
+
+def option_text(value: object) -> str:
+    """An option's value as schema files hold it: true and false in lower case, numbers as typed."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _check_name(kind: str, name: str) -> None:
+    if not _NAME.match(name) or name != name.strip():
+        raise InvalidRequestError(f"{kind} name {name!r} cannot be used; avoid '/', '\\', '$', '@' and a leading dot")
+
+
+def _columns(
+    schema: ColumnTypes, primary_keys: Sequence[str], partition_keys: Sequence[str]
+) -> tuple[tuple[DataField, ...], int]:
+    if isinstance(schema, pa.Schema):
+        return fields_from_arrow(schema, primary_keys, partition_keys)
+    columns = []
+    for name, written in schema.items():
+        data_type = parse_sql_type(written) if isinstance(written, str) else written
+        columns.append(DataField(0, name, with_nullable(data_type, False) if name in primary_keys else data_type))
+    return assign_ids(columns)

@@ -1,0 +1,161 @@
+"""A table: what people hold to write, read, look at, change and look after it.
+
+The object is a view of one schema, taken when it was opened; `alter` gives a new one. It keeps no files open and may be
+shared by threads; writers and scans may not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+
+from storage.commit.committer import CommitResult, Committer
+from storage.commit.expire import ExpireResult, expire_snapshots
+from storage.commit.orphan_files import OrphanResult, remove_orphan_files
+from storage.describe import describe_table
+from storage.exceptions import ConflictError
+from storage.model.arrow_types import arrow_schema
+from storage.model.manifest import ManifestEntry
+from storage.model.schema import TableSchema
+from storage.model.snapshot import Snapshot
+from storage.predicate import Predicate
+from storage.scan.table_scan import TableScan
+from storage.schema_change import SchemaChange, apply_changes
+from storage.schema_validation import validate_new_table
+from storage.table_session import TableSession
+from storage.table_store import TableStore, open_table_store
+from storage.write.table_writer import TableWriter
+
+COMPACT_USER_PREFIX: Final = "freshet-compact-"
+"""Compactions beside a stream commit under a user of their own (a random one), never under the stream's."""
+
+ALTER_ATTEMPTS: Final = 10
+
+_DAY_MS: Final = 24 * 60 * 60 * 1000
+
+
+class Table:
+    """One table of a warehouse; `Catalog.table` and `Catalog.create_table` give it."""
+
+    def __init__(self, store: TableStore, *, name: str) -> None:
+        self.store = store
+        self.name = name
+
+    @property
+    def location(self) -> str:
+        """Folder of the table."""
+        return self.store.paths.location
+
+    @property
+    def schema(self) -> TableSchema:
+        """The schema this object was opened with."""
+        return self.store.schema
+
+    @property
+    def arrow_schema(self) -> pa.Schema:
+        """Columns as Arrow types, as scans give them and writers want them."""
+        return arrow_schema(self.store.schema)
+
+    def __repr__(self) -> str:
+        return f"Table({self.name!r} at {self.location}, schema {self.schema.id})"
+
+    def writer(self, commit_user: str, *, parallelism: int = 2) -> TableSession:
+        """Writes and commits rows under a name of the caller's; `parallelism` is the number of threads."""
+        return TableSession(self.store, commit_user, parallelism=parallelism)
+
+    def scan(
+        self,
+        columns: Sequence[str] | None = None,
+        filter: Predicate | Sequence[Any] | None = None,  # noqa: A002  # the word every reader library uses
+        *,
+        snapshot_id: int | None = None,
+        tag: str | None = None,
+        timestamp_ms: int | None = None,
+        limit: int | None = None,
+    ) -> TableScan:
+        """Rows of one snapshot (the latest, or at most one of snapshot id, tag and timestamp), merged.
+
+        `filter` is built with `col`, or a list as pyarrow takes them. Nothing is read yet. Raises
+        `InvalidRequestError` for unknown columns and `NotFoundError` for a snapshot or tag that is not there.
+        """
+        return TableScan(
+            self.store,
+            columns=columns,
+            filter=filter,
+            snapshot_id=snapshot_id,
+            tag=tag,
+            timestamp_ms=timestamp_ms,
+            limit=limit,
+        )
+
+    def compact(self, *, full: bool = True) -> CommitResult:
+        """Compacts every bucket: fully, or only where the picking rule asks for it.
+
+        If somebody else compacts a bucket meanwhile, that bucket is left to them.
+        """
+        latest = self.store.snapshots.latest()
+        user = COMPACT_USER_PREFIX + self.store.env.new_uuid()
+        if latest is None:
+            return CommitResult(())
+        writer = TableWriter(self.store, base_snapshot=latest, parallelism=2)
+        try:
+            writer.compact(full=full, all_buckets=True)
+            messages = writer.prepare_commit(0)
+            result = Committer(self.store, user).commit(0, messages, force_empty=False)
+        finally:
+            writer.close()
+        return result
+
+    def snapshots(self) -> list[Snapshot]:
+        """All snapshots that are still there, oldest first."""
+        return list(self.store.snapshots.newest_first())[::-1]
+
+    def files(self, *, snapshot_id: int | None = None) -> list[ManifestEntry]:
+        """Live data files of a snapshot, the latest if none is named."""
+        snapshot = self.store.snapshots.latest() if snapshot_id is None else self.store.snapshots.snapshot(snapshot_id)
+        return list(self.store.live.at(snapshot).entries())
+
+    def describe(self) -> str:
+        """The table in words and the levels of each bucket as a drawing."""
+        return describe_table(self.store, self.name)
+
+    def expire_snapshots(
+        self,
+        *,
+        retain_max: int | None = None,
+        retain_min: int | None = None,
+        older_than_ms: int | None = None,
+    ) -> ExpireResult:
+        """Removes old snapshots and the files only they name; what is not given comes from the table's options.
+
+        `older_than_ms` is an age: snapshots replaced within that time stay.
+        """
+        return expire_snapshots(
+            self.store, retain_max=retain_max, retain_min=retain_min, time_retained_ms=older_than_ms
+        )
+
+    def remove_orphan_files(self, *, older_than_ms: int = _DAY_MS, dry_run: bool = False) -> OrphanResult:
+        """Removes files that nothing names and that are older than the age given (a crash leaves such files)."""
+        return remove_orphan_files(self.store, older_than_ms=older_than_ms, dry_run=dry_run)
+
+    def alter(self, *changes: SchemaChange) -> Table:
+        """Changes the schema, all changes or none, and returns the table opened with the new one.
+
+        Raises `InvalidRequestError` naming the change that is refused, `ConflictError` when others change the schema
+        all the time.
+        """
+        for _ in range(ALTER_ATTEMPTS):
+            current = self.store.schemas.latest()
+            assert current is not None
+            has_snapshot = self.store.snapshots.latest() is not None
+            changed = apply_changes(current, changes, has_snapshot=has_snapshot, time_ms=self.store.env.now_ms())
+            validate_new_table(changed)
+            if self.store.schemas.commit(changed):
+                return Table(open_table_store(self.store.env, self.location), name=self.name)
+        raise ConflictError(f"table {self.name}: the schema was changed by others {ALTER_ATTEMPTS} times; try again")
+
+    def with_options(self, options: Mapping[str, str]) -> Table:
+        """The same table with options overridden for this object only."""
+        return Table(open_table_store(self.store.env, self.location, options=options), name=self.name)

@@ -1,0 +1,79 @@
+"""A writer and its committer as one thing: write rows, commit them under an identifier, once.
+
+    with table.writer("loader-1") as writer:
+        writer.write(rows)
+        writer.commit(identifier=7)      a second time, in any process: nothing happens
+
+Rows written and not committed are gone when the session ends. Identifiers of one commit user must grow; the commit
+user belongs to one program at a time. A commit that is known already discards the rows written for it.
+"""
+
+from __future__ import annotations
+
+from types import TracebackType
+
+import pyarrow as pa
+
+from storage.commit.committer import CommitResult, Committer
+from storage.table_store import TableStore
+from storage.write.table_writer import TableWriter
+
+
+class TableSession:
+    """What `Table.writer` gives; not safe for use by several threads at once."""
+
+    def __init__(self, store: TableStore, commit_user: str, *, parallelism: int) -> None:
+        self._store = store
+        self._committer = Committer(store, commit_user)
+        self._parallelism = parallelism
+        self._writer = self._open_writer()
+
+    def write(self, data: pa.Table | pa.RecordBatch) -> int:
+        """Takes rows; an optional column `_ROW_KIND` says '+I', '-U', '+U' or '-D' (default '+I').
+
+        Returns the rows accepted, which is less than given where the table ignores deletes. Raises
+        `InvalidRequestError` before anything is taken when a column does not fit.
+        """
+        return self._writer.write(data)
+
+    def compact(self, *, full: bool = False) -> None:
+        """Compacts the buckets written by this session with the next commit."""
+        self._writer.compact(full=full)
+
+    def commit(self, identifier: int | None = None) -> CommitResult:
+        """Makes everything written since the last commit visible, exactly once per identifier.
+
+        Without an identifier the one after the last of this commit user is taken: then a program that dies and starts
+        again must find out by itself which rows it had committed.
+        """
+        number = self._next_identifier() if identifier is None else identifier
+        if self._committer.has_committed(number).is_committed:
+            self._writer.abort()
+            self._writer = self._open_writer()
+            return CommitResult((), already_committed=True)
+        result = self._committer.commit(number, self._writer.prepare_commit(number))
+        self._writer.rebase(self._store.snapshots.latest())
+        return result
+
+    def abort(self) -> None:
+        """Gives up what was written since the last commit and removes its files."""
+        self._writer.abort()
+
+    def close(self) -> None:
+        """Ends the session; uncommitted rows are gone."""
+        self._writer.abort()
+
+    def __enter__(self) -> TableSession:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _next_identifier(self) -> int:
+        last = self._committer.has_committed(0).last
+        return 0 if last is None else last.identifier + 1
+
+    def _open_writer(self) -> TableWriter:
+        return TableWriter(self._store, base_snapshot=self._store.snapshots.latest(), parallelism=self._parallelism)
