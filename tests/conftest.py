@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.kit.kafka_broker import ForeignBroker, any_broker
 from tests.kit.paimon_judge import PaimonJudge
 
 # Examples are reproducible and never timed: the machine is shared, a slow example is not a failure.
@@ -23,3 +24,10 @@ def paimon() -> Iterator[PaimonJudge]:
     """Apache Paimon (JVM); one process for the whole session."""
     with PaimonJudge.start() as judge:
         yield judge
+
+
+@pytest.fixture(scope="session")
+def kafka_broker() -> Iterator[ForeignBroker]:
+    """A real Kafka broker; tests take topics of their own. Tests that kill a broker start their own `KafkaBroker`."""
+    with any_broker() as broker:
+        yield broker

@@ -1,6 +1,6 @@
 """Arrow tables as plain buffers in a file, the way the judge's child process reads and writes them.
 
-    one line of JSON {"rows": n, "buffers": [length or -1 where there is none, ...]}, then the buffers, one after another
+    one line of JSON {"rows": n, "buffers": [length or -1 where there is none, …]}, then the buffers one after another
 
 First one byte a row with its kind (0 +I, 1 -U, 2 +U, 3 -D), then the columns' Arrow buffers depth first, as
 `pa.Array.buffers()` lists them. Nothing is converted on either side, so nothing can be rounded or cut on the way.
