@@ -48,7 +48,7 @@ _SIMPLE: Final[dict[TypeRoot, spark.DataType]] = {
     TypeRoot.TIME: spark.LongType(),
 }
 _TIMES: Final = frozenset({TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ})
-_FLOOR_UNITS: Final = {"s": "second", "ms": "millisecond"}
+_FLOOR_UNITS: Final[dict[str, Any]] = {"s": "second", "ms": "millisecond"}
 
 
 def spark_type(data_type: DataType) -> spark.DataType:
@@ -146,7 +146,7 @@ def _convert_scalar(array: Any, target: Any) -> Any:
         # The zone only labels an instant in UTC; relabelling first keeps the cast from shifting anything.
         array = array.cast(pa.timestamp(source.unit, target.tz)) if source.tz != target.tz else array
         if target.unit in _FLOOR_UNITS and source.unit != target.unit:
-            array = pc.floor_temporal(array, unit=_FLOOR_UNITS[target.unit])
+            array = pc.floor_temporal(array, options=pc.RoundTemporalOptions(unit=_FLOOR_UNITS[target.unit]))
         return array.cast(target)
     if pa.types.is_time32(target) and pa.types.is_integer(source):
         return array.cast(pa.int32()).cast(target)

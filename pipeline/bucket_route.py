@@ -201,17 +201,17 @@ def _epoch_millis(column: Column, data_type: ScalarType) -> Column:
     precision = data_type.precision or 0
     if precision > 6:
         return _divide_down(column, 1_000_000)
-    micros = _epoch_micros(column, data_type)
+    micros = epoch_micros(column, data_type)
     return _divide_down(micros, 1_000) if precision else _divide_down(micros, 1_000_000) * F.lit(1_000).cast("bigint")
 
 
 def _nanos_of_milli(column: Column, data_type: ScalarType) -> Column:
     if (data_type.precision or 0) > 6:
         return F.pmod(column, F.lit(1_000_000).cast("bigint")).cast("int")
-    return F.pmod(_epoch_micros(column, data_type), F.lit(1_000).cast("bigint")).cast("int") * F.lit(1_000)
+    return F.pmod(epoch_micros(column, data_type), F.lit(1_000).cast("bigint")).cast("int") * F.lit(1_000)
 
 
-def _epoch_micros(column: Column, data_type: ScalarType) -> Column:
+def epoch_micros(column: Column, data_type: ScalarType) -> Column:
     """Microseconds since 1970. TIMESTAMP without zone is taken apart, because casts of it go by the session's zone."""
     if data_type.root is TypeRoot.TIMESTAMP_LTZ:
         return F.unix_micros(column)

@@ -56,7 +56,7 @@ def _text_ranks(column: Any) -> npt.NDArray[Any] | None:
     """Few distinct texts (topics, paths) in many rows: ranked once, then looked up by dictionary code."""
     encoded = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     encoded = encoded.dictionary_encode()
-    texts: list[str] = encoded.dictionary.to_pylist()
+    texts: Any = encoded.dictionary.to_pylist()
     if len(texts) == 1 and not encoded.null_count:
         return None
     ranks = np.empty(len(texts) + 1, dtype=np.int64)
@@ -64,7 +64,8 @@ def _text_ranks(column: Any) -> npt.NDArray[Any] | None:
         len(texts), dtype=np.int64
     )
     ranks[-1] = -1
-    codes: Any = pc.fill_null(encoded.indices, -1)
+    indices: Any = encoded.indices
+    codes: Any = pc.fill_null(indices, -1)
     return ranks[codes.to_numpy(zero_copy_only=False)]
 
 

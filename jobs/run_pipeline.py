@@ -1,0 +1,18 @@
+"""Runs pipeline files inside spark-submit: the same as `freshet run`, with Spark's own settings.
+
+    spark-submit --master … --jars "$(freshet jars)" jobs/run_pipeline.py conf/pipelines/orders.yaml [more.yaml]
+
+On executors of other machines the packages of Freshet and its libraries must be installed, or travel as an environment
+(`--archives environment.tar.gz#environment` with `PYSPARK_PYTHON=./environment/bin/python`); the warehouse and the
+checkpoints must lie where all of them can reach. Exit codes are those of `freshet run`.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from pipeline.command_line import main
+
+if __name__ == "__main__":
+    sys.argv.insert(1, "run")
+    main()

@@ -1,0 +1,135 @@
+"""Progress of running pipelines: rows per second, batch, lag, level 0, and where the time went.
+
+Two sides tell of one micro-batch: the sink knows what became of the records (`BatchReport`), Spark knows the lag and its
+own times (`StreamingQueryListener`). They meet here by query name and batch id; a `Progress` is complete when both have
+told. `ProgressListener` may be added to any session: `spark.streams.addListener(ProgressListener(hub))`.
+
+Lag = records that the source had and that were not read when the batch began; None for sources that do not know.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from pyspark.sql.streaming import StreamingQueryListener
+
+from pipeline.micro_batch import BatchReport
+
+UNMATCHED_MAX: Final = 100
+"""Reports kept while Spark has not told of their batch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """One micro-batch, told by both sides. `spark_ms` are the durations that Spark gives."""
+
+    report: BatchReport
+    records_per_s: float
+    lag: int | None
+    batch_ms: float
+    spark_ms: Mapping[str, int] = field(default_factory=dict)
+
+    def line(self) -> str:
+        """One line for people."""
+        report = self.report
+        result = report.result
+        outcome = [f"{result.applied:,} applied"]
+        outcome += [f"{result.dead_count:,} dead letters"] if result.dead_count else []
+        outcome += [f"{result.skipped_count:,} skipped"] if result.skipped_count else []
+        lag = "" if self.lag is None else f" · lag {self.lag:,}"
+        return (
+            f"{report.pipeline} · batch {report.micro_batch_id} · {report.read_count:,} records "
+            f"({', '.join(outcome)}) · {self.records_per_s:,.0f}/s{lag} · level 0: {report.level0_count} files · "
+            f"{self.batch_ms:.0f} ms ({self._times()})"
+        )
+
+    def _times(self) -> str:
+        """Driver steps; the job is split by what its tasks did, so far as they tell."""
+        report = self.report
+        tasks = report.result.times_ms
+        parts = {
+            "job": report.times_ms.get("job", 0.0),
+            "commit": report.times_ms.get("commit", 0.0),
+            "log": float(self.spark_ms.get("walCommit", 0) + self.spark_ms.get("commitOffsets", 0)),
+        }
+        inner = {"sort": tasks.get("sort", 0.0) + tasks.get("restore", 0.0)}
+        inner["write"] = tasks.get("write", 0.0)
+        inner["flush+compact"] = tasks.get("flush and compact", 0.0)
+        text = ", ".join(f"{name} {value:.0f}" for name, value in parts.items() if value >= 1)
+        detail = ", ".join(f"{name} {value:.0f}" for name, value in inner.items() if value >= 1)
+        return f"{text}; tasks: {detail}" if detail else text
+
+
+class ProgressHub:
+    """Brings the two sides together and hands each complete `Progress` on; called from several threads."""
+
+    def __init__(self, on_progress: Callable[[Progress], None]) -> None:
+        self._on_progress = on_progress
+        self._reports: dict[tuple[str, int], BatchReport] = {}
+        self._lock = threading.Lock()
+
+    def add_report(self, report: BatchReport) -> None:
+        """The sink's side; comes first, because Spark tells of a batch when it is over."""
+        with self._lock:
+            self._reports[report.pipeline, report.micro_batch_id] = report
+            while len(self._reports) > UNMATCHED_MAX:
+                self._reports.pop(next(iter(self._reports)))
+
+    def add_spark_progress(self, source: Mapping[str, Any]) -> None:
+        """Spark's side: the JSON of a `StreamingQueryProgress`."""
+        with self._lock:
+            report = self._reports.pop((source.get("name") or "", int(source["batchId"])), None)
+        if report is None:
+            return
+        durations = source.get("durationMs") or {}
+        batch_ms = float(durations.get("triggerExecution") or 0)
+        speed = report.read_count * 1000 / batch_ms if batch_ms else 0.0
+        self._on_progress(Progress(report, speed, lag_of(source), batch_ms, durations))
+
+
+class ProgressListener(StreamingQueryListener):
+    """Spark's listener that feeds a hub."""
+
+    def __init__(self, hub: ProgressHub) -> None:
+        self._hub = hub
+
+    def onQueryStarted(self, event: Any) -> None:  # noqa: N802 - Spark's name
+        """Nothing to tell yet."""
+
+    def onQueryProgress(self, event: Any) -> None:  # noqa: N802 - Spark's name
+        """A micro-batch is over."""
+        self._hub.add_spark_progress(json.loads(event.progress.json))
+
+    def onQueryIdle(self, event: Any) -> None:  # noqa: N802 - Spark's name
+        """No new records."""
+
+    def onQueryTerminated(self, event: Any) -> None:  # noqa: N802 - Spark's name
+        """The runner sees this by itself."""
+
+
+def lag_of(source: Mapping[str, Any]) -> int | None:
+    """Records behind the newest offsets, over all Kafka sources of the query; None when none of them knows."""
+    lags = [
+        lag
+        for each in source.get("sources") or ()
+        if (lag := _offset_lag(each.get("endOffset"), each.get("latestOffset"))) is not None
+    ]
+    return sum(lags) if lags else None
+
+
+def _offset_lag(end: Any, latest: Any) -> int | None:
+    """Offsets look like {"topic": {"0": 17}}; other sources have other shapes, which are not counted."""
+    if not isinstance(end, Mapping) or not isinstance(latest, Mapping):
+        return None
+    total = 0
+    for topic, partitions in latest.items():
+        if not isinstance(partitions, Mapping):
+            return None
+        for kafka_partition, offset in partitions.items():
+            known = end.get(topic) or {}
+            total += max(0, int(offset) - int(known.get(kafka_partition, 0)))
+    return total

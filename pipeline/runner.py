@@ -1,0 +1,197 @@
+"""Runs pipelines: several files in one Spark session, until they end, one fails, or somebody asks to stop.
+
+    1. tables are created or compared, checkpoints claimed     a mistake here: nothing has started, exit code 2
+    2. one streaming query per file is started
+    3. wait: the first query that fails stops the others       exit code 1
+    4. SIGTERM, Ctrl-C: every query finishes its batch         exit code 0
+
+To finish a batch and begin no other, the sinks are told first: a batch that Spark starts after that is refused before it
+does anything, and Spark's stop is called only between triggers, because it interrupts what runs. A batch that was
+begun and refused is begun again by the next run.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any, Final
+
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import StreamingQuery
+
+from pipeline.checkpoint_owner import claim_checkpoint
+from pipeline.config import PipelineConfig
+from pipeline.config_model import revealed
+from pipeline.dead_letters import open_dead_letters
+from pipeline.exceptions import PipelineError, PipelineFailedError
+from pipeline.micro_batch import MicroBatchWriter
+from pipeline.progress import Progress, ProgressHub, ProgressListener
+from pipeline.sources import read_stream
+from pipeline.table_setup import open_or_create
+from pipeline.table_sink import TableSink
+from pipeline.transforms import envelope
+from storage.catalog import Catalog
+from storage.exceptions import StorageError
+
+POLL_S: Final = 0.2
+"""How often the runner looks whether a query has ended; batches do not wait for it."""
+
+STOP_POLL_S: Final = 0.02
+
+
+class StopRequested(PipelineError):
+    """A batch was refused because the run is ending; the next run begins it again."""
+
+
+@dataclass(slots=True)
+class _Running:
+    config: PipelineConfig
+    sink: TableSink
+    query: StreamingQuery
+
+
+class Runner:
+    """Runs some pipelines in one session. `on_progress` gets every micro-batch, `say` what people should know."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        configs: Sequence[PipelineConfig],
+        *,
+        on_progress: Callable[[Progress], None] | None = None,
+        say: Callable[[str], None] = lambda text: None,
+    ) -> None:
+        self._spark = spark
+        self._configs = tuple(configs)
+        self._hub = ProgressHub(on_progress or (lambda progress: say(progress.line())))
+        self._say = say
+        self._stop = threading.Event()
+
+    def request_stop(self) -> None:
+        """Asks every query to finish its batch; returns at once and may be called from a signal handler."""
+        self._stop.set()
+
+    def run(self) -> None:
+        """Runs until all queries have ended. Raises what made one of them fail."""
+        sinks = [self._open_sink(config) for config in self._configs]  # 1
+        listener = ProgressListener(self._hub)
+        self._spark.streams.addListener(listener)
+        running: list[_Running] = []
+        try:
+            for config, sink in zip(self._configs, sinks, strict=True):  # 2
+                running.append(_Running(config, sink, self._start(config, sink)))
+                self._say(f"{config.name}: running into {config.table.name}, checkpoint {config.checkpoint}")
+            while any(each.query.isActive for each in running) and not self._stop.wait(POLL_S):
+                if any(_has_failed(each) for each in running):
+                    break
+        finally:
+            self._finish(running)
+            self._spark.streams.removeListener(listener)
+        for each in running:
+            self._raise_failure(each)
+
+    def _open_sink(self, config: PipelineConfig) -> TableSink:
+        table = open_or_create(config.table)
+        claim_checkpoint(config.checkpoint, pipeline=config.name, table=table)
+        dead_letters = open_dead_letters(Catalog(config.table.warehouse), config.dead_letter_table)
+        writer = MicroBatchWriter(table, config.name, dead_letters=dead_letters)
+        return TableSink(writer, self._hub.add_report)
+
+    def _start(self, config: PipelineConfig, sink: TableSink) -> StreamingQuery:
+        frame = self._frame(config)
+        stop = self._stop
+
+        def write(batch: DataFrame, micro_batch_id: int) -> None:
+            if stop.is_set():
+                raise StopRequested(f"pipeline {config.name!r} is stopping; batch {micro_batch_id} was not begun")
+            sink(batch, micro_batch_id)
+
+        writer = frame.writeStream.queryName(config.name).foreachBatch(write)
+        writer = writer.option("checkpointLocation", config.checkpoint)
+        if config.trigger.available_now:
+            return writer.trigger(availableNow=True).start()
+        return writer.trigger(processingTime=config.trigger.processing_time or "1 second").start()
+
+    def _frame(self, config: PipelineConfig) -> DataFrame:
+        frames = [
+            envelope(read_stream(self._spark, source), config, source, source_index)
+            for source_index, source in enumerate(config.sources)
+        ]
+        whole = frames[0]
+        for frame in frames[1:]:
+            whole = whole.unionByName(frame)
+        return whole
+
+    def _finish(self, running: Sequence[_Running]) -> None:
+        """Lets every query that runs finish its batch, then stops it."""
+        self._stop.set()
+        pause = threading.Event()
+        active = [each for each in running if each.query.isActive]
+        if active:
+            self._say("finishing the batches that run; again to stop at once")
+        while active:
+            for each in active:
+                if not each.query.status["isTriggerActive"]:
+                    each.query.stop()
+            pause.wait(STOP_POLL_S)
+            active = [each for each in active if each.query.isActive]
+
+    def _raise_failure(self, each: _Running) -> None:
+        if each.sink.failure is not None:
+            error = each.sink.failure
+            if isinstance(error, PipelineError | StorageError):
+                raise error
+            raise PipelineFailedError(each.config.without_secrets(_reason(error)), pipeline=each.config.name) from error
+        failure = each.query.exception()
+        if failure is None or StopRequested.__name__ in str(failure):
+            return
+        raise PipelineFailedError(each.config.without_secrets(_reason(failure)), pipeline=each.config.name) from failure
+
+
+@contextmanager
+def stop_on_signals(runner: Runner) -> Iterator[None]:
+    """SIGTERM and Ctrl-C ask the runner to stop; a second one ends the program at once."""
+    signals = (signal.SIGTERM, signal.SIGINT)
+    before: Mapping[signal.Signals, Any] = {number: signal.getsignal(number) for number in signals}
+
+    def ask(_number: int, _frame: FrameType | None) -> None:
+        for number in signals:
+            signal.signal(number, signal.SIG_DFL)
+        runner.request_stop()
+
+    for number in signals:
+        signal.signal(number, ask)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def spark_settings(configs: Sequence[PipelineConfig]) -> dict[str, str]:
+    """The Spark settings of all files together; `pipeline.config` has refused files that contradict each other."""
+    settings: dict[str, str] = {}
+    for config in configs:
+        settings |= revealed(config.spark)
+    return settings
+
+
+def _has_failed(each: _Running) -> bool:
+    return not each.query.isActive and each.query.exception() is not None
+
+
+def _reason(error: BaseException) -> str:
+    """The first lines of what Spark says, without the plan and the Java trace that follow."""
+    text = error.desc if isinstance(error, StreamingQueryException) and error.desc else str(error)
+    lines = [line for line in text.splitlines() if line.strip()]
+    kept: list[str] = []
+    for line in lines:
+        if line.startswith(("=== ", "JVM stacktrace", "\tat ", "Current Committed Offsets")):
+            break
+        kept.append(line)
+    return "\n".join(kept[:12]) or type(error).__name__

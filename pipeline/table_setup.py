@@ -1,0 +1,65 @@
+"""Creates the table of a pipeline file, or checks that the one that is there is the same.
+
+Columns, types, primary key and partition keys must be equal; of the options only those that decide what the files
+mean. Other options belong to the table: the pipeline file gives them when it creates it, `Table.alter` changes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pipeline.config_model import TableConfig
+from pipeline.exceptions import ConfigurationError
+from storage.catalog import Catalog
+from storage.model.schema import TableSchema
+from storage.option_keys import IMMUTABLE_KEYS
+from storage.table import Table
+
+_COMPARED_OPTIONS = IMMUTABLE_KEYS | {"bucket"}
+
+
+def open_or_create(config: TableConfig) -> Table:
+    """The table, ready to be written."""
+    catalog = Catalog(config.warehouse)
+    wanted = config.table_schema
+    table = catalog.create_table(
+        config.name,
+        schema={field.name: field.type for field in wanted.fields},
+        primary_keys=wanted.primary_keys,
+        partition_keys=wanted.partition_keys,
+        options=wanted.options,
+        if_not_exists=True,
+    )
+    differences = list(_differences(table.schema, wanted))
+    if differences:
+        raise ConfigurationError(
+            f"table {config.name} exists at {table.location} and differs from the pipeline file: "
+            f"{'; '.join(differences)}. Change the file, or alter the table"
+        )
+    return table
+
+
+def check_table(config: TableConfig) -> list[str]:
+    """How an existing table differs from the file; nothing is created."""
+    catalog = Catalog(config.warehouse)
+    if not catalog.has_table(config.name):
+        return []
+    return list(_differences(catalog.table(config.name).schema, config.table_schema))
+
+
+def _differences(found: TableSchema, wanted: TableSchema) -> Iterator[str]:
+    for name in wanted.column_names:
+        if name not in found.by_name:
+            yield f"it has no column {name}"
+        elif str(found.by_name[name].type) != str(wanted.by_name[name].type):
+            yield f"column {name} is {found.by_name[name].type} there and {wanted.by_name[name].type} in the file"
+    for name in found.column_names:
+        if name not in wanted.by_name:
+            yield f"it has a column {name} that the file does not name"
+    if found.primary_keys != wanted.primary_keys:
+        yield f"its primary key is ({', '.join(found.primary_keys)}), not ({', '.join(wanted.primary_keys)})"
+    if found.partition_keys != wanted.partition_keys:
+        yield f"it is partitioned by ({', '.join(found.partition_keys)}), not ({', '.join(wanted.partition_keys)})"
+    for key in sorted(_COMPARED_OPTIONS):
+        if key in wanted.options and found.options.get(key) != wanted.options[key]:
+            yield f"option {key} is {found.options.get(key, 'not set')} there and {wanted.options[key]} in the file"

@@ -1,0 +1,128 @@
+"""What one task tells the driver: commit messages, counts and times, as one JSON document.
+
+A task that ran twice tells twice, but Spark hands the driver only the result of the attempt that won; the files of the
+other are named by nobody. An error that a second attempt would meet again (bad rows, an unreadable file) is told like
+a result, so that the driver can raise it as what it is; any other ends the attempt and Spark may try again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import orjson
+import pyarrow as pa
+
+from storage import exceptions
+from storage.codec.commit_message_json import decode_commit_messages, encode_commit_messages
+from storage.model.commit_message import CommitMessage
+
+RESULT_COLUMN: Final = "result"
+RESULT_SPARK_SCHEMA: Final = f"{RESULT_COLUMN} binary"
+_ARROW_SCHEMA: Final = pa.schema([pa.field(RESULT_COLUMN, pa.binary())])
+
+_ERRORS: Final = {
+    error.__name__: error
+    for error in (
+        exceptions.InvalidRequestError,
+        exceptions.UnsupportedFeatureError,
+        exceptions.NotFoundError,
+        exceptions.ConflictError,
+        exceptions.UnknownOutcomeError,
+    )
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TaskResult:
+    """Result of one task, or the sum of several. Counts are of records, `row_count` of rows.
+
+    `times_ms` says where the time of the tasks went, added up over them.
+    """
+
+    messages: tuple[CommitMessage, ...] = ()
+    dead_letter_messages: tuple[CommitMessage, ...] = ()
+    row_count: int = 0
+    applied: int = 0
+    dead: Mapping[str, int] = field(default_factory=dict)
+    skipped: Mapping[str, int] = field(default_factory=dict)
+    restored: int = 0
+    """Rows whose unavailable values were filled in from the table."""
+    times_ms: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def dead_count(self) -> int:
+        """Records that became dead letters."""
+        return sum(self.dead.values())
+
+    @property
+    def skipped_count(self) -> int:
+        """Records that were skipped."""
+        return sum(self.skipped.values())
+
+    @property
+    def record_count(self) -> int:
+        """Records told about, whatever became of them."""
+        return self.applied + self.dead_count + self.skipped_count
+
+
+def encode_result(result: TaskResult) -> pa.RecordBatch:
+    """One row for Spark to collect."""
+    document = {
+        "messages": encode_commit_messages(result.messages).decode(),
+        "dead_letter_messages": encode_commit_messages(result.dead_letter_messages).decode(),
+        "row_count": result.row_count,
+        "applied": result.applied,
+        "dead": dict(result.dead),
+        "skipped": dict(result.skipped),
+        "restored": result.restored,
+        "times_ms": dict(result.times_ms),
+    }
+    return _row(document)
+
+
+def encode_error(error: exceptions.StorageError) -> pa.RecordBatch:
+    """An error of the rows or the table, as a result."""
+    document: dict[str, Any] = {"error": type(error).__name__, "text": str(error)}
+    if isinstance(error, exceptions.CorruptDataError):
+        document |= {"path": error.path, "byte_offset": error.byte_offset}
+    return _row(document)
+
+
+def sum_results(rows: Sequence[bytes]) -> TaskResult:
+    """Adds up what the tasks told; raises the first error among it."""
+    documents = [orjson.loads(row) for row in rows]
+    for document in documents:
+        if "error" in document:
+            raise _error(document)
+    return TaskResult(
+        messages=tuple(m for d in documents for m in decode_commit_messages(d["messages"])),
+        dead_letter_messages=tuple(m for d in documents for m in decode_commit_messages(d["dead_letter_messages"])),
+        row_count=sum(d["row_count"] for d in documents),
+        applied=sum(d["applied"] for d in documents),
+        dead=_sum_by_key([d["dead"] for d in documents]),
+        skipped=_sum_by_key([d["skipped"] for d in documents]),
+        restored=sum(d["restored"] for d in documents),
+        times_ms=_sum_by_key([d["times_ms"] for d in documents]),
+    )
+
+
+def _sum_by_key(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    total: dict[str, Any] = {}
+    for part in parts:
+        for key, number in part.items():
+            total[key] = total.get(key, 0) + number
+    return total
+
+
+def _error(document: Mapping[str, Any]) -> exceptions.StorageError:
+    if document["error"] == exceptions.CorruptDataError.__name__:
+        # The text ends with the place already, which the constructor would add again.
+        text = document["text"].rsplit(" [", 1)[0]
+        return exceptions.CorruptDataError(text, path=document["path"], byte_offset=document["byte_offset"])
+    return _ERRORS.get(document["error"], exceptions.StorageError)(document["text"])
+
+
+def _row(document: Mapping[str, Any]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([pa.array([orjson.dumps(document)], pa.binary())], schema=_ARROW_SCHEMA)
