@@ -28,7 +28,7 @@ from __future__ import annotations
 import datetime
 import math
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from decimal import Decimal
 from functools import lru_cache
 from typing import Any
@@ -104,7 +104,7 @@ def _value_text(value: Any, data_type: DataType, legacy: bool) -> str:
             return format(value, "f") if isinstance(value, Decimal) else str(value)
         case TypeRoot.DATE:
             day = value.toordinal() - EPOCH_DAY_ORDINAL if isinstance(value, datetime.date) else int(value)
-            return str(day) if legacy else _date_text(day)
+            return str(day) if legacy else _date_text(day, _four_digit_year)
         case TypeRoot.TIME:
             return str(value) if legacy else _time_text(int(value), data_type.precision or 0)
         case TypeRoot.TIMESTAMP:
@@ -129,18 +129,26 @@ def float_text(value: np.float32 | np.float64) -> str:
     if size == 0 or 1e-3 <= size < 1e7:
         return np.format_float_positional(value, unique=True, trim="0")
     mantissa, exponent = np.format_float_scientific(value, unique=True, trim="0").split("e")
+    if len(mantissa.lstrip("-")) == 3:  # two digits at least, and then the nearest two: 4.9E-324, not 5.0E-324
+        mantissa, exponent = f"{float(value):.1e}".split("e")
     return f"{mantissa}E{int(exponent)}"
 
 
-def _date_text(day: int) -> str:
+def _date_text(day: int, year_text: Callable[[int], str]) -> str:
     year, month, day_of_month = _civil(day)
-    return f"{_year_text(year)}-{month:02}-{day_of_month:02}"
+    return f"{year_text(year)}-{month:02}-{day_of_month:02}"
 
 
-def _year_text(year: int) -> str:
+def _iso_year(year: int) -> str:
     if 0 <= year <= 9999:
         return f"{year:04}"
     return f"-{-year:04}" if year < 0 else f"+{year}"
+
+
+def _four_digit_year(year: int) -> str:
+    # Years outside 0..9999 lose their upper digits, and each digit of a negative one is taken below "0".
+    digits = f"{abs(year) % 10_000:04}"
+    return digits if year >= 0 else "".join(chr(ord("0") - int(digit)) for digit in digits)
 
 
 def _time_text(millis: int, precision: int) -> str:
@@ -157,7 +165,8 @@ def _timestamp_text(ticks: int, precision: int, legacy: bool) -> str:
     epoch_seconds, rest = divmod(ticks, per_second)
     nanos = rest * (1_000_000_000 // per_second)
     day, second = divmod(epoch_seconds, 86_400)
-    date, hour, minute, second = _date_text(day), second // 3600, second // 60 % 60, second % 60
+    date = _date_text(day, _iso_year if legacy else _four_digit_year)
+    hour, minute, second = second // 3600, second // 60 % 60, second % 60
     if not legacy:
         fraction = f".{nanos:09}"[: precision + 1] if precision else ""
         return f"{date} {hour:02}:{minute:02}:{second:02}{fraction}"
