@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, settings
 
 from tests.kit.kafka_broker import ForeignBroker, any_broker
 from tests.kit.paimon_judge import PaimonJudge
+from tests.kit.pypaimon_judge import PypaimonJudge
 
 # Examples are reproducible and never timed: the machine is shared, a slow example is not a failure.
 settings.register_profile(
@@ -31,3 +32,10 @@ def kafka_broker() -> Iterator[ForeignBroker]:
     """A real Kafka broker; tests take topics of their own. Tests that kill a broker start their own `KafkaBroker`."""
     with any_broker() as broker:
         yield broker
+
+
+@pytest.fixture(scope="session")
+def pypaimon() -> Iterator[PypaimonJudge]:
+    """pypaimon, in its own environment and process."""
+    with PypaimonJudge.start() as judge:
+        yield judge
