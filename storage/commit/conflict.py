@@ -27,6 +27,10 @@ SortKey = Callable[[bytes], Any]
 """Turns a serialized key (`min_key`, `max_key`) into something that compares as keys do."""
 
 
+LiveBuckets = Mapping[Bucket, Mapping[FileIdentity, ManifestEntry]]
+"""Live files by identity, of each bucket that has some."""
+
+
 @dataclass(frozen=True, slots=True)
 class Conflict:
     """Why a change does not fit in one bucket."""
@@ -38,24 +42,24 @@ class Conflict:
 
 def find_conflicts(
     change: SnapshotChange,
-    live: Iterable[ManifestEntry],
+    live: LiveBuckets,
     *,
     bucket_counts: Mapping[bytes, int],
     sort_key: SortKey | None,
 ) -> list[Conflict]:
     """Runs all checks that concern the kind of the change; empty when it fits.
 
-    `live` holds the live ADD entries of (at least) the touched buckets, `bucket_counts` the bucket count in force of
-    touched partitions that have files. `sort_key` is None for append-only tables.
+    `live` holds the live files of (at least) the touched buckets, `bucket_counts` the bucket count in force of touched
+    partitions that have files. `sort_key` is None for append-only tables.
     """
     conflicts = [] if change.kind is CommitKind.OVERWRITE else bucket_count_conflicts(change, bucket_counts)
+    conflicts += _duplicate_adds(change.entries)
     if change.kind is CommitKind.APPEND and not change.has_deletes:
-        return conflicts + _duplicate_adds(change.entries)
-    remaining, file_conflicts = cancel(live, change.entries)
-    conflicts += file_conflicts
+        return conflicts
+    file_conflicts = _file_conflicts(change, live)
     if sort_key is not None and not file_conflicts:
-        conflicts += key_range_conflicts(remaining, change.buckets, sort_key)
-    return conflicts
+        file_conflicts = _key_range_conflicts(change, live, sort_key)
+    return conflicts + file_conflicts
 
 
 def bucket_count_conflicts(change: SnapshotChange, bucket_counts: Mapping[bytes, int]) -> list[Conflict]:
@@ -78,54 +82,46 @@ def bucket_count_conflicts(change: SnapshotChange, bucket_counts: Mapping[bytes,
     return conflicts
 
 
-def cancel(live: Iterable[ManifestEntry], delta: Iterable[ManifestEntry]) -> tuple[list[ManifestEntry], list[Conflict]]:
-    """Check 2; returns the live files after the change, and what does not fit."""
-    delta = list(delta)
-    conflicts = _duplicate_adds(delta)
-    files: dict[FileIdentity, ManifestEntry] = {entry.identity: entry for entry in live}
-    deleted: set[FileIdentity] = set()
-    for entry in delta:
-        if entry.kind is EntryKind.DELETE:
-            deleted.add(entry.identity)
-            if files.pop(entry.identity, None) is None:
-                conflicts.append(
-                    _conflict(entry, f"file {entry.file.file_name} at level {entry.file.level} is not live any more")
-                )
-    for entry in delta:
-        if entry.kind is EntryKind.ADD:
-            if entry.identity in deleted:
-                # Readers cancel without regard to order, so the file would be lost.
-                conflicts.append(_conflict(entry, f"file {entry.file.file_name} is deleted and added at one level"))
-            elif entry.identity in files:
-                conflicts.append(
-                    _conflict(entry, f"file {entry.file.file_name} at level {entry.file.level} is live already")
-                )
-            files[entry.identity] = entry
-    return list(files.values()), conflicts
-
-
-def key_range_conflicts(
-    remaining: Iterable[ManifestEntry], buckets: frozenset[Bucket], sort_key: SortKey
-) -> list[Conflict]:
-    """Check 3, over the touched buckets."""
-    runs: dict[tuple[bytes, int, int], list[ManifestEntry]] = defaultdict(list)
-    for entry in remaining:
-        if entry.file.level >= 1 and (entry.partition, entry.bucket) in buckets:
-            runs[entry.partition, entry.bucket, entry.file.level].append(entry)
+def _file_conflicts(change: SnapshotChange, live: LiveBuckets) -> list[Conflict]:
+    """Check 2, without what the change does to itself."""
+    deleted = {entry.identity for entry in change.entries if entry.kind is EntryKind.DELETE}
     conflicts = []
-    for entries in runs.values():
+    for entry in change.entries:
+        identity, file = entry.identity, entry.file
+        is_live = identity in live.get((entry.partition, entry.bucket), {})
+        if entry.kind is EntryKind.DELETE:
+            if not is_live:
+                conflicts.append(_conflict(entry, f"file {file.file_name} at level {file.level} is not live any more"))
+        elif identity in deleted:
+            # Readers cancel without regard to order, so the file would be lost.
+            conflicts.append(_conflict(entry, f"file {file.file_name} is deleted and added at one level"))
+        elif is_live:
+            conflicts.append(_conflict(entry, f"file {file.file_name} at level {file.level} is live already"))
+    return conflicts
+
+
+def _key_range_conflicts(change: SnapshotChange, live: LiveBuckets, sort_key: SortKey) -> list[Conflict]:
+    """Check 3, for the levels that the change adds to."""
+    added: dict[tuple[bytes, int, int], list[ManifestEntry]] = defaultdict(list)
+    for entry in change.entries:
+        if entry.kind is EntryKind.ADD and entry.file.level >= 1:
+            added[entry.partition, entry.bucket, entry.file.level].append(entry)
+    deleted = {entry.identity for entry in change.entries if entry.kind is EntryKind.DELETE}
+    conflicts = []
+    for (partition, bucket, level), run in added.items():
+        kept = [
+            entry
+            for identity, entry in live.get((partition, bucket), {}).items()
+            if entry.file.level == level and identity not in deleted
+        ]
         ranges = sorted(
-            ((sort_key(entry.file.min_key), sort_key(entry.file.max_key), entry) for entry in entries),
+            ((sort_key(entry.file.min_key), sort_key(entry.file.max_key), entry) for entry in (*kept, *run)),
             key=lambda item: item[0],
         )
         for (_, max_key, left), (min_key, _, right) in pairwise(ranges):
             if not max_key < min_key:
-                conflicts.append(
-                    _conflict(
-                        right,
-                        f"files {left.file.file_name} and {right.file.file_name} overlap at level {right.file.level}",
-                    )
-                )
+                names = f"{left.file.file_name} and {right.file.file_name}"
+                conflicts.append(_conflict(right, f"files {names} overlap at level {level}"))
     return conflicts
 
 

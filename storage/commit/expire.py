@@ -154,13 +154,13 @@ class _Expiry:
         doomed = self._deleted_files(found[1:])
         data = self._without_named(doomed, kept)
         changelog = {
-            _file_key(entry) for snapshot in kept for entry in self._changelog_entries(snapshot, is_needed=True)
+            entry.file.file_name for snapshot in kept for entry in self._changelog_entries(snapshot, is_needed=True)
         }
         data += [
             entry
             for snapshot in expired
             for entry in self._changelog_entries(snapshot)
-            if _file_key(entry) not in changelog
+            if entry.file.file_name not in changelog
         ]
         return ExpiryPlan(
             snapshot_ids=tuple(snapshot.id for snapshot in expired),
@@ -175,22 +175,23 @@ class _Expiry:
         doomed: list[ManifestEntry] = []
         for snapshot in snapshots:
             delta = self._delta_entries(snapshot)
-            added = {_file_key(entry) for entry in delta if entry.kind is EntryKind.ADD}
-            doomed += [entry for entry in delta if entry.kind is EntryKind.DELETE and _file_key(entry) not in added]
+            added = {entry.file.file_name for entry in delta if entry.kind is EntryKind.ADD}
+            doomed += [entry for entry in delta if entry.kind is EntryKind.DELETE and entry.file.file_name not in added]
         return doomed
 
     def _without_named(self, doomed: list[ManifestEntry], kept: list[Snapshot]) -> list[ManifestEntry]:
         """The doomed files that no snapshot of `kept`, and no overwrite after them, names."""
         if not doomed:
             return []
-        buckets = frozenset((entry.partition, entry.bucket) for entry in doomed)
-        named: set[tuple[bytes, int, str]] = set()
+        names = {entry.file.file_name for entry in doomed}
+        named: set[str] = set()
         for snapshot in kept:
-            named |= {_file_key(entry) for entry in self._index.live(self._index.manifests_of(snapshot), buckets)}
+            named |= self._index.live_among(snapshot, names)
         for later in map(self._find, range(kept[0].id + 1, kept[1].id)):
             if later is not None and later.commit_kind is CommitKind.OVERWRITE:
-                named |= {_file_key(entry) for entry in self._delta_entries(later) if entry.kind is EntryKind.ADD}
-        return [entry for entry in doomed if _file_key(entry) not in named]
+                delta = self._delta_entries(later)
+                named |= {entry.file.file_name for entry in delta if entry.kind is EntryKind.ADD}
+        return [entry for entry in doomed if entry.file.file_name not in named]
 
     def _delta_entries(self, snapshot: Snapshot) -> list[ManifestEntry]:
         """Entries of the delta; none where an earlier round took the manifests away."""
@@ -279,8 +280,3 @@ class _Expiry:
                     folder = folder.rpartition("/")[0]
             except StorageError:
                 return
-
-
-def _file_key(entry: ManifestEntry) -> tuple[bytes, int, str]:
-    """One file on disk, whatever its level."""
-    return entry.partition, entry.bucket, entry.file.file_name

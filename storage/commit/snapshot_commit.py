@@ -48,12 +48,16 @@ from storage.exceptions import (
     StorageError,
     UnknownOutcomeError,
 )
+from storage.files.manifest_scan import NO_FILES, LiveFileIndex, data_manifests
 from storage.model.manifest import ManifestFileMeta
 from storage.model.snapshot import CommitKind, Snapshot
 from storage.table_store import TableStore
 
 WAIT_FACTOR_MAX: Final = 0.2
 """Share by which jitter lengthens a wait at most."""
+
+REMEMBERED_MAX: Final = 2048
+"""Snapshots that may be in memory; more than the snapshot store remembers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +100,8 @@ class SnapshotCommit:
         self._store = store
         self._sort_key = sort_key
         self._index = ManifestIndex(store.manifests)
+        self._live = LiveFileIndex(store.snapshots, store.manifests)
+        self._last_seen: Snapshot | None = None
         options = store.options
         self._merge_rule = MergeRule(
             target_size_bytes=options.manifest_target_file_size_bytes,
@@ -105,17 +111,33 @@ class SnapshotCommit:
 
     @property
     def manifest_index(self) -> ManifestIndex:
-        """The index of live files, warm after a commit."""
+        """The index of manifests, warm after a commit."""
         return self._index
 
     def latest(self) -> Snapshot | None:
-        """The latest snapshot, read from disk: a table that was rolled back uses an id a second time."""
+        """The latest snapshot, read from disk: a table that was rolled back uses an id a second time.
+
+        What is remembered of snapshots and live files holds only as long as the snapshot seen last is still the one
+        on disk; otherwise it is dropped.
+        """
         snapshots = self._store.snapshots
         latest_id = snapshots.latest_id()
         if latest_id is None:
             return None
-        snapshots.forget(latest_id)
-        return snapshots.snapshot(latest_id)
+        seen = self._last_seen
+        if seen is not None and self._on_disk(seen.id) != seen:
+            for snapshot_id in range(max(FIRST_SNAPSHOT_ID, seen.id - REMEMBERED_MAX), latest_id + 1):
+                snapshots.forget(snapshot_id)
+            self._live = LiveFileIndex(snapshots, self._store.manifests)
+        self._last_seen = seen if seen is not None and seen.id == latest_id else self._on_disk(latest_id)
+        return self._last_seen
+
+    def _on_disk(self, snapshot_id: int) -> Snapshot | None:
+        self._store.snapshots.forget(snapshot_id)
+        try:
+            return self._store.snapshots.snapshot(snapshot_id)
+        except NotFoundError:
+            return None
 
     def history(self, latest: Snapshot | None) -> CommitHistory:
         """The commits of all users as the latest snapshot knows them."""
@@ -184,8 +206,8 @@ class SnapshotCommit:
             self._remove_written(rounds)
             return SnapshotOutcome(None, already_committed=True)
         # 3. Conflicts.
-        manifests = [] if latest is None else self._index.manifests_of(latest)
-        fitting, given_way = self._fit(change, manifests)
+        manifests = [] if latest is None else data_manifests(store.manifests, latest)
+        fitting, given_way = self._fit(change, latest, manifests)
         if given_way and fitting.is_empty:
             self._remove_written(rounds)
             return SnapshotOutcome(None, given_way=given_way)
@@ -215,22 +237,22 @@ class SnapshotCommit:
             self._remove(written)
             return None
         store.env.reach(CrashPoint.COMMIT_SNAPSHOT_CREATED)
+        self._last_seen = snapshot
         self._write_latest_hint(snapshot.id)
         return SnapshotOutcome(snapshot, given_way=given_way)
 
     def _fit(
-        self, change: SnapshotChange, manifests: list[ManifestFileMeta]
+        self, change: SnapshotChange, latest: Snapshot | None, manifests: list[ManifestFileMeta]
     ) -> tuple[SnapshotChange, tuple[Conflict, ...]]:
         """The part of the change that fits. Only compactions give way; for other kinds a conflict raises."""
         counts: dict[bytes, int] = {}
         counted = {entry.partition for entry in change.entries if entry.total_buckets > 0}
         if counted and change.kind is not CommitKind.OVERWRITE:
-            counts = self._index.bucket_counts(manifests, counted, exact=False)
+            counts = self._index.newest_bucket_counts(manifests, counted)
             if bucket_count_conflicts(change, counts):
-                counts = self._index.bucket_counts(manifests, counted, exact=True)
-        needs_live = change.kind is not CommitKind.APPEND
-        live = self._index.live(manifests, change.buckets) if needs_live else []
-        conflicts = find_conflicts(change, live, bucket_counts=counts, sort_key=self._sort_key)
+                counts = {entry.partition: entry.total_buckets for entry in self._live.at(latest).entries()}
+        live = NO_FILES if change.kind is CommitKind.APPEND else self._live.at(latest)
+        conflicts = find_conflicts(change, live.by_bucket, bucket_counts=counts, sort_key=self._sort_key)
         if not conflicts:
             return change, ()
         if change.kind is CommitKind.COMPACT:

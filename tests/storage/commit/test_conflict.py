@@ -7,7 +7,7 @@ import re
 from storage.commit.changes import SnapshotChange
 from storage.commit.conflict import Conflict, find_conflicts
 from storage.model.data_file import EMPTY_ROW, EMPTY_STATS, DataFileMeta
-from storage.model.manifest import EntryKind, ManifestEntry
+from storage.model.manifest import EntryKind, FileIdentity, ManifestEntry
 from storage.model.snapshot import CommitKind
 
 
@@ -28,7 +28,11 @@ def entries(text: str) -> list[ManifestEntry]:
 
 def conflicts(live: str, delta: str, kind: CommitKind = CommitKind.COMPACT, *, keyed: bool = True) -> list[Conflict]:
     change = SnapshotChange(kind, tuple(entries(delta)))
-    return find_conflicts(change, entries(live), bucket_counts={}, sort_key=bytes if keyed else None)
+    return find_conflicts(change, by_bucket(entries(live)), bucket_counts={}, sort_key=bytes if keyed else None)
+
+
+def by_bucket(live: list[ManifestEntry]) -> dict[tuple[bytes, int], dict[FileIdentity, ManifestEntry]]:
+    return {(EMPTY_ROW, 0): {item.identity: item for item in live}}
 
 
 def test_compaction_that_fits() -> None:
@@ -85,18 +89,18 @@ def test_plain_append_never_looks_at_live_files() -> None:
 def test_bucket_count_must_stay_except_in_an_overwrite() -> None:
     change = (entry("+b@0", bucket=5, total=8),)
     counts = {EMPTY_ROW: 4}
-    [conflict] = find_conflicts(SnapshotChange(CommitKind.APPEND, change), [], bucket_counts=counts, sort_key=None)
+    [conflict] = find_conflicts(SnapshotChange(CommitKind.APPEND, change), {}, bucket_counts=counts, sort_key=None)
     assert "the partition has 4 buckets, the change was written for 8" in conflict.reason
-    assert find_conflicts(SnapshotChange(CommitKind.OVERWRITE, change), [], bucket_counts=counts, sort_key=None) == []
+    assert find_conflicts(SnapshotChange(CommitKind.OVERWRITE, change), {}, bucket_counts=counts, sort_key=None) == []
     unaware = (entry("+b@0", total=-1),)
-    assert find_conflicts(SnapshotChange(CommitKind.APPEND, unaware), [], bucket_counts={}, sort_key=None) == []
+    assert find_conflicts(SnapshotChange(CommitKind.APPEND, unaware), {}, bucket_counts={}, sort_key=None) == []
 
 
 def test_partitions_do_not_see_each_other() -> None:
     change = SnapshotChange(
         CommitKind.APPEND, (entry("+b@0", total=8, partition=b"p"), entry("+c@0", total=4, partition=b"q"))
     )
-    assert find_conflicts(change, [], bucket_counts={b"q": 4}, sort_key=None) == []
+    assert find_conflicts(change, {}, bucket_counts={b"q": 4}, sort_key=None) == []
 
 
 def test_conflicts_name_their_bucket_so_that_the_rest_can_go_on() -> None:
@@ -104,7 +108,7 @@ def test_conflicts_name_their_bucket_so_that_the_rest_can_go_on() -> None:
         CommitKind.COMPACT,
         (entry("-a@0"), entry("+c@5"), entry("-d@0", bucket=1), entry("+e@5", bucket=1)),
     )
-    found = find_conflicts(change, [entry("+a@0")], bucket_counts={}, sort_key=bytes)
+    found = find_conflicts(change, by_bucket([entry("+a@0")]), bucket_counts={}, sort_key=bytes)
     assert {(conflict.partition, conflict.bucket) for conflict in found} == {(EMPTY_ROW, 1)}
     rest = change.without(frozenset({(EMPTY_ROW, 1)}))
     assert [item.file.file_name for item in rest.entries] == ["a", "c"]
