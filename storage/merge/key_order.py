@@ -81,7 +81,11 @@ def sort_segments(rows: pa.Table, order: RowOrder, run_lengths: Sequence[int] | 
     count = rows.num_rows
     if not count:
         return KeySegments(rows, np.zeros(0, np.int64), np.zeros(0, np.int64))
-    keys = pack(word for name in order.key_columns for word in key_words(rows.column(name), name))
+    extremes = None if run_lengths is None else _run_ends(run_lengths)
+    keys: list[Words] = []
+    for index, name in enumerate(order.key_columns):
+        keys += key_words(rows.column(name), name, None if index else extremes)
+    keys = pack(keys)
     presorted = run_lengths is not None and len(run_lengths) <= PRESORTED_RUNS_MAX
     positions, is_first = _sorted_by(keys, count, presorted=presorted)
     starts = np.flatnonzero(is_first)
@@ -125,6 +129,17 @@ def _sequence(rows: pa.Table, order: RowOrder, run_lengths: Sequence[int] | None
     if not _ascends(numbers, run_lengths):
         words.append(int_word(numbers))
     return pack(words)
+
+
+def _run_ends(run_lengths: Sequence[int]) -> list[int]:
+    """First and last row of each run: the smallest and largest first key column are among them."""
+    ends = np.cumsum(run_lengths)
+    return [
+        row
+        for length, end in zip(run_lengths, ends, strict=True)
+        if length
+        for row in (int(end) - length, int(end) - 1)
+    ]
 
 
 def _ascends(numbers: npt.NDArray[np.int64], run_lengths: Sequence[int] | None) -> bool:

@@ -19,7 +19,7 @@ Source: LSM semantics §0 (comparators); table format §7.1 (order of keys).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
@@ -72,8 +72,8 @@ class FixedWord:
 class StringWords:
     """Strings or bytes: word i is bytes [8 i, 8 i + 8) after the common prefix, zero-padded; the last, the length."""
 
-    starts: npt.NDArray[np.int64]
-    lengths: npt.NDArray[np.int64]
+    starts: npt.NDArray[np.int32]
+    lengths: npt.NDArray[np.int32]
     data: npt.NDArray[np.uint64]
     count: int
 
@@ -82,22 +82,31 @@ class StringWords:
         if index == self.count - 1:
             return lengths.astype(np.uint64)
         starts = self.starts if rows is None else self.starts[rows]
-        left = np.clip(lengths - 8 * index, 0, 8)
-        loaded = self.data[np.minimum(starts + 8 * index, len(self.data) - 1)].byteswap()
-        if len(left) and int(left.min()) == 8:
+        at = starts + 8 * index if index else starts
+        shortest, longest = int(lengths.min()) - 8 * index, int(lengths.max()) - 8 * index
+        if shortest < 0:
+            at = np.minimum(at, len(self.data) - 1)
+        loaded = self.data[at].byteswap(inplace=True)
+        if shortest >= 8:
             return loaded
+        if shortest == longest > 0:
+            loaded &= ~np.uint64((1 << 8 * (8 - shortest)) - 1)
+            return loaded
+        left = np.clip(lengths - 8 * index, 0, 8)
         unused = (8 * (8 - left)).astype(np.uint64)
         result: UInt64s = np.where(left == 0, np.uint64(0), (loaded >> unused) << unused)
         return result
 
 
-def key_words(column: pa.Array[Any] | pa.ChunkedArray[Any], name: str) -> list[Words]:
-    """Words of a key column. Keys hold no null."""
+def key_words(
+    column: pa.Array[Any] | pa.ChunkedArray[Any], name: str, extremes: Sequence[int] | None = None
+) -> list[Words]:
+    """Words of a key column. Keys hold no null. The smallest and the largest value are among the rows `extremes`."""
     array = _one_array(column)
     if array.null_count:
         raise InvalidRequestError(f"key column {name!r} holds NULL; a primary key may not")
     if _is_bytes_like(array.type):
-        return _string_words(array)
+        return _string_words(array, extremes)
     return list(_fixed_words(array, name))
 
 
@@ -213,14 +222,15 @@ def _decimal_words(array: pa.Array[Any], precision: int) -> list[FixedWord]:
     return [int_word(np.ascontiguousarray(halves[:, 1])), FixedWord(halves[:, 0].astype(np.uint64), WORD_BITS)]
 
 
-def _string_words(array: pa.Array[Any]) -> list[Words]:
+def _string_words(array: pa.Array[Any], extremes: Sequence[int] | None = None) -> list[Words]:
     if not len(array):
         return []
     _, offset_buffer, data_buffer = array.buffers()
-    offsets = _numbers(offset_buffer, np.int32)[array.offset : array.offset + len(array) + 1].astype(np.int64)
+    offsets = _numbers(offset_buffer, np.int32)[array.offset : array.offset + len(array) + 1]
     first, end = int(offsets[0]), int(offsets[-1])
-    prefix = _common_prefix(array)
-    lengths = np.diff(offsets) - prefix
+    prefix = _common_prefix(array if extremes is None else array.take(pa.array(extremes, pa.int64())))
+    lengths = np.diff(offsets)
+    lengths -= prefix
     words = -(-int(lengths.max()) // 8)
     if words > STRING_WORDS_MAX:
         return [_ranked(array)]
