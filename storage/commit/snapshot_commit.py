@@ -129,7 +129,7 @@ class SnapshotCommit:
             for snapshot_id in range(max(FIRST_SNAPSHOT_ID, seen.id - REMEMBERED_MAX), latest_id + 1):
                 snapshots.forget(snapshot_id)
             self._live = LiveFileIndex(snapshots, self._store.manifests)
-        self._last_seen = seen if seen is not None and seen.id == latest_id else self._on_disk(latest_id)
+        self._last_seen = self._on_disk(latest_id)
         return self._last_seen
 
     def _on_disk(self, snapshot_id: int) -> Snapshot | None:
