@@ -1,0 +1,45 @@
+"""A committer in a process of its own: `python -m tests.kit.commit_worker LOCATION USER COUNT [compact]`.
+
+Appends one file per commit to bucket 0 of a hand-made table, identifiers from 0. With `compact` it replaces all live
+files of bucket 1 by one at level 5 instead, under a commit user of its own, after adding a file there. Prints the
+number of compactions that gave way.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from storage.commit.committer import Committer
+from storage.env import local_env
+from storage.files.manifest_scan import live_entries
+from storage.model.commit_message import CommitMessage
+from storage.table_store import TableStore, open_table_store
+from tests.kit.hand_made import message, new_file
+
+
+def run(location: str, user: str, count: int, *, compacts: bool) -> int:
+    """Commits `count` times; the number of compactions that gave way."""
+    store = open_table_store(local_env(), location)
+    committer = Committer(store, user, query_id="q")
+    given_way = 0
+    for number in range(count):
+        made = compaction(store, f"{user}-{number}") if compacts else append(store, f"{user}-{number}")
+        given_way += bool(committer.commit(number, [made]).given_way)
+    return given_way
+
+
+def append(store: TableStore, name: str) -> CommitMessage:
+    """One more file in bucket 0."""
+    return message(store, new=[new_file(store, name)])
+
+
+def compaction(store: TableStore, name: str) -> CommitMessage:
+    """One more file in bucket 1, and everything there in one file."""
+    entries = live_entries(store.manifests, store.snapshots.latest(), buckets={1})
+    new = new_file(store, name, bucket=1, rows=0)
+    after = new_file(store, f"{name}-c", bucket=1, level=5, rows=0)
+    return message(store, bucket=1, new=[new], before=[*(entry.file for entry in entries), new], after=[after])
+
+
+if __name__ == "__main__":
+    print(run(sys.argv[1], sys.argv[2], int(sys.argv[3]), compacts="compact" in sys.argv[4:]))

@@ -1,0 +1,82 @@
+"""Several committers on one table, in threads and in processes: nothing lost, nothing twice, ids contiguous."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from storage.commit.orphan_files import remove_orphan_files
+from storage.env import local_env
+from storage.model.snapshot import CommitKind
+from storage.table_store import TableStore, open_table_store
+from tests.kit.commit_worker import run
+from tests.kit.hand_made import assert_contiguous, assert_everything_named_is_there, live_names, make_table
+
+COMMITS = 15
+OPTIONS = {"commit.max-retries": "100"}
+
+
+def check(store: TableStore, users: list[str], *, expired: bool = False) -> None:
+    """Each commit of each appending user is there once."""
+    assert_contiguous(store)
+    assert_everything_named_is_there(store)
+    expected = sorted(f"{user}-{number}@0" for user in users for number in range(COMMITS))
+    assert [name for name in live_names(store) if name in expected or name.startswith("append")] == expected
+    if not expired:
+        snapshots = [store.snapshots.snapshot(snapshot_id) for snapshot_id in store.snapshots.list_ids()]
+        appends = Counter(
+            (item.commit_user, item.commit_identifier) for item in snapshots if item.commit_kind is CommitKind.APPEND
+        )
+        for user in users:
+            assert [appends[user, number] for number in range(COMMITS)] == [1] * COMMITS
+        assert [item.time_ms for item in snapshots] == sorted(item.time_ms for item in snapshots)
+    latest = store.snapshots.latest()
+    assert latest is not None
+    assert latest.total_record_count == len(users) * COMMITS
+
+
+@pytest.mark.parametrize("retain", [None, 2])
+def test_committers_in_threads(tmp_path: Path, retain: int | None) -> None:
+    location = str(tmp_path / "t")
+    expiry = {} if retain is None else {"snapshot.num-retained.min": "1", "snapshot.num-retained.max": str(retain)}
+    make_table(local_env(), location, options={**OPTIONS, **expiry})
+    users = ["append-a", "append-b", "append-c"]
+    with ThreadPoolExecutor(4) as pool:
+        futures = [pool.submit(run, location, user, COMMITS, compacts=False) for user in users]
+        futures += [pool.submit(run, location, "compactor", COMMITS, compacts=True)]
+        for future in futures:
+            future.result(timeout=120)
+    store = open_table_store(local_env(), location)
+    check(store, users, expired=retain is not None)
+    if retain is not None:
+        assert len(store.snapshots.list_ids()) <= retain + 1
+        remove_orphan_files(store, older_than_ms=-60_000)
+        check(open_table_store(local_env(), location), users, expired=True)
+
+
+def test_committers_in_processes_with_two_compactors(tmp_path: Path) -> None:
+    location = str(tmp_path / "t")
+    make_table(local_env(), location, options=OPTIONS)
+    users = ["append-a", "append-b"]
+    commands = [[user, str(COMMITS)] for user in users]
+    commands += [[user, str(COMMITS), "compact"] for user in ("rival-a", "rival-b")]
+    workers = [
+        subprocess.Popen(
+            [sys.executable, "-m", "tests.kit.commit_worker", location, *command], stdout=subprocess.PIPE, text=True
+        )
+        for command in commands
+    ]
+    given_way = [int(worker.communicate(timeout=120)[0]) for worker in workers]
+    assert [worker.returncode for worker in workers] == [0, 0, 0, 0]
+    assert given_way[:2] == [0, 0]
+    store = open_table_store(local_env(), location)
+    check(store, users)
+    snapshots = [store.snapshots.snapshot(snapshot_id) for snapshot_id in store.snapshots.list_ids()]
+    compactions = sum(item.commit_kind is CommitKind.COMPACT for item in snapshots)
+    assert compactions + sum(given_way) == 2 * COMMITS, "each compaction is there or gave way"
+    assert compactions >= 1
