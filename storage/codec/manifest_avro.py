@@ -13,7 +13,7 @@ the schema but never null in a file: a null there fails every read elsewhere.
 Files of other versions are read as well: unknown fields are skipped, fields behind the required ones may be absent (a
 file record has 13, 17 or 20 fields). This is the one module that knows fastavro.
 
-Measured on the reference machine: 10 000 entries are written in 0.10 s and read in 0.12 s.
+Measured on the reference machine: 10 000 entries are written in 0.19 s and read in 0.19 s.
 
 Source: table format §4.
 """
@@ -22,15 +22,23 @@ from __future__ import annotations
 
 import datetime
 import io
+import sys
+import zlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
+import cramjam
 import fastavro
 
 from storage.exceptions import CorruptDataError
 from storage.model.data_file import DataFileMeta, FileSource, SimpleStats
 from storage.model.manifest import EntryKind, ManifestEntry, ManifestFileMeta
+
+if sys.version_info >= (3, 14):
+    from compression.zstd import ZstdError
+else:
+    from backports.zstd import ZstdError
 
 MANIFEST_VERSION: Final = 2
 INDEX_MANIFEST_VERSION: Final = 1
@@ -39,6 +47,20 @@ DELETION_VECTORS_INDEX: Final = "DELETION_VECTORS"
 
 _EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _MILLISECOND: Final = datetime.timedelta(milliseconds=1)
+
+# What fastavro, its codecs and the conversion of a record raise for bytes that are no such file.
+_BROKEN: Final = (
+    ValueError,
+    EOFError,
+    LookupError,
+    TypeError,
+    AttributeError,
+    ArithmeticError,
+    MemoryError,
+    zlib.error,
+    ZstdError,
+    cramjam.DecompressionError,
+)
 
 T = TypeVar("T")
 Field = dict[str, Any]
@@ -172,16 +194,19 @@ def _write(schema: Any, records: Iterator[Field], compression: str) -> bytes:
 def _read(data: bytes, path: str, convert: Callable[[Field], T]) -> list[T]:
     buffer = io.BytesIO(data)
     try:
-        records: Iterator[Any] = iter(fastavro.reader(buffer))
-        result = [convert(record) for record in records]
-    except (ValueError, EOFError, IndexError, KeyError, TypeError, AttributeError, OverflowError, MemoryError) as error:
+        reader: Any = fastavro.reader(buffer)
+        result = [convert(record) for record in reader]
+        is_whole = buffer.tell() == len(data) and data.endswith(reader._header["sync"])
+    except _BROKEN as error:
         raise CorruptDataError(
             f"the Avro file cannot be read ({type(error).__name__}: {error}); it is truncated or was overwritten",
             path=path,
             byte_offset=buffer.tell(),
         ) from error
-    if buffer.tell() != len(data):
-        raise CorruptDataError("bytes follow the last Avro block", path=path, byte_offset=buffer.tell())
+    if not is_whole:  # fastavro takes an end of file within a block's head for the end of the blocks
+        raise CorruptDataError(
+            "the Avro file does not end with a block; it is truncated", path=path, byte_offset=len(data)
+        )
     return result
 
 

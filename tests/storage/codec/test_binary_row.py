@@ -373,7 +373,13 @@ def test_distinct_rows_of_timestamps_finer_than_their_type() -> None:
 def test_distinct_rows_of_columns_with_many_values() -> None:
     types = [scalar("INT"), scalar("STRING"), scalar("INT")]
     count = 5000
-    columns = [pa.array(range(count)), pa.array([f"s{i}" for i in range(count)]), pa.array([i % 7 for i in range(count)])]
-    distinct, codes = distinct_rows([column.cast(pa.int32()) if i != 1 else column for i, column in enumerate(columns)], types)
+    columns = [
+        pa.array(range(count)),
+        pa.array([f"s{i}" for i in range(count)]),
+        pa.array([i % 7 for i in range(count)]),
+    ]
+    distinct, codes = distinct_rows(
+        [column.cast(pa.int32()) if i != 1 else column for i, column in enumerate(columns)], types
+    )
     assert len(distinct) == count
     assert [distinct[code] for code in codes[:50]] == [encode_row((i, f"s{i}", i % 7), types) for i in range(50)]
