@@ -223,7 +223,7 @@ class ParquetReader:
                     coerce_int96_timestamp_unit="us",
                     arrow_extensions_enabled=False,
                 )
-                self._arrow_schema = self._file.schema_arrow
+                self.arrow_schema: pa.Schema = self._file.schema_arrow
         except BaseException:
             self._input.close()
             raise
@@ -247,7 +247,7 @@ class ParquetReader:
     @property
     def column_names(self) -> frozenset[str]:
         """Top-level columns that the file has."""
-        return frozenset(self._arrow_schema.names)
+        return frozenset(self.arrow_schema.names)
 
     def batches(
         self,

@@ -1,0 +1,198 @@
+"""Reads the rows of one data file as the table's schema of now.
+
+    1. open the file; its size must be the one of its manifest entry
+    2. map the columns wanted, by field id, from the schema the file was written with (`evolution`)
+    3. leave out row groups whose footer statistics show that no row can pass the filter
+    4. read, convert, fill partition columns from the manifest: those inside the file are not trusted
+    5. where it is asked for, keep only rows for which the filter is TRUE
+
+`_KEY_` columns are never read: keys are the key columns. Source: table format §2.3, §7.1, §13.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+
+from storage.codec.binary_row import decode_row
+from storage.codec.stats import ColumnStats
+from storage.exceptions import InvalidRequestError
+from storage.files.data_file_paths import data_file_path
+from storage.files.evolution import ReadColumn, map_columns
+from storage.files.parquet_file import READ_BATCH_ROWS, ParquetReader
+from storage.files.row_group_stats import row_group_stats
+from storage.model.arrow_types import arrow_field, arrow_schema, arrow_type
+from storage.model.data_file import DataFileMeta
+from storage.model.data_type import DataField
+from storage.predicate import Predicate, canonical
+from storage.table_store import TableStore
+
+_THREADED_GROUP_BYTES_MAX: Final = 64 * 1024 * 1024
+"""Row groups up to this size (uncompressed) are read whole by several threads; larger ones are streamed."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadPlan:
+    """How to read one file: what to take from it and what to make of it."""
+
+    store: TableStore
+    path: str
+    file: DataFileMeta
+    columns: tuple[ReadColumn, ...]
+    constants: Mapping[str, pa.Scalar[Any]]
+    names: tuple[str, ...]
+    filter: Predicate | None
+    exact: bool
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Schema of the rows handed out."""
+        by_name = {column.wanted.name: column.wanted for column in self.columns}
+        return pa.schema([arrow_field(by_name[name]) for name in self.names])
+
+    @property
+    def file_fields(self) -> list[DataField]:
+        """Columns to be read from the file, as the file's schema has them."""
+        return [
+            column.source
+            for column in self.columns
+            if column.source is not None and column.wanted.name not in self.constants
+        ]
+
+
+def plan_read(
+    store: TableStore,
+    partition: bytes,
+    bucket: int,
+    file: DataFileMeta,
+    names: Sequence[str],
+    row_filter: Predicate | None,
+    *,
+    system_fields: Sequence[DataField] = (),
+    exact: bool = False,
+) -> ReadPlan:
+    """Decides how to read a file. `row_filter` is bound to the table's schema or not; `exact` drops rows it rejects."""
+    schema = store.schema
+    unknown = [name for name in names if name not in schema.by_name]
+    if unknown:
+        raise InvalidRequestError(
+            f"table {store.location} has no column {unknown[0]!r}; columns are {', '.join(schema.column_names)}"
+        )
+    bound = None if row_filter is None else row_filter.bind(arrow_schema(schema))
+    extra = bound.columns() if bound is not None and exact else frozenset()
+    read = [*names, *(name for name in schema.column_names if name in extra and name not in names)]
+    file_schema = schema if file.schema_id == schema.id else store.schemas.schema(file.schema_id)
+    wanted = [*system_fields, *(schema.by_name[name] for name in read)]
+    return ReadPlan(
+        store=store,
+        path=data_file_path(store, partition, bucket, file),
+        file=file,
+        columns=map_columns((*system_fields, *file_schema.fields), wanted),
+        constants=_partition_constants(store, partition),
+        names=(*(field.name for field in system_fields), *names),
+        filter=bound,
+        exact=exact,
+    )
+
+
+def read_batches(
+    plan: ReadPlan, *, batch_rows: int = READ_BATCH_ROWS, use_threads: bool = False
+) -> Iterator[pa.RecordBatch]:
+    """Rows in file order and bounded memory.
+
+    With `use_threads` whole row groups are decoded side by side, where they are not too large.
+    """
+    fields = plan.file_fields
+    with _open(plan) as reader:
+        groups = _row_groups(plan, reader)
+        if not use_threads:
+            for batch in reader.batches(fields, row_groups=groups, batch_rows=batch_rows):
+                yield from _batches_of(plan, pa.Table.from_batches([batch]), batch.num_rows)
+            return
+        for group in groups:
+            if reader.metadata.row_group(group).total_byte_size > _THREADED_GROUP_BYTES_MAX:
+                for batch in reader.batches(fields, row_groups=[group], batch_rows=batch_rows, use_threads=True):
+                    yield from _batches_of(plan, pa.Table.from_batches([batch]), batch.num_rows)
+            else:
+                yield from _batches_of(plan, reader.table(fields, row_groups=[group]), batch_rows)
+
+
+def read_table(plan: ReadPlan, *, use_threads: bool = True) -> pa.Table:
+    """All rows at once, by the fastest way."""
+    with _open(plan) as reader:
+        groups = _row_groups(plan, reader)
+        return _shape(plan, reader.table(plan.file_fields, row_groups=groups, use_threads=use_threads))
+
+
+def _open(plan: ReadPlan) -> ParquetReader:
+    return ParquetReader(plan.store.env, plan.path, size_bytes=plan.file.file_size_bytes)
+
+
+def _batches_of(plan: ReadPlan, rows: pa.Table, batch_rows: int) -> Iterator[pa.RecordBatch]:
+    shaped = _shape(plan, rows)
+    if shaped.num_rows:
+        yield from shaped.to_batches(batch_rows)
+
+
+def _shape(plan: ReadPlan, rows: pa.Table) -> pa.Table:
+    """Columns of the table out of those of the file, filtered and in the order wanted."""
+    count = rows.num_rows
+    arrays: dict[str, Any] = {}
+    for column in plan.columns:
+        name = column.wanted.name
+        if name in plan.constants:
+            arrays[name] = pa.repeat(plan.constants[name], count)
+        else:
+            source = None if column.source is None else rows.column(column.source.name)
+            arrays[name] = column.convert(source, count)
+    fields = [arrow_field(column.wanted) for column in plan.columns]
+    if not fields:
+        return rows
+    shaped = pa.table([arrays[field.name] for field in fields], schema=pa.schema(fields))
+    if plan.exact and plan.filter is not None:
+        shaped = shaped.filter(plan.filter.to_arrow())
+    return shaped if tuple(shaped.column_names) == plan.names else shaped.select(list(plan.names))
+
+
+def _row_groups(plan: ReadPlan, reader: ParquetReader) -> list[int]:
+    """Row groups in which some row may pass the filter."""
+    groups = range(reader.metadata.num_row_groups)
+    if plan.filter is None:
+        return list(groups)
+    mapped = _filter_columns(plan)
+    kept = []
+    for group in groups:
+        footer = reader.metadata.row_group(group)
+        stats: dict[str, ColumnStats] = {}
+        for name, column in mapped.items():
+            if name in plan.constants:
+                value = plan.constants[name]
+                plain = canonical(value)
+                stats[name] = ColumnStats(plain, plain, footer.num_rows if plain is None else 0)
+            elif column.source is None or column.source.name not in reader.column_names:
+                stats[name] = ColumnStats(null_count=footer.num_rows)
+            elif column.keeps_bounds:
+                stats[name] = row_group_stats(footer, reader.arrow_schema, column.source, column.wanted)
+        if plan.filter.may_match(stats, footer.num_rows):
+            kept.append(group)
+    return kept
+
+
+def _filter_columns(plan: ReadPlan) -> dict[str, ReadColumn]:
+    assert plan.filter is not None
+    schema = plan.store.schema
+    file_schema = schema if plan.file.schema_id == schema.id else plan.store.schemas.schema(plan.file.schema_id)
+    wanted = [schema.by_name[name] for name in sorted(plan.filter.columns())]
+    return {column.wanted.name: column for column in map_columns(file_schema.fields, wanted)}
+
+
+def _partition_constants(store: TableStore, partition: bytes) -> dict[str, pa.Scalar[Any]]:
+    types = store.partition_types
+    values = decode_row(partition, types) if types else ()
+    return {
+        name: pa.scalar(value, arrow_type(data_type))
+        for name, value, data_type in zip(store.schema.partition_keys, values, types, strict=True)
+    }

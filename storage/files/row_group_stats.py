@@ -1,0 +1,59 @@
+"""Footer statistics of a row group as bounds for filters.
+
+| type | bounds |
+|---|---|
+| integers, DATE, BOOLEAN, DECIMAL, text, binary | as they stand |
+| TIME, TIMESTAMP | ticks in the unit of the column's Arrow type; none for INT96 |
+| FLOAT, DOUBLE | as they stand: NaN is left out by writers, zeros have the wider sign |
+| nested types, missing statistics | none |
+
+Source: table format §6.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+
+from storage.codec.stats import NO_STATS, ColumnStats
+from storage.model.arrow_types import arrow_type
+from storage.model.data_type import DataField, ScalarType
+from storage.predicate import canonical
+
+
+def row_group_stats(footer: Any, stored: pa.Schema, source: DataField, wanted: DataField) -> ColumnStats:
+    """Bounds of one column in one row group, as values of the type wanted, which must keep those of the file.
+
+    `footer` is the row group's metadata and `stored` the file's Arrow schema, both as pyarrow gives them.
+    """
+    # A dot in a name is the same as a nested path in the footer: better no bounds than those of another column.
+    if not isinstance(source.type, ScalarType) or "." in source.name:
+        return NO_STATS
+    for index in range(footer.num_columns):
+        column = footer.column(index)
+        if column.path_in_schema == source.name:
+            return _bounds(column, stored.field(source.name).type, arrow_type(wanted.type))
+    return NO_STATS
+
+
+def _bounds(column: Any, stored: pa.DataType, target: pa.DataType) -> ColumnStats:
+    statistics = column.statistics
+    if statistics is None:
+        return NO_STATS
+    null_count = statistics.null_count if statistics.has_null_count else None
+    if not statistics.has_min_max or column.physical_type == "INT96":
+        return ColumnStats(null_count=null_count)
+    if pa.types.is_temporal(target):
+        if stored != target:
+            return ColumnStats(null_count=null_count)
+        return ColumnStats(_temporal(statistics.min_raw, target), _temporal(statistics.max_raw, target), null_count)
+    return ColumnStats(statistics.min, statistics.max, null_count)
+
+
+def _temporal(ticks: int, target: pa.DataType) -> Any:
+    storage = pa.int32() if target.bit_width == 32 else pa.int64()
+    try:
+        return canonical(pa.scalar(ticks, storage).cast(target))
+    except (ValueError, OverflowError):
+        return None  # a date outside Python's calendar is no bound
