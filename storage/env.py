@@ -29,6 +29,24 @@ class CrashPoint(StrEnum):
     DATA_FILE_CLOSED = "data-file-closed"
     """A data file is complete and synced; no manifest names it."""
 
+    WRITE_BEFORE_SPILL = "write-before-spill"
+    """Rows are in memory; the scratch disk holds earlier runs at most."""
+
+    WRITE_SPILLED = "write-spilled"
+    """Rows are a run on scratch disk; no file of the table was made of them."""
+
+    WRITE_FLUSHED = "write-flushed"
+    """Rows are complete data files that no manifest names."""
+
+    COMPACT_BEFORE_OUTPUT = "compact-before-output"
+    """A compaction is planned; nothing of it is written."""
+
+    COMPACT_OUTPUT_WRITTEN = "compact-output-written"
+    """The outputs of a round are complete; neither they nor the end of its inputs stand in a manifest."""
+
+    WRITE_PREPARED = "write-prepared"
+    """Everything for the commit messages of a writer is on disk; nobody has the messages."""
+
     COMMIT_MANIFESTS_WRITTEN = "commit-manifests-written"
     """Manifests and manifest lists of the next snapshot are on disk; no snapshot names them."""
 

@@ -112,7 +112,8 @@ class RecordRules:
             position = rows.schema.get_field_index(name)
             column = rows.column(position)
             if column.null_count:
-                rows = rows.set_column(position, rows.schema.field(position), pc.fill_null(column, default))
+                filled = column.fill_null(default)
+                rows = rows.set_column(position, rows.schema.field(position), filled)
         return rows
 
     def _kinds(self, given: pa.Table, rows: pa.Table) -> Kinds | None:
@@ -125,13 +126,15 @@ class RecordRules:
     def _parsed_kinds(self, column: pa.ChunkedArray[Any], name: str) -> Kinds:
         if pt.is_dictionary(column.type):
             column = column.cast(column.type.value_type)
+        codes: Any = column
         if pt.is_integer(column.type):
-            codes = column
+            pass
         elif pt.is_string(column.type) or pt.is_large_string(column.type) or pt.is_string_view(column.type):
             codes = pc.index_in(column.cast(pa.string()), value_set=_KIND_TEXT_SET)
         else:
             raise InvalidRequestError(f"column {name!r} of {self._table} must hold row kinds, not {column.type}")
-        is_bad = pc.fill_null(pc.or_(pc.less(codes, 0), pc.greater(codes, len(KIND_TEXTS) - 1)), True)
+        outside: Any = pc.or_(pc.less(codes, pa.scalar(0)), pc.greater(codes, pa.scalar(len(KIND_TEXTS) - 1)))
+        is_bad: Any = pc.fill_null(outside, True)
         if pc.any(is_bad).as_py():
             row = pc.index(is_bad, True).as_py()
             raise InvalidRequestError(

@@ -1,0 +1,37 @@
+"""Joins files of an append table into larger ones, rows in file order; nothing is merged, nothing is dropped.
+
+Sequence numbers of the outputs begin at the smallest of the inputs. Source: LSM semantics §8.2; table format §7.4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from storage.env import CrashPoint
+from storage.files.append_reader import read_append_file
+from storage.files.append_writer import AppendFileWriter
+from storage.model.data_file import DataFileMeta, FileSource
+from storage.table_store import TableStore
+
+BATCH_ROWS: Final = 16 * 1024
+
+
+def join_files(store: TableStore, partition: bytes, bucket: int, files: Sequence[DataFileMeta]) -> list[DataFileMeta]:
+    """Rewrites the files, in their order, and returns the new ones. On failure nothing is left behind."""
+    store.env.reach(CrashPoint.COMPACT_BEFORE_OUTPUT)
+    writer = AppendFileWriter(store, partition, bucket, FileSource.COMPACT, files[0].min_sequence_number)
+    is_done = False
+    try:
+        for file in files:
+            for batch in read_append_file(
+                store, partition, bucket, file, store.schema.column_names, None, batch_rows=BATCH_ROWS
+            ):
+                writer.write(batch)
+        outputs = writer.close()
+        is_done = True
+    finally:
+        if not is_done:
+            writer.abort()
+    store.env.reach(CrashPoint.COMPACT_OUTPUT_WRITTEN)
+    return outputs

@@ -1,0 +1,137 @@
+"""Carries out one unit of compaction: moves files between levels, merges the rest into new files at the output level.
+
+    1. cut the unit's files into sections of overlapping keys, plan what moves and what is rewritten
+    2. rewrite: sections in key order through one writer, which rolls at the target size; deletes are dropped where no
+       older row can lie below: output level above 0 and not below the highest level that has files
+    3. before = files moved or rewritten, after = the same files at their new level and the outputs
+
+Sequence numbers, statistics and delete counts of outputs come from the rows kept; moved files keep theirs. Rows stream:
+a round of merging holds `merge_bytes` at most, whatever the number of files.
+
+Source: LSM semantics §2.1, §3.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+
+from storage.compact.levels import Levels
+from storage.compact.picker import CompactionUnit
+from storage.compact.prefetch import prefetched
+from storage.compact.task import Section, plan_task
+from storage.env import CrashPoint
+from storage.files.discard import delete_data_file
+from storage.files.key_value_reader import read_key_value_file
+from storage.files.key_value_writer import KeyValueFileWriter
+from storage.merge.key_order import KeyComparator, RowOrder
+from storage.merge.merge_function import MergeFunction
+from storage.merge.merge_reader import merge_section
+from storage.merge.section import files_of, interval_partition, older_first
+from storage.model.data_file import DataFileMeta, FileSource
+from storage.model.sorted_run import SortedRun
+from storage.table_store import TableStore
+
+FILL_ROWS_MAX: Final = 64 * 1024
+FILL_ROWS_MIN: Final = 2 * 1024
+MEMORY_PER_FILE_BYTE: Final = 3
+"""Rows in memory take about this much more than in their compressed file."""
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionResult:
+    """What changed: `before` leaves the bucket, `after` enters it."""
+
+    before: tuple[DataFileMeta, ...]
+    after: tuple[DataFileMeta, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Rewriter:
+    """Compacts buckets of one table; holds no state, threads may share it."""
+
+    store: TableStore
+    order: RowOrder
+    function: MergeFunction
+    comparator: KeyComparator
+    merge_bytes: int
+
+    def compact(
+        self, partition: bytes, bucket: int, levels: Levels, unit: CompactionUnit, executor: Executor | None = None
+    ) -> CompactionResult:
+        """Compacts the unit of a bucket whose files are `levels`. On failure nothing new is left behind."""
+        options = self.store.options
+        plan = plan_task(
+            unit,
+            interval_partition(unit.files, self.comparator),
+            max_level=levels.max_level,
+            small_file_bytes=options.compaction_file_size_bytes,
+            force_rewrite=options.compaction_force_rewrite_all_files,
+            rewrites_moves=lambda file: (
+                options.format_at_level(file.level) != options.format_at_level(unit.output_level)
+            ),
+        )
+        drop_delete = unit.output_level != 0 and unit.output_level >= levels.highest_level
+        self.store.env.reach(CrashPoint.COMPACT_BEFORE_OUTPUT)
+        before, after = list(plan.moves), list(plan.moved)
+        outputs: list[DataFileMeta] = []
+        is_done = False
+        try:
+            for sections in plan.rewrites:
+                before += [file for section in sections for file in files_of(section)]
+                outputs += self._rewrite(partition, bucket, sections, unit.output_level, drop_delete, executor)
+            is_done = True
+        finally:
+            if not is_done:
+                for file in outputs:
+                    delete_data_file(self.store, partition, bucket, file)
+        if plan.rewrites:
+            self.store.env.reach(CrashPoint.COMPACT_OUTPUT_WRITTEN)
+        return CompactionResult(tuple(before), (*after, *outputs))
+
+    def _rewrite(
+        self,
+        partition: bytes,
+        bucket: int,
+        sections: Sequence[Section],
+        level: int,
+        drop_delete: bool,
+        executor: Executor | None,
+    ) -> list[DataFileMeta]:
+        writer = KeyValueFileWriter(self.store, partition, bucket, level, FileSource.COMPACT)
+        is_done = False
+        try:
+            for section in sections:
+                for batch in prefetched(self._merged(partition, bucket, section, drop_delete), executor):
+                    writer.write(batch)
+            files = writer.close()
+            is_done = True
+        finally:
+            if not is_done:
+                writer.abort()
+        return files
+
+    def _merged(self, partition: bytes, bucket: int, section: Section, drop_delete: bool) -> Iterator[pa.RecordBatch]:
+        runs = older_first(section)
+        rows = self._fill_rows(runs)
+        readers = [self._read(partition, bucket, run.files, rows) for run in runs]
+        return merge_section(readers, self.order, self.function, drop_delete=drop_delete, fill_rows=rows)
+
+    def _fill_rows(self, runs: Sequence[SortedRun]) -> int:
+        """Rows of each run in one round: half of the memory, since a run may hold a batch beyond what it was asked."""
+        per_run = self.merge_bytes // (2 * len(runs))
+        row_bytes = max(
+            MEMORY_PER_FILE_BYTE * file.file_size_bytes // max(1, file.row_count) for run in runs for file in run.files
+        )
+        return max(FILL_ROWS_MIN, min(FILL_ROWS_MAX, per_run // max(1, row_bytes)))
+
+    def _read(
+        self, partition: bytes, bucket: int, files: Iterable[DataFileMeta], batch_rows: int
+    ) -> Iterator[pa.RecordBatch]:
+        columns = self.store.schema.column_names
+        for file in files:
+            yield from read_key_value_file(self.store, partition, bucket, file, columns, None, batch_rows=batch_rows)

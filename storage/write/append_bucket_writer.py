@@ -1,0 +1,165 @@
+"""Writes one bucket of an append table: rows in the order they come, no merging.
+
+    write    buffers rows
+    release  hands them to the open data file, which rolls at the target size
+    flush    closes it
+    settle   tables with buckets: joins the oldest `compaction.min.file-num` small files; tables without: nothing,
+             because their buckets are one, and joining them beside a stream is for a compaction of its own
+
+Sequence numbers of a bucketed table continue after the largest of its files; without buckets they start at 0 in each
+writer. Source: LSM semantics §8.2; table format §7.4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from storage.compact.append_picker import AppendRules, pick_bins, pick_full_bucket, pick_window
+from storage.compact.append_rewriter import join_files
+from storage.env import CrashPoint
+from storage.files.append_writer import AppendFileWriter
+from storage.files.discard import delete_data_file
+from storage.model.commit_message import CommitMessage
+from storage.model.data_file import DataFileMeta, FileSource
+from storage.options import CoreOptions
+from storage.table_store import TableStore
+from storage.write.bucketing import UNAWARE_BUCKET
+from storage.write.increment import Increment
+from storage.write.records import Kinds
+from storage.write.write_timings import WriteTimings
+
+
+@dataclass(frozen=True, slots=True)
+class AppendTools:
+    """What the bucket writers of one append table share."""
+
+    store: TableStore
+    total_buckets: int
+    timings: WriteTimings
+
+
+class AppendBucketWriter:
+    """A `BucketWriter`."""
+
+    def __init__(self, tools: AppendTools, partition: bytes, bucket: int, committed: Sequence[DataFileMeta]) -> None:
+        self._tools = tools
+        self._store = tools.store
+        self._partition = partition
+        self._bucket = bucket
+        self._committed = list(committed)
+        self._increment = Increment()
+        self._chunks: list[pa.Table] = []
+        self._chunk_bytes = 0
+        self._open_file: AppendFileWriter | None = None
+        is_ordered = tools.total_buckets != UNAWARE_BUCKET and tools.store.options.bucket_append_ordered
+        self._next_sequence = _next_sequence(committed) if is_ordered else 0
+        self._is_ordered = is_ordered
+
+    @property
+    def memory_bytes(self) -> int:
+        return self._chunk_bytes
+
+    @property
+    def has_changes(self) -> bool:
+        return bool(self._chunks) or self._open_file is not None or not self._increment.is_empty
+
+    def write(self, rows: pa.Table, kinds: Kinds | None) -> None:
+        if rows.num_rows:
+            self._chunks.append(rows)
+            self._chunk_bytes += rows.nbytes
+
+    def release_memory(self) -> None:
+        if not self._chunks:
+            return
+        if self._open_file is None:
+            self._open_file = AppendFileWriter(
+                self._store, self._partition, self._bucket, FileSource.APPEND, self._next_sequence
+            )
+        chunks, self._chunks, self._chunk_bytes = self._chunks, [], 0
+        with self._tools.timings.step("parquet"):
+            for rows in chunks:
+                self._open_file.write(rows)
+                self._next_sequence += rows.num_rows
+
+    def flush(self, executor: Executor | None = None) -> None:
+        self.release_memory()
+        writer, self._open_file = self._open_file, None
+        if writer is None:
+            return
+        is_done = False
+        try:
+            with self._tools.timings.step("parquet"):
+                self._increment.add_new_files(writer.close())
+            is_done = True
+        finally:
+            if not is_done:
+                writer.abort()
+        self._store.env.reach(CrashPoint.WRITE_FLUSHED)
+
+    def compact(self, *, full: bool, executor: Executor | None = None) -> bool:
+        units = self._units(full)
+        for unit in units:
+            with self._tools.timings.step("compaction"):
+                outputs = join_files(self._store, self._partition, self._bucket, unit)
+            for file in self._increment.add_compaction(unit, outputs):
+                self._delete(file)
+        return bool(units)
+
+    def settle(self, executor: Executor | None = None) -> None:
+        if self._tools.total_buckets != UNAWARE_BUCKET and not self._store.options.write_only:
+            self.compact(full=False)
+
+    def drain(self) -> CommitMessage:
+        self._committed = self._increment.applied_to(self._committed)
+        return self._increment.drain(self._partition, self._bucket, self._tools.total_buckets)
+
+    def rebase(self, committed: Sequence[DataFileMeta]) -> None:
+        if not self._increment.fits_on(committed):
+            for file in self._increment.drop_compaction():
+                self._delete(file)
+        self._committed = list(committed)
+        if self._is_ordered:
+            self._next_sequence = max(self._next_sequence, _next_sequence(committed))
+
+    def abort(self) -> None:
+        self._chunks.clear()
+        self._chunk_bytes = 0
+        if self._open_file is not None:
+            self._open_file.abort()
+            self._open_file = None
+        own = self._increment.own_files()
+        self._increment = Increment()
+        for file in own:
+            self._delete(file)
+
+    def _units(self, full: bool) -> list[tuple[DataFileMeta, ...]]:
+        files = self._increment.applied_to(self._committed)
+        rules = append_rules(self._store.options)
+        if self._tools.total_buckets == UNAWARE_BUCKET:
+            return pick_bins(files, rules, full=full)
+        if full:
+            unit = pick_full_bucket(files, rules, force_rewrite=self._store.options.compaction_force_rewrite_all_files)
+        else:
+            unit = pick_window(files, rules)
+        return [unit] if unit else []
+
+    def _delete(self, file: DataFileMeta) -> None:
+        delete_data_file(self._store, self._partition, self._bucket, file)
+
+
+def append_rules(options: CoreOptions) -> AppendRules:
+    """The picking rules that the options ask for."""
+    return AppendRules(
+        target_bytes=options.target_file_size_bytes,
+        small_file_bytes=options.compaction_file_size_bytes,
+        open_file_cost_bytes=options.split_open_file_cost_bytes,
+        min_file_count=options.compaction_min_file_num,
+    )
+
+
+def _next_sequence(files: Sequence[DataFileMeta]) -> int:
+    return max((file.max_sequence_number for file in files), default=-1) + 1

@@ -1,0 +1,63 @@
+"""What the table writer asks of the writer of one bucket, whatever the kind of table.
+
+A bucket writer is used by one thread at a time. Its life: `write` … `flush` → `compact` → `drain`, again and again;
+`rebase` when the bucket changed under it; `abort` at the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import Executor
+from typing import Protocol
+
+import pyarrow as pa
+
+from storage.model.commit_message import CommitMessage
+from storage.model.data_file import DataFileMeta
+from storage.write.records import Kinds
+
+
+class BucketWriter(Protocol):
+    """Writer of one bucket."""
+
+    @property
+    def memory_bytes(self) -> int:
+        """Rows held in memory."""
+        ...
+
+    @property
+    def has_changes(self) -> bool:
+        """True when there are rows or files that no message names yet."""
+        ...
+
+    def write(self, rows: pa.Table, kinds: Kinds | None) -> None:
+        """Takes rows in input order."""
+        ...
+
+    def release_memory(self) -> None:
+        """Puts rows aside: to scratch disk, or into files of the table."""
+        ...
+
+    def flush(self, executor: Executor | None = None) -> None:
+        """Makes files of all rows."""
+        ...
+
+    def compact(self, *, full: bool, executor: Executor | None = None) -> bool:
+        """One round of compaction on what was flushed; False when there was nothing to do."""
+        ...
+
+    def settle(self, executor: Executor | None = None) -> None:
+        """The compaction that is due after a flush, as the options ask."""
+        ...
+
+    def drain(self) -> CommitMessage:
+        """Hands out everything since the last message; files it names are no longer this writer's to delete."""
+        ...
+
+    def rebase(self, committed: Sequence[DataFileMeta]) -> None:
+        """Continues on other committed files; changes not handed out stay where they still fit."""
+        ...
+
+    def abort(self) -> None:
+        """Deletes the files that no message names, and forgets the rows."""
+        ...

@@ -1,0 +1,204 @@
+"""Writes one bucket of a primary-key table: buffer, level-0 files, compaction.
+
+    write    gives each row the next sequence number, in input order, and buffers it
+    release  the buffer becomes a sorted run on scratch disk, or, where it may not spill or the disk share is used up,
+             a level-0 file
+    flush    the buffer, merged, becomes level-0 files
+    settle   one round of compaction by the picking rule, and more while there are more runs than the stop trigger;
+             none for write-only tables
+
+Sequence numbers start after the largest of the bucket's files. Source: LSM semantics §1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from storage.compact.levels import Levels, build_levels
+from storage.compact.picker import PickRules, off_peak_addition, pick, pick_force_up_level_0, pick_full
+from storage.compact.rewriter import Rewriter
+from storage.env import CrashPoint
+from storage.files.discard import delete_data_file
+from storage.files.key_value_writer import KeyValueFileWriter
+from storage.model.commit_message import CommitMessage
+from storage.model.data_file import DataFileMeta, FileSource
+from storage.model.schema import SEQUENCE_NUMBER_COLUMN, VALUE_KIND_COLUMN
+from storage.options import CoreOptions
+from storage.table_store import TableStore
+from storage.write.increment import Increment
+from storage.write.records import Kinds
+from storage.write.write_buffer import WriteBuffer
+from storage.write.write_timings import WriteTimings
+
+_SYSTEM_FIELDS: Final = (
+    pa.field(SEQUENCE_NUMBER_COLUMN, pa.int64(), nullable=False),
+    pa.field(VALUE_KIND_COLUMN, pa.int8(), nullable=False),
+)
+_HOUR_MS: Final = 3_600_000
+
+
+@dataclass(frozen=True, slots=True)
+class BucketTools:
+    """What the bucket writers of one table share."""
+
+    store: TableStore
+    rewriter: Rewriter
+    total_buckets: int
+    new_spill_path: Callable[[], str]
+    may_spill: Callable[[], bool]
+    timings: WriteTimings
+
+
+class KeyValueBucketWriter:
+    """A `BucketWriter`."""
+
+    def __init__(self, tools: BucketTools, partition: bytes, bucket: int, committed: Sequence[DataFileMeta]) -> None:
+        self._tools = tools
+        self._store = tools.store
+        self._partition = partition
+        self._bucket = bucket
+        self._buffer = WriteBuffer(tools.rewriter.order, tools.rewriter.function, tools.new_spill_path)
+        self._increment = Increment()
+        self._levels = self._build_levels(committed)
+        self._next_sequence = _next_sequence(committed)
+        self._last_full_ms = _last_full_ms(self._levels)
+
+    @property
+    def memory_bytes(self) -> int:
+        return self._buffer.size_bytes
+
+    @property
+    def spilled_bytes(self) -> int:
+        """Rows on scratch disk."""
+        return self._buffer.spilled_bytes
+
+    @property
+    def has_changes(self) -> bool:
+        return not (self._buffer.is_empty and self._increment.is_empty)
+
+    @property
+    def levels(self) -> Levels:
+        """The bucket as this writer sees it: committed files and its own."""
+        return self._levels
+
+    def write(self, rows: pa.Table, kinds: Kinds | None) -> None:
+        count = rows.num_rows
+        numbers = np.arange(self._next_sequence, self._next_sequence + count, dtype=np.int64)
+        self._next_sequence += count
+        codes = np.zeros(count, np.int8) if kinds is None else kinds
+        system = [pa.chunked_array([pa.array(numbers)]), pa.chunked_array([pa.array(codes)])]
+        schema = pa.schema([*_SYSTEM_FIELDS, *rows.schema])
+        self._buffer.add(pa.Table.from_arrays([*system, *rows.columns], schema=schema))
+
+    def release_memory(self) -> None:
+        if not self._tools.may_spill():
+            self.flush()
+            self.settle()
+            return
+        self._store.env.reach(CrashPoint.WRITE_BEFORE_SPILL)
+        with self._tools.timings.step("spill"):
+            self._buffer.spill()
+        self._store.env.reach(CrashPoint.WRITE_SPILLED)
+
+    def flush(self, executor: Executor | None = None) -> None:
+        if self._buffer.is_empty:
+            return
+        writer = KeyValueFileWriter(self._store, self._partition, self._bucket, 0, FileSource.APPEND)
+        timings, is_done = self._tools.timings, False
+        try:
+            for rows in timings.timed("sort and merge", self._buffer.drain(executor)):
+                with timings.step("parquet"):
+                    writer.write(rows)
+            with timings.step("parquet"):
+                files = writer.close()
+            is_done = True
+        finally:
+            if not is_done:
+                writer.abort()
+        self._increment.add_new_files(files)
+        self._levels = self._levels.changed((), files)
+        self._store.env.reach(CrashPoint.WRITE_FLUSHED)
+
+    def compact(self, *, full: bool, executor: Executor | None = None) -> bool:
+        env, options = self._store.env, self._store.options
+        if full:
+            unit = pick_full(self._levels, force_rewrite=options.compaction_force_rewrite_all_files)
+        else:
+            choose = pick_force_up_level_0 if options.compaction_force_up_level_0 else pick
+            rules = pick_rules(options, env.creation_time_ms() // _HOUR_MS % 24)
+            unit = choose(self._levels, rules, now_ms=env.creation_time_ms(), last_full_ms=self._last_full_ms)
+        if unit is None:
+            return False
+        if unit.is_full:
+            self._last_full_ms = env.creation_time_ms()
+        with self._tools.timings.step("compaction"):
+            result = self._tools.rewriter.compact(self._partition, self._bucket, self._levels, unit, executor)
+        self._levels = self._levels.changed(result.before, result.after)
+        for file in self._increment.add_compaction(result.before, result.after):
+            self._delete(file)
+        return True
+
+    def settle(self, executor: Executor | None = None) -> None:
+        options = self._store.options
+        if options.write_only or not self.compact(full=False, executor=executor):
+            return
+        while self._levels.run_count > options.stop_trigger:
+            if not self.compact(full=False, executor=executor):
+                return
+
+    def drain(self) -> CommitMessage:
+        return self._increment.drain(self._partition, self._bucket, self._tools.total_buckets)
+
+    def rebase(self, committed: Sequence[DataFileMeta]) -> None:
+        if not self._increment.fits_on(committed):
+            for file in self._increment.drop_compaction():
+                self._delete(file)
+        self._levels = self._build_levels(self._increment.applied_to(committed))
+        self._next_sequence = max(self._next_sequence, _next_sequence(committed))
+
+    def abort(self) -> None:
+        self._buffer.clear()
+        own = self._increment.own_files()
+        self._increment = Increment()
+        for file in own:
+            self._delete(file)
+
+    def _build_levels(self, files: Sequence[DataFileMeta]) -> Levels:
+        return build_levels(files, self._store.options.num_levels, self._tools.rewriter.comparator.sort_key)
+
+    def _delete(self, file: DataFileMeta) -> None:
+        delete_data_file(self._store, self._partition, self._bucket, file)
+
+
+def pick_rules(options: CoreOptions, local_hour: int) -> PickRules:
+    """The picking rules that the options ask for at this hour of the day."""
+    off_peak = off_peak_addition(
+        local_hour,
+        options.compaction_offpeak_start_hour,
+        options.compaction_offpeak_end_hour,
+        options.compaction_offpeak_ratio,
+    )
+    return PickRules(
+        run_count_trigger=options.compaction_trigger,
+        max_size_amplification_percent=options.compaction_max_size_amplification_percent,
+        size_ratio_percent=options.compaction_size_ratio + off_peak,
+        optimization_interval_ms=options.compaction_optimization_interval_ms,
+        total_size_threshold_bytes=options.compaction_total_size_threshold_bytes,
+        incremental_size_threshold_bytes=options.compaction_incremental_size_threshold_bytes,
+    )
+
+
+def _next_sequence(files: Sequence[DataFileMeta]) -> int:
+    return max((file.max_sequence_number for file in files), default=-1) + 1
+
+
+def _last_full_ms(levels: Levels) -> int | None:
+    """When the bucket was last compacted in full, as far as its files tell."""
+    times = [file.creation_time_ms for file in levels.files if file.level == levels.max_level]
+    return max((at for at in times if at is not None), default=None)

@@ -1,0 +1,108 @@
+"""Rows of one bucket between `write` and the level-0 file: in memory as they came, then spilled as sorted runs.
+
+    add      chunks in arrival order, each row with its sequence number
+    spill    the chunks, sorted and merged, become one run on scratch disk; memory is free again, no file of the table
+             was made
+    drain    spilled runs, oldest first, and what is still in memory, merged into one stream in key order
+
+Runs may be merged in stages because the result of a merge takes the place of its rows: the newest row of a key keeps
+its sequence number, and of two rows that tie the later one wins.
+
+Source: LSM semantics §1.2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Executor
+from typing import Final
+
+import pyarrow as pa
+
+from storage.files.spill_file import SpillFile
+from storage.merge.key_order import RowOrder
+from storage.merge.merge_function import MergeFunction
+from storage.merge.merge_reader import merge_section, merge_table
+
+MERGE_BYTES: Final = 32 * 1024 * 1024
+"""Rows of all runs together that one round of merging spilled runs holds."""
+
+_FILL_ROWS_MAX: Final = 64 * 1024
+_FILL_ROWS_MIN: Final = 1024
+
+
+class WriteBuffer:
+    """Rows of one bucket; used by one thread at a time."""
+
+    def __init__(self, order: RowOrder, function: MergeFunction, new_spill_path: Callable[[], str]) -> None:
+        self._order = order
+        self._function = function
+        self._new_spill_path = new_spill_path
+        self._chunks: list[pa.Table] = []
+        self._runs: list[SpillFile] = []
+        self.size_bytes = 0
+        """Bytes in memory."""
+
+    @property
+    def is_empty(self) -> bool:
+        """True when there is nothing to flush."""
+        return not (self._chunks or self._runs)
+
+    @property
+    def spilled_bytes(self) -> int:
+        """Bytes on scratch disk."""
+        return sum(run.size_bytes for run in self._runs)
+
+    def add(self, rows: pa.Table) -> None:
+        """Takes rows with their system columns; later rows have larger sequence numbers."""
+        if rows.num_rows:
+            self._chunks.append(rows)
+            self.size_bytes += rows.nbytes
+
+    def spill(self) -> None:
+        """Moves what is in memory to scratch disk."""
+        if self._chunks:
+            self._runs.append(SpillFile(self._new_spill_path(), self._merged_memory(None)))
+
+    def drain(self, executor: Executor | None = None) -> Iterator[pa.Table | pa.RecordBatch]:
+        """All rows, merged, in key order; the buffer is empty afterwards."""
+        runs, self._runs = self._runs, []
+        if not runs:
+            if self._chunks:
+                yield self._merged_memory(executor)
+            return
+        sources: list[Iterable[pa.RecordBatch]] = [run.read() for run in runs]
+        if self._chunks:
+            sources.append(_batches(self._merged_memory(executor)))
+        fill_rows = rows_within(MERGE_BYTES // len(sources), sum(run.size_bytes for run in runs), _rows_of(runs))
+        yield from merge_section(sources, self._order, self._function, drop_delete=False, fill_rows=fill_rows)
+        for run in runs:
+            run.remove()
+
+    def clear(self) -> None:
+        """Forgets everything."""
+        for run in self._runs:
+            run.remove()
+        self._chunks.clear()
+        self._runs.clear()
+        self.size_bytes = 0
+
+    def _merged_memory(self, executor: Executor | None) -> pa.Table:
+        rows = pa.concat_tables(self._chunks)
+        self._chunks.clear()
+        self.size_bytes = 0
+        return merge_table(rows, self._order, self._function, executor=executor)
+
+
+def rows_within(budget_bytes: int, size_bytes: int, row_count: int) -> int:
+    """Rows of this average size that fit into the budget, within what is sensible for one round."""
+    row_bytes = max(1, size_bytes // max(1, row_count))
+    return max(_FILL_ROWS_MIN, min(_FILL_ROWS_MAX, budget_bytes // row_bytes))
+
+
+def _batches(rows: pa.Table) -> Iterator[pa.RecordBatch]:
+    yield from rows.to_batches(max_chunksize=_FILL_ROWS_MAX)
+
+
+def _rows_of(runs: list[SpillFile]) -> int:
+    return sum(run.row_count for run in runs)

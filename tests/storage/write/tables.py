@@ -1,0 +1,131 @@
+"""A table in a folder with an in-memory committer: messages become live files without manifests or snapshots."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from storage.env import Env, local_env
+from storage.files.key_value_reader import read_key_value_file
+from storage.files.manifest_scan import NO_FILES, LiveFiles
+from storage.files.schema_store import SchemaStore
+from storage.merge.engine import merge_function, row_order
+from storage.merge.key_order import KeyComparator
+from storage.merge.merge_reader import merge_section
+from storage.merge.section import interval_partition, older_first
+from storage.model.arrow_types import fields_from_arrow
+from storage.model.commit_message import CommitMessage
+from storage.model.data_file import DataFileMeta
+from storage.model.manifest import EntryKind, ManifestEntry
+from storage.model.schema import TableSchema
+from storage.model.snapshot import CommitKind, Snapshot
+from storage.paths import TablePaths
+from storage.table_store import TableStore, open_table_store
+from storage.write.table_writer import TableWriter
+
+KEYED = pa.schema([pa.field("k", pa.int64(), nullable=False), ("v", pa.string())])
+
+
+@dataclass
+class _CommittedFiles:
+    """Stands in for the index of live files: what was committed at each snapshot."""
+
+    states: dict[int, LiveFiles] = field(default_factory=lambda: {0: NO_FILES})
+
+    def at(self, snapshot: Snapshot | None) -> LiveFiles:
+        return NO_FILES if snapshot is None else self.states[snapshot.id]
+
+
+class WrittenTable:
+    """A table of which every commit is taken as it comes."""
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        arrow: pa.Schema = KEYED,
+        keys: Sequence[str] = ("k",),
+        partitions: Sequence[str] = (),
+        env: Env | None = None,
+        **options: str,
+    ) -> None:
+        self.env = env or local_env(str(folder))
+        spelled = {name.replace("__", ".").replace("_", "-"): value for name, value in options.items()}
+        spelled.setdefault("bucket", "1")
+        fields, highest = fields_from_arrow(arrow, keys, partitions)
+        schema = TableSchema(0, fields, highest, tuple(partitions), tuple(keys), spelled)
+        location = str(folder / "t")
+        SchemaStore(self.env, TablePaths(location)).commit(schema)
+        self.committed = _CommittedFiles()
+        self.store: TableStore = replace(open_table_store(self.env, location), live=self.committed)  # type: ignore[arg-type]
+        self.snapshot: Snapshot | None = None
+        self.messages: list[CommitMessage] = []
+
+    def writer(self, **options: Any) -> TableWriter:
+        return TableWriter(self.store, base_snapshot=self.snapshot, **options)
+
+    def commit(self, messages: Sequence[CommitMessage], *, with_compaction: bool = True) -> Snapshot:
+        """Applies the messages: the new files, then the compaction."""
+        self.messages = list(messages)
+        entries: list[ManifestEntry] = []
+        for message in messages:
+            entries += _entries(message, EntryKind.ADD, message.new_files)
+            if with_compaction:
+                entries += _entries(message, EntryKind.ADD, message.compact_after)
+                entries += _entries(message, EntryKind.DELETE, message.compact_before)
+        number = 1 if self.snapshot is None else self.snapshot.id + 1
+        base = self.committed.at(self.snapshot)
+        for entry in entries:
+            assert Path(self.path_of(entry)).is_file() or entry.kind is EntryKind.DELETE
+        self.committed.states[number] = base.after(number, entries)
+        self.snapshot = Snapshot(number, 0, "", "", "test", number, CommitKind.APPEND, 0, 0, 0)
+        return self.snapshot
+
+    def path_of(self, entry: ManifestEntry) -> str:
+        return self.store.data_file(entry.partition, entry.bucket, entry.file.file_name)
+
+    def files(self) -> list[DataFileMeta]:
+        return [entry.file for entry in self.committed.at(self.snapshot).entries()]
+
+    def key_range(self, file: DataFileMeta) -> tuple[Any, Any]:
+        """Smallest and largest key, comparable."""
+        comparator = KeyComparator(self.store.key_types)
+        return comparator.sort_key(file.min_key), comparator.sort_key(file.max_key)
+
+    def data_files_on_disk(self) -> set[str]:
+        return {path.name for path in Path(self.store.location).rglob("bucket-*/*")}
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Merged rows of all buckets, bucket by bucket, in key order."""
+        batches: list[pa.RecordBatch] = []
+        live = self.committed.at(self.snapshot)
+        comparator = KeyComparator(self.store.key_types)
+        for partition, bucket in sorted(live.by_bucket):
+            for section in interval_partition(live.files_of(partition, bucket), comparator):
+                runs = [self._read(partition, bucket, run.files) for run in older_first(section)]
+                order = row_order(self.store.schema, self.store.options)
+                batches += merge_section(runs, order, merge_function(self.store.options), drop_delete=True)
+        rows = [row for batch in batches for row in batch.to_pylist()]
+        return [{name: row[name] for name in self.store.schema.column_names} for row in rows]
+
+    def stored(self, file: DataFileMeta, bucket: int = 0) -> list[tuple[Any, ...]]:
+        """Rows of one file of an unpartitioned table: sequence number, kind, columns."""
+        (entry,) = [e for e in self.committed.at(self.snapshot).entries() if e.file == file]
+        batches = self._read(entry.partition, entry.bucket, [file])
+        return [tuple(row.values()) for batch in batches for row in batch.to_pylist()]
+
+    def _read(self, partition: bytes, bucket: int, files: Sequence[DataFileMeta]) -> list[pa.RecordBatch]:
+        columns = self.store.schema.column_names
+        return [
+            batch
+            for file in files
+            for batch in read_key_value_file(self.store, partition, bucket, file, columns, None, batch_rows=1024)
+        ]
+
+
+def _entries(message: CommitMessage, kind: EntryKind, files: Sequence[DataFileMeta]) -> list[ManifestEntry]:
+    return [ManifestEntry(kind, message.partition, message.bucket, message.total_buckets, file) for file in files]

@@ -1,0 +1,347 @@
+"""What a writer makes of rows: files of level 0, compactions, messages."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from storage.exceptions import InvalidRequestError
+from storage.model.data_file import EMPTY_ROW, FileSource
+from tests.storage.write.tables import KEYED, WrittenTable
+
+
+def rows(*pairs: tuple[Any, ...], kinds: list[str] | None = None, names: tuple[str, ...] = ("k", "v")) -> pa.Table:
+    columns: dict[str, Any] = {name: [pair[index] for pair in pairs] for index, name in enumerate(names)}
+    if kinds is not None:
+        columns["_ROW_KIND"] = kinds
+    return pa.table(columns)
+
+
+def commit(table: WrittenTable, *batches: pa.Table) -> None:
+    writer = table.writer()
+    for batch in batches:
+        writer.write(batch)
+    table.commit(writer.prepare_commit())
+    writer.close()
+
+
+def test_the_last_row_of_a_key_stands_in_one_level_0_file(tmp_path: Path) -> None:
+    """Vector 1."""
+    table = WrittenTable(tmp_path)
+    commit(table, rows((1, "a"), (1, "b")))
+    (file,) = table.files()
+    assert (file.level, file.row_count, file.file_source) == (0, 1, FileSource.APPEND)
+    assert (file.min_sequence_number, file.max_sequence_number, file.delete_row_count) == (1, 1, 0)
+    assert table.stored(file) == [(1, 0, 1, "b")]
+    assert table.rows() == [{"k": 1, "v": "b"}]
+
+
+def test_a_delete_hides_the_row(tmp_path: Path) -> None:
+    """Vector 2."""
+    table = WrittenTable(tmp_path)
+    commit(table, rows((1, "a")))
+    commit(table, rows((1, "a"), kinds=["-D"]))
+    assert table.rows() == []
+    assert [table.stored(file) for file in table.files()] == [[(0, 0, 1, "a")], [(1, 3, 1, "a")]]
+    assert [file.delete_row_count for file in table.files()] == [0, 1]
+
+
+def test_sequence_field(tmp_path: Path) -> None:
+    """Vector 3."""
+    arrow = pa.schema([pa.field("a", pa.int32(), nullable=False), ("b", pa.int64())])
+    table = WrittenTable(tmp_path, arrow=arrow, keys=["a"], sequence__field="b")
+    commit(table, rows((10, 200), (10, 100), (11, 101), names=("a", "b")))
+    commit(table, rows((11, 55), names=("a", "b")))
+    assert table.rows() == [{"a": 10, "b": 200}, {"a": 11, "b": 101}]
+
+
+@pytest.mark.parametrize("commits", [3, 1])
+def test_descending_sequence_field(tmp_path: Path, commits: int) -> None:
+    """Vector 4: also when all rows meet in one buffer."""
+    arrow = pa.schema([pa.field("a", pa.string(), nullable=False), ("b", pa.string()), ("c", pa.int64())])
+    names = ("a", "b", "c")
+    options = {"sequence__field": "c", "sequence__field__sort-order": "descending"}
+    table = WrittenTable(tmp_path, arrow=arrow, keys=["a"], **options)
+    data = [rows(("a", "b", 1), names=names), rows(("a", "d", 2), names=names), rows(("a", "e", 3), names=names)]
+    for batch in data if commits == 3 else [pa.concat_tables(data)]:
+        commit(table, batch)
+    assert table.rows() == [{"a": "a", "b": "b", "c": 1}]
+
+
+@pytest.mark.parametrize("direction", ["ascending", "descending"])
+def test_null_in_the_sequence_field_is_smallest(tmp_path: Path, direction: str) -> None:
+    """Vector 5."""
+    arrow = pa.schema([pa.field("k", pa.int64(), nullable=False), ("s", pa.int64()), ("v", pa.string())])
+    options = {"sequence__field": "s", "sequence__field__sort-order": direction}
+    table = WrittenTable(tmp_path, arrow=arrow, **options)
+    names = ("k", "s", "v")
+    commit(table, rows((1, 5, "x"), names=names))
+    commit(table, pa.table({"k": [1], "s": pa.array([None], pa.int64()), "v": ["y"]}))
+    assert table.rows() == [{"k": 1, "s": 5, "v": "x"}]
+
+
+def test_ignored_update_before(tmp_path: Path) -> None:
+    """Vector 9."""
+    table = WrittenTable(tmp_path, ignore_update_before="true")
+    commit(table, rows((1, "a")))
+    commit(table, rows((1, "a"), kinds=["-U"]))
+    assert table.rows() == [{"k": 1, "v": "a"}]
+    commit(table, rows((1, "a"), kinds=["-D"]))
+    assert table.rows() == []
+
+
+def test_ignored_rows_are_not_counted_and_take_no_number(tmp_path: Path) -> None:
+    table = WrittenTable(tmp_path, ignore_delete="true")
+    writer = table.writer()
+    assert writer.write(rows((1, "a"), (2, "b"), kinds=["-D", "+I"])) == 1
+    table.commit(writer.prepare_commit())
+    (file,) = table.files()
+    assert (file.min_sequence_number, file.row_count) == (0, 1)
+
+
+def test_numbers_continue_over_commits_and_writers(tmp_path: Path) -> None:
+    table = WrittenTable(tmp_path)
+    writer = table.writer()
+    writer.write(rows((1, "a"), (2, "b")))
+    table.commit(writer.prepare_commit())
+    writer.write(rows((1, "c")))
+    table.commit(writer.prepare_commit())
+    commit(table, rows((3, "d")))
+    assert sorted((file.min_sequence_number, file.max_sequence_number) for file in table.files()) == [
+        (0, 1),
+        (2, 2),
+        (3, 3),
+    ]
+
+
+def test_buckets_and_partitions(tmp_path: Path) -> None:
+    arrow = pa.schema([*KEYED, pa.field("day", pa.string(), nullable=False)])
+    table = WrittenTable(tmp_path, arrow=arrow, keys=["k", "day"], partitions=["day"], bucket="3")
+    data = rows(*[(number, f"v{number}", f"d{number % 2}") for number in range(50)], names=("k", "v", "day"))
+    commit(table, data)
+    assert sorted((row["k"], row["day"]) for row in table.rows()) == sorted((n, f"d{n % 2}") for n in range(50))
+    assert len(table.messages) == 6
+    assert {message.total_buckets for message in table.messages} == {3}
+    assert all(
+        path.startswith("day=d") for path in {p.relative_to(table.store.location).parts[0] for p in _files(table)}
+    )
+
+
+def test_nothing_written_gives_no_message(tmp_path: Path) -> None:
+    table = WrittenTable(tmp_path)
+    writer = table.writer()
+    assert writer.write(KEYED.empty_table()) == 0
+    assert writer.prepare_commit() == []
+
+
+def test_the_fifth_run_is_compacted_to_the_highest_level(tmp_path: Path) -> None:
+    table = WrittenTable(tmp_path)
+    writer = table.writer()
+    for number in range(5):
+        writer.write(rows((number, "x"), (100, f"v{number}")))
+        table.commit(writer.prepare_commit())
+    (file,) = table.files()
+    assert (file.level, file.file_source, file.row_count) == (5, FileSource.COMPACT, 6)
+    (message,) = table.messages
+    assert len(message.compact_before) == 5
+    assert message.new_files[0] in message.compact_before
+    assert table.stored(file)[-1] == (9, 0, 100, "v4")
+
+
+def test_deletes_survive_until_nothing_older_can_lie_below(tmp_path: Path) -> None:
+    table = WrittenTable(tmp_path, num_sorted_run__compaction_trigger="3")
+    big = rows(*[(n, hashlib.sha256(str(n).encode()).hexdigest()) for n in range(2000)])
+    commit(table, big)
+    writer = table.writer()
+    writer.compact(full=True, all_buckets=True)
+    table.commit(writer.prepare_commit())
+    assert [file.level for file in table.files()] == [3]
+    for number in range(2):
+        commit(table, rows((number, None), (5000, "y"), kinds=["-D", "+I"]))
+    kept = sorted(table.files(), key=lambda file: file.level)
+    assert [file.level for file in kept] == [2, 3]
+    assert kept[0].delete_row_count == 2
+    assert len(table.rows()) == 2000 - 2 + 1
+    writer = table.writer()
+    writer.compact(full=True, all_buckets=True)
+    table.commit(writer.prepare_commit())
+    (file,) = table.files()
+    assert (file.level, file.delete_row_count, file.row_count) == (3, 0, 1999)
+
+
+def test_write_only_tables_are_left_alone(tmp_path: Path) -> None:
+    table = WrittenTable(tmp_path, write_only="true")
+    for number in range(10):
+        commit(table, rows((number, "x")))
+    assert [file.level for file in table.files()] == [0] * 10
+
+
+def test_full_compaction_every_third_commit(tmp_path: Path) -> None:
+    table = WrittenTable(tmp_path, full_compaction__delta_commits="3", bucket="2")
+    writer = table.writer()
+    levels = []
+    for identifier in range(1, 7):
+        writer.write(rows((identifier, "x")))
+        table.commit(writer.prepare_commit(identifier))
+        levels.append({file.level for file in table.files()})
+    assert levels == [{0}, {0}, {5}, {0, 5}, {0, 5}, {5}]
+
+
+def test_more_runs_than_the_stop_trigger_are_compacted_before_return(tmp_path: Path) -> None:
+    table = WrittenTable(tmp_path, write_only="true")
+    for number in range(12):
+        commit(table, rows(*[(key, "x" * (1 + number)) for key in range(number * 40, number * 40 + 40)]))
+    table.store = replace(table.store, options=table.store.options.model_copy(update={"write_only": False}))
+    commit(table, rows((1, "new")))
+    assert len(table.files()) <= table.store.options.stop_trigger
+    assert table.rows()[1] == {"k": 1, "v": "new"}
+
+
+def test_a_full_compaction_moves_a_large_file_and_drops_nothing(tmp_path: Path) -> None:
+    table = WrittenTable(tmp_path, target_file_size="10 kb")
+    commit(table, rows(*[(n, hashlib.sha256(str(n).encode()).hexdigest()) for n in range(3000)]))
+    before = {file.file_name: file for file in table.files()}
+    assert len(before) > 1
+    writer = table.writer()
+    writer.compact(full=True)
+    assert writer.prepare_commit() == []
+    writer.compact(full=True, all_buckets=True)
+    (message,) = writer.prepare_commit()
+    moved = [file for file in message.compact_after if file.file_name in before]
+    assert moved
+    for file in moved:
+        assert file == replace(before[file.file_name], level=5)
+    table.commit([message])
+    assert len(table.rows()) == 3000
+
+
+def test_another_number_of_buckets_is_refused(tmp_path: Path) -> None:
+    table = WrittenTable(tmp_path, bucket="2")
+    commit(table, rows((1, "a"), (2, "b"), (3, "c")))
+    table.store = replace(table.store, options=table.store.options.model_copy(update={"bucket": 4}))
+    with pytest.raises(InvalidRequestError, match=r"written with 2 buckets.*bucket=2"):
+        table.writer().write(rows((1, "a")))
+
+
+def test_a_bucket_that_is_not_there(tmp_path: Path) -> None:
+    table = WrittenTable(tmp_path, bucket="2")
+    with pytest.raises(InvalidRequestError, match="buckets 0 to 1, not 2"):
+        table.writer().write_bucket(EMPTY_ROW, 2, rows((1, "a")))
+
+
+def test_routed_rows(tmp_path: Path) -> None:
+    table = WrittenTable(tmp_path)
+    writer = table.writer(parallelism=1)
+    assert writer.write_bucket(EMPTY_ROW, 0, rows((2, "b"), (1, "a"))) == 2
+    table.commit(writer.prepare_commit(1))
+    assert table.rows() == [{"k": 1, "v": "a"}, {"k": 2, "v": "b"}]
+
+
+@pytest.mark.parametrize("spillable", ["true", "false"])
+def test_rows_beyond_the_write_buffer(tmp_path: Path, spillable: str) -> None:
+    table = WrittenTable(
+        tmp_path, bucket="2", write_buffer_size="1 mb", write_buffer_spillable=spillable, write_only="true"
+    )
+    writer = table.writer()
+    expected: dict[int, str] = {}
+    for number in range(8):
+        keys = [(key * 7919 + number) % 5000 for key in range(4000)]
+        writer.write(rows(*[(key, f"{number}-{key}" * 10) for key in keys]))
+        expected.update({key: f"{number}-{key}" * 10 for key in keys})
+    scratch = list(tmp_path.glob("freshet-*/*"))
+    messages = writer.prepare_commit()
+    files_per_bucket = [len(message.new_files) for message in messages]
+    if spillable == "true":
+        assert len(scratch) >= 4
+        assert files_per_bucket == [1, 1]
+        assert not list(tmp_path.glob("freshet-*/*"))
+    else:
+        assert not scratch
+        assert min(files_per_bucket) > 1
+    table.commit(messages)
+    writer.close()
+    assert {row["k"]: row["v"] for row in table.rows()} == expected
+    assert not list(tmp_path.glob("freshet-*"))
+
+
+def test_used_up_spill_disk_goes_to_level_0(tmp_path: Path) -> None:
+    options = {"write_buffer_size": "1 mb", "write-buffer-spill__max-disk-size": "1 mb", "write_only": "true"}
+    table = WrittenTable(tmp_path, **options)
+    writer = table.writer()
+    for number in range(20):
+        writer.write(rows(*[(key, f"{number}-{key * key}-{key ^ 12345}" * 4) for key in range(number, 60000, 20)]))
+    (message,) = writer.prepare_commit()
+    assert len(message.new_files) > 1
+    table.commit([message])
+    assert len(table.rows()) == 60000 - 20 + 20
+
+
+def test_abort_leaves_only_what_messages_name(tmp_path: Path) -> None:
+    table = WrittenTable(tmp_path)
+    writer = table.writer()
+    writer.write(rows((1, "a")))
+    table.commit(writer.prepare_commit())
+    kept = table.data_files_on_disk()
+    writer.write(rows((1, "b")))
+    writer.compact(full=True)
+    assert len(table.data_files_on_disk()) == 3
+    writer.abort()
+    assert table.data_files_on_disk() == kept
+    writer.write(rows((2, "c")))
+    table.commit(writer.prepare_commit())
+    assert table.rows() == [{"k": 1, "v": "a"}, {"k": 2, "v": "c"}]
+
+
+def test_intermediate_outputs_of_one_commit_leave_no_file(tmp_path: Path) -> None:
+    table = WrittenTable(tmp_path)
+    writer = table.writer()
+    for number in range(3):
+        writer.write(rows((number, "x"), (100, f"v{number}")))
+        writer.compact(full=True)
+    (message,) = writer.prepare_commit()
+    assert len(message.new_files) == 3
+    assert message.compact_before == message.new_files
+    assert len(message.compact_after) == 1
+    assert len(table.data_files_on_disk()) == 4
+    table.commit([message])
+    assert [row["k"] for row in table.rows()] == [0, 1, 2, 100]
+
+
+def test_rebase_after_the_compaction_gave_way(tmp_path: Path) -> None:
+    table = WrittenTable(tmp_path)
+    writer = table.writer()
+    for number in range(5):
+        writer.write(rows((number, "x")))
+        snapshot = table.commit(writer.prepare_commit(), with_compaction=False)
+        writer.rebase(snapshot)
+    assert [file.level for file in table.files()] == [0] * 5
+    writer.write(rows((9, "y")))
+    table.commit(writer.prepare_commit())
+    assert [file.level for file in table.files()] == [5]
+    assert len(table.rows()) == 6
+
+
+def test_rebase_between_two_commits_of_another_compactor(tmp_path: Path) -> None:
+    table = WrittenTable(tmp_path)
+    writer, other = table.writer(), table.writer()
+    writer.write(rows((1, "a"), (2, "b")))
+    snapshot = table.commit(writer.prepare_commit())
+    writer.write(rows((1, "c")))
+    writer.compact(full=True)
+    other.rebase(snapshot)
+    other.compact(full=True, all_buckets=True)
+    writer.rebase(table.commit(other.prepare_commit()))
+    (message,) = writer.prepare_commit()
+    assert (len(message.new_files), message.has_compaction) == (1, False)
+    table.commit([message])
+    assert table.rows() == [{"k": 1, "v": "c"}, {"k": 2, "v": "b"}]
+    assert {file.file_name for file in table.files()} <= table.data_files_on_disk()
+
+
+def _files(table: WrittenTable) -> list[Path]:
+    return [path for path in Path(table.store.location).rglob("bucket-*/*") if path.is_file()]
