@@ -1,0 +1,338 @@
+"""The rules of the house as tests: who may import whom, one owner per library, one door to the world.
+
+    jobs, freshet.py -> pipeline -> { logstore, storage }        logstore -> storage.model only
+    inside storage: LAYERS, lower ones first; a module imports its own unit and lower layers, and no cycles anywhere
+
+A rule that breaks names the file, the line and the rule. New modules are placed by adding them to a table here.
+"""
+
+from __future__ import annotations
+
+import ast
+import graphlib
+import re
+import sys
+import tomllib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGES = ("storage", "logstore", "pipeline", "jobs")
+
+MAY_IMPORT = {
+    "storage": {"storage"},
+    "logstore": {"logstore", "storage.model"},
+    "pipeline": {"pipeline", "logstore", "storage", "freshet"},
+    "freshet": {"storage", "logstore", "pipeline"},
+    "jobs": {"jobs", "freshet", "pipeline", "logstore", "storage", "tests.kit"},  # the demo brings its own broker
+}
+
+# Units of storage: its folders and the modules at its top. Units of one set may import one another.
+LAYERS: tuple[frozenset[str], ...] = tuple(
+    frozenset(units.split())
+    for units in (
+        "exceptions",
+        "model paths option_keys option_values",
+        "options",
+        "codec feature_gate",
+        "predicate schema_validation",
+        "files env table_store",  # stores of the format below, readers and writers of one table's files above
+        "merge",
+        "scan commit",
+        "lookup",
+        "changelog",
+        "compact",
+        "write",
+        "describe schema_change table_session",
+        "table",
+        "catalog",
+    )
+)
+# Beside the order: a scan never commits and a commit never scans.
+NEVER = {"scan": {"commit"}, "commit": {"scan"}, "lookup": {"scan", "commit"}, "changelog": {"scan", "commit"}} | {
+    unit: {"scan", "commit"} for unit in ("compact", "write")
+}
+
+# Library -> where it may be imported (a file, or a folder ending in a slash).
+OWNERS = {
+    "pyspark": ["pipeline/", "jobs/"],
+    "pyspark.sql.datasource": ["pipeline/batch_source.py", "pipeline/pushed_filters.py", "pipeline/hybrid/"],
+    "confluent_kafka": ["logstore/kafka_client.py", "jobs/demo/"],
+    "rocksdict": ["storage/lookup/rocksdb_cache.py"],
+    "pyarrow.parquet": ["storage/files/parquet_file.py"],
+    "pyarrow.dataset": ["storage/files/parquet_file.py"],
+    "pyarrow.fs": ["storage/files/local_file_io.py", "storage/files/object_file_io.py"],
+    "fastavro": ["storage/codec/manifest_avro.py"],
+    "pyroaring": ["storage/codec/"],
+    "obstore": ["storage/files/object_file_io.py"],
+    "yaml": ["pipeline/config.py"],
+    "pydantic_settings": ["pipeline/config.py"],
+    "tomllib": ["pipeline/jars.py"],
+    "typer": ["pipeline/command_line.py"],
+    "testcontainers": [],
+}
+
+# Storage meets the world in these files only.
+DOORS = {
+    "storage/env.py",
+    "storage/files/local_file_io.py",
+    "storage/files/object_file_io.py",
+    "storage/files/spill_file.py",  # scratch files lie on the local disk whatever the table's file io is
+}
+WORLD_MODULES = {"random", "secrets", "shutil", "socket", "subprocess", "tempfile", "uuid", "glob", "fcntl"}
+WORLD_CALLS = re.compile(
+    r"open|io\.open|time\.(time|time_ns|sleep)|(datetime\.)?(datetime|date)\.(now|utcnow|today)"
+    r"|os\.(?!cpu_count|path\.(join|basename|dirname|split)|sched_getaffinity|getpid|fspath)\w[\w.]*"
+    r"|(pa|pyarrow)\.(OSFile|memory_map|create_memory_map)|(pathlib\.)?Path(\.\w+)?"
+)
+
+
+@dataclass(frozen=True)
+class Module:
+    """One file of the packages; `path` is relative to the root, with slashes."""
+
+    path: str
+    tree: ast.Module
+
+    @property
+    def name(self) -> str:
+        return self.path.removesuffix(".py").replace("/", ".").removesuffix(".__init__")
+
+    @property
+    def package(self) -> str:
+        return self.name.split(".")[0]
+
+    def imports(self) -> Iterator[tuple[int, str]]:
+        """(line, module) of every import; `from a import b` counts as `a.b` where that is a module of ours."""
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.Import):
+                yield from ((node.lineno, alias.name) for alias in node.names)
+            elif isinstance(node, ast.ImportFrom):
+                base = "." * node.level + (node.module or "")
+                for alias in node.names:
+                    path = ROOT.joinpath(*base.split("."), alias.name)
+                    is_module = base.split(".")[0] in PACKAGES and (path.is_dir() or path.with_suffix(".py").exists())
+                    yield (
+                        node.lineno,
+                        f"{base}.{alias.name}" if is_module or base in ("pyarrow", "pyspark.sql") else base,
+                    )
+
+
+def _module(path: str, source: str) -> Module:
+    return Module(path, ast.parse(source))
+
+
+def _modules() -> list[Module]:
+    files = [file for package in PACKAGES for file in sorted((ROOT / package).rglob("*.py"))]
+    files += [file for file in [ROOT / "freshet.py"] if file.exists()]
+    return [_module(file.relative_to(ROOT).as_posix(), file.read_text(encoding="utf-8")) for file in files]
+
+
+def _under(name: str, prefix: str) -> bool:
+    return name == prefix or name.startswith(prefix + ".")
+
+
+def wrong_directions(module: Module) -> Iterator[str]:
+    """Imports that point the wrong way between packages."""
+    for line, name in module.imports():
+        if name.startswith("."):
+            yield f"{module.path}:{line} imports relatively; name the package"
+        elif name.split(".")[0] in (*PACKAGES, "freshet", "tests") and not any(
+            _under(name, allowed) for allowed in MAY_IMPORT[module.package]
+        ):
+            yield f"{module.path}:{line} imports {name}; allowed are {sorted(MAY_IMPORT[module.package])}"
+
+
+def wrong_layers(module: Module) -> Iterator[str]:
+    """Imports inside storage that point upwards."""
+    if module.package != "storage" or module.name == "storage":
+        return
+    unit = module.name.split(".")[1]
+    rank = {unit: index for index, layer in enumerate(LAYERS) for unit in layer}
+    if unit not in rank:
+        yield f"{module.path} belongs to no layer; add {unit!r} to LAYERS in {Path(__file__).name}"
+        return
+    for line, name in module.imports():
+        if not name.startswith("storage."):
+            continue
+        target = name.split(".")[1]
+        if target == unit:
+            continue
+        if rank.get(target, len(LAYERS)) > rank[unit] or target in NEVER.get(unit, ()):
+            yield f"{module.path}:{line} imports {name}; {unit} lies below {target}"
+
+
+def foreign_owners(module: Module) -> Iterator[str]:
+    """Libraries used outside the file that owns them."""
+    for line, name in module.imports():
+        for library, owners in OWNERS.items():
+            owned = any(
+                module.path == owner or (owner.endswith("/") and module.path.startswith(owner)) for owner in owners
+            )
+            if _under(name, library) and not owned:
+                yield f"{module.path}:{line} imports {name}; {library} belongs to {owners or 'the tests'}"
+
+
+def hidden_imports(module: Module) -> Iterator[str]:
+    """Imports inside functions. The front door may, in `__getattr__`, so that plain use does not load Spark."""
+    for function in ast.walk(module.tree):
+        if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        if module.path == "freshet.py" and function.name == "__getattr__":
+            continue
+        for node in ast.walk(function):
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                yield f"{module.path}:{node.lineno} imports inside {function.name}(); move the shared type down instead"
+
+
+def side_doors(module: Module) -> Iterator[str]:
+    """Files, clock, ids and randomness that do not go through Env."""
+    if module.package != "storage" or module.path in DOORS:
+        return
+    for line, name in module.imports():
+        if name.split(".")[0] in WORLD_MODULES:
+            yield f"{module.path}:{line} imports {name}; the world is reached through storage.env.Env"
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.Call) and WORLD_CALLS.fullmatch(called := ast.unparse(node.func)):
+            yield f"{module.path}:{node.lineno} calls {called}(); the world is reached through storage.env.Env"
+
+
+def broad_excepts(module: Module) -> Iterator[str]:
+    """`except Exception` that does not end by raising."""
+    for node in ast.walk(module.tree):
+        if not isinstance(node, ast.ExceptHandler):
+            continue
+        caught = "" if node.type is None else ast.unparse(node.type)
+        if caught in ("", "Exception", "BaseException") and not isinstance(node.body[-1], ast.Raise):
+            yield f"{module.path}:{node.lineno} catches everything; name the errors, or raise at the end"
+
+
+def prints(module: Module) -> Iterator[str]:
+    """`print` in a library."""
+    for node in ast.walk(module.tree):
+        if (
+            isinstance(node, ast.Call)
+            and ast.unparse(node.func) == "print"
+            and module.package in ("storage", "logstore")
+        ):
+            yield f"{module.path}:{node.lineno} prints; a library returns values or logs"
+
+
+def undeclared_libraries(module: Module) -> Iterator[str]:
+    """Third-party imports that pyproject.toml does not name: they would be missing after `pip install freshet`."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    declared = {
+        re.split(r"[^\w-]", requirement)[0].lower().replace("-", "_") for requirement in project["dependencies"]
+    }
+    # PyYAML is yaml, backports.zstd is backports; pyspark brings py4j; compression is standard since Python 3.14.
+    known = declared | {"backports", "yaml", "py4j", "compression"} | set(PACKAGES) | {"freshet", "tests"}
+    for line, name in module.imports():
+        top = name.split(".")[0]
+        if top and top not in sys.stdlib_module_names and top.lower() not in known:
+            yield f"{module.path}:{line} imports {top}; pyproject.toml does not name it"
+
+
+RULES: list[Callable[[Module], Iterator[str]]] = [
+    wrong_directions,
+    wrong_layers,
+    foreign_owners,
+    hidden_imports,
+    side_doors,
+    broad_excepts,
+    prints,
+    undeclared_libraries,
+]
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
+def test_rule(rule: Callable[[Module], Iterator[str]]) -> None:
+    broken = [finding for module in _modules() for finding in rule(module)]
+    assert not broken, "\n".join(broken)
+
+
+def test_no_import_cycles() -> None:
+    modules = {module.name: module for module in _modules()}
+    graph = {
+        name: {
+            target
+            for _, target in module.imports()
+            if target in modules and target != name and not _typing_only(module, target)
+        }
+        for name, module in modules.items()
+    }
+    order = list(graphlib.TopologicalSorter(graph).static_order())  # raises CycleError and names the cycle
+    assert set(order) >= set(modules)
+
+
+def test_packages_are_there() -> None:
+    """An empty list of modules would make every rule above pass."""
+    assert {module.package for module in _modules()} >= {"storage", "pipeline"}
+    assert len(_modules()) > 50
+
+
+def _typing_only(module: Module, target: str) -> bool:
+    """Whether every import of `target` stands under `if TYPE_CHECKING:`."""
+    guarded = {
+        inner
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+        for inner in range(node.lineno, (node.end_lineno or node.lineno) + 1)
+    }
+    return all(line in guarded for line, name in module.imports() if name == target)
+
+
+BAD = [
+    (wrong_directions, "storage/x.py", "from pipeline import config"),
+    (wrong_directions, "storage/x.py", "import logstore.log_record"),
+    (wrong_directions, "logstore/x.py", "from storage.table import Table"),
+    (wrong_directions, "pipeline/x.py", "from tests.kit import notation"),
+    (wrong_directions, "storage/x.py", "from .paths import TablePaths"),
+    (wrong_layers, "storage/model/x.py", "from storage.codec.binary_row import encode_row"),
+    (wrong_layers, "storage/merge/x.py", "from storage.write.table_writer import TableWriter"),
+    (wrong_layers, "storage/scan/x.py", "from storage.commit.committer import Committer"),
+    (wrong_layers, "storage/brand_new.py", ""),
+    (foreign_owners, "storage/scan/x.py", "import pyarrow.parquet as pq"),
+    (foreign_owners, "storage/scan/x.py", "from pyarrow import parquet"),
+    (foreign_owners, "storage/commit/x.py", "import fastavro"),
+    (foreign_owners, "storage/x.py", "from pyspark.sql import DataFrame"),
+    (foreign_owners, "pipeline/x.py", "from confluent_kafka import Consumer"),
+    (foreign_owners, "pipeline/runner.py", "import yaml"),
+    (hidden_imports, "pipeline/x.py", "def f():\n    import json"),
+    (hidden_imports, "freshet.py", "def f():\n    import json"),
+    (side_doors, "storage/write/x.py", "import uuid"),
+    (side_doors, "storage/write/x.py", "from random import random"),
+    (side_doors, "storage/write/x.py", "open('x')"),
+    (side_doors, "storage/write/x.py", "time.time()"),
+    (side_doors, "storage/write/x.py", "datetime.datetime.now()"),
+    (side_doors, "storage/write/x.py", "os.rename(a, b)"),
+    (side_doors, "storage/write/x.py", "Path(a)"),
+    (broad_excepts, "pipeline/x.py", "try:\n    f()\nexcept Exception:\n    pass"),
+    (broad_excepts, "pipeline/x.py", "try:\n    f()\nexcept:\n    pass"),
+    (prints, "storage/x.py", "print(1)"),
+    (undeclared_libraries, "storage/x.py", "import pandas"),
+]
+GOOD = [
+    (wrong_directions, "logstore/x.py", "from storage.model.row_kind import RowKind"),
+    (wrong_directions, "pipeline/x.py", "from storage.table import Table"),
+    (wrong_layers, "storage/write/x.py", "from storage.merge.deduplicate import Deduplicate"),
+    (foreign_owners, "storage/files/parquet_file.py", "import pyarrow.parquet as pq"),
+    (hidden_imports, "freshet.py", "def __getattr__(name):\n    from pipeline import runner"),
+    (side_doors, "storage/env.py", "import uuid"),
+    (side_doors, "storage/write/x.py", "time.perf_counter()"),
+    (broad_excepts, "pipeline/x.py", "try:\n    f()\nexcept Exception:\n    g()\n    raise"),
+    (prints, "pipeline/x.py", "print(1)"),
+    (undeclared_libraries, "storage/x.py", "import yaml, pyarrow.compute"),
+]
+
+
+@pytest.mark.parametrize(("rule", "path", "source"), BAD, ids=lambda value: getattr(value, "__name__", str(value)))
+def test_a_broken_rule_is_found(rule: Callable[[Module], Iterator[str]], path: str, source: str) -> None:
+    assert list(rule(_module(path, source)))
+
+
+@pytest.mark.parametrize(("rule", "path", "source"), GOOD, ids=lambda value: getattr(value, "__name__", str(value)))
+def test_a_kept_rule_is_quiet(rule: Callable[[Module], Iterator[str]], path: str, source: str) -> None:
+    assert not list(rule(_module(path, source)))
