@@ -21,11 +21,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Final
 
-import click
 import typer
 
 import freshet
-
 from pipeline.config import load_pipelines, warnings
 from pipeline.config_model import PipelineConfig
 from pipeline.exceptions import EXIT_DONE, EXIT_FAILED, EXIT_INVALID, PipelineError
@@ -205,12 +203,12 @@ def main() -> None:
     is_debug = "--debug" in sys.argv[1:]
     try:
         code = app(standalone_mode=False) or EXIT_DONE
-    except click.exceptions.Exit as error:
+    except typer.Exit as error:
         code = error.exit_code
-    except click.ClickException as error:
-        error.show()
+    except typer.TyperException as error:  # an unknown command or option
+        _complain(error.format_message())
         code = EXIT_INVALID
-    except click.exceptions.Abort:
+    except typer.Abort:
         code = EXIT_FAILED
     except (PipelineError, StorageError, OSError) as error:
         if is_debug:
