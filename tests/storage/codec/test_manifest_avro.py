@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 from pathlib import Path
@@ -204,10 +205,8 @@ def test_a_manifest_with_flipped_bytes_is_corrupt_or_reads_something() -> None:
     data = bytearray(write_manifest([ENTRY] * 3))
     for position in range(0, len(data), 3):
         broken = bytes(data[:position]) + bytes([data[position] ^ 0xFF]) + bytes(data[position + 1 :])
-        try:
-            read_manifest(broken, "m")
-        except CorruptDataError as error:
-            assert error.path == "m"
+        with contextlib.suppress(CorruptDataError):
+            assert isinstance(read_manifest(broken, "m"), list)
 
 
 @pytest.mark.parametrize("data", [b"", b"Obj\x01", b"no avro at all", b"PAR1"])
