@@ -186,7 +186,13 @@ def test_a_table_of_somebody_else_may_have_keys_nobody_knows() -> None:
 
 @pytest.mark.parametrize(
     "key",
-    ["sink.parallelism", "scan.infer-parallelism", "fields.a.sequence-group", "file-index.bloom-filter.columns", "owner"],
+    [
+        "sink.parallelism",
+        "scan.infer-parallelism",
+        "fields.a.sequence-group",
+        "file-index.bloom-filter.columns",
+        "owner",
+    ],
 )
 def test_keys_of_engines_and_families_are_known(key: str) -> None:
     assert is_known_key(key)
