@@ -8,12 +8,17 @@ from dataclasses import dataclass
 from pipeline.config_model import SourceConfig
 
 
+NO_VARIANT = "CAST(NULL AS VARIANT)"
+"""The variant of a text that an expression gave."""
+
+
 @dataclass(frozen=True, slots=True)
 class Leaf:
     """SQL texts that give one value.
 
     `schema_name` is the type name in the record's schema: NULL when the record brings none, '' when the type has no
-    name; `schema_scale` the scale there. `variant` is `NULL` for a text that is no JSON value. `depth` counts the lambdas around the value, so that their variables differ.
+    name; `schema_scale` the scale there. `variant` is `NO_VARIANT` for a text that is no JSON value. `depth` counts the
+    lambdas around the value, so that their variables differ.
     """
 
     text: str

@@ -1,0 +1,219 @@
+"""The expressions of `select`: what they read, and their casts turned into casts that are tried.
+
+A cast (`CAST(x AS t)`, `x::t`, `int(x)` and its like) becomes TRY_CAST, and beside the expression stands a condition
+that is true when some cast gave NULL for a value that was not NULL: that makes a dead letter naming the column. What is
+caught and what is not:
+
+| in the expression | a value that cannot be cast |
+|---|---|
+| a cast anywhere it is evaluated, also within another cast | dead letter |
+| a cast in a branch of CASE, IF, COALESCE, NVL, AND, OR that is not taken | nothing |
+| `try_cast`, `try_to_…` | NULL: whoever writes it wants that |
+| a cast inside a lambda (`transform(a, x -> CAST(x AS INT))`) | stops the run: it cannot be seen from outside |
+| anything else that fails (division by zero, overflow, `to_date` of nonsense, an implicit cast) | stops the run |
+
+Expressions are analysed with ANSI mode on, names case-sensitive and times in UTC, whatever the session says. The Python
+API has no syntax tree, hence the walk over Spark's own. Nodes are rebuilt only where a cast is below them, so Spark's
+messages keep showing the text that failed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, SparkSession
+
+from pipeline.exceptions import ConfigurationError
+
+_CAST_FUNCTIONS: Final = frozenset(
+    [
+        "boolean",
+        "tinyint",
+        "smallint",
+        "int",
+        "bigint",
+        "float",
+        "double",
+        "decimal",
+        "date",
+        "timestamp",
+        "binary",
+        "string",
+    ]
+)
+_FIRST_NOT_NULL: Final = frozenset({"coalesce", "nvl", "ifnull"})
+
+
+@dataclass(frozen=True, slots=True)
+class SelectExpression:
+    """One entry of `select`.
+
+    `references` are the names it reads, split at the dots (`_source.lsn` gives two parts); `value` is the expression, `lost` the condition that one of its casts lost a value (None: it has none).
+    """
+
+    column: str
+    text: str
+    references: frozenset[tuple[str, ...]]
+    value: Column
+    lost: Column | None
+
+    @property
+    def plain_field(self) -> str | None:
+        """The field's name when the expression is nothing but a field."""
+        (only,) = self.references if len(self.references) == 1 else ((),)
+        return only[0] if len(only) == 1 and self.text.strip().strip("`") == only[0] else None
+
+
+def parse_select(spark: SparkSession, column: str, text: str) -> SelectExpression:
+    """Parses one expression; raises `ConfigurationError` naming the column when it is not SQL."""
+    catalyst = _Catalyst(spark)
+    try:
+        root = catalyst.parse(text)
+    except (PySparkException, Py4JJavaError) as error:
+        first_line = str(error).strip().splitlines()[0]
+        raise ConfigurationError(f"select.{column}: not a Spark SQL expression: {text!r}: {first_line}") from error
+    references = frozenset(_references(root))
+    rewriter = _Rewriter(catalyst)
+    tried = rewriter.rewrite(root, (), within_lambda=False)
+    lost = catalyst.column(rewriter.lost) if rewriter.lost is not None else None
+    return SelectExpression(column, text, references, catalyst.column(tried), lost)
+
+
+def _references(node: Any) -> Iterator[tuple[str, ...]]:
+    kind = _kind(node)
+    if kind == "UnresolvedAttribute":
+        yield tuple(_python_list(node.nameParts()))
+        return
+    children = _children(node)
+    if kind == "UnresolvedExtractValue" and _kind(children[0]) == "UnresolvedAttribute":
+        # m['x'] reads the same as m.x
+        parts = _python_list(children[0].nameParts())
+        if _kind(children[1]) == "Literal" and children[1].dataType().typeName() == "string":
+            yield (*parts, children[1].value().toString())
+            return
+    for child in children:
+        yield from _references(child)
+
+
+class _Rewriter:
+    """One walk over one expression; `lost` collects the condition."""
+
+    def __init__(self, catalyst: _Catalyst) -> None:
+        self._catalyst = catalyst
+        self.lost: Any = None
+
+    def rewrite(self, node: Any, guards: Sequence[Any], *, within_lambda: bool) -> Any:
+        """The node with its casts tried; `guards` are the conditions under which it is evaluated."""
+        children = _children(node)
+        target = self._cast_target(node, children)
+        if target is None:
+            within_lambda = within_lambda or _kind(node) == "LambdaFunction"
+            rewritten = [
+                self.rewrite(child, [*guards, *self._guards(node, children, place)], within_lambda=within_lambda)
+                for place, child in enumerate(children)
+            ]
+            changed = any(new is not old for new, old in zip(rewritten, children, strict=True))
+            return self._catalyst.with_children(node, rewritten) if changed else node
+        child = self.rewrite(children[0], guards, within_lambda=within_lambda)
+        cast = self._catalyst.cast(child, target, "ANSI" if within_lambda else "TRY")
+        if not within_lambda:
+            self._note_loss(child, cast, guards)
+        return cast
+
+    def _cast_target(self, node: Any, children: Sequence[Any]) -> Any | None:
+        """The type that a node casts to; None when it is no cast, or one that is tried already."""
+        kind = _kind(node)
+        if kind == "Cast":
+            return None if node.evalMode().toString() == "TRY" else node.dataType()
+        if kind == "UnresolvedFunction" and len(children) == 1 and _function(node) in _CAST_FUNCTIONS:
+            return self._catalyst.data_type(_function(node))
+        return None
+
+    def _guards(self, node: Any, children: Sequence[Any], place: int) -> list[Any]:
+        """The conditions that a node adds for one of its children to be evaluated at all."""
+        catalyst, kind = self._catalyst, _kind(node)
+        function = _function(node) if kind == "UnresolvedFunction" else ""
+        if kind == "CaseWhen":
+            conditions = [children[at] for at in range(0, place - 1 + place % 2, 2)]
+            if place % 2 == 1:
+                return [*(catalyst.is_not(c, "true") for c in conditions[:-1]), conditions[-1]]
+            return [catalyst.is_not(c, "true") for c in conditions]
+        if function == "if" and place > 0:
+            return [children[0] if place == 1 else catalyst.is_not(children[0], "true")]
+        if function in _FIRST_NOT_NULL:
+            return [catalyst.is_null(child) for child in children[:place]]
+        if function == "nvl2" and place > 0:
+            missing = catalyst.is_null(children[0])
+            return [catalyst.is_not(missing, "true") if place == 1 else missing]
+        if kind in ("And", "Or") and place == 1:
+            return [catalyst.is_not(children[0], "false" if kind == "And" else "true")]
+        return []
+
+    def _note_loss(self, child: Any, cast: Any, guards: Sequence[Any]) -> None:
+        catalyst = self._catalyst
+        condition = catalyst.both(catalyst.is_not(catalyst.is_null(child), "true"), catalyst.is_null(cast))
+        for guard in reversed(guards):
+            tried = _Rewriter(catalyst).rewrite(guard, (), within_lambda=False)
+            condition = catalyst.both(catalyst.is_true(tried), condition)
+        self.lost = condition if self.lost is None else catalyst.either(self.lost, condition)
+
+
+class _Catalyst:
+    """The few constructors of Spark's expression tree that are needed here."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._jvm: Any = spark._jvm
+        self._session: Any = spark._jsparkSession
+        self._expressions: Any = self._jvm.org.apache.spark.sql.catalyst.expressions
+
+    def parse(self, text: str) -> Any:
+        return self._session.sessionState().sqlParser().parseExpression(text)
+
+    def data_type(self, text: str) -> Any:
+        return self._session.sessionState().sqlParser().parseDataType(text)
+
+    def column(self, node: Any) -> Column:
+        return Column(self._jvm.org.apache.spark.sql.classic.ExpressionUtils.column(node))
+
+    def with_children(self, node: Any, children: Sequence[Any]) -> Any:
+        return node.withNewChildren(self._jvm.PythonUtils.toSeq(list(children)))
+
+    def cast(self, child: Any, target: Any, mode: str) -> Any:
+        modes = self._expressions.EvalMode
+        zone = self._jvm.scala.Option.empty()
+        return self._expressions.Cast(child, target, zone, modes.TRY() if mode == "TRY" else modes.ANSI())
+
+    def is_null(self, node: Any) -> Any:
+        return self._expressions.IsNull(node)
+
+    def is_true(self, node: Any) -> Any:
+        return self._expressions.EqualNullSafe(node, self.parse("true"))
+
+    def is_not(self, node: Any, constant: str) -> Any:
+        return self._expressions.Not(self._expressions.EqualNullSafe(node, self.parse(constant)))
+
+    def both(self, left: Any, right: Any) -> Any:
+        return self._expressions.And(left, right)
+
+    def either(self, left: Any, right: Any) -> Any:
+        return self._expressions.Or(left, right)
+
+
+def _kind(node: Any) -> str:
+    return str(node.getClass().getSimpleName())
+
+
+def _function(node: Any) -> str:
+    return str(_python_list(node.nameParts())[-1]).lower()
+
+
+def _children(node: Any) -> list[Any]:
+    return _python_list(node.children())
+
+
+def _python_list(sequence: Any) -> list[Any]:
+    return [sequence.apply(place) for place in range(sequence.length())]
