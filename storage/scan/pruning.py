@@ -13,7 +13,7 @@ older row, elsewhere, would then come back.
 
 Statistics of a file belong to the schema it was written with. They are mapped by field id; a column that the file does
 not have is all NULL; a column whose type has changed keeps its bounds only where the values did not change (wider
-integers, longer strings, more digits at the same scale).
+integers, longer strings).
 
 Source: LSM semantics §6.1; table format §6, §13.
 """
@@ -32,19 +32,17 @@ import pyarrow as pa
 from storage.codec.binary_row import decode_row
 from storage.codec.bucket_function import bucket_ids
 from storage.codec.stats import ColumnStats, decode_stats
+from storage.files.evolution import keeps_bounds
 from storage.files.schema_store import SchemaStore
 from storage.model.arrow_types import arrow_schema, arrow_type
 from storage.model.data_file import EMPTY_ROW, DataFileMeta, SimpleStats
-from storage.model.data_type import DataType, ScalarType, TypeRoot, with_nullable
+from storage.model.data_type import DataType, TypeRoot
 from storage.model.schema import TableSchema
 from storage.predicate import Comparison, IsIn, Or, Predicate, conjunction
 
 BUCKET_KEYS_MAX: Final = 1000
 """Combinations of bucket-key values up to which buckets are computed."""
 
-_INTEGERS: Final = (TypeRoot.TINYINT, TypeRoot.SMALLINT, TypeRoot.INT, TypeRoot.BIGINT)
-_TEXTS: Final = frozenset({TypeRoot.CHAR, TypeRoot.VARCHAR})
-_BYTES: Final = frozenset({TypeRoot.BINARY, TypeRoot.VARBINARY})
 _FLOATS: Final = frozenset({TypeRoot.FLOAT, TypeRoot.DOUBLE})
 
 
@@ -189,7 +187,7 @@ class FileStatistics:
         for index, name in enumerate(names):
             old = written.by_name[name]
             new = self._schema.by_id.get(old.id)
-            if new is not None and keeps_values(old.type, new.type):
+            if new is not None and keeps_bounds(old.type, new.type):
                 columns.append((index, new.name))
         absent = tuple(field.name for field in self._schema.fields if field.id not in written.by_id)
         return _StatsPlan(written.types_of(names), tuple(columns), absent)
@@ -202,22 +200,6 @@ class _StatsPlan:
     types: tuple[DataType, ...]
     columns: tuple[tuple[int, str], ...]
     absent: tuple[str, ...]
-
-
-def keeps_values(old: DataType, new: DataType) -> bool:
-    """True if a value, and so a bound, of the old type is the same value in the new one."""
-    if with_nullable(old, True) == with_nullable(new, True):
-        return True
-    if not isinstance(old, ScalarType) or not isinstance(new, ScalarType):
-        return False
-    if old.root in _INTEGERS and new.root in _INTEGERS:
-        return _INTEGERS.index(old.root) <= _INTEGERS.index(new.root)
-    if old.root is new.root is TypeRoot.DECIMAL:
-        return old.scale == new.scale and (old.precision or 0) <= (new.precision or 0)
-    for family in (_TEXTS, _BYTES):
-        if old.root in family and new.root in family:
-            return (old.length or 0) <= (new.length or 0)
-    return False
 
 
 def bucket_files(

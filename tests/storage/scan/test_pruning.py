@@ -24,7 +24,6 @@ from storage.scan.pruning import (
     PartitionPruning,
     ScanFilter,
     bucket_files,
-    keeps_values,
     partition_stats,
 )
 from tests.kit.notation import data_file
@@ -143,25 +142,6 @@ def test_no_statistics_prune_nothing() -> None:
     statistics = FileStatistics(Schemas(OLD), OLD)  # type: ignore[arg-type]
     assert statistics.of(replace(old_file(), value_stats=EMPTY_STATS, value_stats_cols=())) == {}
     assert statistics.of(replace(old_file(), value_stats=EMPTY_STATS, value_stats_cols=None)) == {}
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "expected"),
-    [
-        ("INT", "INT NOT NULL", True),
-        ("TINYINT", "BIGINT", True),
-        ("BIGINT", "INT", False),
-        ("INT", "STRING", False),
-        ("VARCHAR(5)", "STRING", True),
-        ("STRING", "VARCHAR(5)", False),
-        ("DECIMAL(5,2)", "DECIMAL(7,2)", True),
-        ("DECIMAL(5,2)", "DECIMAL(7,3)", False),
-        ("FLOAT", "DOUBLE", False),
-        ("TIMESTAMP(3)", "TIMESTAMP(6)", False),
-    ],
-)
-def test_types_that_keep_their_values(old: str, new: str, expected: bool) -> None:
-    assert keeps_values(parse_data_type(old), parse_data_type(new)) is expected
 
 
 # --- partitions and buckets ------------------------------------------------------------------------------------------
