@@ -13,7 +13,7 @@ from pipeline.config_model import FilesConfig, PipelineConfig, SourceConfig, Tab
 
 REFERENCE = Path(__file__).parents[2] / "conf" / "reference.yaml"
 # Keys whose value in the file is an example: they have no default, or one that depends on other keys.
-EXAMPLES = {"kafka", "files", "options", "primary_key", "trigger", "dead_letters", "time_precision_mode"}
+EXAMPLES = {"kafka", "files", "options", "select", "primary_key", "trigger", "dead_letters", "time_precision_mode"}
 
 
 @pytest.fixture(scope="module")
