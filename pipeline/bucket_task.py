@@ -36,6 +36,7 @@ from pipeline.routed_rows import (
     BUCKET,
     DATA_PREFIX,
     KIND,
+    NOTES,
     ORDER_FIELDS,
     ORDER_PREFIX,
     REASON,
@@ -125,6 +126,7 @@ class BucketTask:
             dead=_counts(sorted_out.dead),
             skipped=_counts(sorted_out.skipped),
             restored=sorted_out.restored,
+            notes=_note_counts(sorted_out.data),
             times_ms=clock.times_ms,
         )
 
@@ -226,6 +228,13 @@ def _counts(rows: pa.Table | None) -> Mapping[str, int]:
         return {}
     firsts = rows.filter(pc.equal(rows.column(SUB), 0)).column(REASON)
     counted: Any = pc.value_counts(pc.fill_null(firsts, "unknown"))
+    return {entry["values"]: entry["counts"] for entry in counted.to_pylist()}
+
+
+def _note_counts(data: pa.Table) -> Mapping[str, int]:
+    if NOTES not in data.column_names:
+        return {}
+    counted: Any = pc.value_counts(pc.list_flatten(data.column(NOTES)))
     return {entry["values"]: entry["counts"] for entry in counted.to_pylist()}
 
 

@@ -40,6 +40,7 @@ class Progress:
         outcome = [f"{result.applied:,} applied"]
         outcome += [f"{result.dead_count:,} dead letters"] if result.dead_count else []
         outcome += [f"{result.skipped_count:,} skipped"] if result.skipped_count else []
+        outcome += [f"{count:,} × {note}" for note, count in sorted(result.notes.items())]
         lag = "" if self.lag is None else f" · lag {self.lag:,}"
         return (
             f"{report.pipeline} · batch {report.micro_batch_id} · {report.read_count:,} records "

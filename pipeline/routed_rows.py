@@ -7,8 +7,8 @@ Two kinds of frame come in, one kind of row crosses:
 | `_bucket` int | bucket of the row | bucket; meaningless where `_tag` is not 0 |
 | `_tag` tinyint | left out | 0 data, 1 dead letter, 2 skipped |
 | `_kind` | `_ROW_KIND` of the frame, if it has one | row kind, tinyint |
-| `_o0` … | Spark partition and position, one bigint | source, topic, Kafka partition, offset, place in the record |
-| `_timestamp`, `_reason`, `_column`, `_raw_key`, `_raw_value`, `_unavailable` | left out | as in the envelope |
+| `_o0` … | Spark partition and position, one bigint | source, rank, topic, Kafka partition, offset, sub |
+| `_timestamp`, `_reason`, `_column`, `_raw_…`, `_unavailable`, `_notes` | left out | as in the envelope |
 | `_d0` … | the table's columns | the fields of `data` |
 
 Position names keep the columns of a table from colliding with ours, and flat columns spare Arrow the copies of a
@@ -46,6 +46,7 @@ COLUMN: Final = "_column"
 RAW_KEY: Final = "_raw_key"
 RAW_VALUE: Final = "_raw_value"
 UNAVAILABLE: Final = "_unavailable"
+NOTES: Final = "_notes"
 ORDER_PREFIX: Final = "_o"
 DATA_PREFIX: Final = "_d"
 
@@ -54,12 +55,13 @@ TAG_DEAD: Final = 1
 TAG_SKIPPED: Final = 2
 
 ENVELOPE_COLUMNS: Final = frozenset(
-    {"tag", "row_kind", "reason", "column", "order", "raw_key", "raw_value", "unavailable", "data"}
+    {"tag", "row_kind", "reason", "column", "order", "raw_key", "raw_value", "unavailable", "notes", "data"}
 )
-ORDER_FIELDS: Final = ("source_index", "topic", "kafka_partition", "offset", "sub")
-"""Fields of the envelope's `order`, the most significant first; `sub` is the place within the record."""
+ORDER_FIELDS: Final = ("source_index", "rank", "topic", "kafka_partition", "offset", "sub")
+"""Fields of the envelope's `order`, the most significant first: `rank` is the modification time of a file, `sub` the
+place within the record."""
 
-SOURCE, TOPIC, KAFKA_PARTITION, OFFSET, SUB = (f"{ORDER_PREFIX}{place}" for place in range(len(ORDER_FIELDS)))
+SOURCE, RANK, TOPIC, KAFKA_PARTITION, OFFSET, SUB = (f"{ORDER_PREFIX}{place}" for place in range(len(ORDER_FIELDS)))
 
 _INTEGERS: Final = (spark.ByteType, spark.ShortType, spark.IntegerType, spark.LongType)
 
@@ -145,6 +147,7 @@ def _envelope_head(data: spark.StructType, schema: TableSchema) -> list[Column]:
         F.col("raw_key").alias(RAW_KEY),
         F.col("raw_value").alias(RAW_VALUE),
         F.col("unavailable").alias(UNAVAILABLE),
+        F.col("notes").alias(NOTES),
     ]
 
 

@@ -49,6 +49,8 @@ class TaskResult:
     skipped: Mapping[str, int] = field(default_factory=dict)
     restored: int = 0
     """Rows whose unavailable values were filled in from the table."""
+    notes: Mapping[str, int] = field(default_factory=dict)
+    """What else was counted by name, for example unknown fields."""
     times_ms: Mapping[str, float] = field(default_factory=dict)
 
     @property
@@ -77,6 +79,7 @@ def encode_result(result: TaskResult) -> pa.RecordBatch:
         "dead": dict(result.dead),
         "skipped": dict(result.skipped),
         "restored": result.restored,
+        "notes": dict(result.notes),
         "times_ms": dict(result.times_ms),
     }
     return _row(document)
@@ -104,6 +107,7 @@ def sum_results(rows: Sequence[bytes]) -> TaskResult:
         dead=_sum_by_key([d["dead"] for d in documents]),
         skipped=_sum_by_key([d["skipped"] for d in documents]),
         restored=sum(d["restored"] for d in documents),
+        notes=_sum_by_key([d["notes"] for d in documents]),
         times_ms=_sum_by_key([d["times_ms"] for d in documents]),
     )
 
