@@ -78,6 +78,8 @@ class SimDisk:
     now_ms: int = START_MS
     lock: threading.RLock = field(default_factory=threading.RLock)
     boots: int = 0
+    created: list[tuple[str, bytes]] = field(default_factory=list)
+    """Every exclusive create that took effect, also of files that are gone by now."""
 
     def boot(self, fault: Fault | None = None) -> SimEnv:
         """Starts a process on this disk; bytes that no earlier process synced are lost now."""
@@ -199,7 +201,7 @@ class SimFileIO:
         with self._disk.lock:
             if path in self._disk.files:
                 return False
-            self._mutate("create", path, lambda: self._put(path, data))
+            self._mutate("create", path, lambda: self._create(path, data))
             return True
 
     def overwrite(self, path: str, data: bytes) -> None:
@@ -269,6 +271,10 @@ class SimFileIO:
         with self._disk.lock:
             parts = path.rstrip("/").split("/")
             self._disk.folders |= {"/".join(parts[:count]) for count in range(2, len(parts) + 1)}
+
+    def _create(self, path: str, data: bytes) -> None:
+        self._put(path, data)
+        self._disk.created.append((path, bytes(data)))
 
     def _put(self, path: str, data: bytes, *, is_open: bool = False) -> None:
         self.make_folders(path.rsplit("/", 1)[0])

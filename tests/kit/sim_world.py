@@ -17,6 +17,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from storage.codec.snapshot_json import decode_snapshot
 from storage.commit.committer import CommitResult, Committer
 from storage.commit.expire import expire_snapshots
 from storage.commit.orphan_files import remove_orphan_files
@@ -157,7 +158,7 @@ class World:
         assert_everything_named_is_there(store)
         seen = Counter(
             (snapshot.commit_user, snapshot.commit_identifier, snapshot.commit_kind)
-            for snapshot in map(store.snapshots.snapshot, store.snapshots.list_ids())
+            for snapshot in (decode_snapshot(data, path) for path, data in self.disk.created if "/snapshot-" in path)
         )
         assert all(count == 1 for count in seen.values()), f"seed {self.seed}: committed twice: {seen}"
         remove_orphan_files(store, older_than_ms=-1_000_000)
