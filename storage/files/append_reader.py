@@ -1,7 +1,9 @@
 """Reads files without system columns: those of append-only tables, and those of primary-key tables that hold each key
 once and no retract, so that their rows are the table's.
 
-A filter only leaves out row groups in which no row passes, unless `exact` is asked for. Source: table format §7.3, §7.4.
+A filter only leaves out row groups in which no row passes, unless `exact` is asked for.
+
+Source: table format §7.3, §7.4.
 """
 
 from __future__ import annotations

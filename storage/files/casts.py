@@ -2,7 +2,7 @@
 
 | from | to | rule |
 |---|---|---|
-| integers, FLOAT, DOUBLE | each other | as in Java: narrowing wraps, fractions are cut, floats saturate first, NaN is 0 |
+| integers, FLOAT, DOUBLE | each other | as in Java: narrowing wraps, fractions are cut, floats saturate, NaN is 0 |
 | integers, FLOAT, DOUBLE, BOOLEAN | DECIMAL | rounded half up; NULL where it does not fit |
 | DECIMAL | DECIMAL | rounded half up; NULL where it does not fit |
 | DECIMAL | integers | fraction cut, then wraps |
@@ -35,7 +35,16 @@ from storage.exceptions import UnsupportedFeatureError
 from storage.files.decimal_casts import decimal_to_float, decimal_to_integer, float_to_decimal, rescale
 from storage.files.text_casts import NESTED_TO_TEXT_ROOTS, fit_binary, from_text, to_text
 from storage.model.arrow_types import arrow_type
-from storage.model.data_type import ArrayType, DataType, MapType, RowType, ScalarType, TypeRoot, with_nullable
+from storage.model.data_type import (
+    LENGTH_MAX,
+    ArrayType,
+    DataType,
+    MapType,
+    RowType,
+    ScalarType,
+    TypeRoot,
+    with_nullable,
+)
 
 ArrayCast = Callable[["pa.Array[Any]"], "pa.Array[Any]"]
 
@@ -113,6 +122,11 @@ def can_cast(source: DataType, target: DataType, *, explicit: bool) -> bool:
             return same_key and can_cast(source.value, target.value, explicit=explicit)
     if not isinstance(target, ScalarType):
         return False
+    if source.root in _DATETIMES and target.root in _TEXTS:
+        # Readers of the format render dates and times as STRING, not as text of a limited length.
+        return explicit and target.root is _R.VARCHAR and target.length == LENGTH_MAX
+    if source.root is target.root is _R.TIME:
+        return isinstance(source, ScalarType) and source.precision == target.precision
     if source.root is target.root or source.root in _IMPLICIT.get(target.root, ()):
         return True
     return explicit and source.root in _EXPLICIT.get(target.root, ())

@@ -28,9 +28,10 @@ def rescale(array: pa.Array[Any], target: ScalarType) -> pa.Array[Any]:
     wide: pa.Array[Any] = array.cast(pa.decimal256(_WIDE, array.type.scale))
     if array.type.scale > scale:
         wide = pc.round(wide, ndigits=scale, round_mode="half_towards_infinity")
-    limit = pa.scalar(Decimal(10) ** (precision - scale), pa.decimal256(_WIDE, 0))
-    fits = pc.less(pc.abs(wide), limit)
-    return pc.if_else(fits, wide, pa.scalar(None, wide.type)).cast(goal)
+    if array.type.precision - array.type.scale >= precision - scale:
+        limit = pa.scalar(Decimal(10) ** (precision - scale), wide.type)
+        wide = pc.if_else(pc.less(pc.abs(wide), limit), wide, pa.scalar(None, wide.type))
+    return wide.cast(goal)
 
 
 def float_to_decimal(array: pa.Array[Any], target: ScalarType) -> pa.Array[Any]:

@@ -26,7 +26,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from storage.exceptions import UnsupportedFeatureError
+from storage.exceptions import InvalidRequestError, UnsupportedFeatureError
 from storage.files.casts import can_cast, cast_scalar, keeps_values
 from storage.model.arrow_types import arrow_field, arrow_type
 from storage.model.data_type import ArrayType, DataField, DataType, MapType, RowType, ScalarType
@@ -38,7 +38,7 @@ ArrayCast = Callable[["pa.Array[Any]"], "pa.Array[Any]"]
 
 @dataclass(frozen=True, slots=True)
 class ReadColumn:
-    """One column wanted: the field of the file it comes from (None: NULL), and how it is converted (None: not at all)."""
+    """One column wanted: the field of the file it comes from (None: NULL), and its conversion (None: not needed)."""
 
     wanted: DataField
     source: DataField | None
@@ -55,9 +55,16 @@ class ReadColumn:
             return pa.nulls(count, arrow_type(self.wanted.type))
         if self.cast is None:
             return column
-        if isinstance(column, pa.ChunkedArray):
-            return pa.chunked_array([self.cast(chunk) for chunk in column.chunks], arrow_type(self.wanted.type))
-        return self.cast(column)
+        try:
+            if isinstance(column, pa.ChunkedArray):
+                return pa.chunked_array([self.cast(chunk) for chunk in column.chunks], arrow_type(self.wanted.type))
+            return self.cast(column)
+        except (pa.ArrowInvalid, InvalidRequestError) as error:
+            assert self.source is not None
+            raise InvalidRequestError(
+                f"column {self.wanted.name!r} was written as {self.source.type} and is {self.wanted.type} now, but a "
+                f"value does not convert: {error}; alter the column back, or leave it out"
+            ) from error
 
 
 def map_columns(file_fields: Sequence[DataField], wanted: Sequence[DataField]) -> tuple[ReadColumn, ...]:
@@ -70,7 +77,7 @@ def map_columns(file_fields: Sequence[DataField], wanted: Sequence[DataField]) -
 
 
 def keeps_bounds(source: DataType, target: DataType) -> bool:
-    """True when a value compares after the cast as before it, so that statistics and filters may be used on the file."""
+    """True when values compare after the cast as before it, so that statistics and filters may be used on the file."""
     return isinstance(source, ScalarType) and isinstance(target, ScalarType) and keeps_values(source, target)
 
 

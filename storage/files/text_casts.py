@@ -8,7 +8,7 @@
 | DECIMAL | plain, `-1.50` |
 | DATE | `2024-01-31`; read also with short parts, or as epoch days |
 | TIME(p) | `12:34:56`, p > 0 with a fraction whose trailing zeros are cut to one digit |
-| TIMESTAMP(p) | `2024-01-31 12:34:56.123`, exactly p digits; WITH LOCAL TIME ZONE in UTC; read also as ticks since the epoch |
+| TIMESTAMP(p) | `2024-01-31 12:34:56.123`, exactly p digits; LTZ in UTC; read also as ticks since the epoch |
 | BINARY | the bytes as UTF-8 |
 | ARRAY, MAP, ROW | `[a, null]`, `{k -> v}`, `{a, b}`, parts by these same rules |
 
@@ -21,10 +21,12 @@ each distinct text once. Source: table format §13.
 
 from __future__ import annotations
 
+import calendar
+import contextlib
 import datetime
 import re
 from collections.abc import Callable
-from decimal import ROUND_HALF_UP, Context, Decimal, InvalidOperation
+from decimal import ROUND_HALF_UP, Context, Decimal
 from typing import Any, Final
 
 import numpy as np
@@ -49,6 +51,7 @@ _PLAIN_FLOAT_MAX: Final = 1e7
 _TRUE_TEXTS: Final = pa.array(["t", "true", "y", "yes", "1"])
 _FALSE_TEXTS: Final = pa.array(["f", "false", "n", "no", "0"])
 _INTEGER_TEXT: Final = r"^[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]*)$"
+_DECIMAL_TEXT: Final = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?$", re.ASCII)
 _REGULAR_DATE: Final = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$"
 _REGULAR_TIMESTAMP: Final = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}(?: [0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,9})?)?$"
 _LOOSE_TIMESTAMP: Final = re.compile(
@@ -94,9 +97,7 @@ def from_text(array: pa.Array[Any], target: ScalarType) -> pa.Array[Any]:
             return _one_by_one(array, _milli_of_day, pa.int32()).cast(goal)
         return _timestamps(array, target)
     except (pa.ArrowInvalid, ValueError, OverflowError) as error:
-        raise InvalidRequestError(
-            f"text does not read as {target}: {error}; alter the column back to a text type to see the rows"
-        ) from error
+        raise InvalidRequestError(f"text does not read as {target}: {error}") from error
 
 
 def fit_binary(array: pa.Array[Any], target: ScalarType) -> pa.Array[Any]:
@@ -225,19 +226,21 @@ def _floats(array: pa.Array[Any], goal: pa.DataType) -> pa.Array[Any]:
 
 def _decimals(array: pa.Array[Any], target: ScalarType) -> pa.Array[Any]:
     try:
-        return rescale(array.cast(pa.decimal256(76, 38)), target)
+        return rescale(array.cast(pa.decimal256(76, 37)), target)
     except pa.ArrowInvalid:
         return _one_by_one(array, lambda text: _decimal(text, target), arrow_type(target))
 
 
 def _decimal(text: str, target: ScalarType) -> Decimal | None:
     precision, scale = target.precision or 0, target.scale or 0
-    try:
-        number = Decimal(text)
-        rounded = number.quantize(Decimal(1).scaleb(-scale), ROUND_HALF_UP, Context(prec=max(80, len(text) + scale)))
-    except InvalidOperation as error:
-        raise ValueError(f"{text!r}") from error
-    return rounded if abs(rounded) < Decimal(10) ** (precision - scale) else None
+    if _DECIMAL_TEXT.match(text) is None:
+        raise ValueError(f"{text!r}")
+    number = Decimal(text)
+    limit = Decimal(10) ** (precision - scale)
+    if abs(number) >= limit:
+        return None
+    rounded = number.quantize(Decimal(1).scaleb(-scale), ROUND_HALF_UP, Context(prec=max(80, len(text) + scale)))
+    return rounded if abs(rounded) < limit else None
 
 
 def _timestamps(array: pa.Array[Any], target: ScalarType) -> pa.Array[Any]:
@@ -247,7 +250,8 @@ def _timestamps(array: pa.Array[Any], target: ScalarType) -> pa.Array[Any]:
     is_regular = pc.match_substring_regex(array, _REGULAR_TIMESTAMP)
     if pc.all(is_regular, min_count=0).as_py() is not False:
         cut = pc.utf8_slice_codeunits(array, 0, 20 + precision if precision else 19)
-        return cut.cast(naive).cast(goal)
+        with contextlib.suppress(pa.ArrowInvalid):  # 30 February, or 24:00
+            return cut.cast(naive).cast(goal)
     return _one_by_one(array, lambda text: _ticks(text, target), pa.int64()).cast(naive).cast(goal)
 
 
@@ -261,9 +265,12 @@ def _ticks(text: str, target: ScalarType) -> int:
     if match is None:
         raise ValueError(f"{text!r}")
     year, month, day, hour, minute, second = (int(part or 0) for part in match.groups()[:6])
-    seconds = (datetime.date(year, month, day).toordinal() - _EPOCH) * 86_400 + hour * 3600 + minute * 60 + second
-    if hour > 23 or minute > 59 or second > 59:
+    ends_day = (hour, minute, second) == (24, 0, 0)
+    if not (1 <= month <= 12 and 1 <= day <= 31 and minute < 60 and second < 60 and (hour < 24 or ends_day)):
         raise ValueError(f"{text!r}")
+    # The format's own reader takes a day that the month does not have as the month's last one, and 24:00 as midnight.
+    date = datetime.date(year, month, min(day, calendar.monthrange(year, month)[1]))
+    seconds = (date.toordinal() - _EPOCH) * 86_400 + hour * 3600 + minute * 60 + second
     unit_digits = {0: 0, 1: 3, 2: 3, 3: 3, 4: 6, 5: 6, 6: 6}.get(precision, 9)
     fraction = (match[7] or "")[:precision].ljust(unit_digits, "0")
     return seconds * 10**unit_digits + int(fraction or 0)

@@ -14,8 +14,7 @@
 | TIMESTAMP(p) WITH LOCAL TIME ZONE | the same with zone UTC | timestamps of other units with any zone |
 | ARRAY, MAP, ROW | list, map, struct | large and fixed-size lists (not list views: pyarrow 26 casts them wrongly) |
 
-Nullability travels in fields. Ids of new columns are handed out as the format asks: a top-level column takes its id
-first and then those nested in it; inside a ROW a child's nested ids come before the child's own.
+Nullability travels in fields; ids of new columns come from `field_ids`.
 
 Source: table format §2.2, §2.3.
 """
@@ -40,8 +39,8 @@ from storage.model.data_type import (
     RowType,
     ScalarType,
     TypeRoot,
-    with_nullable,
 )
+from storage.model.field_ids import assign_ids
 from storage.model.schema import TableSchema
 
 _PLAIN: Final[dict[TypeRoot, pa.DataType]] = {
@@ -125,33 +124,14 @@ def fields_from_arrow(
             raise InvalidRequestError(f"key column {key!r} is not in the schema; columns are {', '.join(schema.names)}")
     if len(set(schema.names)) != len(schema.names):
         raise InvalidRequestError(f"column names must be unique; got {', '.join(schema.names)}")
-    counter = IdCounter(-1)
-    fields = []
+    columns = []
     for column in schema:
         try:
             data_type = data_type_from_arrow(column.type, column.nullable and column.name not in primary_keys)
         except UnsupportedFeatureError as error:
             raise UnsupportedFeatureError(f"column {column.name!r}: {error}") from error
-        fields.append(number_column(column.name, data_type, counter))
-    return tuple(fields), counter.last
-
-
-class IdCounter:
-    """Hands out field ids; `last` is the highest one so far, -1 before the first."""
-
-    def __init__(self, last: int) -> None:
-        self.last = last
-
-    def take(self) -> int:
-        """The next free id."""
-        self.last += 1
-        return self.last
-
-
-def number_column(name: str, data_type: DataType, counter: IdCounter) -> DataField:
-    """A new top-level column: its own id first, then the ids nested in its type (any given there are replaced)."""
-    own_id = counter.take()
-    return DataField(own_id, name, _number_nested(data_type, counter))
+        columns.append(DataField(-1, column.name, data_type))
+    return assign_ids(columns)
 
 
 def conform(data: pa.Table, fields: Sequence[DataField], *, table: str = "the table") -> pa.Table:
@@ -348,21 +328,3 @@ def _scalar_from_arrow(arrow: pa.DataType, nullable: bool) -> ScalarType:
         f"no column type holds the Arrow type {arrow}; cast it (time64 to time32[ms], uint64 to decimal128(20, 0)) "
         "or leave it out"
     )
-
-
-def _number_nested(data_type: DataType, counter: IdCounter) -> DataType:
-    match data_type:
-        case ArrayType(element=element, nullable=nullable):
-            return ArrayType(_number_nested(element, counter), nullable)
-        case MapType(key=key, value=value, nullable=nullable):
-            numbered_key = with_nullable(_number_nested(key, counter), False)
-            return MapType(numbered_key, _number_nested(value, counter), nullable)
-        case RowType(fields=fields, nullable=nullable):
-            return RowType(tuple(_number_child(child, counter) for child in fields), nullable)
-        case _:
-            return data_type
-
-
-def _number_child(child: DataField, counter: IdCounter) -> DataField:
-    nested = _number_nested(child.type, counter)
-    return DataField(counter.take(), child.name, nested, child.description, child.default_value)
