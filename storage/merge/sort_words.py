@@ -176,7 +176,7 @@ def _one_array(column: pa.Array[Any] | pa.ChunkedArray[Any]) -> pa.Array[Any]:
 
 
 def _is_bytes_like(kind: pa.DataType) -> bool:
-    return pa.types.is_string(kind) or pa.types.is_binary(kind)
+    return bool(pa.types.is_string(kind) or pa.types.is_binary(kind))
 
 
 def _filled(array: pa.Array[Any]) -> pa.Array[Any]:
@@ -201,7 +201,8 @@ def _fixed_words(array: pa.Array[Any], name: str) -> list[FixedWord]:
 def _integers(array: pa.Array[Any]) -> npt.NDArray[Any]:
     if pa.types.is_temporal(array.type):
         array = array.view(pa.int32() if array.type.bit_width == 32 else pa.int64())
-    return array.to_numpy(zero_copy_only=False)
+    values: npt.NDArray[Any] = array.to_numpy(zero_copy_only=False)
+    return values
 
 
 def _float_word(values: npt.NDArray[Any]) -> FixedWord:

@@ -51,7 +51,7 @@ BATCH_ROWS_MAX: Final = 16 * 1024
 """Rows decoded at a time. Smaller batches cost more calls, larger ones leave the caches: to read and merge 2 M rows in
 10 columns takes 0.63 s of processor time by 8 K rows, 0.58 s by 16 K, 0.70 s by 32 K."""
 
-_BATCH_ROWS_MIN: Final = 512
+_BATCH_ROWS_MIN: Final = 64
 _PORTION_ROWS_MAX: Final = 128 * 1024
 _MEMORY_PER_FILE_BYTE: Final = 2.5
 _TEXT_BYTES: Final = 24

@@ -47,14 +47,20 @@ class TableScan:
         tag: str | None = None,
         timestamp_ms: int | None = None,
         limit: int | None = None,
+        snapshot: Snapshot | None = None,
         threads: int = THREADS,
     ) -> None:
+        """`snapshot` is for a caller that has one already: its rows are read in the columns of `store`, not in those
+        that it had, as with the three ways to travel in time.
+        """
         if limit is not None and limit < 0:
             raise InvalidRequestError(f"limit is a number of rows and cannot be {limit}")
-        self.snapshot: Snapshot | None = find_snapshot(
+        travels = snapshot_id is not None or tag is not None or timestamp_ms is not None
+        if travels and snapshot is not None:
+            raise InvalidRequestError("a scan reads one snapshot: give the snapshot, or say which one, not both")
+        self.snapshot: Snapshot | None = snapshot or find_snapshot(
             store.snapshots, snapshot_id=snapshot_id, tag=tag, timestamp_ms=timestamp_ms
         )
-        travels = snapshot_id is not None or tag is not None or timestamp_ms is not None
         self._store = _at_schema_of(store, self.snapshot) if travels else store
         self._limit = limit
         self._threads = threads

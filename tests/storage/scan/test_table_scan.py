@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import random
 from pathlib import Path
@@ -10,7 +11,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from storage.exceptions import CorruptDataError, InvalidRequestError
+from storage.exceptions import CorruptDataError, InvalidRequestError, NotFoundError
+from storage.model.data_type import DataField, parse_data_type
 from storage.predicate import Predicate, col
 from tests.kit.oracle import DeduplicateOracle, Row
 from tests.storage.scan.scan_tables import PlacedTable
@@ -203,6 +205,35 @@ def test_time_travel_reads_old_rows(table: PlacedTable) -> None:
         assert values(table.rows(snapshot_id=snapshot.id)) == {1: number}
     assert values(table.rows(timestamp_ms=snapshots[-1].time_ms + 10_000)) == {1: 2}
     assert table.scan(snapshot_id=1).snapshot == snapshots[0]
+    assert values(table.rows(snapshot=snapshots[1])) == {1: 1}
+    with pytest.raises(InvalidRequestError, match="not both"):
+        table.scan(snapshot=snapshots[1], snapshot_id=1)
+    with pytest.raises(NotFoundError, match="snapshot 9 does not exist"):
+        table.scan(snapshot_id=9)
+
+
+def test_travelling_shows_the_columns_of_that_time(table: PlacedTable) -> None:
+    first = table.place([row(1, 1), row(2, 2)])
+    evolved = dataclasses.replace(
+        table.store.schema,
+        id=1,
+        highest_field_id=99,
+        fields=(
+            *(f for f in table.store.schema.fields if f.name not in ("s", "v")),
+            dataclasses.replace(table.store.schema.by_name["v"], name="value", type=parse_data_type("BIGINT")),
+            DataField(99, "s", parse_data_type("INT")),
+        ),
+    )
+    assert table.store.schemas.commit(evolved)
+    table.place([{"k": 2, "value": 2**40, "s": 7}])
+    assert table.rows(columns=["k", "value", "s"]) == [
+        {"k": 1, "value": 1, "s": None},
+        {"k": 2, "value": 2**40, "s": 7},
+    ]
+    assert [item["k"] for item in table.rows(filter=col("value") > 1)] == [2]
+    assert [item["k"] for item in table.rows(filter=col("s").is_null())] == [1]
+    assert table.rows(snapshot_id=first.id, columns=["s", "v"]) == [{"s": "s1", "v": 1}, {"s": "s2", "v": 2}]
+    assert table.rows(snapshot=first, columns=["s", "value"]) == [{"s": None, "value": 1}, {"s": None, "value": 2}]
 
 
 def test_missing_file_is_named(table: PlacedTable) -> None:
