@@ -112,7 +112,7 @@ class UnavailableValues:
         # A superset for keys of several columns; the states of keys that nobody asks for do no harm.
         filters = [col(name).is_in({key[place] for key in keys}) for place, name in enumerate(names)]
         wanted = [*names, *(name for name in columns if name not in names)]
-        scan = TableScan(self._store, columns=wanted, filter=conjunction(filters), snapshot_id=self._snapshot.id)
+        scan = TableScan(self._store, columns=wanted, filter=conjunction(filters), snapshot=self._snapshot)
         table = scan.to_arrow()
         lists = {name: _carried_list(table.column(name), schema.by_name[name].type) for name in wanted}
         return {
