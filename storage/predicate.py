@@ -157,7 +157,7 @@ class IsIn(Predicate):
         found = pc.scalar(False)
         if self.values:
             found = column.isin(pa.array([literal.value for literal in self.values], self.values[0].type))
-        null = pc.scalar(pa.scalar(None, pa.bool_()))  # type: ignore[arg-type]
+        null = pc.scalar(pa.scalar(None, pa.bool_()))
         kept: pc.Expression = pc.if_else(column.is_valid(), found, null)
         return kept
 
@@ -360,7 +360,7 @@ def conjunction(parts: Iterable[Predicate]) -> Predicate | None:
 def canonical(scalar: pa.Scalar[Any]) -> Any:
     """The plain value of an Arrow scalar: an integer for TIME and TIMESTAMP, else Python's own; None for null."""
     if pa.types.is_timestamp(scalar.type) or pa.types.is_time(scalar.type):
-        return scalar.value  # type: ignore[attr-defined]
+        return scalar.value
     return scalar.as_py()
 
 
