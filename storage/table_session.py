@@ -15,6 +15,7 @@ from types import TracebackType
 import pyarrow as pa
 
 from storage.commit.committer import CommitResult, Committer
+from storage.model.commit_message import CommitMessage
 from storage.table_store import TableStore
 from storage.write.table_writer import TableWriter
 
@@ -27,6 +28,8 @@ class TableSession:
         self._committer = Committer(store, commit_user)
         self._parallelism = parallelism
         self._writer = self._open_writer()
+        self._has_rows = False
+        self._pending: list[CommitMessage] = []
 
     def write(self, data: pa.Table | pa.RecordBatch) -> int:
         """Takes rows; an optional column `_ROW_KIND` says '+I', '-U', '+U' or '-D' (default '+I').
@@ -34,6 +37,10 @@ class TableSession:
         Returns the rows accepted, which is less than given where the table ignores deletes. Raises
         `InvalidRequestError` before anything is taken when a column does not fit.
         """
+        if not self._has_rows and not self._pending:
+            # Rows of others committed since our last commit are older than these: number ours after them.
+            self._writer.rebase(self._store.snapshots.latest())
+            self._has_rows = True
         return self._writer.write(data)
 
     def compact(self, *, full: bool = False) -> None:
@@ -44,20 +51,28 @@ class TableSession:
         """Makes everything written since the last commit visible, exactly once per identifier.
 
         Without an identifier the one after the last of this commit user is taken: then a program that dies and starts
-        again must find out by itself which rows it had committed.
+        again must find out by itself which rows it had committed. When it raises, the rows are still there: commit
+        again, under the same identifier if the outcome was unknown.
         """
         number = self._next_identifier() if identifier is None else identifier
+        self._has_rows = False
         if self._committer.has_committed(number).is_committed:
             self._writer.abort()
-            self._writer = self._open_writer()
+            self._pending.clear()
             return CommitResult((), already_committed=True)
-        result = self._committer.commit(number, self._writer.prepare_commit(number))
+        self._pending += self._writer.prepare_commit(number)
+        result = self._committer.commit(number, self._pending)
+        self._pending.clear()
         self._writer.rebase(self._store.snapshots.latest())
         return result
 
     def abort(self) -> None:
-        """Gives up what was written since the last commit and removes its files."""
+        """Gives up what was written since the last commit and removes its files.
+
+        Files of a commit that failed stay, since its outcome may be unknown; orphan cleaning takes them otherwise.
+        """
         self._writer.abort()
+        self._pending.clear()
 
     def close(self) -> None:
         """Ends the session; uncommitted rows are gone."""

@@ -5,7 +5,8 @@ files are named by nobody and fall to orphan cleaning, and the files that it wou
 table holds the same rows.
 
 A compaction never fails a stream. Buckets whose inputs were compacted away by somebody else meanwhile are left out,
-returned as `given_way`, and the writer restores those buckets before it compacts again.
+returned as `given_way`, and the writer restores those buckets before it compacts again; likewise all of them when the
+COMPACT snapshot could not be made although the APPEND stands.
 
 After a commit a bounded number of snapshots expires (`snapshot.expire.limit`; not where the table is write-only).
 Failures there are logged: the commit stands.
@@ -24,7 +25,7 @@ from storage.commit.changes import append_change, compact_change
 from storage.commit.conflict import Conflict, SortKey
 from storage.commit.expire import expire_after_commit
 from storage.commit.identity import CommitTrace, is_committed
-from storage.commit.snapshot_commit import CommitIdentity, SnapshotCommit
+from storage.commit.snapshot_commit import CommitIdentity, SnapshotCommit, SnapshotOutcome
 from storage.env import CrashPoint
 from storage.exceptions import InvalidRequestError, StorageError
 from storage.merge.key_order import KeyComparator
@@ -100,7 +101,16 @@ class Committer:
         if not compact.is_empty:
             self._store.env.reach(CrashPoint.COMMIT_BEFORE_COMPACT)
             identity = CommitIdentity(self._commit_user, identifier, self._query_id, is_traced=False)
-            outcome = self._snapshot_commit.commit(compact, identity, properties=properties, watermark=watermark)
+            try:
+                outcome = self._snapshot_commit.commit(compact, identity, properties=properties, watermark=watermark)
+            except StorageError as error:
+                if not snapshots:
+                    raise
+                # The rows are committed: a compaction that could not be made must not make the commit look failed.
+                _LOG.warning("table %s: a compaction was given up: %s", self._store.paths.location, error)
+                outcome = SnapshotOutcome(
+                    None, given_way=tuple(Conflict(*bucket, str(error)) for bucket in sorted(compact.buckets))
+                )
             if outcome.snapshot is not None:
                 snapshots.append(outcome.snapshot)
             given_way = outcome.given_way

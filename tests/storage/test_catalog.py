@@ -1,0 +1,168 @@
+"""Databases and tables of a warehouse folder: create, list, open, drop, and refusals before anything is written."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from freshet import (
+    AlreadyExistsError,
+    Catalog,
+    InvalidRequestError,
+    NotFoundError,
+    Table,
+    UnsupportedFeatureError,
+)
+
+COLUMNS = {"id": "BIGINT", "v": "STRING"}
+
+
+@pytest.fixture
+def catalog(tmp_path: Path) -> Catalog:
+    return Catalog(str(tmp_path / "warehouse"))
+
+
+def create(catalog: Catalog, name: str = "shop.orders", **arguments: object) -> Table:
+    given = {"schema": COLUMNS, "primary_keys": ["id"], "options": {"bucket": 4}, **arguments}
+    return catalog.create_table(name, **given)  # type: ignore[arg-type]
+
+
+def nothing_written(catalog: Catalog) -> bool:
+    return not list(Path(catalog.warehouse).rglob("*schema*"))
+
+
+def test_create_makes_database_and_schema_file(catalog: Catalog) -> None:
+    table = create(catalog, comment="all orders")
+    assert catalog.list_databases() == ["shop"]
+    assert catalog.list_tables("shop") == ["orders"]
+    assert (Path(catalog.warehouse) / "shop.db" / "orders" / "schema" / "schema-0").is_file()
+    assert table.schema.primary_keys == ("id",)
+    assert dict(table.schema.options) == {"bucket": "4"}
+    assert table.schema.comment == "all orders"
+    assert [str(column.type) for column in table.schema.fields] == ["BIGINT NOT NULL", "STRING"]
+
+
+def test_arrow_schema_and_type_strings_make_the_same_table(catalog: Catalog) -> None:
+    arrow = pa.schema([pa.field("id", pa.int64()), pa.field("d", pa.decimal128(14, 4)), pa.field("t", pa.date32())])
+    first = create(catalog, "a.one", schema=arrow)
+    second = create(catalog, "a.two", schema={"id": "BIGINT", "d": "DECIMAL(14,4)", "t": "DATE"})
+    assert first.schema.fields == second.schema.fields
+    assert first.arrow_schema == second.arrow_schema
+
+
+def test_uri_and_path_are_one_warehouse(tmp_path: Path) -> None:
+    create(Catalog(f"file://{tmp_path}/w"))
+    assert Catalog(f"{tmp_path}/w/").list_tables("shop") == ["orders"]
+
+
+def test_relative_and_foreign_warehouses_are_refused() -> None:
+    for warehouse in ("data/w", "s3://bucket/w", "hdfs://host/w"):
+        with pytest.raises((InvalidRequestError, UnsupportedFeatureError)):
+            Catalog(warehouse)
+
+
+def test_existing_table(catalog: Catalog) -> None:
+    create(catalog)
+    with pytest.raises(AlreadyExistsError, match="shop.orders"):
+        create(catalog)
+    assert create(catalog, if_not_exists=True).schema.id == 0
+
+
+def test_two_creators_make_one_table(catalog: Catalog) -> None:
+    def attempt(number: int) -> bool:
+        try:
+            create(catalog, comment=str(number))
+        except AlreadyExistsError:
+            return False
+        return True
+
+    with ThreadPoolExecutor(4) as pool:
+        assert sum(pool.map(attempt, range(8))) == 1
+
+
+def test_missing_tables_and_databases_are_named(catalog: Catalog) -> None:
+    with pytest.raises(NotFoundError, match="no database 'shop'"):
+        catalog.table("shop.orders")
+    create(catalog)
+    with pytest.raises(NotFoundError, match=r"shop\.customers.*orders"):
+        catalog.table("shop.customers")
+    with pytest.raises(NotFoundError):
+        catalog.list_tables("nowhere")
+    with pytest.raises(NotFoundError):
+        catalog.drop_table("shop.customers")
+    catalog.drop_table("shop.customers", if_exists=True)
+
+
+def test_drop_table_and_database(catalog: Catalog) -> None:
+    create(catalog)
+    with pytest.raises(InvalidRequestError, match=r"orders.*cascade"):
+        catalog.drop_database("shop")
+    catalog.drop_table("shop.orders")
+    assert catalog.list_tables("shop") == []
+    catalog.drop_database("shop")
+    assert catalog.list_databases() == []
+    with pytest.raises(NotFoundError):
+        catalog.drop_database("shop")
+    catalog.drop_database("shop", if_exists=True)
+
+
+def test_drop_database_with_its_tables(catalog: Catalog) -> None:
+    create(catalog)
+    catalog.drop_database("shop", cascade=True)
+    assert catalog.list_databases() == []
+
+
+def test_database_alone(catalog: Catalog) -> None:
+    catalog.create_database("empty")
+    with pytest.raises(AlreadyExistsError):
+        catalog.create_database("empty")
+    catalog.create_database("empty", if_not_exists=True)
+    assert catalog.list_tables("empty") == []
+
+
+@pytest.mark.parametrize("name", ["orders", "a.", ".b", "a/b.c", "a.b/c", "a.$snapshots", "a.b$files", "..x"])
+def test_names_that_are_no_tables(catalog: Catalog, name: str) -> None:
+    with pytest.raises(InvalidRequestError):
+        create(catalog, name)
+    assert nothing_written(catalog)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"options": {}}, "bucket"),
+        ({"options": {"bucket": 4, "merge-enigne": "deduplicate"}}, "merge-engine"),
+        ({"options": {"bucket": "four"}}, "bucket"),
+        ({"options": {"bucket": 4, "merge-engine": "aggregation"}}, "merge-engine"),
+        ({"options": {"bucket": 4, "deletion-vectors.enabled": "true"}}, "deletion-vectors"),
+        ({"primary_keys": ["nope"]}, "nope"),
+        ({"primary_keys": ["id"], "partition_keys": ["v"]}, "must contain the partition columns"),
+        ({"schema": {"id": "BIGINT", "v": "STRANGE"}}, "STRANGE"),
+        ({"schema": {"id": "BIGINT", "v": "VARIANT"}}, "VARIANT"),
+        ({"schema": {"id": "BIGINT", "_VALUE_KIND": "INT"}}, "_VALUE_KIND"),
+        ({"schema": {}}, "at least one column"),
+        ({"options": {"bucket": 4, "sequence.field": "nope"}}, "nope"),
+    ],
+)
+def test_wrong_tables_are_refused_before_anything_is_written(
+    catalog: Catalog, arguments: dict[str, object], message: str
+) -> None:
+    with pytest.raises(InvalidRequestError) as refused:
+        create(catalog, **arguments)
+    assert message in str(refused.value)
+    assert nothing_written(catalog)
+
+
+def test_dynamic_options_are_for_one_object_only(catalog: Catalog) -> None:
+    create(catalog)
+    tuned = catalog.table("shop.orders", options={"write-buffer-size": "1 mb", "write-only": True})
+    assert tuned.store.options.write_only
+    assert tuned.store.options.write_buffer_size_bytes == 1024 * 1024
+    assert not catalog.table("shop.orders").store.options.write_only
+    with pytest.raises(InvalidRequestError, match="bucket"):
+        catalog.table("shop.orders", options={"bucket": 8})
+    with pytest.raises(InvalidRequestError, match="write-only"):
+        catalog.table("shop.orders", options={"write-onli": True})

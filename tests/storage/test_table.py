@@ -1,0 +1,319 @@
+"""A table in the hands of a user: write, commit, read, look, compact, expire, clean, alter."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from freshet import (
+    AddColumn,
+    Catalog,
+    ChangeType,
+    ConflictError,
+    DropColumn,
+    InvalidRequestError,
+    MoveColumn,
+    NotFoundError,
+    RenameColumn,
+    ResetOption,
+    RetryableError,
+    SetComment,
+    SetOption,
+    Table,
+    col,
+)
+from storage.model.snapshot import CommitKind, Snapshot
+
+
+@pytest.fixture
+def catalog(tmp_path: Path) -> Catalog:
+    return Catalog(str(tmp_path))
+
+
+def create(catalog: Catalog, **options: object) -> Table:
+    return catalog.create_table(
+        "shop.orders",
+        schema={"id": "BIGINT", "status": "STRING", "total": "INT"},
+        primary_keys=["id"],
+        options={"bucket": 2, **{key.replace("_", "-"): value for key, value in options.items()}},
+    )
+
+
+def rows(*values: tuple[int, str, int], kinds: list[str] | None = None) -> pa.Table:
+    table = pa.table(
+        {
+            "id": pa.array([value[0] for value in values], pa.int64()),
+            "status": [value[1] for value in values],
+            "total": pa.array([value[2] for value in values], pa.int32()),
+        }
+    )
+    return table if kinds is None else table.append_column("_ROW_KIND", pa.array(kinds))
+
+
+def held(table: Table, **arguments: object) -> list[tuple[object, ...]]:
+    found = table.scan(**arguments).to_arrow()  # type: ignore[arg-type]
+    return sorted(tuple(row.values()) for row in found.to_pylist())
+
+
+def load(table: Table, commits: int = 3, user: str = "loader") -> None:
+    with table.writer(user) as writer:
+        for number in range(commits):
+            writer.write(rows((number, "new", number), (number + 1, "next", number)))
+            writer.commit(number)
+
+
+def test_write_commit_read(catalog: Catalog) -> None:
+    table = create(catalog)
+    with table.writer("loader") as writer:
+        assert writer.write(rows((1, "new", 10), (2, "new", 20))) == 2
+        assert held(table) == [], "not committed yet"
+        [snapshot] = writer.commit(7).snapshots
+        assert (snapshot.id, snapshot.commit_user, snapshot.commit_identifier) == (1, "loader", 7)
+        assert held(table) == [(1, "new", 10), (2, "new", 20)]
+        writer.write(rows((1, "paid", 11), (2, "", 0), kinds=["+U", "-D"]))
+        writer.commit(8)
+    assert held(catalog.table("shop.orders")) == [(1, "paid", 11)]
+    assert held(table, snapshot_id=1) == [(1, "new", 10), (2, "new", 20)]
+    assert held(table, columns=["total"], filter=col("total") > 10) == [(11,)]
+    assert table.scan(limit=0).to_arrow().num_rows == 0
+
+
+def test_identifier_commits_once_in_any_process(catalog: Catalog) -> None:
+    table = create(catalog)
+    for _ in range(3):
+        with table.writer("loader") as writer:
+            writer.write(rows((1, "new", 1)))
+            result = writer.commit(identifier=0)
+    assert result.already_committed
+    assert len(table.snapshots()) == 1
+    assert not table.remove_orphan_files(older_than_ms=-60_000).files, "rows of known commits leave no files"
+
+
+def test_identifiers_count_on_by_themselves(catalog: Catalog) -> None:
+    table = create(catalog)
+    with table.writer("loader") as writer:
+        for number in range(3):
+            writer.write(rows((number, "x", 0)))
+            assert writer.commit().snapshots[0].commit_identifier == number
+    with table.writer("loader") as writer:
+        assert writer.commit().snapshots[0].commit_identifier == 3
+
+
+def test_uncommitted_rows_are_gone_without_a_trace(catalog: Catalog) -> None:
+    table = create(catalog)
+    load(table, 1)
+    with table.writer("loader") as writer:
+        writer.write(rows((9, "lost", 0)))
+        writer.compact(full=True)
+    with table.writer("loader") as writer:
+        writer.write(rows((9, "lost", 0)))
+        writer.abort()
+        writer.commit(5)
+    assert held(table) == [(0, "new", 0), (1, "next", 0)]
+    assert not table.remove_orphan_files(older_than_ms=-60_000).files
+
+
+class FailsTwice:
+    """A claim that is lost against somebody else until the budget is spent, for two commits."""
+
+    def __init__(self, table: Table) -> None:
+        self._claim = table.store.snapshots.try_commit
+        self.left = 2
+
+    def __call__(self, snapshot: Snapshot) -> bool:
+        if self.left:
+            self.left -= 1
+            return False
+        return self._claim(snapshot)
+
+
+def test_commit_that_failed_keeps_its_rows_for_the_next_try(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = create(catalog, **{"commit.max-retries": 0})
+    with table.writer("loader") as writer:
+        writer.write(rows((1, "old", 1)))
+        monkeypatch.setattr(table.store.snapshots, "try_commit", FailsTwice(table))
+        with pytest.raises(RetryableError):
+            writer.commit(0)
+        writer.write(rows((1, "newer", 2)))
+        with pytest.raises(RetryableError):
+            writer.commit(0)
+        assert writer.commit(0).snapshots
+    assert held(table) == [(1, "newer", 2)]
+
+
+def test_two_sessions_take_turns(catalog: Catalog) -> None:
+    table = create(catalog)
+    with table.writer("a") as first, table.writer("b") as second:
+        for number in range(6):
+            first.write(rows((1, f"a{number}", number)))
+            first.commit(number)
+            second.write(rows((1, f"b{number}", number)))
+            second.commit(number)
+            assert held(table) == [(1, f"b{number}", number)], "the later commit wins"
+
+
+def test_wrong_rows_are_refused_whole(catalog: Catalog) -> None:
+    table = create(catalog)
+    with table.writer("loader") as writer:
+        with pytest.raises(InvalidRequestError, match="total"):
+            writer.write(pa.table({"id": [1], "status": ["a"], "total": ["many"]}))
+        with pytest.raises(InvalidRequestError, match="id"):
+            writer.write(pa.table({"id": pa.array([None], pa.int64()), "status": ["a"], "total": [1]}))
+        with pytest.raises(InvalidRequestError):
+            writer.write(rows((1, "a", 1), kinds=["?"]))
+        writer.commit(0)
+    assert held(table) == []
+
+
+def test_time_travel(catalog: Catalog) -> None:
+    table = create(catalog)
+    load(table, 2)
+    first, second = table.snapshots()
+    assert held(table, timestamp_ms=second.time_ms) == held(table)
+    assert held(table, snapshot_id=first.id) == [(0, "new", 0), (1, "next", 0)]
+    with pytest.raises(NotFoundError):
+        table.scan(snapshot_id=99)
+    with pytest.raises(NotFoundError, match="no tag"):
+        table.scan(tag="nope")
+
+
+def test_compaction_has_a_user_of_its_own_and_changes_no_row(catalog: Catalog) -> None:
+    table = create(catalog)
+    load(table)
+    before = held(table)
+    [snapshot] = table.compact(full=True).snapshots
+    assert snapshot.commit_kind is CommitKind.COMPACT
+    assert snapshot.commit_user != "loader"
+    assert held(table) == before
+    assert {entry.file.level for entry in table.files()} == {5}
+    assert table.compact(full=True).snapshots == (), "nothing left to do"
+    with table.writer("loader") as writer:
+        assert writer.commit(2).already_committed, "the compaction did not hide the loader's identity"
+
+
+def test_writer_goes_on_after_its_files_were_compacted_away(catalog: Catalog) -> None:
+    table = create(catalog, **{"num-sorted-run.compaction-trigger": 2})
+    with table.writer("loader") as writer:
+        for number in range(8):
+            writer.write(rows((1, f"s{number}", number), (number + 10, "x", 0)))
+            writer.commit(number)
+            if number % 2:
+                catalog.table("shop.orders").compact()
+    assert (1, "s7", 7) in held(table)
+    assert len(held(table)) == 9
+
+
+def test_describe_draws_the_levels(catalog: Catalog) -> None:
+    table = create(catalog)
+    assert "no snapshot yet" in table.describe()
+    load(table)
+    table.compact(full=True)
+    with table.writer("late") as writer:
+        writer.write(rows((1, "late", 1)))
+        writer.commit(0)
+    text = table.describe()
+    assert "shop.orders: primary key (id)" in text
+    levels = [line.split()[0] for line in text.splitlines() if line.strip().startswith("L")]
+    assert levels.count("L0") == 1
+    assert levels.count("L5") == 2
+    assert "bucket-0" in text
+    assert "bucket-1" in text
+
+
+def test_expire_and_clean(catalog: Catalog) -> None:
+    table = create(catalog)
+    load(table, 5)
+    table.compact()
+    ids = [snapshot.id for snapshot in table.snapshots()]
+    assert ids == list(range(1, len(ids) + 1))
+    assert table.expire_snapshots(retain_max=2).snapshot_ids == tuple(ids[:-2])
+    assert [snapshot.id for snapshot in table.snapshots()] == ids[-2:]
+    stray = Path(table.location) / "bucket-0" / "data-stray-0.parquet"
+    stray.write_bytes(b"x" * 10)
+    found = table.remove_orphan_files(older_than_ms=-60_000, dry_run=True)
+    assert [file.path for file in found.files] == [str(stray)]
+    assert found.size_bytes == 10
+    assert not table.remove_orphan_files().files, "younger than a day"
+    table.remove_orphan_files(older_than_ms=-60_000)
+    assert not stray.exists()
+    assert len(held(table)) == 6
+
+
+def test_alter_columns_and_read_old_files(catalog: Catalog) -> None:
+    table = create(catalog)
+    load(table, 1)
+    changed = table.alter(
+        AddColumn("note", "STRING", comment="free text", after="id"),
+        RenameColumn("status", "state"),
+        ChangeType("total", "BIGINT"),
+        SetComment("orders of the shop"),
+    )
+    assert changed.schema.id == 1
+    assert changed.schema.column_names == ("id", "note", "state", "total")
+    assert held(changed) == [(0, None, "new", 0), (1, None, "next", 0)]
+    with changed.writer("loader") as writer:
+        writer.write(pa.table({"id": [1], "note": ["n"], "state": ["s"], "total": [2**40]}))
+        [snapshot] = writer.commit(1).snapshots
+    assert snapshot.schema_id == 1
+    assert held(changed) == [(0, None, "new", 0), (1, "n", "s", 2**40)]
+    dropped = changed.alter(DropColumn("note"), MoveColumn("total", first=True))
+    assert held(dropped) == [(0, 0, "new"), (2**40, 1, "s")]
+    again = dropped.alter(AddColumn("note", "STRING"))
+    assert [row[-1] for row in held(again)] == [None, None], "a new column of an old name is another column"
+    assert held(again, snapshot_id=1) == [(0, "new", 0), (1, "next", 0)], "a snapshot in the columns it had"
+
+
+def test_alter_refuses_and_writes_nothing(catalog: Catalog) -> None:
+    table = create(catalog)
+    load(table, 1)
+    for change in (
+        DropColumn("id"),
+        ChangeType("id", "STRING"),
+        AddColumn("status", "INT"),
+        AddColumn("must", "INT NOT NULL"),
+        RenameColumn("nope", "x"),
+        SetOption("merge-engine", "aggregation"),
+        SetOption("bucket", "-1"),
+        SetOption("no.such-option", "1"),
+        SetOption("sequence.field", "nope"),
+    ):
+        with pytest.raises(InvalidRequestError):
+            table.alter(AddColumn("fine", "INT"), change)
+    assert sorted(path.name for path in (Path(table.location) / "schema").iterdir()) == ["schema-0"]
+
+
+def test_alter_options(catalog: Catalog) -> None:
+    table = create(catalog)
+    changed = table.alter(SetOption("write-buffer-size", "32 mb"), SetOption("num-levels", "4"))
+    assert dict(changed.schema.options)["write-buffer-size"] == "32 mb"
+    assert "num-levels" not in dict(changed.alter(ResetOption("num-levels")).schema.options)
+
+
+def test_alter_against_another_writer(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = create(catalog)
+    other = catalog.table("shop.orders")
+    other.alter(AddColumn("theirs", "INT"))
+    assert table.alter(AddColumn("ours", "INT")).schema.column_names[-2:] == ("theirs", "ours")
+    monkeypatch.setattr(table.store.schemas, "commit", lambda schema: False)
+    with pytest.raises(ConflictError, match="changed by others"):
+        table.alter(AddColumn("never", "INT"))
+
+
+def test_session_of_an_old_schema_goes_on(catalog: Catalog) -> None:
+    table = create(catalog)
+    with table.writer("loader") as writer:
+        writer.write(rows((1, "a", 1)))
+        changed = table.alter(AddColumn("note", "STRING"))
+        [snapshot] = writer.commit(0).snapshots
+    assert snapshot.schema_id == 1, "the latest schema at the commit"
+    assert held(changed) == [(1, "a", 1, None)]
+
+
+def test_front_door_loads_no_spark() -> None:
+    code = "import freshet, sys; assert freshet.col; print('pyspark' in sys.modules, 'pipeline' in sys.modules)"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.split() == ["False", "False"]
