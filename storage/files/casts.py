@@ -268,4 +268,4 @@ def _epoch_seconds(array: pa.Array[Any]) -> pa.Array[Any]:
 
 
 def _naive(timestamp: pa.DataType) -> pa.DataType:
-    return pa.timestamp(timestamp.unit)  # type: ignore[attr-defined]
+    return pa.timestamp(timestamp.unit)

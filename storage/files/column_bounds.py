@@ -63,7 +63,7 @@ def column_stats(column: pa.ChunkedArray[Any], field: DataField) -> ColumnStats:
 def plain_value(scalar: pa.Scalar[Any]) -> Any:
     """The value as binary rows take it: integers for TIME, TIMESTAMP and DATE, else Python's own."""
     if pa.types.is_temporal(scalar.type):
-        return scalar.value  # type: ignore[attr-defined]
+        return scalar.value
     return scalar.as_py()
 
 

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import io
 import os
 import shutil
 import uuid
@@ -60,7 +61,8 @@ class LocalOutputFile:
             raise AlreadyExistsError(f"{path} exists already; data files are never overwritten") from error
         except OSError as error:
             raise storage_error(error, "create", path) from error
-        self._file = os.fdopen(descriptor, "wb", buffering=WRITE_BUFFER_BYTES)
+        self._raw = io.FileIO(descriptor, "wb")
+        self._file = io.BufferedWriter(self._raw, WRITE_BUFFER_BYTES)
         self._position = 0
 
     @property
@@ -119,7 +121,7 @@ class LocalOutputFile:
         if self._file.closed:
             return
         # The buffer may refuse to be flushed (a full disk); the bytes are unwanted, so the raw file is closed below it.
-        self._file.raw.close()
+        self._raw.close()
         with contextlib.suppress(OSError, ValueError):
             self._file.close()
         with contextlib.suppress(FileNotFoundError):

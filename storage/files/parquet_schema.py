@@ -118,7 +118,7 @@ def _numbered_type(data_type: DataType, around_id: int, depth: int) -> pa.DataTy
             return pa.list_(_numbered("element", element, above, around_id, depth))
         case MapType(key=key, value=value):
             key_part = _numbered("key", with_nullable(key, False), below, around_id, depth)
-            map_type: pa.DataType = pa.map_(key_part, _numbered("value", value, above, around_id, depth))  # type: ignore[call-overload]
+            map_type: pa.DataType = pa.map_(key_part, _numbered("value", value, above, around_id, depth))
             return map_type
         case RowType(fields=fields):
             return pa.struct([_numbered(child.name, child.type, child.id, child.id, 0) for child in fields])

@@ -246,7 +246,7 @@ def _decimal(text: str, target: ScalarType) -> Decimal | None:
 def _timestamps(array: pa.Array[Any], target: ScalarType) -> pa.Array[Any]:
     goal = arrow_type(target)
     precision = target.precision or 0
-    naive = pa.timestamp(goal.unit)  # type: ignore[attr-defined]
+    naive = pa.timestamp(goal.unit)
     is_regular = pc.match_substring_regex(array, _REGULAR_TIMESTAMP)
     if pc.all(is_regular, min_count=0).as_py() is not False:
         cut = pc.utf8_slice_codeunits(array, 0, 20 + precision if precision else 19)
@@ -273,7 +273,7 @@ def _ticks(text: str, target: ScalarType) -> int:
     seconds = (date.toordinal() - _EPOCH) * 86_400 + hour * 3600 + minute * 60 + second
     unit_digits = {0: 0, 1: 3, 2: 3, 3: 3, 4: 6, 5: 6, 6: 6}.get(precision, 9)
     fraction = (match[7] or "")[:precision].ljust(unit_digits, "0")
-    return seconds * 10**unit_digits + int(fraction or 0)
+    return int(seconds * 10**unit_digits) + int(fraction or 0)
 
 
 def _epoch_day(text: str) -> int:
@@ -293,7 +293,7 @@ def _milli_of_day(text: str) -> int:
     match = _LOOSE_TIME.match(text)
     if match is None:
         raise ValueError(f"{text!r}")
-    hour, minute, second = (int(part or 0) for part in match.groups()[:3])
+    hour, minute, second = int(match[1]), int(match[2] or 0), int(match[3] or 0)
     fraction = match[4] or ""
     milli = int(fraction[:3].ljust(3, "0")) + (1 if fraction[3:4] >= "5" else 0)
     if match[5]:
