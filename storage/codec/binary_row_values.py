@@ -15,7 +15,7 @@
 | DATE | datetime.date; an int (epoch day) is taken too, and returned outside the years 1..9999 | int32 |
 | TIME | int, milliseconds of the day; datetime.time is taken too | int32 |
 | TIMESTAMP, TIMESTAMP_LTZ | int in the Arrow unit: s (p 0), ms (1-3), us (4-6), ns (7-9), or datetime | below |
-| ARRAY, MAP, ROW | list, dict (list of pairs is taken too), tuple | nested bytes in the variable area |
+| ARRAY, MAP, ROW | list, dict (or list of pairs), tuple (or dict by name) | nested bytes in the variable area |
 
 A timestamp is epoch milliseconds (floored) in the slot for p <= 3; for p > 3 they stand in the variable area and the
 slot holds (offset << 32) + nanoseconds within the millisecond. A null leaves a zero slot, except that a null DECIMAL
@@ -150,7 +150,8 @@ def _put(body: bytearray, slot: int, value: Any, data_type: DataType, *, keeps_w
         case MapType():
             _put_piece(body, slot, _encode_map(value, data_type))
         case RowType(fields=fields):
-            _put_piece(body, slot, encode_body(value, [field.type for field in fields]))
+            values = [value.get(field.name) for field in fields] if isinstance(value, Mapping) else value
+            _put_piece(body, slot, encode_body(values, [field.type for field in fields]))
         case ScalarType():
             _put_scalar(body, slot, value, data_type)
 

@@ -270,7 +270,7 @@ def test_what_may_be_done_with_a_table(options: dict[str, str], has_key: bool, m
             check_access(parsed, access, "shop.orders")
             continue
         key = next(key for key in reversed(options))
-        with pytest.raises(UnsupportedFeatureError, match="table shop.orders cannot be") as caught:
+        with pytest.raises(UnsupportedFeatureError, match=r"table shop.orders cannot be") as caught:
             check_access(parsed, access, "shop.orders")
         assert f"{key}={options[key]}" in str(caught.value)
 
