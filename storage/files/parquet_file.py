@@ -77,6 +77,11 @@ class ParquetSummary:
     row_count: int
 
 
+_ARROW_CREATED_BY: Final = "parquet-cpp-arrow"
+_WRAP_MICROS: Final = 2**64 // 1000
+"""Microseconds after which 64-bit nanoseconds come round again."""
+
+
 class ParquetWriter:
     """Writes one new file. Nothing names the file until the caller does so after `close`."""
 
@@ -297,8 +302,9 @@ class ParquetReader:
         file = pq.ParquetFile(self._input, metadata=self.metadata, coerce_int96_timestamp_unit="ns", pre_buffer=False)
         part = file.read_row_groups(list(groups), self._present(fields))
         coarse = self._file.read_row_groups(list(groups), self._present(fields))
+        is_ours = str(self.metadata.created_by).startswith(_ARROW_CREATED_BY)
         for name in part.column_names:
-            if not _same_instants(part.column(name), coarse.column(name)):
+            if not _same_instants(part.column(name), coarse.column(name), has_negative_nanos=not is_ours):
                 raise UnsupportedFeatureError(
                     f"column {name!r} of {self.path} holds nanosecond timestamps outside 1677..2262, which Arrow "
                     "cannot carry; read without that column"
@@ -386,10 +392,22 @@ def _shaped_column(column: Any, field: DataField, count: int, path: str) -> Any:
         ) from error
 
 
-def _same_instants(nanos: pa.ChunkedArray[Any], micros: pa.ChunkedArray[Any]) -> bool:
-    """False when nanoseconds have wrapped around."""
-    same = pc.equal(nanos.cast(pa.timestamp("us"), safe=False), micros.cast(pa.timestamp("us")))
-    return pc.all(same, min_count=0).as_py() is not False
+def _same_instants(
+    nanos: pa.ChunkedArray[Any], micros: pa.ChunkedArray[Any], *, has_negative_nanos: bool
+) -> bool:
+    """False when nanoseconds have wrapped around.
+
+    Before 1970 the two may round to neighbouring microseconds. Paimon's writer gives an INT96 before 1970 a negative
+    nanosecond of the day, which Arrow takes as unsigned when it reads microseconds: one wrap too much there. (Its years
+    2262 to 2554 look the same and are read 584 years too early; nothing in the file tells the two apart.)
+    """
+    cut = nanos.cast(pa.timestamp("us"), safe=False).cast(pa.int64())
+    apart = pc.subtract(micros.cast(pa.timestamp("us")).cast(pa.int64()), cut)
+    fits = pc.less_equal(pc.abs(apart), 1)
+    if has_negative_nanos:
+        one_wrap = pc.less_equal(pc.abs(pc.subtract(apart, _WRAP_MICROS)), 1)
+        fits = pc.or_(fits, pc.and_(one_wrap, pc.less(nanos.cast(pa.int64()), 0)))
+    return pc.all(fits, min_count=0).as_py() is not False
 
 
 @contextmanager

@@ -85,7 +85,8 @@ class Case:
         return [[self._row(source, keys) for _ in range(self.rows_per_commit)] for _ in range(self.commits)]
 
     def _key(self, source: random.Random) -> Row:
-        return {name: any_value(source, self.columns[name]) for name in (*self.primary_keys, *self.partition_keys)}
+        key = {name: any_value(source, self.columns[name]) for name in self.primary_keys}
+        return key | {name: short_value(source, self.columns[name]) for name in self.partition_keys}
 
     def _row(self, source: random.Random, keys: Sequence[Row]) -> Row:
         row = {name: None if source.random() < 0.2 else any_value(source, kind) for name, kind in self.columns.items()}
@@ -106,6 +107,12 @@ def any_value(source: random.Random, kind: str) -> Any:
     if bare == "STRING" and source.random() < 0.5:
         return f"s{source.randrange(100)}"
     return source.choice(_POOLS[bare])
+
+
+def short_value(source: random.Random, kind: str) -> Any:
+    """A value that fits into a folder's name."""
+    value = any_value(source, kind)
+    return value[:20] if isinstance(value, str) else value
 
 
 def arrow_rows(rows: Sequence[Row], columns: Mapping[str, str]) -> pa.Table:
