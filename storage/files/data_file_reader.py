@@ -54,6 +54,17 @@ class ReadPlan:
         return pa.schema([arrow_field(by_name[name]) for name in self.names])
 
     @property
+    def is_plain(self) -> bool:
+        """True when the columns of the file are the columns wanted, as they are."""
+        names = tuple(column.wanted.name for column in self.columns)
+        return (
+            names == self.names
+            and not (self.exact and self.filter is not None)
+            and not any(name in self.constants for name in names)
+            and all(column.cast is None and column.wanted == column.source for column in self.columns)
+        )
+
+    @property
     def file_fields(self) -> list[DataField]:
         """Columns to be read from the file, as the file's schema has them."""
         return [
@@ -105,19 +116,29 @@ def read_batches(
 
     With `use_threads` whole row groups are decoded side by side, where they are not too large.
     """
-    fields = plan.file_fields
     with _open(plan) as reader:
-        groups = _row_groups(plan, reader)
-        if not use_threads:
-            for batch in reader.batches(fields, row_groups=groups, batch_rows=batch_rows):
-                yield from _batches_of(plan, pa.Table.from_batches([batch]), batch.num_rows)
+        batches = _stored_batches(plan, reader, batch_rows, use_threads)
+        if plan.is_plain:
+            yield from batches
             return
-        for group in groups:
-            if reader.metadata.row_group(group).total_byte_size > _THREADED_GROUP_BYTES_MAX:
-                for batch in reader.batches(fields, row_groups=[group], batch_rows=batch_rows, use_threads=True):
-                    yield from _batches_of(plan, pa.Table.from_batches([batch]), batch.num_rows)
-            else:
-                yield from _batches_of(plan, reader.table(fields, row_groups=[group]), batch_rows)
+        for batch in batches:
+            shaped = _shape(plan, pa.Table.from_batches([batch]))
+            if shaped.num_rows:
+                yield from shaped.to_batches()
+
+
+def _stored_batches(
+    plan: ReadPlan, reader: ParquetReader, batch_rows: int, use_threads: bool
+) -> Iterator[pa.RecordBatch]:
+    fields, groups = plan.file_fields, _row_groups(plan, reader)
+    if not use_threads:
+        yield from reader.batches(fields, row_groups=groups, batch_rows=batch_rows)
+        return
+    for group in groups:
+        if reader.metadata.row_group(group).total_byte_size > _THREADED_GROUP_BYTES_MAX:
+            yield from reader.batches(fields, row_groups=[group], batch_rows=batch_rows, use_threads=True)
+        else:
+            yield from reader.table(fields, row_groups=[group]).to_batches(batch_rows)
 
 
 def read_table(plan: ReadPlan, *, use_threads: bool = True) -> pa.Table:
@@ -129,12 +150,6 @@ def read_table(plan: ReadPlan, *, use_threads: bool = True) -> pa.Table:
 
 def _open(plan: ReadPlan) -> ParquetReader:
     return ParquetReader(plan.store.env, plan.path, size_bytes=plan.file.file_size_bytes)
-
-
-def _batches_of(plan: ReadPlan, rows: pa.Table, batch_rows: int) -> Iterator[pa.RecordBatch]:
-    shaped = _shape(plan, rows)
-    if shaped.num_rows:
-        yield from shaped.to_batches(batch_rows)
 
 
 def _shape(plan: ReadPlan, rows: pa.Table) -> pa.Table:

@@ -23,7 +23,7 @@ Source: table format §2.3, §7.1.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
@@ -269,13 +269,14 @@ class ParquetReader:
                 yield from self.table(fields, row_groups=[group], use_threads=use_threads).to_batches(batch_rows)
             return
         present = self._present(fields)
+        shape = _Shape(fields, self.path)
         with _read_errors(self.path):
             if not present:
                 for count in _batch_sizes(self.metadata, groups, batch_rows):
-                    yield _shape(pa.RecordBatch.from_arrays([], []), fields, count, self.path)
+                    yield shape.batch(pa.RecordBatch.from_arrays([], []), count)
                 return
             for batch in self._file.iter_batches(batch_rows, groups, present, use_threads=use_threads):
-                yield _shape(batch, fields, batch.num_rows, self.path)
+                yield shape.batch(batch, batch.num_rows)
 
     def table(
         self,
@@ -294,8 +295,7 @@ class ParquetReader:
             columns = {name: parts.column(name) for name in parts.column_names}
             if nanos:
                 columns.update(self._read_nanos(nanos, groups))
-            shaped = [_shaped_column(columns.get(field.name), field, count, self.path) for field in fields]
-        return pa.table(shaped, schema=_read_schema(fields)) if fields else _rows_without_columns(count)
+            return _Shape(fields, self.path).table(columns, count)
 
     def _read_nanos(self, fields: Sequence[DataField], groups: Sequence[int]) -> dict[str, pa.ChunkedArray[Any]]:
         """INT96 read as microseconds covers all years but cuts nanoseconds, so such columns are read by themselves."""
@@ -357,25 +357,41 @@ def _batch_sizes(metadata: pq.FileMetaData, groups: Sequence[int], batch_rows: i
         rest -= batch_rows
 
 
-def _read_schema(fields: Sequence[DataField]) -> pa.Schema:
-    return pa.schema([pa.field(field.name, arrow_type(field.type), field.type.nullable) for field in fields])
+class _Shape:
+    """Brings columns as a file stores them into the types of the fields wanted; prepared once for many batches."""
+
+    def __init__(self, fields: Sequence[DataField], path: str) -> None:
+        self._path = path
+        self._fields = tuple(fields)
+        self._targets = [arrow_type(field.type) for field in fields]
+        self._schema = pa.schema(
+            [pa.field(f.name, target, f.type.nullable) for f, target in zip(fields, self._targets, strict=True)]
+        )
+
+    def batch(self, batch: pa.RecordBatch, count: int) -> pa.RecordBatch:
+        if not self._fields:
+            return _rows_without_columns(count).to_batches()[0]
+        columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+        return pa.RecordBatch.from_arrays(self._shaped(columns, count), schema=self._schema)
+
+    def table(self, columns: Mapping[str, pa.ChunkedArray[Any]], count: int) -> pa.Table:
+        if not self._fields:
+            return _rows_without_columns(count)
+        return pa.table(self._shaped(columns, count), schema=self._schema)
+
+    def _shaped(self, columns: Mapping[str, Any], count: int) -> list[Any]:
+        return [
+            _shaped_column(columns.get(field.name), field, target, count, self._path)
+            for field, target in zip(self._fields, self._targets, strict=True)
+        ]
 
 
 def _rows_without_columns(count: int) -> pa.Table:
     return pa.table({"": pa.nulls(count)}).select([])
 
 
-def _shape(batch: pa.RecordBatch, fields: Sequence[DataField], count: int, path: str) -> pa.RecordBatch:
-    columns = {name: batch.column(index) for index, name in enumerate(batch.schema.names)}
-    arrays = [_shaped_column(columns.get(field.name), field, count, path) for field in fields]
-    if not fields:
-        return _rows_without_columns(count).to_batches()[0]
-    return pa.RecordBatch.from_arrays(arrays, schema=_read_schema(fields))
-
-
-def _shaped_column(column: Any, field: DataField, count: int, path: str) -> Any:
+def _shaped_column(column: Any, field: DataField, target: pa.DataType, count: int, path: str) -> Any:
     """The column in the type of its field; untouched where the file stores that type."""
-    target = arrow_type(field.type)
     if column is None:
         if not field.type.nullable:
             raise CorruptDataError(f"the NOT NULL column {field.name!r} is missing in the file", path=path)
@@ -392,9 +408,7 @@ def _shaped_column(column: Any, field: DataField, count: int, path: str) -> Any:
         ) from error
 
 
-def _same_instants(
-    nanos: pa.ChunkedArray[Any], micros: pa.ChunkedArray[Any], *, has_negative_nanos: bool
-) -> bool:
+def _same_instants(nanos: pa.ChunkedArray[Any], micros: pa.ChunkedArray[Any], *, has_negative_nanos: bool) -> bool:
     """False when nanoseconds have wrapped around.
 
     Before 1970 the two may round to neighbouring microseconds. Paimon's writer gives an INT96 before 1970 a negative
