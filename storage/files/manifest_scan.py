@@ -178,29 +178,32 @@ class LiveFileIndex:
         self._snapshots = snapshots
         self._manifests = manifests
         self._lock = threading.Lock()
-        self._known = NO_FILES
+        self._known: tuple[Snapshot | None, LiveFiles] = (None, NO_FILES)
 
     def at(self, snapshot: Snapshot | None) -> LiveFiles:
         """Live files of a snapshot: a step from the newest one known where that is near, else a scan."""
         if snapshot is None:
             return NO_FILES
         with self._lock:
-            known = self._known
-        if known.snapshot_id == snapshot.id:
+            known_snapshot, known = self._known
+        if known_snapshot == snapshot:
             return known
-        live = self._stepped(known, snapshot)
+        live = self._stepped(known_snapshot, known, snapshot)
         with self._lock:
-            if live.snapshot_id > self._known.snapshot_id:
-                self._known = live
+            newest = self._known[0]
+            if newest is None or snapshot.id >= newest.id:
+                self._known = (snapshot, live)
         return live
 
-    def _stepped(self, known: LiveFiles, snapshot: Snapshot) -> LiveFiles:
-        if not 0 < known.snapshot_id < snapshot.id <= known.snapshot_id + STEPS_MAX:
+    def _stepped(self, start: Snapshot | None, known: LiveFiles, snapshot: Snapshot) -> LiveFiles:
+        if start is None or not start.id < snapshot.id <= start.id + STEPS_MAX:
             return scan_live_files(self._manifests, snapshot)
         live = known
         try:
-            for snapshot_id in range(known.snapshot_id + 1, snapshot.id + 1):
-                step = snapshot if snapshot_id == snapshot.id else self._snapshots.snapshot(snapshot_id)
+            if self._snapshots.fresh(start.id) != start:  # the table was rolled back and has gone on since
+                return scan_live_files(self._manifests, snapshot)
+            for snapshot_id in range(start.id + 1, snapshot.id + 1):
+                step = snapshot if snapshot_id == snapshot.id else self._snapshots.fresh(snapshot_id)
                 live = live.after(snapshot_id, delta_entries(self._manifests, step))
         except NotFoundError:
             return scan_live_files(self._manifests, snapshot)  # a snapshot between has expired

@@ -8,8 +8,10 @@ Invariant I1: snapshot N is visible exactly when `snapshot-N` exists; ids are co
 | EARLIEST | snapshot-hint exists | list |
 
 A hint that runs ahead of the truth, is missing, or is no number does no harm. Names that are no `snapshot-<number>` are
-skipped. Snapshots are read once, by id: a snapshot file never changes (a table that was rolled back or restored from a
-copy must be opened again).
+skipped.
+
+Snapshots are remembered by id. A rolled-back table uses ids a second time: `latest` and `fresh` read from disk, and
+drop what is remembered when it is no longer so.
 
 Source: table format §1.1, §3.3, §12.
 """
@@ -46,8 +48,10 @@ class SnapshotStore:
     def snapshot(self, snapshot_id: int) -> Snapshot:
         """One snapshot; `NotFoundError` when it has expired or is not there yet."""
         cached = self._cache.get(snapshot_id)
-        if cached is not None:
-            return cached
+        return self.fresh(snapshot_id) if cached is None else cached
+
+    def fresh(self, snapshot_id: int) -> Snapshot:
+        """One snapshot as it is on disk now."""
         path = self._paths.snapshot(snapshot_id)
         try:
             data = self._env.file_io.read_bytes(path)
@@ -56,8 +60,8 @@ class SnapshotStore:
         snapshot = decode_snapshot(data, path)
         if snapshot.id != snapshot_id:
             raise CorruptDataError(f"the file holds snapshot {snapshot.id}", path=path)
-        if len(self._cache) >= _CACHE_SIZE:
-            self._cache.pop(next(iter(self._cache)), None)
+        if self._cache.get(snapshot_id, snapshot) != snapshot or len(self._cache) >= _CACHE_SIZE:
+            self._cache.clear()
         self._cache[snapshot_id] = snapshot
         return snapshot
 
@@ -78,9 +82,9 @@ class SnapshotStore:
         return ids[-1] if ids else None
 
     def latest(self) -> Snapshot | None:
-        """The newest snapshot, or None for a table without any."""
+        """The newest snapshot, read from disk, or None for a table without any."""
         latest_id = self.latest_id()
-        return None if latest_id is None else self.snapshot(latest_id)
+        return None if latest_id is None else self.fresh(latest_id)
 
     def earliest_id(self) -> int | None:
         """Id of the oldest snapshot, or None for a table without any."""

@@ -229,3 +229,20 @@ def test_an_older_snapshot_can_be_asked_for_after_a_newer_one(tmp_path: Path) ->
     assert names(list(index.at(latest).entries())) == ["b"]
     assert names(list(index.at(first).entries())) == ["a"]
     assert names(list(index.at(latest).entries())) == ["b"]
+
+
+def test_a_rolled_back_table_that_went_on_is_scanned_afresh(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.commit([entry(EntryKind.ADD, "a")])
+    base = list(world.base)
+    second = world.commit([entry(EntryKind.ADD, "lost")])
+    index = LiveFileIndex(world.snapshots, world.manifests)
+    assert sorted(names(list(index.at(second).entries()))) == ["a", "lost"]
+    Path(world.paths.snapshot(2)).unlink()
+    world.snapshots.write_latest_hint(1)
+    world.base = base
+    other = world.commit([entry(EntryKind.ADD, "b")])
+    third = world.commit([entry(EntryKind.ADD, "c")])
+    assert other.id == 2
+    assert sorted(names(list(index.at(third).entries()))) == ["a", "b", "c"]
+    assert sorted(names(list(index.at(other).entries()))) == ["a", "b"]

@@ -176,3 +176,16 @@ def test_a_snapshot_is_read_once(tmp_path: Path) -> None:
     assert store.snapshot(1) == first
     store.forget(1)
     assert store.snapshot(1).commit_user == "x"
+
+
+def test_the_latest_is_what_is_on_disk_after_a_rollback(tmp_path: Path) -> None:
+    store = store_with(tmp_path, range(1, 4))
+    assert [store.snapshot(i).commit_user for i in (1, 2, 3)] == ["me"] * 3
+    for snapshot_id in (2, 3):
+        (tmp_path / "snapshot" / f"snapshot-{snapshot_id}").write_bytes(
+            encode_snapshot(snapshot(snapshot_id, user="you"))
+        )
+    latest = store.latest()
+    assert latest is not None
+    assert latest.commit_user == "you"
+    assert store.snapshot(2).commit_user == "you"
