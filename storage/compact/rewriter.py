@@ -36,6 +36,8 @@ from storage.model.data_file import DataFileMeta, FileSource
 from storage.model.sorted_run import SortedRun
 from storage.table_store import TableStore
 
+BATCH_ROWS_MAX: Final = 8 * 1024
+"""Rows decoded at a time: larger batches leave the processor's caches."""
 FILL_ROWS_MAX: Final = 64 * 1024
 FILL_ROWS_MIN: Final = 2 * 1024
 MEMORY_PER_FILE_BYTE: Final = 3
@@ -118,7 +120,7 @@ class Rewriter:
     def _merged(self, partition: bytes, bucket: int, section: Section, drop_delete: bool) -> Iterator[pa.RecordBatch]:
         runs = older_first(section)
         rows = self._fill_rows(runs)
-        readers = [self._read(partition, bucket, run.files, rows) for run in runs]
+        readers = [self._read(partition, bucket, run.files, min(rows, BATCH_ROWS_MAX)) for run in runs]
         return merge_section(readers, self.order, self.function, drop_delete=drop_delete, fill_rows=rows)
 
     def _fill_rows(self, runs: Sequence[SortedRun]) -> int:

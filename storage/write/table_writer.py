@@ -10,15 +10,17 @@ its own files as if they were committed; `rebase` puts that right when another w
 compaction gave way. Memory: the rows of all buckets together stay within `write-buffer-size`; then the largest buckets
 are spilled first, until half of it is free. A writer is used by one thread, and uses `parallelism` threads of its own.
 
-Files that no returned message names are deleted by `abort` and `close`, all others are the committer's.
+Files that no returned message names are deleted by `abort` and `close`, all others are the committer's. When a call
+fails after rows were taken, the writer takes no more: its rows may be gone, so only `abort` and `close` go on.
 
 Source: LSM semantics §1.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import contextmanager
 from enum import Enum
 from typing import Final
 
@@ -90,6 +92,7 @@ class TableWriter:
         self._writers: dict[BucketId, BucketWriter] = {}
         self._checked_partitions: set[bytes] = set()
         self._due_for_full: set[BucketId] = set()
+        self._is_broken = False
 
     @property
     def base_snapshot(self) -> Snapshot | None:
@@ -103,14 +106,15 @@ class TableWriter:
         """
         with self.timings.step("route"):
             accepted = self._rules.accept(data)
-        for piece in self._pieces(accepted):
-            with self.timings.step("route"):
-                groups = list(self._router.route(piece, self._executor()))
-            for group in groups:
-                self._writer(group.partition, group.bucket).write(group.rows, group.kinds)
-            del groups
-            self._keep_within_memory()
-        return accepted.rows.num_rows
+        with self._unbroken():
+            for piece in self._pieces(accepted):
+                with self.timings.step("route"):
+                    groups = list(self._router.route(piece, self._executor()))
+                for group in groups:
+                    self._writer(group.partition, group.bucket).write(group.rows, group.kinds)
+                del groups
+                self._keep_within_memory()
+        return int(accepted.rows.num_rows)
 
     def write_bucket(self, partition: bytes, bucket: int, data: pa.Table | pa.RecordBatch) -> int:
         """Takes rows that are known to belong to one bucket, and returns how many were accepted."""
@@ -118,11 +122,12 @@ class TableWriter:
         if not 0 <= bucket < total:
             raise InvalidRequestError(f"{self._store.location} has buckets 0 to {total - 1}, not {bucket}")
         accepted = self._rules.accept(data)
-        for piece in self._pieces(accepted):
-            if piece.rows.num_rows:
-                self._writer(partition, bucket).write(piece.rows, piece.kinds)
-                self._keep_within_memory()
-        return accepted.rows.num_rows
+        with self._unbroken():
+            for piece in self._pieces(accepted):
+                if piece.rows.num_rows:
+                    self._writer(partition, bucket).write(piece.rows, piece.kinds)
+                    self._keep_within_memory()
+        return int(accepted.rows.num_rows)
 
     def compact(
         self,
@@ -147,7 +152,8 @@ class TableWriter:
             writer.flush(executor)
             writer.compact(full=full, executor=executor)
 
-        self._on_buckets(chosen, work)
+        with self._unbroken():
+            self._on_buckets(chosen, work)
 
     def prepare_commit(self, identifier: int | None = None, *, wait_compaction: bool = True) -> list[CommitMessage]:
         """Makes files of all rows, compacts as the options ask, and returns one message per changed bucket.
@@ -169,10 +175,11 @@ class TableWriter:
                 writer.settle(executor)
 
         chosen = changed | self._due_for_full if is_full else changed
-        self._on_buckets([self._writers[known] for known in sorted(chosen)], work)
-        if is_full:
-            self._due_for_full.clear()
-        self._store.env.reach(CrashPoint.WRITE_PREPARED)
+        with self._unbroken():
+            self._on_buckets([self._writers[known] for known in sorted(chosen)], work)
+            if is_full:
+                self._due_for_full.clear()
+            self._store.env.reach(CrashPoint.WRITE_PREPARED)
         messages = [writer.drain() for _, writer in sorted(self._writers.items())]
         return [message for message in messages if not message.is_empty]
 
@@ -196,6 +203,7 @@ class TableWriter:
         """Gives up all rows and files that no message names; the writer may be used again, on the same snapshot."""
         writers, self._writers = self._writers, {}
         self._due_for_full.clear()
+        self._is_broken = False
         for writer in writers.values():
             writer.abort()
         self._scratch.release()
@@ -206,6 +214,18 @@ class TableWriter:
     def close(self) -> None:
         """Ends the writer; rows and files that no message names are gone."""
         self.abort()
+
+    @contextmanager
+    def _unbroken(self) -> Iterator[None]:
+        """What happens inside may lose rows when it fails; nothing of the kind may be done again after that."""
+        if self._is_broken:
+            raise InvalidRequestError(
+                f"this writer of {self._store.location} failed before and may have lost rows; abort it, then write all "
+                "rows since the last commit again"
+            )
+        self._is_broken = True
+        yield
+        self._is_broken = False
 
     def _writer(self, partition: bytes, bucket: int) -> BucketWriter:
         known = self._writers.get((partition, bucket))

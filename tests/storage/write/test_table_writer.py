@@ -10,7 +10,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from storage.exceptions import InvalidRequestError
+from storage.env import CrashPoint, Env
+from storage.exceptions import InvalidRequestError, RetryableError
+from storage.files.file_io import OutputFile
+from storage.files.local_file_io import LocalFileIO
 from storage.model.data_file import EMPTY_ROW, FileSource
 from tests.storage.write.tables import KEYED, WrittenTable
 
@@ -345,3 +348,78 @@ def test_rebase_between_two_commits_of_another_compactor(tmp_path: Path) -> None
 
 def _files(table: WrittenTable) -> list[Path]:
     return [path for path in Path(table.store.location).rglob("bucket-*/*") if path.is_file()]
+
+
+class _FullDisk(LocalFileIO):
+    """Takes no new file once it is full."""
+
+    is_full = False
+
+    def open_output(self, path: str) -> OutputFile:
+        if self.is_full and path.endswith(".parquet"):
+            raise RetryableError("no space left on device")
+        return super().open_output(path)
+
+
+def test_after_a_failure_the_writer_hands_out_nothing(tmp_path: Path) -> None:
+    disk = _FullDisk()
+    table = WrittenTable(tmp_path, env=Env(disk, str(tmp_path)), bucket="2")
+    writer = table.writer()
+    data = rows((1, "a"), (2, "b"), (3, "c"))
+    writer.write(data)
+    disk.is_full = True
+    with pytest.raises(RetryableError, match="no space"):
+        writer.prepare_commit()
+    disk.is_full = False
+    for call in (writer.prepare_commit, lambda: writer.write(data), lambda: writer.compact(full=True)):
+        with pytest.raises(InvalidRequestError, match="abort it"):
+            call()
+    writer.abort()
+    assert table.data_files_on_disk() == set()
+    writer.write(data)
+    table.commit(writer.prepare_commit())
+    assert len(table.rows()) == 3
+
+
+def test_refused_rows_leave_the_writer_usable(tmp_path: Path) -> None:
+    table = WrittenTable(tmp_path)
+    writer = table.writer()
+    writer.write(rows((1, "a")))
+    with pytest.raises(InvalidRequestError, match="row 1"):
+        writer.write(pa.table({"k": [2, None], "v": ["b", "c"]}))
+    table.commit(writer.prepare_commit())
+    assert table.rows() == [{"k": 1, "v": "a"}]
+
+
+@pytest.mark.parametrize(
+    "point",
+    [
+        CrashPoint.DATA_FILE_CLOSED,
+        CrashPoint.WRITE_BEFORE_SPILL,
+        CrashPoint.WRITE_SPILLED,
+        CrashPoint.WRITE_FLUSHED,
+        CrashPoint.COMPACT_BEFORE_OUTPUT,
+        CrashPoint.COMPACT_OUTPUT_WRITTEN,
+        CrashPoint.WRITE_PREPARED,
+    ],
+)
+def test_a_crash_at_any_point_leaves_the_committed_rows(tmp_path: Path, point: CrashPoint) -> None:
+    class Dying(Env):
+        is_armed = False
+
+        def reach(self, reached: CrashPoint) -> None:
+            if self.is_armed and reached is point:
+                raise KeyboardInterrupt
+
+    env = Dying(LocalFileIO(), str(tmp_path))
+    table = WrittenTable(tmp_path, env=env, write_buffer_size="100 b")
+    for number in range(4):
+        commit(table, rows((number, "x"), (9, f"v{number}")))
+    before = table.rows()
+    env.is_armed = True
+    with pytest.raises(KeyboardInterrupt):
+        commit(table, rows((7, "lost"), (9, "lost"), (10, "lost" * 20)))
+    env.is_armed = False
+    assert table.rows() == before
+    commit(table, rows((7, "kept")))
+    assert table.rows() == sorted([*before, {"k": 7, "v": "kept"}], key=lambda row: row["k"])
