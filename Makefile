@@ -11,6 +11,7 @@ PYPAIMON := .venv-pypaimon
 PIP_QUIET := --disable-pip-version-check --quiet
 PYTEST := $(BIN)/python -m pytest
 ARGS ?=
+PYTHON_CHECK := import sys; sys.version_info >= (3, 11) or sys.exit("Freshet needs Python 3.11 or newer: make PYTHON=python3.11 …")
 
 .DEFAULT_GOAL := help
 .PHONY: help venv venv-pypaimon jars demo demo-clean test test-all lint format bench clean
@@ -21,8 +22,8 @@ help:
 # A stamp inside the environment names the lock it was made from; touching nothing when nothing changed.
 $(VENV)/.stamp: requirements.lock pyproject.toml
 	@echo "venv: $(VENV) from requirements.lock"
+	@test -x $(BIN)/python || $(PYTHON) -c '$(PYTHON_CHECK)'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Freshet needs Python 3.11 or newer: make PYTHON=python3.11 venv")'
 	@$(BIN)/python -m pip install $(PIP_QUIET) --requirement requirements.lock
 	@$(BIN)/python -m pip install $(PIP_QUIET) --no-deps --no-build-isolation --editable . --config-settings editable_mode=compat
 	@touch $@
