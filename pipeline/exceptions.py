@@ -19,6 +19,10 @@ EXIT_FAILED = 1
 EXIT_INVALID = 2
 
 
+REASON_LINES_MAX = 12
+REASON_TEXT_MAX = 2000
+
+
 class PipelineError(Exception):
     """Root of every error that `pipeline` raises on purpose."""
 
@@ -62,3 +66,15 @@ class PipelineFailedError(PipelineError):
         super().__init__(where + message)
         self.pipeline = pipeline
         self.micro_batch_id = micro_batch_id
+
+
+def brief_reason(error: BaseException) -> str:
+    """What an error says, without the query plan and the Java trace that Spark adds to its own."""
+    lines: list[str] = []
+    for line in str(error).splitlines():
+        if line.startswith(("=== ", "JVM stacktrace", "\tat ", "Current Committed Offsets", "'", "+-")):
+            break
+        if line.strip():
+            lines.append(line)
+    text = "\n".join(lines[:REASON_LINES_MAX])[:REASON_TEXT_MAX]
+    return text or type(error).__name__

@@ -2,8 +2,8 @@
 
 | source | order |
 |---|---|
-| Kafka | (source, topic, Kafka partition, offset, place within the record) |
-| files | (source, path, modification time, row): the same columns, filled by the source |
+| Kafka | (source, 0, topic, Kafka partition, offset, place within the record) |
+| files | (source, modification time, path, NULL, row, place within the record) |
 | any other frame | (Spark partition, position in it), as one number |
 
 A shuffle hands a task the sorted runs of its map tasks in any sequence, so the rows are put back in order here. In the

@@ -13,7 +13,7 @@
 | after 5, before Spark's commit log | both know it | runs no job |
 | while its tasks go on (zombie) | either | the commit that comes second finds the other, gives up |
 
-Identity = (commit user, batch id, Spark's query id). Source: design §1.5–1.7, what Spark does at a replay: real parts §6.
+Identity = (commit user, batch id, Spark's query id). Source: design §1.5–1.7; Spark's replay: real parts §6.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from typing import Final
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the customary name
 
+from pipeline.arrow_map import map_in_arrow
 from pipeline.bucket_task import BucketTask
 from pipeline.exceptions import PipelineFailedError
 from pipeline.routed_rows import SUB, Routing, is_envelope, plan_routing
@@ -150,7 +151,8 @@ class MicroBatchWriter:
         record = F.when(F.col(SUB) == 0, F.lit(1)) if is_envelope(frame) else F.lit(1)
         observed = rows.observe(observation, F.count(record).alias("records"))
         with _without_adaptive_execution(frame.sparkSession):
-            collected = routing.place(observed).mapInArrow(task, RESULT_SPARK_SCHEMA).collect()
+            placed = routing.place(observed)
+            collected = map_in_arrow(placed, task, routing.crossing, RESULT_SPARK_SCHEMA).collect()
         return int(observation.get["records"]), sum_results([row[0] for row in collected])
 
     def _check_counts(self, read_count: int, result: TaskResult, micro_batch_id: int) -> None:

@@ -2,7 +2,7 @@
 
 | Spark | taken for columns of type |
 |---|---|
-| =, <=>, <, <=, >, >= , IN with a value | BOOLEAN, integers, DECIMAL, DATE, CHAR, VARCHAR, TIMESTAMP(p <= 6) without zone |
+| =, <=>, <, <=, >, >= , IN with a value | BOOLEAN, integers, DECIMAL, DATE, CHAR, VARCHAR, TIMESTAMP(0-6), no zone |
 | IS NULL, IS NOT NULL | all |
 | starts with | CHAR, VARCHAR |
 | NOT of these (a NULL makes it NULL on both sides, so the row goes) | as above |

@@ -68,9 +68,13 @@ _INTEGERS: Final = (spark.ByteType, spark.ShortType, spark.IntegerType, spark.Lo
 
 @dataclass(frozen=True, slots=True)
 class Routing:
-    """How the rows of one frame go to the tasks. `task` is None where any task may take any row."""
+    """How the rows of one frame go to the tasks. `task` is None where any task may take any row.
+
+    `columns` are computed from the frame, `crossing` are the same by name, of the rows that cross.
+    """
 
     columns: tuple[Column, ...]
+    crossing: tuple[Column, ...]
     task: Column | None
     task_count: int
 
@@ -101,10 +105,12 @@ def plan_routing(
     data = _data_columns(given, _types_of(frame), schema)
     count = max(1, options.bucket)
     bucket = _bucket(data, schema, options)
-    columns = [bucket.alias(BUCKET), *head]
-    columns += [data[field.name].alias(f"{DATA_PREFIX}{place}") for place, field in enumerate(schema.fields)]
+    named = {BUCKET: bucket, **head}
+    named |= {f"{DATA_PREFIX}{place}": data[field.name] for place, field in enumerate(schema.fields)}
+    columns = tuple(column.alias(name) for name, column in named.items())
+    crossing = tuple(F.col(name) for name in named)
     if options.bucket <= 0:
-        return Routing(tuple(columns), None, 1)
+        return Routing(columns, crossing, None, 1)
     tasks = task_count(
         bucket_count=count,
         is_partitioned=bool(schema.partition_keys),
@@ -118,7 +124,7 @@ def plan_routing(
         # What is no row of the table needs no bucket: it goes by Kafka partition, which keeps its order.
         other = F.pmod(F.coalesce(F.col(KAFKA_PARTITION), F.lit(0)), F.lit(tasks))
         task = F.when(F.col(TAG) == TAG_DATA, task).otherwise(other)
-    return Routing(tuple(columns), task, tasks)
+    return Routing(columns, crossing, task, tasks)
 
 
 def bucket_keys(schema: TableSchema, options: CoreOptions) -> tuple[str, ...]:
@@ -134,29 +140,27 @@ def _bucket(data: Mapping[str, Column], schema: TableSchema, options: CoreOption
     return bucket_column(keys, options.bucket, BucketFunctionType(options.bucket_function_type))
 
 
-def _envelope_head(data: spark.StructType, schema: TableSchema) -> list[Column]:
+def _envelope_head(data: spark.StructType, schema: TableSchema) -> dict[str, Column]:
     _check_names(data.fieldNames(), schema)
-    order = [F.col("order").getField(name).alias(f"{ORDER_PREFIX}{place}") for place, name in enumerate(ORDER_FIELDS)]
-    return [
-        F.col("tag").alias(TAG),
-        F.col("row_kind").alias(KIND),
-        *order,
-        F.col("order").getField("timestamp").alias(TIMESTAMP),
-        F.col("reason").alias(REASON),
-        F.col("column").alias(COLUMN),
-        F.col("raw_key").alias(RAW_KEY),
-        F.col("raw_value").alias(RAW_VALUE),
-        F.col("unavailable").alias(UNAVAILABLE),
-        F.col("notes").alias(NOTES),
-    ]
+    order = F.col("order")
+    return {
+        TAG: F.col("tag"),
+        KIND: F.col("row_kind"),
+        **{f"{ORDER_PREFIX}{place}": order.getField(name) for place, name in enumerate(ORDER_FIELDS)},
+        TIMESTAMP: order.getField("timestamp"),
+        REASON: F.col("reason"),
+        COLUMN: F.col("column"),
+        RAW_KEY: F.col("raw_key"),
+        RAW_VALUE: F.col("raw_value"),
+        UNAVAILABLE: F.col("unavailable"),
+        NOTES: F.col("notes"),
+    }
 
 
-def _plain_head(given: spark.StructType, schema: TableSchema) -> list[Column]:
+def _plain_head(given: spark.StructType, schema: TableSchema) -> dict[str, Column]:
     _check_names(given.fieldNames(), schema)
-    order = F.monotonically_increasing_id().alias(f"{ORDER_PREFIX}0")
-    if ROW_KIND_COLUMN not in given.fieldNames():
-        return [order]
-    return [F.col(ROW_KIND_COLUMN).alias(KIND), order]
+    order = {f"{ORDER_PREFIX}0": F.monotonically_increasing_id()}
+    return {KIND: F.col(ROW_KIND_COLUMN), **order} if ROW_KIND_COLUMN in given.fieldNames() else order
 
 
 def _check_names(given: Sequence[str], schema: TableSchema) -> None:

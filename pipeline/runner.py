@@ -5,8 +5,8 @@
     3. wait: the first query that fails stops the others       exit code 1
     4. SIGTERM, Ctrl-C: every query finishes its batch         exit code 0
 
-To finish a batch and begin no other, the sinks are told first: a batch that Spark starts after that is refused before it
-does anything, and Spark's stop is called only between triggers, because it interrupts what runs. A batch that was
+To finish a batch and begin no other, the sinks are told first: a batch that Spark starts after that is refused before
+it does anything, and Spark's stop is called only between triggers, because it interrupts what runs. A batch that was
 begun and refused is begun again by the next run.
 """
 
@@ -20,7 +20,6 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Any, Final
 
-from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
@@ -28,7 +27,7 @@ from pipeline.checkpoint_owner import claim_checkpoint
 from pipeline.config import PipelineConfig
 from pipeline.config_model import revealed
 from pipeline.dead_letters import open_dead_letters
-from pipeline.exceptions import PipelineError, PipelineFailedError
+from pipeline.exceptions import PipelineError, PipelineFailedError, brief_reason
 from pipeline.micro_batch import MicroBatchWriter
 from pipeline.progress import Progress, ProgressHub, ProgressListener
 from pipeline.sources import read_stream
@@ -146,11 +145,15 @@ class Runner:
             error = each.sink.failure
             if isinstance(error, PipelineError | StorageError):
                 raise error
-            raise PipelineFailedError(each.config.without_secrets(_reason(error)), pipeline=each.config.name) from error
+            raise PipelineFailedError(
+                each.config.without_secrets(brief_reason(error)), pipeline=each.config.name
+            ) from error
         failure = each.query.exception()
         if failure is None or StopRequested.__name__ in str(failure):
             return
-        raise PipelineFailedError(each.config.without_secrets(_reason(failure)), pipeline=each.config.name) from failure
+        raise PipelineFailedError(
+            each.config.without_secrets(brief_reason(failure)), pipeline=each.config.name
+        ) from failure
 
 
 @contextmanager
@@ -183,15 +186,3 @@ def spark_settings(configs: Sequence[PipelineConfig]) -> dict[str, str]:
 
 def _has_failed(each: _Running) -> bool:
     return not each.query.isActive and each.query.exception() is not None
-
-
-def _reason(error: BaseException) -> str:
-    """The first lines of what Spark says, without the plan and the Java trace that follow."""
-    text = error.desc if isinstance(error, StreamingQueryException) and error.desc else str(error)
-    lines = [line for line in text.splitlines() if line.strip()]
-    kept: list[str] = []
-    for line in lines:
-        if line.startswith(("=== ", "JVM stacktrace", "\tat ", "Current Committed Offsets")):
-            break
-        kept.append(line)
-    return "\n".join(kept[:12]) or type(error).__name__

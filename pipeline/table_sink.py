@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 from pyspark.sql import DataFrame
 
 from pipeline.dead_letters import open_dead_letters
-from pipeline.exceptions import InvalidRequestError
+from pipeline.exceptions import InvalidRequestError, PipelineFailedError, brief_reason
 from pipeline.micro_batch import BatchReport, MicroBatchWriter
 from storage.catalog import Catalog
 
@@ -45,7 +45,9 @@ class TableSink:
                 self._on_report(report)
         except Exception as error:
             self.failure = error
-            raise
+            # Spark matches what is raised here, traceback included, against a regular expression whose stack depth
+            # grows with the text: a long one (a query plan, a Java trace) ends the query's thread instead.
+            raise PipelineFailedError(brief_reason(error), micro_batch_id=micro_batch_id) from None
 
 
 def table_sink(

@@ -13,13 +13,14 @@ from typing import Any, Final
 
 import orjson
 import pyarrow as pa
+from pyspark.sql import types as spark
 
 from storage import exceptions
 from storage.codec.commit_message_json import decode_commit_messages, encode_commit_messages
 from storage.model.commit_message import CommitMessage
 
 RESULT_COLUMN: Final = "result"
-RESULT_SPARK_SCHEMA: Final = f"{RESULT_COLUMN} binary"
+RESULT_SPARK_SCHEMA: Final = spark.StructType([spark.StructField(RESULT_COLUMN, spark.BinaryType())])
 _ARROW_SCHEMA: Final = pa.schema([pa.field(RESULT_COLUMN, pa.binary())])
 
 _ERRORS: Final = {

@@ -11,7 +11,7 @@
 | row_kind | TINYINT | of data |
 | reason, column | STRING | why it is dead or skipped; the column that is to blame, where there is one |
 | order | STRUCT<source_index, rank, topic, kafka_partition, offset, sub, timestamp> | input order, most significant first |
-| raw_key, raw_value | BINARY | of dead letters |
+| raw_key, raw_value | BINARY | of dead letters, and of rows that may become one when a TOAST value is not stored |
 | unavailable | ARRAY<STRING> | columns whose stored value is to be kept (unchanged TOAST) |
 | notes | ARRAY<STRING> | what else is counted by name: unknown fields, TOAST values that were found or left NULL |
 | data | STRUCT of the table's columns in their carriers | of data |
@@ -393,8 +393,8 @@ class _Envelope:
             f"CASE WHEN {is_dead} THEN {_ERROR}.reason ELSE {SKIP} END AS reason",
             f"{_ERROR}.column AS column",
             f"struct({', '.join(f'{sql} AS {name(field)}' for field, sql in order.items())}) AS `order`",
-            f"CASE WHEN {is_dead} THEN {KEY} END AS raw_key",
-            f"CASE WHEN {is_dead} THEN {VALUE} END AS raw_value",
+            f"CASE WHEN {is_dead} OR {MISSING} IS NOT NULL THEN {KEY} END AS raw_key",
+            f"CASE WHEN {is_dead} OR {MISSING} IS NOT NULL THEN {VALUE} END AS raw_value",
             f"CASE WHEN {is_data} THEN {unavailable} END AS unavailable",
             f"CASE WHEN {is_data} THEN {notes} END AS notes",
             f"CASE WHEN {is_data} THEN {data} END AS data",
