@@ -7,7 +7,9 @@ The second line is what a long-lived process uses: `LiveFileIndex` steps from th
 cost is that of the changes, not of the table. An ADD and its DELETE agree in partition and bucket, so both may be
 pruned by them; they may not be pruned by level or by statistics of values.
 
-Source: table format §3.4.
+A snapshot whose files have rows marked as deleted by deletion vectors is refused: nothing here subtracts them.
+
+Source: table format §3.4, §10.
 """
 
 from __future__ import annotations
@@ -53,6 +55,7 @@ def live_entries(
     """
     if snapshot is None:
         return []
+    store.refuse_deletion_vectors(snapshot.index_manifest)
     wanted = None if bucket_ids is None else frozenset(bucket_ids)
     allowed = None if buckets is None else frozenset(buckets)
     if wanted is not None and allowed is None:
@@ -198,6 +201,7 @@ class LiveFileIndex:
     def _stepped(self, start: Snapshot | None, known: LiveFiles, snapshot: Snapshot) -> LiveFiles:
         if start is None or not start.id < snapshot.id <= start.id + STEPS_MAX:
             return scan_live_files(self._manifests, snapshot)
+        self._manifests.refuse_deletion_vectors(snapshot.index_manifest)
         live = known
         try:
             if self._snapshots.fresh(start.id) != start:  # the table was rolled back and has gone on since

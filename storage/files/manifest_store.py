@@ -17,6 +17,7 @@ from typing import Final
 
 from storage.codec.binary_row_values import decode_row
 from storage.codec.manifest_avro import (
+    DELETION_VECTORS_INDEX,
     IndexEntry,
     read_index_manifest,
     read_manifest,
@@ -26,7 +27,7 @@ from storage.codec.manifest_avro import (
 )
 from storage.codec.stats import ColumnStats, encode_stats, merge_stats
 from storage.env import Env
-from storage.exceptions import CorruptDataError, NotFoundError
+from storage.exceptions import CorruptDataError, NotFoundError, UnsupportedFeatureError
 from storage.model.data_type import DataType
 from storage.model.manifest import EntryKind, ManifestEntry, ManifestFileMeta
 from storage.options import CoreOptions
@@ -57,6 +58,7 @@ class ManifestStore:
         self._manifests: OrderedDict[str, tuple[ManifestEntry, ...]] = OrderedDict()
         self._lists: OrderedDict[str, tuple[ManifestFileMeta, ...]] = OrderedDict()
         self._cached_entries = 0
+        self._without_deletion_vectors: set[str] = set()
 
     def write_manifests(self, entries: Iterable[ManifestEntry]) -> list[ManifestFileMeta]:
         """Writes entries into new manifests of about the target size; none for no entries."""
@@ -106,6 +108,22 @@ class ManifestStore:
     def read_index_manifest(self, name: str) -> list[IndexEntry]:
         """Live index files."""
         return read_index_manifest(self._read(name, None), self._paths.manifest(name))
+
+    def refuse_deletion_vectors(self, index_manifest: str | None) -> None:
+        """Raises `UnsupportedFeatureError` when files of a snapshot have rows marked as deleted.
+
+        A file that names none, as a full compaction leaves it, is fine.
+        """
+        if index_manifest is None or index_manifest in self._without_deletion_vectors:
+            return
+        for entry in self.read_index_manifest(index_manifest):
+            if entry.index_type == DELETION_VECTORS_INDEX and entry.range_count:
+                raise UnsupportedFeatureError(
+                    f"the table at {self._paths.location} has deletion vectors ({entry.file_name}), which are not "
+                    "supported: the deleted rows would reappear; compact it fully with Apache Paimon after setting "
+                    "deletion-vectors.enabled=false, or read it there"
+                )
+        self._without_deletion_vectors.add(index_manifest)
 
     def delete(self, name: str) -> bool:
         """Removes a manifest, list or index manifest and forgets it; False when it was not there."""

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import random
 from pathlib import Path
 from typing import Any
 
+import fastavro
 import pytest
 
 from storage.codec.binary_row import encode_row
 from storage.env import local_env
-from storage.exceptions import NotFoundError
+from storage.exceptions import NotFoundError, UnsupportedFeatureError
 from storage.files.manifest_scan import (
     NO_FILES,
     LiveFileIndex,
@@ -246,3 +248,46 @@ def test_a_rolled_back_table_that_went_on_is_scanned_afresh(tmp_path: Path) -> N
     assert other.id == 2
     assert sorted(names(list(index.at(third).entries()))) == ["a", "b", "c"]
     assert sorted(names(list(index.at(other).entries()))) == ["a", "b"]
+
+
+INDEX_SCHEMA = json.loads(
+    (Path(__file__).parents[2] / "golden" / "manifest_avro_schemas.jsonl").read_text().splitlines()[2]
+)
+
+
+def write_index_manifest(world: World, name: str, index_type: str, ranges: list[dict[str, Any]] | None) -> None:
+    record = {
+        "_VERSION": 1,
+        "_KIND": 0,
+        "_PARTITION": PARTITIONS[0],
+        "_BUCKET": 0,
+        "_INDEX_TYPE": index_type,
+        "_FILE_NAME": "index-u-0",
+        "_FILE_SIZE": 33,
+        "_ROW_COUNT": 1,
+        "_DELETIONS_VECTORS_RANGES": ranges,
+    }
+    with Path(world.paths.manifest(name)).open("wb") as file:
+        fastavro.writer(file, fastavro.parse_schema(INDEX_SCHEMA), [record])
+
+
+def test_deletion_vectors_are_refused_and_other_indexes_are_not(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    first = world.commit([entry(EntryKind.ADD, "a")])
+    latest = world.commit([entry(EntryKind.ADD, "b")])
+    dv = [{"f0": "a", "f1": 1, "f2": 24, "_CARDINALITY": 2}]
+    write_index_manifest(world, "index-manifest-hash", "HASH", None)
+    write_index_manifest(world, "index-manifest-empty", "DELETION_VECTORS", [])
+    write_index_manifest(world, "index-manifest-dv", "DELETION_VECTORS", dv)
+    for name in ("index-manifest-hash", "index-manifest-empty"):
+        assert names(live_entries(world.manifests, dataclasses.replace(latest, index_manifest=name))) == ["a", "b"]
+    with_vectors = dataclasses.replace(latest, index_manifest="index-manifest-dv")
+    index = LiveFileIndex(world.snapshots, world.manifests)
+    index.at(first)
+    for scan in (
+        lambda: live_entries(world.manifests, with_vectors),
+        lambda: scan_live_files(world.manifests, with_vectors),
+        lambda: index.at(with_vectors),
+    ):
+        with pytest.raises(UnsupportedFeatureError, match=r"has deletion vectors \(index-u-0\)"):
+            scan()
