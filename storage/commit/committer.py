@@ -120,7 +120,7 @@ class Committer:
         if not snapshots or self._store.options.write_only:
             return 0
         try:
-            return expire_after_commit(self._store, self._snapshot_commit.manifest_index)
+            return expire_after_commit(self._store)
         except StorageError as error:
             _LOG.warning("table %s: snapshots were not expired: %s", self._store.paths.location, error)
             return 0

@@ -21,7 +21,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from storage.commit.changes import Bucket
-from storage.commit.manifest_index import ManifestIndex
+from storage.commit.manifest_index import index_of
 from storage.commit.named_files import kept_changelogs, metadata_names, snapshots_outside_main
 from storage.commit.retention import Retention, expire_end
 from storage.env import CrashPoint
@@ -76,10 +76,10 @@ def expire_snapshots(
     if time_retained_ms is None:
         time_retained_ms = options.snapshot_time_retained_ms
     retention = Retention(retain_min, retain_max, time_retained_ms, limit)
-    return _Expiry(store, ManifestIndex(store.manifests)).run(retention)
+    return _Expiry(store).run(retention)
 
 
-def expire_after_commit(store: TableStore, manifest_index: ManifestIndex) -> int:
+def expire_after_commit(store: TableStore) -> int:
     """The bounded round after a commit, by the options of the table; the number of snapshots that expired."""
     options = store.options
     if options.changelog_is_decoupled:
@@ -90,15 +90,15 @@ def expire_after_commit(store: TableStore, manifest_index: ManifestIndex) -> int
         options.snapshot_time_retained_ms,
         options.snapshot_expire_limit,
     )
-    return len(_Expiry(store, manifest_index).run(retention).snapshot_ids)
+    return len(_Expiry(store).run(retention).snapshot_ids)
 
 
 class _Expiry:
     """One round."""
 
-    def __init__(self, store: TableStore, manifest_index: ManifestIndex) -> None:
+    def __init__(self, store: TableStore) -> None:
         self._store = store
-        self._index = manifest_index
+        self._index = index_of(store.manifests)
 
     def run(self, retention: Retention) -> ExpireResult:
         store = self._store

@@ -12,9 +12,11 @@ Source: table format §3.4.
 
 from __future__ import annotations
 
+import threading
 from collections import OrderedDict, defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from typing import Final
+from weakref import WeakKeyDictionary, proxy
 
 from storage.commit.manifest_merge import cancel_pairs
 from storage.files.manifest_scan import data_manifests
@@ -42,12 +44,14 @@ class _SortedManifest:
 
 
 class ManifestIndex:
-    """Answers for one table; used by one thread at a time."""
+    """Answers for one table; may be shared by threads."""
 
     def __init__(self, manifests: ManifestStore) -> None:
-        self._manifests = manifests
+        # Not a strong reference: the index lives as long as the store does, see `index_of`.
+        self._manifests: ManifestStore = proxy(manifests)
         self._sorted: OrderedDict[str, _SortedManifest] = OrderedDict()
         self._entry_count = 0
+        self._lock = threading.Lock()
 
     def live_among(self, snapshot: Snapshot, file_names: Collection[str]) -> set[str]:
         """Those of the files that are live at the snapshot."""
@@ -76,14 +80,25 @@ class ManifestIndex:
         return found
 
     def _sorted_manifest(self, meta: ManifestFileMeta) -> _SortedManifest:
-        known = self._sorted.get(meta.file_name)
-        if known is not None:
-            self._sorted.move_to_end(meta.file_name)
-            return known
+        with self._lock:
+            known = self._sorted.get(meta.file_name)
+            if known is not None:
+                self._sorted.move_to_end(meta.file_name)
+                return known
         fresh = _SortedManifest(self._manifests.read_manifest(meta))
-        self._sorted[meta.file_name] = fresh
-        self._entry_count += fresh.entry_count
-        while self._entry_count > ENTRIES_MAX and len(self._sorted) > 1:
-            _, dropped = self._sorted.popitem(last=False)
-            self._entry_count -= dropped.entry_count
+        with self._lock:
+            if meta.file_name not in self._sorted:
+                self._entry_count += fresh.entry_count
+            self._sorted[meta.file_name] = fresh
+            while self._entry_count > ENTRIES_MAX and len(self._sorted) > 1:
+                _, dropped = self._sorted.popitem(last=False)
+                self._entry_count -= dropped.entry_count
         return fresh
+
+
+_INDEXES: Final[WeakKeyDictionary[ManifestStore, ManifestIndex]] = WeakKeyDictionary()
+
+
+def index_of(manifests: ManifestStore) -> ManifestIndex:
+    """The index of an open table: one for all of its committers, who come and go with each batch."""
+    return _INDEXES.setdefault(manifests, ManifestIndex(manifests))

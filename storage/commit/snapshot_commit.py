@@ -35,7 +35,7 @@ from storage.commit.identity import (
     history_to_text,
     is_committed,
 )
-from storage.commit.manifest_index import ManifestIndex
+from storage.commit.manifest_index import index_of
 from storage.commit.manifest_merge import MergeRule
 from storage.commit.manifest_rewrite import MergedManifests, merge_manifests
 from storage.env import CrashPoint
@@ -48,16 +48,13 @@ from storage.exceptions import (
     StorageError,
     UnknownOutcomeError,
 )
-from storage.files.manifest_scan import NO_FILES, LiveFileIndex, data_manifests
+from storage.files.manifest_scan import NO_FILES, data_manifests
 from storage.model.manifest import ManifestFileMeta
 from storage.model.snapshot import CommitKind, Snapshot
 from storage.table_store import TableStore
 
 WAIT_FACTOR_MAX: Final = 0.2
 """Share by which jitter lengthens a wait at most."""
-
-REMEMBERED_MAX: Final = 2048
-"""Snapshots that may be in memory; more than the snapshot store remembers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,9 +96,7 @@ class SnapshotCommit:
         """`sort_key` orders serialized keys; None for append-only tables."""
         self._store = store
         self._sort_key = sort_key
-        self._index = ManifestIndex(store.manifests)
-        self._live = LiveFileIndex(store.snapshots, store.manifests)
-        self._last_seen: Snapshot | None = None
+        self._index = index_of(store.manifests)
         options = store.options
         self._merge_rule = MergeRule(
             target_size_bytes=options.manifest_target_file_size_bytes,
@@ -109,35 +104,9 @@ class SnapshotCommit:
             min_count=options.manifest_merge_min_count,
         )
 
-    @property
-    def manifest_index(self) -> ManifestIndex:
-        """The index of manifests, warm after a commit."""
-        return self._index
-
     def latest(self) -> Snapshot | None:
-        """The latest snapshot, read from disk: a table that was rolled back uses an id a second time.
-
-        What is remembered of snapshots and live files holds only as long as the snapshot seen last is still the one
-        on disk; otherwise it is dropped.
-        """
-        snapshots = self._store.snapshots
-        latest_id = snapshots.latest_id()
-        if latest_id is None:
-            return None
-        seen = self._last_seen
-        if seen is not None and self._on_disk(seen.id) != seen:
-            for snapshot_id in range(max(FIRST_SNAPSHOT_ID, seen.id - REMEMBERED_MAX), latest_id + 1):
-                snapshots.forget(snapshot_id)
-            self._live = LiveFileIndex(snapshots, self._store.manifests)
-        self._last_seen = self._on_disk(latest_id)
-        return self._last_seen
-
-    def _on_disk(self, snapshot_id: int) -> Snapshot | None:
-        self._store.snapshots.forget(snapshot_id)
-        try:
-            return self._store.snapshots.snapshot(snapshot_id)
-        except NotFoundError:
-            return None
+        """The latest snapshot, read from disk: a table that was rolled back uses an id a second time."""
+        return self._store.snapshots.latest()
 
     def history(self, latest: Snapshot | None) -> CommitHistory:
         """The commits of all users as the latest snapshot knows them."""
@@ -237,7 +206,6 @@ class SnapshotCommit:
             self._remove(written)
             return None
         store.env.reach(CrashPoint.COMMIT_SNAPSHOT_CREATED)
-        self._last_seen = snapshot
         self._write_latest_hint(snapshot.id)
         return SnapshotOutcome(snapshot, given_way=given_way)
 
@@ -250,8 +218,8 @@ class SnapshotCommit:
         if counted and change.kind is not CommitKind.OVERWRITE:
             counts = self._index.newest_bucket_counts(manifests, counted)
             if bucket_count_conflicts(change, counts):
-                counts = {entry.partition: entry.total_buckets for entry in self._live.at(latest).entries()}
-        live = NO_FILES if change.kind is CommitKind.APPEND else self._live.at(latest)
+                counts = {entry.partition: entry.total_buckets for entry in self._store.live.at(latest).entries()}
+        live = NO_FILES if change.kind is CommitKind.APPEND else self._store.live.at(latest)
         conflicts = find_conflicts(change, live.by_bucket, bucket_counts=counts, sort_key=self._sort_key)
         if not conflicts:
             return change, ()

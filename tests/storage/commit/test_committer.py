@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from dataclasses import replace
 from types import MappingProxyType
 
@@ -10,7 +12,8 @@ import pytest
 from storage.codec.snapshot_json import encode_snapshot
 from storage.commit.committer import Committer
 from storage.commit.identity import COMMITS_PROPERTY, parse_history
-from storage.exceptions import ConflictError, InvalidRequestError, RetryableError, UnknownOutcomeError
+from storage.commit.manifest_index import index_of
+from storage.exceptions import ConflictError, InvalidRequestError, RetryableError, StorageError, UnknownOutcomeError
 from storage.model.snapshot import CommitKind, Snapshot
 from storage.table_store import TableStore, open_table_store
 from tests.kit.hand_made import assert_contiguous, live_names, make_table, message, new_file, partition
@@ -400,3 +403,34 @@ def test_properties_of_the_caller_are_not_inherited() -> None:
     [snapshot] = Committer(store, "u").commit(1, []).snapshots
     assert snapshot.properties is not None
     assert set(snapshot.properties) == {COMMITS_PROPERTY}
+
+
+def test_compaction_that_cannot_be_made_does_not_fail_the_commit() -> None:
+    disk = SimDisk()
+    store = make_table(disk.boot(), options={"commit.max-retries": "1"})
+    claim = store.snapshots.try_commit
+
+    def fail_compactions(snapshot: Snapshot) -> bool:
+        if snapshot.commit_kind is CommitKind.COMPACT:
+            raise StorageError("the disk is gone")
+        return claim(snapshot)
+
+    store.snapshots.try_commit = fail_compactions  # type: ignore[method-assign]
+    a, c = new_file(store, "a"), new_file(store, "c", level=5)
+    result = Committer(store, "u", "q").commit(0, [message(store, new=[a], before=[a], after=[c])])
+    assert [snapshot.commit_kind for snapshot in result.snapshots] == [CommitKind.APPEND]
+    assert [conflict.bucket for conflict in result.given_way] == [0]
+    assert "the disk is gone" in result.given_way[0].reason
+    assert live_names(store) == ["a@0"]
+    with pytest.raises(StorageError):
+        Committer(store, "alone").commit(0, [message(store, before=[a], after=[c])], force_empty=False)
+
+
+def test_committers_of_one_table_share_their_index_and_free_it() -> None:
+    store = make_table(SimDisk().boot())
+    index = weakref.ref(index_of(store.manifests))
+    Committer(store, "u").commit(0, [])
+    assert index_of(store.manifests) is index()
+    del store
+    gc.collect()
+    assert index() is None
