@@ -1,7 +1,7 @@
 """Reads on in other threads while the caller works, in bounded memory and in order.
 
 `read_ahead` keeps one portion of a stream (about `portion_rows` rows) in the making while the one before is used; of
-several streams merged together, the portions are made side by side. `map_ahead` does the same for independent items.
+several streams merged together, the portions are made side by side.
 
 Work is handed to the executor one portion at a time and never waits for other work there, so any number of streams may
 share one executor. A stream that is left early stops after the portion in the making.
@@ -9,15 +9,12 @@ share one executor. A stream that is left early stops after the portion in the m
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Executor, Future
-from itertools import islice
 from typing import TypeVar
 
 import pyarrow as pa
 
-T = TypeVar("T")
 R = TypeVar("R")
 
 
@@ -32,29 +29,14 @@ def _portions(
     try:
         while batches := coming.result():
             coming = executor.submit(_portion, source, portion_rows)
-            yield from batches
+            batches.reverse()
+            while batches:  # a batch handed out is no longer held here
+                yield batches.pop()
     finally:
         _finish(coming)
         close = getattr(source, "close", None)
         if close is not None:
             close()
-
-
-def map_ahead(function: Callable[[T], R], items: Iterable[T], executor: Executor, ahead: int) -> Iterator[R]:
-    """`function` of each item, in order; up to `ahead` results are ready or in the making beyond the one in use."""
-    remaining = iter(items)
-    coming = deque(executor.submit(function, item) for item in islice(remaining, ahead))
-    try:
-        while coming:
-            result = coming.popleft().result()
-            coming.extend(executor.submit(function, item) for item in islice(remaining, 1))
-            yield result
-            del result
-    finally:
-        for future in coming:
-            future.cancel()
-        for future in coming:
-            _finish(future)
 
 
 def _portion(source: Iterator[pa.RecordBatch], portion_rows: int) -> list[pa.RecordBatch]:
