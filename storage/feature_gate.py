@@ -14,7 +14,7 @@ Source: table format §8.2, §10, §15; LSM semantics §4, §5.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
@@ -194,17 +194,22 @@ RULES: Final = (
 )
 
 
-def check_access(options: CoreOptions, access: Access, where: str) -> None:
-    """Raises `UnsupportedFeatureError` for the first option that forbids the access; `where` names the table."""
+def check_access(options: CoreOptions, access: Access, where: str, keys: Collection[str] | None = None) -> None:
+    """Raises `UnsupportedFeatureError` for the first option that forbids the access; `where` names the table.
+
+    With `keys` only these options are looked at.
+    """
     verb = ("read", "written", "created")[access]
     for rule in RULES:
+        if keys is not None and rule.key not in keys:
+            continue
         text = _value(options, rule.key)
         if text is not None and rule.refused <= access and rule.applies(text, options):
             raise UnsupportedFeatureError(
                 f"table {where} cannot be {verb}: {rule.key}={text} is not supported ({rule.reason}); {rule.remedy}"
             )
     for key, text in options.given.items():
-        if key.endswith(".map.storage-layout") and text.lower() != "default":
+        if (keys is None or key in keys) and key.endswith(".map.storage-layout") and text.lower() != "default":
             raise UnsupportedFeatureError(f"table {where} cannot be {verb}: {key}={text} is not supported; {_LATER}")
 
 

@@ -50,6 +50,23 @@ def validate_new_table(schema: TableSchema) -> CoreOptions:
     return options
 
 
+def validate_changed_schema(before: TableSchema, after: TableSchema) -> CoreOptions:
+    """Checks a table whose schema is to change and returns its options, parsed.
+
+    Spelling and support are asked of the options that change only: a table made elsewhere keeps what it has.
+    """
+    check_columns(after)
+    _check_keys(after, nullable_before=[name for name in before.primary_keys if before.by_name[name].type.nullable])
+    changed = {key: value for key, value in after.options.items() if before.options.get(key) != value}
+    CoreOptions.parse(changed, has_primary_key=after.has_primary_key)
+    options = CoreOptions.parse(
+        after.options, has_primary_key=after.has_primary_key, schema_version=after.version, strict=False
+    )
+    check_access(options, Access.CREATE, "with this option", keys=changed.keys())
+    check_options(after, options)
+    return options
+
+
 def check_columns(schema: TableSchema) -> None:
     """Checks the names of the columns."""
     if not schema.fields:
@@ -75,7 +92,7 @@ def check_options(schema: TableSchema, options: CoreOptions) -> None:
         parse_stats_mode(mode)
 
 
-def _check_keys(schema: TableSchema) -> None:
+def _check_keys(schema: TableSchema, nullable_before: Sequence[str] = ()) -> None:
     for what, keys in (("primary key", schema.primary_keys), ("partition", schema.partition_keys)):
         _refuse_doubles(keys, f"{what} column")
         for name in keys:
@@ -99,7 +116,7 @@ def _check_keys(schema: TableSchema) -> None:
             "add a column to the primary key"
         )
     for name in schema.primary_keys:
-        if schema.by_name[name].type.nullable:
+        if schema.by_name[name].type.nullable and name not in nullable_before:
             raise InvalidRequestError(f"primary key column {name} must be NOT NULL")
 
 

@@ -23,7 +23,7 @@ from storage.model.snapshot import Snapshot
 from storage.predicate import Predicate
 from storage.scan.table_scan import TableScan
 from storage.schema_change import SchemaChange, apply_changes
-from storage.schema_validation import validate_new_table
+from storage.schema_validation import validate_changed_schema
 from storage.table_session import TableSession
 from storage.table_store import TableStore, open_table_store
 from storage.write.table_writer import TableWriter
@@ -151,7 +151,7 @@ class Table:
             assert current is not None
             has_snapshot = self.store.snapshots.latest() is not None
             changed = apply_changes(current, changes, has_snapshot=has_snapshot, time_ms=self.store.env.now_ms())
-            validate_new_table(changed)
+            validate_changed_schema(current, changed)
             if self.store.schemas.commit(changed):
                 return Table(open_table_store(self.store.env, self.location), name=self.name)
         raise ConflictError(f"table {self.name}: the schema was changed by others {ALTER_ATTEMPTS} times; try again")

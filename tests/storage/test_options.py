@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from storage.exceptions import InvalidRequestError, UnsupportedFeatureError
@@ -11,7 +13,7 @@ from storage.model.schema import TableSchema
 from storage.option_keys import CORE_KEYS, IMMUTABLE_KEYS, is_known_key, nearest_key
 from storage.option_values import parse_bool, parse_duration_ms, parse_int, parse_map, parse_names, parse_size_bytes
 from storage.options import ChangelogProducer, CoreOptions, MergeEngine
-from storage.schema_validation import validate_new_table
+from storage.schema_validation import validate_changed_schema, validate_new_table
 
 MB = 1024 * 1024
 
@@ -368,3 +370,34 @@ INVALID = [
 def test_tables_that_may_not_be_created(schema: TableSchema, message: str) -> None:
     with pytest.raises(InvalidRequestError, match=message):
         validate_new_table(schema)
+
+
+def changed(schema: TableSchema, **options: str) -> TableSchema:
+    return dataclasses.replace(schema, id=1, options={**schema.options, **options})
+
+
+def test_a_table_made_elsewhere_may_be_changed_without_giving_up_its_options() -> None:
+    before = table({"bucket": "4", "my-tool.note": "x", "tag.automatic-creation": "process-time"})
+    assert validate_changed_schema(before, changed(before, **{"write-only": "true"})).write_only is True
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"wriet-only": "true"}, "unknown option 'wriet-only'.*write-only"),
+        ({"write-only": "maybe"}, "option write-only = 'maybe'"),
+        ({"partition.expiration-time": "1 d"}, "partition.expiration-time=1 d is not supported"),
+        ({"sequence.field": "nothing"}, "sequence.field names column 'nothing'"),
+        ({"bucket": "-1"}, "bucket=-1"),
+        ({"merge-engine": "first-row"}, "merge-engine=first-row is not supported"),
+    ],
+)
+def test_changed_options_are_checked(options: dict[str, str], message: str) -> None:
+    before = table({"bucket": "4", "my-tool.note": "x"})
+    with pytest.raises(InvalidRequestError, match=message):
+        validate_changed_schema(before, changed(before, **options))
+
+
+def test_a_nullable_primary_key_of_an_old_table_stays() -> None:
+    before = table({"bucket": "1"}, ("v",))
+    assert validate_changed_schema(before, changed(before, **{"write-only": "true"})).write_only is True
