@@ -90,6 +90,7 @@ class TableWriter:
         )
         self._open_bucket = self._bucket_factory()
         self._writers: dict[BucketId, BucketWriter] = {}
+        self._touched: set[BucketId] = set()
         self._checked_partitions: set[bytes] = set()
         self._due_for_full: set[BucketId] = set()
         self._is_broken = False
@@ -139,14 +140,13 @@ class TableWriter:
     ) -> None:
         """Flushes and compacts now, also in write-only tables; the results go into the next commit messages.
 
-        Takes the buckets that this writer has touched; with `all_buckets`, or a partition or bucket named, also those
+        Takes the buckets that this writer ever wrote to; with `all_buckets`, or a partition or bucket named, also those
         of the table that match. Not `full`: one round, where the picking rule asks for it.
         """
+        candidates = set(self._touched)
         if all_buckets or partition is not None or bucket is not None:
-            for known in self._live().by_bucket:
-                if _matches(known, partition, bucket):
-                    self._writer(*known)
-        chosen = [writer for known, writer in self._writers.items() if _matches(known, partition, bucket)]
+            candidates |= self._live().by_bucket.keys()
+        chosen = [self._writer(*known) for known in sorted(candidates) if _matches(known, partition, bucket)]
 
         def work(writer: BucketWriter, executor: Executor | None) -> None:
             writer.flush(executor)
@@ -176,7 +176,7 @@ class TableWriter:
 
         chosen = changed | self._due_for_full if is_full else changed
         with self._unbroken():
-            self._on_buckets([self._writers[known] for known in sorted(chosen)], work)
+            self._on_buckets([self._writer(*known) for known in sorted(chosen)], work)
             if is_full:
                 self._due_for_full.clear()
             self._store.env.reach(CrashPoint.WRITE_PREPARED)
@@ -190,6 +190,8 @@ class TableWriter:
         """
         self._snapshot = snapshot
         self._checked_partitions.clear()
+        # Buckets without changes are opened again when they are needed: that costs less than to keep them.
+        self._writers = {known: writer for known, writer in self._writers.items() if writer.has_changes}
         live = self._live()
         for (partition, bucket), writer in self._writers.items():
             self._check_total_buckets(live, partition)
@@ -235,6 +237,7 @@ class TableWriter:
         self._check_total_buckets(live, partition)
         writer = self._open_bucket(partition, bucket, live.files_of(partition, bucket))
         self._writers[partition, bucket] = writer
+        self._touched.add((partition, bucket))
         return writer
 
     def _live(self) -> LiveFiles:

@@ -423,3 +423,14 @@ def test_a_crash_at_any_point_leaves_the_committed_rows(tmp_path: Path, point: C
     assert table.rows() == before
     commit(table, rows((7, "kept")))
     assert table.rows() == sorted([*before, {"k": 7, "v": "kept"}], key=lambda row: row["k"])
+
+
+def test_buckets_of_earlier_commits_are_compacted_on_request(tmp_path: Path) -> None:
+    table = WrittenTable(tmp_path, bucket="2")
+    writer = table.writer()
+    for number in range(2):
+        writer.write(rows(*[(key, f"v{number}") for key in range(10)]))
+        writer.rebase(table.commit(writer.prepare_commit()))
+    writer.compact(full=True)
+    table.commit(writer.prepare_commit())
+    assert [file.level for file in table.files()] == [5, 5]
