@@ -25,7 +25,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from storage.codec.binary_row_arrays import conformed, row_hashes
+from storage.codec.binary_row_arrays import CHUNK_ROWS, conformed, row_hashes
 from storage.codec.binary_row_values import unscaled
 from storage.exceptions import InvalidRequestError, UnsupportedFeatureError
 from storage.model.data_type import DataType, ScalarType, TypeRoot
@@ -86,10 +86,14 @@ def _hive_buckets(
     arrays: Sequence[pa.Array[Any] | pa.ChunkedArray[Any]], types: Sequence[DataType], num_buckets: int
 ) -> Int32Array:
     check_bucket_function(BucketFunctionType.HIVE, types)
-    state = np.zeros(len(arrays[0]), dtype=np.uint32)
-    for array, data_type in zip(arrays, types, strict=True):
-        state = state * np.uint32(31) + _hive_hashes(conformed(array, data_type), data_type)
-    return ((state & np.uint32(0x7FFFFFFF)) % np.uint32(num_buckets)).astype(np.int32)
+    columns = [conformed(array, data_type) for array, data_type in zip(arrays, types, strict=True)]
+    buckets = np.zeros(len(columns[0]), dtype=np.int32)
+    for start in range(0, len(buckets), CHUNK_ROWS):
+        state = np.zeros(min(CHUNK_ROWS, len(buckets) - start), dtype=np.uint32)
+        for column, data_type in zip(columns, types, strict=True):
+            state = state * np.uint32(31) + _hive_hashes(column.slice(start, CHUNK_ROWS), data_type)
+        buckets[start : start + CHUNK_ROWS] = (state & np.uint32(0x7FFFFFFF)) % np.uint32(num_buckets)
+    return buckets
 
 
 def _hive_hashes(array: Any, data_type: DataType) -> UInt32Array:

@@ -101,3 +101,14 @@ def test_keys_that_a_function_cannot_take_are_refused() -> None:
         bucket_ids([column([1], "TIMESTAMP(3)")], [parse_data_type("TIMESTAMP(3)")], 4, "hive")
     with pytest.raises(InvalidRequestError, match="must be positive"):
         bucket_ids([column([1], "INT")], [parse_data_type("INT")], 0)
+
+
+def test_more_rows_than_one_chunk() -> None:
+    texts = [None if i % 5 == 0 else f"{'é' * (i % 4)}{i}" for i in range(40_000)]
+    types = [parse_data_type("STRING"), parse_data_type("INT")]
+    columns = [column(texts, "STRING"), column(list(range(40_000)), "INT")]
+    whole = bucket_ids(columns, types, 11, "hive").tolist()
+    pieces = [
+        bucket_ids([part.slice(i, 7) for part in columns], types, 11, "hive").tolist() for i in range(0, 40_000, 7)
+    ]
+    assert whole == [bucket for piece in pieces for bucket in piece]
