@@ -3,6 +3,7 @@ again by Paimon."""
 
 from __future__ import annotations
 
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
@@ -38,7 +39,8 @@ def test_freshet_reads_what_paimon_writes_and_continues_it(case: Case, tmp_path:
     *history, last = case.history(seed=len(case.name) + 1)
     seen: dict[int, list[str]] = {}
     for number, rows in enumerate(history):
-        judge.write(arrow_rows(rows, case.columns), compact="full" if number == 1 and case.primary_keys else None)
+        compacts = number == 1 and case.primary_keys and "write-only" not in case.options
+        judge.write(arrow_rows(rows, case.columns), compact="full" if compacts else None)
         expected.apply(rows)
         latest = judge.snapshot()
         assert latest is not None
@@ -78,7 +80,9 @@ def test_schema_changes_made_by_paimon_are_followed(tmp_path: Path, paimon: Paim
         primary_keys=["id"],
         options={"bucket": "2"},
     )
-    judge.write([(1, 10, "x", "1.25", 1.5), (2, None, "y", None, None), (3, -7, None, "-3.10", -0.0)])
+    judge.write(
+        [(1, 10, "x", Decimal("1.25"), 1.5), (2, None, "y", None, None), (3, -7, None, Decimal("-3.10"), -0.0)]
+    )
     steps = [
         [add_column("e", "STRING")],
         [rename_column("b", "bee"), move_column("d", first=True)],
