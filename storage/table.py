@@ -15,7 +15,7 @@ from storage.commit.committer import CommitResult, Committer
 from storage.commit.expire import ExpireResult, expire_snapshots
 from storage.commit.orphan_files import OrphanResult, remove_orphan_files
 from storage.describe import describe_table
-from storage.exceptions import ConflictError
+from storage.exceptions import ConflictError, NotFoundError
 from storage.model.arrow_types import arrow_schema
 from storage.model.manifest import ManifestEntry
 from storage.model.schema import TableSchema
@@ -110,7 +110,13 @@ class Table:
 
     def snapshots(self) -> list[Snapshot]:
         """All snapshots that are still there, oldest first."""
-        return list(self.store.snapshots.newest_first())[::-1]
+        found = []
+        for snapshot_id in self.store.snapshots.list_ids():
+            try:
+                found.append(self.store.snapshots.snapshot(snapshot_id))
+            except NotFoundError:
+                continue  # expired while we looked
+        return found
 
     def files(self, *, snapshot_id: int | None = None) -> list[ManifestEntry]:
         """Live data files of a snapshot, the latest if none is named."""
