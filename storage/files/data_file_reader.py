@@ -11,8 +11,11 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Final
 
 import pyarrow as pa
@@ -30,8 +33,11 @@ from storage.model.data_type import DataField
 from storage.predicate import Predicate, canonical
 from storage.table_store import TableStore
 
-_THREADED_GROUP_BYTES_MAX: Final = 64 * 1024 * 1024
-"""Row groups up to this size (uncompressed) are read whole by several threads; larger ones are streamed."""
+_WHOLE_GROUP_BYTES_MAX: Final = 32 * 1024 * 1024
+"""Row groups up to this size (uncompressed) are decoded whole and side by side; larger ones are streamed."""
+
+_GROUPS_IN_FLIGHT: Final = 2
+"""Where one column holds most of the bytes, columns side by side keep only one core busy; row groups keep two."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,19 +139,37 @@ def _stored_batches(
     fields, groups = plan.file_fields, _row_groups(plan, reader)
     if not use_threads:
         yield from reader.batches(fields, row_groups=groups, batch_rows=batch_rows)
+    elif (
+        max((reader.metadata.row_group(group).total_byte_size for group in groups), default=0) > _WHOLE_GROUP_BYTES_MAX
+    ):
+        yield from reader.batches(fields, row_groups=groups, batch_rows=batch_rows, use_threads=True)
+    else:
+        for table in _tables(reader, fields, groups):
+            yield from table.to_batches(batch_rows)
+
+
+def _tables(reader: ParquetReader, fields: Sequence[DataField], groups: Sequence[int]) -> Iterator[pa.Table]:
+    """Row groups in order, `_GROUPS_IN_FLIGHT` of them in the making."""
+    if len(groups) < 2:
+        yield from (reader.table(fields, row_groups=[group]) for group in groups)
         return
-    for group in groups:
-        if reader.metadata.row_group(group).total_byte_size > _THREADED_GROUP_BYTES_MAX:
-            yield from reader.batches(fields, row_groups=[group], batch_rows=batch_rows, use_threads=True)
-        else:
-            yield from reader.table(fields, row_groups=[group]).to_batches(batch_rows)
+    with ThreadPoolExecutor(_GROUPS_IN_FLIGHT) as executor:
+        rest = iter(groups)
+        coming = deque(executor.submit(reader.table, fields, row_groups=[g]) for g in islice(rest, _GROUPS_IN_FLIGHT))
+        while coming:
+            table = coming.popleft().result()
+            coming.extend(executor.submit(reader.table, fields, row_groups=[g]) for g in islice(rest, 1))
+            yield table
+            del table
 
 
 def read_table(plan: ReadPlan, *, use_threads: bool = True) -> pa.Table:
     """All rows at once, by the fastest way."""
     with _open(plan) as reader:
-        groups = _row_groups(plan, reader)
-        return _shape(plan, reader.table(plan.file_fields, row_groups=groups, use_threads=use_threads))
+        fields, groups = plan.file_fields, _row_groups(plan, reader)
+        if use_threads and len(groups) > 1:
+            return _shape(plan, pa.concat_tables(list(_tables(reader, fields, groups))))
+        return _shape(plan, reader.table(fields, row_groups=groups, use_threads=use_threads))
 
 
 def _open(plan: ReadPlan) -> ParquetReader:

@@ -40,6 +40,7 @@ from storage.exceptions import (
     StorageError,
     UnsupportedFeatureError,
 )
+from storage.files.local_file_io import storage_error
 from storage.files.parquet_schema import is_nano_timestamp, needs_int96, parquet_schema
 from storage.model.arrow_types import arrow_type
 from storage.model.data_type import DataField
@@ -441,6 +442,8 @@ def _read_errors(path: str) -> Iterator[None]:
     except StorageError:
         raise
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        if isinstance(error, OSError) and error.errno:  # the disk failed, not the format
+            raise storage_error(error, "read", path) from error
         raise CorruptDataError(
             f"the Parquet file cannot be read ({error}); restore it from a copy, or drop it with the data it holds",
             path=path,
