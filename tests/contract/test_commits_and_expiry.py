@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from freshet import Catalog, InvalidRequestError, Table
+from freshet import Catalog, InvalidRequestError, Table, UnknownOutcomeError
 from storage.commit.committer import Committer
 from tests.kit.paimon_judge import PaimonJudge, PaimonTable
 
@@ -57,8 +57,8 @@ def theirs(table: PaimonTable) -> list[tuple[object, ...]]:
     return sorted(table.read_rows())
 
 
-def load(table: Table, commits: range) -> None:
-    with table.writer("loader") as writer:
+def load(table: Table, commits: range, user: str = "loader") -> None:
+    with table.writer(user) as writer:
         for number in commits:
             writer.write(rows(number))
             writer.commit(number)
@@ -105,7 +105,10 @@ def test_either_expires_and_the_other_reads_and_goes_on(tmp_path: Path, paimon: 
     judge.write([(0, 100, "by paimon")], compact="full")
     table.expire_snapshots(retain_max=1)
     judge.write([(0, 101, "by paimon")])
-    load(table, range(5, 8))
+    judge.expire(retain_max=1, retain_min=1)
+    with pytest.raises(UnknownOutcomeError, match="snapshots have expired"):
+        load(table, range(5, 6))  # every snapshot of ours is gone, and those of Paimon carry no history on
+    load(table, range(3), user="loader-2")
     judge.expire(retain_max=1, retain_min=1)
     table = Catalog(str(tmp_path)).table("db.t")
     assert theirs(judge) == ours(table)
