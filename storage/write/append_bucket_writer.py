@@ -27,6 +27,7 @@ from storage.model.commit_message import CommitMessage
 from storage.model.data_file import DataFileMeta, FileSource
 from storage.options import CoreOptions
 from storage.table_store import TableStore
+from storage.write.bucket_writer import check_schema_ids, has_newer_schema
 from storage.write.bucketing import UNAWARE_BUCKET
 from storage.write.increment import Increment
 from storage.write.records import Kinds
@@ -101,6 +102,7 @@ class AppendBucketWriter:
         self._store.env.reach(CrashPoint.WRITE_FLUSHED)
 
     def compact(self, *, full: bool, executor: Executor | None = None) -> bool:
+        check_schema_ids(self._store, self._files())
         units = self._units(full)
         for unit in units:
             with self._tools.timings.step("compaction"):
@@ -110,7 +112,8 @@ class AppendBucketWriter:
         return bool(units)
 
     def settle(self, executor: Executor | None = None) -> None:
-        if self._tools.total_buckets != UNAWARE_BUCKET and not self._store.options.write_only:
+        is_due = self._tools.total_buckets != UNAWARE_BUCKET and not self._store.options.write_only
+        if is_due and not has_newer_schema(self._store, self._files()):
             self.compact(full=False)
 
     def drain(self) -> CommitMessage:
@@ -137,7 +140,7 @@ class AppendBucketWriter:
             self._delete(file)
 
     def _units(self, full: bool) -> list[tuple[DataFileMeta, ...]]:
-        files = self._increment.applied_to(self._committed)
+        files = self._files()
         rules = append_rules(self._store.options)
         if self._tools.total_buckets == UNAWARE_BUCKET:
             return pick_bins(files, rules, full=full)
@@ -146,6 +149,9 @@ class AppendBucketWriter:
         else:
             unit = pick_window(files, rules)
         return [unit] if unit else []
+
+    def _files(self) -> list[DataFileMeta]:
+        return self._increment.applied_to(self._committed)
 
     def _delete(self, file: DataFileMeta) -> None:
         delete_data_file(self._store, self._partition, self._bucket, file)

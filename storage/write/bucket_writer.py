@@ -6,14 +6,16 @@ A bucket writer is used by one thread at a time. Its life: `write` â€¦ `flush` â
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import Executor
 from typing import Protocol
 
 import pyarrow as pa
 
+from storage.exceptions import InvalidRequestError
 from storage.model.commit_message import CommitMessage
 from storage.model.data_file import DataFileMeta
+from storage.table_store import TableStore
 from storage.write.records import Kinds
 
 
@@ -61,3 +63,17 @@ class BucketWriter(Protocol):
     def abort(self) -> None:
         """Deletes the files that no message names, and forgets the rows."""
         ...
+
+
+def has_newer_schema(store: TableStore, files: Iterable[DataFileMeta]) -> bool:
+    """True when a file was written with a later schema than the one the table was opened with."""
+    return any(file.schema_id > store.schema.id for file in files)
+
+
+def check_schema_ids(store: TableStore, files: Iterable[DataFileMeta]) -> None:
+    """Raises `InvalidRequestError` where compaction would lose columns that the schema of this writer does not have."""
+    if has_newer_schema(store, files):
+        raise InvalidRequestError(
+            f"{store.location} was opened at schema {store.schema.id} and holds files of a later one; open the table "
+            "again to compact it"
+        )

@@ -5,7 +5,8 @@
              a level-0 file
     flush    the buffer, merged, becomes level-0 files
     settle   one round of compaction by the picking rule, and more while there are more runs than the stop trigger;
-             none for write-only tables
+             none for write-only tables, nor where another program has written files of a newer schema meanwhile:
+             rewriting them with the schema of this writer would lose their new columns
 
 Sequence numbers start after the largest of the bucket's files. Source: LSM semantics §1.
 """
@@ -31,6 +32,7 @@ from storage.model.data_file import DataFileMeta, FileSource
 from storage.model.schema import SEQUENCE_NUMBER_COLUMN, VALUE_KIND_COLUMN
 from storage.options import CoreOptions
 from storage.table_store import TableStore
+from storage.write.bucket_writer import check_schema_ids, has_newer_schema
 from storage.write.increment import Increment
 from storage.write.records import Kinds
 from storage.write.write_buffer import WriteBuffer
@@ -134,6 +136,7 @@ class KeyValueBucketWriter:
 
     def compact(self, *, full: bool, executor: Executor | None = None) -> bool:
         env, options = self._store.env, self._store.options
+        check_schema_ids(self._store, self._levels.files)
         if full:
             unit = pick_full(self._levels, force_rewrite=options.compaction_force_rewrite_all_files)
         else:
@@ -154,7 +157,9 @@ class KeyValueBucketWriter:
 
     def settle(self, executor: Executor | None = None) -> None:
         options = self._store.options
-        if options.write_only or not self.compact(full=False, executor=executor):
+        if options.write_only or has_newer_schema(self._store, self._levels.files):
+            return
+        if not self.compact(full=False, executor=executor):
             return
         while self._levels.run_count > options.stop_trigger:
             if not self.compact(full=False, executor=executor):

@@ -49,6 +49,9 @@ PIECE_BYTES_MAX: Final = 64 * 1024 * 1024
 PIECE_BYTES_MIN: Final = 256 * 1024
 """Rows are routed in pieces of an eighth of the write buffer, within these bounds."""
 
+BUCKET_BYTES_MAX: Final = 1024 * 1024 * 1024
+"""A bucket's rows are put aside beyond this in any case: a column of strings has 32-bit offsets."""
+
 MERGE_BYTES_MAX: Final = 64 * 1024 * 1024
 """Rows that a round of merging in compaction holds, a quarter of the write buffer at most."""
 
@@ -273,12 +276,13 @@ class TableWriter:
 
     def _keep_within_memory(self) -> None:
         limit = self._store.options.write_buffer_size_bytes
-        used = sum(writer.memory_bytes for writer in self._writers.values())
-        if used <= limit:
+        sizes = [writer.memory_bytes for writer in self._writers.values()]
+        used = sum(sizes)
+        if used <= limit and max(sizes, default=0) <= BUCKET_BYTES_MAX:
             return
         chosen: list[BucketWriter] = []
         for writer in sorted(self._writers.values(), key=lambda each: each.memory_bytes, reverse=True):
-            if used <= limit // 2:
+            if used <= limit // 2 and writer.memory_bytes <= BUCKET_BYTES_MAX:
                 break
             used -= writer.memory_bytes
             chosen.append(writer)

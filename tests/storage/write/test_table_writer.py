@@ -15,6 +15,7 @@ from storage.exceptions import InvalidRequestError, RetryableError
 from storage.files.file_io import OutputFile
 from storage.files.local_file_io import LocalFileIO
 from storage.model.data_file import EMPTY_ROW, FileSource
+from storage.model.manifest import EntryKind
 from tests.storage.write.tables import KEYED, WrittenTable
 
 
@@ -434,3 +435,24 @@ def test_buckets_of_earlier_commits_are_compacted_on_request(tmp_path: Path) -> 
     writer.compact(full=True)
     table.commit(writer.prepare_commit())
     assert [file.level for file in table.files()] == [5, 5]
+
+
+def test_files_of_a_later_schema_are_not_rewritten(tmp_path: Path) -> None:
+    table = WrittenTable(tmp_path)
+    for number in range(4):
+        commit(table, rows((number, "x")))
+    (entries,) = table.committed.at(table.snapshot).by_bucket.values()
+    newer = next(iter(entries.values()))
+    added = replace(newer, file=replace(newer.file, schema_id=1, file_name=newer.file.file_name))
+    assert table.snapshot is not None
+    live = table.committed.states[table.snapshot.id]
+    removed = replace(newer, kind=EntryKind.DELETE)
+    table.committed.states[table.snapshot.id] = live.after(table.snapshot.id, [removed]).after(
+        table.snapshot.id, [added]
+    )
+    writer = table.writer()
+    writer.write(rows((9, "y")))
+    table.commit(writer.prepare_commit())
+    assert [file.level for file in table.files()] == [0] * 5
+    with pytest.raises(InvalidRequestError, match="open the table again"):
+        writer.compact(full=True)
