@@ -80,9 +80,7 @@ def test_schema_changes_made_by_paimon_are_followed(tmp_path: Path, paimon: Paim
         primary_keys=["id"],
         options={"bucket": "2"},
     )
-    judge.write(
-        [(1, 10, "x", Decimal("1.25"), 1.5), (2, None, "y", None, None), (3, -7, None, Decimal("-3.10"), -0.0)]
-    )
+    judge.write([(1, 10, "x", Decimal("1.25"), 1.5), (2, None, "y", None, None), (3, -7, None, Decimal("-3.10"), -0.0)])
     steps = [
         [add_column("e", "STRING")],
         [rename_column("b", "bee"), move_column("d", first=True)],

@@ -1,0 +1,89 @@
+"""Second judge: pypaimon reads what Freshet writes, where it can, and Freshet reads what pypaimon writes.
+
+Left out, because pypaimon 2.1 cannot: bucket keys whose null is wide, TIMESTAMP(7–9) in merge reads, empty partitions.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from freshet import Catalog
+from tests.contract.cases import Case, Expected, arrow_rows, canonical
+from tests.kit.pypaimon_judge import PypaimonJudge
+
+pytestmark = pytest.mark.judge
+
+SAFE_TYPES = [
+    "BOOLEAN",
+    "TINYINT",
+    "SMALLINT",
+    "INT",
+    "BIGINT",
+    "DECIMAL(9, 2)",
+    "DECIMAL(18, 4)",
+    "VARCHAR(20)",
+    "STRING",
+    "BYTES",
+    "DATE",
+    "TIMESTAMP(3)",
+    "TIMESTAMP(6)",
+    "ARRAY<INT>",
+]
+COLUMNS = {"id": "BIGINT NOT NULL", **{f"c{index}": kind for index, kind in enumerate(SAFE_TYPES)}}
+
+CASES = [
+    Case("keyed", COLUMNS, ("id",), options={"bucket": "2"}),
+    Case("write-only", COLUMNS, ("id",), options={"bucket": "1", "write-only": "true"}),
+    Case("append", {name: kind for name, kind in COLUMNS.items() if name != "id"}, options={"bucket": "-1"}),
+    Case(
+        "partitioned",
+        {"dt": "INT NOT NULL", **COLUMNS},
+        ("dt", "id"),
+        ("dt",),
+        {"bucket": "1"},
+    ),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_pypaimon_reads_every_commit(case: Case, tmp_path: Path, pypaimon: PypaimonJudge) -> None:
+    table = Catalog(str(tmp_path)).create_table(
+        "db.t",
+        schema=case.columns,
+        primary_keys=case.primary_keys,
+        partition_keys=case.partition_keys,
+        options=case.options,
+    )
+    expected = Expected(case)
+    for identifier, rows in enumerate(case.history(seed=11), 1):
+        with table.writer("freshet") as writer:
+            writer.write(arrow_rows(rows, case.columns))
+            writer.commit(identifier)
+        expected.apply(rows)
+        assert canonical(pypaimon.read_arrow(table.location)) == expected.canonical()
+    table.compact(full=True)
+    assert canonical(pypaimon.read_arrow(table.location)) == expected.canonical()
+
+
+@pytest.mark.parametrize("primary_keys", [["id"], []], ids=["keyed", "append"])
+def test_freshet_continues_what_pypaimon_writes(
+    primary_keys: list[str], tmp_path: Path, pypaimon: PypaimonJudge
+) -> None:
+    schema = pa.schema([pa.field("id", pa.int64(), nullable=not primary_keys), pa.field("v", pa.string())])
+    location = tmp_path / "db.db" / "t"
+    pypaimon.create_table(location, schema, primary_keys=primary_keys, options={"bucket": 1} if primary_keys else {})
+    pypaimon.write(location, pa.table({"id": [1, 2, 3], "v": ["a", None, "c"]}, schema=schema))
+    table = Catalog(str(tmp_path)).table("db.t")
+    assert canonical(table.scan().to_arrow()) == ["(1, 'a')", "(2, None)", "(3, 'c')"]
+    with table.writer("freshet") as writer:
+        writer.write(pa.table({"id": [2, 4], "v": ["b", "d"]}))
+        writer.commit(1)
+    pypaimon.write(location, pa.table({"id": [4], "v": ["D"]}, schema=schema))
+    keyed = ["(1, 'a')", "(2, 'b')", "(3, 'c')", "(4, 'D')"]
+    appended = ["(1, 'a')", "(2, 'b')", "(2, None)", "(3, 'c')", "(4, 'D')", "(4, 'd')"]
+    want = keyed if primary_keys else appended
+    assert canonical(table.scan().to_arrow()) == want
+    assert canonical(pypaimon.read_arrow(location)) == want
