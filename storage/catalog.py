@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Final, TypeAlias
 
 import pyarrow as pa
 
@@ -30,7 +30,7 @@ from storage.table_store import open_table_store
 DATABASE_SUFFIX: Final = ".db"
 _NAME: Final = re.compile(r"^[^\s/\\.$@][^/\\$@]*$")
 
-ColumnTypes = pa.Schema | Mapping[str, str | DataType]
+ColumnTypes: TypeAlias = pa.Schema | Mapping[str, str | DataType]
 """Columns of a new table: an Arrow schema, or names with types as people write them (`DECIMAL(14, 4) NOT NULL`)."""
 
 
