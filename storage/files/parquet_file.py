@@ -23,7 +23,7 @@ Source: table format §2.3, §7.1.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
@@ -41,8 +41,8 @@ from storage.exceptions import (
     UnsupportedFeatureError,
 )
 from storage.files.local_file_io import storage_error
-from storage.files.parquet_schema import is_nano_timestamp, needs_int96, parquet_schema
-from storage.model.arrow_types import arrow_type
+from storage.files.parquet_schema import needs_int96, parquet_schema
+from storage.files.stored_columns import StoredColumns, check_instants
 from storage.model.data_type import DataField
 from storage.model.schema import KEY_COLUMN_PREFIX, SEQUENCE_NUMBER_COLUMN, VALUE_KIND_COLUMN
 
@@ -76,11 +76,6 @@ class ParquetSummary:
 
     size_bytes: int
     row_count: int
-
-
-_ARROW_CREATED_BY: Final = "parquet-cpp-arrow"
-_WRAP_MICROS: Final = 2**64 // 1000
-"""Microseconds after which 64-bit nanoseconds come round again."""
 
 
 class ParquetWriter:
@@ -265,12 +260,12 @@ class ParquetReader:
     ) -> Iterator[pa.RecordBatch]:
         """Rows in file order, in bounded memory: a page per column, and the batch."""
         groups = self._groups(row_groups)
-        if any(is_nano_timestamp(field.type) for field in fields):
+        if needs_int96(fields):
             for group in groups:
                 yield from self.table(fields, row_groups=[group], use_threads=use_threads).to_batches(batch_rows)
             return
         present = self._present(fields)
-        shape = _Shape(fields, self.path)
+        shape = StoredColumns(fields, self.path)
         with _read_errors(self.path):
             if not present:
                 for count in _batch_sizes(self.metadata, groups, batch_rows):
@@ -289,27 +284,22 @@ class ParquetReader:
         """All rows of the row groups at once, columns decoded side by side."""
         groups = self._groups(row_groups)
         count = sum(self.metadata.row_group(group).num_rows for group in groups)
-        nanos = [field for field in fields if is_nano_timestamp(field.type)]
+        nanos = [field for field in fields if needs_int96([field])]
         present = self._present([field for field in fields if field not in nanos])
         with _read_errors(self.path):
             parts = self._file.read_row_groups(groups, present, use_threads=use_threads)
             columns = {name: parts.column(name) for name in parts.column_names}
             if nanos:
                 columns.update(self._read_nanos(nanos, groups))
-            return _Shape(fields, self.path).table(columns, count)
+            return StoredColumns(fields, self.path).table(columns, count)
 
     def _read_nanos(self, fields: Sequence[DataField], groups: Sequence[int]) -> dict[str, pa.ChunkedArray[Any]]:
         """INT96 read as microseconds covers all years but cuts nanoseconds, so such columns are read by themselves."""
         file = pq.ParquetFile(self._input, metadata=self.metadata, coerce_int96_timestamp_unit="ns", pre_buffer=False)
         part = file.read_row_groups(list(groups), self._present(fields))
         coarse = self._file.read_row_groups(list(groups), self._present(fields))
-        is_ours = str(self.metadata.created_by).startswith(_ARROW_CREATED_BY)
         for name in part.column_names:
-            if not _same_instants(part.column(name), coarse.column(name), has_negative_nanos=not is_ours):
-                raise UnsupportedFeatureError(
-                    f"column {name!r} of {self.path} holds nanosecond timestamps outside 1677..2262, which Arrow "
-                    "cannot carry; read without that column"
-                )
+            check_instants(name, part.column(name), coarse.column(name), str(self.metadata.created_by), self.path)
         return {name: part.column(name) for name in part.column_names}
 
     def _present(self, fields: Sequence[DataField]) -> list[str]:
@@ -356,73 +346,6 @@ def _batch_sizes(metadata: pq.FileMetaData, groups: Sequence[int], batch_rows: i
     while rest > 0:
         yield min(rest, batch_rows)
         rest -= batch_rows
-
-
-class _Shape:
-    """Brings columns as a file stores them into the types of the fields wanted; prepared once for many batches."""
-
-    def __init__(self, fields: Sequence[DataField], path: str) -> None:
-        self._path = path
-        self._fields = tuple(fields)
-        self._targets = [arrow_type(field.type) for field in fields]
-        self._schema = pa.schema(
-            [pa.field(f.name, target, f.type.nullable) for f, target in zip(fields, self._targets, strict=True)]
-        )
-
-    def batch(self, batch: pa.RecordBatch, count: int) -> pa.RecordBatch:
-        if not self._fields:
-            return _rows_without_columns(count).to_batches()[0]
-        columns = dict(zip(batch.schema.names, batch.columns, strict=True))
-        return pa.RecordBatch.from_arrays(self._shaped(columns, count), schema=self._schema)
-
-    def table(self, columns: Mapping[str, pa.ChunkedArray[Any]], count: int) -> pa.Table:
-        if not self._fields:
-            return _rows_without_columns(count)
-        return pa.table(self._shaped(columns, count), schema=self._schema)
-
-    def _shaped(self, columns: Mapping[str, Any], count: int) -> list[Any]:
-        return [
-            _shaped_column(columns.get(field.name), field, target, count, self._path)
-            for field, target in zip(self._fields, self._targets, strict=True)
-        ]
-
-
-def _rows_without_columns(count: int) -> pa.Table:
-    return pa.table({"": pa.nulls(count)}).select([])
-
-
-def _shaped_column(column: Any, field: DataField, target: pa.DataType, count: int, path: str) -> Any:
-    """The column in the type of its field; untouched where the file stores that type."""
-    if column is None:
-        if not field.type.nullable:
-            raise CorruptDataError(f"the NOT NULL column {field.name!r} is missing in the file", path=path)
-        return pa.nulls(count, target)
-    if column.type.equals(target):
-        return column
-    try:
-        # Only timestamps may lose something: a writer stored finer units than the type has.
-        return column.cast(target, safe=not pa.types.is_timestamp(target))
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise CorruptDataError(
-            f"column {field.name!r} is stored as {column.type}, which does not convert to {field.type}: {error}",
-            path=path,
-        ) from error
-
-
-def _same_instants(nanos: pa.ChunkedArray[Any], micros: pa.ChunkedArray[Any], *, has_negative_nanos: bool) -> bool:
-    """False when nanoseconds have wrapped around.
-
-    Before 1970 the two may round to neighbouring microseconds. Paimon's writer gives an INT96 before 1970 a negative
-    nanosecond of the day, which Arrow takes as unsigned when it reads microseconds: one wrap too much there. (Its years
-    2262 to 2554 look the same and are read 584 years too early; nothing in the file tells the two apart.)
-    """
-    cut = nanos.cast(pa.timestamp("us"), safe=False).cast(pa.int64())
-    apart = pc.subtract(micros.cast(pa.timestamp("us")).cast(pa.int64()), cut)
-    fits = pc.less_equal(pc.abs(apart), 1)
-    if has_negative_nanos:
-        one_wrap = pc.less_equal(pc.abs(pc.subtract(apart, _WRAP_MICROS)), 1)
-        fits = pc.or_(fits, pc.and_(one_wrap, pc.less(nanos.cast(pa.int64()), 0)))
-    return pc.all(fits, min_count=0).as_py() is not False
 
 
 @contextmanager

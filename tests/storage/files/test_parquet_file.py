@@ -335,3 +335,12 @@ def test_broken_files_name_the_path(tmp_path: Path, damage: str) -> None:
         list(reader.batches(fields))
     with pytest.raises(CorruptDataError, match=r"a\.parquet"), ParquetReader(ENV, str(path)) as reader:
         reader.table(fields)
+
+
+def test_nanoseconds_inside_lists_are_kept(tmp_path: Path) -> None:
+    fields = [field(0, "l", ArrayType(parse_data_type("TIMESTAMP(9)"))), field(1, "t3", "TIMESTAMP(3)")]
+    rows = table(fields, [[1, None, -1], None], [5, None])
+    path = write(tmp_path / "a.parquet", fields, rows)
+    with ParquetReader(ENV, str(path)) as reader:
+        assert reader.table(fields).equals(rows)
+        assert pa.Table.from_batches(list(reader.batches(fields))).equals(rows)
