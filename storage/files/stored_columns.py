@@ -85,9 +85,9 @@ def check_instants(
 ) -> None:
     """Refuses a column of INT96 values that 64-bit nanoseconds cannot carry; `micros` is the same column, cut.
 
-    Only top-level columns are looked at.
+    Only top-level columns are looked at. A column stored as 64-bit integers reads the same both ways and is fine.
     """
-    if not pa.types.is_timestamp(nanos.type):
+    if not pa.types.is_timestamp(nanos.type) or micros.type == nanos.type:
         return
     if not _same_instants(nanos, micros, has_negative_nanos=not created_by.startswith(_ARROW_CREATED_BY)):
         raise UnsupportedFeatureError(

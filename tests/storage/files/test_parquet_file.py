@@ -344,3 +344,10 @@ def test_nanoseconds_inside_lists_are_kept(tmp_path: Path) -> None:
     with ParquetReader(ENV, str(path)) as reader:
         assert reader.table(fields).equals(rows)
         assert pa.Table.from_batches(list(reader.batches(fields))).equals(rows)
+
+
+def test_nanoseconds_stored_as_64_bit_integers(tmp_path: Path) -> None:
+    rows = pa.table({"t": pa.array([-1, 1_700_000_000_123_456_789, None, -(2**63), 2**63 - 1], pa.timestamp("ns"))})
+    pq.write_table(rows, tmp_path / "a.parquet")
+    with ParquetReader(ENV, str(tmp_path / "a.parquet")) as reader:
+        assert reader.table([field(0, "t", "TIMESTAMP(9)")]).equals(rows)
