@@ -12,6 +12,7 @@ Source: table format §6.
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -48,7 +49,21 @@ def _bounds(column: Any, stored: pa.DataType, target: pa.DataType) -> ColumnStat
         if stored != target:
             return ColumnStats(null_count=null_count)
         return ColumnStats(_temporal(statistics.min_raw, target), _temporal(statistics.max_raw, target), null_count)
+    if not isinstance(statistics.min, _plain_class(target)):
+        return ColumnStats(null_count=null_count)  # stored in another way than the type says
     return ColumnStats(statistics.min, statistics.max, null_count)
+
+
+def _plain_class(target: pa.DataType) -> type:
+    if pa.types.is_string(target):
+        return str
+    if pa.types.is_binary(target):
+        return bytes
+    if pa.types.is_decimal(target):
+        return Decimal
+    if pa.types.is_boolean(target):
+        return bool
+    return int if pa.types.is_integer(target) else float
 
 
 def _temporal(ticks: int, target: pa.DataType) -> Any:
