@@ -18,10 +18,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
-from storage.commit.changes import append_change, compact_change
+from storage.commit.changes import Bucket, SnapshotChange, append_change, compact_change
 from storage.commit.conflict import Conflict, SortKey
 from storage.commit.expire import expire_after_commit
 from storage.commit.identity import CommitTrace, is_committed
@@ -69,7 +70,7 @@ class Committer:
     def has_committed(self, identifier: int) -> CommitCheck:
         """Applies the rules of `commit.identity`; raises where the outcome is foreign or unknown."""
         history = self._snapshot_commit.history(self._snapshot_commit.latest())
-        known = is_committed(history, self._commit_user, identifier, self._query_id, table=self._store.paths.location)
+        known = is_committed(history, self._commit_user, identifier, self._query_id, table=self._store.location)
         return CommitCheck(known, history.users.get(self._commit_user))
 
     def commit(
@@ -100,21 +101,47 @@ class Committer:
         compact = compact_change(messages)
         if not compact.is_empty:
             self._store.env.reach(CrashPoint.COMMIT_BEFORE_COMPACT)
-            identity = CommitIdentity(self._commit_user, identifier, self._query_id, is_traced=False)
-            try:
-                outcome = self._snapshot_commit.commit(compact, identity, properties=properties, watermark=watermark)
-            except StorageError as error:
-                if not snapshots:
-                    raise
-                # The rows are committed: a compaction that could not be made must not make the commit look failed.
-                _LOG.warning("table %s: a compaction was given up: %s", self._store.paths.location, error)
-                outcome = SnapshotOutcome(
-                    None, given_way=tuple(Conflict(*bucket, str(error)) for bucket in sorted(compact.buckets))
-                )
-            if outcome.snapshot is not None:
-                snapshots.append(outcome.snapshot)
+            outcome = self._commit_compaction(identifier, compact, properties, watermark, may_fail=not snapshots)
+            snapshots += [] if outcome.snapshot is None else [outcome.snapshot]
             given_way = outcome.given_way
+            if given_way and outcome.is_certain:
+                self._remove_outputs(messages, {(conflict.partition, conflict.bucket) for conflict in given_way})
         return CommitResult(tuple(snapshots), given_way=given_way, expired_count=self._expire(snapshots))
+
+    def _commit_compaction(
+        self,
+        identifier: int,
+        compact: SnapshotChange,
+        properties: Mapping[str, str] | None,
+        watermark: int | None,
+        *,
+        may_fail: bool,
+    ) -> SnapshotOutcome:
+        """The COMPACT snapshot. Where rows were committed before it, it must not make the commit look failed."""
+        identity = CommitIdentity(self._commit_user, identifier, self._query_id, is_traced=False)
+        try:
+            return self._snapshot_commit.commit(compact, identity, properties=properties, watermark=watermark)
+        except StorageError as error:
+            if may_fail:
+                raise
+            _LOG.warning("table %s: a compaction was given up: %s", self._store.location, error)
+            given_way = tuple(Conflict(*bucket, str(error)) for bucket in sorted(compact.buckets))
+            return SnapshotOutcome(None, given_way=given_way, is_certain=False)
+
+    def _remove_outputs(self, messages: Sequence[CommitMessage], buckets: set[Bucket]) -> None:
+        """Removes the new files of compactions that gave way; best effort, orphan cleaning takes the rest."""
+        for message in messages:
+            if (message.partition, message.bucket) not in buckets:
+                continue
+            kept = {file.file_name for file in (*message.compact_before, *message.new_files)}
+            for file in (*message.compact_after, *message.compact_changelog_files):
+                if file.file_name in kept:  # a change of level: the same file
+                    continue
+                folder = self._store.bucket_folder(message.partition, message.bucket)
+                path = self._store.data_file(message.partition, message.bucket, file.file_name, file.external_path)
+                with suppress(StorageError):
+                    for doomed in (path, *(f"{folder}/{name}" for name in file.extra_files)):
+                        self._store.env.file_io.delete(doomed)
 
     def _expire(self, snapshots: list[Snapshot]) -> int:
         if not snapshots or self._store.options.write_only:
@@ -122,7 +149,7 @@ class Committer:
         try:
             return expire_after_commit(self._store)
         except StorageError as error:
-            _LOG.warning("table %s: snapshots were not expired: %s", self._store.paths.location, error)
+            _LOG.warning("table %s: snapshots were not expired: %s", self._store.location, error)
             return 0
 
 

@@ -69,11 +69,15 @@ class CommitIdentity:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotOutcome:
-    """What became of one change. `snapshot` is None when nothing was written."""
+    """What became of one change. `snapshot` is None when nothing was written.
+
+    `is_certain` is False when some claim ended without an answer; then no file of the change may be removed.
+    """
 
     snapshot: Snapshot | None
     already_committed: bool = False
     given_way: tuple[Conflict, ...] = ()
+    is_certain: bool = True
 
 
 @dataclass(slots=True)
@@ -179,7 +183,7 @@ class SnapshotCommit:
         fitting, given_way = self._fit(change, latest, manifests)
         if given_way and fitting.is_empty:
             self._remove_written(rounds)
-            return SnapshotOutcome(None, given_way=given_way)
+            return SnapshotOutcome(None, given_way=given_way, is_certain=not rounds.unanswered)
         # 4. Everything the snapshot names, then the snapshot.
         written: list[str] = []
         try:
@@ -207,7 +211,7 @@ class SnapshotCommit:
             return None
         store.env.reach(CrashPoint.COMMIT_SNAPSHOT_CREATED)
         self._write_latest_hint(snapshot.id)
-        return SnapshotOutcome(snapshot, given_way=given_way)
+        return SnapshotOutcome(snapshot, given_way=given_way, is_certain=not rounds.unanswered)
 
     def _fit(
         self, change: SnapshotChange, latest: Snapshot | None, manifests: list[ManifestFileMeta]

@@ -16,7 +16,16 @@ from storage.commit.manifest_index import index_of
 from storage.exceptions import ConflictError, InvalidRequestError, RetryableError, StorageError, UnknownOutcomeError
 from storage.model.snapshot import CommitKind, Snapshot
 from storage.table_store import TableStore, open_table_store
-from tests.kit.hand_made import assert_contiguous, live_names, make_table, message, new_file, partition
+from tests.kit.hand_made import (
+    assert_contiguous,
+    assert_everything_named_is_there,
+    data_files_on_disk,
+    live_names,
+    make_table,
+    message,
+    new_file,
+    partition,
+)
 from tests.kit.sim_env import Fault, FaultKind, SimDisk
 
 LOCATION = "/warehouse/db.db/t"
@@ -188,6 +197,21 @@ def test_compaction_whose_input_vanished_gives_way_bucket_by_bucket() -> None:
     assert [snapshot.commit_kind for snapshot in result.snapshots] == [CommitKind.APPEND, CommitKind.COMPACT]
     assert [(conflict.bucket, "not live any more" in conflict.reason) for conflict in result.given_way] == [(0, True)]
     assert live_names(store) == ["d@5", "new@0", "rival@5"], "the append stands, bucket 1 is compacted"
+    assert "c" not in data_files_on_disk(store), "what the compaction had written is removed"
+    assert_everything_named_is_there(store)
+
+
+def test_upgrade_that_gives_way_keeps_the_file_it_would_have_renamed() -> None:
+    store = make_table(SimDisk().boot())
+    a, b = new_file(store, "a", keys=(1, 2)), new_file(store, "b", keys=(3, 4))
+    Committer(store, "u").commit(0, [message(store, new=[a])])
+    rival = new_file(store, "rival", level=5)
+    Committer(store, "rival").commit(0, [message(store, before=[a], after=[rival])], force_empty=False)
+    upgrades = [replace(a, level=5), replace(b, level=5)]
+    result = Committer(store, "u").commit(1, [message(store, new=[b], before=[a, b], after=upgrades)])
+    assert result.given_way
+    assert live_names(store) == ["b@0", "rival@5"]
+    assert_everything_named_is_there(store)
 
 
 def test_compaction_that_gives_way_entirely_writes_nothing() -> None:
