@@ -327,6 +327,7 @@ class TableWriter:
             function=merge_function(store.options),
             comparator=KeyComparator(store.key_types),
             merge_bytes=_merge_bytes(store.options),
+            new_spill_path=self._scratch.new_path,
         )
         tools = BucketTools(store, rewriter, total, self._scratch.new_path, self._may_spill, self.timings)
         return lambda partition, bucket, files: KeyValueBucketWriter(tools, partition, bucket, files)

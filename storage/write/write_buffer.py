@@ -62,7 +62,8 @@ class WriteBuffer:
     def spill(self) -> None:
         """Moves what is in memory to scratch disk."""
         if self._chunks:
-            self._runs.append(SpillFile(self._new_spill_path(), self._merged_memory(None)))
+            rows = self._merged_memory(None)
+            self._runs.append(SpillFile(self._new_spill_path(), rows.schema, [rows]))
 
     def drain(self, executor: Executor | None = None) -> Iterator[pa.Table | pa.RecordBatch]:
         """All rows, merged, in key order; the buffer is empty afterwards."""

@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from storage.compact import rewriter
 from storage.env import CrashPoint, Env
 from storage.exceptions import InvalidRequestError, RetryableError
 from storage.files.file_io import OutputFile
@@ -456,3 +457,22 @@ def test_files_of_a_later_schema_are_not_rewritten(tmp_path: Path) -> None:
     assert [file.level for file in table.files()] == [0] * 5
     with pytest.raises(InvalidRequestError, match="open the table again"):
         writer.compact(full=True)
+
+
+def test_very_many_runs_are_merged_by_way_of_scratch_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rewriter, "OPEN_COLUMNS_MAX", 8)
+    monkeypatch.setattr(rewriter, "STRAIGHT_RUNS_MIN", 2)
+    table = WrittenTable(tmp_path, write_only="true")
+    for number in range(7):
+        commit(table, rows(*[(key, f"v{number}") for key in range(number, 400, number + 1)], (1000, f"v{number}")))
+    expected = table.rows()
+    before = table.snapshot
+    writer = table.writer()
+    writer.compact(full=True, all_buckets=True)
+    (folder,) = tmp_path.glob("freshet-*")
+    assert list(folder.iterdir()) == []
+    table.commit(writer.prepare_commit())
+    writer.close()
+    assert before is not table.snapshot
+    assert table.rows() == expected
+    assert [file.level for file in table.files()] == [5]
