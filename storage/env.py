@@ -17,7 +17,7 @@ import uuid
 from enum import StrEnum
 
 from storage.files.file_io import FileIO
-from storage.files.local_file_io import LocalFileIO
+from storage.files.local_file_io import LocalFileIO, storage_error
 
 
 class CrashPoint(StrEnum):
@@ -99,7 +99,12 @@ class Env:
 
     def scratch_folder(self) -> str:
         """A new empty folder on a local disk for spilled data; who asks for it removes it with `release_scratch`."""
-        return tempfile.mkdtemp(prefix="freshet-", dir=self._scratch_root)
+        try:
+            return tempfile.mkdtemp(prefix="freshet-", dir=self._scratch_root)
+        except OSError as error:
+            raise storage_error(
+                error, "create a scratch folder in", self._scratch_root or tempfile.gettempdir()
+            ) from error
 
     def release_scratch(self, folder: str) -> None:
         """Removes a folder given by `scratch_folder`, with all in it."""

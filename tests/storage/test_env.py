@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from storage.env import Env, local_env
+from storage.exceptions import NotFoundError
 from storage.files.local_file_io import LocalFileIO
 
 
@@ -62,3 +63,8 @@ def test_scratch_folders_are_new_and_removed_with_their_contents(tmp_path: Path)
     (Path(first) / "spill").write_bytes(b"x")
     env.release_scratch(first)
     assert os.listdir(tmp_path) == [os.path.basename(second)]
+
+
+def test_a_missing_scratch_root_is_named(tmp_path: Path) -> None:
+    with pytest.raises(NotFoundError, match="scratch folder in .*gone"):
+        local_env(str(tmp_path / "gone")).scratch_folder()
