@@ -31,6 +31,7 @@ from pyspark.sql import types as spark
 from pipeline.arrow_bridge import is_nanos, spark_type
 from pipeline.bucket_route import KeyColumn, bucket_column, epoch_micros, task_column, task_count
 from pipeline.exceptions import InvalidRequestError
+from pipeline.sources import POSITION_BITS
 from storage.codec.bucket_function import BucketFunctionType
 from storage.model.data_type import DataField, ScalarType, TypeRoot
 from storage.model.row_kind import ROW_KIND_COLUMN
@@ -143,10 +144,15 @@ def _bucket(data: Mapping[str, Column], schema: TableSchema, options: CoreOption
 def _envelope_head(data: spark.StructType, schema: TableSchema) -> dict[str, Column]:
     _check_names(data.fieldNames(), schema)
     order = F.col("order")
+    # Lines of files have no Kafka partition; their place in the file lacks the position, see `sources`.
+    position = F.monotonically_increasing_id().bitwiseAND(F.lit((1 << POSITION_BITS) - 1).cast("bigint"))
+    is_line = order.getField("kafka_partition").isNull()
+    offset = order.getField("offset")
     return {
         TAG: F.col("tag"),
         KIND: F.col("row_kind"),
         **{f"{ORDER_PREFIX}{place}": order.getField(name) for place, name in enumerate(ORDER_FIELDS)},
+        OFFSET: F.when(is_line, offset.bitwiseOR(position)).otherwise(offset),
         TIMESTAMP: order.getField("timestamp"),
         REASON: F.col("reason"),
         COLUMN: F.col("column"),

@@ -11,7 +11,8 @@
 | rank | 0 | modification time, microseconds: files are read in the order (modification time, path, row) |
 
 The place of a line orders the lines of one file and is no line number: the block of the file (in units of 64 KiB) in
-the upper bits, below it the position within the Spark partition that reads it. A file is split into blocks of
+the upper bits, below it the position within the Spark partition that reads it. Spark counts no positions on a streaming
+frame, so the lower bits are zero here and `routed_rows` fills them in for each batch. A file is split into blocks of
 `spark.sql.files.maxPartitionBytes`, which must not be below 64 KiB.
 
 Options are passed on as they are; the column names are those of `formats.record`. Source: design §1.11.
@@ -31,7 +32,7 @@ _HEADERS_TYPE: Final = "ARRAY<STRUCT<key: STRING, value: BINARY>>"
 _BLOCK_BITS: Final = 16
 """Blocks are told apart by their start in units of 64 KiB."""
 
-_POSITION_BITS: Final = 33
+POSITION_BITS: Final = 33
 """Width of the row position in Spark's monotonically_increasing_id."""
 
 
@@ -61,14 +62,13 @@ def kafka_records(frame: DataFrame) -> DataFrame:
 
 def file_records(frame: DataFrame) -> DataFrame:
     """A frame of lines read from files, in the common shape."""
-    block = f"shiftleft(shiftright(_metadata.file_block_start, {_BLOCK_BITS}), {_POSITION_BITS})"
-    position = f"(monotonically_increasing_id() & {(1 << _POSITION_BITS) - 1}L)"
+    block = f"shiftleft(shiftright(_metadata.file_block_start, {_BLOCK_BITS}), {POSITION_BITS})"
     return frame.selectExpr(
         f"CAST(NULL AS BINARY) AS {KEY}",
         f"CAST(value AS BINARY) AS {VALUE}",
         f"_metadata.file_path AS {TOPIC}",
         f"CAST(NULL AS INT) AS {KAFKA_PARTITION}",
-        f"({block} | {position}) AS {OFFSET}",
+        f"{block} AS {OFFSET}",
         f"_metadata.file_modification_time AS {TIMESTAMP}",
         f"CAST(NULL AS {_HEADERS_TYPE}) AS {HEADERS}",
         f"unix_micros(_metadata.file_modification_time) AS {RANK}",

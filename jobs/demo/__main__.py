@@ -43,7 +43,7 @@ CUSTOMER_COUNT: Final = 300
 WAVE_COUNT: Final = 25
 EVENTS_PER_WAVE: Final = 1000
 WAVE_PAUSE_S: Final = 0.7
-DRAIN_LIMIT_S: Final = 90.0
+RUN_LIMIT_S: Final = 120.0
 
 
 class Demo:
@@ -53,6 +53,7 @@ class Demo:
         self._shop = shop
         self._read = {"demo-orders": 0, "demo-customers": 0}
         self._totals: dict[str, dict[str, int]] = {}
+        self._has_begun = threading.Event()
         self._all_sent = threading.Event()
         self.ended = threading.Event()
 
@@ -61,6 +62,7 @@ class Demo:
         report = progress.report
         if report.read_count:
             print("  " + progress.line(), flush=True)
+        self._has_begun.set()
         self._read[report.pipeline] += report.read_count
         totals = self._totals.setdefault(report.pipeline, {"applied": 0, "dead letters": 0, "skipped": 0})
         totals["applied"] += report.result.applied
@@ -68,7 +70,7 @@ class Demo:
         totals["skipped"] += report.result.skipped_count
 
     def send(self, bootstrap_servers: str) -> None:
-        """Sends the stream in waves; runs in a thread of its own."""
+        """Sends the stream in waves, the second when the first is in a table; runs in a thread of its own."""
         producer = Producer(
             {"bootstrap.servers": bootstrap_servers, "linger.ms": 20, "queue.buffering.max.messages": 10**6}
         )
@@ -78,13 +80,15 @@ class Demo:
                 producer.produce(message.topic, message.value, message.key)
                 producer.poll(0)
             producer.flush()
+            while wave == 0 and not self._has_begun.wait(WAVE_PAUSE_S) and not self.ended.is_set():
+                continue
             if self.ended.wait(WAVE_PAUSE_S):
                 return
         self._all_sent.set()
 
     def stop_when_read(self, runner: Runner) -> None:
         """Waits until all that was sent has been read, then asks the pipelines to stop."""
-        deadline = time.monotonic() + WAVE_COUNT * WAVE_PAUSE_S + DRAIN_LIMIT_S
+        deadline = time.monotonic() + RUN_LIMIT_S
         while not self.ended.wait(0.2) and time.monotonic() < deadline:
             if self._all_sent.is_set() and self._read == self.expected():
                 break
