@@ -106,7 +106,8 @@ class TableWriter:
     def write(self, data: pa.Table | pa.RecordBatch) -> int:
         """Takes rows and returns how many were accepted: rows of ignored kinds are not.
 
-        `_ROW_KIND` is an optional column. Raises `InvalidRequestError` naming column and row before any row is taken.
+        `_ROW_KIND` is an optional column. The memory of the rows must not be changed before the next `prepare_commit`:
+        they are not always copied. Raises `InvalidRequestError` naming column and row before any row is taken.
         """
         with self.timings.step("route"):
             accepted = self._rules.accept(data)
@@ -199,10 +200,6 @@ class TableWriter:
         for (partition, bucket), writer in self._writers.items():
             self._check_total_buckets(live, partition)
             writer.rebase(live.files_of(partition, bucket))
-
-    def refresh(self, snapshot: Snapshot | None) -> None:
-        """Another name of `rebase`."""
-        self.rebase(snapshot)
 
     def abort(self) -> None:
         """Gives up all rows and files that no message names; the writer may be used again, on the same snapshot."""
