@@ -132,9 +132,13 @@ class FreshetReader(DataSourceReader):
         splits = plan_scan(store, self._snapshot, ScanFilter.bind(store.schema, predicate))
         return [SplitPartition(self._location, self._schema_id, split, self._fields, predicate) for split in splits]
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one split, merged, in the carriers that Spark takes."""
-        assert isinstance(partition, SplitPartition)
+    def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
+        """The rows of one split, merged, in the carriers that Spark takes.
+
+        Where no split is left Spark asks once all the same, for None.
+        """
+        if not isinstance(partition, SplitPartition):
+            return
         fields = partition.fields
         store = _open_store(partition.location, partition.schema_id)
         scan_filter = ScanFilter.bind(store.schema, partition.filter)
