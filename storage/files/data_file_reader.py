@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from storage.codec.binary_row import decode_row
 from storage.codec.stats import ColumnStats
-from storage.exceptions import InvalidRequestError
+from storage.exceptions import CorruptDataError, InvalidRequestError
 from storage.files.data_file_paths import data_file_path
 from storage.files.evolution import ReadColumn, map_columns
 from storage.files.parquet_file import READ_BATCH_ROWS, ParquetReader
@@ -173,7 +173,16 @@ def read_table(plan: ReadPlan, *, use_threads: bool = True) -> pa.Table:
 
 
 def _open(plan: ReadPlan) -> ParquetReader:
-    return ParquetReader(plan.store.env, plan.path, size_bytes=plan.file.file_size_bytes)
+    reader = ParquetReader(plan.store.env, plan.path, size_bytes=plan.file.file_size_bytes)
+    if reader.metadata.num_rows != plan.file.row_count:
+        row_count = reader.metadata.num_rows
+        reader.close()
+        raise CorruptDataError(
+            f"the file has {row_count} rows, its manifest entry says {plan.file.row_count}: it was overwritten or "
+            "damaged; restore it from a copy",
+            path=plan.path,
+        )
+    return reader
 
 
 def _shape(plan: ReadPlan, rows: pa.Table) -> pa.Table:

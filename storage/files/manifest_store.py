@@ -91,6 +91,12 @@ class ManifestStore:
                 return cached
         data = self._read(name, None if isinstance(manifest, str) else manifest.file_size_bytes)
         entries = tuple(read_manifest(data, self._paths.manifest(name)))
+        if not isinstance(manifest, str) and len(entries) != manifest.num_added_files + manifest.num_deleted_files:
+            raise CorruptDataError(
+                f"the manifest has {len(entries)} entries where its list records "
+                f"{manifest.num_added_files + manifest.num_deleted_files}; it was overwritten",
+                path=self._paths.manifest(name),
+            )
         self._remember_manifest(name, entries)
         return entries
 

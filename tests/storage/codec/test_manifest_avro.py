@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from storage.codec.manifest_avro import (
     write_manifest,
     write_manifest_list,
 )
-from storage.exceptions import CorruptDataError
+from storage.exceptions import CorruptDataError, UnsupportedFeatureError
 from storage.model.data_file import EMPTY_ROW, EMPTY_STATS, DataFileMeta, FileSource, SimpleStats
 from storage.model.manifest import EntryKind, ManifestEntry, ManifestFileMeta
 
@@ -35,10 +36,11 @@ REFERENCE = [
 
 longs = st.integers(-(2**63), 2**63 - 1)
 stats = st.builds(SimpleStats, st.binary(max_size=9), st.binary(max_size=9), st.tuples(st.none() | longs))
+file_names = st.text(st.characters(codec="utf-8", exclude_characters="/\0"), min_size=1, max_size=9)
 names = st.lists(st.text(max_size=5), max_size=3).map(tuple)
 files = st.builds(
     DataFileMeta,
-    file_name=st.text(max_size=9),
+    file_name=file_names,
     file_size_bytes=longs,
     row_count=longs,
     min_key=st.binary(max_size=9),
@@ -65,7 +67,7 @@ entries = st.builds(
 small = st.none() | st.integers(-9, 9)
 manifests = st.builds(
     ManifestFileMeta,
-    file_name=st.text(max_size=9),
+    file_name=file_names,
     file_size_bytes=longs,
     num_added_files=longs,
     num_deleted_files=longs,
@@ -148,12 +150,15 @@ ENTRY = ManifestEntry(
 )
 
 
-def rewritten(file_fields: list[dict[str, Any]], codec: str = "null", record_name: str = "record") -> bytes:
+def rewritten(
+    file_fields: list[dict[str, Any]], codec: str = "null", record_name: str = "record", version: int = 2
+) -> bytes:
     """The manifest of ENTRY with another set of file fields, as other versions and writers have them."""
     reader: Any = fastavro.reader(io.BytesIO(write_manifest([ENTRY])))
     records: list[Any] = list(reader)
     kept = {field["name"] for field in file_fields}
     for record in records:
+        record["_VERSION"] = version
         record["_FILE"] = {name: value for name, value in record["_FILE"].items() if name in kept}
     text = json.dumps({"type": "record", "name": record_name, "fields": MANIFEST_FIELDS})
     schema = json.loads(text.replace("record__FILE", f"{record_name}_of_file"))
@@ -205,7 +210,7 @@ def test_a_manifest_with_flipped_bytes_is_corrupt_or_reads_something() -> None:
     data = bytearray(write_manifest([ENTRY] * 3))
     for position in range(0, len(data), 3):
         broken = bytes(data[:position]) + bytes([data[position] ^ 0xFF]) + bytes(data[position + 1 :])
-        with contextlib.suppress(CorruptDataError):
+        with contextlib.suppress(CorruptDataError, UnsupportedFeatureError):
             assert isinstance(read_manifest(broken, "m"), list)
 
 
@@ -250,3 +255,19 @@ def test_nullable_fields_have_null_first() -> None:
         if isinstance(field["type"], list):
             assert field["type"][0] == "null"
             assert field["default"] is None
+
+
+def test_a_newer_version_is_refused_by_name() -> None:
+    with pytest.raises(UnsupportedFeatureError, match=r"table/manifest/m1 has version 3.*up to 2.*upgrade"):
+        read_manifest(rewritten(FILE_FIELDS, version=3), "table/manifest/m1")
+
+
+def test_a_block_without_records_and_a_name_that_is_a_path_are_corrupt() -> None:
+    data = write_manifest([ENTRY])
+    head = len(write_manifest([]))
+    assert data[head] == 2, "the number of records in the first block, zigzag"
+    with pytest.raises(CorruptDataError, match="block without records"):
+        read_manifest(data[:head] + b"\0" + data[head + 1 :], "m")
+    for name in ("", "../data.parquet", "a\0.parquet"):
+        with pytest.raises(CorruptDataError, match="no file name"):
+            read_manifest(write_manifest([replace(ENTRY, file=replace(ENTRY.file, file_name=name))]), "m")
