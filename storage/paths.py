@@ -49,7 +49,7 @@ COMPRESSION_SUFFIXES: Final = {
 """File name part of a codec, by the codec's name."""
 
 _ESCAPED: Final = re.compile("[\x00-\x1f\x7f\"#%'*/:=?\\\\{}\\[\\]^]")
-_DIGITS: Final = re.compile(r"[0-9]+")
+_NUMBER: Final = re.compile(r"0|[1-9][0-9]{0,18}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,9 +195,9 @@ def escape_path_name(text: str) -> str:
 
 
 def numbered(name: str, prefix: str) -> int | None:
-    """The number after the prefix, or None for any other name."""
+    """The number after the prefix, or None for any other name; a number with leading zeros is no number here."""
     rest = name[len(prefix) :]
-    return int(rest) if name.startswith(prefix) and _DIGITS.fullmatch(rest) else None
+    return int(rest) if name.startswith(prefix) and _NUMBER.fullmatch(rest) else None
 
 
 def data_file_name(prefix: str, uuid: str, counter: int, file_format: str, compression: str | None = None) -> str:

@@ -70,13 +70,20 @@ def _schema(content: Mapping[str, Any], path: str) -> TableSchema:
             f"schema version {version}, this program reads up to {SCHEMA_VERSION}; upgrade Freshet to read the table"
         )
     options = {str(key): str(value) for key, value in content["options"].items()}
+    fields = tuple(parse_field(field) for field in content["fields"])
+    names = {field.name for field in fields}
+    if len(names) != len(fields):
+        raise ValueError("a column is there twice")
+    for key in ("partitionKeys", "primaryKeys"):
+        if not names.issuperset(content[key]):
+            raise ValueError(f"{key} {content[key]} are no columns")
     if version < _VERSION_OF_BUCKET_DEFAULT:
         options.setdefault("bucket", "1")
     if version < _VERSION_OF_PARQUET_DEFAULT:
         options.setdefault("file.format", "orc")
     return TableSchema(
         id=int(content["id"]),
-        fields=tuple(parse_field(field) for field in content["fields"]),
+        fields=fields,
         highest_field_id=int(content["highestFieldId"]),
         partition_keys=tuple(map(str, content["partitionKeys"])),
         primary_keys=tuple(map(str, content["primaryKeys"])),

@@ -129,6 +129,6 @@ def _number(content: Mapping[str, Any], key: str) -> int:
 
 def _name(content: Mapping[str, Any], key: str) -> str:
     value = content[key]
-    if not isinstance(value, str) or not value:
+    if not isinstance(value, str) or not value or "/" in value or "\0" in value:
         raise ValueError(f"{key} is {value!r}")
     return value

@@ -26,7 +26,7 @@ class SchemaStore:
     def list_ids(self) -> list[int]:
         """Ids there are, ascending."""
         statuses = self._env.file_io.list(self._paths.schema_folder)
-        numbers = (numbered(status.name, SCHEMA_PREFIX) for status in statuses)
+        numbers = (numbered(status.name, SCHEMA_PREFIX) for status in statuses if not status.is_folder)
         return sorted(number for number in numbers if number is not None)
 
     def latest(self) -> TableSchema | None:

@@ -68,7 +68,7 @@ class SnapshotStore:
     def list_ids(self) -> list[int]:
         """Ids of all visible snapshots, ascending."""
         statuses = self._env.file_io.list(self._paths.snapshot_folder)
-        numbers = (numbered(status.name, SNAPSHOT_PREFIX) for status in statuses)
+        numbers = (numbered(status.name, SNAPSHOT_PREFIX) for status in statuses if not status.is_folder)
         return sorted(number for number in numbers if number is not None)
 
     def latest_id(self) -> int | None:
@@ -204,9 +204,10 @@ class SnapshotStore:
 
     def _hint(self, path: str) -> int | None:
         try:
-            return int(self._env.file_io.read_bytes(path).decode("ascii").strip())
-        except (NotFoundError, ValueError):
+            text = self._env.file_io.read_bytes(path).decode("ascii", "replace")
+        except NotFoundError:
             return None
+        return numbered(text.strip(), "")
 
     def _range_text(self) -> str:
         try:

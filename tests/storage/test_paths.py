@@ -84,7 +84,9 @@ def test_every_character_that_is_escaped() -> None:
     ("name", "number"),
     [
         ("snapshot-5", 5),
-        ("snapshot-0012", 12),
+        ("snapshot-0", 0),
+        ("snapshot-0012", None),
+        ("snapshot-99999999999999999999", None),
         ("snapshot-5.tmp", None),
         ("snapshot-", None),
         ("snapshot--5", None),
