@@ -25,8 +25,8 @@ from typing import Final
 from storage.commit.changes import Bucket, SnapshotChange, append_change, compact_change
 from storage.commit.conflict import Conflict, SortKey
 from storage.commit.expire import expire_after_commit
-from storage.commit.identity import CommitTrace, is_committed
-from storage.commit.snapshot_commit import CommitIdentity, SnapshotCommit, SnapshotOutcome
+from storage.commit.identity import CommitIdentity, CommitTrace, is_committed
+from storage.commit.snapshot_commit import SnapshotCommit, SnapshotOutcome
 from storage.env import CrashPoint
 from storage.exceptions import InvalidRequestError, StorageError
 from storage.merge.key_order import KeyComparator

@@ -49,6 +49,16 @@ FIRST_SNAPSHOT_ID: Final = 1
 
 
 @dataclass(frozen=True, slots=True)
+class CommitIdentity:
+    """Who commits. A commit that is not traced is never taken for a replay (compactions beside a stream)."""
+
+    commit_user: str
+    identifier: int
+    query_id: str | None = None
+    is_traced: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class CommitTrace:
     """The last commit of one user. `query_id` is None for plain writers and for snapshots of other libraries."""
 

@@ -64,6 +64,16 @@ class ManifestIndex:
                 entries += by_file_name.get(name, ())
         return {entry.file.file_name for entry in cancel_pairs(entries) if entry.kind is EntryKind.ADD}
 
+    def is_in_base(self, snapshot: Snapshot, entry: ManifestEntry) -> bool:
+        """True when the base of the snapshot has an ADD entry of this file, dead or alive."""
+        base = self._manifests.read_manifest_list(snapshot.base_manifest_list, snapshot.base_manifest_list_size)
+        name, identity = entry.file.file_name, entry.identity
+        return any(
+            known.kind is EntryKind.ADD and known.identity == identity
+            for meta in base
+            for known in self._sorted_manifest(meta).by_file_name.get(name, ())
+        )
+
     def newest_bucket_counts(
         self, manifests: Sequence[ManifestFileMeta], partitions: Iterable[bytes]
     ) -> dict[bytes, int]:

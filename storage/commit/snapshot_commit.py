@@ -19,25 +19,18 @@ An outcome that is not known deletes nothing. Data files are never deleted here.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Final
 
 from storage.commit.changes import SnapshotChange
+from storage.commit.claim import SnapshotClaim
+from storage.commit.commit_files import CommitFiles
 from storage.commit.conflict import Conflict, SortKey, bucket_count_conflicts, find_conflicts
-from storage.commit.identity import (
-    COMMITS_PROPERTY,
-    FIRST_SNAPSHOT_ID,
-    CommitHistory,
-    CommitTrace,
-    history_of,
-    history_to_text,
-    is_committed,
-)
+from storage.commit.identity import FIRST_SNAPSHOT_ID, CommitHistory, CommitIdentity, history_of, is_committed
 from storage.commit.manifest_index import index_of
 from storage.commit.manifest_merge import MergeRule
-from storage.commit.manifest_rewrite import MergedManifests, merge_manifests
+from storage.commit.next_snapshot import SnapshotLists, next_snapshot
 from storage.env import CrashPoint
 from storage.exceptions import (
     ConflictError,
@@ -58,16 +51,6 @@ WAIT_FACTOR_MAX: Final = 0.2
 
 
 @dataclass(frozen=True, slots=True)
-class CommitIdentity:
-    """Who commits. A commit that is not traced is never taken for a replay (compactions beside a stream)."""
-
-    commit_user: str
-    identifier: int
-    query_id: str | None = None
-    is_traced: bool = True
-
-
-@dataclass(frozen=True, slots=True)
 class SnapshotOutcome:
     """What became of one change. `snapshot` is None when nothing was written.
 
@@ -84,13 +67,21 @@ class SnapshotOutcome:
 class _Rounds:
     """What the rounds of one commit hand on to each other."""
 
+    files: CommitFiles
     unanswered: set[str] = field(default_factory=set)
     """uuids of snapshots whose claim ended without an answer."""
     base_id: int = FIRST_SNAPSHOT_ID - 1
     """Latest snapshot that the first unanswered claim was built on."""
-    delta: tuple[SnapshotChange, list[ManifestFileMeta], list[ManifestFileMeta]] | None = None
-    """Change, delta manifests and changelog manifests written for it."""
-    merged: MergedManifests | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    """What is to be committed."""
+
+    change: SnapshotChange
+    identity: CommitIdentity
+    properties: Mapping[str, str]
+    watermark: int | None
 
 
 class SnapshotCommit:
@@ -101,6 +92,7 @@ class SnapshotCommit:
         self._store = store
         self._sort_key = sort_key
         self._index = index_of(store.manifests)
+        self._claim = SnapshotClaim(store, self._index)
         options = store.options
         self._merge_rule = MergeRule(
             target_size_bytes=options.manifest_target_file_size_bytes,
@@ -125,93 +117,75 @@ class SnapshotCommit:
         watermark: int | None = None,
     ) -> SnapshotOutcome:
         """Runs rounds until the change is visible, known to be visible, or refused."""
-        env = self._store.env
-        options = self._store.options
-        rounds = _Rounds()
-        started_ms = env.now_ms()
+        request = _Request(change, identity, properties or {}, watermark)
+        rounds = _Rounds(CommitFiles(self._store.manifests, self._merge_rule))
+        started_ms = self._store.env.now_ms()
         retry_count = 0
         while True:
+            failure: StorageError | None = None
             try:
-                outcome = self._round(change, identity, rounds, properties or {}, watermark)
+                outcome = self._round(request, rounds)
                 if outcome is not None:
                     return outcome
-                failure: StorageError | None = None
-            except (ConflictError, CorruptDataError, UnknownOutcomeError):
-                self._remove_written(rounds)
-                raise
-            except InvalidRequestError as error:
-                # A file that was not found may have been expired while we looked at an old snapshot: look once more.
-                if not isinstance(error, NotFoundError) or (retry_count > 0 and not rounds.unanswered):
-                    self._remove_written(rounds)
+            except StorageError as error:
+                if not _may_pass(error, is_first=retry_count == 0 or bool(rounds.unanswered)):
+                    rounds.files.take_back()
                     raise
                 failure = error
-            except StorageError as error:
-                failure = error
-            timed_out = options.commit_timeout_ms is not None and env.now_ms() - started_ms > options.commit_timeout_ms
-            if retry_count >= options.commit_max_retries or timed_out:
-                won = self._look_once_more(rounds)
+            if self._is_exhausted(retry_count, started_ms):
+                won = self._look_once_more(identity, rounds)
                 if won is not None:
                     return SnapshotOutcome(won)
-                raise self._exhausted(identity, rounds, retry_count, failure) from failure
+                raise self._failure(identity, rounds, retry_count, failure) from failure
             self._wait(retry_count)
             retry_count += 1
 
-    def _round(
-        self,
-        change: SnapshotChange,
-        identity: CommitIdentity,
-        rounds: _Rounds,
-        properties: Mapping[str, str],
-        watermark: int | None,
-    ) -> SnapshotOutcome | None:
+    def _round(self, request: _Request, rounds: _Rounds) -> SnapshotOutcome | None:
         """One round; None when the claim was lost."""
-        store = self._store
+        store, identity, files = self._store, request.identity, rounds.files
         # 1. Where do we stand, and did an unanswered claim of ours take effect?
         latest = self.latest()
-        won = self._find_unanswered(latest, rounds)
+        won = self._find_unanswered(latest, identity, rounds)
         if won is not None:
             return SnapshotOutcome(won)
         # 2. Identity, against the history of the snapshot that this round builds on.
         history = self.history(latest)
         if identity.is_traced and is_committed(
-            history, identity.commit_user, identity.identifier, identity.query_id, table=store.paths.location
+            history, identity.commit_user, identity.identifier, identity.query_id, table=store.location
         ):
-            self._remove_written(rounds)
+            files.take_back()
             return SnapshotOutcome(None, already_committed=True)
         # 3. Conflicts.
         manifests = [] if latest is None else data_manifests(store.manifests, latest)
-        fitting, given_way = self._fit(change, latest, manifests)
+        fitting, given_way = self._fit(request.change, latest, manifests)
+        is_certain = not rounds.unanswered
         if given_way and fitting.is_empty:
-            self._remove_written(rounds)
-            return SnapshotOutcome(None, given_way=given_way, is_certain=not rounds.unanswered)
+            files.take_back()
+            return SnapshotOutcome(None, given_way=given_way, is_certain=is_certain)
         # 4. Everything the snapshot names, then the snapshot.
-        written: list[str] = []
-        try:
-            snapshot = self._build(
-                fitting, identity, latest, manifests, history, rounds, properties, watermark, written
-            )
-        except StorageError:
-            self._remove(written)
-            raise
+        snapshot = self._next(fitting, request, latest, files.write(fitting, manifests), history)
         store.env.reach(CrashPoint.COMMIT_MANIFESTS_WRITTEN)
         # 5. The claim.
-        try:
-            is_won = store.snapshots.try_commit(snapshot)
-        except StorageError as error:
-            if isinstance(error, InvalidRequestError):
-                self._remove(written)
-                raise
-            if not rounds.unanswered:
-                rounds.base_id = 0 if latest is None else latest.id
-            assert snapshot.uuid is not None
-            rounds.unanswered.add(snapshot.uuid)
-            raise RetryableError(f"the claim of snapshot {snapshot.id} ended without an answer: {error}") from error
-        if not is_won:
-            self._remove(written)
+        if not self._take(snapshot, identity, rounds):
+            files.take_back_round()
             return None
         store.env.reach(CrashPoint.COMMIT_SNAPSHOT_CREATED)
         self._write_latest_hint(snapshot.id)
-        return SnapshotOutcome(snapshot, given_way=given_way, is_certain=not rounds.unanswered)
+        return SnapshotOutcome(snapshot, given_way=given_way, is_certain=is_certain)
+
+    def _take(self, snapshot: Snapshot, identity: CommitIdentity, rounds: _Rounds) -> bool:
+        """True when the id is ours, False when it is another's; any error but a refusal is *no answer*."""
+        try:
+            return self._claim.take(snapshot, identity)
+        except InvalidRequestError:
+            raise
+        except StorageError as error:
+            if not rounds.unanswered:
+                rounds.base_id = snapshot.id - 1
+            assert snapshot.uuid is not None
+            rounds.unanswered.add(snapshot.uuid)
+            rounds.files.keep()
+            raise RetryableError(f"the claim of snapshot {snapshot.id} ended without an answer: {error}") from error
 
     def _fit(
         self, change: SnapshotChange, latest: Snapshot | None, manifests: list[ManifestFileMeta]
@@ -232,110 +206,53 @@ class SnapshotCommit:
             return change.without(losers), tuple(conflicts)
         reasons = "; ".join(f"bucket {conflict.bucket}: {conflict.reason}" for conflict in conflicts[:5])
         raise ConflictError(
-            f"table {self._store.paths.location}: the change does not fit on the table as it is now ({reasons}); "
+            f"table {self._store.location}: the change does not fit on the table as it is now ({reasons}); "
             "nothing was committed, read the table again and repeat the change"
         )
 
-    def _build(
+    def _next(
         self,
         change: SnapshotChange,
-        identity: CommitIdentity,
+        request: _Request,
         latest: Snapshot | None,
-        manifests: list[ManifestFileMeta],
+        lists: SnapshotLists,
         history: CommitHistory,
-        rounds: _Rounds,
-        properties: Mapping[str, str],
-        watermark: int | None,
-        written: list[str],
     ) -> Snapshot:
-        """Writes manifests and lists; `written` gets the names that only this round uses."""
         store = self._store
-        delta, changelog = self._delta_manifests(change, rounds)
-        base_name, base_size = store.manifests.write_manifest_list(self._merged(manifests, rounds))
-        written.append(base_name)
-        delta_name, delta_size = store.manifests.write_manifest_list(delta)
-        written.append(delta_name)
-        changelog_name: str | None = None
-        changelog_size: int | None = None
-        if changelog:
-            changelog_name, changelog_size = store.manifests.write_manifest_list(changelog)
-            written.append(changelog_name)
-        time_ms = store.env.now_ms() if latest is None else max(store.env.now_ms(), latest.time_ms)
-        if identity.is_traced:
-            trace = CommitTrace(identity.identifier, identity.query_id, time_ms)
-            history = history.with_commit(identity.commit_user, trace)
         schema = store.schemas.latest()
-        schema_id = store.schema.id if schema is None else schema.id
-        return Snapshot(
-            id=FIRST_SNAPSHOT_ID if latest is None else latest.id + 1,
+        return next_snapshot(
+            latest,
+            change,
+            request.identity,
+            lists,
+            history=history,
+            schema_id=store.schema.id if schema is None else schema.id,
+            now_ms=store.env.now_ms(),
             uuid=store.env.new_uuid(),
-            schema_id=schema_id,
-            base_manifest_list=base_name,
-            base_manifest_list_size=base_size,
-            delta_manifest_list=delta_name,
-            delta_manifest_list_size=delta_size,
-            changelog_manifest_list=changelog_name,
-            changelog_manifest_list_size=changelog_size,
-            changelog_record_count=(
-                sum(entry.file.row_count for entry in change.changelog_entries) if changelog else None
-            ),
-            index_manifest=None if latest is None else latest.index_manifest,
-            commit_user=identity.commit_user,
-            commit_identifier=identity.identifier,
-            commit_kind=change.kind,
-            time_ms=time_ms,
-            total_record_count=(0 if latest is None else latest.total_record_count) + change.row_count,
-            delta_record_count=change.row_count,
-            watermark=_max_watermark(watermark, latest),
-            # Statistics hold as long as the schema does (table format §3.1).
-            statistics=latest.statistics if latest is not None and latest.schema_id == schema_id else None,
-            properties=MappingProxyType({**properties, COMMITS_PROPERTY: history_to_text(history)}),
-            next_row_id=0 if latest is None else latest.next_row_id or 0,
+            properties=request.properties,
+            watermark=request.watermark,
         )
 
-    def _delta_manifests(
-        self, change: SnapshotChange, rounds: _Rounds
-    ) -> tuple[list[ManifestFileMeta], list[ManifestFileMeta]]:
-        """Manifests of the change; kept over the rounds, since they do not depend on what they are built on."""
-        if rounds.delta is not None:
-            if rounds.delta[0] == change:
-                return rounds.delta[1], rounds.delta[2]
-            self._remove_metas([*rounds.delta[1], *rounds.delta[2]], rounds)
-        store = self._store.manifests
-        delta = store.write_manifests(change.entries) if change.entries else []
-        changelog = store.write_manifests(change.changelog_entries) if change.changelog_entries else []
-        rounds.delta = (change, delta, changelog)
-        return delta, changelog
-
-    def _merged(self, manifests: list[ManifestFileMeta], rounds: _Rounds) -> list[ManifestFileMeta]:
-        """The manifests of the new base list. A merge is tried once per commit and reused as far as it still fits."""
-        if rounds.merged is None:
-            rounds.merged = merge_manifests(self._store.manifests, manifests, self._merge_rule)
-            return list(rounds.merged.outputs)
-        applied = rounds.merged.applied_to(manifests)
-        if applied is not None:
-            return applied
-        self._remove_metas(rounds.merged.written, rounds)
-        rounds.merged = MergedManifests((), (), ())
-        return manifests
-
-    def _find_unanswered(self, latest: Snapshot | None, rounds: _Rounds) -> Snapshot | None:
+    def _find_unanswered(self, latest: Snapshot | None, identity: CommitIdentity, rounds: _Rounds) -> Snapshot | None:
         """The snapshot of an unanswered claim of ours, if it took effect."""
         if not rounds.unanswered or latest is None:
             return None
         for snapshot_id in range(latest.id, rounds.base_id, -1):
-            snapshot = latest if snapshot_id == latest.id else self._store.snapshots.snapshot(snapshot_id)
-            if snapshot.uuid in rounds.unanswered:
+            try:
+                snapshot = self._store.snapshots.snapshot(snapshot_id)
+            except NotFoundError:
+                continue  # expired meanwhile; if it was ours, the history of the latest knows it
+            if snapshot.uuid in rounds.unanswered and self._claim.holds(snapshot, identity):
                 self._write_latest_hint(latest.id)
                 return snapshot
         return None
 
-    def _look_once_more(self, rounds: _Rounds) -> Snapshot | None:
+    def _look_once_more(self, identity: CommitIdentity, rounds: _Rounds) -> Snapshot | None:
         """Before giving up: did the last claim take effect after all?"""
         if not rounds.unanswered:
             return None
         try:
-            return self._find_unanswered(self.latest(), rounds)
+            return self._find_unanswered(self.latest(), identity, rounds)
         except StorageError:
             return None
 
@@ -357,36 +274,23 @@ class SnapshotCommit:
         except StorageError:
             return
 
-    def _remove_written(self, rounds: _Rounds) -> None:
-        """Removes the delta and merged manifests of a commit that will not be made."""
-        if rounds.delta is not None:
-            self._remove_metas([*rounds.delta[1], *rounds.delta[2]], rounds)
-        if rounds.merged is not None:
-            self._remove_metas(rounds.merged.written, rounds)
-
-    def _remove_metas(self, metas: Iterable[ManifestFileMeta], rounds: _Rounds) -> None:
-        if not rounds.unanswered:
-            self._remove([meta.file_name for meta in metas])
-
-    def _remove(self, names: list[str]) -> None:
-        """Best effort: what stays behind is named by nobody and falls to orphan cleaning."""
-        for name in names:
-            try:
-                self._store.manifests.delete(name)
-            except StorageError:
-                return
-
     def _wait(self, retry_count: int) -> None:
         options = self._store.options
         wait_ms = min(options.commit_min_retry_wait_ms * 2**retry_count, options.commit_max_retry_wait_ms)
         self._store.env.sleep_s(wait_ms / 1000 * (1 + WAIT_FACTOR_MAX * self._store.env.jitter()))
 
-    def _exhausted(
+    def _is_exhausted(self, retry_count: int, started_ms: int) -> bool:
+        options = self._store.options
+        timeout_ms = options.commit_timeout_ms
+        is_late = timeout_ms is not None and self._store.env.now_ms() - started_ms > timeout_ms
+        return is_late or retry_count >= options.commit_max_retries
+
+    def _failure(
         self, identity: CommitIdentity, rounds: _Rounds, retry_count: int, failure: StorageError | None
     ) -> StorageError:
         """The error after the last round."""
         what = (
-            f"table {self._store.paths.location}: commit {identity.identifier} of {identity.commit_user!r} "
+            f"table {self._store.location}: commit {identity.identifier} of {identity.commit_user!r} "
             f"was not made after {retry_count} retries"
         )
         if rounds.unanswered:
@@ -394,7 +298,7 @@ class SnapshotCommit:
                 f"{what}, and a claim ended without an answer ({failure}); data files were left in place. Commit the "
                 "same identifier again: if it took effect, it is recognised"
             )
-        self._remove_written(rounds)
+        rounds.files.take_back()
         if failure is None:
             return RetryableError(
                 f"{what}: other writers were faster each time; write with fewer committers, or raise commit.max-retries"
@@ -404,6 +308,11 @@ class SnapshotCommit:
         return RetryableError(f"{what}: {failure}")
 
 
-def _max_watermark(watermark: int | None, latest: Snapshot | None) -> int | None:
-    known = [value for value in (watermark, None if latest is None else latest.watermark) if value is not None]
-    return max(known, default=None)
+def _may_pass(error: StorageError, *, is_first: bool) -> bool:
+    """True when another round may go better.
+
+    A file that was not found may have been expired while we looked at an old snapshot: look once more.
+    """
+    if isinstance(error, NotFoundError):
+        return is_first
+    return not isinstance(error, (InvalidRequestError, ConflictError, CorruptDataError, UnknownOutcomeError))

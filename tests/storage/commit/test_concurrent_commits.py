@@ -40,7 +40,7 @@ def check(store: TableStore, users: list[str], *, expired: bool = False) -> None
     assert latest.total_record_count == len(users) * COMMITS
 
 
-@pytest.mark.parametrize("retain", [None, 2])
+@pytest.mark.parametrize("retain", [None, 1, 2])
 def test_committers_in_threads(tmp_path: Path, retain: int | None) -> None:
     location = str(tmp_path / "t")
     expiry = {} if retain is None else {"snapshot.num-retained.min": "1", "snapshot.num-retained.max": str(retain)}

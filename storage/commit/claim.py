@@ -1,0 +1,81 @@
+"""The claim of a snapshot id, and the proof that the id was still free to be claimed.
+
+An exclusive create of `snapshot-N` fails while somebody else's `snapshot-N` is there. But a committer that was slow (or
+stopped for an hour: a driver that was given up, a machine that slept) may come so late that N has been used *and has
+expired*: its create succeeds, below the history of the table, and nobody would ever see what it committed. So a claim
+counts only when N is part of the history. Expiry deletes in ascending order and never the latest; therefore:
+
+| N - 1 | above N | N + 1 | then |
+|---|---|---|---|
+| there | any | any | part of it: had N expired, N - 1 would have gone before |
+| gone | nothing | - | part of it: N is the latest, N - 1 expired since |
+| gone | something | gone | not part of it: had N + 1 expired, N would have gone before |
+| gone | something | there | part of it if N + 1 was built on N: its history or its base knows the commit |
+
+A claim that is not part of the history is taken back and counts as lost.
+"""
+
+from __future__ import annotations
+
+from storage.commit.identity import COMMITS_PROPERTY, CommitIdentity, parse_history
+from storage.commit.manifest_index import ManifestIndex
+from storage.exceptions import NotFoundError, UnknownOutcomeError
+from storage.files.manifest_scan import delta_entries
+from storage.model.manifest import EntryKind
+from storage.model.snapshot import Snapshot
+from storage.table_store import TableStore
+
+
+class SnapshotClaim:
+    """Claims ids of one table."""
+
+    def __init__(self, store: TableStore, index: ManifestIndex) -> None:
+        self._store = store
+        self._index = index
+
+    def take(self, snapshot: Snapshot, identity: CommitIdentity) -> bool:
+        """True when the snapshot is visible under its id, False when the id is or was another's."""
+        snapshots = self._store.snapshots
+        if snapshot.id > 1 and not snapshots.exists(snapshot.id - 1):
+            return False  # the snapshot it builds on has expired, so there are newer ones
+        return snapshots.try_commit(snapshot) and self.holds(snapshot, identity)
+
+    def holds(self, snapshot: Snapshot, identity: CommitIdentity) -> bool:
+        """True when a snapshot of ours, which lies on disk, is part of the history; otherwise it is removed."""
+        if self._is_part_of_history(snapshot, identity):
+            return True
+        snapshots = self._store.snapshots
+        try:
+            if snapshots.fresh(snapshot.id).uuid == snapshot.uuid:
+                self._store.env.file_io.delete(self._store.paths.snapshot(snapshot.id))
+        except NotFoundError:
+            pass
+        snapshots.forget(snapshot.id)
+        return False
+
+    def _is_part_of_history(self, snapshot: Snapshot, identity: CommitIdentity) -> bool:
+        snapshots = self._store.snapshots
+        if snapshot.id > 1 and snapshots.exists(snapshot.id - 1):
+            return True
+        ids = snapshots.list_ids()
+        if not ids or ids[-1] <= snapshot.id or snapshot.id not in ids:
+            return True  # the latest, or expired by somebody who saw it as part of the history
+        try:
+            successor = snapshots.fresh(snapshot.id + 1)
+        except NotFoundError:
+            return False
+        return self._is_built_on(successor, snapshot, identity)
+
+    def _is_built_on(self, successor: Snapshot, snapshot: Snapshot, identity: CommitIdentity) -> bool:
+        text = (successor.properties or {}).get(COMMITS_PROPERTY)
+        if identity.is_traced and text is not None:
+            trace = parse_history(text, successor.id).users.get(identity.commit_user)
+            return trace is not None and trace.identifier >= identity.identifier
+        added = [entry for entry in delta_entries(self._store.manifests, snapshot) if entry.kind is EntryKind.ADD]
+        if not added:
+            raise UnknownOutcomeError(
+                f"table {self._store.location}: snapshot {snapshot.id} was created, but snapshots around it expired at "
+                "that moment and it holds no file that would tell whether it came too late; commit the same identifier "
+                "again: if it took effect, it is recognised"
+            )
+        return self._index.is_in_base(successor, added[0])

@@ -1,0 +1,107 @@
+"""The manifests and manifest lists that the rounds of one commit write, and how they are taken back.
+
+| file                          | written                                     | taken back                |
+|-------------------------------|---------------------------------------------|---------------------------|
+| delta and changelog manifests | once, and again when a compaction shrinks   | the commit is not made    |
+| merged manifests              | once, used as long as their inputs are there | they no longer fit, or so |
+| manifest lists                | in every round                              | the round is lost         |
+
+After a claim without an answer nothing is taken back: a snapshot may name all of it. Taking back is best effort; what
+stays behind is named by nobody and falls to orphan cleaning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from storage.commit.changes import SnapshotChange
+from storage.commit.manifest_merge import MergeRule
+from storage.commit.manifest_rewrite import MergedManifests, merge_manifests
+from storage.commit.next_snapshot import SnapshotLists
+from storage.exceptions import RetryableError, StorageError, UnknownOutcomeError
+from storage.files.manifest_store import ManifestStore
+from storage.model.manifest import ManifestFileMeta
+
+
+class CommitFiles:
+    """Files of one commit, over all of its rounds."""
+
+    def __init__(self, store: ManifestStore, rule: MergeRule) -> None:
+        self._store = store
+        self._rule = rule
+        self._change: SnapshotChange | None = None
+        self._delta: list[ManifestFileMeta] = []
+        self._changelog: list[ManifestFileMeta] = []
+        self._merged: MergedManifests | None = None
+        self._lists: list[str] = []
+        self._is_kept = False
+
+    def write(self, change: SnapshotChange, manifests: Sequence[ManifestFileMeta]) -> SnapshotLists:
+        """Writes what a snapshot with this change on top of these manifests names."""
+        self._lists = []
+        try:
+            self._write_manifests(change)
+            base, base_size = self._write_list(self._base(manifests))
+            delta, delta_size = self._write_list(self._delta)
+            if not self._changelog:
+                return SnapshotLists(base, base_size, delta, delta_size)
+            return SnapshotLists(base, base_size, delta, delta_size, *self._write_list(self._changelog))
+        except UnknownOutcomeError as error:
+            self.take_back_round()
+            raise RetryableError(f"a manifest could not be made durable, no snapshot names it: {error}") from error
+        except StorageError:
+            self.take_back_round()
+            raise
+
+    def keep(self) -> None:
+        """From now on nothing is taken back."""
+        self._is_kept = True
+        self._lists = []
+
+    def take_back_round(self) -> None:
+        """The round is lost: its lists are of no use to the next one."""
+        self._delete(self._lists)
+        self._lists = []
+
+    def take_back(self) -> None:
+        """The commit is not made."""
+        self.take_back_round()
+        self._delete_manifests([*self._delta, *self._changelog])
+        if self._merged is not None:
+            self._delete_manifests(self._merged.written)
+
+    def _write_manifests(self, change: SnapshotChange) -> None:
+        if self._change == change:
+            return
+        self._delete_manifests([*self._delta, *self._changelog])
+        self._delta = self._store.write_manifests(change.entries) if change.entries else []
+        self._changelog = self._store.write_manifests(change.changelog_entries) if change.changelog_entries else []
+        self._change = change
+
+    def _base(self, manifests: Sequence[ManifestFileMeta]) -> Sequence[ManifestFileMeta]:
+        if self._merged is None:
+            self._merged = merge_manifests(self._store, manifests, self._rule)
+            return self._merged.outputs
+        applied = self._merged.applied_to(manifests)
+        if applied is not None:
+            return applied
+        self._delete_manifests(self._merged.written)
+        self._merged = MergedManifests((), (), ())
+        return manifests
+
+    def _write_list(self, manifests: Sequence[ManifestFileMeta]) -> tuple[str, int]:
+        name, size = self._store.write_manifest_list(manifests)
+        self._lists.append(name)
+        return name, size
+
+    def _delete_manifests(self, metas: Iterable[ManifestFileMeta]) -> None:
+        self._delete([meta.file_name for meta in metas])
+
+    def _delete(self, names: Iterable[str]) -> None:
+        if self._is_kept:
+            return
+        for name in names:
+            try:
+                self._store.delete(name)
+            except StorageError:
+                return

@@ -1,0 +1,122 @@
+"""Claims that come so late that their id was used and has expired: they must not count."""
+
+from __future__ import annotations
+
+import pytest
+
+from storage.commit.committer import Committer
+from storage.commit.expire import expire_snapshots
+from storage.env import CrashPoint
+from storage.model.snapshot import CommitKind, Snapshot
+from storage.table_store import TableStore, open_table_store
+from tests.kit.hand_made import (
+    assert_contiguous,
+    assert_everything_named_is_there,
+    live_names,
+    make_table,
+    message,
+    new_file,
+)
+from tests.kit.sim_env import Crash, Fault, SimDisk
+
+LOCATION = "/warehouse/db.db/t"
+OPTIONS = {"write-only": "true"}
+
+
+class Overtaken:
+    """Between the last look and the create, others commit `commits` times and expire all but `retain`; once."""
+
+    def __init__(self, store: TableStore, commits: int, retain: int, kind: CommitKind = CommitKind.APPEND) -> None:
+        self._claim = store.snapshots.try_commit
+        self._other = open_table_store(store.env, LOCATION)
+        self._commits, self._retain, self._kind = commits, retain, kind
+        self.was_late = False
+
+    def __call__(self, snapshot: Snapshot) -> bool:
+        if self.was_late or snapshot.commit_kind is not self._kind:
+            return self._claim(snapshot)
+        self.was_late = True
+        for number in range(self._commits):
+            made = new_file(self._other, f"other{number}")
+            Committer(self._other, "other").commit(number, [message(self._other, new=[made])])
+        expire_snapshots(self._other, retain_max=self._retain, time_retained_ms=0)
+        return self._claim(snapshot)
+
+
+@pytest.mark.parametrize("retain", [1, 2, 3, 4])
+@pytest.mark.parametrize("start", [0, 1])
+def test_late_append_is_committed_again_on_top(start: int, retain: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With four commits and four retained the id is still taken; with three its successor is the earliest."""
+    store = make_table(SimDisk().boot(), options=OPTIONS)
+    for number in range(start):
+        Committer(store, "u").commit(number, [message(store, new=[new_file(store, f"before{number}")])])
+    late = Overtaken(store, commits=4, retain=retain)
+    monkeypatch.setattr(store.snapshots, "try_commit", late)
+    [snapshot] = Committer(store, "u").commit(start, [message(store, new=[new_file(store, "late")])]).snapshots
+    assert late.was_late
+    assert snapshot.id == start + 5
+    assert_contiguous(store)
+    assert {"late@0", "other0@0", "other3@0"} <= set(live_names(open_table_store(store.env, LOCATION)))
+    assert Committer(open_table_store(store.env, LOCATION), "u").has_committed(start).is_committed
+
+
+@pytest.mark.parametrize("retain", [1, 3])
+def test_late_compaction_is_committed_again_on_top(retain: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = make_table(SimDisk().boot(), options=OPTIONS)
+    a = new_file(store, "a")
+    Committer(store, "u").commit(0, [message(store, new=[a])])
+    late = Overtaken(store, commits=4, retain=retain, kind=CommitKind.COMPACT)
+    monkeypatch.setattr(store.snapshots, "try_commit", late)
+    compaction = message(store, before=[a], after=[new_file(store, "c", level=5)])
+    [snapshot] = Committer(store, "compactor").commit(0, [compaction], force_empty=False).snapshots
+    assert (late.was_late, snapshot.id) == (True, 6)
+    assert_contiguous(store)
+    assert_everything_named_is_there(store)
+    assert live_names(open_table_store(store.env, LOCATION)) == ["c@5", *(f"other{number}@0" for number in range(4))]
+
+
+def test_crash_after_a_late_claim_leaves_the_table_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = SimDisk()
+    store = make_table(disk.boot(), options=OPTIONS)
+    Committer(store, "u").commit(0, [message(store, new=[new_file(store, "a")])])
+    store = open_table_store(disk.boot(Fault(point=CrashPoint.COMMIT_MANIFESTS_WRITTEN, visit=6)), LOCATION)
+    late = Overtaken(store, commits=4, retain=1)
+
+    def claim_and_die(snapshot: Snapshot) -> bool:
+        late(snapshot)
+        store.env.file_io.die()  # type: ignore[attr-defined]
+        raise AssertionError
+
+    monkeypatch.setattr(store.snapshots, "try_commit", claim_and_die)
+    with pytest.raises(Crash):
+        Committer(store, "u").commit(1, [message(store, new=[new_file(store, "late")])])
+    store = open_table_store(disk.boot(), LOCATION)
+    assert store.snapshots.latest_id() == 5
+    assert store.snapshots.earliest_id() == 5
+    assert not Committer(store, "u").has_committed(1).is_committed
+    [snapshot] = Committer(store, "u").commit(1, [message(store, new=[new_file(store, "again")])]).snapshots
+    assert snapshot.id == 6
+    assert "late@0" not in live_names(store)
+
+
+def test_claim_next_to_fast_expiry_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other way round: ours is the next one, and what it was built on expires at once."""
+    store = make_table(SimDisk().boot(), options=OPTIONS)
+    for number in range(3):
+        claim = store.snapshots.try_commit
+
+        def claim_then_others(snapshot: Snapshot, claim=claim, number: int = number) -> bool:
+            monkeypatch.undo()
+            assert claim(snapshot)
+            other = open_table_store(store.env, LOCATION)
+            for _ in range(number):
+                made = message(other, new=[new_file(other, f"other{snapshot.id}-{_}")])
+                Committer(other, "other").commit(snapshot.id * 10 + _, [made])
+            expire_snapshots(other, retain_max=number + 1, time_retained_ms=0)
+            return True
+
+        monkeypatch.setattr(store.snapshots, "try_commit", claim_then_others)
+        made = message(store, new=[new_file(store, f"mine{number}")])
+        assert len(Committer(store, "u").commit(number, [made]).snapshots) == 1
+        assert f"mine{number}@0" in live_names(open_table_store(store.env, LOCATION))
+        assert_contiguous(store)
