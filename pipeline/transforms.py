@@ -155,13 +155,14 @@ class _Envelope:
     def frame(self) -> DataFrame:
         """Builds the whole chain of projections."""
         frame = _staged(self._records, self._format_stages())
-        frame = _staged(frame, [unknown_fields(self._known_fields(), ignore_added=self._is_unwrapped)])
         new = _Rows("n", self._plan.columns, PayloadImage("n", self._plan.fields))
         frame = _staged(
             frame, image_stages(new.image, IMAGE, self._dialect, with_facts=self._facts, toast=self._toast())
         )
         if self._toast() is None:
             frame = _staged(frame, [NO_TOAST])
+        unknown = unknown_fields(new.image, self._toast(), self._kind_fields(), ignore_added=self._is_unwrapped)
+        frame = _staged(frame, [unknown])
         old = self._old_rows()
         frame = _staged(frame, [{_SPLIT: self._split(new)}])
         if old:
@@ -208,9 +209,12 @@ class _Envelope:
             case _:
                 return flat_json.json_stages(wanted)
 
-    def _known_fields(self) -> list[str]:
-        known = [field.name for field in self._plan.fields]
-        return [*known, kind_field(self._source, self._options)] if self._source.format == "row-kind" else known
+    def _kind_fields(self) -> list[str]:
+        """The field of the row kind, where it is not one of the fields that make columns."""
+        if self._source.format != "row-kind":
+            return []
+        field = kind_field(self._source, self._options)
+        return [] if field in {each.name for each in self._plan.fields} else [field]
 
     def _toast(self) -> Toast | None:
         if not self._source.is_debezium:
@@ -312,10 +316,7 @@ class _Envelope:
                 reason = literal(f"a cast in {column.expression.text!r} gave NULL for a value that was not NULL")
                 cases.append(ErrorCase(rows.lost(place) + needed, field.name, reason))
             if column.expression:
-                shown = f"left(CAST({rows.computed(place)} AS STRING), 100)"
-                if spark_type(field.type).typeName() in ("array", "map", "struct", "binary"):
-                    shown = "''"
-                reason = f"concat({literal(f'{column.expression.text!r} does not fit {field.type}: ')}, {shown})"
+                reason = literal(f"the value of {column.expression.text!r} does not fit {field.type}")
                 cases.append(
                     ErrorCase(f"{rows.computed(place)} IS NOT NULL AND {value} IS NULL{needed}", field.name, reason)
                 )

@@ -152,7 +152,7 @@ def _dead() -> str:
                 "'the value is not JSON of the form expected'",
             ),
             (f"{OP} IS NULL", "'no Debezium envelope: op is missing'"),
-            (f"{OP} NOT IN ('r', 'c', 'u', 'd')", f"concat('unknown op ', {OP})"),
+            (f"{OP} NOT IN ('r', 'c', 'u', 'd')", f"concat('unknown op ', left({OP}, 10))"),
             (f"{IMAGE} IS NULL AND {OP} = 'd'", "'a delete without before and without the key in the message key'"),
             (f"{IMAGE} IS NULL", "'no after in the record'"),
         ]

@@ -64,9 +64,7 @@ def row_kind_stages(wanted: Wanted, kind_field: str) -> list[Stage]:
     """JSON whose field `kind_field` holds `+I`, `-U`, `+U` or `-D`."""
     given = f"CAST({_ROOT}[{literal(kind_field)}] AS STRING)"
     kind = case([(f"{given} = '{text}'", f"{code}Y") for text, code in _KINDS.items()])
-    unknown = (
-        f"concat('{kind_field.replace(chr(39), '')} is no row kind (+I, -U, +U, -D): ', coalesce({given}, 'NULL'))"
-    )
+    unknown = f"concat('{kind_field.replace(chr(39), '')} is no row kind (+I, -U, +U, -D): ', coalesce(left({given}, 10), 'NULL'))"
     return [*_parsed(), _plain(wanted, kind), {DEAD: case([*_not_json(), (f"{KIND} IS NULL", unknown)])}]
 
 
