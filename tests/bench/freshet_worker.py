@@ -14,9 +14,15 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyarrow import dataset
 
 from storage.catalog import Catalog
+from storage.env import local_env
+from storage.files.manifest_scan import delta_entries
+from storage.model.manifest import EntryKind
+from storage.model.snapshot import CommitKind
 from storage.table import Table
+from storage.table_store import open_table_store
 from tests.bench.workloads import WORKLOADS, Workload, paimon_type
 
 
@@ -68,6 +74,35 @@ class Worker:
             count += batch.num_rows
             checksum += _key_sum(batch.column(0))
         return {"seconds": time.perf_counter() - started, "rows": count, "checksum": checksum}
+
+    def dataset(self, folder: str, threads: str) -> dict[str, object]:
+        """The same table columns of the same (compacted) files, read by pyarrow's dataset."""
+        pa.set_cpu_count(int(threads))
+        table = _open(folder)
+        paths = [table.store.data_file(entry.partition, entry.bucket, entry.file.file_name) for entry in table.files()]
+        started = time.perf_counter()
+        rows = dataset.dataset(paths, format="parquet").to_table(columns=list(table.schema.column_names))
+        return {"seconds": time.perf_counter() - started, "rows": rows.num_rows, "checksum": _key_sum(rows.column(0))}
+
+    def read_whole(self, folder: str, threads: str) -> dict[str, object]:
+        """All columns as one Arrow table, as `dataset` gives them."""
+        pa.set_cpu_count(int(threads))
+        started = time.perf_counter()
+        rows = _open(folder).scan().to_arrow()
+        return {"seconds": time.perf_counter() - started, "rows": rows.num_rows, "checksum": _key_sum(rows.column(0))}
+
+    def amplification(self, location: str) -> dict[str, object]:
+        """Bytes of all data files ever written, over those of level 0; of any table in the format."""
+        table = Table(open_table_store(local_env(), location), name=location)
+        flushed = written = 0
+        for snapshot in table.snapshots():
+            entries = delta_entries(table.store.manifests, snapshot)
+            kept = {entry.file.file_name for entry in entries if entry.kind is EntryKind.DELETE}
+            new = [e.file for e in entries if e.kind is EntryKind.ADD and e.file.file_name not in kept]
+            written += sum(file.file_size_bytes for file in new)
+            if snapshot.commit_kind is CommitKind.APPEND:
+                flushed += sum(file.file_size_bytes for file in new)
+        return {"seconds": 0.0, "flushed_mb": flushed / 2**20, "factor": written / max(flushed, 1)}
 
 
 def _open(folder: str) -> Table:

@@ -96,6 +96,39 @@ def merge_read(peers: Sequence[Peer], folder: Path, factor: float, rounds: int) 
     return figures
 
 
+def compacted_read(ours: Peer, folder: Path, factor: float, rounds: int) -> list[Figure]:
+    """W5 after a full compaction, read whole by Freshet and by pyarrow's dataset, with two threads and with one."""
+    figures: list[Figure] = []
+    location = folder / "W5-freshet"
+    ours.ask("compact", location)
+    rows = int(ours.ask("read", location, 2)["rows"])
+    for threads in ("2", "1"):
+        seconds: dict[str, list[float]] = {"freshet": [], "pyarrow dataset": []}
+        for _ in range(rounds + 1):
+            answers = {
+                "freshet": ours.ask("read_whole", location, threads),
+                "pyarrow dataset": ours.ask("dataset", location, threads),
+            }
+            _check_equal(answers)
+            for name, answer in answers.items():
+                seconds[name].append(float(answer["seconds"]))
+        name = f"compacted read, all columns, {threads} threads"
+        figures += [Figure(name, peer, threads, rows, tuple(series)) for peer, series in seconds.items()]
+    return figures
+
+
+def write_amplification(ours: Peer, folder: Path, rounds: int) -> str:
+    """Bytes written over bytes flushed, of W1 and W2, in the tables that Freshet and Paimon have written."""
+    texts = []
+    for name in ("W1", "W2"):
+        for peer, below in (("freshet", "bench.db/t"), ("paimon-java", "")):
+            location = folder / f"{name}-{peer}-{rounds}" / below
+            if location.exists():
+                answer = ours.ask("amplification", location)
+                texts.append(f"{name} {peer} {answer['factor']:.2f} ({answer['flushed_mb']:.0f} MB flushed)")
+    return ", ".join(texts)
+
+
 def _reader_threads(peer: Peer) -> tuple[str, ...]:
     # One bucket of overlapping runs is one split, which Paimon reads with one thread.
     return ("2", "1") if peer.name == "freshet" else ("1",)
