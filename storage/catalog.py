@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from os import PathLike, fspath
 from typing import Final, TypeAlias
 
 import pyarrow as pa
@@ -21,13 +22,17 @@ from storage.model.arrow_types import fields_from_arrow
 from storage.model.data_type import DataField, DataType, with_nullable
 from storage.model.field_ids import assign_ids
 from storage.model.schema import TableSchema
-from storage.model.sql_type import parse_sql_type
+from storage.model.sql_type import column_type
+from storage.option_values import option_text
 from storage.paths import TablePaths, local_path
 from storage.schema_validation import validate_new_table
 from storage.table import Table
 from storage.table_store import open_table_store
 
 DATABASE_SUFFIX: Final = ".db"
+NAME_BYTES_MAX: Final = 250
+"""Of 255 that file systems allow; a database's folder has a suffix."""
+
 _NAME: Final = re.compile(r"^[^\s/\\.$@][^/\\$@]*$")
 
 ColumnTypes: TypeAlias = pa.Schema | Mapping[str, str | DataType]
@@ -37,7 +42,7 @@ ColumnTypes: TypeAlias = pa.Schema | Mapping[str, str | DataType]
 class Catalog:
     """The tables below one warehouse folder; holds no state, so several may look at the same folder."""
 
-    def __init__(self, warehouse: str, *, env: Env | None = None) -> None:
+    def __init__(self, warehouse: str | PathLike[str], *, env: Env | None = None) -> None:
         """`warehouse` is a path or a `file:` URI; the folder is created with the first database."""
         self.warehouse = _warehouse_folder(warehouse)
         self._env = env or local_env()
@@ -92,6 +97,9 @@ class Catalog:
         `AlreadyExistsError`.
         """
         location = self._location(identifier)
+        _check_column_list("primary_keys", primary_keys)
+        _check_column_list("partition_keys", partition_keys)
+        given_options = _option_texts(options)
         store = SchemaStore(self._env, TablePaths(location))
         if store.latest() is not None:
             if if_not_exists:
@@ -106,7 +114,7 @@ class Catalog:
             highest_field_id=highest,
             partition_keys=tuple(partition_keys),
             primary_keys=tuple(primary_keys),
-            options={key: option_text(value) for key, value in (options or {}).items()},
+            options=given_options,
             comment=comment,
             time_ms=self._env.now_ms(),
         )
@@ -120,7 +128,7 @@ class Catalog:
         location = self._location(identifier)
         if SchemaStore(self._env, TablePaths(location)).latest() is None:
             raise NotFoundError(self._missing(identifier))
-        dynamic = {key: option_text(value) for key, value in (options or {}).items()}
+        dynamic = _option_texts(options)
         return Table(open_table_store(self._env, location, options=dynamic or None), name=identifier)
 
     def has_table(self, identifier: str) -> bool:
@@ -166,6 +174,8 @@ class Catalog:
 
 def split_identifier(identifier: str) -> tuple[str, str]:
     """`database.table` as its two names."""
+    if not isinstance(identifier, str):
+        raise InvalidRequestError(f"a table is named as database.table; got {identifier!r}")
     database, dot, table = identifier.partition(".")
     if not dot or not database or not table:
         raise InvalidRequestError(f"a table is named as database.table; got {identifier!r}")
@@ -174,21 +184,34 @@ def split_identifier(identifier: str) -> tuple[str, str]:
     return database, table
 
 
-def _warehouse_folder(warehouse: str) -> str:
-    folder = local_path(warehouse)
-    if not folder.startswith("/"):
+def _warehouse_folder(warehouse: str | PathLike[str]) -> str:
+    folder = local_path(fspath(warehouse)) if isinstance(warehouse, (str, PathLike)) else ""
+    if not folder.startswith("/") or "\0" in folder:
         raise InvalidRequestError(f"warehouse {warehouse!r}: give an absolute path, for example file:///data/warehouse")
     return folder
 
 
-def option_text(value: object) -> str:
-    """An option's value as schema files hold it: true and false in lower case, numbers as typed."""
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
 def _check_name(kind: str, name: str) -> None:
-    if not _NAME.match(name) or name != name.strip():
-        raise InvalidRequestError(f"{kind} name {name!r} cannot be used; avoid '/', '\\', '$', '@' and a leading dot")
+    if not isinstance(name, str) or not _NAME.match(name) or name != name.strip() or not name.isprintable():
+        raise InvalidRequestError(
+            f"{kind} name {name!r} cannot be used; avoid '/', '\\', '$', '@', a leading dot, blanks at the ends and "
+            "control characters"
+        )
+    if len(name.encode()) > NAME_BYTES_MAX:
+        raise InvalidRequestError(
+            f"{kind} name {name[:20]}… has {len(name.encode())} bytes; at most {NAME_BYTES_MAX} fit into a folder name"
+        )
+
+
+def _check_column_list(argument: str, names: Sequence[str]) -> None:
+    if isinstance(names, str) or not isinstance(names, Sequence) or not all(isinstance(name, str) for name in names):
+        raise InvalidRequestError(f"{argument} is a list of column names such as ['id'], not {names!r}")
+
+
+def _option_texts(options: Mapping[str, object] | None) -> dict[str, str]:
+    if not isinstance(options, Mapping | None) or not all(isinstance(key, str) for key in options or ()):
+        raise InvalidRequestError(f"options are keys with values such as {{'bucket': 4}}, not {options!r}")
+    return {key: option_text(value) for key, value in (options or {}).items()}
 
 
 def _columns(
@@ -196,8 +219,12 @@ def _columns(
 ) -> tuple[tuple[DataField, ...], int]:
     if isinstance(schema, pa.Schema):
         return fields_from_arrow(schema, primary_keys, partition_keys)
+    if not isinstance(schema, Mapping):
+        raise InvalidRequestError(
+            f"schema is a pyarrow schema, or names with types such as {{'id': 'BIGINT'}}, not {schema!r}"
+        )
     columns = []
     for name, written in schema.items():
-        data_type = parse_sql_type(written) if isinstance(written, str) else written
+        data_type = column_type(name, written)
         columns.append(DataField(0, name, with_nullable(data_type, False) if name in primary_keys else data_type))
     return assign_ids(columns)

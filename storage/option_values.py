@@ -60,6 +60,11 @@ def parse_long(text: str) -> int:
     return _bounded(text, LONG_MAX)
 
 
+def option_text(value: object) -> str:
+    """An option's value as schema files hold it: true and false in lower case, numbers as typed."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
 def parse_bool(text: str) -> bool:
     """true or false, in any case."""
     match text.upper():

@@ -186,7 +186,7 @@ def local_path(uri_or_path: str) -> str:
         path = uri_or_path
     else:
         raise InvalidRequestError(f"only local paths and file: URIs can be opened, not {uri_or_path}")
-    return path.rstrip("/") or "/"
+    return path.rstrip("/") or path[:1]
 
 
 def escape_path_name(text: str) -> str:

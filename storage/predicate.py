@@ -312,7 +312,7 @@ class Column:
 
     def is_in(self, values: Iterable[object]) -> Predicate:
         """True for any of the values; None among them is refused (`| col(…).is_null()` says that)."""
-        if isinstance(values, (str, bytes)):
+        if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
             raise InvalidRequestError(f"filter on column {self.name!r}: is_in needs a list of values")
         return IsIn(self.name, tuple(_not_none(self.name, value) for value in values))
 
@@ -335,6 +335,8 @@ class Column:
 
 def col(name: str) -> Column:
     """Begins a filter: `col("total") > 10`."""
+    if not isinstance(name, str):
+        raise InvalidRequestError(f"col takes the name of a column, not {name!r}")
     return Column(name)
 
 
@@ -344,7 +346,7 @@ def to_predicate(source: Predicate | Sequence[Any] | None) -> Predicate | None:
         return source
     if not isinstance(source, (list, tuple)) or not source:
         raise InvalidRequestError(f"cannot read the filter {source!r}: use col(…) or a list of (column, op, value)")
-    if all(isinstance(item, list) for item in source):
+    if all(isinstance(item, list) and item for item in source):
         return reduce(operator.or_, (reduce(operator.and_, map(_from_triple, part)) for part in source))
     return reduce(operator.and_, map(_from_triple, source))
 

@@ -26,8 +26,9 @@ from storage.files.evolution import can_cast
 from storage.model.data_type import DataField, DataType, with_nullable
 from storage.model.field_ids import assign_ids
 from storage.model.schema import TableSchema
-from storage.model.sql_type import parse_sql_type
+from storage.model.sql_type import column_type
 from storage.option_keys import IMMUTABLE_KEYS
+from storage.option_values import option_text
 
 _COLUMN_LISTS: Final = ("bucket-key", "sequence.field", "partial-update.remove-record-on-sequence-group")
 _SINGLE_COLUMNS: Final = ("rowkind.field", "record-level.time-field")
@@ -132,8 +133,15 @@ def apply_changes(
     schema: TableSchema, changes: Sequence[SchemaChange], *, has_snapshot: bool, time_ms: int
 ) -> TableSchema:
     """The schema after the changes, one id higher. Raises `InvalidRequestError` naming the change that is refused."""
+    if not changes:
+        raise InvalidRequestError("name at least one change, such as AddColumn('note', 'STRING')")
     result = schema
     for change in changes:
+        if not isinstance(change, SchemaChange):
+            raise InvalidRequestError(
+                f"{change!r} is no change of a table; changes are AddColumn('note', 'STRING'), "
+                "SetOption('write-only', 'true') and the like"
+            )
         result = _apply(result, change, has_snapshot)
     return replace(result, id=schema.id + 1, time_ms=time_ms)
 
@@ -147,7 +155,7 @@ def _apply(schema: TableSchema, change: SchemaChange, has_snapshot: bool) -> Tab
         case RenameColumn(name, new_name):
             return _rename(schema, name, new_name)
         case ChangeType(name, target):
-            return _retype(schema, name, parse_sql_type(target) if isinstance(target, str) else target)
+            return _retype(schema, name, column_type(name, target))
         case SetNullable(name, nullable):
             return _set_nullable(schema, name, nullable)
         case MoveColumn(name, first, after):
@@ -155,7 +163,7 @@ def _apply(schema: TableSchema, change: SchemaChange, has_snapshot: bool) -> Tab
             rest = [field for field in schema.fields if field.name != name]
             return replace(schema, fields=_insert(rest, column, first, after))
         case SetOption(key, value):
-            return _set_option(schema, key, value, has_snapshot)
+            return _set_option(schema, key, option_text(value), has_snapshot)
         case ResetOption(key):
             return _set_option(schema, key, None, has_snapshot)
         case SetComment(comment):
@@ -165,7 +173,7 @@ def _apply(schema: TableSchema, change: SchemaChange, has_snapshot: bool) -> Tab
 
 
 def _add(schema: TableSchema, change: AddColumn) -> TableSchema:
-    data_type = parse_sql_type(change.type) if isinstance(change.type, str) else change.type
+    data_type = column_type(change.name, change.type)
     if change.name in schema.by_name:
         raise InvalidRequestError(f"cannot add column {change.name!r}: the table has one of that name")
     if not data_type.nullable:

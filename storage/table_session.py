@@ -10,20 +10,29 @@ user belongs to one program at a time. A commit that is known already discards t
 
 from __future__ import annotations
 
+from operator import index
 from types import TracebackType
+from typing import Final
 
 import pyarrow as pa
 
 from storage.commit.committer import CommitResult, Committer
+from storage.exceptions import InvalidRequestError
 from storage.model.commit_message import CommitMessage
 from storage.table_store import TableStore
 from storage.write.table_writer import TableWriter
+
+IDENTIFIER_MAX: Final = 2**63 - 1
 
 
 class TableSession:
     """What `Table.writer` gives; not safe for use by several threads at once."""
 
     def __init__(self, store: TableStore, commit_user: str, *, parallelism: int) -> None:
+        if not isinstance(commit_user, str) or not commit_user.isprintable():
+            raise InvalidRequestError(
+                f"the commit user is a name of printable characters such as 'loader-1', not {commit_user!r}"
+            )
         self._store = store
         self._committer = Committer(store, commit_user)
         self._parallelism = parallelism
@@ -54,7 +63,7 @@ class TableSession:
         again must find out by itself which rows it had committed. When it raises, the rows are still there: commit
         again, under the same identifier if the outcome was unknown.
         """
-        number = self._next_identifier() if identifier is None else identifier
+        number = self._next_identifier() if identifier is None else _checked_identifier(identifier)
         self._has_rows = False
         if self._committer.has_committed(number).is_committed:
             self._writer.abort()
@@ -92,3 +101,14 @@ class TableSession:
 
     def _open_writer(self) -> TableWriter:
         return TableWriter(self._store, base_snapshot=self._store.snapshots.latest(), parallelism=self._parallelism)
+
+
+def _checked_identifier(identifier: int) -> int:
+    """Refused before any file is written: other libraries hold an identifier in 64 bits."""
+    try:
+        number = index(identifier)
+    except TypeError as error:
+        raise InvalidRequestError(f"a commit identifier is a whole number, not {identifier!r}") from error
+    if not 0 <= number <= IDENTIFIER_MAX:
+        raise InvalidRequestError(f"a commit identifier is a number from 0 to {IDENTIFIER_MAX}, not {number}")
+    return number

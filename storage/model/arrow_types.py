@@ -149,7 +149,8 @@ def conform(data: pa.Table, fields: Sequence[DataField], *, table: str = "the ta
 def _conform_column(data: pa.Table, field: DataField, table: str) -> pa.ChunkedArray:
     position = data.schema.get_field_index(field.name)
     if position < 0:
-        raise InvalidRequestError(f"{table} has column {field.name!r} ({field.type}); the input does not")
+        hint = "with NULLs where there is no value" if field.type.nullable else "NULL is not allowed there"
+        raise InvalidRequestError(f"the input lacks column {field.name!r} ({field.type}) of {table}; add it, {hint}")
     column = data.column(position)
     target = arrow_type(field.type)
     if not column.type.equals(target):

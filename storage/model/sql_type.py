@@ -37,6 +37,19 @@ def parse_sql_type(text: str) -> DataType:
     raise InvalidRequestError(f"cannot read the column type {text!r}; examples: ARRAY<INT>, MAP<STRING, INT>")
 
 
+def column_type(name: str, written: str | DataType) -> DataType:
+    """The type of a column as a caller gives it; errors name the column."""
+    if not isinstance(name, str) or not isinstance(written, str | DataType):
+        raise InvalidRequestError(
+            f"column {name!r}: a column is a name with a type such as 'BIGINT' or 'DECIMAL(14, 4)', not {written!r}; "
+            "Arrow types go into a pyarrow schema"
+        )
+    try:
+        return parse_sql_type(written) if isinstance(written, str) else written
+    except InvalidRequestError as error:
+        raise type(error)(f"column {name!r}: {error}") from error
+
+
 def _parse_field(text: str) -> DataField:
     match = _FIELD.match(text)
     if match is None:

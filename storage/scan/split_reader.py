@@ -177,6 +177,8 @@ def check_columns(store: TableStore, columns: Sequence[str] | None) -> tuple[str
     known = store.schema.column_names
     if columns is None:
         return known
+    if isinstance(columns, str) or not isinstance(columns, Sequence):
+        raise InvalidRequestError(f"columns is a list of column names such as ['id'], not {columns!r}")
     for name in columns:
         if name not in known:
             raise InvalidRequestError(

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, Final
+from typing import Any, Final, SupportsIndex
 
 import pyarrow as pa
 
@@ -53,8 +53,8 @@ class TableScan:
         """`snapshot` is for a caller that has one already: its rows are read in the columns of `store`, not in those
         that it had, as with the three ways to travel in time.
         """
-        if limit is not None and limit < 0:
-            raise InvalidRequestError(f"limit is a number of rows and cannot be {limit}")
+        if limit is not None and (not isinstance(limit, SupportsIndex) or limit < 0):
+            raise InvalidRequestError(f"limit is a number of rows and cannot be {limit!r}")
         travels = snapshot_id is not None or tag is not None or timestamp_ms is not None
         if travels and snapshot is not None:
             raise InvalidRequestError("a scan reads one snapshot: give the snapshot, or say which one, not both")

@@ -13,6 +13,7 @@ Source: LSM semantics §6.4.
 from __future__ import annotations
 
 import datetime
+from typing import SupportsIndex
 
 from storage.exceptions import InvalidRequestError, NotFoundError
 from storage.files.snapshot_store import SnapshotStore
@@ -33,6 +34,12 @@ def find_snapshot(
         raise InvalidRequestError(
             f"{' and '.join(given)} exclude each other: a scan reads one snapshot; give one of them"
         )
+    for name, value in asked.items():
+        expected = str if name == "tag" else SupportsIndex
+        if value is not None and (not isinstance(value, expected) or isinstance(value, bool)):
+            raise InvalidRequestError(f"{name} must be {'text' if name == 'tag' else 'a whole number'}, not {value!r}")
+    if tag is not None and (not tag.isprintable() or "/" in tag):
+        raise InvalidRequestError(f"{tag!r} is no name of a tag; tags there are: {', '.join(snapshots.tag_names())}")
     if snapshot_id is not None:
         return snapshots.snapshot(snapshot_id)
     if tag is not None:

@@ -71,6 +71,11 @@ class RecordRules:
 
     def accept(self, data: pa.Table | pa.RecordBatch) -> AcceptedRows:
         """Applies the rules; raises `InvalidRequestError` naming column and row."""
+        if not isinstance(data, pa.Table | pa.RecordBatch):
+            raise InvalidRequestError(
+                f"rows for {self._table} are a pyarrow Table or RecordBatch, not {type(data).__name__}; "
+                "pa.Table.from_pylist(rows) and pa.Table.from_pandas(frame) make one"
+            )
         table = pa.Table.from_batches([data]) if isinstance(data, pa.RecordBatch) else data
         self._check_columns(table.schema)
         self._check_nulls(table)
@@ -128,7 +133,7 @@ class RecordRules:
             column = column.cast(column.type.value_type)
         codes: Any = column
         if pt.is_integer(column.type):
-            pass
+            codes = column.cast(pa.int64(), safe=False)
         elif pt.is_string(column.type) or pt.is_large_string(column.type) or pt.is_string_view(column.type):
             codes = pc.index_in(column.cast(pa.string()), value_set=_KIND_TEXT_SET)
         else:
