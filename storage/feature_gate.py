@@ -68,9 +68,35 @@ def _has_format_but_parquet(text: str, options: CoreOptions) -> bool:
 
 
 _SUPPORTED_CODECS: Final = ("zstd", "snappy", "gzip", "none", "lz4")
+_TRAVEL_KEYS: Final = (
+    "scan.snapshot-id",
+    "scan.tag-name",
+    "scan.timestamp",
+    "scan.timestamp-millis",
+    "scan.watermark",
+    "scan.version",
+    "scan.creation-time-millis",
+    "scan.file-creation-time-millis",
+    "incremental-between",
+    "incremental-between-timestamp",
+    "incremental-between-tag-to-snapshot",
+    "incremental-to-auto-tag",
+)
+_TRAVEL: Final = "leave the option out and give snapshot_id, tag or timestamp_ms to the scan"
 _LATER: Final = "write and read it with Apache Paimon until Freshet supports it"
 
 RULES: Final = (
+    *(
+        Rule(key, Access.READ, _is_set, "the table would be read at its latest snapshot", _TRAVEL)
+        for key in _TRAVEL_KEYS
+    ),
+    Rule(
+        "scan.mode",
+        Access.READ,
+        _is_none_of("default", "latest", "latest-full", "full"),
+        "the table would be read at its latest snapshot",
+        _TRAVEL,
+    ),
     Rule("deletion-vectors.enabled", Access.READ, _is_true, "rows marked as deleted would reappear", _LATER),
     Rule("merge-engine", Access.READ, _keyed_engine, "rows would be merged wrongly", "use merge-engine=deduplicate"),
     Rule(
@@ -179,6 +205,13 @@ RULES: Final = (
         _is_true,
         "deletion vectors are not supported",
         "remove the option",
+    ),
+    Rule(
+        "path",
+        Access.CREATE,
+        _is_set,
+        "a table lies in the folder of its database",
+        "leave the option out, or choose another warehouse",
     ),
     Rule("tag.automatic-creation", Access.CREATE, _is_none_of("none"), "no tags are created", "remove the option"),
     Rule("partition.expiration-time", Access.CREATE, _is_set, "partitions do not expire", "remove the option"),

@@ -6,6 +6,7 @@
 3. Options: spelled right, of the right type, supported (`feature_gate`), and no key or partition among them.
 4. Buckets: a keyed table says how many; an append table has a bucket key exactly when it has a number of buckets.
 5. Combinations that contradict each other.
+6. What becomes part of a file's name can be one.
 
 Source: table format §2.2, §8.1, §8.2; LSM semantics §4.7.
 """
@@ -20,7 +21,7 @@ from storage.codec.partition_path import check_partition_types
 from storage.codec.stats import parse_stats_mode
 from storage.exceptions import InvalidRequestError
 from storage.feature_gate import Access, check_access
-from storage.model.data_type import DataField, ScalarType, TypeRoot
+from storage.model.data_type import ArrayType, DataField, DataType, MapType, RowType, ScalarType, TypeRoot
 from storage.model.schema import KEY_COLUMN_PREFIX, SYSTEM_COLUMNS, TableSchema
 from storage.options import DYNAMIC_BUCKET, ChangelogProducer, CoreOptions
 
@@ -68,18 +69,22 @@ def validate_changed_schema(before: TableSchema, after: TableSchema) -> CoreOpti
 
 
 def check_columns(schema: TableSchema) -> None:
-    """Checks the names of the columns."""
+    """Checks the names of the columns, nested ones too, and that the comment is text."""
+    if schema.comment is not None and not isinstance(schema.comment, str):
+        raise InvalidRequestError(f"the comment of a table is text, not {schema.comment!r}")
     if not schema.fields:
         raise InvalidRequestError("a table needs at least one column")
     _refuse_doubles(schema.column_names, "column")
     for name in schema.column_names:
-        if not name.strip():
-            raise InvalidRequestError("a column name must not be blank")
+        if not isinstance(name, str) or not name.strip():
+            raise InvalidRequestError(f"a column name must be text and not blank, not {name!r}")
         if name in SYSTEM_COLUMNS or name.startswith(KEY_COLUMN_PREFIX):
             raise InvalidRequestError(
                 f"column name {name} is kept for system columns (those and names that start with {KEY_COLUMN_PREFIX}); "
                 "rename the column"
             )
+    for column in schema.fields:
+        _check_nested(column.name, column.type)
 
 
 def check_options(schema: TableSchema, options: CoreOptions) -> None:
@@ -87,6 +92,7 @@ def check_options(schema: TableSchema, options: CoreOptions) -> None:
     _check_buckets(schema, options)
     _check_named_columns(schema, options)
     _check_combinations(schema, options)
+    _check_file_names(options)
     check_partition_types(schema.partition_keys, schema.types_of(schema.partition_keys), options.partition_legacy_name)
     for mode in (options.metadata_stats_mode, *(mode for _, mode in options.metadata_stats_mode_per_level)):
         parse_stats_mode(mode)
@@ -118,6 +124,22 @@ def _check_keys(schema: TableSchema, nullable_before: Sequence[str] = ()) -> Non
     for name in schema.primary_keys:
         if schema.by_name[name].type.nullable and name not in nullable_before:
             raise InvalidRequestError(f"primary key column {name} must be NOT NULL")
+
+
+def _check_nested(column: str, data_type: DataType) -> None:
+    match data_type:
+        case ArrayType(element=element):
+            _check_nested(column, element)
+        case MapType(key=key, value=value):
+            _check_nested(column, key)
+            _check_nested(column, value)
+        case RowType(fields=fields):
+            names = [field.name for field in fields]
+            if not all(name.strip() for name in names):
+                raise InvalidRequestError(f"column {column}: a field of {data_type} has a blank name")
+            _refuse_doubles(names, f"column {column}: field")
+            for field in fields:
+                _check_nested(f"{column}.{field.name}", field.type)
 
 
 def _check_buckets(schema: TableSchema, options: CoreOptions) -> None:
@@ -188,6 +210,23 @@ def _check_combinations(schema: TableSchema, options: CoreOptions) -> None:
         raise InvalidRequestError("changelog-producer needs a primary key; append tables have no changelog files")
     if options.bucket == _UNAWARE_BUCKET and options.full_compaction_delta_commits is not None:
         raise InvalidRequestError("full-compaction.delta-commits has no meaning for an append table without buckets")
+
+
+def _check_file_names(options: CoreOptions) -> None:
+    names = {
+        "data-file.prefix": options.data_file_prefix,
+        "changelog-file.prefix": options.changelog_file_prefix,
+        "partition.default-name": options.partition_default_name,
+    }
+    for key, text in names.items():
+        if "/" in text or not text.isprintable() or not text.strip():
+            raise InvalidRequestError(f"option {key} = {text!r} cannot be used: it becomes part of a file's name")
+    directory = options.data_file_path_directory
+    if directory is not None and not all(part.strip(". ") and part.isprintable() for part in directory.split("/")):
+        raise InvalidRequestError(
+            f"option data-file.path-directory = {directory!r} cannot be used: expected folders below the table's, "
+            "such as data or data/files"
+        )
 
 
 def _column(schema: TableSchema, name: str, where: str) -> DataField:
