@@ -27,7 +27,6 @@ from typing import Final
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the customary name
 
-from pipeline.arrow_map import map_in_arrow
 from pipeline.bucket_task import BucketTask
 from pipeline.exceptions import PipelineFailedError
 from pipeline.routed_rows import SUB, Routing, is_envelope, plan_routing
@@ -78,6 +77,7 @@ class MicroBatchWriter:
         self._dead_letters = dead_letters
         self._tasks_max = tasks_max
         self._routing: tuple[object, Routing] | None = None
+        self._committers: dict[object, Committer] = {}
 
     def write(self, frame: DataFrame, micro_batch_id: int, query_id: str | None) -> BatchReport:
         """Writes one batch, once; `query_id` is Spark's id of the streaming query."""
@@ -85,7 +85,7 @@ class MicroBatchWriter:
         self._refresh_schema()
         store = self._table.store
         base = store.snapshots.latest()
-        committer = Committer(store, self._commit_user, query_id)
+        committer = self._committer(self._table, query_id)
         if committer.has_committed(micro_batch_id).is_committed:  # 1
             return BatchReport(self._commit_user, micro_batch_id, is_replay=True)
         routing = self._plan(frame)
@@ -117,6 +117,13 @@ class MicroBatchWriter:
         if latest is not None and latest.id != self._table.schema.id:
             fresh = Table(self._table.store, name=self._table.name).with_options(dict(self._options))
             self._table = fresh
+
+    def _committer(self, table: Table, query_id: str | None) -> Committer:
+        """Kept from batch to batch: a committer knows the live files and reads only what is new."""
+        identity = (table.location, table.schema.id, query_id)
+        if identity not in self._committers:
+            self._committers[identity] = Committer(table.store, self._commit_user, query_id)
+        return self._committers[identity]
 
     def _plan(self, frame: DataFrame) -> Routing:
         """The routing of this frame, planned once per schema of table and frame."""
@@ -152,7 +159,7 @@ class MicroBatchWriter:
         observed = rows.observe(observation, F.count(record).alias("records"))
         with _without_adaptive_execution(frame.sparkSession):
             placed = routing.place(observed)
-            collected = map_in_arrow(placed, task, routing.crossing, RESULT_SPARK_SCHEMA).collect()
+            collected = routing.crossing.map_in_arrow(placed, task, RESULT_SPARK_SCHEMA).collect()
         return int(observation.get["records"]), sum_results([row[0] for row in collected])
 
     def _check_counts(self, read_count: int, result: TaskResult, micro_batch_id: int) -> None:
@@ -168,7 +175,7 @@ class MicroBatchWriter:
     def _commit_dead_letters(self, result: TaskResult, micro_batch_id: int, query_id: str | None) -> None:
         if self._dead_letters is None or not result.dead_letter_messages:
             return
-        committer = Committer(self._dead_letters.store, self._commit_user, query_id)
+        committer = self._committer(self._dead_letters, query_id)
         if not committer.has_committed(micro_batch_id).is_committed:
             committer.commit(micro_batch_id, result.dead_letter_messages)
 

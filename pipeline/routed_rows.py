@@ -29,6 +29,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the customary name
 from pyspark.sql import types as spark
 
 from pipeline.arrow_bridge import is_nanos, spark_type
+from pipeline.arrow_map import KeptColumns
 from pipeline.bucket_route import KeyColumn, bucket_column, epoch_micros, task_column, task_count
 from pipeline.exceptions import InvalidRequestError
 from pipeline.sources import POSITION_BITS
@@ -74,14 +75,14 @@ class Routing:
     `columns` are computed from the frame, `crossing` are the same by name, of the rows that cross.
     """
 
-    columns: tuple[Column, ...]
-    crossing: tuple[Column, ...]
+    columns: KeptColumns
+    crossing: KeptColumns
     task: Column | None
     task_count: int
 
     def rows(self, frame: DataFrame) -> DataFrame:
         """The rows as they cross."""
-        return frame.select(*self.columns)
+        return self.columns.select(frame)
 
     def place(self, rows: DataFrame) -> DataFrame:
         """These rows, each in the Spark partition of its task."""
@@ -108,8 +109,8 @@ def plan_routing(
     bucket = _bucket(data, schema, options)
     named = {BUCKET: bucket, **head}
     named |= {f"{DATA_PREFIX}{place}": data[field.name] for place, field in enumerate(schema.fields)}
-    columns = tuple(column.alias(name) for name, column in named.items())
-    crossing = tuple(F.col(name) for name in named)
+    columns = KeptColumns([column.alias(name) for name, column in named.items()])
+    crossing = KeptColumns([F.col(name) for name in named])
     if options.bucket <= 0:
         return Routing(columns, crossing, None, 1)
     tasks = task_count(
