@@ -41,11 +41,12 @@ class CommitFiles:
         self._lists = []
         try:
             self._write_manifests(change)
-            base, base_size = self._write_list(self._base(manifests))
-            delta, delta_size = self._write_list(self._delta)
+            base, base_size = self._write_list(self._base(manifests), is_last=False)
+            delta, delta_size = self._write_list(self._delta, is_last=not self._changelog)
             if not self._changelog:
                 return SnapshotLists(base, base_size, delta, delta_size)
-            return SnapshotLists(base, base_size, delta, delta_size, *self._write_list(self._changelog))
+            changelog, changelog_size = self._write_list(self._changelog, is_last=True)
+            return SnapshotLists(base, base_size, delta, delta_size, changelog, changelog_size)
         except UnknownOutcomeError as error:
             self.take_back_round()
             raise RetryableError(f"a manifest could not be made durable, no snapshot names it: {error}") from error
@@ -89,8 +90,8 @@ class CommitFiles:
         self._merged = MergedManifests((), (), ())
         return manifests
 
-    def _write_list(self, manifests: Sequence[ManifestFileMeta]) -> tuple[str, int]:
-        name, size = self._store.write_manifest_list(manifests)
+    def _write_list(self, manifests: Sequence[ManifestFileMeta], *, is_last: bool) -> tuple[str, int]:
+        name, size = self._store.write_manifest_list(manifests, is_last=is_last)
         self._lists.append(name)
         return name, size
 

@@ -71,11 +71,15 @@ class FileIO(Protocol):
     def read_bytes(self, path: str) -> bytes:
         """All bytes of a small file; `NotFoundError` when it is missing."""
 
-    def create_exclusive(self, path: str, data: bytes) -> bool:
-        """Creates the file with these bytes, atomically; False when the name is taken."""
+    def create_exclusive(self, path: str, data: bytes, *, sync_folder: bool = True) -> bool:
+        """Creates the file with these bytes, atomically; False when the name is taken.
 
-    def overwrite(self, path: str, data: bytes) -> None:
-        """Replaces the file atomically, or creates it."""
+        Without `sync_folder` the bytes are safe but the name is so only after the next create in this folder that
+        syncs it: for files of which only the last one is named by anybody.
+        """
+
+    def overwrite(self, path: str, data: bytes, *, sync: bool = True) -> None:
+        """Replaces the file atomically, or creates it; without `sync` a crash may lose it (hints)."""
 
     def exists(self, path: str) -> bool:
         """True for a file or a folder."""

@@ -52,8 +52,9 @@ _NO_LINKS: Final = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errn
 class LocalOutputFile:
     """A new file under its final name; `close` syncs it and the folder that names it."""
 
-    def __init__(self, path: str, *, sync_folder: bool = True) -> None:
+    def __init__(self, path: str, *, sync_file: bool = True, sync_folder: bool = True) -> None:
         self._path = path
+        self._sync_file = sync_file
         self._sync_folder = sync_folder
         try:
             descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
@@ -108,7 +109,8 @@ class LocalOutputFile:
             return
         try:
             self._file.flush()
-            os.fsync(self._file.fileno())
+            if self._sync_file:
+                os.fsync(self._file.fileno())
             self._file.close()
             if self._sync_folder:
                 _sync_folder(os.path.dirname(self._path))
@@ -154,7 +156,7 @@ class LocalFileIO:
         except OSError as error:
             raise storage_error(error, "read", path) from error
 
-    def create_exclusive(self, path: str, data: bytes) -> bool:
+    def create_exclusive(self, path: str, data: bytes, *, sync_folder: bool = True) -> bool:
         """Temporary file, fsync, hard link, unlink, fsync of the folder; False when the name is taken."""
         temporary = self._write_temporary(path, data)
         try:
@@ -162,7 +164,7 @@ class LocalFileIO:
         finally:
             with contextlib.suppress(OSError):
                 os.unlink(temporary)
-        if linked:
+        if linked and sync_folder:
             try:
                 _sync_folder(os.path.dirname(path))
             except OSError as error:
@@ -172,12 +174,13 @@ class LocalFileIO:
                 ) from error
         return linked
 
-    def overwrite(self, path: str, data: bytes) -> None:
-        """Temporary file, fsync, rename over the name, fsync of the folder."""
-        temporary = self._write_temporary(path, data)
+    def overwrite(self, path: str, data: bytes, *, sync: bool = True) -> None:
+        """Temporary file, rename over the name; with `sync` an fsync of the file before and of the folder after."""
+        temporary = self._write_temporary(path, data, sync=sync)
         try:
             os.replace(temporary, path)
-            _sync_folder(os.path.dirname(path))
+            if sync:
+                _sync_folder(os.path.dirname(path))
         except OSError as error:
             with contextlib.suppress(OSError):
                 os.unlink(temporary)
@@ -259,11 +262,11 @@ class LocalFileIO:
         except OSError as error:
             raise storage_error(error, "create", path) from error
 
-    def _write_temporary(self, path: str, data: bytes) -> str:
+    def _write_temporary(self, path: str, data: bytes, *, sync: bool = True) -> str:
         folder, name = os.path.split(path)
         self.make_folders(folder)
         temporary = os.path.join(folder, f".{name}.{uuid.uuid4()}.tmp")
-        output = LocalOutputFile(temporary, sync_folder=False)
+        output = LocalOutputFile(temporary, sync_file=sync, sync_folder=False)
         try:
             output.write(data)
             output.close()

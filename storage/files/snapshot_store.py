@@ -131,11 +131,11 @@ class SnapshotStore:
 
     def write_latest_hint(self, snapshot_id: int) -> None:
         """Says which snapshot is the newest; only after it is visible, a hint that runs ahead breaks other readers."""
-        self._env.file_io.overwrite(self._paths.latest_hint, str(snapshot_id).encode())
+        self._env.file_io.overwrite(self._paths.latest_hint, str(snapshot_id).encode(), sync=False)
 
     def write_earliest_hint(self, snapshot_id: int) -> None:
         """Says which snapshot is the oldest."""
-        self._env.file_io.overwrite(self._paths.earliest_hint, str(snapshot_id).encode())
+        self._env.file_io.overwrite(self._paths.earliest_hint, str(snapshot_id).encode(), sync=False)
 
     def forget(self, snapshot_id: int) -> None:
         """Drops a snapshot that was deleted from memory."""

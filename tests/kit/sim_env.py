@@ -9,7 +9,8 @@ Every change of the disk is a numbered mutation (from 0). A `Fault` names one of
 | ERROR, takes_effect False  | `StorageError`                                          | as before       |
 | ERROR, takes_effect True   | `StorageError`: the outcome is unknown to the program   | changed         |
 
-A crash drops what was not synced: a data file that was open keeps a random part of its bytes, or none. `SimDisk.boot`
+A crash drops what was not synced: a data file that was open keeps a random part of its bytes, or none; a name whose
+folder was not synced may be gone, and a hint may be empty. `SimDisk.boot`
 gives the next process: same disk, new `SimEnv`. All randomness comes from one seed, so a failing run is replayed by
 its seed and fault.
 """
@@ -66,6 +67,10 @@ class _File:
     content: bytes
     modified_ms: int
     is_open: bool = False
+    is_named: bool = True
+    """The name in its folder is synced."""
+    is_hint: bool = False
+    """Overwritten without a sync: a crash may leave it empty."""
 
 
 @dataclass(slots=True)
@@ -78,6 +83,7 @@ class SimDisk:
     now_ms: int = START_MS
     lock: threading.RLock = field(default_factory=threading.RLock)
     boots: int = 0
+    has_crashed: bool = False
     created: list[tuple[str, bytes]] = field(default_factory=list)
     """Every exclusive create that took effect, also of files that are gone by now."""
 
@@ -89,6 +95,11 @@ class SimDisk:
             for path, file in list(self.files.items()):
                 if file.is_open:
                     self._drop_unsynced(path, file, chance)
+                elif self.has_crashed and not file.is_named and chance.random() < 0.5:
+                    del self.files[path]
+                elif self.has_crashed and file.is_hint and chance.random() < 0.3:
+                    file.content = b""
+            self.has_crashed = False
         return SimEnv(self, fault, chance)
 
     def names(self) -> set[str]:
@@ -170,6 +181,7 @@ class SimFileIO:
     def die(self) -> None:
         """Crashes now."""
         self._is_alive = False
+        self._disk.has_crashed = True
         raise Crash(f"crash after {self.mutation_count} mutations")
 
     def open_input(self, path: str) -> pa.NativeFile:
@@ -195,18 +207,18 @@ class SimFileIO:
             self.read_bytes_count += len(file.content)
             return file.content
 
-    def create_exclusive(self, path: str, data: bytes) -> bool:
+    def create_exclusive(self, path: str, data: bytes, *, sync_folder: bool = True) -> bool:
         """Atomic and durable."""
         self.check_alive()
         with self._disk.lock:
             if path in self._disk.files:
                 return False
-            self._mutate("create", path, lambda: self._create(path, data))
+            self._mutate("create", path, lambda: self._create(path, data, sync_folder))
             return True
 
-    def overwrite(self, path: str, data: bytes) -> None:
-        """Atomic and durable."""
-        self._mutate("overwrite", path, lambda: self._put(path, data))
+    def overwrite(self, path: str, data: bytes, *, sync: bool = True) -> None:
+        """Atomic; durable when synced."""
+        self._mutate("overwrite", path, lambda: self._put(path, data, is_hint=not sync))
 
     def exists(self, path: str) -> bool:
         """True for files and folders."""
@@ -272,13 +284,23 @@ class SimFileIO:
             parts = path.rstrip("/").split("/")
             self._disk.folders |= {"/".join(parts[:count]) for count in range(2, len(parts) + 1)}
 
-    def _create(self, path: str, data: bytes) -> None:
-        self._put(path, data)
+    def _create(self, path: str, data: bytes, sync_folder: bool) -> None:
+        self._put(path, data, is_named=False)
+        if sync_folder:
+            self._sync_names(path)
         self._disk.created.append((path, bytes(data)))
 
-    def _put(self, path: str, data: bytes, *, is_open: bool = False) -> None:
+    def _sync_names(self, path: str) -> None:
+        folder = path.rsplit("/", 1)[0]
+        for name, file in self._disk.files.items():
+            if name.rsplit("/", 1)[0] == folder:
+                file.is_named = True
+
+    def _put(
+        self, path: str, data: bytes, *, is_open: bool = False, is_named: bool = True, is_hint: bool = False
+    ) -> None:
         self.make_folders(path.rsplit("/", 1)[0])
-        self._disk.files[path] = _File(bytes(data), self._disk.now_ms, is_open)
+        self._disk.files[path] = _File(bytes(data), self._disk.now_ms, is_open, is_named, is_hint)
 
     def _mutate(self, operation: str, path: str, change: object) -> None:
         assert callable(change)
