@@ -46,7 +46,12 @@ class TableSession:
         Returns the rows accepted, which is less than given where the table ignores deletes. Raises
         `InvalidRequestError` before anything is taken when a column does not fit.
         """
-        if not self._has_rows and not self._pending:
+        if self._pending:
+            raise InvalidRequestError(
+                f"the last commit to {self._store.location} failed and waits for its next try: commit again, or abort, "
+                "before writing more"
+            )
+        if not self._has_rows:
             # Rows of others committed since our last commit are older than these: number ours after them.
             self._writer.rebase(self._store.snapshots.latest())
             self._has_rows = True
@@ -64,14 +69,14 @@ class TableSession:
         again, under the same identifier if the outcome was unknown.
         """
         number = self._next_identifier() if identifier is None else _checked_identifier(identifier)
-        self._has_rows = False
         if self._committer.has_committed(number).is_committed:
             self._writer.abort()
-            self._pending.clear()
+            self._forget()
             return CommitResult((), already_committed=True)
-        self._pending += self._writer.prepare_commit(number)
+        if not self._pending:
+            self._pending = self._writer.prepare_commit(number)
         result = self._committer.commit(number, self._pending)
-        self._pending.clear()
+        self._forget()
         self._writer.rebase(self._store.snapshots.latest())
         return result
 
@@ -81,7 +86,10 @@ class TableSession:
         Files of a commit that failed stay, since its outcome may be unknown; orphan cleaning takes them otherwise.
         """
         self._writer.abort()
-        self._pending.clear()
+        self._forget()
+
+    def _forget(self) -> None:
+        self._pending, self._has_rows = [], False
 
     def close(self) -> None:
         """Ends the session; uncommitted rows are gone."""

@@ -138,11 +138,15 @@ def test_commit_that_failed_keeps_its_rows_for_the_next_try(catalog: Catalog, mo
         monkeypatch.setattr(table.store.snapshots, "try_commit", FailsTwice(table))
         with pytest.raises(RetryableError):
             writer.commit(0)
-        writer.write(rows((1, "newer", 2)))
+        with pytest.raises(InvalidRequestError, match="commit again, or abort"):
+            writer.write(rows((1, "newer", 2)))
         with pytest.raises(RetryableError):
             writer.commit(0)
         assert writer.commit(0).snapshots
+        writer.write(rows((1, "newer", 2)))
+        writer.commit(1)
     assert held(table) == [(1, "newer", 2)]
+    assert [snapshot.commit_identifier for snapshot in table.snapshots()] == [0, 1]
 
 
 def test_two_sessions_take_turns(catalog: Catalog) -> None:
