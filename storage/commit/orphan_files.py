@@ -25,7 +25,7 @@ from typing import Final
 
 from storage.commit.manifest_merge import cancel_pairs
 from storage.commit.named_files import kept_changelogs, metadata_names
-from storage.exceptions import CorruptDataError, NotFoundError
+from storage.exceptions import CorruptDataError, InvalidRequestError, NotFoundError
 from storage.files.file_io import FileStatus
 from storage.files.snapshot_store import SnapshotStore
 from storage.model.manifest import EntryKind, ManifestEntry
@@ -74,6 +74,8 @@ def remove_orphan_files(
     The age, default one day, must be longer than any writer or compaction runs before it commits: until then its
     files are named by nobody.
     """
+    if not isinstance(older_than_ms, int):
+        raise InvalidRequestError(f"the age of files to remove is a whole number of milliseconds, not {older_than_ms!r}")
     before_ms = store.env.now_ms() - older_than_ms
     candidates = [status for status in _candidates(store) if status.modified_ms < before_ms]
     orphans: list[OrphanFile] = []

@@ -27,6 +27,11 @@ class Retention:
     limit: int | None
 
     def __post_init__(self) -> None:
+        for value in (self.retain_min, self.retain_max, self.time_retained_ms, self.limit):
+            if value is not None and not isinstance(value, int):
+                raise InvalidRequestError(f"what to retain is given as whole numbers, not {value!r}")
+        if self.time_retained_ms < 0:
+            raise InvalidRequestError(f"the age of snapshots to retain must be 0 ms or more, not {self.time_retained_ms}")
         if self.retain_min < 1:
             raise InvalidRequestError(f"snapshots to retain at least must be 1 or more, not {self.retain_min}")
         if self.retain_max is not None and self.retain_max < self.retain_min:
