@@ -37,7 +37,7 @@ from pipeline.formats.record import (
     VALUE,
     Stage,
     Wanted,
-    ends_like_json,
+    is_whole,
     key_fields,
     truncate_stop,
     unwrapped,
@@ -148,7 +148,7 @@ def _dead() -> str:
             (f"{SKIP} IS NOT NULL", "CAST(NULL AS STRING)"),
             (f"{_PARSED} IS NULL", "'the value is empty'"),
             (
-                f"{_PARSED}.{_CORRUPT} IS NOT NULL OR NOT {ends_like_json(TEXT)}",
+                f"{_PARSED}.{_CORRUPT} IS NOT NULL OR NOT {is_whole(TEXT)}",
                 "'the value is not JSON of the form expected'",
             ),
             (f"{OP} IS NULL", "'no Debezium envelope: op is missing'"),

@@ -38,7 +38,7 @@ from pipeline.formats.record import (
     VALUE,
     Stage,
     Wanted,
-    ends_like_json,
+    is_whole,
     is_wrapped,
     key_fields,
     truncate_stop,
@@ -140,7 +140,7 @@ def _plain(wanted: Wanted, kind: str) -> Stage:
 def _not_json() -> list[tuple[str, str]]:
     return [
         (f"{SKIP} IS NOT NULL", _NO_TEXT),
-        (f"{_ROOT} IS NULL OR NOT {ends_like_json(TEXT)}", "'the value is not a JSON object'"),
+        (f"{_ROOT} IS NULL OR NOT {is_whole(TEXT)}", "'the value is not a JSON object'"),
     ]
 
 

@@ -105,6 +105,6 @@ def key_fields() -> str:
     return f"from_json(CAST({KEY} AS STRING), '{FIELD_MAP}')"
 
 
-def ends_like_json(text: str) -> str:
-    """True when nothing follows the closing brace: the parser stops there and would not notice."""
-    return f"(endswith({text}, '}}') OR {text} RLIKE '[}}][ \t\r\n]*$')"
+def is_whole(text: str) -> str:
+    """True for UTF-8 with nothing behind the closing brace: Spark's parser replaces the one and stops at the other."""
+    return f"(is_valid_utf8({text}) AND (endswith({text}, '}}') OR {text} RLIKE '[}}][ \t\r\n]*$'))"

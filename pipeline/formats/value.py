@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from pipeline.config_model import SourceConfig
 
-
 NO_VARIANT = "CAST(NULL AS VARIANT)"
 """The variant of a text that an expression gave."""
 

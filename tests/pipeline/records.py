@@ -61,7 +61,13 @@ def with_schema(payload: Any, fields: Sequence[Mapping[str, Any]] = ORDER_SCHEMA
         {"type": "string", "optional": False, "field": "op"},
         {"type": "int64", "optional": True, "field": "ts_ms"},
     ]
-    schema = {"type": "struct", "fields": members, "optional": False, "name": "shop.public.orders.Envelope", "version": 2}
+    schema = {
+        "type": "struct",
+        "fields": members,
+        "optional": False,
+        "name": "shop.public.orders.Envelope",
+        "version": 2,
+    }
     return {"schema": schema, "payload": payload}
 
 
@@ -114,9 +120,7 @@ def kafka_frame(spark: SparkSession, records: Sequence[Record | Any]) -> DataFra
     return spark.createDataFrame(rows, KAFKA_COLUMNS)
 
 
-def outcomes(
-    spark: SparkSession, config: PipelineConfig, records: Sequence[Record | Any]
-) -> list[list[Row]]:
+def outcomes(spark: SparkSession, config: PipelineConfig, records: Sequence[Record | Any]) -> list[list[Row]]:
     """The rows that each record became, in the order of `sub`."""
     found = envelope(kafka_records(kafka_frame(spark, records)), config, config.sources[0]).collect()
     by_offset: dict[int, list[Row]] = {offset: [] for offset in range(len(records))}
