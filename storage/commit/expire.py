@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 from storage.commit.changes import Bucket
 from storage.commit.manifest_index import index_of
 from storage.commit.named_files import kept_changelogs, metadata_names, snapshots_outside_main
-from storage.commit.retention import Retention, expire_end
+from storage.commit.retention import Retention, check_whole, expire_end
 from storage.env import CrashPoint
 from storage.exceptions import NotFoundError, StorageError, UnsupportedFeatureError
 from storage.model.manifest import EntryKind, ManifestEntry
@@ -64,6 +64,7 @@ def expire_snapshots(
 
     `time_retained_ms` is an age: snapshots whose successor is younger stay, unless there are more than `retain_max`.
     """
+    check_whole(retain_max, retain_min, time_retained_ms, limit)
     options = store.options
     if retain_min is None:
         retain_min = options.snapshot_num_retained_min

@@ -75,7 +75,9 @@ def remove_orphan_files(
     files are named by nobody.
     """
     if not isinstance(older_than_ms, int):
-        raise InvalidRequestError(f"the age of files to remove is a whole number of milliseconds, not {older_than_ms!r}")
+        raise InvalidRequestError(
+            f"the age of files to remove is a whole number of milliseconds, not {older_than_ms!r}"
+        )
     before_ms = store.env.now_ms() - older_than_ms
     candidates = [status for status in _candidates(store) if status.modified_ms < before_ms]
     orphans: list[OrphanFile] = []

@@ -27,11 +27,11 @@ class Retention:
     limit: int | None
 
     def __post_init__(self) -> None:
-        for value in (self.retain_min, self.retain_max, self.time_retained_ms, self.limit):
-            if value is not None and not isinstance(value, int):
-                raise InvalidRequestError(f"what to retain is given as whole numbers, not {value!r}")
+        check_whole(self.retain_min, self.retain_max, self.time_retained_ms, self.limit)
         if self.time_retained_ms < 0:
-            raise InvalidRequestError(f"the age of snapshots to retain must be 0 ms or more, not {self.time_retained_ms}")
+            raise InvalidRequestError(
+                f"the age of snapshots to retain must be 0 ms or more, not {self.time_retained_ms}"
+            )
         if self.retain_min < 1:
             raise InvalidRequestError(f"snapshots to retain at least must be 1 or more, not {self.retain_min}")
         if self.retain_max is not None and self.retain_max < self.retain_min:
@@ -41,6 +41,13 @@ class Retention:
             )
         if self.limit is not None and self.limit < 1:
             raise InvalidRequestError(f"the limit of snapshots to expire at once must be 1 or more, not {self.limit}")
+
+
+def check_whole(*values: int | None) -> None:
+    """Refuses what is no whole number, before anything is compared with it."""
+    for value in values:
+        if value is not None and not isinstance(value, int):
+            raise InvalidRequestError(f"snapshots and ages to retain are whole numbers, not {value!r}")
 
 
 def expire_end(
