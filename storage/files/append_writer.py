@@ -32,7 +32,12 @@ class AppendFileWriter:
         self._source = source
         self._columns = list(store.schema.column_names)
         self._files = RollingFileWriter(
-            store, DataFileNames(store, partition, bucket, _LEVEL), _LEVEL, store.schema.fields, self._new_contents
+            store,
+            DataFileNames(store, partition, bucket, _LEVEL),
+            _LEVEL,
+            store.schema.fields,
+            self._new_contents,
+            row_count_max=store.options.target_file_row_num if source is FileSource.APPEND else None,
         )
 
     def write(self, rows: pa.Table | pa.RecordBatch) -> None:

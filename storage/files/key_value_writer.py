@@ -65,6 +65,7 @@ class KeyValueFileWriter:
             self._fields,
             lambda: _KeyValueContents(store, level, source),
             delta_columns=(first_key,),
+            row_count_max=store.options.target_file_row_num if source is FileSource.APPEND else None,
         )
 
     def write(self, rows: pa.Table | pa.RecordBatch) -> None:

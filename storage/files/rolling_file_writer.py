@@ -46,7 +46,11 @@ class RollingFileWriter:
         fields: Sequence[DataField],
         new_contents: Callable[[], FileContents],
         delta_columns: Sequence[str] = (),
+        *,
+        row_count_max: int | None = None,
     ) -> None:
+        """`row_count_max` closes a file by rows as well; compaction has no such bound (LSM semantics §1.2)."""
+        self._row_count_max = row_count_max
         self._env: Env = store.env
         self._options: CoreOptions = store.options
         self._names = names
@@ -102,10 +106,11 @@ class RollingFileWriter:
     def _piece_rows(self, writer: ParquetWriter, row_bytes: float) -> int:
         room_bytes = (self._options.target_file_size_bytes - writer.written_bytes) / writer.compression_ratio
         rows = int(min(room_bytes, ROW_GROUP_BYTES) / row_bytes) + 1
-        return min(max(rows, PIECE_ROWS_MIN), self._options.target_file_row_num - writer.row_count)
+        piece = max(rows, PIECE_ROWS_MIN)
+        return piece if self._row_count_max is None else min(piece, self._row_count_max - writer.row_count)
 
     def _is_full(self, writer: ParquetWriter) -> bool:
-        if writer.row_count >= self._options.target_file_row_num:
+        if self._row_count_max is not None and writer.row_count >= self._row_count_max:
             return True
         target = self._options.target_file_size_bytes
         if writer.written_bytes >= target:
