@@ -24,7 +24,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import StructType
+from pyspark.sql.types import LongType, StructType
 
 from pipeline.jars import ensure_jars
 from pipeline.micro_batch import BatchReport
@@ -158,7 +158,7 @@ def _count_only(frame: DataFrame, table: Table) -> None:
     spark = frame.sparkSession
     spark.conf.set("spark.sql.adaptive.enabled", "false")
     placed = routing.place(routing.rows(frame))
-    routing.crossing.map_in_arrow(placed, count, StructType().add("rows", "bigint")).collect()
+    routing.crossing.map_in_arrow(placed, count, StructType().add("rows", LongType())).collect()
 
 
 def _where(reports: list[BatchReport]) -> dict[str, Any]:
