@@ -49,6 +49,9 @@ from storage.table_store import TableStore
 WAIT_FACTOR_MAX: Final = 0.2
 """Share by which jitter lengthens a wait at most."""
 
+FAILURES_MAX: Final = 3
+"""Errors of the disk before a claim that one commit tries to get over."""
+
 
 @dataclass(frozen=True, slots=True)
 class SnapshotOutcome:
@@ -72,6 +75,8 @@ class _Rounds:
     """uuids of snapshots whose claim ended without an answer."""
     base_id: int = FIRST_SNAPSHOT_ID - 1
     """Latest snapshot that the first unanswered claim was built on."""
+    failure_count: int = 0
+    """Rounds that ended in an error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +133,8 @@ class SnapshotCommit:
                 if outcome is not None:
                     return outcome
             except StorageError as error:
-                if not _may_pass(error, is_first=retry_count == 0 or bool(rounds.unanswered)):
+                rounds.failure_count += 1
+                if not _may_pass(error, rounds):
                     rounds.files.take_back()
                     raise
                 failure = error
@@ -308,11 +314,14 @@ class SnapshotCommit:
         return RetryableError(f"{what}: {failure}")
 
 
-def _may_pass(error: StorageError, *, is_first: bool) -> bool:
+def _may_pass(error: StorageError, rounds: _Rounds) -> bool:
     """True when another round may go better.
 
-    A file that was not found may have been expired while we looked at an old snapshot: look once more.
+    A file that was not found may have been expired while we looked at an old snapshot: look once more. A disk that
+    fails gets a few rounds, for it may be full for good; but once a claim has no answer, only looking on can tell.
     """
     if isinstance(error, NotFoundError):
-        return is_first
-    return not isinstance(error, (InvalidRequestError, ConflictError, CorruptDataError, UnknownOutcomeError))
+        return rounds.failure_count == 1 or bool(rounds.unanswered)
+    if isinstance(error, (InvalidRequestError, ConflictError, CorruptDataError, UnknownOutcomeError)):
+        return False
+    return rounds.failure_count <= FAILURES_MAX or bool(rounds.unanswered)

@@ -458,3 +458,18 @@ def test_committers_of_one_table_share_their_index_and_free_it() -> None:
     del store
     gc.collect()
     assert index() is None
+
+
+def test_full_disk_is_told_soon_and_leaves_nothing_half_written() -> None:
+    disk = SimDisk()
+    append(make_table(disk.boot()), "a", 0)
+    env = disk.boot(Fault(FaultKind.ERROR, at=2, count=10_000))
+    store = open_table_store(env, LOCATION)
+    file = new_file(store, "x")  # opens and closes: mutations 0 and 1
+    names, started_ms = disk.names(), disk.now_ms
+    with pytest.raises(StorageError, match="injected error"):
+        Committer(store, "u", "q").commit(1, [message(store, new=[file])])
+    assert disk.now_ms - started_ms < 1_000
+    assert disk.names() == names
+    [snapshot] = Committer(reopen(disk), "u", "q").commit(1, [message(store, new=[file])]).snapshots
+    assert snapshot.id == 2
