@@ -65,7 +65,7 @@ class Committer:
         self._store = store
         self._commit_user = commit_user
         self._query_id = query_id
-        self._snapshot_commit = SnapshotCommit(store, _sort_key(store))
+        self._snapshot_commit = SnapshotCommit(store, commit_user, _sort_key(store))
 
     def has_committed(self, identifier: int) -> CommitCheck:
         """Applies the rules of `commit.identity`; raises where the outcome is foreign or unknown."""

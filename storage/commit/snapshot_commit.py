@@ -31,6 +31,7 @@ from storage.commit.identity import FIRST_SNAPSHOT_ID, CommitHistory, CommitIden
 from storage.commit.manifest_index import index_of
 from storage.commit.manifest_merge import MergeRule
 from storage.commit.next_snapshot import SnapshotLists, next_snapshot
+from storage.commit.strict_mode import StrictMode
 from storage.env import CrashPoint
 from storage.exceptions import (
     ConflictError,
@@ -92,12 +93,13 @@ class _Request:
 class SnapshotCommit:
     """Commits changes to one table, one after the other."""
 
-    def __init__(self, store: TableStore, sort_key: SortKey | None) -> None:
+    def __init__(self, store: TableStore, commit_user: str, sort_key: SortKey | None) -> None:
         """`sort_key` orders serialized keys; None for append-only tables."""
         self._store = store
         self._sort_key = sort_key
         self._index = index_of(store.manifests)
         self._claim = SnapshotClaim(store, self._index)
+        self._strict_mode = StrictMode(store, commit_user)
         options = store.options
         self._merge_rule = MergeRule(
             target_size_bytes=options.manifest_target_file_size_bytes,
@@ -162,6 +164,7 @@ class SnapshotCommit:
             files.take_back()
             return SnapshotOutcome(None, already_committed=True)
         # 3. Conflicts.
+        self._strict_mode.check(request.change, latest)
         manifests = [] if latest is None else data_manifests(store.manifests, latest)
         fitting, given_way = self._fit(request.change, latest, manifests)
         is_certain = not rounds.unanswered

@@ -473,3 +473,21 @@ def test_full_disk_is_told_soon_and_leaves_nothing_half_written() -> None:
     assert disk.names() == names
     [snapshot] = Committer(reopen(disk), "u", "q").commit(1, [message(store, new=[file])]).snapshots
     assert snapshot.id == 2
+
+
+def test_strict_mode_gives_up_when_others_were_in_the_partition() -> None:
+    store = make_table(SimDisk().boot(), partitioned=True)
+    p, q = partition(1), partition(2)
+    a = new_file(store, "a", partition=p)
+    Committer(store, "other").commit(0, [message(store, partition=p, new=[a])])
+    strict = store.with_options({"commit.strict-mode.last-safe-snapshot": "0"})
+    committer = Committer(strict, "u")
+    committer.commit(0, [message(store, partition=p, new=[new_file(store, "b", partition=p)])])
+    compaction = message(store, partition=p, before=[a], after=[new_file(store, "c", partition=p, level=5)])
+    Committer(store, "other").commit(1, [compaction])
+    committer.commit(1, [message(store, partition=q, new=[new_file(store, "d", partition=q)])])
+    late = Committer(store.with_options({"commit.strict-mode.last-safe-snapshot": "1"}), "u")
+    with pytest.raises(ConflictError, match="COMPACT by 'other'"):
+        late.commit(2, [message(store, partition=p, new=[new_file(store, "e", partition=p)])])
+    with pytest.raises(InvalidRequestError, match="no snapshot id"):
+        Committer(store.with_options({"commit.strict-mode.last-safe-snapshot": "x"}), "u")

@@ -1,0 +1,67 @@
+"""`commit.strict-mode.last-safe-snapshot`: gives up when others touched the same partitions since a snapshot.
+
+| since the safe snapshot another user committed | to a partition of the change | the change may be |
+|---|---|---|
+| COMPACT or OVERWRITE | any bucket | nothing: it is given up |
+| APPEND | a real bucket | anything but an OVERWRITE |
+
+Snapshots that were looked at are safe from then on. Source: table format §3.4.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from storage.commit.changes import SnapshotChange
+from storage.exceptions import ConflictError, InvalidRequestError
+from storage.files.manifest_scan import delta_entries
+from storage.model.snapshot import CommitKind, Snapshot
+from storage.table_store import TableStore
+
+STRICT_MODE_OPTION: Final = "commit.strict-mode.last-safe-snapshot"
+
+
+class StrictMode:
+    """The check of one committer; does nothing where the option is not set."""
+
+    def __init__(self, store: TableStore, commit_user: str) -> None:
+        self._store = store
+        self._commit_user = commit_user
+        self._safe_id = _safe_snapshot_id(store)
+
+    def check(self, change: SnapshotChange, latest: Snapshot | None) -> None:
+        """Raises `ConflictError` when somebody else was in the partitions of the change."""
+        if self._safe_id is None or latest is None:
+            return
+        partitions = {entry.partition for entry in change.entries}
+        for snapshot_id in range(self._safe_id + 1, latest.id + 1):
+            snapshot = self._store.snapshots.snapshot(snapshot_id)
+            if snapshot.commit_user != self._commit_user and self._collides(snapshot, change.kind, partitions):
+                raise ConflictError(
+                    f"table {self._store.location}: snapshot {snapshot_id} ({snapshot.commit_kind} by "
+                    f"{snapshot.commit_user!r}) touched a partition of this commit, and {STRICT_MODE_OPTION} is set; "
+                    "nothing was committed, look at what it did and start again from there"
+                )
+        self._safe_id = max(self._safe_id, latest.id)
+
+    def _collides(self, snapshot: Snapshot, kind: CommitKind, partitions: set[bytes]) -> bool:
+        if snapshot.commit_kind in (CommitKind.COMPACT, CommitKind.OVERWRITE):
+            least_bucket = None
+        elif snapshot.commit_kind is CommitKind.APPEND and kind is CommitKind.OVERWRITE:
+            least_bucket = 0
+        else:
+            return False
+        return any(
+            entry.partition in partitions and (least_bucket is None or entry.bucket >= least_bucket)
+            for entry in delta_entries(self._store.manifests, snapshot)
+        )
+
+
+def _safe_snapshot_id(store: TableStore) -> int | None:
+    text = store.options.given.get(STRICT_MODE_OPTION)
+    if text is None:
+        return None
+    try:
+        return int(text)
+    except ValueError as error:
+        raise InvalidRequestError(f"option {STRICT_MODE_OPTION} = {text!r} is no snapshot id") from error
