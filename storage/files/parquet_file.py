@@ -8,6 +8,7 @@ What a file looks like, and why; measured on two cores, W1 = 100 k rows of 150 b
 | delta encoding of keys and sequence numbers | sorted integers take a quarter of the bytes, for nothing |
 | data pages of 64 KB | a reader holds a page per column: 50 open files take 165 MB, with 1 MB pages 235 MB |
 | row groups of 16 MB of Arrow data | what the writer gathers and pruning can skip; smaller ones write 5 % slower |
+| checksums of pages, verified when read | a flipped byte of data is found; 50 MB: 0.16 s to write, with or without |
 | statistics in the footer (5 %), no page index | row groups are pruned, pages are not |
 | decimals up to 18 digits as integers, UTC flag on TIME | the file is what Paimon writes |
 
@@ -180,6 +181,7 @@ class ParquetWriter:
                 dictionary_pagesize_limit=_DICTIONARY_PAGE_BYTES,
                 data_page_size=_PAGE_BYTES,
                 write_batch_size=1024,
+                write_page_checksum=True,
                 use_deprecated_int96_timestamps=needs_int96(self._fields),
                 store_schema=False,
                 store_decimal_as_integer=True,
@@ -222,6 +224,7 @@ class ParquetReader:
                     buffer_size=_READ_BUFFER_BYTES,
                     pre_buffer=False,
                     coerce_int96_timestamp_unit="us",
+                    page_checksum_verification=True,
                     arrow_extensions_enabled=False,
                 )
                 self.arrow_schema: pa.Schema = self._file.schema_arrow
