@@ -209,7 +209,8 @@ def _read(data: bytes, path: str, convert: Callable[[Field], T], newest_version:
         is_whole = buffer.tell() == len(data) and data.endswith(sync) and (bool(result) or data.count(sync) == 1)
     except _BROKEN as error:
         raise CorruptDataError(
-            f"the Avro file cannot be read ({type(error).__name__}: {error}); it is truncated or was overwritten",
+            f"the Avro file cannot be read ({type(error).__name__}: {str(error)[:200]}); it is truncated or was "
+            "overwritten",
             path=path,
             byte_offset=buffer.tell(),
         ) from error
