@@ -1,13 +1,14 @@
 """A committer in a process of its own: `python -m tests.kit.commit_worker LOCATION USER COUNT [compact]`.
 
 Appends one file per commit to bucket 0 of a hand-made table, identifiers from 0. With `compact` it replaces all live
-files of bucket 1 by one at level 5 instead, under a commit user of its own, after adding a file there. Prints the
-number of compactions that gave way.
+files of bucket 1 by one at level 5 instead, under a commit user of its own, after adding a file there. Files are named
+USER-NUMBER-<random>; what is committed already is left out. Prints the number of compactions that gave way.
 """
 
 from __future__ import annotations
 
 import sys
+from uuid import uuid4
 
 from storage.commit.committer import Committer
 from storage.env import local_env
@@ -17,13 +18,21 @@ from storage.table_store import TableStore, open_table_store
 from tests.kit.hand_made import message, new_file
 
 
+def batch_of(file_name: str) -> str:
+    """USER-NUMBER of a file of this worker, whether or not a level follows the name."""
+    return file_name.partition("@")[0].rpartition("-")[0]
+
+
 def run(location: str, user: str, count: int, *, compacts: bool) -> int:
     """Commits `count` times; the number of compactions that gave way."""
     store = open_table_store(local_env(), location)
     committer = Committer(store, user, query_id="q")
     given_way = 0
     for number in range(count):
-        made = compaction(store, f"{user}-{number}") if compacts else append(store, f"{user}-{number}")
+        if committer.has_committed(number).is_committed:
+            continue
+        name = f"{user}-{number}-{uuid4().hex[:8]}"
+        made = compaction(store, name) if compacts else append(store, name)
         given_way += bool(committer.commit(number, [made]).given_way)
     return given_way
 

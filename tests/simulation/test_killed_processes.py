@@ -1,0 +1,70 @@
+"""Committers in real processes, killed again and again (SIGKILL), beside a compactor and hasty expiry."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from storage.commit.orphan_files import remove_orphan_files
+from storage.env import local_env
+from storage.table_store import open_table_store
+from tests.kit.commit_worker import batch_of
+from tests.kit.hand_made import (
+    assert_contiguous,
+    assert_everything_named_is_there,
+    data_files_on_disk,
+    live_names,
+    make_table,
+)
+
+COMMITS = 40
+SEED = int(os.environ.get("FRESHET_SEED", "20261121"))
+OPTIONS = {
+    "commit.max-retries": "1000",
+    "snapshot.num-retained.min": "1",
+    "snapshot.num-retained.max": "2",
+    "manifest.merge-min-count": "4",
+}
+
+
+@pytest.mark.slow
+def test_killed_committers_lose_nothing_and_double_nothing(tmp_path: Path) -> None:
+    location = str(tmp_path / "t")
+    make_table(local_env(), location, options=OPTIONS)
+    chance = random.Random(SEED)
+    users = ["append-a", "append-b"]
+    commands = [[user, str(COMMITS)] for user in users] + [["compactor", str(COMMITS), "compact"]]
+    kills = 0
+    for round_number in range(40):
+        workers = [
+            subprocess.Popen(
+                [sys.executable, "-m", "tests.kit.commit_worker", location, *command], stdout=subprocess.DEVNULL
+            )
+            for command in commands
+        ]
+        if round_number < 12:
+            time.sleep(0.8 + chance.random())
+            for worker in workers:
+                worker.kill()
+        codes = [worker.wait(timeout=120) for worker in workers]
+        kills += sum(code == -9 for code in codes)
+        if round_number >= 12 and codes == [0, 0, 0]:
+            break
+    assert kills >= 3, f"seed {SEED}: nobody was killed"
+    store = open_table_store(local_env(), location)
+    assert_contiguous(store)
+    assert_everything_named_is_there(store)
+    expected = sorted(f"{user}-{number}" for user in users for number in range(COMMITS))
+    assert sorted(batch_of(name) for name in live_names(store) if name.startswith("append")) == expected
+    latest = store.snapshots.latest()
+    assert latest is not None
+    assert latest.total_record_count == len(expected)
+    remove_orphan_files(store, older_than_ms=-60_000)
+    assert_everything_named_is_there(open_table_store(local_env(), location))
+    assert len([name for name in data_files_on_disk(store) if name.startswith("append")]) == len(expected)
