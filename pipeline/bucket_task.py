@@ -1,6 +1,6 @@
 """One task of a micro-batch, in a Python worker: routed rows in, data files written, commit messages out.
 
-    1. gather the rows of the task and put them in input order
+    1. gather the rows of the task and take them in input order, in portions where they are many
     2. set aside dead letters, count what was skipped, fill in unavailable values
     3. turn carriers back into the table's types; split by (table partition, bucket)
     4. write level 0 of each bucket and compact as the table's options say
@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import gc
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -31,7 +32,7 @@ import pyarrow.compute as pc
 
 from pipeline.arrow_bridge import carrier_arrow_type, restore_array
 from pipeline.dead_letters import dead_letter_rows
-from pipeline.input_order import input_order
+from pipeline.gathered_rows import GatheredRows
 from pipeline.routed_rows import (
     BUCKET,
     DATA_PREFIX,
@@ -45,7 +46,6 @@ from pipeline.routed_rows import (
     TAG_DATA,
     TAG_DEAD,
     TAG_SKIPPED,
-    UNAVAILABLE,
 )
 from pipeline.task_result import TaskResult, encode_error, encode_result
 from pipeline.unavailable_values import UnavailableValues
@@ -83,50 +83,56 @@ class BucketTask:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Takes the rows of one Spark partition, gives one row: the result. Nothing in, nothing out."""
         clock = _Clock()
-        gathered = [batch for batch in batches if batch.num_rows]
-        if not gathered:
-            return
-        clock.lap("receive")
+        gathered = GatheredRows(local_env())
         try:
-            result = self._run(pa.Table.from_batches(gathered), clock)
+            for batch in batches:
+                gathered.add(batch)
+            if not gathered.row_count:
+                return
+            clock.lap("receive")
+            yield encode_result(self._run(gathered, clock))
         except RetryableError:
             raise
         except StorageError as error:
             yield encode_error(error)
             return
-        yield encode_result(result)
+        finally:
+            gathered.close()
         _forget_garbage()
 
-    def _run(self, rows: pa.Table, clock: _Clock) -> TaskResult:
+    def _run(self, gathered: GatheredRows, clock: _Clock) -> TaskResult:
         store = _open_store(self.location, self.schema_id, self.options)
         snapshot = None if self.base_snapshot_id is None else store.snapshots.snapshot(self.base_snapshot_id)
-        rows = _in_order(rows)
-        sorted_out = sort_out(rows, UnavailableValues(store, snapshot))
-        clock.lap("sort")
-        data = restore_rows(sorted_out.data, store.schema)
-        clock.lap("restore")
+        unavailable = UnavailableValues(store, snapshot)
+        rows = gathered.table()
+        unavailable.watch(rows)
+        counts = _Counts()
         writer = TableWriter(store, base_snapshot=snapshot, parallelism=1)
         try:
-            for partition, bucket, part in split_rows(data, sorted_out.data, store.schema):
-                writer.write_bucket(partition, bucket, part)
-            clock.lap("write")
+            for portion in gathered.portions(_order_columns(rows)):
+                sorted_out = sort_out(portion, unavailable)
+                counts.add(sorted_out)
+                clock.lap("sort")
+                data = restore_rows(sorted_out.data, store.schema)
+                clock.lap("restore")
+                for partition, bucket, part in split_rows(data, sorted_out.data, store.schema):
+                    writer.write_bucket(partition, bucket, part)
+                clock.lap("write")
             messages = writer.prepare_commit(self.micro_batch_id)
             clock.lap("flush and compact")
-        except StorageError:
-            writer.abort()
-            raise
-        writer.close()
-        dead_letter_messages = self._write_dead_letters(sorted_out.dead)
+        finally:
+            writer.close()
+        dead_letter_messages = self._write_dead_letters(counts.dead_rows())
         clock.lap("dead letters")
         return TaskResult(
             messages=tuple(messages),
             dead_letter_messages=dead_letter_messages,
-            row_count=rows.num_rows,
-            applied=_record_count(sorted_out.data),
-            dead=_counts(sorted_out.dead),
-            skipped=_counts(sorted_out.skipped),
-            restored=sorted_out.restored,
-            notes=_note_counts(sorted_out.data),
+            row_count=gathered.row_count,
+            applied=counts.applied,
+            dead=counts.dead,
+            skipped=counts.skipped,
+            notes=counts.notes,
+            restored=counts.restored,
             times_ms=clock.times_ms,
         )
 
@@ -158,14 +164,9 @@ def sort_out(rows: pa.Table, unavailable: UnavailableValues) -> SortedOut:
         return SortedOut(rows)
     tags = rows.column(TAG).to_numpy()
     data = rows if not tags.any() else _where(rows, tags == TAG_DATA)
-    dead = _where(rows, tags == TAG_DEAD)
-    skipped = _where(rows, tags == TAG_SKIPPED)
-    lengths: Any = pc.fill_null(pc.list_value_length(data.column(UNAVAILABLE)), 0)
-    affected = np.flatnonzero(lengths.to_numpy())
-    if not len(affected):
-        return SortedOut(data, dead, skipped)
-    filled = unavailable.fill(data, affected)
-    return SortedOut(filled.rows, pa.concat_tables([dead, filled.dead]), skipped, filled.count)
+    filled = unavailable.fill(data)
+    dead = pa.concat_tables([_where(rows, tags == TAG_DEAD), filled.dead])
+    return SortedOut(filled.rows, dead, _where(rows, tags == TAG_SKIPPED), filled.count)
 
 
 def restore_rows(rows: pa.Table, schema: TableSchema) -> pa.Table:
@@ -206,10 +207,35 @@ def split_rows(data: pa.Table, routed: pa.Table, schema: TableSchema) -> Iterato
         yield partitions[group // width], group % width, ordered.slice(start, end - start)
 
 
-def _in_order(rows: pa.Table) -> pa.Table:
+class _Counts:
+    """What became of the records, over all portions of a task."""
+
+    def __init__(self) -> None:
+        self.applied = 0
+        self.restored = 0
+        self.dead: Counter[str] = Counter()
+        self.skipped: Counter[str] = Counter()
+        self.notes: Counter[str] = Counter()
+        self._dead_rows: list[pa.Table] = []
+
+    def add(self, sorted_out: SortedOut) -> None:
+        """Adds one portion."""
+        self.applied += _record_count(sorted_out.data)
+        self.restored += sorted_out.restored
+        self.dead.update(_reason_counts(sorted_out.dead))
+        self.skipped.update(_reason_counts(sorted_out.skipped))
+        self.notes.update(_note_counts(sorted_out.data))
+        if sorted_out.dead is not None and sorted_out.dead.num_rows:
+            self._dead_rows.append(sorted_out.dead)
+
+    def dead_rows(self) -> pa.Table | None:
+        """The rows of all dead letters."""
+        return pa.concat_tables(self._dead_rows) if self._dead_rows else None
+
+
+def _order_columns(rows: pa.Table) -> list[str]:
     names = [f"{ORDER_PREFIX}{place}" for place in range(len(ORDER_FIELDS))]
-    order = input_order([rows.column(name) for name in names if name in rows.column_names])
-    return rows if order is None else take_rows(rows, order)
+    return [name for name in names if name in rows.column_names]
 
 
 def _where(rows: pa.Table, mask: Any) -> pa.Table:
@@ -223,7 +249,7 @@ def _record_count(rows: pa.Table) -> int:
     return int(np.count_nonzero(rows.column(SUB).to_numpy() == 0))
 
 
-def _counts(rows: pa.Table | None) -> Mapping[str, int]:
+def _reason_counts(rows: pa.Table | None) -> Mapping[str, int]:
     if rows is None or not rows.num_rows:
         return {}
     firsts = rows.filter(pc.equal(rows.column(SUB), 0)).column(REASON)

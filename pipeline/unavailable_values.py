@@ -51,33 +51,50 @@ class FilledRows:
 
 
 class UnavailableValues:
-    """Looks up unavailable values in one table at one snapshot (None: the table is empty)."""
+    """Looks up unavailable values in one table at one snapshot (None: the table is empty).
+
+    `watch` sees all rows of a task once, in any order, and reads what is stored; `fill` then takes them in input order,
+    in as many portions as there are.
+    """
 
     def __init__(self, store: TableStore, snapshot: Snapshot | None) -> None:
         self._store = store
         self._snapshot = snapshot
         self._places = {name: f"{DATA_PREFIX}{place}" for place, name in enumerate(store.schema.column_names)}
+        self._columns: list[str] = []
+        self._watched: set[Key] = set()
+        self._states: dict[Key, State | None] = {}
 
-    def fill(self, rows: pa.Table, affected: Positions) -> FilledRows:
-        """Fills in the rows at `affected`; `rows` are routed rows in input order."""
+    def watch(self, rows: pa.Table) -> None:
+        """Notes the keys of the rows that lack values, and reads the stored rows of these keys."""
+        if UNAVAILABLE not in rows.column_names:
+            return
+        affected = _affected(rows)
+        if not len(affected):
+            return
         lacking = rows.column(UNAVAILABLE).take(pa.array(affected)).to_pylist()
-        columns = sorted({name for names in lacking for name in names or ()})
-        keys = self._keys(rows, affected)
-        related, related_keys = self._related(rows, set(keys))
-        values = {name: rows.column(self._places[name]).take(pa.array(related)).to_pylist() for name in columns}
+        self._columns = sorted({name for names in lacking for name in names})
+        self._watched = set(self._keys(rows, affected))
+        self._states = dict(self._stored(self._watched, self._columns))
+
+    def fill(self, rows: pa.Table) -> FilledRows:
+        """Fills in the rows of one portion."""
+        if not self._watched or not rows.num_rows:
+            return FilledRows(rows, rows.slice(0, 0), 0)
+        related, related_keys = self._related(rows)
+        values = {name: rows.column(self._places[name]).take(pa.array(related)).to_pylist() for name in self._columns}
         kinds = rows.column(KIND).take(pa.array(related)).to_pylist()
-        wanted = dict(zip(affected.tolist(), lacking, strict=True))
-        states: dict[Key, State | None] = dict(self._stored(set(keys), columns))
-        found: dict[str, list[tuple[int, Any]]] = {name: [] for name in columns}
+        lacking = rows.column(UNAVAILABLE).take(pa.array(related)).to_pylist()
+        found: dict[str, list[tuple[int, Any]]] = {name: [] for name in self._columns}
         dead: dict[int, str] = {}
         filled = 0
         for place, (position, key) in enumerate(zip(related.tolist(), related_keys, strict=True)):
             if RowKind(kinds[place]).is_retract:
-                states[key] = None
+                self._states[key] = None
                 continue
-            row = {name: values[name][place] for name in columns}
-            missing = wanted.get(position) or ()
-            state = states.get(key)
+            row = {name: values[name][place] for name in self._columns}
+            missing = lacking[place] or ()
+            state = self._states.get(key)
             unknown = next((name for name in missing if state is None or name not in state), None)
             if unknown is not None:
                 dead[position] = unknown
@@ -87,7 +104,7 @@ class UnavailableValues:
                 row[name] = state[name]
                 found[name].append((position, row[name]))
             filled += bool(missing)
-            states[key] = row
+            self._states[key] = row
         return _apply(rows, {self._places[name]: pairs for name, pairs in found.items()}, dead, filled)
 
     def _keys(self, rows: pa.Table, positions: Positions) -> list[Key]:
@@ -95,13 +112,13 @@ class UnavailableValues:
         parts = [rows.column(name).take(pa.array(positions)).to_pylist() for name in names]
         return list(zip(*parts, strict=True))
 
-    def _related(self, rows: pa.Table, keys: set[Key]) -> tuple[Positions, list[Key]]:
-        """Every row with one of these keys: a filter on the first key column, then the exact check of what is left."""
+    def _related(self, rows: pa.Table) -> tuple[Positions, list[Key]]:
+        """Every row of a watched key: a filter on the first key column, then the exact check of what is left."""
         first: Any = rows.column(self._places[self._store.schema.primary_keys[0]])
-        may_be: Any = pc.is_in(first, value_set=pa.array([key[0] for key in keys], first.type))
+        may_be: Any = pc.is_in(first, value_set=pa.array([key[0] for key in self._watched], first.type))
         positions = np.flatnonzero(may_be.to_numpy())
         candidates = self._keys(rows, positions)
-        kept = [place for place, key in enumerate(candidates) if key in keys]
+        kept = [place for place, key in enumerate(candidates) if key in self._watched]
         return positions[kept], [candidates[place] for place in kept]
 
     def _stored(self, keys: set[Key], columns: Sequence[str]) -> Mapping[Key, State]:
@@ -119,6 +136,12 @@ class UnavailableValues:
             tuple(lists[name][row] for name in names): {name: lists[name][row] for name in columns}
             for row in range(table.num_rows)
         }
+
+
+def _affected(rows: pa.Table) -> Positions:
+    """Positions of the rows that lack values."""
+    lengths: Any = pc.fill_null(pc.list_value_length(rows.column(UNAVAILABLE)), 0)
+    return np.flatnonzero(lengths.to_numpy())
 
 
 def _carried_list(column: Any, data_type: Any) -> list[Any]:
