@@ -1,6 +1,6 @@
 """One image of a record (the row after, or before, a change): its fields out of the map, into their declared types.
 
-    IMAGE map ──▶ v{i} VARIANT ──▶ t{i} text ──▶ (TOAST: from `before`, or missing) ──▶ r{i}_1 … r{i}_k carrier
+    IMAGE map ──▶ v{i} VARIANT ──▶ j{i} JSON ──▶ t{i} text ──▶ (TOAST: from `before`, or missing) ──▶ r{i}_1 … r{i}_k carrier
 
 A field is lost when it has a text and its last step is NULL: that is a dead letter. An unchanged TOAST value is taken
 from the row before the change if it is really there: a value no longer than a TOAST pointer (18 bytes) was never stored
@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from pipeline.formats.flat_json import ADDED_PREFIX
 from pipeline.formats.record import FACTS, IMAGE, PREFIX, Stage
 from pipeline.formats.typed_value import steps_for
-from pipeline.formats.value import Dialect, Leaf
+from pipeline.formats.value import Dialect, Leaf, is_json_string, text_of
 from pipeline.mapping import PayloadField
 from pipeline.sql_text import any_of, case, literal, one_of
 from storage.model.data_type import ScalarType, TypeRoot
@@ -55,6 +55,10 @@ class PayloadImage:
 
     def variant(self, place: int) -> str:
         return f"{PREFIX}{self.tag}v{place}"
+
+    def json(self, place: int) -> str:
+        """The JSON form of the value as it stands in the record."""
+        return f"{PREFIX}{self.tag}j{place}"
 
     def text(self, place: int) -> str:
         return f"{PREFIX}{self.tag}t{place}"
@@ -143,7 +147,8 @@ class Toast:
 
         return [
             {raw_variant(place): f"{entries}[{literal(image.fields[place].name)}]" for place in places},
-            {raw_text(place): f"CAST({raw_variant(place)} AS STRING)" for place in places},
+            {image.json(place): f"to_json({raw_variant(place)})" for place in places},
+            {raw_text(place): text_of(image.json(place), raw_variant(place)) for place in places},
             {flag: f"coalesce({self.is_update} AND {any_of([self.is_unavailable(raw_text(p)) for p in able])}, false)"},
             {
                 MISSING: listed(lambda p: f"{self.is_unavailable(raw_text(p))} AND NOT coalesce({really_there(p)}, false)"),
@@ -221,15 +226,16 @@ def _value_stages(image: PayloadImage, entries: str) -> list[Stage]:
     places = range(len(image.fields))
     return [
         {image.variant(place): f"{entries}[{literal(image.fields[place].name)}]" for place in places},
-        {image.text(place): f"CAST({image.variant(place)} AS STRING)" for place in places},
+        {image.json(place): f"to_json({image.variant(place)})" for place in places},
+        {image.text(place): text_of(image.json(place), image.variant(place)) for place in places},
     ]
 
 
 def _leaf(image: PayloadImage, place: int, with_facts: bool) -> Leaf:
-    text, variant = image.text(place), image.variant(place)
+    leaf = Leaf(image.text(place), image.variant(place), is_json_string(image.json(place)))
     if not with_facts or image.fields[place].type.root not in _NAMED_TYPES:
-        return Leaf(text, variant)
-    return Leaf(text, variant, f"{PREFIX}{image.tag}n{place}", f"{PREFIX}{image.tag}s{place}")
+        return leaf
+    return replace(leaf, schema_name=f"{PREFIX}{image.tag}n{place}", schema_scale=f"{PREFIX}{image.tag}s{place}")
 
 
 def _fact_stages(image: PayloadImage) -> list[Stage]:

@@ -23,7 +23,7 @@ from pyspark.sql import types as spark
 from pipeline.arrow_bridge import is_nanos, spark_type
 from pipeline.exceptions import ConfigurationError
 from pipeline.formats.typed_value import steps_for
-from pipeline.formats.value import NO_VARIANT, PLAIN_TEXT, Leaf
+from pipeline.formats.value import PLAIN_TEXT, text_leaf
 from pipeline.sql_text import literal
 from storage.model.data_type import LENGTH_MAX, ArrayType, DataType, MapType, RowType, ScalarType, TypeRoot
 
@@ -97,7 +97,7 @@ def zero_of(data_type: DataType) -> str:
 
 def _text_step(data_type: DataType, number: int) -> StoreStep:
     step = steps_for(data_type, PLAIN_TEXT)[number]
-    return lambda value, last: step(Leaf(value, NO_VARIANT), last)
+    return lambda value, last: step(text_leaf(value), last)
 
 
 def _with_check(steps: list[StoreStep], data_type: DataType) -> list[StoreStep]:

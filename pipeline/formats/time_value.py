@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from pipeline.formats.value import NO_VARIANT, Dialect, Leaf, Step
+from pipeline.formats.value import Dialect, Leaf, Step
 from pipeline.sql_text import case, one_of
 from storage.model.data_type import ScalarType, TypeRoot
 
@@ -96,9 +96,7 @@ def unit_without_schema(data_type: ScalarType, mode: str) -> str | None:
 
 def _number(leaf: Leaf, _: str) -> str:
     """A JSON number. A text of digits is none: "2024" is a year to whoever wrote it, not a count of days."""
-    if leaf.variant == NO_VARIANT:
-        return "CAST(NULL AS BIGINT)"
-    return f"CASE WHEN schema_of_variant({leaf.variant}) = 'BIGINT' THEN try_cast({leaf.text} AS BIGINT) END"
+    return f"CASE WHEN NOT {leaf.is_string} THEN try_cast({leaf.text} AS BIGINT) END"
 
 
 def _date_count(leaf: Leaf, number: str, dialect: Dialect) -> str:

@@ -29,7 +29,7 @@ from dataclasses import replace
 from typing import Final
 
 from pipeline.formats.time_value import time_steps
-from pipeline.formats.value import Dialect, Leaf, Step
+from pipeline.formats.value import Dialect, Leaf, Step, member_leaf
 from pipeline.sql_text import case, literal, name, one_of
 from storage.model.data_type import LENGTH_MAX, ArrayType, DataType, MapType, RowType, ScalarType, TypeRoot
 
@@ -126,11 +126,13 @@ def _decimal(precision: int, scale: int, dialect: Dialect) -> list[Step]:
 
     def digits(leaf: Leaf, _: str) -> str:
         inner = f"try_variant_get({leaf.variant}, '$.value', 'string')"
-        coded = f"(CASE WHEN {leaf.text} LIKE '{{%' THEN {inner} ELSE {leaf.text} END)"
+        coded = f"(CASE WHEN startswith({leaf.text}, '{{') THEN {inner} ELSE {leaf.text} END)"
         return f"CASE WHEN {_is_coded(leaf, dialect)} THEN hex(try_to_binary({coded}, 'base64')) END"
 
     def plain(leaf: Leaf, last: str) -> str:
-        own_scale = f"CASE WHEN {leaf.text} LIKE '{{%' THEN try_variant_get({leaf.variant}, '$.scale', 'int') ELSE "
+        own_scale = (
+            f"CASE WHEN startswith({leaf.text}, '{{') THEN try_variant_get({leaf.variant}, '$.scale', 'int') ELSE "
+        )
         own_scale += f"coalesce(try_cast({leaf.schema_scale} AS INT), {scale}) END"
         return case(
             [(f"{last} IS NOT NULL", f"concat({_unscaled(last)}, 'E', -({own_scale}))"), (_is_number(leaf), leaf.text)]
@@ -139,7 +141,9 @@ def _decimal(precision: int, scale: int, dialect: Dialect) -> list[Step]:
     def number(_: Leaf, last: str) -> str:
         exact = f"^[-+]?(?:[0-9]+[.]?[0-9]{{0,{scale}}}0*|[.][0-9]{{1,{max(scale, 1)}}}0*|[0-9]+E{-scale})$"
         target = f"try_cast({last} AS DECIMAL({precision}, {scale}))"
-        return case([(f"{last} RLIKE '{exact}'", target), (_is_exact(last, scale), target)])
+        # What the step before made of base64, without a regular expression: it is most of all decimals.
+        coded = f"endswith({last}, 'E{-scale}') AND NOT contains({last}, '.')"
+        return case([(coded, target), (f"{last} RLIKE '{exact}'", target), (_is_exact(last, scale), target)])
 
     if not dialect.coded_decimals:
         return [lambda leaf, _: case([(_is_number(leaf), leaf.text)]), number]
@@ -147,17 +151,20 @@ def _decimal(precision: int, scale: int, dialect: Dialect) -> list[Step]:
 
 
 def _is_coded(leaf: Leaf, dialect: Dialect) -> str:
-    """True for base64 of the unscaled number. A number never is; a text of digits alone only if it is a JSON string."""
+    """True for base64 of the unscaled number, which is a JSON string; whether it is base64 is found out by reading it.
+
+    A point or a sign cannot stand in base64. A text of digits alone can be either: the dialect says which.
+    """
     looks = (
-        f"length({leaf.text}) % 4 = 0 AND {leaf.text} RLIKE '^[A-Za-z0-9+/]+={{0,2}}$' AND {leaf.text} <> 'Infinity'"
+        f"{leaf.is_string} AND length({leaf.text}) % 4 = 0 AND NOT contains({leaf.text}, '.') "
+        f"AND NOT contains({leaf.text}, '-') AND {leaf.text} <> 'Infinity'"
     )
-    looks += f" AND (NOT {leaf.text} RLIKE '^([0-9]+|true)$' OR schema_of_variant({leaf.variant}) = 'STRING')"
     if not dialect.digits_are_coded:
         looks += f" AND NOT {leaf.text} RLIKE '^[0-9]+$'"
     return case(
         [
-            (f"{leaf.schema_name} = '{CONNECT_DECIMAL}'", f"{leaf.text} RLIKE '^[A-Za-z0-9+/]+={{0,2}}$'"),
-            (f"{leaf.text} LIKE '{{%'", "true"),
+            (f"{leaf.schema_name} = '{CONNECT_DECIMAL}'", leaf.is_string),
+            (f"startswith({leaf.text}, '{{')", "true"),
             (f"{leaf.schema_name} IS NOT NULL", "false"),
         ],
         f"({looks})",
@@ -277,8 +284,7 @@ def _row(data_type: RowType, dialect: Dialect) -> list[Step]:
 
 
 def _field_leaf(entries: str, field: str, depth: int) -> Leaf:
-    variant = f"{entries}[{literal(field)}]"
-    return Leaf(text=f"CAST({variant} AS STRING)", variant=variant, depth=depth + 1)
+    return member_leaf(f"{entries}[{literal(field)}]", depth + 1)
 
 
 def _opened(leaf: Leaf, shape: str) -> str:
@@ -289,7 +295,7 @@ def _opened(leaf: Leaf, shape: str) -> str:
 
 def _converted_list(items: str, element: DataType, dialect: Dialect, depth: int) -> str:
     item = f"x{depth}"
-    leaf = Leaf(text=f"CAST({item} AS STRING)", variant=item, depth=depth + 1)
+    leaf = member_leaf(item, depth + 1)
     return f"transform({items}, {item} -> {expression_for(element, dialect, leaf)})"
 
 

@@ -16,15 +16,41 @@ class Leaf:
     """SQL texts that give one value.
 
     `schema_name` is the type name in the record's schema: NULL when the record brings none, '' when the type has no
-    name; `schema_scale` the scale there. `variant` is `NO_VARIANT` for a text that is no JSON value. `depth` counts the
-    lambdas around the value, so that their variables differ.
+    name; `schema_scale` the scale there. `is_string` tells a JSON string from a number. `variant` is `NO_VARIANT` for a
+    text that is no JSON value. `depth` counts the lambdas around the value, so that their variables differ.
     """
 
     text: str
     variant: str
+    is_string: str
     schema_name: str = "CAST(NULL AS STRING)"
     schema_scale: str = "CAST(NULL AS STRING)"
     depth: int = 0
+
+
+def member_leaf(variant: str, depth: int) -> Leaf:
+    """A value inside another one."""
+    return Leaf(f"CAST({variant} AS STRING)", variant, f"(schema_of_variant({variant}) = 'STRING')", depth=depth)
+
+
+def text_leaf(text: str) -> Leaf:
+    """A text that an expression gave."""
+    return Leaf(text, NO_VARIANT, "true")
+
+
+def text_of(json: str, variant: str) -> str:
+    """The text of a value from its JSON form: 0.4 µs; the cast of the variant, which is left for escapes, 0.8 µs."""
+    inner = f"substr({json}, 2, length({json}) - 2)"
+    return (
+        f"CASE WHEN startswith({json}, '\"') THEN "
+        f"CASE WHEN contains({json}, chr(92)) THEN CAST({variant} AS STRING) ELSE {inner} END "
+        f"WHEN {json} <> 'null' THEN {json} END"
+    )
+
+
+def is_json_string(json: str) -> str:
+    """True when the JSON form is that of a string."""
+    return f"startswith({json}, '\"')"
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from pipeline.formats.typed_value import CONNECT_DECIMAL, steps_for
-from pipeline.formats.value import PLAIN_TEXT, Dialect, Leaf
+from pipeline.formats.value import PLAIN_TEXT, Dialect, Leaf, is_json_string, text_of
 from storage.model.sql_type import parse_sql_type
 
 pytestmark = pytest.mark.spark
@@ -119,11 +119,12 @@ def _shown(spark: SparkSession, key: tuple[str, Dialect, str | None, str | None]
     rows = [(group, place, json.dumps({"v": None})[:-5] + source + "}") for place, (source, _) in enumerate(CASES[key])]
     name = "CAST(NULL AS STRING)" if schema_name is None else f"'{schema_name}'"
     scale = "CAST(NULL AS STRING)" if schema_scale is None else f"'{schema_scale}'"
-    leaf = Leaf("t", "v", name, scale)
+    leaf = Leaf("t", "v", is_json_string("j"), name, scale)
     frame = spark.createDataFrame(rows, "g int, p int, j string").selectExpr(
         "g", "p", "from_json(j, 'map<string,variant>')['v'] AS v"
     )
-    frame = frame.selectExpr("g", "p", "v", "CAST(v AS STRING) AS t", "CAST(NULL AS STRING) AS r0")
+    frame = frame.selectExpr("g", "p", "v", "to_json(v) AS j")
+    frame = frame.selectExpr("g", "p", "v", "j", f"{text_of('j', 'v')} AS t", "CAST(NULL AS STRING) AS r0")
     data_type = parse_sql_type(type_text)
     steps = steps_for(data_type, dialect)
     for number, step in enumerate(steps, 1):
