@@ -6,7 +6,7 @@ just like orphans:
 | folder | candidates |
 |---|---|
 | manifest/, index/, statistics/, bucket folders | every file |
-| snapshot/, changelog/ (also of branches) | names that are neither prefix + number nor a hint |
+| snapshot/, changelog/ (also of branches) | names that are neither prefix + number nor a hint; unreadable late claims |
 | schema/, tag/, consumer/, branch folders | temporary files only (`.….tmp`) |
 
 Used is what any snapshot, tag or kept changelog of the table or of a branch names. Live files of a chain of snapshots
@@ -14,7 +14,10 @@ are the live files of the first plus everything that later deltas add; overwrite
 replace the base. Candidates are listed before the used names are read, and reading goes on until no new snapshot has
 come: a commit that becomes visible meanwhile is seen.
 
-If a snapshot that still exists cannot be read, nothing is removed. Source: table format §12.1.
+If a snapshot that still exists cannot be read, nothing is removed; except one below a gap of the ids whose manifests
+have expired: the claim of a committer that came too late and then crashed (`commit.claim`), which goes as an orphan.
+
+Source: table format §12.1.
 """
 
 from __future__ import annotations
@@ -82,8 +85,13 @@ def remove_orphan_files(
     candidates = [status for status in _candidates(store) if status.modified_ms < before_ms]
     orphans: list[OrphanFile] = []
     if candidates:
-        used = _UsedNames(store).collect()
-        orphans = [OrphanFile(status.path, status.size_bytes) for status in candidates if status.name not in used]
+        names = _UsedNames(store)
+        used = names.collect()
+        orphans = [
+            OrphanFile(status.path, status.size_bytes)
+            for status in candidates
+            if status.path in names.unreadable or not _is_in_use(status.name, used)
+        ]
     if not dry_run:
         for orphan in orphans:
             store.env.file_io.delete(orphan.path)
@@ -105,7 +113,7 @@ def _candidates(store: TableStore) -> Iterator[FileStatus]:
 
 
 def _metadata_candidates(store: TableStore, paths: TablePaths) -> Iterator[FileStatus]:
-    yield from _files(store, paths.snapshot_folder, lambda name: not _is_numbered_or_hint(name, SNAPSHOT_PREFIX))
+    yield from _files(store, paths.snapshot_folder, lambda name: name not in (LATEST_HINT, EARLIEST_HINT))
     yield from _files(store, paths.changelog_folder, lambda name: not _is_numbered_or_hint(name, CHANGELOG_PREFIX))
     for folder in (paths.schema_folder, paths.tag_folder, paths.consumer_folder, paths.location):
         yield from _files(store, folder, _is_temporary)
@@ -127,6 +135,10 @@ def _bucket_folders(store: TableStore, folder: str, depth: int) -> Iterator[str]
             yield from _bucket_folders(store, status.path, depth - 1)
 
 
+def _is_in_use(name: str, used: set[str]) -> bool:
+    return name in used or numbered(name, SNAPSHOT_PREFIX) is not None
+
+
 def _is_temporary(name: str) -> bool:
     return name.startswith(".") and name.endswith(".tmp")
 
@@ -144,6 +156,8 @@ class _UsedNames:
     def __init__(self, store: TableStore) -> None:
         self._store = store
         self._names: set[str] = set()
+        self.unreadable: set[str] = set()
+        """Snapshot files below the history that name files which have expired: a claim that came too late."""
 
     def collect(self) -> set[str]:
         """All names in use."""
@@ -166,24 +180,30 @@ class _UsedNames:
 
     def _collect_chain(self, snapshots: SnapshotStore, paths: TablePaths) -> set[int]:
         ids = sorted(snapshots.list_ids())
-        is_first = True
+        first_of_history = _start_of_history(ids)
+        last_read: int | None = None
         for snapshot_id in ids:
             try:
                 snapshot = snapshots.snapshot(snapshot_id)
             except NotFoundError:
                 continue
-            is_full = is_first or snapshot.commit_kind is CommitKind.OVERWRITE
-            was_read = self._read(snapshot, paths.snapshot(snapshot_id), is_full=is_full)
-            is_first = is_first and not was_read
+            # A delta tells what is live only to who knows the snapshot before.
+            is_full = last_read != snapshot_id - 1 or snapshot.commit_kind is CommitKind.OVERWRITE
+            path = paths.snapshot(snapshot_id)
+            if self._read(snapshot, path, is_full=is_full, is_history=snapshot_id >= first_of_history):
+                last_read = snapshot_id
         return set(ids)
 
-    def _read(self, snapshot: Snapshot, path: str, *, is_full: bool) -> bool:
+    def _read(self, snapshot: Snapshot, path: str, *, is_full: bool, is_history: bool = True) -> bool:
         """Adds the names of the snapshot in the file given; False when it expired under our hands."""
         try:
             names = set(metadata_names(self._store, snapshot).all)
             names |= _file_names(self._entries(snapshot, is_full=is_full))
         except NotFoundError as error:
             if not self._store.env.file_io.exists(path):
+                return False
+            if not is_history:
+                self.unreadable.add(path)
                 return False
             raise CorruptDataError(
                 f"snapshot {snapshot.id} names a file that is missing ({error}); no orphan was removed, "
@@ -206,6 +226,16 @@ class _UsedNames:
     def _list_entries(self, name: str, size: int | None) -> Iterator[ManifestEntry]:
         for meta in self._store.manifests.read_manifest_list(name, size):
             yield from self._store.manifests.read_manifest(meta)
+
+
+def _start_of_history(ids: list[int]) -> int:
+    """First id of the gapless ids up to the latest."""
+    start = ids[-1] if ids else 0
+    for snapshot_id in reversed(ids[:-1]):
+        if snapshot_id != start - 1:
+            break
+        start = snapshot_id
+    return start
 
 
 def _file_names(entries: Iterable[ManifestEntry]) -> set[str]:

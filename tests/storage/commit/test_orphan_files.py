@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from storage.codec.snapshot_json import encode_snapshot
 from storage.commit.committer import Committer
+from storage.commit.expire import expire_snapshots
 from storage.commit.orphan_files import DEFAULT_AGE_MS, remove_orphan_files
 from storage.exceptions import CorruptDataError
 from storage.table_store import TableStore, open_table_store
@@ -132,4 +135,42 @@ def test_lost_compaction_of_a_crash_is_cleaned() -> None:
     new_file(store, "lost", level=5)
     Committer(store, "u").commit(0, [message(store, new=[a])])
     assert names(store, older_than_ms=0) == ["bucket-0/lost.parquet"]
+    assert_everything_named_is_there(store)
+
+
+def test_gap_in_the_ids_hides_no_file_and_a_late_claim_goes() -> None:
+    """snapshot-2 was claimed after its id had expired, and the claimer died: files of the history must all stay."""
+    disk = SimDisk()
+    store = make_table(disk.boot(), options={"write-only": "true"})
+    for number in range(3):
+        Committer(store, "u").commit(number, [message(store, new=[new_file(store, f"a{number}")])])
+    late = replace(store.snapshots.snapshot(2), uuid="late", delta_manifest_list="manifest-list-expired-0")
+    new_file(store, "of-the-late-one")
+    for number in range(3, 6):
+        Committer(store, "u").commit(number, [message(store, new=[new_file(store, f"a{number}")])])
+    expire_snapshots(store, retain_max=2)
+    store.env.file_io.create_exclusive(store.paths.snapshot(2), encode_snapshot(late))
+    store = open_table_store(store.env, LOCATION)
+    assert store.snapshots.list_ids() == [2, 5, 6]
+    assert names(store, older_than_ms=0) == ["bucket-0/of-the-late-one.parquet", "snapshot/snapshot-2"]
+    assert data_files_on_disk(store) == [f"a{number}" for number in range(6)]
+    assert store.snapshots.list_ids() == [5, 6]
+    assert_everything_named_is_there(store)
+
+
+def test_gap_above_a_readable_snapshot_keeps_both_sides() -> None:
+    disk = SimDisk()
+    store = make_table(disk.boot(), options={"write-only": "true"})
+    committer = Committer(store, "u")
+    files = [new_file(store, f"a{number}") for number in range(3)]
+    committer.commit(0, [message(store, new=files)])
+    committer.commit(1, [])
+    committer.commit(2, [message(store, deleted=files[:1])])
+    committer.commit(3, [])
+    store.env.file_io.delete(store.paths.snapshot(2))
+    store = open_table_store(store.env, LOCATION)
+    assert store.snapshots.list_ids() == [1, 3, 4]
+    removed = names(store, older_than_ms=0)
+    assert all(name.startswith("manifest/") for name in removed)
+    assert data_files_on_disk(store) == ["a0", "a1", "a2"]
     assert_everything_named_is_there(store)
