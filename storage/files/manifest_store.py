@@ -36,6 +36,9 @@ from storage.paths import MANIFEST_LIST_PREFIX, MANIFEST_PREFIX, TablePaths
 CACHE_ENTRIES: Final = 200_000
 """Entries kept in memory over all manifests; one takes about 1.5 kB."""
 
+CACHE_LISTS: Final = 512
+"""Manifest lists kept in memory, some 15 kB each: expiry asks for those of every tag and branch in each round."""
+
 _BYTES_PER_ENTRY: Final = 64
 """First guess of the compressed size of an entry, corrected by the files written."""
 
@@ -213,5 +216,5 @@ class ManifestStore:
     def _remember_list(self, name: str, metas: tuple[ManifestFileMeta, ...]) -> None:
         with self._lock:
             self._lists[name] = metas
-            while len(self._lists) > 64:
+            while len(self._lists) > CACHE_LISTS:
                 self._lists.popitem(last=False)
