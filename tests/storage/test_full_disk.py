@@ -1,0 +1,288 @@
+"""A disk that fills up or may not be written: nothing half-written is visible, the table reads as before, and takes
+rows again once there is room.
+
+The disk is a small one in memory where this user may mount one; the same is played everywhere with a `FileIO` that
+runs out of bytes, at every write that a load, a commit and a compaction make.
+"""
+
+from __future__ import annotations
+
+import errno
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from freshet import AddColumn, Catalog, InvalidRequestError, RetryableError, StorageError, Table, UnknownOutcomeError
+from storage.env import Env
+from storage.files.file_io import OutputFile
+from storage.files.local_file_io import LocalFileIO, storage_error
+from tests.kit.folders import contents, unchanged
+
+FAILED = (RetryableError, UnknownOutcomeError)
+"""The second where the snapshot itself found no room: then the table is asked before anything else is done."""
+
+
+def rows(start: int, count: int) -> pa.Table:
+    """Rows that do not compress well."""
+    ids = range(start, start + count)
+    texts = [f"{number * 2654435761 % 2**64:x}{number * 40503 % 2**61:x}" for number in ids]
+    return pa.table({"id": pa.array(ids, pa.int64()), "text": texts})
+
+
+def create(catalog: Catalog, **options: object) -> Table:
+    return catalog.create_table(
+        "a.b", schema={"id": "BIGINT", "text": "STRING"}, primary_keys=["id"], options={"bucket": 2, **options}
+    )
+
+
+def ids_of(catalog: Catalog) -> list[int]:
+    return sorted(catalog.table("a.b").scan().to_arrow()["id"].to_pylist())
+
+
+# ------------------------------------------------------------------------------------------- bytes that run out
+
+
+class _FullOutput:
+    """A new file on a disk with `room` bytes left for all of them."""
+
+    def __init__(self, disk: _FullDisk, path: str, inner: OutputFile) -> None:
+        self._disk, self._path, self._inner = disk, path, inner
+
+    @property
+    def closed(self) -> bool:
+        return self._inner.closed
+
+    def readable(self) -> bool:
+        return False
+
+    def writable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return False
+
+    def write(self, data: bytes | memoryview | pa.Buffer) -> int:
+        self._disk.take(memoryview(data).nbytes, self._path)
+        return self._inner.write(data)
+
+    def tell(self) -> int:
+        return self._inner.tell()
+
+    def flush(self) -> None:
+        self._inner.flush()
+
+    def close(self) -> None:
+        self._inner.close()
+
+    def abort(self) -> None:
+        self._inner.abort()
+
+
+class _FullDisk(LocalFileIO):
+    """Files on the real disk until `room` bytes are written; None is room without end."""
+
+    def __init__(self) -> None:
+        self.room: int | None = None
+        self.written = 0
+        self.refused: list[str] = []
+
+    def take(self, size: int, path: str) -> None:
+        if self.room is not None and self.written + size > self.room:
+            self.refused.append(path)
+            raise storage_error(OSError(errno.ENOSPC, "full"), "write", path)
+        self.written += size
+
+    def open_output(self, path: str) -> OutputFile:
+        return _FullOutput(self, path, super().open_output(path))
+
+    def create_exclusive(self, path: str, data: bytes, **others: bool) -> bool:
+        self.take(len(data), path)
+        return super().create_exclusive(path, data, **others)
+
+    def overwrite(self, path: str, data: bytes, **others: bool) -> None:
+        self.take(len(data), path)
+        super().overwrite(path, data, **others)
+
+
+def _load(catalog: Catalog, identifier: int) -> None:
+    with catalog.table("a.b").writer("loader") as writer:
+        writer.write(rows(identifier * 100, 100))
+        writer.commit(identifier)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.2, 0.45, 0.6, 0.75, 0.85, 0.93, 0.97, 0.999])
+def test_a_commit_on_a_disk_that_fills_up(tmp_path: Path, share: float) -> None:
+    disk = _FullDisk()
+    catalog = Catalog(tmp_path, env=Env(disk))
+    create(catalog, **{"commit.max-retries": 1, "commit.max-retry-wait": "1 ms"})
+    _load(catalog, 0)
+    disk.written = 0
+    _load(catalog, 1)
+    needed = disk.written
+    assert ids_of(catalog) == list(range(200))
+    before = {name for name in contents(tmp_path) if "snapshot-" in name}
+    disk.written, disk.room = 0, int(needed * share)
+    failure: StorageError | None = None
+    try:
+        _load(catalog, 2)
+    except StorageError as error:
+        failure = error
+    assert disk.refused, "the disk was full"
+    after = {name for name in contents(tmp_path) if "snapshot-" in name}
+    if failure is None:
+        assert disk.refused[0].endswith("LATEST"), "only a hint may be missed"
+        assert len(after) == len(before) + 1
+    else:
+        assert isinstance(failure, FAILED), failure
+        assert str(tmp_path) in str(failure)
+        assert "No space left" in str(failure)
+        assert "free some space" in str(failure)
+        assert after == before
+        assert ids_of(catalog) == list(range(200)), "reads as before"
+    disk.room = None
+    _load(catalog, 2)
+    assert ids_of(catalog) == list(range(300))
+    assert [snapshot.commit_identifier for snapshot in catalog.table("a.b").snapshots()] == [0, 1, 2]
+    table = catalog.table("a.b")
+    table.remove_orphan_files(older_than_ms=-1_000_000)
+    assert ids_of(catalog) == list(range(300))
+
+
+@pytest.mark.parametrize("share", [0.0, 0.2, 0.4, 0.6, 0.8, 0.9])
+def test_what_a_failed_commit_leaves_behind(tmp_path: Path, share: float) -> None:
+    """Complete data files at most, for the next try of the same rows: no piece of a file, no metadata."""
+    disk = _FullDisk()
+    catalog = Catalog(tmp_path, env=Env(disk))
+    create(catalog, **{"commit.max-retries": 0})
+    _load(catalog, 0)
+    before = set(contents(tmp_path))
+    disk.written, disk.room = 0, int(disk.written * share)
+    with pytest.raises(FAILED):
+        _load(catalog, 1)
+    assert_only_whole_data_files(tmp_path, before)
+
+
+def assert_only_whole_data_files(folder: Path, before: set[str]) -> None:
+    for name in sorted(set(contents(folder)) - before):
+        assert name.endswith(".parquet"), name
+        with pq.ParquetFile(folder / name) as file:
+            assert file.read().num_rows > 0
+
+
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
+def test_a_compaction_on_a_disk_that_fills_up(tmp_path: Path, share: float) -> None:
+    disk = _FullDisk()
+    catalog = Catalog(tmp_path, env=Env(disk))
+    create(catalog, **{"write-only": True, "commit.max-retries": 0})
+    for number in range(3):
+        _load(catalog, number)
+    full = sum(len(data or b"") for name, data in contents(tmp_path).items() if name.endswith(".parquet"))
+    before = set(contents(tmp_path))
+    disk.written, disk.room = 0, int(full * share)
+    with pytest.raises(FAILED, match="free some space"):
+        catalog.table("a.b").compact(full=True)
+    assert_only_whole_data_files(tmp_path, before)
+    assert ids_of(catalog) == list(range(300))
+    disk.room = None
+    assert catalog.table("a.b").compact(full=True).snapshots
+    assert ids_of(catalog) == list(range(300))
+
+
+def test_no_room_for_a_table_or_a_schema(tmp_path: Path) -> None:
+    disk = _FullDisk()
+    catalog = Catalog(tmp_path, env=Env(disk))
+    disk.room = 0
+    with pytest.raises(RetryableError, match=r"schema-0.*free some space"):
+        create(catalog)
+    assert not catalog.has_table("a.b")
+    disk.room = None
+    table = create(catalog)
+    disk.written, disk.room = 0, 10
+    with unchanged(tmp_path), pytest.raises(RetryableError, match="schema-1"):
+        table.alter(AddColumn("more", "INT"))
+    disk.room = None
+    assert table.alter(AddColumn("more", "INT")).schema.id == 1
+
+
+# -------------------------------------------------------------------------------------------------- a real small disk
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 600 KB in memory."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=600k", "tmpfs", str(folder)], capture_output=True, check=False
+    )
+    if mounted.returncode:
+        pytest.skip("this user may not mount a file system")
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def test_a_real_disk_that_fills_up(small_disk: Path) -> None:
+    catalog = Catalog(small_disk)
+    create(catalog, **{"commit.max-retries": 0, "write-only": True})
+    loaded = 0
+    failure: StorageError | None = None
+    while failure is None:
+        try:
+            _load_more(catalog, loaded)
+            loaded += 1
+        except FAILED as error:
+            failure = error
+    assert loaded > 3
+    for part in (str(small_disk), "No space left on device", "free some space"):
+        assert part in str(failure)
+    assert ids_of(catalog) == list(range(loaded * 500)), "reads as before"
+    assert not [name for name in contents(small_disk) if name.endswith(".tmp")]
+    subprocess.run(["mount", "-o", "remount,size=4m", str(small_disk)], check=True)
+    _load_more(catalog, loaded)
+    assert ids_of(catalog) == list(range((loaded + 1) * 500))
+
+
+def _load_more(catalog: Catalog, number: int) -> None:
+    with catalog.table("a.b").writer("loader") as writer:
+        writer.write(rows(number * 500, 500))
+        assert writer.commit(number).snapshots
+
+
+def test_a_disk_that_may_only_be_read(small_disk: Path) -> None:
+    catalog = Catalog(small_disk)
+    table = create(catalog)
+    _load(catalog, 0)
+    subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
+    with unchanged(small_disk):
+        assert ids_of(catalog) == list(range(100)), "readable"
+        assert "a.b" in table.describe()
+        for call in (
+            lambda: _load(catalog, 1),
+            lambda: table.compact(full=True),
+            lambda: table.alter(AddColumn("more", "INT")),
+            lambda: catalog.drop_table("a.b"),
+            lambda: create_other(catalog),
+        ):
+            with pytest.raises(InvalidRequestError, match="Read-only file system") as caught:
+                call()
+            assert str(small_disk) in str(caught.value)
+            assert "another warehouse" in str(caught.value)
+    subprocess.run(["mount", "-o", "remount,rw", str(small_disk)], check=True)
+    _load(catalog, 1)
+    assert ids_of(catalog) == list(range(200))
+
+
+def create_other(catalog: Catalog) -> Table:
+    return catalog.create_table("other.t", schema={"id": "INT"}, options={"bucket": -1})
+
+
+def test_a_warehouse_that_is_a_file(tmp_path: Path) -> None:
+    (tmp_path / "w").write_bytes(b"not a folder")
+    catalog = Catalog(tmp_path / "w")
+    assert not catalog.has_table("a.b")
+    with unchanged(tmp_path), pytest.raises(InvalidRequestError, match="Not a directory"):
+        create(catalog)
