@@ -37,6 +37,7 @@ from storage.exceptions import InvalidRequestError, StorageError
 from storage.table import Table
 
 HOUR_MS: Final = 3_600_000
+HOURS_MAX: Final = 1_000_000
 
 app = typer.Typer(
     add_completion=False,
@@ -164,7 +165,7 @@ def expire(
     older_than_hours: Annotated[float | None, typer.Option(help="keep what is younger")] = None,
 ) -> None:
     """Removes old snapshots and the files that only they name; defaults are the table's options."""
-    age_ms = None if older_than_hours is None else int(older_than_hours * HOUR_MS)
+    age_ms = None if older_than_hours is None else _age_ms(older_than_hours)
     result = _open(warehouse, table).expire_snapshots(
         retain_max=retain_max, retain_min=retain_min, older_than_ms=age_ms
     )
@@ -184,9 +185,7 @@ def orphans(
     delete: Annotated[bool, typer.Option("--delete", help="remove them; otherwise only list")] = False,
 ) -> None:
     """Files that nothing names, as crashes leave them."""
-    result = _open(warehouse, table).remove_orphan_files(
-        older_than_ms=int(older_than_hours * HOUR_MS), dry_run=not delete
-    )
+    result = _open(warehouse, table).remove_orphan_files(older_than_ms=_age_ms(older_than_hours), dry_run=not delete)
     for file in result.files:
         print(file.path)
     print(f"{len(result.files)} files, {size_text(result.size_bytes)}{'' if delete else '; nothing was removed'}")
@@ -223,6 +222,14 @@ def exit_code(error: BaseException) -> int:
     if isinstance(error, PipelineError):
         return error.exit_code
     return EXIT_INVALID if isinstance(error, InvalidRequestError) else EXIT_FAILED
+
+
+def _age_ms(hours: float) -> int:
+    if not 0 <= hours <= HOURS_MAX:
+        raise InvalidRequestError(
+            f"--older-than-hours {hours}: give an age from 0 to {HOURS_MAX} hours, such as 24 or 0.5"
+        )
+    return int(hours * HOUR_MS)
 
 
 def _open(warehouse: str, table: str) -> Table:
