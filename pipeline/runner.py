@@ -141,19 +141,16 @@ class Runner:
             active = [each for each in active if each.query.isActive]
 
     def _raise_failure(self, each: _Running) -> None:
-        if each.sink.failure is not None:
-            error = each.sink.failure
-            if isinstance(error, PipelineError | StorageError):
-                raise error
-            raise PipelineFailedError(
-                each.config.without_secrets(brief_reason(error)), pipeline=each.config.name
-            ) from error
-        failure = each.query.exception()
-        if failure is None or StopRequested.__name__ in str(failure):
-            return
-        raise PipelineFailedError(
-            each.config.without_secrets(brief_reason(failure)), pipeline=each.config.name
-        ) from failure
+        """What is wrong now was found while running, whatever its kind: exit code 1."""
+        failure = each.sink.failure
+        if failure is None:
+            failure = each.query.exception()
+            if failure is None or StopRequested.__name__ in str(failure):
+                return
+        if isinstance(failure, PipelineFailedError):
+            raise failure
+        text = str(failure) if isinstance(failure, PipelineError | StorageError) else brief_reason(failure)
+        raise PipelineFailedError(each.config.without_secrets(text), pipeline=each.config.name) from failure
 
 
 @contextmanager

@@ -18,8 +18,11 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import sys
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -78,9 +81,27 @@ def create_session(
         # PySpark takes the interpreter of its workers from here alone; its default is the first python3 of PATH.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     _silence_python_side()
-    spark = builder.getOrCreate()
+    with _children_without_sigterm():
+        spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel(submitted.get("spark.log.level", "ERROR"))
     return spark
+
+
+@contextmanager
+def _children_without_sigterm() -> Iterator[None]:
+    """The JVM that starts within does not end by SIGTERM: whoever stops a service sends it to all of its processes, and
+    the batch that runs could not be finished without a JVM. It ends with this process, whose end it notices.
+
+    A signal that is ignored when a JVM starts stays ignored. Signals can be set in the main thread only.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _python_settings(is_local: bool) -> dict[str, str]:
