@@ -11,13 +11,20 @@ for people.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 EXIT_DONE = 0
 EXIT_FAILED = 1
 EXIT_INVALID = 2
 
+
+STOP: Final = "FRESHET-STOP"
+"""Marks both ends of a message that an expression raises inside Spark to stop a run."""
+
+_STOPPED: Final = re.compile(STOP + r"\[(.*?)\]" + STOP, re.DOTALL)
 
 REASON_LINES_MAX = 12
 REASON_TEXT_MAX = 2000
@@ -68,8 +75,17 @@ class PipelineFailedError(PipelineError):
         self.micro_batch_id = micro_batch_id
 
 
+def stop_message(text: str) -> str | None:
+    """The message between two `STOP` marks in an error of Spark's; None when the error is another."""
+    found = _STOPPED.search(text)
+    return found[1] if found else None
+
+
 def brief_reason(error: BaseException) -> str:
     """What an error says, without the query plan and the Java trace that Spark adds to its own."""
+    stopped = stop_message(str(error))
+    if stopped is not None:
+        return stopped
     lines: list[str] = []
     for line in str(error).splitlines():
         if line.startswith(("=== ", "JVM stacktrace", "\tat ", "Current Committed Offsets", "'", "+-")):

@@ -1,6 +1,6 @@
 """One image of a record (the row after, or before, a change): its fields out of the map, into their declared types.
 
-    IMAGE map ──▶ v{i} VARIANT ──▶ j{i} JSON ──▶ t{i} text ──▶ (TOAST: from `before`, or missing) ──▶ r{i}_1 … r{i}_k carrier
+    map ─▶ v{i} VARIANT ─▶ j{i} JSON ─▶ t{i} text ─▶ (TOAST: from `before`, or missing) ─▶ r{i}_1 … r{i}_k carrier
 
 A field is lost when it has a text and its last step is NULL: that is a dead letter. An unchanged TOAST value is taken
 from the row before the change if it is really there: a value no longer than a TOAST pointer (18 bytes) was never stored
@@ -31,6 +31,7 @@ FOUND: Final = f"{PREFIX}found"
 UNKNOWN: Final = f"{PREFIX}unknown"
 """ARRAY<STRING>: fields of the record that nothing reads; NULL when there are none."""
 
+_NO_NAMES: Final = "CAST(array() AS ARRAY<STRING>)"
 NO_TOAST: Final[Stage] = {MISSING: "CAST(NULL AS ARRAY<STRING>)", FOUND: "CAST(NULL AS ARRAY<STRING>)"}
 
 _TOAST_POINTER_BYTES: Final = 18
@@ -139,7 +140,8 @@ class Toast:
 
         def listed(condition: Callable[[int], str]) -> str:
             names = [case([(condition(place), literal(image.fields[place].name))]) for place in able]
-            return f"CASE WHEN {flag} THEN nullif(array_compact(array({', '.join(names)})), CAST(array() AS ARRAY<STRING>)) END"
+            filled = f"array_compact(array({', '.join(names)}))"
+            return f"CASE WHEN {flag} THEN nullif({filled}, {_NO_NAMES}) END"
 
         def settled(place: int, of_old: str, otherwise: str) -> str:
             unavailable = f"{flag} AND {self.is_unavailable(raw_text(place))}"
@@ -151,7 +153,9 @@ class Toast:
             {raw_text(place): text_of(image.json(place), raw_variant(place)) for place in places},
             {flag: f"coalesce({self.is_update} AND {any_of([self.is_unavailable(raw_text(p)) for p in able])}, false)"},
             {
-                MISSING: listed(lambda p: f"{self.is_unavailable(raw_text(p))} AND NOT coalesce({really_there(p)}, false)"),
+                MISSING: listed(
+                    lambda p: f"{self.is_unavailable(raw_text(p))} AND NOT coalesce({really_there(p)}, false)"
+                ),
                 FOUND: listed(lambda p: f"{self.is_unavailable(raw_text(p))} AND {really_there(p)}"),
                 **{image.variant(p): settled(p, old(p), raw_variant(p)) for p in able},
                 **{image.text(p): settled(p, f"CAST({old(p)} AS STRING)", raw_text(p)) for p in able},
@@ -186,7 +190,7 @@ def lost_fields(image: PayloadImage, dialect: Dialect, is_delete: str) -> list[E
     cases = []
     for place, field in enumerate(image.fields):
         condition = f"{image.text(place)} IS NOT NULL AND {image.carrier(field.name, dialect)} IS NULL"
-        if not field.is_vital and is_delete != "false":
+        if not field.is_vital:
             condition += f" AND NOT {is_delete}"
         reason = literal(f"the value of field {field.name} does not fit {field.type}{_hint(field.type, dialect)}")
         cases.append(ErrorCase(condition, field.column, reason))
@@ -206,19 +210,16 @@ def unknown_fields(image: PayloadImage, toast: Toast | None, also_known: Sequenc
     names = f"array_except(map_keys({IMAGE}), array({known}))"
     if ignore_added:
         names = f"filter({names}, x -> NOT startswith(x, '{ADDED_PREFIX}'))"
-    listed = f"nullif({names}, CAST(array() AS ARRAY<STRING>))"
+    listed = f"nullif({names}, {_NO_NAMES})"
     return {UNKNOWN: f"CASE WHEN size({IMAGE}) > {' + '.join(found) or '0'} THEN {listed} END"}
 
 
 def first_error(cases: Sequence[ErrorCase]) -> str:
     """The first case that holds, as STRUCT<column, reason>; NULL when none does."""
-    branches = [
-        (
-            each.condition,
-            f"struct({literal(each.column) if each.column else 'CAST(NULL AS STRING)'} AS column, {each.reason} AS reason)",
-        )
-        for each in cases
-    ]
+    branches = []
+    for each in cases:
+        column = literal(each.column) if each.column else "CAST(NULL AS STRING)"
+        branches.append((each.condition, f"struct({column} AS column, {each.reason} AS reason)"))
     return case(branches, "CAST(NULL AS STRUCT<column: STRING, reason: STRING>)")
 
 

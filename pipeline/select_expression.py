@@ -52,7 +52,8 @@ _FIRST_NOT_NULL: Final = frozenset({"coalesce", "nvl", "ifnull"})
 class SelectExpression:
     """One entry of `select`.
 
-    `references` are the names it reads, split at the dots (`_source.lsn` gives two parts); `value` is the expression, `lost` the condition that one of its casts lost a value (None: it has none).
+    `references` are the names it reads, split at the dots (`_source.lsn` gives two parts); `value` is the expression,
+    `lost` the condition that one of its casts lost a value (None: it has none).
     """
 
     column: str
@@ -166,9 +167,10 @@ class _Catalyst:
     """The few constructors of Spark's expression tree that are needed here."""
 
     def __init__(self, spark: SparkSession) -> None:
-        self._jvm: Any = spark._jvm
+        jvm: Any = spark._jvm
+        self._jvm = jvm
         self._session: Any = spark._jsparkSession
-        self._expressions: Any = self._jvm.org.apache.spark.sql.catalyst.expressions
+        self._expressions: Any = jvm.org.apache.spark.sql.catalyst.expressions
 
     def parse(self, text: str) -> Any:
         return self._session.sessionState().sqlParser().parseExpression(text)

@@ -125,5 +125,5 @@ def _check(data_type: DataType) -> StoreStep | None:
 
 def _mismatch(column: str, given: spark.DataType, data_type: DataType) -> ConfigurationError:
     return ConfigurationError(
-        f"select.{column}: gives {given.simpleString()}, the column is {data_type}; write a CAST that says what is meant"
+        f"select.{column}: gives {given.simpleString()}, the column is {data_type}; write a CAST to say what is meant"
     )

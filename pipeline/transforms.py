@@ -10,7 +10,7 @@
 | tag | TINYINT | 0 data, 1 dead letter, 2 skipped |
 | row_kind | TINYINT | of data |
 | reason, column | STRING | why it is dead or skipped; the column that is to blame, where there is one |
-| order | STRUCT<source_index, rank, topic, kafka_partition, offset, sub, timestamp> | input order, most significant first |
+| order | STRUCT | source_index, rank, topic, kafka_partition, offset, sub: the input order; timestamp |
 | raw_key, raw_value | BINARY | of dead letters, and of rows that may become one when a TOAST value is not stored |
 | unavailable | ARRAY<STRING> | columns whose stored value is to be kept (unchanged TOAST) |
 | notes | ARRAY<STRING> | what else is counted by name: unknown fields, TOAST values that were found or left NULL |
@@ -38,7 +38,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Final
 
 from pyspark.errors import AnalysisException
@@ -89,7 +88,8 @@ from pipeline.payload import (
     wants_facts,
 )
 from pipeline.sql_text import any_of, case, literal, name
-from pipeline.store_value import store_steps, zero_of
+from pipeline.store_value import store_steps
+from pipeline.table_image import TableImage
 from storage.model.schema import TableSchema
 
 TAG_DATA, TAG_DEAD, TAG_SKIPPED = 0, 1, 2
@@ -101,6 +101,7 @@ _ERROR: Final = f"{PREFIX}error"
 _TAG: Final = f"{PREFIX}tag"
 _PART: Final = f"{PREFIX}part"
 _IS_DELETE: Final = f"({KIND} = 3Y)"
+_IS_KEY_CHANGE: Final = f"({_SPLIT} = 3Y)"
 
 _ANALYSIS_SETTINGS: Final = {
     "spark.sql.ansi.enabled": "true",
@@ -155,7 +156,7 @@ class _Envelope:
     def frame(self) -> DataFrame:
         """Builds the whole chain of projections."""
         frame = _staged(self._records, self._format_stages())
-        new = _Rows("n", self._plan.columns, PayloadImage("n", self._plan.fields))
+        new = TableImage("n", self._plan.columns, PayloadImage("n", self._plan.fields))
         frame = _staged(
             frame, image_stages(new.image, IMAGE, self._dialect, with_facts=self._facts, toast=self._toast())
         )
@@ -172,11 +173,11 @@ class _Envelope:
         frame, errors = self._table_columns(frame, new, _IS_DELETE)
         cases = [*self._record_errors(), *lost_fields(new.image, self._dialect, _IS_DELETE), *errors]
         if old:
-            frame, old_errors = self._table_columns(frame, old, "true")
+            frame, old_errors = self._table_columns(frame, old, _IS_KEY_CHANGE)
             happened = f"{_SPLIT} IS NOT NULL AND "
             cases += [
                 ErrorCase(happened + f"({each.condition})", each.column, each.reason)
-                for each in (*lost_fields(old.image, self._dialect, "false"), *old_errors)
+                for each in (*lost_fields(old.image, self._dialect, _IS_KEY_CHANGE), *old_errors)
             ]
         frame = _staged(frame, [{_ERROR: first_error(cases)}, {_TAG: self._tag()}])
         if old:
@@ -221,16 +222,16 @@ class _Envelope:
             return None
         return Toast(self._source.unavailable_value_placeholder, f"{KIND} = 2Y", OLD)
 
-    def _old_rows(self) -> _Rows | None:
+    def _old_rows(self) -> TableImage | None:
         """The row before an update: all of it where the changelog wants it, else only what makes a deletion known."""
         if self._source.format != "debezium-json" or not self._has_key:
             return None
         columns = self._plan.columns
         if self._options.get(PRODUCER_OPTION) != "input":
             columns = tuple(column for column in columns if column.is_vital)
-        return _Rows("o", columns, PayloadImage("o", self._plan.of_columns(columns)))
+        return TableImage("o", columns, PayloadImage("o", self._plan.of_columns(columns)))
 
-    def _split(self, new: _Rows) -> str:
+    def _split(self, new: TableImage) -> str:
         """Kind of the row before the change: -D when the key is another one, -U where the changelog takes it."""
         if self._old_rows() is None:
             return "CAST(NULL AS TINYINT)"
@@ -246,7 +247,7 @@ class _Envelope:
             branches.append((f"{complete} AND {MISSING} IS NULL", "1Y"))
         return case(branches)
 
-    def _table_columns(self, frame: DataFrame, rows: _Rows, is_delete: str) -> tuple[DataFrame, list[ErrorCase]]:
+    def _table_columns(self, frame: DataFrame, rows: TableImage, is_delete: str) -> tuple[DataFrame, list[ErrorCase]]:
         """Evaluates `select` for one image and brings the values into the columns' types."""
         computed = [(place, column) for place, column in enumerate(rows.columns) if column.expression]
         if computed:
@@ -272,9 +273,9 @@ class _Envelope:
             else:
                 values[rows.value(place)] = f"CAST(NULL AS {spark_type(column.field.type).simpleString()})"
         frame = _staged(frame, [values])
-        return frame, self._column_errors(rows, steps.keys(), is_delete)
+        return frame, rows.errors(sequence_fields(self._options), is_delete)
 
-    def _select(self, frame: DataFrame, rows: _Rows, computed: Sequence[tuple[int, ColumnPlan]]) -> DataFrame:
+    def _select(self, frame: DataFrame, rows: TableImage, computed: Sequence[tuple[int, ColumnPlan]]) -> DataFrame:
         inner = [name(column) for column in frame.columns]
         wanted = frozenset(field for _, column in computed for field in column.payload_fields)
         fields = [f"{rows.image.carrier(field, self._dialect)} AS {name(field)}" for field in sorted(wanted)]
@@ -305,39 +306,6 @@ class _Envelope:
         if not plan.projectList().apply(0).deterministic():
             raise ConfigurationError(f"{where} would give another value when a batch is replayed (not deterministic)")
         return value
-
-    def _column_errors(self, rows: _Rows, stored: Sequence[int] | object, is_delete: str) -> list[ErrorCase]:
-        sequence = sequence_fields(self._options)
-        cases = []
-        for place, column in enumerate(rows.columns):
-            field, value = column.field, rows.value(place)
-            needed = "" if column.is_vital or is_delete == "true" else f" AND NOT {is_delete}"
-            if column.expression and column.expression.lost is not None:
-                reason = literal(f"a cast in {column.expression.text!r} gave NULL for a value that was not NULL")
-                cases.append(ErrorCase(rows.lost(place) + needed, field.name, reason))
-            if column.expression:
-                reason = literal(f"the value of {column.expression.text!r} does not fit {field.type}")
-                cases.append(
-                    ErrorCase(f"{rows.computed(place)} IS NOT NULL AND {value} IS NULL{needed}", field.name, reason)
-                )
-            if column.is_key:
-                cases.append(ErrorCase(f"{value} IS NULL", field.name, "'NULL in a key column'"))
-            elif field.name in sequence:
-                deleted = "" if is_delete == "true" else f" AND {is_delete}"
-                reason = literal(
-                    "the sequence field of a deletion is NULL: it could not be told from the oldest change of its key"
-                )
-                cases.append(ErrorCase(f"{value} IS NULL{deleted}", field.name, reason))
-            if not column.is_key and not field.type.nullable and is_delete != "true":
-                kept = (
-                    f" AND NOT coalesce(array_contains({MISSING}, {literal(column.only_field)}), false)"
-                    if column.only_field
-                    else ""
-                )
-                cases.append(
-                    ErrorCase(f"{value} IS NULL AND NOT {is_delete}{kept}", field.name, "'NULL in a NOT NULL column'")
-                )
-        return cases
 
     def _record_errors(self) -> list[ErrorCase]:
         """Errors of the record as a whole, before any of its fields is looked at."""
@@ -371,16 +339,16 @@ class _Envelope:
             [(f"{SKIP} IS NOT NULL", f"{TAG_SKIPPED}Y"), (f"{_ERROR} IS NOT NULL", f"{TAG_DEAD}Y")], f"{TAG_DATA}Y"
         )
 
-    def _outcome(self, new: _Rows, old: _Rows | None) -> list[str]:
+    def _outcome(self, new: TableImage, old: TableImage | None) -> list[str]:
         is_data, is_dead = f"{_TAG} = {TAG_DATA}Y", f"{_TAG} = {TAG_DEAD}Y"
         kind = KIND if self._has_key else "0Y"
-        data = self._struct(new, _IS_DELETE)
+        data = new.data(self._schema, _IS_DELETE)
         sub = "0"
         unavailable = self._unavailable()
         notes = self._notes()
         if old:
             kind = f"CASE WHEN {_PART} = 0 THEN {_SPLIT} WHEN {_SPLIT} = 3Y THEN 0Y ELSE {KIND} END"
-            data = f"CASE WHEN {_PART} = 0 THEN {self._struct(old, f'({_SPLIT} = 3Y)')} ELSE {data} END"
+            data = f"CASE WHEN {_PART} = 0 THEN {old.data(self._schema, _IS_KEY_CHANGE)} ELSE {data} END"
             sub = f"CASE WHEN {_PART} = 1 AND {is_data} AND {_SPLIT} IS NOT NULL THEN 1 ELSE 0 END"
             unavailable = f"CASE WHEN {_PART} = 1 THEN {unavailable} END"
             notes = f"CASE WHEN {_PART} = 1 THEN {notes} END"
@@ -400,18 +368,6 @@ class _Envelope:
             f"CASE WHEN {is_data} THEN {notes} END AS notes",
             f"CASE WHEN {is_data} THEN {data} END AS data",
         ]
-
-    def _struct(self, rows: _Rows, is_delete: str) -> str:
-        """The table's columns; a deletion has the zero of its type in every NOT NULL column of which nothing is known."""
-        places = {column.field.name: place for place, column in enumerate(rows.columns)}
-        parts = []
-        for field in self._schema.fields:
-            carrier = spark_type(field.type).simpleString()
-            value = rows.value(places[field.name]) if field.name in places else f"CAST(NULL AS {carrier})"
-            if not field.type.nullable and field.name not in self._schema.primary_keys:
-                value = f"CASE WHEN {is_delete} THEN coalesce({value}, {zero_of(field.type)}) ELSE {value} END"
-            parts.append(f"{literal(field.name)}, {value}")
-        return f"named_struct({', '.join(parts)})"
 
     def _unavailable(self) -> str:
         if not self._source.is_debezium or self._options.get(ENGINE_OPTION) == "partial-update":
@@ -436,27 +392,6 @@ class _Envelope:
             for names, text in found
         ]
         return case([(any_of([f"{names} IS NOT NULL" for names, _ in found]), f"concat({', '.join(texts)})")])
-
-
-@dataclass(frozen=True, slots=True)
-class _Rows:
-    """Names of the columns that hold one image's way into the table."""
-
-    tag: str
-    columns: tuple[ColumnPlan, ...]
-    image: PayloadImage
-
-    def computed(self, place: int) -> str:
-        return f"{PREFIX}{self.tag}e{place}"
-
-    def lost(self, place: int) -> str:
-        return f"{PREFIX}{self.tag}l{place}"
-
-    def stored(self, place: int, step: int) -> str:
-        return f"{PREFIX}{self.tag}w{place}_{step}" if step else self.computed(place)
-
-    def value(self, place: int) -> str:
-        return f"{PREFIX}{self.tag}d{place}"
 
 
 def _staged(frame: DataFrame, stages: Sequence[Stage]) -> DataFrame:

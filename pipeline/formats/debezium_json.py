@@ -63,8 +63,8 @@ def stages(wanted: Wanted) -> list[Stage]:
             _BEFORE: _either("before"),
             _AFTER: _either("after"),
             _OTHER: _other(),
-            _TOMBSTONE: f"({TEXT} IS NULL OR {TEXT} = 'null' OR ({_PARSED}.schema IS NOT NULL AND {_PARSED}.payload IS NULL "
-            f"AND {_PARSED}.{_CORRUPT} IS NULL))",
+            _TOMBSTONE: f"({TEXT} IS NULL OR {TEXT} = 'null' OR ({_PARSED}.schema IS NOT NULL "
+            f"AND {_PARSED}.payload IS NULL AND {_PARSED}.{_CORRUPT} IS NULL))",
         },
         {_KEY_FIELDS: f"CASE WHEN {OP} = 'd' AND {_BEFORE} IS NULL THEN {key_fields()} END"},
         {

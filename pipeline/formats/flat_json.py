@@ -48,6 +48,7 @@ from pipeline.sql_text import case, literal, name
 
 _ROOT: Final = f"{PREFIX}root"
 _GONE: Final = f"{PREFIX}gone"
+_SERVER_KEY: Final = f"contains(CAST({KEY} AS STRING), '\"serverName\"')"
 _NO_TEXT: Final = "CAST(NULL AS STRING)"
 ADDED_PREFIX: Final = "__"
 """Begins the names of the fields that ExtractNewRecordState adds."""
@@ -64,7 +65,8 @@ def row_kind_stages(wanted: Wanted, kind_field: str) -> list[Stage]:
     """JSON whose field `kind_field` holds `+I`, `-U`, `+U` or `-D`."""
     given = f"CAST({_ROOT}[{literal(kind_field)}] AS STRING)"
     kind = case([(f"{given} = '{text}'", f"{code}Y") for text, code in _KINDS.items()])
-    unknown = f"concat('{kind_field.replace(chr(39), '')} is no row kind (+I, -U, +U, -D): ', coalesce(left({given}, 10), 'NULL'))"
+    advice = literal(f"{kind_field} is no row kind (+I, -U, +U, -D): ")
+    unknown = f"concat({advice}, coalesce(left({given}, 10), 'NULL'))"
     return [*_parsed(), _plain(wanted, kind), {DEAD: case([*_not_json(), (f"{KIND} IS NULL", unknown)])}]
 
 
@@ -95,8 +97,7 @@ def unwrapped_stages(wanted: Wanted) -> list[Stage]:
                     (f"{op} = 't'", "'truncate'" if wanted.skip_truncate else truncate_stop()),
                     (_has(fields, "status", "id", "event_count", "data_collections"), "'transaction'"),
                     (_has(fields, "source", "databaseName"), "'schema change'"),
-                    (f"size({fields}) = 1 AND {_has(fields, 'ts_ms')} AND contains(CAST({KEY} AS STRING), '\"serverName\"')",
-                     "'heartbeat'"),
+                    (f"size({fields}) = 1 AND {_has(fields, 'ts_ms')} AND {_SERVER_KEY}", "'heartbeat'"),
                 ]
             ),
             KIND: case([(f"{_GONE} OR {deleted} OR {op} = 'd'", "3Y"), (f"{op} = 'u'", "2Y")], "0Y"),
@@ -149,16 +150,11 @@ def _has(fields: str, *names: str) -> str:
 
 
 def _added_source(wanted: Wanted, fields: str) -> str:
-    return _typed_source(
-        wanted,
-        [
-            (
-                field,
-                f"CAST(coalesce({fields}[{literal('__source_' + field)}], {fields}[{literal('__' + field)}]) AS STRING)",
-            )
-            for field in wanted.source_fields
-        ],
-    )
+    def added(field: str) -> str:
+        first, second = (f"{fields}[{literal(prefix + field)}]" for prefix in ("__source_", "__"))
+        return f"CAST(coalesce({first}, {second}) AS STRING)"
+
+    return _typed_source(wanted, [(field, added(field)) for field in wanted.source_fields])
 
 
 def _typed_source(wanted: Wanted, fields: list[tuple[str, str]]) -> str:

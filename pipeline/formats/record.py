@@ -15,15 +15,15 @@ are read more than once). Names begin with `PREFIX`, which no payload field may.
 | OP, TS_MS | STRING | `_op` and `_ts_ms` |
 | SOURCE | STRUCT or STRING | `_source`: the fields that `select` names, or the JSON text |
 
-A record that must stop the run raises `STOP` and a message, which `stop_message` finds again in Spark's error.
+A record that must stop the run raises a message between `STOP` marks, which `exceptions.stop_message` finds again.
 """
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import Final
 
+from pipeline.exceptions import STOP
 from pipeline.sql_text import literal
 
 PREFIX: Final = "__f_"
@@ -42,9 +42,6 @@ FACTS_TYPE: Final = "array<struct<field:string,name:string,parameters:struct<sca
 
 INSERT, UPDATE_AFTER, DELETE = 0, 2, 3
 """Row kinds, as in `storage.model.row_kind`."""
-
-_STOP: Final = "FRESHET-STOP"
-_STOPPED: Final = re.compile(_STOP + r"\[(.*?)\]" + _STOP, re.DOTALL)
 
 Stage = dict[str, str]
 """Column name to SQL text."""
@@ -66,13 +63,7 @@ class Wanted:
 
 def stop(message: str) -> str:
     """SQL text that ends the run; `message` is SQL text too."""
-    return f"raise_error(concat('{_STOP}[', {message}, ']{_STOP}'))"
-
-
-def stop_message(text: str) -> str | None:
-    """The message of `stop` inside an error of Spark's; None when that was not the cause."""
-    found = _STOPPED.search(text)
-    return found[1] if found else None
+    return f"raise_error(concat('{STOP}[', {message}, ']{STOP}'))"
 
 
 def truncate_stop() -> str:

@@ -8,19 +8,20 @@ twice: a caller gives every step a column of its own.
 |---|---|---|
 | BOOLEAN | true, false, 0, 1 | all else |
 | TINYINT … BIGINT | whole numbers in range, as number or text; 5.0 is 5 | fractions, out of range |
-| FLOAT, DOUBLE | numbers, NaN, Infinity by any of their usual names | text; finite numbers that become infinite |
-| DECIMAL(p, s) | numbers and texts exact at scale s; base64, {scale, value} (Debezium) | inexact, NaN, Infinity, more than p digits |
+| FLOAT, DOUBLE | numbers, NaN, Infinity by any of their usual names | text; finite numbers that overflow |
+| DECIMAL(p, s) | exact at scale s: numbers, texts, base64, {scale, value} | inexact, NaN, Infinity, over p digits |
 | CHAR, VARCHAR(n) | everything; objects and arrays as JSON text | longer than n characters |
 | BINARY, VARBINARY(n) | base64, url-safe base64 or hex, as configured | other text, longer than n bytes |
-| DATE | days since 1970, ISO text, a trailing Z | outside years 1–9999 |
-| TIME(p) | a number by its unit, ISO text | outside one day, finer than p digits or a millisecond (the format stores no more) |
-| TIMESTAMP(p), … LOCAL TIME ZONE | a number by its unit, ISO text with or without zone (none: UTC) | outside years 1–9999, finer than p digits; p > 6 also outside 1677–2262 |
+| DATE | days since 1970, ISO text, a trailing Z | outside years 1-9999 |
+| TIME(p) | a number by its unit, ISO text | outside one day, finer than p digits or than milliseconds |
+| TIMESTAMP(p), LTZ | a number by its unit, ISO text; no zone is UTC | outside years 1-9999, finer than p digits |
+| TIMESTAMP(7-9) | the same | outside 1677-2262 as well |
 | ARRAY, MAP, ROW | JSON arrays and objects, or text holding one | any element that does not fit |
 
-The unit of a number that is a time comes from the type name in the record's schema; without one from the declared
-precision, as Debezium's `time.precision.mode` says. Carriers are those of `pipeline.arrow_bridge`. Nothing here depends
-on `spark.sql.ansi.enabled` (conversions are tried, ranges are tested before arithmetic); the time zone must be UTC when
-Spark analyses the texts (`transforms` sees to it).
+The format stores TIME in milliseconds, hence the refusal of finer ones. The unit of a number that is a time comes from
+the type name in the record's schema; without one from the declared precision, as Debezium's `time.precision.mode` says.
+Carriers are those of `pipeline.arrow_bridge`. Nothing here depends on `spark.sql.ansi.enabled` (conversions are tried,
+ranges are tested before arithmetic); the time zone must be UTC when Spark analyses the texts (`transforms` sees to it).
 """
 
 from __future__ import annotations
@@ -230,13 +231,14 @@ def _array(data_type: ArrayType, dialect: Dialect) -> list[Step]:
         return f"struct({last} AS items, {_converted_list(last, data_type.element, dialect, leaf.depth)} AS result)"
 
     def checked(leaf: Leaf, last: str) -> str:
-        return f"CASE WHEN NOT {_any_lost(f'{last}.items', f'{last}.result', data_type.element, leaf.depth)} THEN {last}.result END"
+        lost = _any_lost(f"{last}.items", f"{last}.result", data_type.element, leaf.depth)
+        return f"CASE WHEN NOT {lost} THEN {last}.result END"
 
     return [lambda leaf, _: _opened(leaf, "array<variant>"), converted, checked]
 
 
 def _map(data_type: MapType, dialect: Dialect) -> list[Step]:
-    """(1) the entries, (2) keys and values, each converted too, (3) the map, if nothing was lost and no key is double."""
+    """(1) the entries, (2) keys and values, (3) these converted, (4) the map, if nothing was lost or is double."""
     key = replace(data_type.key, nullable=False)
 
     def opened(leaf: Leaf, _: str) -> str:

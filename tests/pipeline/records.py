@@ -94,9 +94,10 @@ def pipeline_of(
     **source: Any,
 ) -> PipelineConfig:
     """A checked pipeline file with one Kafka source; `source` holds further keys of it."""
+    kafka = {"kafka.bootstrap.servers": "h:1", "subscribe": "t"}
     document = {
         "name": "orders",
-        "sources": [{"kafka": {"kafka.bootstrap.servers": "h:1", "subscribe": "t"}, "format": "debezium-json", **source}],
+        "sources": [{"kafka": kafka, "format": "debezium-json", **source}],
         "table": {
             "warehouse": "/w", "name": "shop.orders", "columns": dict(columns), "primary_key": list(primary_key),
             "options": {"bucket": 1, **(options or {})},
