@@ -21,13 +21,14 @@ import pyarrow as pa
 from storage.compact.append_picker import AppendRules, pick_bins, pick_full_bucket, pick_window
 from storage.compact.append_rewriter import join_files
 from storage.env import CrashPoint
+from storage.exceptions import CorruptDataError
 from storage.files.append_writer import AppendFileWriter
 from storage.files.discard import delete_data_file
 from storage.model.commit_message import CommitMessage
 from storage.model.data_file import DataFileMeta, FileSource
 from storage.options import CoreOptions
 from storage.table_store import TableStore
-from storage.write.bucket_writer import check_schema_ids, has_newer_schema
+from storage.write.bucket_writer import check_schema_ids, has_newer_schema, live_if_overtaken
 from storage.write.bucketing import UNAWARE_BUCKET
 from storage.write.increment import Increment
 from storage.write.records import Kinds
@@ -105,8 +106,16 @@ class AppendBucketWriter:
         check_schema_ids(self._store, self._files())
         units = self._units(full)
         for unit in units:
-            with self._tools.timings.step("compaction"):
-                outputs = join_files(self._store, self._partition, self._bucket, unit)
+            try:
+                with self._tools.timings.step("compaction"):
+                    outputs = join_files(self._store, self._partition, self._bucket, unit)
+            except CorruptDataError:
+                own = self._increment.own_files()
+                live = live_if_overtaken(self._store, self._partition, self._bucket, unit, own)
+                if live is None:
+                    raise
+                self.rebase(live)
+                return False
             for file in self._increment.add_compaction(unit, outputs):
                 self._delete(file)
         return bool(units)

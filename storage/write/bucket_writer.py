@@ -77,3 +77,20 @@ def check_schema_ids(store: TableStore, files: Iterable[DataFileMeta]) -> None:
             f"{store.location} was opened at schema {store.schema.id} and holds files of a later one; open the table "
             "again to compact it"
         )
+
+
+def live_if_overtaken(
+    store: TableStore,
+    partition: bytes,
+    bucket: int,
+    inputs: Iterable[DataFileMeta],
+    own: Iterable[DataFileMeta],
+) -> list[DataFileMeta] | None:
+    """Asked when inputs of a compaction could not be read: the live files of the bucket if somebody else has compacted
+    inputs away (they may have expired since), None if all of them should be there.
+
+    `own` are the files that this writer has not handed out yet.
+    """
+    live = store.live.at(store.snapshots.latest()).files_of(partition, bucket)
+    there = {(file.file_name, file.level) for file in (*live, *own)}
+    return None if all((file.file_name, file.level) in there for file in inputs) else live

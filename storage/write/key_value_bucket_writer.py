@@ -8,6 +8,9 @@
              none for write-only tables, nor where another program has written files of a newer schema meanwhile:
              rewriting them with the schema of this writer would lose their new columns
 
+A compaction whose inputs were compacted away by somebody else, and have expired, is given up; the writer goes on with
+the files that are live now.
+
 Sequence numbers start after the largest of the bucket's files. Source: LSM semantics §1.
 """
 
@@ -25,6 +28,7 @@ from storage.compact.levels import Levels, build_levels
 from storage.compact.picker import PickRules, off_peak_addition, pick, pick_force_up_level_0, pick_full
 from storage.compact.rewriter import Rewriter
 from storage.env import CrashPoint
+from storage.exceptions import CorruptDataError
 from storage.files.discard import delete_data_file
 from storage.files.key_value_writer import KeyValueFileWriter
 from storage.model.commit_message import CommitMessage
@@ -32,7 +36,7 @@ from storage.model.data_file import DataFileMeta, FileSource
 from storage.model.schema import SEQUENCE_NUMBER_COLUMN, VALUE_KIND_COLUMN
 from storage.options import CoreOptions
 from storage.table_store import TableStore
-from storage.write.bucket_writer import check_schema_ids, has_newer_schema
+from storage.write.bucket_writer import check_schema_ids, has_newer_schema, live_if_overtaken
 from storage.write.increment import Increment
 from storage.write.records import Kinds
 from storage.write.write_buffer import WriteBuffer
@@ -147,8 +151,16 @@ class KeyValueBucketWriter:
             return False
         if unit.is_full:
             self._last_full_ms = env.creation_time_ms()
-        with self._tools.timings.step("compaction"):
-            result = self._tools.rewriter.compact(self._partition, self._bucket, self._levels, unit, executor)
+        try:
+            with self._tools.timings.step("compaction"):
+                result = self._tools.rewriter.compact(self._partition, self._bucket, self._levels, unit, executor)
+        except CorruptDataError:
+            own = self._increment.own_files()
+            live = live_if_overtaken(self._store, self._partition, self._bucket, unit.files, own)
+            if live is None:
+                raise
+            self.rebase(live)
+            return False
         self._levels = self._levels.changed(result.before, result.after)
         for file in self._increment.add_compaction(result.before, result.after):
             self._delete(file)

@@ -211,6 +211,30 @@ def test_writer_goes_on_after_its_files_were_compacted_away(catalog: Catalog) ->
     assert len(held(table)) == 9
 
 
+@pytest.mark.parametrize("keyed", [True, False], ids=["keyed", "append-only"])
+def test_writer_goes_on_when_its_files_were_compacted_away_and_expired(catalog: Catalog, keyed: bool) -> None:
+    """Between its first row and its commit somebody else compacts everything and expires what was there before."""
+    options = {"bucket": 1, "num-sorted-run.compaction-trigger": 2, "compaction.min.file-num": 2}
+    table = catalog.create_table(
+        "shop.hasty",
+        schema={"id": "BIGINT", "v": "INT"},
+        primary_keys=["id"] if keyed else [],
+        options=options if keyed else {**options, "bucket-key": "id"},
+    )
+    with table.writer("loader") as writer:
+        for number in range(7):
+            ids = range(number * 5, number * 5 + 10)
+            writer.write(pa.table({"id": list(ids), "v": pa.array([number] * 10, pa.int32())}))
+            other = catalog.table("shop.hasty")
+            other.compact(full=True)
+            other.expire_snapshots(retain_max=1)
+            assert writer.commit(number).snapshots[0].commit_kind is CommitKind.APPEND
+    expected = [(key, number) for number in range(7) for key in range(number * 5, number * 5 + 10)]
+    assert held(table) == (sorted(dict(expected).items()) if keyed else sorted(expected))
+    table.remove_orphan_files(older_than_ms=-60_000)
+    assert len(held(catalog.table("shop.hasty"))) == (40 if keyed else 70)
+
+
 def test_describe_draws_the_levels(catalog: Catalog) -> None:
     table = create(catalog)
     assert "no snapshot yet" in table.describe()
