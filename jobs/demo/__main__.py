@@ -4,7 +4,8 @@
     3. when everything that was sent is in the tables, the pipelines are asked to stop, as SIGTERM would
     4. the tables are read by Freshet and by Apache Paimon (JVM) and compared with each other and with the shop
 
-Everything lies in `demo-output/`, which is emptied first. Ctrl-C at any time ends all of it.
+Everything lies in `demo-output/`, which is emptied first, or in a new folder given as argument. Ctrl-C at any time ends
+all of it.
 """
 
 from __future__ import annotations
@@ -109,11 +110,12 @@ class Demo:
             print(f"  {name}: {self._read[name]:,} records read = {parts}")
 
 
-def main() -> int:
+def main(output: Path) -> int:
     """Runs the demo; 0 when both readers and the shop agree."""
     began = time.monotonic()
-    shutil.rmtree(OUTPUT, ignore_errors=True)
-    warehouse = OUTPUT / "warehouse"
+    if output == OUTPUT:
+        shutil.rmtree(output, ignore_errors=True)
+    warehouse = output / "warehouse"
     warehouse.mkdir(parents=True)
     shop = Shop()
     demo = Demo(shop)
@@ -131,7 +133,7 @@ def main() -> int:
         print("\nstopped before everything was sent; nothing is left running")
         return 0
     are_equal = _show(Catalog(str(warehouse)), shop)
-    print(f"\n{time.monotonic() - began:.0f} s in all; everything lies in {OUTPUT}")
+    print(f"\n{time.monotonic() - began:.0f} s in all; everything lies in {output}")
     return 0 if are_equal else 1
 
 
@@ -224,5 +226,5 @@ if __name__ == "__main__":
     os.chdir(ROOT)
     signal.signal(signal.SIGTERM, _interrupted)
     with suppress(KeyboardInterrupt):
-        sys.exit(main())
+        sys.exit(main(Path(sys.argv[1]).absolute() if len(sys.argv) > 1 else OUTPUT))
     print("\ninterrupted; nothing is left running")
