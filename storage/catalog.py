@@ -101,7 +101,7 @@ class Catalog:
         _check_column_list("partition_keys", partition_keys)
         given_options = _option_texts(options)
         store = SchemaStore(self._env, TablePaths(location))
-        if store.latest() is not None:
+        if store.list_ids():
             if if_not_exists:
                 return self.table(identifier)
             raise AlreadyExistsError(
@@ -126,14 +126,14 @@ class Catalog:
     def table(self, identifier: str, *, options: Mapping[str, object] | None = None) -> Table:
         """Opens a table at its latest schema; `options` override its own for this object only."""
         location = self._location(identifier)
-        if SchemaStore(self._env, TablePaths(location)).latest() is None:
+        if not self._is_table(location):
             raise NotFoundError(self._missing(identifier))
         dynamic = _option_texts(options)
         return Table(open_table_store(self._env, location, options=dynamic or None), name=identifier)
 
     def has_table(self, identifier: str) -> bool:
         """True when the table exists."""
-        return SchemaStore(self._env, TablePaths(self._location(identifier))).latest() is not None
+        return self._is_table(self._location(identifier))
 
     def list_tables(self, database: str) -> list[str]:
         """Names of the tables of a database, sorted."""
@@ -143,9 +143,7 @@ class Catalog:
                 f"there is no database {database!r} in {self.warehouse}; it has {self.list_databases()}"
             )
         return [
-            entry.name
-            for entry in self._env.file_io.list(folder)
-            if entry.is_folder and SchemaStore(self._env, TablePaths(entry.path)).latest() is not None
+            entry.name for entry in self._env.file_io.list(folder) if entry.is_folder and self._is_table(entry.path)
         ]
 
     def drop_table(self, identifier: str, *, if_exists: bool = False) -> None:
@@ -155,6 +153,10 @@ class Catalog:
                 return
             raise NotFoundError(self._missing(identifier))
         self._env.file_io.delete_tree(self._location(identifier))
+
+    def _is_table(self, location: str) -> bool:
+        """Also where the schema cannot be read: such a table can be seen, and dropped."""
+        return bool(SchemaStore(self._env, TablePaths(location)).list_ids())
 
     def _missing(self, identifier: str) -> str:
         database, _ = split_identifier(identifier)

@@ -154,7 +154,8 @@ class Table:
         """
         for _ in range(ALTER_ATTEMPTS):
             current = self.store.schemas.latest()
-            assert current is not None
+            if current is None:
+                raise NotFoundError(f"table {self.name} was dropped while it was open; there is nothing to alter")
             has_snapshot = self.store.snapshots.latest() is not None
             changed = apply_changes(current, changes, has_snapshot=has_snapshot, time_ms=self.store.env.now_ms())
             validate_changed_schema(current, changed)

@@ -38,6 +38,7 @@ class TableSession:
         self._parallelism = parallelism
         self._writer = self._open_writer()
         self._has_rows = False
+        self._is_closed = False
         self._pending: list[CommitMessage] = []
 
     def write(self, data: pa.Table | pa.RecordBatch) -> int:
@@ -46,6 +47,7 @@ class TableSession:
         Returns the rows accepted, which is less than given where the table ignores deletes. Raises
         `InvalidRequestError` before anything is taken when a column does not fit.
         """
+        self._check_open()
         if self._pending:
             raise InvalidRequestError(
                 f"the last commit to {self._store.location} failed and waits for its next try: commit again, or abort, "
@@ -68,6 +70,7 @@ class TableSession:
         again must find out by itself which rows it had committed. When it raises, the rows are still there: commit
         again, under the same identifier if the outcome was unknown.
         """
+        self._check_open()
         number = self._next_identifier() if identifier is None else _checked_identifier(identifier)
         if self._committer.has_committed(number).is_committed:
             self._writer.abort()
@@ -93,6 +96,7 @@ class TableSession:
 
     def close(self) -> None:
         """Ends the session; uncommitted rows are gone."""
+        self._is_closed = True
         self._writer.abort()
 
     def __enter__(self) -> TableSession:
@@ -102,6 +106,10 @@ class TableSession:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise InvalidRequestError(f"this writer of {self._store.location} is closed; open another one")
 
     def _next_identifier(self) -> int:
         last = self._committer.has_committed(0).last

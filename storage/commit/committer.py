@@ -69,6 +69,7 @@ class Committer:
 
     def has_committed(self, identifier: int) -> CommitCheck:
         """Applies the rules of `commit.identity`; raises where the outcome is foreign or unknown."""
+        self._store.schemas.check_current(self._store.schema)
         history = self._snapshot_commit.history(self._snapshot_commit.latest())
         known = is_committed(history, self._commit_user, identifier, self._query_id, table=self._store.location)
         return CommitCheck(known, history.users.get(self._commit_user))
@@ -89,6 +90,7 @@ class Committer:
         of its identity.
         """
         _check_messages(identifier, messages)
+        self._store.schemas.check_current(self._store.schema)
         snapshots: list[Snapshot] = []
         given_way: tuple[Conflict, ...] = ()
         append = append_change(messages)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from storage.codec.schema_json import decode_schema, encode_schema
 from storage.env import Env
-from storage.exceptions import CorruptDataError, NotFoundError
+from storage.exceptions import ConflictError, CorruptDataError, NotFoundError
 from storage.model.schema import TableSchema
 from storage.paths import SCHEMA_PREFIX, TablePaths, numbered
 
@@ -22,6 +22,7 @@ class SchemaStore:
         self._env = env
         self._paths = paths
         self._cache: dict[int, TableSchema] = {}
+        self._known_bytes: dict[int, bytes] = {}
 
     def list_ids(self) -> list[int]:
         """Ids there are, ascending."""
@@ -49,6 +50,28 @@ class SchemaStore:
             raise CorruptDataError(f"the file holds schema {schema.id}", path=path)
         self._cache[schema_id] = schema
         return schema
+
+    def check_current(self, schema: TableSchema) -> None:
+        """Raises when the table that the schema was read from is not there any more, or is another one by now.
+
+        What is written for a table that was dropped would be part of the next one of its name.
+        """
+        path = self._paths.schema(schema.id)
+        try:
+            data = self._env.file_io.read_bytes(path)
+        except NotFoundError as error:
+            raise NotFoundError(
+                f"the table at {self._paths.location} was dropped while it was open ({path} is gone); nothing was "
+                "committed, open the table again if it is to go on"
+            ) from error
+        if self._known_bytes.get(schema.id) == data:
+            return
+        if decode_schema(data, path) != schema:
+            raise ConflictError(
+                f"the table at {self._paths.location} was dropped and made anew while it was open ({path} is another); "
+                "nothing was committed, open the table again"
+            )
+        self._known_bytes[schema.id] = data
 
     def commit(self, schema: TableSchema) -> bool:
         """Makes the schema the latest one; False when another writer has taken its id."""

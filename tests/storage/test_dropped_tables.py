@@ -1,0 +1,120 @@
+"""Tables that are dropped, dropped and made anew, or unreadable while somebody holds them open."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from freshet import AddColumn, Catalog, ConflictError, CorruptDataError, InvalidRequestError, NotFoundError, Table
+from tests.kit.folders import contents, unchanged
+
+
+@pytest.fixture
+def catalog(tmp_path: Path) -> Catalog:
+    return Catalog(tmp_path)
+
+
+def create(catalog: Catalog, key: str = "id") -> Table:
+    return catalog.create_table("a.b", schema={key: "BIGINT"}, primary_keys=[key], options={"bucket": 2})
+
+
+def test_a_writer_does_not_bring_a_dropped_table_back(catalog: Catalog, tmp_path: Path) -> None:
+    table = create(catalog)
+    with table.writer("loader") as writer:
+        writer.write(pa.table({"id": [1]}))
+        writer.commit(0)
+        writer.write(pa.table({"id": [2]}))
+        catalog.drop_table("a.b")
+        with pytest.raises(NotFoundError, match=r"a\.db/b was dropped.*nothing was committed"):
+            writer.commit(1)
+    assert not (tmp_path / "a.db" / "b").exists()
+    with pytest.raises(NotFoundError, match="dropped"):
+        table.alter(AddColumn("more", "INT"))
+
+
+def test_a_writer_does_not_write_into_the_next_table_of_the_name(catalog: Catalog, tmp_path: Path) -> None:
+    old = create(catalog)
+    with old.writer("loader") as writer:
+        writer.write(pa.table({"id": [1]}))
+        writer.commit(0)
+        catalog.drop_table("a.b")
+        new = create(catalog, "key")
+        with new.writer("other") as other:
+            other.write(pa.table({"key": [7]}))
+            other.commit(0)
+        writer.write(pa.table({"id": [2]}))
+        with unchanged(tmp_path), pytest.raises(ConflictError, match=r"made anew.*nothing was committed"):
+            writer.commit(1)
+    assert catalog.table("a.b").scan().to_arrow().to_pylist() == [{"key": 7}]
+
+
+def test_a_writer_of_an_older_schema_goes_on(catalog: Catalog) -> None:
+    table = create(catalog)
+    with table.writer("loader") as writer:
+        for number in range(3):
+            table = table.alter(AddColumn(f"c{number}", "INT"))
+            writer.write(pa.table({"id": [number]}))
+            writer.commit(number)
+    assert sorted(table.scan(columns=["id"]).to_arrow()["id"].to_pylist()) == [0, 1, 2]
+
+
+def test_a_closed_writer_takes_nothing(catalog: Catalog, tmp_path: Path) -> None:
+    writer = create(catalog).writer("loader")
+    writer.close()
+    writer.close()
+    with unchanged(tmp_path):
+        with pytest.raises(InvalidRequestError, match=r"a\.db/b is closed"):
+            writer.write(pa.table({"id": [1]}))
+        with pytest.raises(InvalidRequestError, match=r"a\.db/b is closed"):
+            writer.commit(0)
+
+
+def test_a_table_that_cannot_be_read_does_not_hide_the_others(catalog: Catalog, tmp_path: Path) -> None:
+    create(catalog)
+    broken = tmp_path / "a.db" / "broken" / "schema" / "schema-0"
+    broken.parent.mkdir(parents=True)
+    broken.write_bytes(b"{}")
+    assert catalog.list_tables("a") == ["b", "broken"]
+    assert catalog.has_table("a.broken")
+    with unchanged(tmp_path):
+        with pytest.raises(CorruptDataError, match="schema-0"):
+            catalog.table("a.broken")
+        with pytest.raises(InvalidRequestError, match="exists already"):
+            catalog.create_table("a.broken", schema={"id": "INT"}, options={"bucket": -1})
+        with pytest.raises(NotFoundError, match="b, broken"):
+            catalog.table("a.nope")
+    catalog.drop_table("a.broken")
+    catalog.drop_database("a", cascade=True)
+    assert not contents(tmp_path)
+
+
+def test_a_partition_value_too_long_for_a_folder(catalog: Catalog, tmp_path: Path) -> None:
+    table = catalog.create_table(
+        "a.b", schema={"id": "BIGINT", "p": "STRING"}, partition_keys=["p"], options={"bucket": -1}
+    )
+    with table.writer("loader") as writer:
+        writer.write(pa.table({"id": [1], "p": ["x" * 5_000_000]}))
+        with pytest.raises(InvalidRequestError, match="File name too long; use shorter names") as caught:
+            writer.commit(0)
+    assert len(str(caught.value)) < 1000
+    assert not [name for name in contents(tmp_path) if name.endswith((".parquet", ".tmp"))]
+    with table.writer("loader") as writer:
+        writer.write(pa.table({"id": [1], "p": ["short"]}))
+        writer.commit(0)
+    assert table.scan().to_arrow().num_rows == 1
+
+
+@pytest.mark.parametrize("value", ["", "  ", ".", "..", "a/b", "a=b", "%2F", "a\nb", "a\0b", "*", "~", None])
+def test_any_partition_value_stays_below_the_table(catalog: Catalog, tmp_path: Path, value: str | None) -> None:
+    table = catalog.create_table(
+        "a.b", schema={"id": "BIGINT", "p": "STRING"}, partition_keys=["p"], options={"bucket": -1}
+    )
+    with table.writer("loader") as writer:
+        writer.write(pa.table({"id": [1], "p": pa.array([value], pa.string())}))
+        writer.commit(0)
+    assert table.scan().to_arrow()["p"].to_pylist() == [value]
+    [file] = [name for name in contents(tmp_path) if name.endswith(".parquet")]
+    assert len(Path(file).parts) == 5, "database, table, partition, bucket, file"
+    assert (tmp_path / "a.db" / "b").resolve() in (tmp_path / file).resolve().parents
