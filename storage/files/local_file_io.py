@@ -43,6 +43,9 @@ from storage.files.file_io import FileStatus, OutputFile
 WRITE_BUFFER_BYTES: Final = 1024 * 1024
 """Bytes gathered before the kernel is called."""
 
+PATH_SHOWN_MAX: Final = 500
+"""Characters of a path in a message: a partition value may be of any length."""
+
 _NO_SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 _NOT_ALLOWED: Final = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 _MAY_PASS: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.EINTR, errno.EBUSY, errno.ETIMEDOUT})
@@ -295,7 +298,8 @@ class LocalFileIO:
 def storage_error(error: OSError, action: str, path: str) -> StorageError:
     """The error of the package for one of the operating system, with what to do about it."""
     code = error.errno
-    text = f"cannot {action} {path}: {os.strerror(code) if code else error}"
+    shown = path if len(path) <= PATH_SHOWN_MAX else f"{path[:PATH_SHOWN_MAX]}…"
+    text = f"cannot {action} {shown}: {os.strerror(code) if code else error}"
     if isinstance(error, FileNotFoundError):
         return NotFoundError(f"{text}; check the path, or whether the file was expired or cleaned")
     if code in _NO_SPACE:
@@ -304,7 +308,9 @@ def storage_error(error: OSError, action: str, path: str) -> StorageError:
         )
     if code in _NOT_ALLOWED:
         return InvalidRequestError(f"{text}; give this user the right to do so, or choose another warehouse")
-    if code in (errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG):
+    if code == errno.ENAMETOOLONG:
+        return InvalidRequestError(f"{text}; use shorter names and partition values, they become folders")
+    if code in (errno.ENOTDIR, errno.EISDIR):
         return InvalidRequestError(f"{text}; the path is not what a table expects there")
     if code in _MAY_PASS:
         return RetryableError(f"{text}; try again (for open files: raise the limit of the process)")
