@@ -67,8 +67,9 @@ class TableSession:
         """Makes everything written since the last commit visible, exactly once per identifier.
 
         Without an identifier the one after the last of this commit user is taken: then a program that dies and starts
-        again must find out by itself which rows it had committed. When it raises, the rows are still there: commit
-        again, under the same identifier if the outcome was unknown.
+        again must find out by itself which rows it had committed. When making the snapshot fails, the rows are still
+        there: commit again, under the same identifier if the outcome was unknown. When writing the files of the rows
+        fails (a full disk), they may be lost: further calls are refused until `abort`, then write them again.
         """
         self._check_open()
         number = self._next_identifier() if identifier is None else _checked_identifier(identifier)

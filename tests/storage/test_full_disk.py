@@ -173,6 +173,29 @@ def assert_only_whole_data_files(folder: Path, before: set[str]) -> None:
             assert file.read().num_rows > 0
 
 
+@pytest.mark.parametrize(("share", "is_lost"), [(0.0, True), (0.3, True), (0.9, False)])
+def test_a_session_goes_on_when_there_is_room_again(tmp_path: Path, share: float, is_lost: bool) -> None:
+    """Rows whose files could not be written must be given again, after `abort`; a failed commit is just repeated."""
+    disk = _FullDisk()
+    catalog = Catalog(tmp_path, env=Env(disk))
+    table = create(catalog, **{"commit.max-retries": 0})
+    _load(catalog, 0)
+    needed = disk.written
+    with table.writer("loader") as writer:
+        writer.write(rows(100, 100))
+        disk.written, disk.room = 0, int(needed * share)
+        with pytest.raises(FAILED):
+            writer.commit(1)
+        disk.room = None
+        if is_lost:
+            with pytest.raises(InvalidRequestError, match="abort it, then write all rows"):
+                writer.commit(1)
+            writer.abort()
+            writer.write(rows(100, 100))
+        assert writer.commit(1).snapshots
+    assert ids_of(catalog) == list(range(200))
+
+
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
 def test_a_compaction_on_a_disk_that_fills_up(tmp_path: Path, share: float) -> None:
     disk = _FullDisk()
