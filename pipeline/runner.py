@@ -1,6 +1,7 @@
 """Runs pipelines: several files in one Spark session, until they end, one fails, or somebody asks to stop.
 
-    1. tables are created or compared, checkpoints claimed     a mistake here: nothing has started, exit code 2
+    1. tables are compared, `select` is analysed, for all      a mistake here: nothing has been written, exit code 2
+       files; then tables are created, checkpoints claimed
     2. one streaming query per file is started
     3. wait: the first query that fails stops the others       exit code 1
     4. SIGTERM, Ctrl-C: every query finishes its batch         exit code 0
@@ -31,7 +32,7 @@ from pipeline.exceptions import PipelineError, PipelineFailedError, brief_reason
 from pipeline.micro_batch import MicroBatchWriter
 from pipeline.progress import Progress, ProgressHub, ProgressListener
 from pipeline.sources import read_stream
-from pipeline.table_setup import open_or_create
+from pipeline.table_setup import open_or_create, refuse_other_table
 from pipeline.table_sink import TableSink
 from pipeline.transforms import envelope
 from storage.catalog import Catalog
@@ -77,13 +78,16 @@ class Runner:
 
     def run(self) -> None:
         """Runs until all queries have ended. Raises what made one of them fail."""
-        sinks = [self._open_sink(config) for config in self._configs]  # 1
+        for config in self._configs:  # 1
+            refuse_other_table(config.table)
+        frames = [self._frame(config) for config in self._configs]
+        sinks = [self._open_sink(config) for config in self._configs]
         listener = ProgressListener(self._hub)
         self._spark.streams.addListener(listener)
         running: list[_Running] = []
         try:
-            for config, sink in zip(self._configs, sinks, strict=True):  # 2
-                running.append(_Running(config, sink, self._start(config, sink)))
+            for config, frame, sink in zip(self._configs, frames, sinks, strict=True):  # 2
+                running.append(_Running(config, sink, self._start(config, frame, sink)))
                 self._say(f"{config.name}: running into {config.table.name}, checkpoint {config.checkpoint}")
             while any(each.query.isActive for each in running) and not self._stop.wait(POLL_S):
                 if any(_has_failed(each) for each in running):
@@ -101,8 +105,7 @@ class Runner:
         writer = MicroBatchWriter(table, config.name, dead_letters=dead_letters)
         return TableSink(writer, self._hub.add_report)
 
-    def _start(self, config: PipelineConfig, sink: TableSink) -> StreamingQuery:
-        frame = self._frame(config)
+    def _start(self, config: PipelineConfig, frame: DataFrame, sink: TableSink) -> StreamingQuery:
         stop = self._stop
 
         def write(batch: DataFrame, micro_batch_id: int) -> None:

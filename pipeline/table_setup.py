@@ -13,6 +13,7 @@ from pipeline.exceptions import ConfigurationError
 from storage.catalog import Catalog
 from storage.model.schema import TableSchema
 from storage.option_keys import IMMUTABLE_KEYS
+from storage.schema_validation import validate_new_table
 from storage.table import Table
 
 _COMPARED_OPTIONS = IMMUTABLE_KEYS | {"bucket"}
@@ -20,9 +21,10 @@ _COMPARED_OPTIONS = IMMUTABLE_KEYS | {"bucket"}
 
 def open_or_create(config: TableConfig) -> Table:
     """The table, ready to be written."""
+    refuse_other_table(config)
     catalog = Catalog(config.warehouse)
     wanted = config.table_schema
-    table = catalog.create_table(
+    return catalog.create_table(
         config.name,
         schema={field.name: field.type for field in wanted.fields},
         primary_keys=wanted.primary_keys,
@@ -30,19 +32,26 @@ def open_or_create(config: TableConfig) -> Table:
         options=wanted.options,
         if_not_exists=True,
     )
-    differences = list(_differences(table.schema, wanted))
+
+
+def refuse_other_table(config: TableConfig) -> None:
+    """Raises `ConfigurationError` when the table is there and differs from the file; creates nothing."""
+    differences = check_table(config)
     if differences:
         raise ConfigurationError(
-            f"table {config.name} exists at {table.location} and differs from the pipeline file: "
+            f"table {config.name} in {config.warehouse} exists and differs from the pipeline file: "
             f"{'; '.join(differences)}. Change the file, or alter the table"
         )
-    return table
 
 
 def check_table(config: TableConfig) -> list[str]:
-    """How an existing table differs from the file; nothing is created."""
+    """How an existing table differs from the file; nothing is created.
+
+    Raises the storage's own error when there is none and it could not be created so.
+    """
     catalog = Catalog(config.warehouse)
     if not catalog.has_table(config.name):
+        validate_new_table(config.table_schema)
         return []
     return list(_differences(catalog.table(config.name).schema, config.table_schema))
 

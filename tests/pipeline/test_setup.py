@@ -1,0 +1,82 @@
+"""Before a run starts: tables that must be the same, checkpoints that must be one's own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pipeline.checkpoint_owner import claim_checkpoint
+from pipeline.config_model import TableConfig
+from pipeline.exceptions import ConfigurationError
+from pipeline.table_setup import check_table, open_or_create
+from storage.catalog import Catalog
+from storage.exceptions import InvalidRequestError
+
+
+def _config(folder: Path, **changes: object) -> TableConfig:
+    given = {
+        "warehouse": str(folder),
+        "name": "shop.orders",
+        "columns": {"id": "BIGINT", "total": "DECIMAL(10,2)", "day": "DATE"},
+        "primary_key": ["id", "day"],
+        "partition_by": ["day"],
+        "options": {"bucket": 2, "file.compression": "zstd"},
+    }
+    return TableConfig.model_validate({**given, **changes})
+
+
+def test_a_table_is_created_once_and_then_the_same(tmp_path: Path) -> None:
+    first = open_or_create(_config(tmp_path))
+    assert first.schema.primary_keys == ("id", "day")
+    assert open_or_create(_config(tmp_path)).schema == first.schema
+    # Options that do not decide what files mean belong to the table, not to the file.
+    assert open_or_create(_config(tmp_path, options={"bucket": 2, "file.compression": "lz4"})).schema == first.schema
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"columns": {"id": "BIGINT", "day": "DATE"}}, "has a column total that the file does not name"),
+        ({"columns": {"id": "BIGINT", "total": "INT", "day": "DATE"}}, "column total is DECIMAL"),
+        (
+            {"columns": {"id": "BIGINT", "total": "DECIMAL(10,2)", "day": "DATE", "more": "INT"}},
+            "it has no column more",
+        ),
+        ({"primary_key": ["day", "id"]}, "its primary key is"),
+        ({"partition_by": [], "primary_key": ["id", "day"]}, "it is partitioned by"),
+        ({"options": {"bucket": 3}}, "option bucket is 2 there and 3 in the file"),
+    ],
+)
+def test_another_table_is_refused(tmp_path: Path, changes: dict[str, object], message: str) -> None:
+    open_or_create(_config(tmp_path))
+    assert any(message in text for text in check_table(_config(tmp_path, **changes)))
+    with pytest.raises(ConfigurationError, match="differs from the pipeline file"):
+        open_or_create(_config(tmp_path, **changes))
+
+
+def test_a_table_that_cannot_be_created_is_told_by_the_check(tmp_path: Path) -> None:
+    with pytest.raises(InvalidRequestError, match="bucket"):
+        check_table(_config(tmp_path, options={}))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_checking_creates_nothing(tmp_path: Path) -> None:
+    assert check_table(_config(tmp_path / "warehouse")) == []
+    assert not (tmp_path / "warehouse").exists()
+
+
+def test_a_checkpoint_has_one_owner(tmp_path: Path) -> None:
+    table = open_or_create(_config(tmp_path))
+    for _ in range(2):
+        claim_checkpoint(f"{tmp_path}/checkpoint", pipeline="a", table=table)
+    claim_checkpoint((tmp_path / "checkpoint").as_uri(), pipeline="a", table=table)
+    with pytest.raises(ConfigurationError, match="belongs to pipeline 'a', not 'b'"):
+        claim_checkpoint(f"{tmp_path}/checkpoint", pipeline="b", table=table)
+    other = open_or_create(_config(tmp_path, name="shop.others"))
+    with pytest.raises(ConfigurationError, match="belongs to the table at"):
+        claim_checkpoint(f"{tmp_path}/checkpoint", pipeline="a", table=other)
+    Catalog(str(tmp_path)).drop_table("shop.orders")
+    again = open_or_create(_config(tmp_path))
+    with pytest.raises(ConfigurationError, match="dropped and created again"):
+        claim_checkpoint(f"{tmp_path}/checkpoint", pipeline="a", table=again)
