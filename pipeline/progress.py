@@ -1,8 +1,8 @@
 """Progress of running pipelines: rows per second, batch, lag, level 0, and where the time went.
 
 Two sides tell of one micro-batch: the sink knows what became of the records (`BatchReport`), Spark knows the lag and
-its own times (`StreamingQueryListener`). They meet here by query name and batch id; a `Progress` is complete when both have
-told. `ProgressListener` may be added to any session: `spark.streams.addListener(ProgressListener(hub))`.
+its own times (`StreamingQueryListener`). They meet here by query name and batch id; a `Progress` is complete when both
+have told. `ProgressListener` may be added to any session: `spark.streams.addListener(ProgressListener(hub))`.
 
 Lag = records that the source had and that were not read when the batch began; None for sources that do not know.
 """
