@@ -78,6 +78,16 @@ def test_changes_of_several_batches_in_input_order(spark: SparkSession, tmp_path
     assert {entry.bucket for entry in table.files()} == {0, 1}
 
 
+def test_the_last_of_many_changes_from_several_spark_partitions(
+    spark: SparkSession, tmp_path: Path, query: Any
+) -> None:
+    """Input order is (Spark partition, position): of 200 changes of each key the one of the highest number stays."""
+    table = _create(tmp_path, {"id": "BIGINT", "name": "STRING"}, options={"bucket": "3"})
+    frame = spark.range(0, 20_000, 1, 7).selectExpr("id % 100 AS id", "CAST(id AS STRING) AS name")
+    _sink(tmp_path, [], options={"write-buffer-size": "64 kb"})(frame, 0)
+    assert {row["id"]: row["name"] for row in _rows(table)} == {key: str(19_900 + key) for key in range(100)}
+
+
 def test_a_replayed_batch_runs_no_job(spark: SparkSession, tmp_path: Path, query: Any) -> None:
     table = _create(tmp_path, {"id": "BIGINT"}, primary_keys=[], options={"bucket": "-1"})
     reports: list[BatchReport] = []
