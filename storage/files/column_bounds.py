@@ -24,6 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from storage.codec.stats import ColumnStats, merge_stats
+from storage.exceptions import InvalidRequestError
 from storage.files.parquet_schema import is_nano_timestamp
 from storage.model.data_type import DataField, ScalarType, TypeRoot
 
@@ -49,7 +50,7 @@ class ColumnBounds:
 
 
 def column_stats(column: pa.ChunkedArray[Any], field: DataField) -> ColumnStats:
-    """Statistics of one column of some rows."""
+    """Statistics of one column of some rows; `InvalidRequestError` where a bound is text that is no UTF-8."""
     null_count = column.null_count
     if null_count == len(column) or not isinstance(field.type, ScalarType) or is_nano_timestamp(field.type):
         return ColumnStats(null_count=null_count)
@@ -57,7 +58,13 @@ def column_stats(column: pa.ChunkedArray[Any], field: DataField) -> ColumnStats:
         low, high = _float_bounds(column)
         return ColumnStats(low, high, null_count)
     bounds = pc.min_max(column)
-    return ColumnStats(plain_value(bounds["min"]), plain_value(bounds["max"]), null_count)
+    try:
+        return ColumnStats(plain_value(bounds["min"]), plain_value(bounds["max"]), null_count)
+    except UnicodeDecodeError as error:
+        raise InvalidRequestError(
+            f"column {field.name!r} holds bytes that are no text in UTF-8 ({error}); clean them before writing, or "
+            "make the column BYTES"
+        ) from error
 
 
 def plain_value(scalar: pa.Scalar[Any]) -> Any:

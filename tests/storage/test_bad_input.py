@@ -354,6 +354,26 @@ def test_nested_nulls_are_found(catalog: Catalog) -> None:
             refused(lambda rows=rows: writer.write(rows), repr(next(iter(wrong))), "NOT NULL")
 
 
+@pytest.mark.parametrize("is_key", [True, False])
+def test_text_that_is_no_utf8(catalog: Catalog, is_key: bool) -> None:
+    made = catalog.create_table(
+        "shop.texts",
+        schema={"id": "BIGINT", "t": "STRING"},
+        primary_keys=["t" if is_key else "id"],
+        options={"bucket": 1},
+    )
+    offsets = pa.py_buffer(np.array([0, 2], np.int32))
+    wrong = pa.Array.from_buffers(pa.string(), 1, [None, offsets, pa.py_buffer(b"\xff\xfe")])
+    with made.writer("loader") as writer:
+        writer.write(pa.table({"id": [1], "t": wrong}))
+        refused(lambda: writer.commit(0), "'t'", "UTF-8", "BYTES")
+        assert not [name for name in contents(made.location) if name.endswith(".parquet")]
+        writer.abort()
+        writer.write(pa.table({"id": [1], "t": ["right"]}))
+        writer.commit(0)
+    assert made.scan().to_arrow()["t"].to_pylist() == ["right"]
+
+
 # -------------------------------------------------------------------------------------------------------- commits
 
 
