@@ -9,8 +9,9 @@ A round plans first, then deletes in this order:
 
 So a snapshot that can be seen can be read, and a crash leaves nothing but orphans. Kept is whatever is named by the
 first snapshot that stays, by the latest, by any tag, by any snapshot or tag of any branch, by a changelog that was
-kept apart from its snapshot, or was added again by a later overwrite (a rollback). If one of these cannot be read,
-nothing is deleted at all. The deltas of the first expired snapshot belong to history that expired earlier.
+kept apart from its snapshot, or was added again by a later overwrite (a rollback). If a snapshot of the main line or
+a tag cannot be read, nothing is deleted at all; of branches and changelogs, which other programs do not keep whole,
+what can be read is kept. The deltas of the first expired snapshot belong to history that expired earlier.
 
 Source: table format §12, §12.1 (there snapshot files go last).
 """
@@ -22,7 +23,13 @@ from dataclasses import dataclass, replace
 
 from storage.commit.changes import Bucket
 from storage.commit.manifest_index import index_of
-from storage.commit.named_files import kept_changelogs, metadata_names, snapshots_outside_main
+from storage.commit.named_files import (
+    KeptSnapshot,
+    ManifestSource,
+    ReadableManifests,
+    kept_outside_main,
+    metadata_names,
+)
 from storage.commit.retention import Retention, check_whole, expire_end
 from storage.env import CrashPoint
 from storage.exceptions import NotFoundError, StorageError, UnsupportedFeatureError
@@ -100,6 +107,8 @@ class _Expiry:
     def __init__(self, store: TableStore) -> None:
         self._store = store
         self._index = index_of(store.manifests)
+        # What expires may have lost files to an earlier round that was interrupted.
+        self._partial = ReadableManifests(store.manifests)
 
     def run(self, retention: Retention) -> ExpireResult:
         store = self._store
@@ -151,18 +160,10 @@ class _Expiry:
         if not found or found[-1].id != end:
             return None
         expired, first_kept = found[:-1], found[-1]
-        kept = [first_kept, latest, *snapshots_outside_main(self._store), *kept_changelogs(self._store).values()]
-        doomed = self._deleted_files(found[1:])
-        data = self._without_named(doomed, kept)
-        changelog = {
-            entry.file.file_name for snapshot in kept for entry in self._changelog_entries(snapshot, is_needed=True)
-        }
-        data += [
-            entry
-            for snapshot in expired
-            for entry in self._changelog_entries(snapshot)
-            if entry.file.file_name not in changelog
-        ]
+        manifests = self._store.manifests
+        kept = [(manifests, first_kept), (manifests, latest), *kept_outside_main(self._store)]
+        data = self._without_named(self._deleted_files(found[1:]), kept, first_kept.id, latest.id)
+        data += self._changelog_files(expired, kept)
         return ExpiryPlan(
             snapshot_ids=tuple(snapshot.id for snapshot in expired),
             end=end,
@@ -175,58 +176,45 @@ class _Expiry:
         """DELETE entries whose file is not added again in the same delta (a change of level)."""
         doomed: list[ManifestEntry] = []
         for snapshot in snapshots:
-            delta = self._delta_entries(snapshot)
+            delta = _delta(self._partial, snapshot)
             added = {entry.file.file_name for entry in delta if entry.kind is EntryKind.ADD}
             doomed += [entry for entry in delta if entry.kind is EntryKind.DELETE and entry.file.file_name not in added]
         return doomed
 
-    def _without_named(self, doomed: list[ManifestEntry], kept: list[Snapshot]) -> list[ManifestEntry]:
-        """The doomed files that no snapshot of `kept`, and no overwrite after them, names."""
+    def _without_named(
+        self, doomed: list[ManifestEntry], kept: list[KeptSnapshot], first_kept: int, latest: int
+    ) -> list[ManifestEntry]:
+        """The doomed files that no snapshot of `kept`, and no overwrite after the first kept one, names."""
         if not doomed:
             return []
         names = {entry.file.file_name for entry in doomed}
         named: set[str] = set()
         for snapshot in kept:
             named |= self._index.live_among(snapshot, names)
-        for later in map(self._find, range(kept[0].id + 1, kept[1].id)):
+        for later in map(self._find, range(first_kept + 1, latest)):
             if later is not None and later.commit_kind is CommitKind.OVERWRITE:
-                delta = self._delta_entries(later)
+                delta = _delta(self._partial, later)
                 named |= {entry.file.file_name for entry in delta if entry.kind is EntryKind.ADD}
         return [entry for entry in doomed if entry.file.file_name not in named]
 
-    def _delta_entries(self, snapshot: Snapshot) -> list[ManifestEntry]:
-        """Entries of the delta; none where an earlier round took the manifests away."""
-        return self._entries(snapshot.delta_manifest_list, snapshot.delta_manifest_list_size, is_needed=False)
+    def _changelog_files(self, expired: list[Snapshot], kept: list[KeptSnapshot]) -> list[ManifestEntry]:
+        """Changelog files of expired snapshots that no snapshot of `kept` names."""
+        named = {entry.file.file_name for source, snapshot in kept for entry in _changelog(source, snapshot)}
+        return [
+            entry
+            for snapshot in expired
+            for entry in _changelog(self._partial, snapshot)
+            if entry.file.file_name not in named
+        ]
 
-    def _changelog_entries(self, snapshot: Snapshot, *, is_needed: bool = False) -> list[ManifestEntry]:
-        if snapshot.changelog_manifest_list is None:
-            return []
-        return self._entries(
-            snapshot.changelog_manifest_list, snapshot.changelog_manifest_list_size, is_needed=is_needed
-        )
-
-    def _entries(self, name: str, size: int | None, *, is_needed: bool) -> list[ManifestEntry]:
-        manifests = self._store.manifests
-        try:
-            return [
-                entry for meta in manifests.read_manifest_list(name, size) for entry in manifests.read_manifest(meta)
-            ]
-        except NotFoundError:
-            if is_needed:
-                raise
-            return []
-
-    def _unnamed_metadata(self, expired: list[Snapshot], kept: list[Snapshot]) -> tuple[str, ...]:
+    def _unnamed_metadata(self, expired: list[Snapshot], kept: list[KeptSnapshot]) -> tuple[str, ...]:
         named: set[str] = set()
-        for snapshot in kept:
-            named |= metadata_names(self._store, snapshot).all
+        for source, snapshot in kept:
+            named |= metadata_names(source, snapshot).all
         paths = self._store.paths
         doomed: dict[str, None] = {}
         for snapshot in expired:
-            try:
-                names = metadata_names(self._store, snapshot)
-            except NotFoundError:
-                continue
+            names = metadata_names(self._partial, snapshot)
             doomed |= dict.fromkeys(paths.index_file(name) for name in names.index_files - named)
             doomed |= dict.fromkeys(paths.statistics(name) for name in names.statistics - named)
             doomed |= dict.fromkeys(paths.manifest(name) for name in sorted(names.manifests - named))
@@ -281,3 +269,17 @@ class _Expiry:
                     folder = folder.rpartition("/")[0]
             except StorageError:
                 return
+
+
+def _delta(source: ManifestSource, snapshot: Snapshot) -> list[ManifestEntry]:
+    return _entries(source, snapshot.delta_manifest_list, snapshot.delta_manifest_list_size)
+
+
+def _changelog(source: ManifestSource, snapshot: Snapshot) -> list[ManifestEntry]:
+    if snapshot.changelog_manifest_list is None:
+        return []
+    return _entries(source, snapshot.changelog_manifest_list, snapshot.changelog_manifest_list_size)
+
+
+def _entries(source: ManifestSource, name: str, size: int | None) -> list[ManifestEntry]:
+    return [entry for meta in source.read_manifest_list(name, size) for entry in source.read_manifest(meta)]

@@ -15,11 +15,13 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict, defaultdict
 from collections.abc import Collection, Iterable, Sequence
+from itertools import chain
 from typing import Final
 from weakref import WeakKeyDictionary, proxy
 
 from storage.commit.manifest_merge import cancel_pairs
-from storage.files.manifest_scan import data_manifests
+from storage.commit.named_files import KeptSnapshot, ReadableManifests, manifest_lists
+from storage.exceptions import NotFoundError
 from storage.files.manifest_store import ManifestStore
 from storage.model.manifest import EntryKind, ManifestEntry, ManifestFileMeta
 from storage.model.snapshot import Snapshot
@@ -53,13 +55,19 @@ class ManifestIndex:
         self._entry_count = 0
         self._lock = threading.Lock()
 
-    def live_among(self, snapshot: Snapshot, file_names: Collection[str]) -> set[str]:
-        """Those of the files that are live at the snapshot."""
+    def live_among(self, kept: KeptSnapshot, file_names: Collection[str]) -> set[str]:
+        """Those of the files that are live at the snapshot, as far as its manifests are kept."""
         if not file_names:
             return set()
+        source, snapshot = kept
         entries: list[ManifestEntry] = []
-        for meta in data_manifests(self._manifests, snapshot):
-            by_file_name = self._sorted_manifest(meta).by_file_name
+        for meta in chain.from_iterable(source.read_manifest_list(*of) for of in manifest_lists(snapshot)[:2]):
+            try:
+                by_file_name = self._sorted_manifest(meta).by_file_name
+            except NotFoundError:
+                if isinstance(source, ReadableManifests):
+                    continue
+                raise
             for name in file_names:
                 entries += by_file_name.get(name, ())
         return {entry.file.file_name for entry in cancel_pairs(entries) if entry.kind is EntryKind.ADD}

@@ -7,19 +7,59 @@
 | statistics | itself |
 
 Names are unique within a table (each holds a random id), so a set of names is enough, whatever the folder.
+
+Snapshots of the main line and its tags are kept whole by everybody. Those of branches are not (other programs expire
+the main line without looking at them), nor are the snapshot files kept for their changelog (their other lists go): what
+they name is protected as far as it is there, `ReadableManifests` reads the rest as empty.
+
 Source: table format §3.1, §12.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
+from storage.codec.manifest_avro import IndexEntry
 from storage.codec.snapshot_json import decode_snapshot
-from storage.model.manifest import ManifestFileMeta
+from storage.exceptions import NotFoundError
+from storage.files.manifest_store import ManifestStore
+from storage.model.manifest import ManifestEntry, ManifestFileMeta
 from storage.model.snapshot import Snapshot
 from storage.paths import CHANGELOG_PREFIX, numbered
 from storage.table_store import TableStore
+
+
+class ReadableManifests:
+    """Manifests of snapshots that nobody keeps whole: a missing file is an empty one."""
+
+    def __init__(self, manifests: ManifestStore) -> None:
+        self._manifests = manifests
+
+    def read_manifest_list(self, name: str, size_bytes: int | None = None) -> tuple[ManifestFileMeta, ...]:
+        """Manifests of a list."""
+        try:
+            return self._manifests.read_manifest_list(name, size_bytes)
+        except NotFoundError:
+            return ()
+
+    def read_manifest(self, manifest: ManifestFileMeta | str) -> tuple[ManifestEntry, ...]:
+        """Entries of a manifest."""
+        try:
+            return self._manifests.read_manifest(manifest)
+        except NotFoundError:
+            return ()
+
+    def read_index_manifest(self, name: str) -> list[IndexEntry]:
+        """Live index files."""
+        try:
+            return self._manifests.read_index_manifest(name)
+        except NotFoundError:
+            return []
+
+
+ManifestSource = ManifestStore | ReadableManifests
+KeptSnapshot = tuple[ManifestSource, Snapshot]
+"""A snapshot whose files stay, and how to read its manifests."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,14 +77,15 @@ class MetadataNames:
         return self.manifests | self.index_files | self.statistics
 
 
-def metadata_names(store: TableStore, snapshot: Snapshot) -> MetadataNames:
+def metadata_names(source: ManifestSource, snapshot: Snapshot) -> MetadataNames:
     """Everything that the snapshot names except data and changelog files."""
     manifests = {name for name, _ in manifest_lists(snapshot)}
-    manifests |= {meta.file_name for meta in manifests_of(store, snapshot)}
+    for name, size in manifest_lists(snapshot):
+        manifests |= {meta.file_name for meta in source.read_manifest_list(name, size)}
     index_files: set[str] = set()
     if snapshot.index_manifest is not None:
         manifests.add(snapshot.index_manifest)
-        index_files |= {entry.file_name for entry in store.manifests.read_index_manifest(snapshot.index_manifest)}
+        index_files |= {entry.file_name for entry in source.read_index_manifest(snapshot.index_manifest)}
     statistics = frozenset() if snapshot.statistics is None else frozenset({snapshot.statistics})
     return MetadataNames(frozenset(manifests), frozenset(index_files), statistics)
 
@@ -60,18 +101,14 @@ def manifest_lists(snapshot: Snapshot) -> list[tuple[str, int | None]]:
     return lists
 
 
-def manifests_of(store: TableStore, snapshot: Snapshot) -> Iterator[ManifestFileMeta]:
-    """Manifests of all lists of a snapshot."""
-    for name, size in manifest_lists(snapshot):
-        yield from store.manifests.read_manifest_list(name, size)
-
-
-def snapshots_outside_main(store: TableStore) -> list[Snapshot]:
-    """Snapshots of all tags, and all snapshots and tags of all branches."""
-    found = list(store.snapshots.tags().values())
+def kept_outside_main(store: TableStore) -> list[KeptSnapshot]:
+    """All tags, all snapshots and tags of all branches, and the snapshots kept for their changelog."""
+    partial = ReadableManifests(store.manifests)
+    found: list[KeptSnapshot] = [(store.manifests, snapshot) for snapshot in store.snapshots.tags().values()]
     for branch in map(store.snapshots.branch, store.snapshots.branches()):
-        found += branch.tags().values()
-        found += [branch.snapshot(snapshot_id) for snapshot_id in branch.list_ids()]
+        found += [(partial, snapshot) for snapshot in branch.tags().values()]
+        found += [(partial, branch.snapshot(snapshot_id)) for snapshot_id in branch.list_ids()]
+    found += [(partial, snapshot) for snapshot in kept_changelogs(store).values()]
     return found
 
 

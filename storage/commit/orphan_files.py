@@ -14,7 +14,8 @@ are the live files of the first plus everything that later deltas add; overwrite
 replace the base. Candidates are listed before the used names are read, and reading goes on until no new snapshot has
 come: a commit that becomes visible meanwhile is seen.
 
-If a snapshot that still exists cannot be read, nothing is removed; except one below a gap of the ids whose manifests
+If a snapshot of the main line or a tag cannot be read, nothing is removed (branches and changelogs are not kept whole
+by other programs, there what can be read is in use); except one below a gap of the ids whose manifests
 have expired: the claim of a committer that came too late and then crashed (`commit.claim`), which goes as an orphan.
 
 Source: table format §12.1.
@@ -27,7 +28,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from storage.commit.manifest_merge import cancel_pairs
-from storage.commit.named_files import kept_changelogs, metadata_names
+from storage.commit.named_files import ManifestSource, ReadableManifests, kept_changelogs, metadata_names
 from storage.exceptions import CorruptDataError, InvalidRequestError, NotFoundError
 from storage.files.file_io import FileStatus
 from storage.files.snapshot_store import SnapshotStore
@@ -162,16 +163,16 @@ class _UsedNames:
     def collect(self) -> set[str]:
         """All names in use."""
         main, paths = self._store.snapshots, self._store.paths
-        for name in main.branches():
-            self._collect_chain(main.branch(name), paths.branch(name))
-            self._collect_tags(main.branch(name), paths.branch(name))
+        partial = ReadableManifests(self._store.manifests)
+        for branch in map(main.branch, main.branches()):
+            for snapshot in (*branch.tags().values(), *map(branch.snapshot, branch.list_ids())):
+                self._names |= _names_of(partial, snapshot, is_full=True)
         self._collect_tags(main, paths)
         seen = self._collect_chain(main, paths)
         while (latest := main.latest()) is not None and latest.id not in seen:
             seen |= self._collect_chain(main, paths)
-        for snapshot_id, changelog in kept_changelogs(self._store).items():
-            path = self._store.paths.changelog(snapshot_id)
-            self._read(changelog, path, is_full=False)
+        for snapshot in kept_changelogs(self._store).values():
+            self._names |= _names_of(partial, snapshot, is_full=False)
         return self._names
 
     def _collect_tags(self, snapshots: SnapshotStore, paths: TablePaths) -> None:
@@ -197,8 +198,7 @@ class _UsedNames:
     def _read(self, snapshot: Snapshot, path: str, *, is_full: bool, is_history: bool = True) -> bool:
         """Adds the names of the snapshot in the file given; False when it expired under our hands."""
         try:
-            names = set(metadata_names(self._store, snapshot).all)
-            names |= _file_names(self._entries(snapshot, is_full=is_full))
+            names = _names_of(self._store.manifests, snapshot, is_full=is_full)
         except NotFoundError as error:
             if not self._store.env.file_io.exists(path):
                 return False
@@ -213,19 +213,26 @@ class _UsedNames:
         self._names |= names
         return True
 
-    def _entries(self, snapshot: Snapshot, *, is_full: bool) -> Iterator[ManifestEntry]:
-        delta = list(self._list_entries(snapshot.delta_manifest_list, snapshot.delta_manifest_list_size))
-        if is_full:
-            base = self._list_entries(snapshot.base_manifest_list, snapshot.base_manifest_list_size)
-            yield from (entry for entry in cancel_pairs([*base, *delta]) if entry.kind is EntryKind.ADD)
-        else:
-            yield from (entry for entry in delta if entry.kind is EntryKind.ADD)
-        if snapshot.changelog_manifest_list is not None:
-            yield from self._list_entries(snapshot.changelog_manifest_list, snapshot.changelog_manifest_list_size)
 
-    def _list_entries(self, name: str, size: int | None) -> Iterator[ManifestEntry]:
-        for meta in self._store.manifests.read_manifest_list(name, size):
-            yield from self._store.manifests.read_manifest(meta)
+def _names_of(source: ManifestSource, snapshot: Snapshot, *, is_full: bool) -> set[str]:
+    """Metadata files, changelog files, and live data files (`is_full`) or those that the delta adds."""
+    return set(metadata_names(source, snapshot).all) | _file_names(_entries(source, snapshot, is_full=is_full))
+
+
+def _entries(source: ManifestSource, snapshot: Snapshot, *, is_full: bool) -> Iterator[ManifestEntry]:
+    delta = list(_list_entries(source, snapshot.delta_manifest_list, snapshot.delta_manifest_list_size))
+    if is_full:
+        base = _list_entries(source, snapshot.base_manifest_list, snapshot.base_manifest_list_size)
+        yield from (entry for entry in cancel_pairs([*base, *delta]) if entry.kind is EntryKind.ADD)
+    else:
+        yield from (entry for entry in delta if entry.kind is EntryKind.ADD)
+    if snapshot.changelog_manifest_list is not None:
+        yield from _list_entries(source, snapshot.changelog_manifest_list, snapshot.changelog_manifest_list_size)
+
+
+def _list_entries(source: ManifestSource, name: str, size: int | None) -> Iterator[ManifestEntry]:
+    for meta in source.read_manifest_list(name, size):
+        yield from source.read_manifest(meta)
 
 
 def _start_of_history(ids: list[int]) -> int:

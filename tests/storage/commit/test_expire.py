@@ -323,3 +323,36 @@ def test_failing_deletes_do_not_fail_the_commit_and_leave_orphans() -> None:
     store = open_table_store(disk.boot(), LOCATION)
     assert_contiguous(store)
     assert_everything_named_is_there(store)
+
+
+def test_branch_that_lost_files_to_others_does_not_stop_expiry() -> None:
+    """Other programs expire the main line without looking at branches; what is left of a branch stays."""
+    store = make_table(SimDisk().boot(), options=KEEP_ALL)
+    compacted(store, 5)
+    branch(store, "side", 3)
+    branch(store, "side", 5)
+    store.env.file_io.delete(store.paths.manifest(store.snapshots.snapshot(3).base_manifest_list))
+    store.env.file_io.delete(store.paths.manifest(store.snapshots.snapshot(5).delta_manifest_list))
+    store = open_table_store(store.env, LOCATION)
+    assert len(keep_one(store).snapshot_ids) == 9
+    assert data_files_on_disk(store) == ["a1", "c1", "c4"], "of snapshot 3 its delta, of snapshot 5 its base"
+    remove_orphan_files(store, older_than_ms=0)
+    assert data_files_on_disk(store) == ["a1", "c1", "c4"]
+
+
+def test_changelog_whose_other_lists_are_gone_does_not_stop_expiry() -> None:
+    store = make_table(SimDisk().boot(), options=KEEP_ALL)
+    committer = Committer(store, "u")
+    for number in range(3):
+        committer.commit(
+            number, [message(store, new=[new_file(store, f"a{number}")], changelog=[new_file(store, f"log{number}")])]
+        )
+    first = store.snapshots.snapshot(1)
+    store.env.file_io.create_exclusive(store.paths.changelog(1), encode_snapshot(first))
+    store.env.file_io.delete(store.paths.snapshot(1))
+    for name in (first.base_manifest_list, first.delta_manifest_list):
+        store.env.file_io.delete(store.paths.manifest(name))
+    store = open_table_store(store.env, LOCATION)
+    assert keep_one(store).snapshot_ids == (2,)
+    remove_orphan_files(store, older_than_ms=0)
+    assert data_files_on_disk(store) == ["a0", "a1", "a2", "log0", "log2"]
