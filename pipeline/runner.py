@@ -13,6 +13,7 @@ begun and refused is begun again by the next run.
 
 from __future__ import annotations
 
+import json
 import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -95,6 +96,7 @@ class Runner:
         finally:
             self._finish(running)
             self._spark.streams.removeListener(listener)
+            self._tell_the_rest(running)
         for each in running:
             self._raise_failure(each)
 
@@ -128,6 +130,12 @@ class Runner:
         for frame in frames[1:]:
             whole = whole.unionByName(frame)
         return whole
+
+    def _tell_the_rest(self, running: Sequence[_Running]) -> None:
+        """The listener hears of a batch some time after it, so of the last perhaps never; the hub tells each once."""
+        for each in running:
+            for progress in each.query.recentProgress:
+                self._hub.add_spark_progress(json.loads(progress.json))
 
     def _finish(self, running: Sequence[_Running]) -> None:
         """Lets every query that runs finish its batch, then stops it."""

@@ -6,6 +6,7 @@
 | op u | `+U` of `after`; `before` goes along |
 | op d | `-D` of `before`, else of the key's fields |
 | no value, `payload` null | skipped: tombstone |
+| an empty line of a file | skipped: blank line |
 | op t | stops the run, or skipped: truncate |
 | op m | skipped: message |
 | `status` BEGIN or END | skipped: transaction |
@@ -37,6 +38,7 @@ from pipeline.formats.record import (
     VALUE,
     Stage,
     Wanted,
+    blank_line,
     is_whole,
     key_fields,
     truncate_stop,
@@ -126,6 +128,7 @@ def _skip(wanted: Wanted) -> str:
     return case(
         [
             (_TOMBSTONE, "'tombstone'"),
+            blank_line(TEXT),
             (f"{_PARSED} IS NULL OR {_PARSED}.{_CORRUPT} IS NOT NULL", "CAST(NULL AS STRING)"),
             (f"{OP} = 't'", "'truncate'" if wanted.skip_truncate else truncate_stop()),
             (f"{OP} = 'm'", "'message'"),

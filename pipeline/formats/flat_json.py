@@ -1,7 +1,8 @@
 """Records that are plain rows: one JSON object whose members are the fields.
 
-`json` and `row-kind`: every record is a row (`+I`, or the kind that a field names); no value, or nothing but blanks in
-a line of a file, is skipped.
+`json` and `row-kind`: every record is a row (`+I`, or the kind that a field names); no value is skipped.
+
+In all of them an empty line of a file is skipped.
 
 `debezium-unwrapped` (ExtractNewRecordState), with or without the `schema` beside it:
 
@@ -38,6 +39,7 @@ from pipeline.formats.record import (
     VALUE,
     Stage,
     Wanted,
+    blank_line,
     is_whole,
     is_wrapped,
     key_fields,
@@ -94,6 +96,7 @@ def unwrapped_stages(wanted: Wanted) -> list[Stage]:
             SKIP: case(
                 [
                     (_GONE, _NO_TEXT),
+                    blank_line(TEXT),
                     (f"{op} = 't'", "'truncate'" if wanted.skip_truncate else truncate_stop()),
                     (_has(fields, "status", "id", "event_count", "data_collections"), "'transaction'"),
                     (_has(fields, "source", "databaseName"), "'schema change'"),
@@ -127,7 +130,7 @@ def _parsed() -> list[Stage]:
 
 def _plain(wanted: Wanted, kind: str) -> Stage:
     return {
-        SKIP: case([(f"{TEXT} IS NULL OR {TEXT} = 'null'", "'tombstone'"), (f"trim({TEXT}) = ''", "'blank line'")]),
+        SKIP: case([(f"{TEXT} IS NULL OR {TEXT} = 'null'", "'tombstone'"), blank_line(TEXT)]),
         KIND: kind,
         IMAGE: _ROOT,
         OLD: f"CAST(NULL AS {FIELD_MAP})",

@@ -96,6 +96,11 @@ def key_fields() -> str:
     return f"from_json(CAST({KEY} AS STRING), '{FIELD_MAP}')"
 
 
+def blank_line(text: str) -> tuple[str, str]:
+    """Skips what is nothing but blanks in a line of a file; in a Kafka record that would be a dead letter."""
+    return f"{KAFKA_PARTITION} IS NULL AND trim({text}) = ''", "'blank line'"
+
+
 def is_whole(text: str) -> str:
     """True for UTF-8 with nothing behind the closing brace: Spark's parser replaces the one and stops at the other."""
     return f"(is_valid_utf8({text}) AND (endswith({text}, '}}') OR {text} RLIKE '[}}][ \t\r\n]*$'))"

@@ -166,7 +166,7 @@ def test_plain_json(spark: SparkSession) -> None:
     assert [shown(rows) for rows in found] == [
         '+I(1, x, {"k":1}, None)',
         "skip tombstone",
-        "skip blank line",
+        "dead None: the value is not a JSON object",
         "dead None: the value is not a JSON object",
         "dead None: the value is not a JSON object",
         "dead id: the value of field id does not fit BIGINT",
