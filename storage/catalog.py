@@ -23,7 +23,7 @@ from storage.model.data_type import DataField, DataType, with_nullable
 from storage.model.field_ids import assign_ids
 from storage.model.schema import TableSchema
 from storage.model.sql_type import column_type
-from storage.option_values import option_text
+from storage.option_values import option_texts
 from storage.paths import TablePaths, local_path
 from storage.schema_validation import validate_new_table
 from storage.table import Table
@@ -99,7 +99,7 @@ class Catalog:
         location = self._location(identifier)
         _check_column_list("primary_keys", primary_keys)
         _check_column_list("partition_keys", partition_keys)
-        given_options = _option_texts(options)
+        given_options = option_texts(options)
         store = SchemaStore(self._env, TablePaths(location))
         if store.list_ids():
             if if_not_exists:
@@ -128,7 +128,7 @@ class Catalog:
         location = self._location(identifier)
         if not self._is_table(location):
             raise NotFoundError(self._missing(identifier))
-        dynamic = _option_texts(options)
+        dynamic = option_texts(options)
         return Table(open_table_store(self._env, location, options=dynamic or None), name=identifier)
 
     def has_table(self, identifier: str) -> bool:
@@ -208,12 +208,6 @@ def _check_name(kind: str, name: str) -> None:
 def _check_column_list(argument: str, names: Sequence[str]) -> None:
     if isinstance(names, str) or not isinstance(names, Sequence) or not all(isinstance(name, str) for name in names):
         raise InvalidRequestError(f"{argument} is a list of column names such as ['id'], not {names!r}")
-
-
-def _option_texts(options: Mapping[str, object] | None) -> dict[str, str]:
-    if not isinstance(options, Mapping | None) or not all(isinstance(key, str) for key in options or ()):
-        raise InvalidRequestError(f"options are keys with values such as {{'bucket': 4}}, not {options!r}")
-    return {key: option_text(value) for key, value in (options or {}).items()}
 
 
 def _columns(

@@ -15,7 +15,10 @@ Source: table format §15.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Final
+
+from storage.exceptions import InvalidRequestError
 
 LONG_MAX: Final = 9223372036854775807
 INT_MAX: Final = 2147483647
@@ -63,6 +66,13 @@ def parse_long(text: str) -> int:
 def option_text(value: object) -> str:
     """An option's value as schema files hold it: true and false in lower case, numbers as typed."""
     return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def option_texts(options: Mapping[str, object] | None) -> dict[str, str]:
+    """Options as a caller gives them, as text; `InvalidRequestError` where they are no keys with values."""
+    if not isinstance(options, Mapping | None) or not all(isinstance(key, str) for key in options or ()):
+        raise InvalidRequestError(f"options are keys with values such as {{'bucket': 4}}, not {options!r}")
+    return {key: option_text(value) for key, value in (options or {}).items()}
 
 
 def parse_bool(text: str) -> bool:

@@ -90,10 +90,15 @@ def check_columns(schema: TableSchema) -> None:
 def check_options(schema: TableSchema, options: CoreOptions) -> None:
     """Checks options against columns and against each other; also for a changed schema."""
     _check_buckets(schema, options)
+    check_dynamic_options(schema, options)
+    check_partition_types(schema.partition_keys, schema.types_of(schema.partition_keys), options.partition_legacy_name)
+
+
+def check_dynamic_options(schema: TableSchema, options: CoreOptions) -> None:
+    """Checks options given for one opening of a table against its columns and each other; not those of buckets."""
     _check_named_columns(schema, options)
     _check_combinations(schema, options)
     _check_file_names(options)
-    check_partition_types(schema.partition_keys, schema.types_of(schema.partition_keys), options.partition_legacy_name)
     for mode in (options.metadata_stats_mode, *(mode for _, mode in options.metadata_stats_mode_per_level)):
         parse_stats_mode(mode)
 

@@ -20,8 +20,10 @@ from storage.model.arrow_types import arrow_schema
 from storage.model.manifest import ManifestEntry
 from storage.model.schema import TableSchema
 from storage.model.snapshot import Snapshot
+from storage.option_values import option_texts
 from storage.predicate import Predicate
 from storage.scan.table_scan import TableScan
+from storage.scan.time_travel import find_snapshot
 from storage.schema_change import SchemaChange, apply_changes
 from storage.schema_validation import validate_changed_schema
 from storage.table_session import TableSession
@@ -120,7 +122,7 @@ class Table:
 
     def files(self, *, snapshot_id: int | None = None) -> list[ManifestEntry]:
         """Live data files of a snapshot, the latest if none is named."""
-        snapshot = self.store.snapshots.latest() if snapshot_id is None else self.store.snapshots.snapshot(snapshot_id)
+        snapshot = find_snapshot(self.store.snapshots, snapshot_id=snapshot_id)
         return list(self.store.live.at(snapshot).entries())
 
     def describe(self) -> str:
@@ -163,6 +165,7 @@ class Table:
                 return Table(open_table_store(self.store.env, self.location), name=self.name)
         raise ConflictError(f"table {self.name}: the schema was changed by others {ALTER_ATTEMPTS} times; try again")
 
-    def with_options(self, options: Mapping[str, str]) -> Table:
+    def with_options(self, options: Mapping[str, object]) -> Table:
         """The same table with options overridden for this object only."""
-        return Table(open_table_store(self.store.env, self.location, options=options), name=self.name)
+        texts = option_texts(options)
+        return Table(open_table_store(self.store.env, self.location, options=texts), name=self.name)

@@ -26,6 +26,7 @@ from storage.model.schema import TableSchema
 from storage.option_keys import IMMUTABLE_KEYS
 from storage.options import CoreOptions
 from storage.paths import TablePaths, local_path
+from storage.schema_validation import check_dynamic_options
 
 _NEVER_DYNAMIC: Final = IMMUTABLE_KEYS | {"bucket"}
 
@@ -114,6 +115,8 @@ def open_table_store(
         effective, has_primary_key=schema.has_primary_key, schema_version=schema.version, strict=False
     )
     check_access(core, Access.READ, location)
+    if options:
+        check_dynamic_options(schema, core)
     paths = TablePaths(location, core.data_file_path_directory)
     snapshots = SnapshotStore(env, paths)
     manifests = ManifestStore(env, paths, core, schema.types_of(schema.partition_keys))

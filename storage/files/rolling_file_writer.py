@@ -86,12 +86,14 @@ class RollingFileWriter:
         """Removes every file of this writer."""
         if self._current is not None:
             self._current.writer.abort()
+            self._env.file_io.delete(self._current.writer.path)  # closed, but not described
             self._current = None
         for path, _ in self._finished:
             self._env.file_io.delete(path)
         self._finished.clear()
 
     def _open(self) -> _OpenFile:
+        contents = self._new_contents()
         name, path = self._names.take()
         writer = ParquetWriter(
             self._env,
@@ -101,7 +103,7 @@ class RollingFileWriter:
             zstd_level=self._options.file_compression_zstd_level,
             delta_columns=self._delta_columns,
         )
-        return _OpenFile(name, writer, self._new_contents())
+        return _OpenFile(name, writer, contents)
 
     def _piece_rows(self, writer: ParquetWriter, row_bytes: float) -> int:
         room_bytes = (self._options.target_file_size_bytes - writer.written_bytes) / writer.compression_ratio

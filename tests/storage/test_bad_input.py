@@ -262,8 +262,14 @@ def test_dynamic_options(catalog: Catalog, table: Table) -> None:
         ({"write-buffer-size": "big"}, ["write-buffer-size"], InvalidRequestError),
         ({"scan.snapshot-id": 1}, ["scan.snapshot-id", "snapshot_id"], UnsupportedFeatureError),
         ("write-only=true", ["options are keys"], InvalidRequestError),
+        ({"sequence.field": "nope"}, ["sequence.field", "nope"], InvalidRequestError),
+        ({"data-file.prefix": "a/b"}, ["data-file.prefix"], InvalidRequestError),
+        ({"metadata.stats-mode": "all"}, ["'all'"], InvalidRequestError),
+        ({"snapshot.num-retained.min": 9, "snapshot.num-retained.max": 3}, ["min=9"], InvalidRequestError),
     ):
         refused(lambda options=options: catalog.table("shop.orders", options=options), *parts, kind=kind)
+        refused(lambda options=options: table.with_options(options), *parts, kind=kind)
+    assert table.with_options({"write-only": True}).store.options.write_only
 
 
 # ------------------------------------------------------------------------------------------------------- wrong rows
@@ -483,6 +489,9 @@ def test_wrong_scans(table: Table, arguments: dict[str, Any], parts: list[str]) 
 )
 def test_snapshots_that_are_not_there(table: Table, arguments: dict[str, Any], parts: list[str]) -> None:
     refused(lambda: table.scan(**arguments), *parts, kind=NotFoundError)
+    if "snapshot_id" in arguments:
+        refused(lambda: table.files(**arguments), *parts, kind=NotFoundError)
+        refused(lambda: table.files(snapshot_id="1"), "snapshot_id", "'1'")  # type: ignore[arg-type]
 
 
 def test_filters_joined_by_words(table: Table) -> None:
