@@ -19,10 +19,12 @@ from pipeline.config_model import (
     SEQUENCE_OPTION,
     PipelineConfig,
     SourceConfig,
+    TableConfig,
 )
 from storage.exceptions import InvalidRequestError
 from storage.model.schema import SYSTEM_COLUMNS
 from storage.model.sql_type import parse_sql_type
+from storage.options import CoreOptions
 
 Place = tuple[str | int, ...]
 Finding = tuple[Place, str]
@@ -113,6 +115,7 @@ def _table(config: PipelineConfig) -> Iterator[Finding]:
     for column in sequence_fields(table.options):
         if column not in table.columns:
             yield ("table", "options", SEQUENCE_OPTION), f"names {column!r}, which is no column"
+    yield from _options(table)
     uses_kind = any(source.format == "row-kind" for source in config.sources)
     if uses_kind and not table.options.get(ROW_KIND_OPTION):
         yield ("table", "options"), f"format row-kind needs the option {ROW_KIND_OPTION}: the field that holds the kind"
@@ -121,6 +124,15 @@ def _table(config: PipelineConfig) -> Iterator[Finding]:
             ("table", "options", ROW_KIND_OPTION),
             "is for sources of format row-kind; the other formats know the kind of each record themselves",
         )
+
+
+def _options(table: TableConfig) -> Iterator[Finding]:
+    """What the storage says of the options; whether the table as a whole can be made is asked when it is opened."""
+    try:
+        CoreOptions.parse(table.options, has_primary_key=bool(table.primary_key))
+    except InvalidRequestError as error:
+        named = [key for key in table.options if f" {key} " in str(error) or f"'{key}'" in str(error)]
+        yield ("table", "options", *named[:1]), str(error)
 
 
 def _trigger(config: PipelineConfig) -> Iterator[Finding]:

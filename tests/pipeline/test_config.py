@@ -95,6 +95,8 @@ def test_secrets_are_masked_in_every_output_but_reach_the_library(tmp_path: Path
         ("deduplicate,", "deduplicate, rowkind.field: status,", "is for sources of format row-kind"),
         ("debezium-json", "row-kind", "format row-kind needs the option rowkind.field"),
         ("deduplicate,", "deduplicate, sequence.field: nope,", "table.options.sequence.field: names 'nope', which is no column"),
+        ("merge-engine:", "merge-enginee:", "p.yaml:13: table.options.merge-enginee: unknown option 'merge-enginee'; did you mean merge-engine?"),
+        ("bucket: 4", "bucket: many", "p.yaml:13: table.options.bucket: option bucket = 'many' cannot be used"),
         ("subscribe:", "includeHeaders: true, subscribe:", "cannot be set here: headers are always read"),
         ("name: shop-orders\n", "name: shop-orders\nname: again\n", "p.yaml:2: the key 'name' stands twice"),
         ("name: shop-orders\n", "", "p.yaml:1: name: is missing"),
@@ -161,3 +163,9 @@ def test_warnings_name_what_makes_the_input_order_meaningless(tmp_path: Path) ->
 
 def warnings_of(text: str, tmp_path: Path) -> list[str]:
     return list(warnings(read(text, tmp_path)))
+
+
+def test_the_example_of_a_single_source_is_valid_without_an_environment() -> None:
+    config = load_pipeline(Path(__file__).parents[2] / "conf" / "pipelines" / "orders.yaml", {})
+    assert config.table.table_schema.primary_keys == ("order_id",)
+    assert list(warnings(config)) == []
