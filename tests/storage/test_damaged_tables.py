@@ -172,7 +172,8 @@ def test_flipped_bytes(damage: Damage, kind: str) -> None:
     before = damage.rows()
     size = damage.files[kind].stat().st_size
     chance = random.Random(kind)
-    found = [flipped(damage, kind, position, 1 << chance.randrange(8)) for position in chance.sample(range(size), 80)]
+    places = chance.sample(range(size), 80)
+    found = [flipped(damage, kind, place, 1 << chance.randrange(8), before) for place in places]
     assert found.count("refused") > 20
     assert found.count("refused") + found.count("same rows") >= len(found) - 2, found
     assert damage.rows() == before
@@ -182,15 +183,15 @@ def test_no_flip_in_the_pages_of_a_data_file_passes(damage: Damage) -> None:
     """Page data has a checksum, and a flip in a page's head breaks the page or says nothing about the rows."""
     with pq.ParquetFile(damage.files["data"]) as file:
         footer = damage.files["data"].stat().st_size - 8 - file.metadata.serialized_size
-    found = [flipped(damage, "data", position, 0x10) for position in range(4, footer, 11)]
+    before = damage.rows()
+    found = [flipped(damage, "data", place, 0x10, before) for place in range(4, footer, 11)]
     assert set(found) == {"refused", "same rows"}
     assert found.count("refused") > len(found) // 3, "columns that are not read do not count"
 
 
-def flipped(damage: Damage, kind: str, position: int, bits: int) -> str:
+def flipped(damage: Damage, kind: str, place: int, bits: int, before: list[dict[str, Any]]) -> str:
     """What a reader finds when bits of one byte are others."""
-    before = damage.rows()
-    with damage.broken(kind, lambda data: data[:position] + bytes([data[position] ^ bits]) + data[position + 1 :]):
+    with damage.broken(kind, lambda data: data[:place] + bytes([data[place] ^ bits]) + data[place + 1 :]):
         try:
             return "same rows" if damage.rows() == before else "other rows"
         except StorageError as error:
