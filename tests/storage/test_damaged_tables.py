@@ -385,3 +385,28 @@ def test_what_cannot_be_read_is_not_cleaned(damage: Damage, kind: str) -> None:
             with pytest.raises(CorruptDataError):
                 table.expire_snapshots(retain_max=1, older_than_ms=0)
     assert damage.rows() == before
+
+
+@pytest.mark.parametrize("damage", ["keyed"], indirect=True)
+@pytest.mark.parametrize(
+    "name", ["tag/tag-x", "consumer/consumer-x", "branch/branch-b/snapshot/snapshot-1", "changelog/changelog-1"]
+)
+def test_what_others_hold_on_to_and_cannot_be_read(damage: Damage, name: str) -> None:
+    """A tag, a branch, a reader's position: the table reads and takes rows, but nothing of it is removed."""
+    before = damage.rows()
+    path = Path(damage.table.location) / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(b'{"id": 1')
+    table = damage.catalog.table("shop.orders")
+    with unchanged(damage.table.location):
+        assert damage.rows() == before
+        with pytest.raises(CorruptDataError, match=path.name):
+            table.expire_snapshots(retain_max=1, older_than_ms=0)
+        if not name.startswith("consumer"):
+            with pytest.raises(CorruptDataError, match=path.name):
+                table.remove_orphan_files(older_than_ms=-1_000_000)
+        if name.startswith("tag"):
+            with pytest.raises(CorruptDataError, match=path.name):
+                table.scan(tag="x")
+    damage.write(2)
+    assert {row["id"] for row in damage.rows()} == {row["id"] for row in before}
