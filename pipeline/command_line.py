@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import sys
 import traceback
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -32,7 +31,7 @@ from pipeline.runner import Runner, spark_settings, stop_on_signals
 from pipeline.spark_session import create_session
 from pipeline.table_setup import check_table
 from storage.catalog import Catalog
-from storage.describe import size_text
+from storage.describe import size_text, time_text
 from storage.exceptions import InvalidRequestError, StorageError
 from storage.table import Table
 
@@ -108,7 +107,7 @@ def snapshots(warehouse: Warehouse, table: TableName) -> None:
             [
                 str(snapshot.id),
                 str(snapshot.commit_kind),
-                datetime.fromtimestamp(snapshot.time_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S"),
+                time_text(snapshot.time_ms).removesuffix(" UTC"),
                 snapshot.commit_user,
                 str(snapshot.commit_identifier),
                 f"{snapshot.total_record_count:,}",

@@ -51,8 +51,11 @@ def size_text(size_bytes: int) -> str:
 
 
 def time_text(time_ms: int) -> str:
-    """A wall clock time in UTC, to the second."""
-    return datetime.fromtimestamp(time_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    """A wall clock time in UTC, to the second; milliseconds where no calendar reaches."""
+    try:
+        return datetime.fromtimestamp(time_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    except (OverflowError, ValueError, OSError):
+        return f"{time_ms} ms"
 
 
 def partition_label(store: TableStore, partition: bytes) -> str:

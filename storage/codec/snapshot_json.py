@@ -92,7 +92,7 @@ def decode_snapshot(data: bytes, path: str) -> Snapshot:
                 "upgrade Freshet to read the table, or write it with Apache Paimon 2.0 or older"
             )
         return _snapshot(content, version)
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise CorruptDataError(f"the snapshot lacks or misspells a key: {error!r}", path=path) from error
 
 
@@ -101,12 +101,12 @@ def _snapshot(content: Mapping[str, Any], version: int) -> Snapshot:
     for key, attribute in _NULLABLE:
         value = content.get(key)
         if value is not None:
-            nullable[attribute] = str(value) if attribute in _STRINGS else int(value)
+            nullable[attribute] = str(value) if attribute in _STRINGS else _long(key, value)
         else:
             nullable[attribute] = None
     properties = content.get("properties")
     return Snapshot(
-        id=int(content["id"]),
+        id=_long("id", content["id"]),
         schema_id=_number(content, "schemaId"),
         base_manifest_list=_name(content, "baseManifestList"),
         delta_manifest_list=_name(content, "deltaManifestList"),
@@ -124,7 +124,14 @@ def _snapshot(content: Mapping[str, Any], version: int) -> Snapshot:
 
 def _number(content: Mapping[str, Any], key: str) -> int:
     value = content.get(key)
-    return 0 if value is None else int(value)
+    return 0 if value is None else _long(key, value)
+
+
+def _long(key: str, value: Any) -> int:
+    number = int(value)
+    if not -(2**63) <= number < 2**63:
+        raise ValueError(f"{key} is {number}")
+    return number
 
 
 def _name(content: Mapping[str, Any], key: str) -> str:

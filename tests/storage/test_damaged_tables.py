@@ -293,6 +293,11 @@ def test_newer_versions_are_named(damage: Damage, kind: str) -> None:
         ("snapshot", "commitKind", "GUESS"),
         ("snapshot", "schemaId", "zero"),
         ("snapshot", "baseManifestListSize", 5),
+        ("snapshot", "timeMillis", 10**30),
+        ("snapshot", "totalRecordCount", 1e400),
+        ("snapshot", "commitIdentifier", 2**63),
+        ("snapshot", "nextRowId", "x"),
+        ("snapshot", "properties", "x"),
         ("schema", "id", 7),
         ("schema", "fields", None),
         ("schema", "fields", "id"),
@@ -311,6 +316,16 @@ def test_metadata_with_wrong_content(damage: Damage, kind: str, key: str, value:
         named = Path(caught.value.path)
         assert named.name == (path.name if key != "baseManifestListSize" else damage.files["manifest-list"].name)
     assert damage.rows() == before
+
+
+@pytest.mark.parametrize("damage", ["keyed"], indirect=True)
+@pytest.mark.parametrize("time_ms", [10**17, -(10**17), 0])
+def test_times_that_no_calendar_has(damage: Damage, time_ms: int) -> None:
+    before = damage.rows()
+    with damage.broken("snapshot", with_key("timeMillis", time_ms)):
+        assert damage.rows() == before
+        text = damage.catalog.table("shop.orders").describe()
+        assert (f"{time_ms} ms" if time_ms else "1970-01-01 00:00:00 UTC") in text
 
 
 @pytest.mark.parametrize("damage", ["keyed"], indirect=True)
