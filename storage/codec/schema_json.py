@@ -72,11 +72,12 @@ def _schema(content: Mapping[str, Any], path: str) -> TableSchema:
     options = {str(key): str(value) for key, value in content["options"].items()}
     fields = tuple(parse_field(field) for field in content["fields"])
     names = {field.name for field in fields}
-    if len(names) != len(fields):
-        raise ValueError("a column is there twice")
+    if len(names) != len(fields) or len({field.id for field in fields}) != len(fields):
+        raise ValueError("a column or its id is there twice")
     for key in ("partitionKeys", "primaryKeys"):
-        if not names.issuperset(content[key]):
-            raise ValueError(f"{key} {content[key]} are no columns")
+        keys = content[key]
+        if not isinstance(keys, list) or not names.issuperset(keys) or len(set(keys)) != len(keys):
+            raise ValueError(f"{key} {keys} are no columns, each once")
     if version < _VERSION_OF_BUCKET_DEFAULT:
         options.setdefault("bucket", "1")
     if version < _VERSION_OF_PARQUET_DEFAULT:
