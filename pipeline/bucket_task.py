@@ -51,13 +51,14 @@ from pipeline.task_result import TaskResult, encode_error, encode_result
 from pipeline.unavailable_values import UnavailableValues
 from storage.codec.binary_row import distinct_rows
 from storage.env import local_env
-from storage.exceptions import RetryableError, StorageError
+from storage.exceptions import NotFoundError, RetryableError, StorageError
 from storage.merge.take import take_rows
 from storage.model.arrow_types import arrow_schema
 from storage.model.commit_message import CommitMessage
 from storage.model.data_file import EMPTY_ROW
 from storage.model.row_kind import ROW_KIND_COLUMN
 from storage.model.schema import TableSchema
+from storage.model.snapshot import Snapshot
 from storage.table_store import TableStore, open_table_store
 from storage.write.table_writer import TableWriter
 
@@ -102,7 +103,7 @@ class BucketTask:
 
     def _run(self, gathered: GatheredRows, clock: _Clock) -> TaskResult:
         store = _open_store(self.location, self.schema_id, self.options)
-        snapshot = None if self.base_snapshot_id is None else store.snapshots.snapshot(self.base_snapshot_id)
+        snapshot = self._base_snapshot(store)
         unavailable = UnavailableValues(store, snapshot)
         rows = gathered.table()
         unavailable.watch(rows)
@@ -135,6 +136,15 @@ class BucketTask:
             restored=counts.restored,
             times_ms=clock.times_ms,
         )
+
+    def _base_snapshot(self, store: TableStore) -> Snapshot | None:
+        """The pinned snapshot, or the latest where that has expired: any later one will do to restore a bucket."""
+        if self.base_snapshot_id is None:
+            return None
+        try:
+            return store.snapshots.snapshot(self.base_snapshot_id)
+        except NotFoundError:
+            return store.snapshots.latest()
 
     def _write_dead_letters(self, dead: pa.Table | None) -> tuple[CommitMessage, ...]:
         if dead is None or not dead.num_rows:
