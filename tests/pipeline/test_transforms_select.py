@@ -218,3 +218,29 @@ def test_order_carries_source_and_place(spark: SparkSession) -> None:
     assert (order.source_index, order.rank, order.topic, order.kafka_partition, order.offset, order.sub) == (
         2, 0, "shop.public.orders", 4, 0, 0
     )  # fmt: skip
+
+
+def test_names_of_any_kind_and_fields_of_rows(spark: SparkSession) -> None:
+    columns = {"id": "BIGINT", "odd name": "STRING", "a.b": "STRING", "Id2": "STRING", "it's": "STRING", "key": "INT"}
+    record = {"id": 1, "odd name": "o", "a.b": "dot", "Id2": "I", "id2": "lower", "it's": "q", "key": 3}
+    (rows,) = outcomes(spark, pipeline_of(columns, format="json"), [record])
+    assert shown(rows) == "+I(1, o, dot, I, q, 3)"
+    assert rows[0].notes == ["unknown field id2"], "JSON names are case-sensitive"
+    config = pipeline_of(
+        {"id": "BIGINT", "x": "STRING", "k": "INT"},
+        select={"id": "`order id`", "x": "upper(`odd näme`)", "k": "addr.zip"},
+        schema={"addr": "ROW<zip INT, city STRING>"},
+    )
+    good = {"order id": 5, "odd näme": "z", "addr": {"zip": 10, "city": "B"}}
+    found = outcomes(spark, config, [change("c", None, good), change("c", None, {**good, "addr": {"zip": "x"}})])
+    assert [shown(rows) for rows in found] == [
+        "+I(5, Z, 10)",
+        "dead k: the value of field addr does not fit ROW<zip INT, city STRING>",
+    ]
+
+
+def test_a_change_in_one_part_of_a_composite_key_is_a_key_change(spark: SparkSession) -> None:
+    config = pipeline_of({"id": "BIGINT", "day": "DATE", "v": "DOUBLE"}, primary_key=("id", "day"))
+    record = change("u", {"id": 1, "day": 19782, "v": 1.5}, {"id": 1, "day": 19783, "v": 2})
+    (rows,) = outcomes(spark, config, [record])
+    assert shown(rows) == "-D(1, 2024-02-29, None); +I(1, 2024-03-01, 2.0)"
