@@ -11,9 +11,10 @@ built as a binary column and hashed without leaving the JVM:
               the NULL of it keeps its tail (zeros) and its offset
 
 Numbers become little-endian bytes by `substring` of a table of the 256 bytes. Measured on 2 M rows, two cores: 0.16 s
-for a BIGINT key and 0.14 s for a 15-byte text key, where hex / reverse / unhex takes 0.27 s and a pass of its own
-through Arrow and numpy about 1 s. Keys that Spark cannot turn into bytes (FLOAT, DOUBLE, DECIMAL over 18 digits), more
-than 56 key columns and the `hive` function take that pass: an Arrow function over the key columns alone.
+for a BIGINT key and 0.14 s for a 15-byte text key, where hex / reverse / unhex takes 0.27 s. A pass of its own
+through Arrow and numpy is estimated at 1 s, from the cost of `mapInArrow` alone; it was not
+measured. Keys that Spark cannot turn into bytes (FLOAT, DOUBLE, DECIMAL over 18 digits), more than 56
+key columns and the `hive` function take that pass: an Arrow function over the key columns alone.
 
 A bucket goes to task `mod(hash(partition columns) + bucket, task count)`: a function of (table partition, bucket)
 alone, so no bucket is ever split between two tasks. The buckets of one table partition lie on different tasks as long

@@ -11,7 +11,7 @@ Spark's defaults, 127 ms with these.
 | `unix.domain.socket.enabled` = true | Arrow to the Python workers without TCP | |
 | `filterPushdown.enabled` = true | `spark.read.format("freshet")` prunes files | |
 | `session.timeZone` = UTC | texts without a zone mean the same on every machine | |
-| `ui.explainMode`, `maxPlanStringLength` | Spark writes the plan of every batch down: 20 % of planning | short plans |
+| `ui.explainMode`, `maxPlanStringLength` | Spark writes down each plan: 20 % of planning in one run | short plans |
 | `shuffle.partitions` = cores | Spark's 200 empty tasks cost more than a small batch | set it to the cluster's cores |
 """
 
