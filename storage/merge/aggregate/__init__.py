@@ -1,0 +1,1 @@
+"""Aggregate functions: what becomes of one column when the rows of a key are merged."""
