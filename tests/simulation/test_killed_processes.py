@@ -13,7 +13,7 @@ import pytest
 
 from storage.commit.orphan_files import remove_orphan_files
 from storage.env import local_env
-from storage.table_store import open_table_store
+from storage.table_store import TableStore, open_table_store
 from tests.kit.commit_worker import batch_of
 from tests.kit.hand_made import (
     assert_contiguous,
@@ -24,6 +24,7 @@ from tests.kit.hand_made import (
 )
 
 COMMITS = 40
+KILLED_ROUNDS = 12
 SEED = int(os.environ.get("FRESHET_SEED", "20261121"))
 OPTIONS = {
     "commit.max-retries": "1000",
@@ -37,6 +38,7 @@ OPTIONS = {
 def test_killed_committers_lose_nothing_and_double_nothing(tmp_path: Path) -> None:
     location = str(tmp_path / "t")
     make_table(local_env(), location, options=OPTIONS)
+    store = open_table_store(local_env(), location)
     chance = random.Random(SEED)
     users = ["append-a", "append-b"]
     commands = [[user, str(COMMITS)] for user in users] + [["compactor", str(COMMITS), "compact"]]
@@ -48,15 +50,16 @@ def test_killed_committers_lose_nothing_and_double_nothing(tmp_path: Path) -> No
             )
             for command in commands
         ]
-        if round_number < 12:
-            time.sleep(0.8 + chance.random())
+        if round_number < KILLED_ROUNDS:
+            _wait_for_commits(store, chance.randint(1, COMMITS // 8), workers)
+            time.sleep(chance.random() / 50)
             for worker in workers:
                 worker.kill()
         codes = [worker.wait(timeout=120) for worker in workers]
         kills += sum(code == -9 for code in codes)
-        if round_number >= 12 and codes == [0, 0, 0]:
+        if round_number >= KILLED_ROUNDS and codes == [0, 0, 0]:
             break
-    assert kills >= 3, f"seed {SEED}: nobody was killed"
+    assert kills >= KILLED_ROUNDS, f"seed {SEED}: only {kills} were killed"
     store = open_table_store(local_env(), location)
     assert_contiguous(store)
     assert_everything_named_is_there(store)
@@ -68,3 +71,17 @@ def test_killed_committers_lose_nothing_and_double_nothing(tmp_path: Path) -> No
     remove_orphan_files(store, older_than_ms=-60_000)
     assert_everything_named_is_there(open_table_store(local_env(), location))
     assert len([name for name in data_files_on_disk(store) if name.startswith("append")]) == len(expected)
+
+
+def _wait_for_commits(store: TableStore, count: int, workers: list[subprocess.Popen[bytes]]) -> None:
+    """Until the table has so many more snapshots, or nobody is left to make them: a kill falls amid work, on any machine."""
+    start = _latest_id(store)
+    deadline = time.monotonic() + 60
+    while _latest_id(store) < start + count and any(worker.poll() is None for worker in workers):
+        assert time.monotonic() < deadline, f"seed {SEED}: the committers stand still at snapshot {_latest_id(store)}"
+        time.sleep(0.002)
+
+
+def _latest_id(store: TableStore) -> int:
+    latest = store.snapshots.latest()
+    return latest.id if latest else 0
