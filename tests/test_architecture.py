@@ -38,7 +38,8 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
         "model paths option_keys option_values",
         "options",
         "codec feature_gate",
-        "predicate schema_validation",
+        "predicate engine_options",
+        "schema_validation",
         "files env table_store",  # stores of the format below, readers and writers of one table's files above
         "merge",
         "scan commit",
