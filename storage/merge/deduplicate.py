@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from storage.merge.key_order import KeySegments
+from storage.merge.key_order import Flags, KeySegments
 from storage.merge.merge_function import retracts
 from storage.merge.sort_words import Positions
 from storage.merge.take import take_rows
@@ -30,10 +30,18 @@ class Deduplicate:
     """The engine with its options; a `MergeFunction`."""
 
     ignore_delete: bool = False
+    passes_lone_rows: bool = True
 
     @property
-    def passes_lone_rows(self) -> bool:
+    def merges_in_stages(self) -> bool:
         return True
+
+    @property
+    def reads_levels(self) -> bool:
+        return False
+
+    def columns_needed(self, columns: tuple[str, ...]) -> tuple[str, ...]:
+        return columns
 
     def merge(
         self,
@@ -48,17 +56,19 @@ class Deduplicate:
             is_retract = retracts(segments.rows)
             if is_retract.any():
                 if self.ignore_delete:
-                    winners = _newest_adds(segments, is_retract[segments.order])
+                    lone = segments.lone if self.passes_lone_rows else None
+                    winners = _newest_adds(segments, is_retract[segments.order], lone)
                 if drop_delete:
                     winners = winners[~is_retract[winners]]
         return take_rows(segments.rows, winners, columns, executor)
 
 
-def _newest_adds(segments: KeySegments, is_retract: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Positions:
+def _newest_adds(segments: KeySegments, is_retract: Flags, lone: Flags | None) -> Positions:
     """The newest row that is no retract, or the lone row, of each key that has one. `is_retract` is in row order."""
     if not len(segments.starts):
         return segments.order
     index = np.where(is_retract, -1, np.arange(len(is_retract)))
     newest = np.maximum.reduceat(index, segments.starts)
-    newest = np.where(segments.lone, segments.starts, newest)
+    if lone is not None:
+        newest = np.where(lone, segments.starts, newest)
     return segments.order[newest[newest >= 0]]

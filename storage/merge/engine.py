@@ -9,6 +9,7 @@ from storage.exceptions import UnsupportedFeatureError
 from storage.merge.deduplicate import Deduplicate
 from storage.merge.key_order import RowOrder
 from storage.merge.merge_function import MergeFunction
+from storage.merge.merge_metrics import MergeMetrics
 from storage.model.schema import TableSchema
 from storage.options import CoreOptions, MergeEngine, SortOrder
 
@@ -22,8 +23,23 @@ def row_order(schema: TableSchema, options: CoreOptions) -> RowOrder:
     )
 
 
-def merge_function(options: CoreOptions) -> MergeFunction:
-    """The table's merge engine."""
+def merge_function(
+    schema: TableSchema, options: CoreOptions, metrics: MergeMetrics | None = None, *, table: str = "the table"
+) -> MergeFunction:
+    """The table's merge engine, for readers, flushes and compactions without lookup; `table` is for messages."""
+    return _engine(schema, options, metrics or MergeMetrics(), table, passes_lone_rows=True)
+
+
+def lookup_merge_function(
+    schema: TableSchema, options: CoreOptions, metrics: MergeMetrics | None = None, *, table: str = "the table"
+) -> MergeFunction:
+    """The table's merge engine for compactions with lookup: a key with one row is merged as well."""
+    return _engine(schema, options, metrics or MergeMetrics(), table, passes_lone_rows=False)
+
+
+def _engine(
+    schema: TableSchema, options: CoreOptions, metrics: MergeMetrics, table: str, *, passes_lone_rows: bool
+) -> MergeFunction:
     if options.merge_engine is not MergeEngine.DEDUPLICATE:
         raise UnsupportedFeatureError(f"merge-engine {options.merge_engine} is not supported yet; use deduplicate")
-    return Deduplicate(ignore_delete=options.ignore_delete)
+    return Deduplicate(options.ignore_delete, passes_lone_rows)

@@ -56,11 +56,15 @@ class RowOrder:
 
 @dataclass(frozen=True, slots=True)
 class KeySegments:
-    """Rows and their order. `order[starts[i]:starts[i + 1]]` are the rows of the i-th key, the last one the newest."""
+    """Rows and their order. `order[starts[i]:starts[i + 1]]` are the rows of the i-th key, the last one the newest.
+
+    `never_lone` marks keys that had more rows, which a rule of levels has left out: they are merged in any case.
+    """
 
     rows: pa.Table
     order: Positions
     starts: Positions
+    never_lone: Flags | None = None
 
     @property
     def last_rows(self) -> Positions:
@@ -71,9 +75,9 @@ class KeySegments:
 
     @property
     def lone(self) -> Flags:
-        """True for keys with exactly one row."""
+        """True for keys with exactly one row, and none left out."""
         lone: Flags = np.diff(self.starts, append=len(self.order)) == 1
-        return lone
+        return lone if self.never_lone is None else lone & ~self.never_lone
 
 
 def sort_segments(rows: pa.Table, order: RowOrder, run_lengths: Sequence[int] | None = None) -> KeySegments:

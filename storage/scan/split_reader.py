@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final
 
@@ -34,6 +34,7 @@ from storage.files.key_value_reader import read_key_value_file
 from storage.merge.engine import merge_function, row_order
 from storage.merge.key_order import KeyComparator, RowOrder
 from storage.merge.merge_function import MergeFunction
+from storage.merge.merge_metrics import MergeMetrics
 from storage.merge.merge_reader import merge_section
 from storage.merge.read_ahead import read_ahead
 from storage.merge.section import Section, interval_partition, older_first
@@ -65,6 +66,7 @@ class SplitReader:
     columns: tuple[str, ...]
     scan_filter: ScanFilter | None = None
     memory_bytes: int = MEMORY_BYTES
+    merge_metrics: MergeMetrics = field(default_factory=MergeMetrics)
 
     @cached_property
     def schema(self) -> pa.Schema:
@@ -82,7 +84,7 @@ class SplitReader:
     def _merged(self) -> tuple[str, ...]:
         """Columns that merging looks at too."""
         order = self._order
-        wanted = {*self._needed, *order.key_columns, *order.sequence_columns}
+        wanted = {*self._function.columns_needed(self._needed), *order.key_columns, *order.sequence_columns}
         return tuple(name for name in self.store.schema.column_names if name in wanted)
 
     @cached_property
@@ -91,7 +93,7 @@ class SplitReader:
 
     @cached_property
     def _function(self) -> MergeFunction:
-        return merge_function(self.store.options)
+        return merge_function(self.store.schema, self.store.options, self.merge_metrics, table=self.store.location)
 
     def read(self, split: Split, executor: Executor | None = None) -> Iterator[pa.RecordBatch]:
         """Rows of the split, section by section (append tables: as written). An executor decodes files ahead."""

@@ -32,6 +32,7 @@ from storage.exceptions import InvalidRequestError
 from storage.files.manifest_scan import LiveFiles
 from storage.merge.engine import merge_function, row_order
 from storage.merge.key_order import KeyComparator
+from storage.merge.merge_metrics import MergeMetrics
 from storage.model.commit_message import CommitMessage
 from storage.model.data_file import DataFileMeta
 from storage.model.snapshot import Snapshot
@@ -84,6 +85,7 @@ class TableWriter:
         self._pool: ThreadPoolExecutor | None = None
         self._scratch = Scratch(store.env)
         self.timings = WriteTimings()
+        self.merge_metrics = MergeMetrics()
         self._rules = _record_rules(store)
         self._router = BucketRouter(
             store.schema,
@@ -321,7 +323,7 @@ class TableWriter:
         rewriter = Rewriter(
             store=store,
             order=row_order(store.schema, store.options),
-            function=merge_function(store.options),
+            function=merge_function(store.schema, store.options, self.merge_metrics, table=store.location),
             comparator=KeyComparator(store.key_types),
             merge_bytes=_merge_bytes(store.options),
             new_spill_path=self._scratch.new_path,

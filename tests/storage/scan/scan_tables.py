@@ -124,5 +124,7 @@ class PlacedTable:
             appender.write(rows.select(list(store.schema.column_names)))
             return appender.close()
         writer = KeyValueFileWriter(store, partition, bucket, level, FileSource.APPEND)
-        writer.write(merge_table(rows, row_order(store.schema, store.options), merge_function(store.options)))
+        writer.write(
+            merge_table(rows, row_order(store.schema, store.options), merge_function(store.schema, store.options))
+        )
         return writer.close()

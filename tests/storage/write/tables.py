@@ -108,7 +108,9 @@ class WrittenTable:
             for section in interval_partition(live.files_of(partition, bucket), comparator):
                 runs = [self._read(partition, bucket, run.files) for run in older_first(section)]
                 order = row_order(self.store.schema, self.store.options)
-                batches += merge_section(runs, order, merge_function(self.store.options), drop_delete=True)
+                batches += merge_section(
+                    runs, order, merge_function(self.store.schema, self.store.options), drop_delete=True
+                )
         rows = [row for batch in batches for row in batch.to_pylist()]
         return [{name: row[name] for name in self.store.schema.column_names} for row in rows]
 
