@@ -90,6 +90,11 @@ def parse_names(text: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in text.split(",")) if text.strip() else ()
 
 
+def split_names(text: str) -> tuple[str, ...]:
+    """Column names apart by commas, blanks and all; empty ones at the end do not count (as the format reads them)."""
+    return tuple(re.sub(",+$", "", text).split(",")) if text.strip(",") or not text else ()
+
+
 def parse_map(text: str) -> dict[str, str]:
     """Pairs `key:value` apart by commas."""
     pairs = [item.split(":") for item in text.split(",") if item.strip()]

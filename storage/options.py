@@ -30,6 +30,7 @@ from storage.option_values import (
     parse_map,
     parse_names,
     parse_size_bytes,
+    split_names,
 )
 from storage.paths import DEFAULT_PARTITION_NAME
 
@@ -75,6 +76,13 @@ class SortOrder(StrEnum):
     DESCENDING = "descending"
 
 
+class LookupCompact(StrEnum):
+    """When level 0 of a table that needs lookup moves up: with every compaction, or now and then."""
+
+    RADICAL = "radical"
+    GENTLE = "gentle"
+
+
 class SequenceInitMode(StrEnum):
     """Where a writer takes its first sequence number from."""
 
@@ -102,6 +110,7 @@ Int = Annotated[int, _text(parse_int)]
 Long = Annotated[int, _text(parse_long)]
 Flag = Annotated[bool, _text(parse_bool)]
 Names = Annotated[tuple[str, ...], _text(parse_names)]
+ColumnNames = Annotated[tuple[str, ...], _text(split_names)]
 Pairs = Annotated[tuple[tuple[str, str], ...], _text(lambda text: tuple(parse_map(text).items()))]
 Ratio = Annotated[float, _text(float)]
 
@@ -169,6 +178,14 @@ class CoreOptions(BaseModel):
     """Drops -D and -U rows before the write buffer."""
     ignore_update_before: Flag = Field(default=False, alias="ignore-update-before")
     """Drops -U rows before the write buffer."""
+    partial_update_remove_record_on_delete: Flag = Field(default=False, alias="partial-update.remove-record-on-delete")
+    """A -D removes the row; without it, and without sequence groups, a delete is an error."""
+    partial_update_remove_record_on_sequence_group: ColumnNames | None = Field(
+        default=None, alias="partial-update.remove-record-on-sequence-group"
+    )
+    """Ordering columns of sequence groups: a -D that is not behind in such a group removes the row."""
+    aggregation_remove_record_on_delete: Flag = Field(default=False, alias="aggregation.remove-record-on-delete")
+    """A -D removes the row rather than being retracted column by column."""
     rowkind_field: str | None = Field(default=None, alias="rowkind.field")
     sequence_field: Names = Field(default=(), alias="sequence.field")
     sequence_field_sort_order: Annotated[SortOrder, _text(_enum(SortOrder))] = Field(
@@ -242,6 +259,12 @@ class CoreOptions(BaseModel):
     compaction_offpeak_start_hour: Int = Field(default=-1, alias="compaction.offpeak.start.hour")
     compaction_offpeak_end_hour: Int = Field(default=-1, alias="compaction.offpeak.end.hour")
     compaction_offpeak_ratio: Int = Field(default=0, alias="compaction.offpeak-ratio")
+    lookup_compact: Annotated[LookupCompact, _text(_enum(LookupCompact))] = Field(
+        default=LookupCompact.RADICAL, alias="lookup-compact"
+    )
+    lookup_compact_max_interval_given: Int | None = Field(default=None, alias="lookup-compact.max-interval")
+    lookup_wait: Flag = Field(default=True, alias="lookup-wait")
+    """Commits of a table that needs lookup wait until nothing is left at level 0."""
     compaction_min_file_num: Int = Field(default=5, alias="compaction.min.file-num", gt=0)
     """Small files of an append bucket at which they are put together."""
     compaction_small_file_ratio: Ratio = Field(default=0.7, alias="compaction.small-file-ratio")
@@ -300,6 +323,22 @@ class CoreOptions(BaseModel):
         """Sorted runs at which writing waits for compaction; never below the compaction trigger."""
         given = self.stop_trigger_given
         return max(self.compaction_trigger + 3 if given is None else given, self.compaction_trigger)
+
+    @property
+    def needs_lookup(self) -> bool:
+        """True when level 0 holds changes and the lowest level above holds the whole rows: LSM semantics §0, §2.7."""
+        return self.has_primary_key and (
+            self.merge_engine is MergeEngine.FIRST_ROW
+            or self.changelog_producer is ChangelogProducer.LOOKUP
+            or self.deletion_vectors_enabled
+            or self.force_lookup
+        )
+
+    @property
+    def lookup_compact_max_interval(self) -> int:
+        """Rounds without a compaction after which a gentle table moves level 0 up; never below the trigger."""
+        given = self.lookup_compact_max_interval_given
+        return max(self.compaction_trigger, 2 * self.compaction_trigger if given is None else given)
 
     @property
     def sequence_descending(self) -> bool:
