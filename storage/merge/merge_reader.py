@@ -7,7 +7,12 @@ merged exactly once, with all its rows. The run that gave the watermark is used 
 
 At most two batches per run are held: the caller bounds memory by the number of rows in a batch.
 
-Source: LSM semantics §2.1, §6.3.
+Raw runs (`keys_repeat`) hold several rows of a key, in order, as a write buffer spills them for engines that must see
+all rows of a key at once. A key may then go on in the next batch of its run, so rounds cut strictly below the
+watermark. Where nothing lies below it, the runs that stand at the watermark read on until something does: the rows of
+a single hot key are held together, whatever their number.
+
+Source: LSM semantics §1.2, §2.1, §6.3.
 """
 
 from __future__ import annotations
@@ -19,7 +24,8 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from storage.merge.key_order import RowOrder, comparable, sort_segments
+from storage.merge.key_order import KeySegments, RowOrder, comparable, sort_segments
+from storage.merge.lookup_levels import stored_columns
 from storage.merge.merge_function import MergeFunction, retracts
 from storage.merge.take import take_rows
 
@@ -27,6 +33,8 @@ FILL_ROWS: Final = 64 * 1024
 """Rows of each run that a round waits for, unless the caller says otherwise."""
 
 Key = tuple[Any, ...]
+Completion = Callable[[KeySegments], KeySegments]
+"""Adds rows from elsewhere to the keys of a round, or leaves keys out."""
 
 
 def merge_section(
@@ -38,28 +46,49 @@ def merge_section(
     columns: tuple[str, ...] | None = None,
     fill_rows: int = FILL_ROWS,
     executor: Executor | None = None,
+    keys_repeat: bool = False,
+    completed: Completion | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Merged rows in key order. Runs (older first) are sorted by key, hold each key once, and have system columns."""
+    """Merged rows in key order. Runs (older first) are sorted by key, and have system columns.
+
+    A run holds each key once, or, with `keys_repeat`, the rows of a key in order. `completed` is applied to the keys of
+    each round before they are merged.
+    """
     buffers = [_RunBuffer(run, order.key_columns) for run in runs]
+    may_pass = function.passes_lone_rows and not keys_repeat and completed is None
     while True:
         for buffer in buffers:
             buffer.fill(fill_rows)
         buffers = [buffer for buffer in buffers if buffer.row_count]
         if not buffers:
             return
-        watermark = min((buffer.last_key() for buffer in buffers if not buffer.is_exhausted), default=None)
-        cuts = [cut for cut in (buffer.cut(watermark) for buffer in buffers) if cut]
-        if len(cuts) == 1 and function.passes_lone_rows:
+        cuts = _next_cuts(buffers, fill_rows, keys_repeat)
+        if len(cuts) == 1 and may_pass:
             merged = _pass(pa.Table.from_batches(cuts[0]), drop_delete, columns)
         else:
             rows = pa.Table.from_batches([batch for cut in cuts for batch in cut])
             lengths = [sum(batch.num_rows for batch in cut) for cut in cuts]
             segments = sort_segments(rows, order, lengths)
+            if completed is not None:
+                segments = completed(segments)
             merged = function.merge(segments, drop_delete=drop_delete, columns=columns, executor=executor)
             del rows, segments
         del cuts
         yield from merged.to_batches()
         del merged
+
+
+def _next_cuts(buffers: Sequence[_RunBuffer], fill_rows: int, keys_repeat: bool) -> list[list[pa.RecordBatch]]:
+    """The rows of the next round, run by run; runs without any are left out."""
+    while True:
+        goes_on = [buffer for buffer in buffers if not buffer.is_exhausted]
+        watermark = min((buffer.last_key() for buffer in goes_on), default=None)
+        cuts = [cut for cut in (buffer.cut(watermark, strictly=keys_repeat) for buffer in buffers) if cut]
+        if cuts:
+            return cuts
+        for buffer in goes_on:
+            if buffer.last_key() == watermark:
+                buffer.fill(buffer.row_count + fill_rows)
 
 
 def merge_table(
@@ -75,7 +104,7 @@ def merge_table(
     segments = sort_segments(rows, order)
     if function.passes_lone_rows and len(segments.starts) == len(segments.order):
         kept = segments.order if not drop_delete else segments.order[~retracts(rows)[segments.order]]
-        return take_rows(rows, kept, columns, executor)
+        return take_rows(rows, kept, columns or stored_columns(rows), executor)
     return function.merge(segments, drop_delete=drop_delete, columns=columns, executor=executor)
 
 
@@ -90,7 +119,7 @@ def _pass(rows: pa.Table, drop_delete: bool, columns: tuple[str, ...] | None) ->
         is_retract = retracts(rows)
         if is_retract.any():
             rows = rows.filter(pa.array(~is_retract))
-    return rows if columns is None else rows.select(list(columns))
+    return rows.select(list(columns or stored_columns(rows)))
 
 
 class _RunBuffer:
@@ -119,14 +148,15 @@ class _RunBuffer:
         """Key of the last row buffered."""
         return self._key(self._batches[-1], self._batches[-1].num_rows - 1)
 
-    def cut(self, watermark: Key | None) -> list[pa.RecordBatch]:
-        """Removes and returns the rows whose key is at or below the watermark; all rows if there is none."""
+    def cut(self, watermark: Key | None, *, strictly: bool) -> list[pa.RecordBatch]:
+        """Removes and returns the rows whose key is at or below the watermark, or strictly below; all if there is none.
+        """
         taken: list[pa.RecordBatch] = []
         while self._batches:
             head = self._batches[0]
             count = head.num_rows
-            if watermark is not None and self._key(head, count - 1) > watermark:
-                count = self._rows_up_to(head, watermark)
+            if watermark is not None and not self._is_within(head, count - 1, watermark, strictly):
+                count = self._rows_within(head, watermark, strictly)
             if count < head.num_rows:
                 if count:
                     taken.append(head.slice(0, count))
@@ -136,15 +166,19 @@ class _RunBuffer:
         self.row_count -= sum(batch.num_rows for batch in taken)
         return taken
 
-    def _rows_up_to(self, batch: pa.RecordBatch, watermark: Key) -> int:
+    def _rows_within(self, batch: pa.RecordBatch, watermark: Key, strictly: bool) -> int:
         low, high = 0, batch.num_rows
         while low < high:
             middle = (low + high) // 2
-            if self._key(batch, middle) <= watermark:
+            if self._is_within(batch, middle, watermark, strictly):
                 low = middle + 1
             else:
                 high = middle
         return low
+
+    def _is_within(self, batch: pa.RecordBatch, row: int, watermark: Key, strictly: bool) -> bool:
+        key = self._key(batch, row)
+        return key < watermark if strictly else key <= watermark
 
     def _key(self, batch: pa.RecordBatch, row: int) -> Key:
         return tuple(_key_value(batch.column(name)[row]) for name in self._key_columns)
