@@ -21,7 +21,7 @@ from typing import Final
 
 from storage.exceptions import UnsupportedFeatureError
 from storage.option_values import parse_map
-from storage.options import CoreOptions, MergeEngine
+from storage.options import CoreOptions
 
 
 class Access(IntEnum):
@@ -59,10 +59,6 @@ def _keyed_bucket(value: int) -> Callable[[str, CoreOptions], bool]:
     return lambda text, options: options.has_primary_key and options.bucket == value
 
 
-def _keyed_engine(text: str, options: CoreOptions) -> bool:
-    return options.has_primary_key and options.merge_engine is not MergeEngine.DEDUPLICATE
-
-
 def _has_format_but_parquet(text: str, options: CoreOptions) -> bool:
     return any(value.lower() != "parquet" for value in parse_map(text).values())
 
@@ -98,7 +94,6 @@ RULES: Final = (
         _TRAVEL,
     ),
     Rule("deletion-vectors.enabled", Access.READ, _is_true, "rows marked as deleted would reappear", _LATER),
-    Rule("merge-engine", Access.READ, _keyed_engine, "rows would be merged wrongly", "use merge-engine=deduplicate"),
     Rule(
         "file.format",
         Access.READ,
@@ -247,7 +242,7 @@ def check_access(options: CoreOptions, access: Access, where: str, keys: Collect
 
 
 def _value(options: CoreOptions, key: str) -> str | None:
-    """Text of an option; `bucket`, `file.format` and `merge-engine` also by their defaults."""
+    """Text of an option; `bucket` and `file.format` also by their defaults."""
     if key == "bucket":
         return str(options.bucket)
     if key == "file.format":

@@ -92,7 +92,7 @@ def parse_names(text: str) -> tuple[str, ...]:
 
 def split_names(text: str) -> tuple[str, ...]:
     """Column names apart by commas, blanks and all; empty ones at the end do not count (as the format reads them)."""
-    return tuple(re.sub(",+$", "", text).split(",")) if text.strip(",") or not text else ()
+    return tuple(text.rstrip(",").split(",")) if text.strip(",") or not text else ()
 
 
 def parse_map(text: str) -> dict[str, str]:

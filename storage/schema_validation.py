@@ -5,7 +5,7 @@
    has a column more than they; key columns are NOT NULL.
 3. Options: spelled right, of the right type, supported (`feature_gate`), and no key or partition among them.
 4. Buckets: a keyed table says how many; an append table has a bucket key exactly when it has a number of buckets.
-5. Combinations that contradict each other.
+5. Combinations that contradict each other, and the options of the merge engine (`engine_validation`).
 6. What becomes part of a file's name can be one.
 
 Source: table format §2.2, §8.1, §8.2; LSM semantics §4.7.
@@ -13,12 +13,13 @@ Source: table format §2.2, §8.1, §8.2; LSM semantics §4.7.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final
 
 from storage.codec.bucket_function import BucketFunctionType, check_bucket_function
 from storage.codec.partition_path import check_partition_types
 from storage.codec.stats import parse_stats_mode
+from storage.engine_validation import check_engine
 from storage.exceptions import InvalidRequestError
 from storage.feature_gate import Access, check_access
 from storage.model.data_type import ArrayType, DataField, DataType, MapType, RowType, ScalarType, TypeRoot
@@ -46,8 +47,9 @@ def validate_new_table(schema: TableSchema) -> CoreOptions:
             "a table with a primary key needs the option bucket, a fixed number of buckets such as 4 "
             "(about one per gigabyte of a partition; dynamic buckets are not supported yet)"
         )
+    check_engine(schema, options, ())  # what nobody supports is told before what only Freshet does not
     check_access(options, Access.CREATE, "with these options")
-    check_options(schema, options)
+    check_options(schema, options, schema.options.keys())
     return options
 
 
@@ -63,8 +65,9 @@ def validate_changed_schema(before: TableSchema, after: TableSchema) -> CoreOpti
     options = CoreOptions.parse(
         after.options, has_primary_key=after.has_primary_key, schema_version=after.version, strict=False
     )
+    check_engine(after, options, ())
     check_access(options, Access.CREATE, "with this option", keys=changed.keys())
-    check_options(after, options)
+    check_options(after, options, changed.keys())
     return options
 
 
@@ -87,17 +90,21 @@ def check_columns(schema: TableSchema) -> None:
         _check_nested(column.name, column.type)
 
 
-def check_options(schema: TableSchema, options: CoreOptions) -> None:
-    """Checks options against columns and against each other; also for a changed schema."""
+def check_options(schema: TableSchema, options: CoreOptions, typed: Collection[str]) -> None:
+    """Checks options against columns and against each other; also for a changed schema.
+
+    `typed` names the options that are set now; those that a table has already may be without effect.
+    """
     _check_buckets(schema, options)
-    check_dynamic_options(schema, options)
+    check_dynamic_options(schema, options, typed)
     check_partition_types(schema.partition_keys, schema.types_of(schema.partition_keys), options.partition_legacy_name)
 
 
-def check_dynamic_options(schema: TableSchema, options: CoreOptions) -> None:
+def check_dynamic_options(schema: TableSchema, options: CoreOptions, typed: Collection[str]) -> None:
     """Checks options given for one opening of a table against its columns and each other; not those of buckets."""
     _check_named_columns(schema, options)
     _check_combinations(schema, options)
+    check_engine(schema, options, typed)
     _check_file_names(options)
     for mode in (options.metadata_stats_mode, *(mode for _, mode in options.metadata_stats_mode_per_level)):
         parse_stats_mode(mode)

@@ -116,7 +116,7 @@ def open_table_store(
     )
     check_access(core, Access.READ, location)
     if options:
-        check_dynamic_options(schema, core)
+        check_dynamic_options(schema, core, options.keys())
     paths = TablePaths(location, core.data_file_path_directory)
     snapshots = SnapshotStore(env, paths)
     manifests = ManifestStore(env, paths, core, schema.types_of(schema.partition_keys))

@@ -38,8 +38,8 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
         "model paths option_keys option_values",
         "options",
         "codec feature_gate",
-        "predicate engine_options",
-        "schema_validation",
+        "predicate column_function engine_options",
+        "engine_validation schema_validation",
         "files env table_store",  # stores of the format below, readers and writers of one table's files above
         "merge",
         "scan commit",
