@@ -8,14 +8,18 @@
     level     that of the first run left out minus 1, the highest if none is; if that were 0, the unit is extended
               through the following level-0 runs up to and including the first other run, and takes its level
 
-A unit of one file that already stands at the output level is nothing to do. Level 0 is never an output.
+    level 0   tables that need lookup, and others on demand: when `pick` finds nothing, all of level 0 with level 1, and
+              whatever `absorb` adds; gently (`GentlePatience`) only after a number of picks that found nothing
+
+A unit of one file that already stands at the output level is nothing to do. Level 0 is never an output, and every unit
+holds all of level 0, because it is extended through it.
 
 Source: LSM semantics §3.2, the rules of Paimon 2.0.0.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from storage.compact.levels import Levels
@@ -59,12 +63,36 @@ def pick(
     return unit if unit is not None and _is_worth_it(unit) else None
 
 
+@dataclass(slots=True)
+class GentlePatience:
+    """`lookup-compact=gentle`: counts the picks of one bucket that found nothing; every `interval`-th is the last.
+
+    Lives as long as the writer of the table, so a writer made anew for every commit leaves level 0 to the normal rules.
+    """
+
+    interval: int
+    empty_picks: int = 0
+
+    def is_over(self) -> bool:
+        """Counts one more empty pick."""
+        self.empty_picks += 1
+        if self.empty_picks < self.interval:
+            return False
+        self.empty_picks = 0
+        return True
+
+
 def pick_force_up_level_0(
-    levels: Levels, rules: PickRules, *, now_ms: int = 0, last_full_ms: int | None = None
+    levels: Levels,
+    rules: PickRules,
+    *,
+    now_ms: int = 0,
+    last_full_ms: int | None = None,
+    is_due: Callable[[], bool] = lambda: True,
 ) -> CompactionUnit | None:
-    """Like `pick`; when that finds nothing, whatever is needed to empty level 0."""
+    """Like `pick`; when that finds nothing and it `is_due`, whatever is needed to empty level 0."""
     unit = pick_universal(levels.runs, levels.max_level, rules, now_ms=now_ms, last_full_ms=last_full_ms)
-    if unit is None:
+    if unit is None and is_due():
         unit = force_level_0(levels.runs, levels.max_level, rules)
     return unit if unit is not None and _is_worth_it(unit) else None
 

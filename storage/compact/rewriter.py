@@ -2,7 +2,8 @@
 
     1. cut the unit's files into sections of overlapping keys, plan what moves and what is rewritten
     2. rewrite: sections in key order through one writer, which rolls at the target size; deletes are dropped where no
-       older row can lie below: output level above 0 and not below the highest level that has files
+       older row can lie below: output level above 0 and not below the highest level that has files; in tables that need
+       lookup, keys of level 0 are merged with the row found above the output level (`lookup_rows`), also lone ones
     3. before = files moved or rewritten, after = the same files at their new level and the outputs
 
 Sequence numbers, statistics and delete counts of outputs come from the rows kept; moved files keep theirs. Rows stream:
@@ -10,7 +11,11 @@ a round of merging holds `merge_bytes` at most, whatever the number of files. Wh
 rows grows with its columns, so of very many runs only the largest are read straight; the others are copied to scratch
 disk first, the smallest first.
 
-Source: LSM semantics §2.1, §3.3.
+A file of level 0 that could only change its level is rewritten in tables that need lookup, because keys of it may exist
+above; not if nothing lies above the output level, nor where the newest row is all that counts (deduplicate without
+sequence fields).
+
+Source: LSM semantics §2.1, §3.3, §4.3, §4.4.
 """
 
 from __future__ import annotations
@@ -23,6 +28,7 @@ from typing import Final
 import pyarrow as pa
 
 from storage.compact.levels import Levels
+from storage.compact.lookup_rows import HigherLevels
 from storage.compact.picker import CompactionUnit
 from storage.compact.prefetch import prefetched
 from storage.compact.task import Section, plan_task
@@ -33,12 +39,14 @@ from storage.files.key_value_writer import KeyValueFileWriter
 from storage.files.parquet_schema import SYSTEM_FIELDS
 from storage.files.spill_file import SpillFile
 from storage.merge.key_order import KeyComparator, RowOrder
+from storage.merge.lookup_levels import LEVEL_FIELD, with_levels
 from storage.merge.merge_function import MergeFunction
 from storage.merge.merge_reader import merge_section
 from storage.merge.section import files_of, interval_partition, older_first
 from storage.model.arrow_types import arrow_schema
 from storage.model.data_file import DataFileMeta, FileSource
 from storage.model.sorted_run import SortedRun
+from storage.options import MergeEngine
 from storage.table_store import TableStore
 
 BATCH_ROWS_MAX: Final = 8 * 1024
@@ -63,11 +71,15 @@ class CompactionResult:
 
 @dataclass(frozen=True, slots=True)
 class Rewriter:
-    """Compacts buckets of one table; holds no state, threads may share it."""
+    """Compacts buckets of one table; holds no state, threads may share it.
+
+    `lookup_function` merges where level 0 is compacted in a table that needs lookup.
+    """
 
     store: TableStore
     order: RowOrder
     function: MergeFunction
+    lookup_function: MergeFunction
     comparator: KeyComparator
     merge_bytes: int
     new_spill_path: Callable[[], str]
@@ -83,9 +95,7 @@ class Rewriter:
             max_level=levels.max_level,
             small_file_bytes=options.compaction_file_size_bytes,
             force_rewrite=options.compaction_force_rewrite_all_files,
-            rewrites_moves=lambda file: (
-                options.format_at_level(file.level) != options.format_at_level(unit.output_level)
-            ),
+            rewrites_moves=lambda file: self._rewrites_move(file, unit.output_level, levels.max_level),
         )
         drop_delete = unit.output_level != 0 and unit.output_level >= levels.highest_level
         self.store.env.reach(CrashPoint.COMPACT_BEFORE_OUTPUT)
@@ -94,8 +104,10 @@ class Rewriter:
         is_done = False
         try:
             for sections in plan.rewrites:
-                before += [file for section in sections for file in files_of(section)]
-                outputs += self._rewrite(partition, bucket, sections, unit.output_level, drop_delete, executor)
+                files = [file for section in sections for file in files_of(section)]
+                before += files
+                higher = self._higher(partition, bucket, levels, unit.output_level, files, executor)
+                outputs += self._rewrite(partition, bucket, sections, unit.output_level, drop_delete, higher, executor)
             is_done = True
         finally:
             if not is_done:
@@ -105,6 +117,30 @@ class Rewriter:
             self.store.env.reach(CrashPoint.COMPACT_OUTPUT_WRITTEN)
         return CompactionResult(tuple(before), (*after, *outputs))
 
+    def _rewrites_move(self, file: DataFileMeta, output_level: int, max_level: int) -> bool:
+        """True if a file cannot just change its level."""
+        options = self.store.options
+        if options.format_at_level(file.level) != options.format_at_level(output_level):
+            return True
+        if not options.needs_lookup or file.level != 0 or output_level == max_level:
+            return False
+        return options.merge_engine is not MergeEngine.DEDUPLICATE or bool(options.sequence_field)
+
+    def _higher(
+        self,
+        partition: bytes,
+        bucket: int,
+        levels: Levels,
+        output_level: int,
+        files: Sequence[DataFileMeta],
+        executor: Executor | None,
+    ) -> HigherLevels | None:
+        """What is above the output level; None if the rewrite is none with lookup."""
+        if not self.store.options.needs_lookup or output_level == 0 or all(file.level != 0 for file in files):
+            return None
+        runs = tuple(run for run in levels.runs if run.level > output_level)
+        return HigherLevels(self.store, partition, bucket, self.order, self.comparator, runs, executor is not None)
+
     def _rewrite(
         self,
         partition: bytes,
@@ -112,13 +148,15 @@ class Rewriter:
         sections: Sequence[Section],
         level: int,
         drop_delete: bool,
+        higher: HigherLevels | None,
         executor: Executor | None,
     ) -> list[DataFileMeta]:
         writer = KeyValueFileWriter(self.store, partition, bucket, level, FileSource.COMPACT)
         is_done = False
         try:
             for section in sections:
-                for batch in prefetched(self._merged(partition, bucket, section, drop_delete), executor):
+                merged = self._merged(partition, bucket, section, drop_delete, higher)
+                for batch in prefetched(merged, executor):
                     writer.write(batch)
             files = writer.close()
             is_done = True
@@ -127,20 +165,32 @@ class Rewriter:
                 writer.abort()
         return files
 
-    def _merged(self, partition: bytes, bucket: int, section: Section, drop_delete: bool) -> Iterator[pa.RecordBatch]:
+    def _merged(
+        self, partition: bytes, bucket: int, section: Section, drop_delete: bool, higher: HigherLevels | None
+    ) -> Iterator[pa.RecordBatch]:
+        function = self.function if higher is None else self.lookup_function
+        has_levels = function.reads_levels or higher is not None
         runs = older_first(section)
         rows = self._fill_rows(runs)
         spilled: list[SpillFile] = []
         readers: list[Iterator[pa.RecordBatch]] = []
         to_spill = self._runs_to_spill(runs)
         for run in runs:
-            batches = self._read(partition, bucket, run.files, min(rows, BATCH_ROWS_MAX))
+            batches = self._read(partition, bucket, run.files, min(rows, BATCH_ROWS_MAX), has_levels)
             if run in to_spill:
                 schema = arrow_schema((*SYSTEM_FIELDS, *self.store.schema.fields))
+                schema = schema.append(LEVEL_FIELD) if has_levels else schema
                 spilled.append(SpillFile(self.new_spill_path(), schema, batches))
                 batches = spilled[-1].read()
             readers.append(batches)
-        yield from merge_section(readers, self.order, self.function, drop_delete=drop_delete, fill_rows=rows)
+        yield from merge_section(
+            readers,
+            self.order,
+            function,
+            drop_delete=drop_delete,
+            fill_rows=rows,
+            completed=None if higher is None else higher.complete,
+        )
         for file in spilled:
             file.remove()
 
@@ -158,8 +208,9 @@ class Rewriter:
         return max(FILL_ROWS_MIN, min(FILL_ROWS_MAX, per_run // max(1, row_bytes)))
 
     def _read(
-        self, partition: bytes, bucket: int, files: Iterable[DataFileMeta], batch_rows: int
+        self, partition: bytes, bucket: int, files: Iterable[DataFileMeta], batch_rows: int, has_levels: bool
     ) -> Iterator[pa.RecordBatch]:
         columns = self.store.schema.column_names
         for file in files:
-            yield from read_key_value_file(self.store, partition, bucket, file, columns, None, batch_rows=batch_rows)
+            batches = read_key_value_file(self.store, partition, bucket, file, columns, None, batch_rows=batch_rows)
+            yield from with_levels(batches, file.level) if has_levels else batches

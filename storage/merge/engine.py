@@ -1,13 +1,15 @@
 """The order of rows and the merge function that a table's schema and options ask for.
 
-Source: LSM semantics §2.2, §2.9.
+Source: LSM semantics §0, §2.2, §2.7, §2.9.
 """
 
 from __future__ import annotations
 
 from storage.exceptions import UnsupportedFeatureError
 from storage.merge.deduplicate import Deduplicate
+from storage.merge.first_row import FirstRow
 from storage.merge.key_order import RowOrder
+from storage.merge.lookup_levels import LookupLevels
 from storage.merge.merge_function import MergeFunction
 from storage.merge.merge_metrics import MergeMetrics
 from storage.model.schema import TableSchema
@@ -40,6 +42,11 @@ def lookup_merge_function(
 def _engine(
     schema: TableSchema, options: CoreOptions, metrics: MergeMetrics, table: str, *, passes_lone_rows: bool
 ) -> MergeFunction:
-    if options.merge_engine is not MergeEngine.DEDUPLICATE:
-        raise UnsupportedFeatureError(f"merge-engine {options.merge_engine} is not supported yet; use deduplicate")
-    return Deduplicate(options.ignore_delete, passes_lone_rows)
+    match options.merge_engine:
+        case MergeEngine.DEDUPLICATE:
+            function: MergeFunction = Deduplicate(options.ignore_delete, passes_lone_rows)
+        case MergeEngine.FIRST_ROW:
+            return FirstRow(schema.trimmed_primary_keys, options.ignore_delete, passes_lone_rows, table)
+        case _:
+            raise UnsupportedFeatureError(f"merge-engine {options.merge_engine} is not supported yet; use deduplicate")
+    return LookupLevels(function) if options.needs_lookup else function

@@ -70,8 +70,7 @@ class FirstRow:
         return take_rows(segments.rows, winners, columns or stored_columns(segments.rows), executor)
 
     def _oldest_adds(self, segments: KeySegments, is_retract: Flags) -> Positions:
-        """The oldest row that is no retract, or the lone row, of each key that has one. `is_retract` is in row order.
-        """
+        """The oldest row that is no retract, or the lone row, of each key. `is_retract` is in row order."""
         if not len(segments.starts):
             return segments.order
         passes = segments.lone if self.passes_lone_rows else np.zeros(len(segments.starts), np.bool_)

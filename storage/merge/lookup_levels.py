@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Executor
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +28,8 @@ from storage.merge.key_order import Flags, KeySegments
 from storage.merge.merge_function import LEVEL_COLUMN, MergeFunction
 
 LEVEL_FIELD: Final = pa.field(LEVEL_COLUMN, pa.int8(), nullable=False)
+
+R = TypeVar("R", pa.Table, pa.RecordBatch)
 
 _NO_LEVEL: Final = np.int8(127)
 
@@ -97,9 +99,10 @@ def levels_of(rows: pa.Table) -> npt.NDArray[np.int8]:
     return levels
 
 
-def with_level(batch: pa.RecordBatch, level: int) -> pa.RecordBatch:
+def with_level(rows: R, level: int) -> R:
     """The rows of one file or buffer, each with its level."""
-    return batch.append_column(LEVEL_FIELD, pa.array(np.full(batch.num_rows, level, np.int8)))
+    leveled: R = rows.append_column(LEVEL_FIELD, pa.array(np.full(rows.num_rows, level, np.int8)))
+    return leveled
 
 
 def with_levels(batches: Iterable[pa.RecordBatch], level: int) -> Iterator[pa.RecordBatch]:

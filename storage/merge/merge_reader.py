@@ -54,7 +54,7 @@ def merge_section(
     A run holds each key once, or, with `keys_repeat`, the rows of a key in order. `completed` is applied to the keys of
     each round before they are merged.
     """
-    buffers = [_RunBuffer(run, order.key_columns) for run in runs]
+    buffers = [RunBuffer(run, order.key_columns) for run in runs]
     may_pass = function.passes_lone_rows and not keys_repeat and completed is None
     while True:
         for buffer in buffers:
@@ -78,7 +78,7 @@ def merge_section(
         del merged
 
 
-def _next_cuts(buffers: Sequence[_RunBuffer], fill_rows: int, keys_repeat: bool) -> list[list[pa.RecordBatch]]:
+def _next_cuts(buffers: Sequence[RunBuffer], fill_rows: int, keys_repeat: bool) -> list[list[pa.RecordBatch]]:
     """The rows of the next round, run by run; runs without any are left out."""
     while True:
         goes_on = [buffer for buffer in buffers if not buffer.is_exhausted]
@@ -122,7 +122,7 @@ def _pass(rows: pa.Table, drop_delete: bool, columns: tuple[str, ...] | None) ->
     return rows.select(list(columns or stored_columns(rows)))
 
 
-class _RunBuffer:
+class RunBuffer:
     """The next rows of one run."""
 
     __slots__ = ("_batches", "_key_columns", "_source", "is_exhausted", "row_count")
@@ -146,11 +146,10 @@ class _RunBuffer:
 
     def last_key(self) -> Key:
         """Key of the last row buffered."""
-        return self._key(self._batches[-1], self._batches[-1].num_rows - 1)
+        return self.key(self._batches[-1], self._batches[-1].num_rows - 1)
 
     def cut(self, watermark: Key | None, *, strictly: bool) -> list[pa.RecordBatch]:
-        """Removes and returns the rows whose key is at or below the watermark, or strictly below; all if there is none.
-        """
+        """Removes and returns the rows at or below the watermark, or strictly below it; all rows if there is none."""
         taken: list[pa.RecordBatch] = []
         while self._batches:
             head = self._batches[0]
@@ -177,10 +176,11 @@ class _RunBuffer:
         return low
 
     def _is_within(self, batch: pa.RecordBatch, row: int, watermark: Key, strictly: bool) -> bool:
-        key = self._key(batch, row)
+        key = self.key(batch, row)
         return key < watermark if strictly else key <= watermark
 
-    def _key(self, batch: pa.RecordBatch, row: int) -> Key:
+    def key(self, batch: pa.RecordBatch, row: int) -> Key:
+        """Key of a row of a batch, comparable."""
         return tuple(_key_value(batch.column(name)[row]) for name in self._key_columns)
 
 

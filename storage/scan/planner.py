@@ -4,12 +4,15 @@
       all files above level 0, on one level, delete-free    files, packed one by one: raw-convertible splits
       else                                                  sections, packed whole: a split is raw-convertible only if
                                                             it is one delete-free file
+    bucket of a first-row table                             level 0 is not read: nobody knows yet which of its keys are
+                                                            new; above it each key stands once, so that delete-free
+                                                            files of any levels are packed one by one
     bucket of an append table                               files by sequence number, packed one by one: raw-convertible
 
 Packing keeps the order and closes a split before it would exceed the target; a file weighs at least the cost of opening
 it. Splits come in the order of partition and bucket.
 
-Source: LSM semantics §6.2; table format §7.3.
+Source: LSM semantics §5, §6.2; table format §7.3.
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ from storage.merge.section import files_of, interval_partition
 from storage.model.data_file import DataFileMeta
 from storage.model.snapshot import Snapshot
 from storage.model.split import Split
+from storage.options import MergeEngine
 from storage.scan.pruning import (
     BucketPruning,
     FileStatistics,
@@ -49,28 +53,37 @@ def plan_scan(store: TableStore, snapshot: Snapshot | None, scan_filter: ScanFil
     """Splits that together hold every row of the snapshot that can match."""
     if snapshot is None:
         return []
-    buckets = _files_by_bucket(store, snapshot, scan_filter)
+    is_first_row = store.schema.has_primary_key and store.options.merge_engine is MergeEngine.FIRST_ROW
+    buckets = _files_by_bucket(store, snapshot, scan_filter, skips_level_0=is_first_row)
     packing = Packing(store.options.split_target_size_bytes, store.options.split_open_file_cost_bytes)
     comparator = KeyComparator(store.key_types) if store.schema.has_primary_key else None
     statistics = FileStatistics(store.schemas, store.schema)
     splits: list[Split] = []
     for (partition, bucket), (total_buckets, files) in sorted(buckets.items()):
         constants = partition_stats(partition, store.schema.partition_keys, store.partition_types, row_count=1)
-        kept = bucket_files(files, scan_filter, statistics, constants)
-        for group, is_raw in split_bucket(kept, packing, comparator):
+        kept = bucket_files(files, scan_filter, statistics, constants, keys_stand_once=is_first_row)
+        for group, is_raw in split_bucket(kept, packing, comparator, keys_stand_once=is_first_row):
             splits.append(Split(snapshot.id, partition, bucket, total_buckets, tuple(group), is_raw))
     return splits
 
 
 def split_bucket(
-    files: Sequence[DataFileMeta], packing: Packing, comparator: KeyComparator | None
+    files: Sequence[DataFileMeta],
+    packing: Packing,
+    comparator: KeyComparator | None,
+    *,
+    keys_stand_once: bool = False,
 ) -> list[tuple[list[DataFileMeta], bool]]:
-    """Files of each split of one bucket, and whether it is raw-convertible; no comparator for an append table."""
+    """Files of each split of one bucket, and whether it is raw-convertible; no comparator for an append table.
+
+    `keys_stand_once`: no key is in two files above level 0.
+    """
     if comparator is None:
         ordered = sorted(files, key=lambda file: (file.min_sequence_number, file.max_sequence_number))
         return [(group, True) for group in _pack(ordered, _file_weight(packing), packing.target_bytes)]
     levels = {file.level for file in files}
-    if len(levels) == 1 and 0 not in levels and all(file.is_delete_free for file in files):
+    is_disjoint = 0 not in levels and (len(levels) == 1 or keys_stand_once)
+    if is_disjoint and all(file.is_delete_free for file in files):
         ordered = sorted(files, key=lambda file: comparator.sort_key(file.min_key))
         return [(group, True) for group in _pack(ordered, _file_weight(packing), packing.target_bytes)]
     sections = [files_of(section) for section in interval_partition(files, comparator)]
@@ -82,7 +95,7 @@ def split_bucket(
 
 
 def _files_by_bucket(
-    store: TableStore, snapshot: Snapshot, scan_filter: ScanFilter | None
+    store: TableStore, snapshot: Snapshot, scan_filter: ScanFilter | None, *, skips_level_0: bool
 ) -> dict[tuple[bytes, int], tuple[int, list[DataFileMeta]]]:
     if scan_filter is None:
         entries = live_entries(store.manifests, snapshot)
@@ -99,7 +112,7 @@ def _files_by_bucket(
         ]
     by_bucket: dict[tuple[bytes, int], tuple[int, list[DataFileMeta]]] = {}
     for entry in entries:
-        if entry.bucket >= 0:
+        if entry.bucket >= 0 and not (skips_level_0 and entry.file.level == 0):
             by_bucket.setdefault((entry.partition, entry.bucket), (entry.total_buckets, []))[1].append(entry.file)
     return by_bucket
 

@@ -5,7 +5,7 @@
 | manifest, partition | conjuncts on partition columns | always |
 | bucket | equality or IN on every column of the bucket key | the partition has a fixed number of buckets |
 | file | conjuncts on key columns, against key statistics | always: all rows of a key pass or fail together |
-| file | any conjunct, against value statistics | append tables, and buckets whose files do not overlap |
+| file | any conjunct, against value statistics | append tables, and buckets whose files share no key |
 | whole bucket | any conjunct: every file of it fails | buckets whose files overlap |
 
 A file of an overlapping bucket must not be left out because of its values: it may hold the newest row of a key whose
@@ -207,8 +207,13 @@ def bucket_files(
     scan_filter: ScanFilter | None,
     statistics: FileStatistics,
     of_partition: Mapping[str, ColumnStats],
+    *,
+    keys_stand_once: bool = False,
 ) -> list[DataFileMeta]:
-    """The files of one bucket that must be read. `of_partition` are the constants of the partition columns."""
+    """The files of one bucket that must be read. `of_partition` are the constants of the partition columns.
+
+    `keys_stand_once`: no key is in two of the files, although their ranges may overlap.
+    """
     if scan_filter is None:
         return list(files)
     key_part = scan_filter.key_part
@@ -225,7 +230,7 @@ def bucket_files(
             stats[name] = ColumnStats(constant.min_value, constant.max_value, file.row_count if is_null else 0)
         return scan_filter.predicate.may_match(stats, file.row_count)
 
-    if not scan_filter.schema.has_primary_key or not files_may_overlap(kept):
+    if not scan_filter.schema.has_primary_key or keys_stand_once or not files_may_overlap(kept):
         return [file for file in kept if may_match(file)]
     return kept if any(map(may_match, kept)) else []
 

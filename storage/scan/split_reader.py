@@ -33,6 +33,7 @@ from storage.files.append_reader import read_append_file
 from storage.files.key_value_reader import read_key_value_file
 from storage.merge.engine import merge_function, row_order
 from storage.merge.key_order import KeyComparator, RowOrder
+from storage.merge.lookup_levels import with_levels
 from storage.merge.merge_function import MergeFunction
 from storage.merge.merge_metrics import MergeMetrics
 from storage.merge.merge_reader import merge_section
@@ -148,9 +149,10 @@ class SplitReader:
 
     def _run(self, split: Split, run: SortedRun, pushed: Predicate | None, batch_rows: int) -> Iterator[pa.RecordBatch]:
         for file in run.files:
-            yield from read_key_value_file(
+            batches = read_key_value_file(
                 self.store, split.partition, split.bucket, file, self._merged, pushed, batch_rows=batch_rows
             )
+            yield from with_levels(batches, file.level) if self._function.reads_levels else batches
 
     def _portion_rows(self, runs: Sequence[SortedRun]) -> int:
         """Rows of each run in one round: a run holds as many again while it reads ahead, and merging copies them."""

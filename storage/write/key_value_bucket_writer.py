@@ -8,6 +8,11 @@
              none for write-only tables, nor where another program has written files of a newer schema meanwhile:
              rewriting them with the schema of this writer would lose their new columns
 
+In tables that need lookup the picking rule takes up level 0 in any case (`lookup-compact=gentle`: now and then), so a
+commit is the rows and the compaction of them: their readers may see level 1 and above only. With `lookup-wait=false`
+commits do not wait for that: they compact by the rules of other tables, and level 0 goes up when these or an explicit
+compaction take it.
+
 A compaction whose inputs were compacted away by somebody else, and have expired, is given up; the writer goes on with
 the files that are live now.
 
@@ -18,14 +23,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
 import pyarrow as pa
 
 from storage.compact.levels import Levels, build_levels
-from storage.compact.picker import PickRules, off_peak_addition, pick, pick_force_up_level_0, pick_full
+from storage.compact.picker import (
+    CompactionUnit,
+    GentlePatience,
+    PickRules,
+    off_peak_addition,
+    pick,
+    pick_force_up_level_0,
+    pick_full,
+)
 from storage.compact.rewriter import Rewriter
 from storage.env import CrashPoint
 from storage.exceptions import CorruptDataError
@@ -34,7 +47,7 @@ from storage.files.key_value_writer import KeyValueFileWriter
 from storage.model.commit_message import CommitMessage
 from storage.model.data_file import DataFileMeta, FileSource
 from storage.model.schema import SEQUENCE_NUMBER_COLUMN, VALUE_KIND_COLUMN
-from storage.options import CoreOptions
+from storage.options import CoreOptions, LookupCompact
 from storage.table_store import TableStore
 from storage.write.bucket_writer import check_schema_ids, has_newer_schema, live_if_overtaken
 from storage.write.increment import Increment
@@ -54,7 +67,7 @@ GIVE_BACK_BYTES_MIN: Final = 16 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class BucketTools:
-    """What the bucket writers of one table share."""
+    """What the bucket writers of one table share; `patience` is by partition and bucket."""
 
     store: TableStore
     rewriter: Rewriter
@@ -62,6 +75,7 @@ class BucketTools:
     new_spill_path: Callable[[], str]
     may_spill: Callable[[], bool]
     timings: WriteTimings
+    patience: dict[tuple[bytes, int], GentlePatience] = field(default_factory=dict)
 
 
 class KeyValueBucketWriter:
@@ -139,18 +153,33 @@ class KeyValueBucketWriter:
         self._store.env.reach(CrashPoint.WRITE_FLUSHED)
 
     def compact(self, *, full: bool, executor: Executor | None = None) -> bool:
-        env, options = self._store.env, self._store.options
         check_schema_ids(self._store, self._levels.files)
         if full:
-            unit = pick_full(self._levels, force_rewrite=options.compaction_force_rewrite_all_files)
+            unit = pick_full(self._levels, force_rewrite=self._store.options.compaction_force_rewrite_all_files)
         else:
-            choose = pick_force_up_level_0 if options.compaction_force_up_level_0 else pick
-            rules = pick_rules(options, env.creation_time_ms() // _HOUR_MS % 24)
-            unit = choose(self._levels, rules, now_ms=env.creation_time_ms(), last_full_ms=self._last_full_ms)
+            unit = self._pick(takes_level_0=self._store.options.needs_lookup)
+        return self._carry_out(unit, executor)
+
+    def _pick(self, *, takes_level_0: bool) -> CompactionUnit | None:
+        """What the picking rule asks for; `takes_level_0` if it asks for level 0 when for nothing else."""
+        env, options = self._store.env, self._store.options
+        rules = pick_rules(options, env.creation_time_ms() // _HOUR_MS % 24)
+        now_ms, last_full_ms = env.creation_time_ms(), self._last_full_ms
+        if takes_level_0 and options.lookup_compact is LookupCompact.GENTLE:
+            patience = self._tools.patience.setdefault(
+                (self._partition, self._bucket), GentlePatience(options.lookup_compact_max_interval)
+            )
+            return pick_force_up_level_0(
+                self._levels, rules, now_ms=now_ms, last_full_ms=last_full_ms, is_due=patience.is_over
+            )
+        choose = pick_force_up_level_0 if takes_level_0 or options.compaction_force_up_level_0 else pick
+        return choose(self._levels, rules, now_ms=now_ms, last_full_ms=last_full_ms)
+
+    def _carry_out(self, unit: CompactionUnit | None, executor: Executor | None) -> bool:
         if unit is None:
             return False
         if unit.is_full:
-            self._last_full_ms = env.creation_time_ms()
+            self._last_full_ms = self._store.env.creation_time_ms()
         try:
             with self._tools.timings.step("compaction"):
                 result = self._tools.rewriter.compact(self._partition, self._bucket, self._levels, unit, executor)
@@ -171,10 +200,11 @@ class KeyValueBucketWriter:
         options = self._store.options
         if options.write_only or has_newer_schema(self._store, self._levels.files):
             return
-        if not self.compact(full=False, executor=executor):
+        takes_level_0 = options.needs_lookup and options.lookup_wait
+        if not self._carry_out(self._pick(takes_level_0=takes_level_0), executor):
             return
         while self._levels.run_count > options.stop_trigger:
-            if not self.compact(full=False, executor=executor):
+            if not self._carry_out(self._pick(takes_level_0=takes_level_0), executor):
                 return
 
     def drain(self) -> CommitMessage:

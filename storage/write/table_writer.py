@@ -30,7 +30,7 @@ from storage.compact.rewriter import Rewriter
 from storage.env import CrashPoint
 from storage.exceptions import InvalidRequestError
 from storage.files.manifest_scan import LiveFiles
-from storage.merge.engine import merge_function, row_order
+from storage.merge.engine import lookup_merge_function, merge_function, row_order
 from storage.merge.key_order import KeyComparator
 from storage.merge.merge_metrics import MergeMetrics
 from storage.model.commit_message import CommitMessage
@@ -324,6 +324,9 @@ class TableWriter:
             store=store,
             order=row_order(store.schema, store.options),
             function=merge_function(store.schema, store.options, self.merge_metrics, table=store.location),
+            lookup_function=lookup_merge_function(
+                store.schema, store.options, self.merge_metrics, table=store.location
+            ),
             comparator=KeyComparator(store.key_types),
             merge_bytes=_merge_bytes(store.options),
             new_spill_path=self._scratch.new_path,

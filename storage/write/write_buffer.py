@@ -1,14 +1,20 @@
 """Rows of one bucket between `write` and the level-0 file: in memory as they came, then spilled as sorted runs.
 
     add      chunks in arrival order, each row with its sequence number
-    spill    the chunks, sorted and merged, become one run on scratch disk; memory is free again, no file of the table
-             was made
+    spill    the chunks, sorted, become one run on scratch disk; memory is free again, no file of the table was made
     drain    spilled runs, oldest first, and what is still in memory, merged into one stream in key order
 
-Runs may be merged in stages because the result of a merge takes the place of its rows: the newest row of a key keeps
-its sequence number, and of two rows that tie the later one wins.
+What a spilled run holds depends on the engine:
 
-Source: LSM semantics §1.2.
+| engine | run | why |
+|---|---|---|
+| merges in stages (deduplicate, first-row) | merged rows, each key once | the result takes the place of its rows |
+| any other | raw rows in order, several of a key | merged twice is not merged once: lone rows pass, sums round |
+
+so that the level-0 file is the same whether rows were spilled or not. Rows that tie stay in the order of arrival. The
+raw rows of one key are merged at once: a hot key needs the memory of all its rows since the last flush.
+
+Source: LSM semantics §0, §1.2, §2.8.
 """
 
 from __future__ import annotations
@@ -21,14 +27,16 @@ import pyarrow as pa
 
 from storage.files.spill_file import SpillFile
 from storage.merge.key_order import RowOrder
+from storage.merge.lookup_levels import with_level, with_levels
 from storage.merge.merge_function import MergeFunction
-from storage.merge.merge_reader import merge_section, merge_table
+from storage.merge.merge_reader import merge_section, merge_table, sort_table
 
 MERGE_BYTES: Final = 32 * 1024 * 1024
 """Rows of all runs together that one round of merging spilled runs holds."""
 
 _FILL_ROWS_MAX: Final = 64 * 1024
 _FILL_ROWS_MIN: Final = 1024
+_MEMORY_LEVEL: Final = -1
 
 
 class WriteBuffer:
@@ -62,7 +70,7 @@ class WriteBuffer:
     def spill(self) -> None:
         """Moves what is in memory to scratch disk."""
         if self._chunks:
-            rows = self._merged_memory(None)
+            rows = self._memory_run(None)
             self._runs.append(SpillFile(self._new_spill_path(), rows.schema, [rows]))
 
     def drain(self, executor: Executor | None = None) -> Iterator[pa.Table | pa.RecordBatch]:
@@ -70,13 +78,23 @@ class WriteBuffer:
         runs, self._runs = self._runs, []
         if not runs:
             if self._chunks:
-                yield self._merged_memory(executor)
+                yield self._merged(self._taken_memory(), executor)
             return
         sources: list[Iterable[pa.RecordBatch]] = [run.read() for run in runs]
         if self._chunks:
-            sources.append(_batches(self._merged_memory(executor)))
-        fill_rows = rows_within(MERGE_BYTES // len(sources), sum(run.size_bytes for run in runs), _rows_of(runs))
-        yield from merge_section(sources, self._order, self._function, drop_delete=False, fill_rows=fill_rows)
+            sources.append(_batches(self._memory_run(executor)))
+        if self._function.reads_levels:
+            sources = [with_levels(source, _MEMORY_LEVEL) for source in sources]
+        yield from merge_section(
+            sources,
+            self._order,
+            self._function,
+            drop_delete=False,
+            fill_rows=rows_within(
+                MERGE_BYTES // len(sources), sum(run.size_bytes for run in runs), sum(run.row_count for run in runs)
+            ),
+            keys_repeat=not self._function.merges_in_stages,
+        )
         for run in runs:
             run.remove()
 
@@ -88,11 +106,23 @@ class WriteBuffer:
         self._runs.clear()
         self.size_bytes = 0
 
-    def _merged_memory(self, executor: Executor | None) -> pa.Table:
+    def _memory_run(self, executor: Executor | None) -> pa.Table:
+        """What is in memory as a run: merged, or raw rows in order."""
+        rows = self._taken_memory()
+        if self._function.merges_in_stages:
+            return self._merged(rows, executor)
+        return sort_table(rows, self._order, executor=executor)
+
+    def _merged(self, rows: pa.Table, executor: Executor | None) -> pa.Table:
+        if self._function.reads_levels:
+            rows = with_level(rows, _MEMORY_LEVEL)
+        return merge_table(rows, self._order, self._function, executor=executor)
+
+    def _taken_memory(self) -> pa.Table:
         rows = pa.concat_tables(self._chunks)
         self._chunks.clear()
         self.size_bytes = 0
-        return merge_table(rows, self._order, self._function, executor=executor)
+        return rows
 
 
 def rows_within(budget_bytes: int, size_bytes: int, row_count: int) -> int:
@@ -103,7 +133,3 @@ def rows_within(budget_bytes: int, size_bytes: int, row_count: int) -> int:
 
 def _batches(rows: pa.Table) -> Iterator[pa.RecordBatch]:
     yield from rows.to_batches(max_chunksize=_FILL_ROWS_MAX)
-
-
-def _rows_of(runs: list[SpillFile]) -> int:
-    return sum(run.row_count for run in runs)

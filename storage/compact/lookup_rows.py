@@ -1,0 +1,194 @@
+"""Finds, above the output level of a compaction, what is stored of the keys that level 0 brings.
+
+For each key of a round of merging that has no row at level 1 or above among the inputs:
+
+| engine | found above | the key goes on with |
+|---|---|---|
+| first-row | yes | nothing: the first row stands already |
+| first-row | no | its rows |
+| any other | in one level or several | its rows and the one of the lowest level |
+| any other | no | its rows |
+
+This is a semi-join of sorted streams. The keys of a round are few and in order, a level is one run in order: files and
+row groups outside of the keys' range are left out; of the others the key columns are read batch by batch and matched
+with the keys of the same range; where keys were found, the rows of just these are read. Held at a time: a batch of one
+file, the keys of the round, the rows found. Nothing is remembered from one round to the next.
+
+Cost: reading the keys of level 1 and above within the range, whatever the number of keys asked: with keys at random,
+all of the bucket's. A cache of lookups by key is what makes few keys in large buckets cheap; there is none yet.
+
+Source: LSM semantics §4.3, §4.4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from storage.codec.binary_row import encode_row
+from storage.files.append_reader import read_append_file
+from storage.files.column_bounds import plain_value
+from storage.files.key_value_reader import read_key_value_file
+from storage.merge.key_order import Flags, KeyComparator, KeySegments, RowOrder, sort_segments
+from storage.merge.lookup_levels import levels_of, with_level, with_rows
+from storage.merge.merge_function import retracts
+from storage.merge.merge_reader import RunBuffer
+from storage.merge.sort_words import Positions
+from storage.merge.take import take_rows
+from storage.model.data_file import DataFileMeta
+from storage.model.schema import SEQUENCE_NUMBER_COLUMN
+from storage.model.sorted_run import LevelRun
+from storage.options import MergeEngine
+from storage.predicate import Predicate, col
+from storage.table_store import TableStore
+
+KEY_BATCH_ROWS: Final = 64 * 1024
+"""Keys read at a time."""
+
+ROW_BATCH_ROWS: Final = 8 * 1024
+"""Whole rows read at a time."""
+
+NAMED_KEYS_MAX: Final = 200
+"""Up to this many keys found, row groups are chosen by each of them, not by their range."""
+
+
+@dataclass(frozen=True, slots=True)
+class HigherLevels:
+    """The runs of a bucket above a level, lowest first."""
+
+    store: TableStore
+    partition: bytes
+    bucket: int
+    order: RowOrder
+    comparator: KeyComparator
+    runs: tuple[LevelRun, ...]
+    use_threads: bool = False
+
+    def complete(self, segments: KeySegments) -> KeySegments:
+        """The keys as they go on; rows have the column of levels."""
+        if not self.runs or not len(segments.starts):
+            return segments
+        asks = np.maximum.reduceat(levels_of(segments.rows)[segments.order], segments.starts) <= 0
+        if not asks.any():
+            return segments
+        keys = take_rows(segments.rows, segments.order[segments.starts[asks]], self.order.key_columns)
+        if self.store.options.merge_engine is MergeEngine.FIRST_ROW:
+            return self._without_known(segments, asks, keys)
+        return self._with_found(segments, keys)
+
+    def _without_known(self, segments: KeySegments, asks: Flags, keys: pa.Table) -> KeySegments:
+        known = np.zeros(keys.num_rows, np.bool_)
+        for run in self.runs:
+            known[~known] |= self._hits(run, keys.filter(pa.array(~known)))
+        gone = np.zeros(len(asks), np.bool_)
+        gone[asks] = known
+        if not self.store.options.ignore_delete:
+            # A retract must come to the engine, which refuses it.
+            gone &= ~np.logical_or.reduceat(retracts(segments.rows)[segments.order], segments.starts)
+        counts = np.diff(segments.starts, append=len(segments.order))
+        return with_rows(segments, np.repeat(~gone, counts))
+
+    def _with_found(self, segments: KeySegments, keys: pa.Table) -> KeySegments:
+        found: list[pa.Table] = []
+        for run in self.runs:
+            hits = self._hits(run, keys)
+            if hits.any():
+                rows = self._rows(run, keys.filter(pa.array(hits)))
+                found.append(with_level(rows, run.level).select(segments.rows.column_names))
+                keys = keys.filter(pa.array(~hits))
+            if not keys.num_rows:
+                break
+        if not found:
+            return segments
+        return sort_segments(pa.concat_tables([*found, segments.rows]), self.order)
+
+    def _hits(self, run: LevelRun, keys: pa.Table) -> Flags:
+        """True for the keys that the run has."""
+        hits = np.zeros(keys.num_rows, np.bool_)
+        if keys.num_rows:
+            for positions, _ in self._joined(run, keys, _within(keys, self.order.key_columns[0]), whole_rows=False):
+                hits[positions] = True
+        return hits
+
+    def _rows(self, run: LevelRun, keys: pa.Table) -> pa.Table:
+        """The rows of keys that the run has."""
+        first = self.order.key_columns[0]
+        pruned_by = _one_of(keys, first) if keys.num_rows <= NAMED_KEYS_MAX else _within(keys, first)
+        return pa.Table.from_batches(
+            [rows for _, rows in self._joined(run, keys, pruned_by, whole_rows=True) if rows.num_rows]
+        )
+
+    def _joined(
+        self, run: LevelRun, keys: pa.Table, pruned_by: Predicate | None, *, whole_rows: bool
+    ) -> Iterator[tuple[Positions, pa.RecordBatch]]:
+        """Batch by batch: positions of the keys that are in it, and their rows (or their key columns)."""
+        waiting = RunBuffer(keys.to_batches(), self.order.key_columns)
+        waiting.fill(keys.num_rows)
+        passed = 0
+        for file in self._files(run, keys):
+            for batch in self._read(file, pruned_by, whole_rows):
+                part = waiting.cut(waiting.key(batch, batch.num_rows - 1), strictly=False) if batch.num_rows else []
+                if part:
+                    asked = pa.Table.from_batches(part)
+                    in_keys, in_batch = self._matches(asked, batch)
+                    yield in_keys + passed, batch.take(pa.array(in_batch))
+                    passed += asked.num_rows
+                if not waiting.row_count:
+                    return
+
+    def _read(self, file: DataFileMeta, pruned_by: Predicate | None, whole_rows: bool) -> Iterator[pa.RecordBatch]:
+        read = read_key_value_file if whole_rows else read_append_file
+        return read(
+            self.store,
+            self.partition,
+            self.bucket,
+            file,
+            self.store.schema.column_names if whole_rows else self.order.key_columns,
+            pruned_by,
+            batch_rows=ROW_BATCH_ROWS if whole_rows else KEY_BATCH_ROWS,
+            use_threads=self.use_threads,
+        )
+
+    def _matches(self, keys: pa.Table, batch: pa.RecordBatch) -> tuple[Positions, Positions]:
+        """Positions of equal keys; both sides are in order and hold each key once."""
+        names = list(self.order.key_columns)
+        both = pa.concat_tables([keys.select(names), pa.Table.from_batches([batch.select(names)])])
+        both = both.append_column(SEQUENCE_NUMBER_COLUMN, pa.array(np.zeros(both.num_rows, np.int64)))
+        segments = sort_segments(both, RowOrder(self.order.key_columns), [keys.num_rows, batch.num_rows])
+        shared = segments.starts[~segments.lone]
+        return segments.order[shared], segments.order[shared + 1] - keys.num_rows
+
+    def _files(self, run: LevelRun, keys: pa.Table) -> list[DataFileMeta]:
+        """Files of the run that overlap the range of the keys."""
+        sort_key = self.comparator.sort_key
+        low, high = sort_key(self._serialized(keys, 0)), sort_key(self._serialized(keys, keys.num_rows - 1))
+        return [file for file in run.run.files if sort_key(file.max_key) >= low and sort_key(file.min_key) <= high]
+
+    def _serialized(self, keys: pa.Table, row: int) -> bytes:
+        values: list[Any] = [plain_value(keys.column(name)[row]) for name in self.order.key_columns]
+        return encode_row(values, self.store.key_types)
+
+
+def _within(keys: pa.Table, column: str) -> Predicate | None:
+    """True for all rows whose first key column lies between those of the first and last key; None where not known."""
+    if not _can_prune(keys.schema.field(column).type):
+        return None
+    values = keys.column(column)
+    return (col(column) >= values[0].as_py()) & (col(column) <= values[-1].as_py())
+
+
+def _one_of(keys: pa.Table, column: str) -> Predicate | None:
+    """True for all rows whose first key column is that of one of the keys; None where not known."""
+    if not _can_prune(keys.schema.field(column).type):
+        return None
+    return col(column).is_in(keys.column(column).unique().to_pylist())
+
+
+def _can_prune(kind: pa.DataType) -> bool:
+    """Types whose values filters compare just as keys are ordered, in Python without loss."""
+    types = pa.types
+    return bool(types.is_integer(kind) or types.is_string(kind) or types.is_binary(kind) or types.is_decimal(kind))
