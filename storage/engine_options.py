@@ -23,7 +23,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Final
 
 from storage.column_function import AggregateFunction, ColumnFunction, column_function, read_function_name
@@ -79,7 +78,7 @@ def engine_options(schema: TableSchema, options: CoreOptions) -> EngineOptions:
         functions = _partial_update_functions(schema, options, groups)
         removes = options.partial_update_remove_record_on_delete
         _check_removal(options, groups)
-    return EngineOptions(MappingProxyType(dict(functions)), groups, removes, options.ignore_delete)
+    return EngineOptions(functions, groups, removes, options.ignore_delete)
 
 
 def own_function_key(column: str) -> str:

@@ -170,6 +170,8 @@ def test_what_is_not_there_is_named_with_what_is(catalog: Catalog, table: Table)
         ({"snapshot.num-retained.min": 9, "snapshot.num-retained.max": 3}, ["min=9", "max=3"]),
         ({"bucket-key": "status"}, ["bucket-key", "status", "primary key"]),
         ({"bucket-key": "nope"}, ["bucket-key", "nope", "columns: id"]),
+        ({"merge-engine": "aggregation", "fields.status.aggregate-function": "sum"}, ["sum takes numbers", "status"]),
+        ({"fields.total.agregate-function": "sum"}, ["did you mean fields.total.aggregate-function?"]),
         ({"sequence.field": "nope"}, ["sequence.field", "nope"]),
         ({"sequence.field": "total,total"}, ["sequence.field", "twice"]),
         ({"sequence.field": "tags"}, ["sequence.field", "tags", "no order"]),
@@ -195,7 +197,7 @@ def test_wrong_options(catalog: Catalog, options: Any, parts: list[str]) -> None
 @pytest.mark.parametrize(
     ("options", "parts"),
     [
-        ({"merge-engine": "aggregation"}, ["merge-engine=aggregation", "deduplicate"]),
+        ({"merge-engine": "aggregation", "changelog-producer": "lookup"}, ["changelog-producer=lookup"]),
         ({"changelog-producer": "lookup"}, ["changelog-producer=lookup", "none"]),
         ({"bucket": -1}, ["bucket=-1", "for example 4"]),
         ({"bucket": -2}, ["bucket=-2"]),

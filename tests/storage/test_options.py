@@ -11,7 +11,15 @@ from storage.feature_gate import RULES, Access, check_access
 from storage.model.data_type import DataField, parse_data_type
 from storage.model.schema import TableSchema
 from storage.option_keys import CORE_KEYS, IMMUTABLE_KEYS, is_known_key, nearest_key
-from storage.option_values import parse_bool, parse_duration_ms, parse_int, parse_map, parse_names, parse_size_bytes
+from storage.option_values import (
+    parse_bool,
+    parse_duration_ms,
+    parse_int,
+    parse_map,
+    parse_names,
+    parse_size_bytes,
+    split_names,
+)
 from storage.options import ChangelogProducer, CoreOptions, MergeEngine
 from storage.schema_validation import validate_changed_schema, validate_new_table
 
@@ -111,6 +119,10 @@ def test_defaults_of_the_format() -> None:
         10_000,
     )
     assert (options.split_target_size_bytes, options.split_open_file_cost_bytes) == (128 * MB, 4 * MB)
+    assert (options.lookup_compact, options.lookup_compact_max_interval, options.lookup_wait) == ("radical", 10, True)
+    assert options.partial_update_remove_record_on_delete is False
+    assert options.partial_update_remove_record_on_sequence_group is None
+    assert options.aggregation_remove_record_on_delete is False
     assert options.partition_default_name == "__DEFAULT_PARTITION__"
     assert options.partition_legacy_name is True
 
@@ -153,6 +165,48 @@ def test_old_names_of_options_count_unless_the_new_one_is_there() -> None:
     assert keyed({"deduplicate.ignore-delete": "true"}).ignore_delete is True
     assert keyed({"write.compaction-skip": "true"}).write_only is True
     assert keyed({"write.compaction-skip": "true", "write-only": "false"}).write_only is False
+
+
+@pytest.mark.parametrize(
+    ("options", "interval"),
+    [
+        ({}, 10),
+        ({"num-sorted-run.compaction-trigger": "3"}, 6),
+        ({"lookup-compact.max-interval": "7"}, 7),
+        ({"lookup-compact.max-interval": "0"}, 5),
+    ],
+)
+def test_the_interval_of_gentle_compaction_is_never_below_the_trigger(options: dict[str, str], interval: int) -> None:
+    assert keyed(options).lookup_compact_max_interval == interval
+
+
+@pytest.mark.parametrize(
+    ("options", "needs_lookup"),
+    [
+        ({}, False),
+        ({"merge-engine": "first-row"}, True),
+        ({"merge-engine": "aggregation"}, False),
+        ({"changelog-producer": "lookup"}, True),
+        ({"changelog-producer": "full-compaction"}, False),
+        ({"deletion-vectors.enabled": "true"}, True),
+        ({"force-lookup": "true", "lookup-compact": "Gentle"}, True),
+    ],
+)
+def test_which_tables_need_lookup(options: dict[str, str], needs_lookup: bool) -> None:
+    assert keyed(options).needs_lookup is needs_lookup
+    assert append(options).needs_lookup is False
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [("a,b", ("a", "b")), ("a,b,,", ("a", "b")), (" a, b", (" a", " b")), (",a", ("", "a")), ("", ("",)), (",", ())],
+)
+def test_names_that_are_not_trimmed(text: str, names: tuple[str, ...]) -> None:
+    assert split_names(text) == names
+    assert (
+        keyed({"partial-update.remove-record-on-sequence-group": text}).partial_update_remove_record_on_sequence_group
+        == names
+    )
 
 
 @pytest.mark.parametrize(
@@ -225,10 +279,13 @@ GATE: list[tuple[dict[str, str], bool, Access | None]] = [
     ({"bucket": "1", "deletion-vectors.enabled": "false"}, True, Access.CREATE),
     ({"bucket": "1", "deletion-vectors.modifiable": "true"}, True, Access.WRITE),
     ({"bucket": "1", "merge-engine": "deduplicate"}, True, Access.CREATE),
-    ({"bucket": "1", "merge-engine": "partial-update"}, True, None),
-    ({"bucket": "1", "merge-engine": "aggregation"}, True, None),
-    ({"bucket": "1", "merge-engine": "first-row"}, True, None),
+    ({"bucket": "1", "merge-engine": "partial-update"}, True, Access.CREATE),
+    ({"bucket": "1", "merge-engine": "aggregation"}, True, Access.CREATE),
+    ({"bucket": "1", "merge-engine": "first-row"}, True, Access.CREATE),
     ({"merge-engine": "first-row"}, False, Access.CREATE),
+    ({"bucket": "1", "force-lookup": "true"}, True, Access.CREATE),
+    ({"bucket": "1", "merge-engine": "first-row", "changelog-producer": "lookup"}, True, Access.READ),
+    ({"bucket": "1", "merge-engine": "aggregation", "deletion-vectors.enabled": "true"}, True, None),
     ({"bucket": "1", "changelog-producer": "none"}, True, Access.CREATE),
     ({"bucket": "1", "changelog-producer": "input"}, True, Access.READ),
     ({"bucket": "1", "changelog-producer": "lookup"}, True, Access.READ),
@@ -389,7 +446,7 @@ def test_a_table_made_elsewhere_may_be_changed_without_giving_up_its_options() -
         ({"partition.expiration-time": "1 d"}, "partition.expiration-time=1 d is not supported"),
         ({"sequence.field": "nothing"}, "sequence.field names column 'nothing'"),
         ({"bucket": "-1"}, "bucket=-1"),
-        ({"merge-engine": "first-row"}, "merge-engine=first-row is not supported"),
+        ({"merge-engine": "first-row", "changelog-producer": "lookup"}, "changelog-producer=lookup is not supported"),
     ],
 )
 def test_changed_options_are_checked(options: dict[str, str], message: str) -> None:
