@@ -5,13 +5,20 @@ Source: LSM semantics §0, §2.2, §2.7, §2.9.
 
 from __future__ import annotations
 
-from storage.exceptions import UnsupportedFeatureError
+from collections.abc import Mapping
+
+from storage.engine_options import EngineOptions, engine_options
+from storage.merge.aggregate.aggregator import Aggregator, Chooser
+from storage.merge.aggregate.registry import make_aggregator
+from storage.merge.aggregation import Aggregation
 from storage.merge.deduplicate import Deduplicate
 from storage.merge.first_row import FirstRow
 from storage.merge.key_order import RowOrder
 from storage.merge.lookup_levels import LookupLevels
 from storage.merge.merge_function import MergeFunction
 from storage.merge.merge_metrics import MergeMetrics
+from storage.merge.partial_update import PartialUpdate
+from storage.merge.refusal import MergedTable
 from storage.model.schema import TableSchema
 from storage.options import CoreOptions, MergeEngine, SortOrder
 
@@ -47,6 +54,29 @@ def _engine(
             function: MergeFunction = Deduplicate(options.ignore_delete, passes_lone_rows)
         case MergeEngine.FIRST_ROW:
             return FirstRow(schema.trimmed_primary_keys, options.ignore_delete, passes_lone_rows, table)
-        case _:
-            raise UnsupportedFeatureError(f"merge-engine {options.merge_engine} is not supported yet; use deduplicate")
+        case MergeEngine.PARTIAL_UPDATE:
+            engine = engine_options(schema, options)
+            protected = {name for group in engine.groups for name in group.protected}
+            functions = {name: made for name, made in _functions(schema, engine).items() if name in protected}
+            function = PartialUpdate(_merged_table(schema, table), engine, functions, metrics, passes_lone_rows)
+        case MergeEngine.AGGREGATE:
+            engine = engine_options(schema, options)
+            function = Aggregation(
+                _merged_table(schema, table),
+                _functions(schema, engine),
+                metrics,
+                engine.remove_record_on_delete,
+                passes_lone_rows,
+            )
     return LookupLevels(function) if options.needs_lookup else function
+
+
+def _merged_table(schema: TableSchema, table: str) -> MergedTable:
+    not_null = {field.name for field in schema.fields if not field.type.nullable}
+    return MergedTable(table, schema.primary_keys, frozenset(not_null - set(schema.primary_keys)))
+
+
+def _functions(schema: TableSchema, engine: EngineOptions) -> Mapping[str, Aggregator | Chooser]:
+    return {
+        name: make_aggregator(function, name, schema.by_name[name].type) for name, function in engine.functions.items()
+    }

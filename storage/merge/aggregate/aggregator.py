@@ -1,10 +1,17 @@
-"""An aggregate function of one column, ready to reduce the events of many keys at once."""
+"""An aggregate function of one column, ready to reduce the events of many keys at once.
+
+A function is one of two things. An `Aggregator` computes values out of values. A `Chooser` only says which event's
+value stands: it never looks at values, works for every type, and the engine gathers no value it does not need.
+"""
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Callable
+from typing import Protocol, runtime_checkable
 
-from storage.merge.aggregate.events import ColumnEvents, Reduction
+from storage.merge.aggregate.events import Choice, ColumnEvents, EventCodes, Flags, Positions, Reduction
+
+EventTest = Callable[[Positions], Flags]
 
 
 class Aggregator(Protocol):
@@ -16,4 +23,13 @@ class Aggregator(Protocol):
         Segment operations for all keys that can be; a loop over the values of one key at a time for the others.
         Raises `AggregationError` for an event that the function cannot take: a retract, an overflow.
         """
+        ...
+
+
+@runtime_checkable
+class Chooser(Protocol):
+    """A function whose result is always the value of one event, or NULL."""
+
+    def choose(self, codes: EventCodes, is_valid: EventTest, starts: Positions) -> Choice:
+        """The event whose value stands, per key. `is_valid` tells for events whether their value is not NULL."""
         ...

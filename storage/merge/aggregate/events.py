@@ -25,6 +25,7 @@ import pyarrow as pa
 
 Positions = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
+EventCodes = npt.NDArray[np.int8]
 
 
 class Event(IntEnum):
@@ -42,7 +43,7 @@ class ColumnEvents:
     """`codes[i]` happens with `values[i]`; events `starts[k]` to `starts[k + 1]` belong to key k."""
 
     values: pa.Array[Any]
-    codes: npt.NDArray[np.int8]
+    codes: EventCodes
     starts: Positions
 
     @property
@@ -53,7 +54,7 @@ class ColumnEvents:
     @property
     def ends(self) -> Positions:
         """One past the last event of each key."""
-        return np.append(self.starts[1:], len(self.codes))[: len(self.starts)]
+        return ends_of(self.starts, len(self.codes))
 
     def keys_with(self, *events: Event) -> Flags:
         """True for keys that have one of these events."""
@@ -71,6 +72,14 @@ class Reduction:
     looped: Flags
 
 
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The event whose value stands, per key, -1 for NULL; and for which keys events were looked at one by one."""
+
+    events: Positions
+    looped: Flags
+
+
 class AggregationError(Exception):
     """A function cannot take an event; the engine adds table, column and key. `event` is its position."""
 
@@ -78,3 +87,9 @@ class AggregationError(Exception):
         super().__init__(reason)
         self.event = event
         self.reason = reason
+
+
+def ends_of(starts: Positions, count: int) -> Positions:
+    """One past the last of `count` events for each key."""
+    ends: Positions = np.append(starts[1:], count)[: len(starts)]
+    return ends

@@ -1,0 +1,76 @@
+"""Decimals as integers: the 128 bits of an Arrow decimal in two halves, and their sums.
+
+value = high * 2**64 + low      unscaled, two's complement: high signed, low unsigned
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from storage.merge.aggregate.events import Flags, Positions
+
+Halves = npt.NDArray[np.int64]
+"""Shape (n, 2): low and high half of each value, both as signed numbers."""
+
+_LIMB_BITS: Final = 32
+_LIMB: Final = np.int64((1 << _LIMB_BITS) - 1)
+
+
+def halves_of(values: pa.Array[Any]) -> Halves:
+    """The bits of decimals; anything where a value is NULL."""
+    buffer = values.buffers()[1]
+    if buffer is None or not len(values):
+        return np.zeros((len(values), 2), np.int64)
+    words = np.frombuffer(buffer, np.int64)[2 * values.offset : 2 * (values.offset + len(values))]
+    return words.reshape(-1, 2)
+
+
+def from_halves(halves: Halves, kind: pa.DataType, valid: Flags | None = None) -> pa.Array[Any]:
+    """Decimals of these bits; NULL where not valid. Their precision is not checked."""
+    buffer = pa.py_buffer(np.ascontiguousarray(halves))
+    validity = None if valid is None else pa.py_buffer(np.packbits(valid, bitorder="little"))
+    return pa.Array.from_buffers(kind, len(halves), [validity, buffer])
+
+
+def from_longs(longs: npt.NDArray[np.int64], kind: pa.DataType, valid: Flags | None = None) -> pa.Array[Any]:
+    """Decimals of unscaled 64-bit numbers."""
+    return from_halves(np.stack([longs, longs >> 63], axis=1), kind, valid)
+
+
+def unscaled(halves: Halves) -> list[int]:
+    """The unscaled values as Python integers."""
+    lows: list[int] = halves[:, 0].astype(np.uint64).tolist()
+    highs: list[int] = halves[:, 1].tolist()
+    return [(high << 64) + low for low, high in zip(lows, highs, strict=True)]
+
+
+def from_unscaled(numbers: Sequence[int]) -> Halves:
+    """The inverse."""
+    low = np.array([number & 0xFFFFFFFFFFFFFFFF for number in numbers], np.uint64).view(np.int64)
+    high = np.array([number >> 64 for number in numbers], np.int64)
+    return np.stack([low, high], axis=1)
+
+
+def magnitudes(halves: Halves) -> npt.NDArray[np.float64]:
+    """About how large values are, whatever their sign."""
+    size: npt.NDArray[np.float64] = np.abs(halves[:, 1] * 2.0**64 + halves[:, 0].astype(np.uint64).astype(np.float64))
+    return size
+
+
+def segment_sums(halves: Halves, negated: Flags | None, starts: Positions) -> Halves:
+    """The sum of each segment, modulo 2**128. No segment is empty."""
+    low, high = halves[:, 0], halves[:, 1]
+    # Four limbs of 32 bits are summed each for itself, which leaves room for 2**31 values, then carried over.
+    limbs = (low & _LIMB, (low >> _LIMB_BITS) & _LIMB, high & _LIMB, high >> _LIMB_BITS)
+    if negated is not None:
+        limbs = tuple(np.where(negated, -limb, limb) for limb in limbs)  # type: ignore[assignment]
+    sums = [np.add.reduceat(limb, starts) for limb in limbs]
+    for index in range(3):
+        sums[index + 1] += sums[index] >> _LIMB_BITS
+        sums[index] &= _LIMB
+    return np.stack([sums[0] | sums[1] << _LIMB_BITS, sums[2] | sums[3] << _LIMB_BITS], axis=1)

@@ -1,0 +1,123 @@
+"""The function of a column, ready to be asked: made of its options, with what holds for retracts in every function.
+
+| function | RETRACT |
+|---|---|
+| with `ignore-retract` | nothing happens |
+| in `TAKES_RETRACTS` | the function's own rule |
+| any other | refused, whatever the value |
+
+Source: LSM semantics §2.6.1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+
+from storage.engine_options import AggregateFunction, ColumnFunction
+from storage.exceptions import UnsupportedFeatureError
+from storage.merge.aggregate.aggregator import Aggregator, Chooser, EventTest
+from storage.merge.aggregate.events import (
+    AggregationError,
+    Choice,
+    ColumnEvents,
+    Event,
+    EventCodes,
+    Positions,
+    Reduction,
+)
+from storage.merge.aggregate.extremes import Extreme
+from storage.merge.aggregate.numeric import Product, Sum
+from storage.merge.aggregate.ordered import FirstNonNullValue, FirstValue, LastNonNullValue, LastValue
+from storage.model.data_type import DataType
+
+TAKES_RETRACTS: Final = frozenset(
+    {
+        AggregateFunction.SUM,
+        AggregateFunction.PRODUCT,
+        AggregateFunction.LAST_VALUE,
+        AggregateFunction.LAST_NON_NULL_VALUE,
+        AggregateFunction.COLLECT,
+        AggregateFunction.MERGE_MAP,
+        AggregateFunction.NESTED_UPDATE,
+    }
+)
+
+_CHOOSERS: Final[Mapping[AggregateFunction, Chooser]] = {
+    AggregateFunction.LAST_VALUE: LastValue(),
+    AggregateFunction.LAST_NON_NULL_VALUE: LastNonNullValue(),
+    AggregateFunction.FIRST_VALUE: FirstValue(),
+    AggregateFunction.FIRST_NON_NULL_VALUE: FirstNonNullValue(),
+}
+
+_AGGREGATORS: Final[Mapping[AggregateFunction, Callable[[ColumnFunction, str, DataType], Aggregator]]] = {
+    AggregateFunction.SUM: Sum,
+    AggregateFunction.PRODUCT: Product,
+    AggregateFunction.MAX: Extreme,
+    AggregateFunction.MIN: Extreme,
+    AggregateFunction.BOOL_AND: Extreme,
+    AggregateFunction.BOOL_OR: Extreme,
+}
+
+
+def make_aggregator(function: ColumnFunction, column: str, column_type: DataType) -> Aggregator | Chooser:
+    """The function of a column of this type; which types a function takes was checked when the table was created."""
+    if function.name in _CHOOSERS:
+        return _CheckedChooser(function, column, _CHOOSERS[function.name])
+    if function.name not in _AGGREGATORS:
+        raise UnsupportedFeatureError(f"the aggregate function {function.name} of column {column!r} is not supported")
+    return _CheckedAggregator(function, column, _AGGREGATORS[function.name](function, column, column_type))
+
+
+def takes_retracts(function: ColumnFunction) -> bool:
+    """False if a retract is refused."""
+    return function.ignore_retract or function.name in TAKES_RETRACTS
+
+
+@dataclass(frozen=True, slots=True)
+class _CheckedAggregator:
+    """An `Aggregator` behind the rule for retracts."""
+
+    function: ColumnFunction
+    column: str
+    inner: Aggregator
+
+    def reduce(self, events: ColumnEvents) -> Reduction:
+        codes = _admitted(events.codes, self.function, self.column)
+        return self.inner.reduce(events if codes is events.codes else replace(events, codes=codes))
+
+
+@dataclass(frozen=True, slots=True)
+class _CheckedChooser:
+    """A `Chooser` behind the rule for retracts."""
+
+    function: ColumnFunction
+    column: str
+    inner: Chooser
+
+    def choose(self, codes: EventCodes, is_valid: EventTest, starts: Positions) -> Choice:
+        return self.inner.choose(_admitted(codes, self.function, self.column), is_valid, starts)
+
+
+def _admitted(codes: EventCodes, function: ColumnFunction, column: str) -> EventCodes:
+    """The events that reach the function."""
+    if not function.ignore_retract and function.name in TAKES_RETRACTS:
+        return codes
+    is_retract = codes == Event.RETRACT
+    if not is_retract.any():
+        return codes
+    if not function.ignore_retract:
+        raise AggregationError(int(np.flatnonzero(is_retract)[0]), retract_refusal(function, column))
+    return np.where(is_retract, np.int8(Event.SKIP), codes)
+
+
+def retract_refusal(function: ColumnFunction, column: str) -> str:
+    """Why a retract is refused, and what to do."""
+    taking = ", ".join(sorted(TAKES_RETRACTS))
+    return (
+        f"{function.name} does not take rows of kind -U and -D ({taking} do); "
+        f"set fields.{column}.ignore-retract=true to leave its values as they are"
+    )

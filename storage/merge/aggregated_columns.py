@@ -1,0 +1,67 @@
+"""Hands the rows of merged keys to the aggregate function of a column, and takes its result back.
+
+Source: LSM semantics §2.5, §2.6.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from storage.merge.aggregate.aggregator import Aggregator, Chooser, EventTest
+from storage.merge.aggregate.events import AggregationError, ColumnEvents, Event, EventCodes, Flags
+from storage.merge.column_results import Chosen, ColumnResult, Computed
+from storage.merge.key_rows import KeyRows
+from storage.merge.sort_words import Positions
+
+
+@dataclass(frozen=True, slots=True)
+class KeyEvents:
+    """What happens to columns: event i has `codes[i]` and the values of row `rows[i]`; key k begins at `starts[k]`."""
+
+    codes: EventCodes
+    rows: Positions
+    starts: Positions
+
+    def with_leading_set(self, events: Positions) -> KeyEvents:
+        """Each of these events is preceded by a SET of the same row; they are the first of their keys."""
+        if not len(events):
+            return self
+        codes = np.insert(self.codes, events, np.int8(Event.SET))
+        rows = np.insert(self.rows, events, self.rows[events])
+        # A key begins later by the number of events inserted before it, its own excepted.
+        starts = self.starts + np.searchsorted(events, self.starts, side="left")
+        return KeyEvents(codes, rows, starts)
+
+
+class EventRefused(Exception):
+    """A function cannot take an event of this column; `row` is the row it comes from."""
+
+    def __init__(self, column: str, row: int, reason: str) -> None:
+        super().__init__(reason)
+        self.column = column
+        self.row = row
+        self.reason = reason
+
+
+def aggregated(
+    keys: KeyRows, events: KeyEvents, column: str, function: Aggregator | Chooser
+) -> tuple[ColumnResult, Flags]:
+    """The result of a column, and for which keys it took a loop."""
+    try:
+        if isinstance(function, Chooser):
+            choice = function.choose(events.codes, _validity(keys, events, column), events.starts)
+            rows = np.where(choice.events < 0, -1, events.rows[choice.events])
+            return Chosen(rows), choice.looped
+        reduction = function.reduce(ColumnEvents(keys.values_of(column, events.rows), events.codes, events.starts))
+    except AggregationError as error:
+        raise EventRefused(column, int(events.rows[error.event]), error.reason) from error
+    return Computed(reduction.values), reduction.looped
+
+
+def _validity(keys: KeyRows, events: KeyEvents, column: str) -> EventTest:
+    valid = keys.valid(column)
+    if valid is None:
+        return lambda places: np.ones(len(places), np.bool_)
+    return lambda places: valid[events.rows[places]]

@@ -1,0 +1,105 @@
+"""Merge engine `aggregation`: each column has a function, and a row of a key is one more value for it.
+
+| row | columns | kind of the result, if it is the last row |
+|---|---|---|
+| +I, +U | agg(acc, x) | +I |
+| -D, with `aggregation.remove-record-on-delete` | the row's, whatever was there | -D |
+| -U, -D otherwise | retract(acc, x) | +I |
+
+So a retract never removes a row with which it is merged. After a removal the following adds go on from the values of
+the removed row. A `sequence.field` column has `last_value`. Sequence number: of the last row. A key with a lone row
+passes as it is.
+
+Source: LSM semantics §2.6.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from concurrent.futures import Executor
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from storage.merge.aggregate.aggregator import Aggregator, Chooser
+from storage.merge.aggregate.events import Event
+from storage.merge.aggregated_columns import EventRefused, KeyEvents, aggregated
+from storage.merge.column_results import ColumnResult, Heads, NullInNotNull, assemble
+from storage.merge.key_order import Flags, KeySegments
+from storage.merge.key_rows import KeyRows, merged_rows
+from storage.merge.merge_metrics import MergeMetrics
+from storage.merge.refusal import MergedTable
+from storage.model.row_kind import RowKind
+from storage.model.schema import SEQUENCE_NUMBER_COLUMN
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregation:
+    """The engine with its options; a `MergeFunction`."""
+
+    table: MergedTable
+    functions: Mapping[str, Aggregator | Chooser]
+    """Of every column outside the primary key."""
+    metrics: MergeMetrics
+    remove_record_on_delete: bool = False
+    passes_lone_rows: bool = True
+
+    @property
+    def merges_in_stages(self) -> bool:
+        return False
+
+    @property
+    def reads_levels(self) -> bool:
+        return False
+
+    def columns_needed(self, columns: tuple[str, ...]) -> tuple[str, ...]:
+        return columns
+
+    def merge(
+        self,
+        segments: KeySegments,
+        *,
+        drop_delete: bool,
+        columns: tuple[str, ...] | None = None,
+        executor: Executor | None = None,
+    ) -> pa.Table:
+        keys = merged_rows(segments, passes_lone_rows=self.passes_lone_rows)
+        removes = keys.kinds == RowKind.DELETE if self.remove_record_on_delete else None
+        codes = np.where(keys.retracts, np.int8(Event.RETRACT), np.int8(Event.ADD))
+        if removes is not None:
+            codes[removes] = Event.SET
+        events = KeyEvents(codes, keys.rows, keys.starts)
+        looped: list[Flags] = [np.zeros(keys.key_count, np.bool_)]
+
+        def result(name: str) -> ColumnResult | None:
+            if name not in self.functions:
+                return None
+            values, is_looped = aggregated(keys, events, name, self.functions[name])
+            looped.append(is_looped)
+            return values
+
+        try:
+            merged = assemble(
+                segments,
+                keys,
+                result,
+                _heads(keys, removes),
+                drop_delete=drop_delete,
+                columns=columns,
+                not_null=self.table.not_null,
+                executor=executor,
+            )
+        except (EventRefused, NullInNotNull) as error:
+            raise self.table.refusal(segments.rows, error) from error
+        self.metrics.add(keys.key_count, int(np.logical_or.reduce(looped).sum()))
+        return merged
+
+
+def _heads(keys: KeyRows, removes: Flags | None) -> Heads:
+    last = keys.ends - 1
+    kinds = np.full(keys.key_count, RowKind.INSERT, np.int8)
+    if removes is not None:
+        kinds[removes[last]] = RowKind.DELETE
+    sequence = keys.table.column(SEQUENCE_NUMBER_COLUMN).to_numpy()[keys.rows[last]]
+    return Heads(kinds, sequence)

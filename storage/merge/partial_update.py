@@ -1,0 +1,300 @@
+"""Merge engine `partial-update`: every row of a key brings some columns, and the newest that brings one wins.
+
+A column outside groups takes the newest value of the adds that is not NULL. A column in a sequence group follows its
+group (`sequence_groups` says what a row is to it):
+
+| row, to the group | ordering columns | protected, no function | protected, with function |
+|---|---|---|---|
+| add, in order | the row's | the row's, also NULL | agg(acc, x) |
+| add, late | - | - | agg(x, acc) |
+| retract, in order | the row's | NULL | retract(acc, x) |
+| retract, late | - | - | retract(acc, x) |
+| no event | - | - | - |
+
+What else a retract does:
+
+| option | a leading retract (first row of the merge) | any retract |
+|---|---|---|
+| `ignore-delete` | sets all columns, no more | nothing |
+| `…remove-record-on-delete` | sets all columns | -D sets all columns; -U nothing |
+| sequence groups | sets all columns, then as above | as above |
+| `…remove-record-on-sequence-group` | | -D in order in such a group sets all columns, and no more |
+| none of them | refused | refused |
+
+Kind: -D if the last row removed the record, or no add was seen; else +I. Sequence number: of the last row that was not
+ignored, 0 if all were. A key with a lone row passes as it is.
+
+A row that sets all columns begins a *span*: what lay before is gone, but for the memory of first_value and
+first_non_null_value. Nothing is done row by row, except that with several groups that remove records the removals of a
+key are found one after the other, because each resets what the other groups hold.
+
+Source: LSM semantics §2.4, §2.5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from storage.engine_options import EngineOptions, SequenceGroup
+from storage.merge.aggregate.aggregator import Aggregator, Chooser
+from storage.merge.aggregate.events import Event
+from storage.merge.aggregated_columns import EventRefused, KeyEvents, aggregated
+from storage.merge.column_results import Chosen, ColumnResult, Heads, NullInNotNull, assemble
+from storage.merge.key_order import Flags, KeySegments
+from storage.merge.key_rows import KeyRows, merged_rows
+from storage.merge.merge_metrics import MergeMetrics
+from storage.merge.place_search import last_place
+from storage.merge.refusal import MergedTable
+from storage.merge.sequence_groups import GroupOrder, group_order
+from storage.merge.sort_words import Positions
+from storage.model.row_kind import RowKind
+from storage.model.schema import SEQUENCE_NUMBER_COLUMN
+
+NO_RULE: Final = (
+    "partial-update takes rows of kind -U and -D only with a rule for them; set ignore-delete, "
+    "partial-update.remove-record-on-delete, or sequence groups (fields.<column>.sequence-group)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PartialUpdate:
+    """The engine with its options; a `MergeFunction`."""
+
+    table: MergedTable
+    options: EngineOptions
+    functions: Mapping[str, Aggregator | Chooser]
+    """Of columns that sequence groups protect; all others take the newest value."""
+    metrics: MergeMetrics
+    passes_lone_rows: bool = True
+
+    @property
+    def merges_in_stages(self) -> bool:
+        return False
+
+    @property
+    def reads_levels(self) -> bool:
+        return False
+
+    def columns_needed(self, columns: tuple[str, ...]) -> tuple[str, ...]:
+        wanted = set(columns)
+        ordering = [
+            name
+            for group in self.options.groups
+            if group.removes_record or not wanted.isdisjoint((*group.ordering, *group.protected))
+            for name in group.ordering
+        ]
+        return (*columns, *(name for name in dict.fromkeys(ordering) if name not in wanted))
+
+    def merge(
+        self,
+        segments: KeySegments,
+        *,
+        drop_delete: bool,
+        columns: tuple[str, ...] | None = None,
+        executor: Executor | None = None,
+    ) -> pa.Table:
+        keys = merged_rows(segments, passes_lone_rows=self.passes_lone_rows)
+        names = segments.rows.column_names if columns is None else columns
+        course = self._course(keys, self._group_orders(keys, names))
+        results = _ColumnResults(self, keys, course)
+        try:
+            merged = assemble(
+                segments,
+                keys,
+                results.column,
+                self._heads(keys, course),
+                drop_delete=drop_delete,
+                columns=columns,
+                not_null=self.table.not_null,
+                executor=executor,
+            )
+        except (EventRefused, NullInNotNull) as error:
+            raise self.table.refusal(segments.rows, error) from error
+        self.metrics.add(keys.key_count, results.looped_count)
+        return merged
+
+    def _group_orders(self, keys: KeyRows, names: tuple[str, ...] | list[str]) -> dict[SequenceGroup, GroupOrder]:
+        """Of the groups that the columns ask for, or the removal of records."""
+        wanted = set(names)
+        return {
+            group: group_order(keys, group.ordering)
+            for group in self.options.groups
+            if not wanted.isdisjoint((*group.ordering, *group.protected))
+            or (group.removes_record and keys.has_retracts)
+        }
+
+    def _course(self, keys: KeyRows, orders: Mapping[SequenceGroup, GroupOrder]) -> _Course:
+        is_start = np.zeros(len(keys.rows), np.bool_)
+        is_start[keys.starts] = True
+        if not keys.has_retracts:
+            return _Course(orders, is_start, keys.starts, None, None, None, np.zeros(keys.key_count, np.bool_))
+        options, looped = self.options, np.zeros(keys.key_count, np.bool_)
+        removes = np.zeros(len(keys.rows), np.bool_)
+        if options.groups:
+            removes, looped = _group_removals(keys, orders, is_start)
+        elif options.remove_record_on_delete:
+            removes = keys.kinds == RowKind.DELETE
+        elif not options.ignore_delete:
+            row = int(keys.rows[np.flatnonzero(keys.retracts)[0]])
+            raise self.table.refused(keys.table, row, NO_RULE)
+        sets = removes | (is_start & keys.retracts)
+        origins = last_place(lambda places: sets[places], keys.starts, keys.ends)
+        origins = np.where(origins < 0, keys.starts, origins)
+        return _Course(orders, is_start | sets, origins, sets, removes, keys.retracts & options.ignore_delete, looped)
+
+    def _heads(self, keys: KeyRows, course: _Course) -> Heads:
+        numbers = keys.table.column(SEQUENCE_NUMBER_COLUMN).to_numpy()
+        last = keys.ends - 1
+        kinds = np.full(keys.key_count, RowKind.INSERT, np.int8)
+        sequence = numbers[keys.rows[last]]
+        if course.removes is not None:
+            has_add = np.logical_or.reduceat(~keys.retracts, keys.starts)
+            kinds[course.removes[last] | ~has_add] = RowKind.DELETE
+            if self.options.ignore_delete:
+                last = last_place(lambda places: ~keys.retracts[places], keys.starts, keys.ends)
+                sequence = np.where(last < 0, 0, numbers[keys.rows[last]])
+        return Heads(kinds, sequence)
+
+
+@dataclass(frozen=True, slots=True)
+class _Course:
+    """What the retracts of the keys merged come to. The flags by place are None where there is no retract."""
+
+    orders: Mapping[SequenceGroup, GroupOrder]
+    span_starts: Flags
+    """By place: a key begins, or a row sets all columns."""
+    origins: Positions
+    """By key: where its last span begins."""
+    sets: Flags | None
+    """By place: the row sets all columns."""
+    removes: Flags | None
+    """By place: the row removes the record; it does nothing else."""
+    ignored: Flags | None
+    """By place: a retract that only sets columns, if it leads."""
+    looped: Flags
+    """By key: its removals were found one by one."""
+
+
+class _ColumnResults:
+    """Results of columns, by name; what columns share is made once. Threads may ask side by side."""
+
+    def __init__(self, engine: PartialUpdate, keys: KeyRows, course: _Course) -> None:
+        self._engine = engine
+        self._keys = keys
+        self._course = course
+        self._looped = [course.looped]
+        self._shared: dict[str, ColumnResult] = {}
+        self._events: dict[str, KeyEvents] = {}
+        functions = engine.functions
+        for group, order in course.orders.items():
+            ordering, protected, events = _followed(keys, course, order, any(n in functions for n in group.protected))
+            self._shared |= dict.fromkeys(group.ordering, ordering)
+            self._shared |= dict.fromkeys((name for name in group.protected if name not in functions), protected)
+            if events is not None:
+                self._events |= dict.fromkeys((name for name in group.protected if name in functions), events)
+
+    @property
+    def looped_count(self) -> int:
+        """Keys for which something was done one by one."""
+        return int(np.logical_or.reduce(self._looped).sum())
+
+    def column(self, name: str) -> ColumnResult | None:
+        """The result of one column."""
+        if name in self._shared:
+            return self._shared[name]
+        if name in self._events:
+            result, looped = aggregated(self._keys, self._events[name], name, self._engine.functions[name])
+            self._looped.append(looped)
+            return result
+        if name in self._engine.table.key_columns:
+            return None
+        return self._newest_value(name)
+
+    def _newest_value(self, name: str) -> ColumnResult | None:
+        """Of a column outside groups: the newest value of an add, back to the row that set all columns."""
+        keys, sets = self._keys, self._course.sets
+        valid = keys.valid(name)
+        if valid is None and sets is None:
+            return None
+
+        def brings(places: Positions) -> Flags:
+            counts = np.ones(len(places), np.bool_) if sets is None else ~keys.retracts[places] | sets[places]
+            return counts if valid is None else counts & valid[keys.rows[places]]
+
+        found = last_place(brings, self._course.origins, keys.ends)
+        return Chosen(np.where(found < 0, -1, keys.rows[found]))
+
+
+def _followed(
+    keys: KeyRows, course: _Course, order: GroupOrder, has_functions: bool
+) -> tuple[Chosen, Chosen, KeyEvents | None]:
+    """What the ordering and the protected columns of a group become, and the events for its functions."""
+    sets, ignored, removes = course.sets, course.ignored, course.removes
+    if sets is None or ignored is None or removes is None:
+        in_order = order.in_order(course.span_starts)
+        winners = last_place(lambda places: in_order[places], keys.starts, keys.ends)
+        chosen = Chosen(np.where(winners < 0, -1, keys.rows[winners]), is_shared=True)
+        if not has_functions:
+            return chosen, chosen, None
+        codes = np.where(in_order, np.int8(Event.ADD), np.where(order.present, np.int8(Event.ADD_LATE), np.int8(0)))
+        return chosen, chosen, KeyEvents(codes, keys.rows, keys.starts)
+    in_order = order.in_order(course.span_starts, ~ignored | sets)
+    winners = last_place(lambda places: in_order[places], course.origins, keys.ends)
+    # A span that no row of the group follows keeps what the row that began it has set.
+    holders = np.where(winners < 0, np.where(sets[course.origins], course.origins, -1), winners)
+    held = np.where(holders < 0, -1, keys.rows[holders])
+    is_silent = sets & (ignored | removes)
+    clears = (winners >= 0) & keys.retracts[winners] & ~is_silent[winners]
+    ordering, protected = Chosen(held, is_shared=True), Chosen(np.where(clears, -1, held), is_shared=True)
+    if not has_functions:
+        return ordering, protected, None
+    codes = np.zeros(len(keys.rows), np.int8)
+    codes[order.present] = Event.ADD_LATE
+    codes[in_order] = Event.ADD
+    codes[keys.retracts & order.present] = Event.RETRACT
+    codes[ignored] = Event.SKIP
+    codes[is_silent] = Event.SET
+    events = KeyEvents(codes, keys.rows, keys.starts)
+    return ordering, protected, events.with_leading_set(np.flatnonzero(sets & ~is_silent))
+
+
+def _group_removals(keys: KeyRows, orders: Mapping[SequenceGroup, GroupOrder], is_start: Flags) -> tuple[Flags, Flags]:
+    """True at places of rows that remove the record; and for which keys they were found one by one."""
+    deletes = keys.kinds == RowKind.DELETE
+    removing = [order for group, order in orders.items() if group.removes_record]
+    none = np.zeros(keys.key_count, np.bool_)
+    if not removing or not deletes.any():
+        return np.zeros(len(deletes), np.bool_), none
+    if len(removing) == 1:
+        # What a removal makes the group hold is what it holds anyway.
+        return deletes & removing[0].in_order(is_start), none
+    candidates = deletes & np.logical_or.reduce([order.present for order in removing])
+    if not candidates.any():
+        return candidates, none
+    looped = np.logical_or.reduceat(candidates, keys.starts)
+    removes = np.zeros(len(deletes), np.bool_)
+    for first, end in zip(keys.starts[looped].tolist(), keys.ends[looped].tolist(), strict=True):
+        places = np.arange(first, end)
+        rows = list(zip(*(order.numbers_at(places) for order in removing), strict=True))
+        removes[first:end] = _removals(deletes[first:end].tolist(), rows)
+    return removes, looped
+
+
+def _removals(deletes: list[bool], rows: list[tuple[int, ...]]) -> list[bool]:
+    """Which rows of one key remove the record; `rows` has the number of each group that removes, -1 for no event."""
+    held = [-1] * len(rows[0])
+    removes = []
+    for is_delete, numbers in zip(deletes, rows, strict=True):
+        in_order = [0 <= number >= holds for number, holds in zip(numbers, held, strict=True)]
+        removes.append(is_delete and any(in_order))
+        if removes[-1] or len(removes) == 1:
+            held = list(numbers)
+        else:
+            held = [n if follows else h for n, h, follows in zip(numbers, held, in_order, strict=True)]
+    return removes
