@@ -5,6 +5,7 @@ In this order, as Paimon does:
 2. NULL becomes the default value of its column, where there is one
 3. the kind of each row: `rowkind.field`, else the column `_ROW_KIND` ('+I' '-U' '+U' '-D' or their codes), else +I
 4. `ignore-delete` drops -D and -U, `ignore-update-before` drops -U
+5. retracts that are left must be what the merge engine takes (`retract_rules`)
 
 Nothing is taken from an input of which one row is refused. Source: LSM semantics §1.1.
 """
@@ -25,6 +26,7 @@ from storage.model.arrow_types import arrow_type, conform
 from storage.model.data_type import DataField
 from storage.model.row_kind import KIND_TEXTS, ROW_KIND_COLUMN, RowKind
 from storage.model.schema import TableSchema
+from storage.write.retract_rules import RetractRules
 
 Kinds = npt.NDArray[np.int8]
 
@@ -50,6 +52,7 @@ class RecordRules:
         rowkind_field: str | None = None,
         ignore_delete: bool = False,
         ignore_update_before: bool = False,
+        retract_rules: RetractRules | None = None,
     ) -> None:
         self._fields = schema.fields
         self._names = frozenset(schema.column_names)
@@ -68,6 +71,7 @@ class RecordRules:
             column.name: _default_scalar(column) for column in schema.fields if column.default_value is not None
         }
         self._takes_retracts = schema.has_primary_key
+        self._retract_rules = retract_rules
 
     def accept(self, data: pa.Table | pa.RecordBatch) -> AcceptedRows:
         """Applies the rules; raises `InvalidRequestError` naming column and row."""
@@ -89,6 +93,8 @@ class RecordRules:
             kinds = None
         if kinds is not None and not self._takes_retracts:
             self._check_append(kinds)
+        if kinds is not None and self._retract_rules is not None:
+            self._retract_rules.check(rows, kinds)
         return AcceptedRows(rows, kinds)
 
     def _check_columns(self, schema: pa.Schema) -> None:

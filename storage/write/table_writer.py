@@ -43,6 +43,7 @@ from storage.write.bucket_writer import BucketWriter
 from storage.write.bucketing import BucketRouter
 from storage.write.key_value_bucket_writer import BucketTools, KeyValueBucketWriter
 from storage.write.records import AcceptedRows, RecordRules
+from storage.write.retract_rules import RetractRules
 from storage.write.scratch import Scratch
 from storage.write.write_timings import WriteTimings
 
@@ -347,6 +348,7 @@ def _record_rules(store: TableStore) -> RecordRules:
         rowkind_field=options.rowkind_field,
         ignore_delete=options.ignore_delete,
         ignore_update_before=options.ignore_update_before,
+        retract_rules=RetractRules.of(store.schema, options, store.location) if store.schema.has_primary_key else None,
     )
 
 
