@@ -79,6 +79,12 @@ import org.apache.paimon.shade.jackson2.com.fasterxml.jackson.databind.JsonNode;
 import org.apache.paimon.shade.jackson2.com.fasterxml.jackson.databind.ObjectMapper;
 import org.apache.paimon.shade.jackson2.com.fasterxml.jackson.databind.node.ArrayNode;
 import org.apache.paimon.shade.jackson2.com.fasterxml.jackson.databind.node.ObjectNode;
+import org.apache.paimon.shade.org.apache.datasketches.hll.HllSketch;
+import org.apache.paimon.shade.org.apache.datasketches.memory.Memory;
+import org.apache.paimon.shade.org.apache.datasketches.theta.HashIterator;
+import org.apache.paimon.shade.org.apache.datasketches.theta.Sketch;
+import org.apache.paimon.shade.org.roaringbitmap.RoaringBitmap;
+import org.apache.paimon.shade.org.roaringbitmap.longlong.Roaring64Bitmap;
 import org.apache.paimon.table.FileStoreTable;
 import org.apache.paimon.table.FileStoreTableFactory;
 import org.apache.paimon.table.Table;
@@ -104,7 +110,11 @@ import org.apache.paimon.types.MultisetType;
 import org.apache.paimon.types.RowKind;
 import org.apache.paimon.types.RowType;
 import org.apache.paimon.types.TimestampType;
+import org.apache.paimon.utils.HllSketchUtil;
+import org.apache.paimon.utils.RoaringBitmap32;
+import org.apache.paimon.utils.RoaringBitmap64;
 import org.apache.paimon.utils.SerializationUtils;
+import org.apache.paimon.utils.ThetaSketch;
 
 public class PaimonJudge {
 
@@ -146,6 +156,8 @@ public class PaimonJudge {
             case "row_keys": return rowKeys(request);
             case "binary_rows": return binaryRows(request);
             case "cast": return cast(request);
+            case "make_sketches": return makeSketches(request);
+            case "read_sketches": return readSketches(request);
             default: throw new IllegalArgumentException("unknown op " + request.get("op"));
         }
     }
@@ -218,6 +230,65 @@ public class PaimonJudge {
         }
         Snapshot latest = table.snapshotManager().latestSnapshot();
         return latest == null ? null : JSON.readTree(latest.toJson());
+    }
+
+    // ------------------------------------------------------------------------------------------ bitmaps and sketches
+
+    /** For each list of numbers the bytes (base64) of a bitmap or sketch that holds them. */
+    static Object makeSketches(JsonNode request) throws Exception {
+        List<String> made = new ArrayList<>();
+        for (JsonNode members : request.get("members")) {
+            long[] numbers = new long[members.size()];
+            for (int index = 0; index < numbers.length; index++) {
+                numbers[index] = members.get(index).asLong();
+            }
+            int[] ints = Arrays.stream(numbers).mapToInt(number -> (int) number).toArray();
+            byte[] bytes;
+            switch (request.get("kind").asText()) {
+                case "rbm32": bytes = RoaringBitmap32.bitmapOf(ints).serialize(); break;
+                case "rbm64": bytes = RoaringBitmap64.bitmapOf(numbers).serialize(); break;
+                case "hll_sketch": bytes = HllSketchUtil.sketchOf(ints); break;
+                case "theta_sketch": bytes = ThetaSketch.sketchOf(ints); break;
+                default: throw new IllegalArgumentException("no such sketch: " + request.get("kind"));
+            }
+            made.add(Base64.getEncoder().encodeToString(bytes));
+        }
+        return made;
+    }
+
+    /** What bitmaps and sketches hold: members, hashes, or an estimate; as texts. */
+    static Object readSketches(JsonNode request) throws Exception {
+        List<List<String>> held = new ArrayList<>();
+        for (JsonNode value : request.get("values")) {
+            byte[] bytes = Base64.getDecoder().decode(value.asText());
+            List<String> texts = new ArrayList<>();
+            switch (request.get("kind").asText()) {
+                case "rbm32":
+                    RoaringBitmap bitmap = new RoaringBitmap();
+                    bitmap.deserialize(ByteBuffer.wrap(bytes));
+                    bitmap.forEach((org.apache.paimon.shade.org.roaringbitmap.IntConsumer) member -> texts.add(String.valueOf(member)));
+                    break;
+                case "rbm64":
+                    Roaring64Bitmap bitmap64 = new Roaring64Bitmap();
+                    bitmap64.deserialize(new DataInputStream(new java.io.ByteArrayInputStream(bytes)));
+                    bitmap64.forEach((org.apache.paimon.shade.org.roaringbitmap.longlong.LongConsumer) member -> texts.add(String.valueOf(member)));
+                    break;
+                case "hll_sketch":
+                    HllSketch hll = HllSketch.heapify(bytes);
+                    texts.add(hll.getLgConfigK() + " " + String.format(java.util.Locale.ROOT, "%.6f", hll.getCompositeEstimate()));
+                    break;
+                case "theta_sketch":
+                    Sketch theta = Sketch.wrap(Memory.wrap(bytes));
+                    texts.add("theta " + theta.getThetaLong());
+                    for (HashIterator hashes = theta.iterator(); hashes.next(); ) {
+                        texts.add(String.valueOf(hashes.get()));
+                    }
+                    break;
+                default: throw new IllegalArgumentException("no such sketch: " + request.get("kind"));
+            }
+            held.add(texts);
+        }
+        return held;
     }
 
     // ------------------------------------------------------------------------------------------ writing

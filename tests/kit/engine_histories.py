@@ -10,6 +10,7 @@ cannot be merged (an overflow, a division by zero) is left out, key by key.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime
@@ -19,6 +20,7 @@ from typing import Any, Final
 
 from tests.contract.cases import EVERY_TYPE, SCALARS, any_value
 from tests.kit.engine_oracles import KIND_COLUMN, EngineOracle, Values
+from tests.kit.engine_tables import Decode, arrow_rows, texts
 
 EVERY_KIND: Final = ("+I", "+I", "+U", "-U", "-D")
 ADDS: Final = ("+I", "+U")
@@ -103,6 +105,10 @@ class Shape:
         }
         return {**named, **self.options}
 
+    @property
+    def decoders(self) -> dict[str, Decode | None]:
+        return dict.fromkeys(self.sets)
+
     def oracle(self) -> EngineOracle:
         return EngineOracle(self.types, self.primary_keys, self.table_options)
 
@@ -126,15 +132,17 @@ class Step:
 
 
 def history(shape: Shape, source: Random, *, keys: int = 4, steps: int = 6, rows: int = 8) -> Iterator[Step]:
-    """Steps of a history, the first one a commit."""
+    """Steps of a history: commits with at least one row, and after the first one sometimes a full compaction."""
     oracle = shape.oracle()
-    for number in range(steps):
-        if number and source.random() < 0.25:
+    for _ in range(steps):
+        if oracle.accepted and source.random() < 0.25:
             oracle.compact()
             yield Step(None, list(oracle.rows().values()))
             continue
         drawn = [shape.row(source, keys) for _ in range(source.randint(1, rows))]
         taken = oracle.mergeable(drawn)
+        if not taken:
+            continue
         oracle.write(taken)
         oracle.commit()
         yield Step(taken, list(oracle.rows().values()))
@@ -497,3 +505,52 @@ SHAPES: Final = (
     *(replace(shape, name=f"partial-update, {shape.name}") for shape in PARTIAL_SHAPES),
     *OTHER_SHAPES,
 )
+
+
+@dataclass
+class Story:
+    """The steps of a history as they happen, told by key when something is wrong."""
+
+    shape: Shape
+    seed: Any
+    steps: list[Step] = field(default_factory=list)
+
+    def check(self, found: Any, columns: Sequence[str] | None = None, *, by: str = "the table") -> None:
+        """Fails unless the rows found are those expected after the last step."""
+        types = {name: self.shape.types[name] for name in columns or self.shape.types}
+        sets = {name: decode for name, decode in self.shape.decoders.items() if name in types}
+        wanted = texts(arrow_rows(self.steps[-1].expected, types), sets)
+        seen = texts(found.select(list(types)), sets)
+        if seen == wanted:
+            return
+        missing, surplus = _difference(wanted, seen), _difference(seen, wanted)
+        raise AssertionError(
+            f"{self.shape.name}, seed {self.seed}, after step {len(self.steps)}: {by} differs"
+            f"\noptions  {self.shape.table_options}"
+            + "".join(f"\nexpected {row}" for row in missing[:3])
+            + "".join(f"\nfound    {row}" for row in surplus[:3])
+            + self._history_of([*missing, *surplus][0] if columns is None else "")
+        )
+
+    def _history_of(self, text: str) -> str:
+        key = re.search(r"'k': (-?\d+)", text)
+        if key is None:
+            return ""
+        lines = []
+        for number, step in enumerate(self.steps, 1):
+            if step.rows is None:
+                lines.append(f"{number} full compaction")
+            else:
+                lines += [f"{number} {row}" for row in step.rows if row["k"] == int(key[1])]
+        return "\nhistory of the key:\n" + "\n".join(lines)
+
+
+def _difference(left: Sequence[str], right: Sequence[str]) -> list[str]:
+    rest = list(right)
+    only = []
+    for row in left:
+        if row in rest:
+            rest.remove(row)
+        else:
+            only.append(row)
+    return only

@@ -160,6 +160,17 @@ class PaimonJudge:
         refused = {int(index): error for index, error in answer["refused"].items()}
         return self.take_rows(answer)[0].column(0).combine_chunks(), refused
 
+    def make_sketches(self, kind: str, members: Sequence[Sequence[int]]) -> list[bytes]:
+        """Bitmaps or sketches (rbm32, rbm64, hll_sketch, theta_sketch) of these numbers, as a column holds them."""
+        made = self.call("make_sketches", kind=kind, members=[list(one) for one in members])
+        return [base64.b64decode(value) for value in made]
+
+    def read_sketches(self, kind: str, values: Sequence[bytes]) -> list[list[str]]:
+        """What they hold, as texts: members of bitmaps, hashes of theta sketches, precision and estimate of HLLs."""
+        encoded = [base64.b64encode(value).decode() for value in values]
+        held: list[list[str]] = self.call("read_sketches", kind=kind, values=encoded)
+        return held
+
     @contextlib.contextmanager
     def columns_file(self, table: pa.Table, kinds: np.ndarray | None = None) -> Iterator[str]:
         """Rows on their way to the child."""
