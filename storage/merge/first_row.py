@@ -18,17 +18,16 @@ Source: LSM semantics §2.3, §4.4.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
-from storage.exceptions import CorruptDataError
 from storage.merge.key_order import Flags, KeySegments
 from storage.merge.lookup_levels import stored_columns
 from storage.merge.merge_function import retracts
+from storage.merge.refusal import MergedTable
 from storage.merge.sort_words import Positions
 from storage.merge.take import take_rows
 
@@ -76,17 +75,10 @@ class FirstRow:
         passes = segments.lone if self.passes_lone_rows else np.zeros(len(segments.starts), np.bool_)
         offends = np.logical_or.reduceat(is_retract, segments.starts) & ~passes
         if offends.any() and not self.ignore_delete:
-            raise self._refusal(segments.rows, segments.order[segments.starts[offends]][:1])
+            row = int(segments.order[segments.starts[offends][0]])
+            reason = "first-row takes no retract (-U, -D); set ignore-delete=true to pass over them"
+            raise MergedTable(self.table, self.key_columns, frozenset()).refused(segments.rows, row, reason)
         nothing = len(is_retract)
         oldest = np.minimum.reduceat(np.where(is_retract, nothing, np.arange(nothing)), segments.starts)
         oldest = np.where(passes, segments.starts, oldest)
         return segments.order[oldest[oldest < nothing]]
-
-    def _refusal(self, rows: pa.Table, position: Sequence[int] | Positions) -> CorruptDataError:
-        (key,) = take_rows(rows, np.asarray(position), self.key_columns).to_pylist()
-        values = ", ".join(f"{name}={value!r}" for name, value in key.items())
-        return CorruptDataError(
-            f"a file of a first-row table holds a retract (-U or -D) of the key {values}, which the engine cannot "
-            "merge; set ignore-delete=true on the table to pass over retracts",
-            path=self.table,
-        )

@@ -17,6 +17,7 @@ from storage.files.append_writer import AppendFileWriter
 from storage.files.key_value_writer import KeyValueFileWriter
 from storage.files.schema_store import SchemaStore
 from storage.merge.engine import merge_function, row_order
+from storage.merge.lookup_levels import with_level
 from storage.merge.merge_reader import merge_table
 from storage.model.arrow_types import arrow_schema, fields_from_arrow
 from storage.model.commit_message import CommitMessage
@@ -124,7 +125,8 @@ class PlacedTable:
             appender.write(rows.select(list(store.schema.column_names)))
             return appender.close()
         writer = KeyValueFileWriter(store, partition, bucket, level, FileSource.APPEND)
-        writer.write(
-            merge_table(rows, row_order(store.schema, store.options), merge_function(store.schema, store.options))
-        )
+        function = merge_function(store.schema, store.options)
+        if function.reads_levels:
+            rows = with_level(rows, -1)
+        writer.write(merge_table(rows, row_order(store.schema, store.options), function))
         return writer.close()

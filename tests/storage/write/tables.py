@@ -15,6 +15,7 @@ from storage.files.manifest_scan import NO_FILES, LiveFiles
 from storage.files.schema_store import SchemaStore
 from storage.merge.engine import merge_function, row_order
 from storage.merge.key_order import KeyComparator
+from storage.merge.lookup_levels import with_level
 from storage.merge.merge_reader import merge_section
 from storage.merge.section import interval_partition, older_first
 from storage.model.arrow_types import fields_from_arrow
@@ -23,6 +24,7 @@ from storage.model.data_file import DataFileMeta
 from storage.model.manifest import EntryKind, ManifestEntry
 from storage.model.schema import TableSchema
 from storage.model.snapshot import CommitKind, Snapshot
+from storage.options import MergeEngine
 from storage.paths import TablePaths
 from storage.table_store import TableStore, open_table_store
 from storage.write.table_writer import TableWriter
@@ -105,12 +107,16 @@ class WrittenTable:
         live = self.committed.at(self.snapshot)
         comparator = KeyComparator(self.store.key_types)
         for partition, bucket in sorted(live.by_bucket):
-            for section in interval_partition(live.files_of(partition, bucket), comparator):
-                runs = [self._read(partition, bucket, run.files) for run in older_first(section)]
+            function = merge_function(self.store.schema, self.store.options)
+            is_first_row = self.store.options.merge_engine is MergeEngine.FIRST_ROW
+            files = [file for file in live.files_of(partition, bucket) if file.level or not is_first_row]
+            for section in interval_partition(files, comparator):
+                runs = [
+                    self._read(partition, bucket, run.files, has_levels=function.reads_levels)
+                    for run in older_first(section)
+                ]
                 order = row_order(self.store.schema, self.store.options)
-                batches += merge_section(
-                    runs, order, merge_function(self.store.schema, self.store.options), drop_delete=True
-                )
+                batches += merge_section(runs, order, function, drop_delete=True)
         rows = [row for batch in batches for row in batch.to_pylist()]
         return [{name: row[name] for name in self.store.schema.column_names} for row in rows]
 
@@ -120,10 +126,12 @@ class WrittenTable:
         batches = self._read(entry.partition, entry.bucket, [file])
         return [tuple(row.values()) for batch in batches for row in batch.to_pylist()]
 
-    def _read(self, partition: bytes, bucket: int, files: Sequence[DataFileMeta]) -> list[pa.RecordBatch]:
+    def _read(
+        self, partition: bytes, bucket: int, files: Sequence[DataFileMeta], *, has_levels: bool = False
+    ) -> list[pa.RecordBatch]:
         columns = self.store.schema.column_names
         return [
-            batch
+            with_level(batch, file.level) if has_levels else batch
             for file in files
             for batch in read_key_value_file(self.store, partition, bucket, file, columns, None, batch_rows=1024)
         ]
