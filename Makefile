@@ -1,6 +1,7 @@
 # The house: every target makes what it needs; Python 3.11 and Java 17 are all that is expected on the machine.
 #
 #   make demo      a real change stream from Kafka into tables that Apache Paimon reads
+#   make demo-join three change streams into one wide table, by one query and by several
 #   make test      the quick suites and the judge (under ten minutes)      make test-all   everything
 #   make lint      ruff, mypy, docker files                                make bench      against the peers
 SHELL := /bin/bash
@@ -14,7 +15,7 @@ ARGS ?=
 PYTHON_CHECK := import sys; sys.version_info >= (3, 11) or sys.exit("Freshet needs Python 3.11 or newer: make PYTHON=python3.11 …")
 
 .DEFAULT_GOAL := help
-.PHONY: help venv venv-pypaimon jars demo demo-clean test test-all lint format bench clean
+.PHONY: help venv venv-pypaimon jars demo demo-join demo-clean test test-all lint format bench clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -43,6 +44,9 @@ jars: venv
 
 demo: venv jars
 	@$(BIN)/python -m jobs.demo $(ARGS)
+
+demo-join: venv jars
+	@$(BIN)/python -m jobs.demo.join $(ARGS)
 
 demo-clean:
 	rm -rf demo-output

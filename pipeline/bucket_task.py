@@ -62,6 +62,12 @@ from storage.model.snapshot import Snapshot
 from storage.table_store import TableStore, open_table_store
 from storage.write.table_writer import TableWriter
 
+IGNORED: Final = "ignore-delete or ignore-update-before"
+"""Why rows of plain frames are skipped; `transforms` skips such records before they become rows."""
+
+HALF_APPLIED: Final = "key change of which only the deletion was applied"
+"""Note of records that are dead letters for their new row, which lies in another task than the deletion."""
+
 _STORES_MAX: Final = 16
 """Tables that one worker keeps open."""
 
@@ -117,7 +123,7 @@ class BucketTask:
                 data = restore_rows(sorted_out.data, store.schema)
                 clock.lap("restore")
                 for partition, bucket, part in split_rows(data, sorted_out.data, store.schema):
-                    writer.write_bucket(partition, bucket, part)
+                    counts.add_ignored(part.num_rows - writer.write_bucket(partition, bucket, part))
                 clock.lap("write")
             messages = writer.prepare_commit(self.micro_batch_id)
             clock.lap("flush and compact")
@@ -134,6 +140,8 @@ class BucketTask:
             skipped=counts.skipped,
             notes=counts.notes,
             restored=counts.restored,
+            keys_merged=writer.merge_metrics.keys_merged,
+            keys_looped=writer.merge_metrics.keys_looped,
             times_ms=clock.times_ms,
         )
 
@@ -234,9 +242,30 @@ class _Counts:
         self.restored += sorted_out.restored
         self.dead.update(_reason_counts(sorted_out.dead))
         self.skipped.update(_reason_counts(sorted_out.skipped))
+        self._add_half_applied(sorted_out.dead)
         self.notes.update(_note_counts(sorted_out.data))
         if sorted_out.dead is not None and sorted_out.dead.num_rows:
             self._dead_rows.append(sorted_out.dead)
+
+    def add_ignored(self, count: int) -> None:
+        """Rows that the writer did not take, because the table ignores their kind."""
+        if count:
+            self.applied -= count
+            self.skipped[IGNORED] += count
+
+    def _add_half_applied(self, dead: pa.Table | None) -> None:
+        """Records whose second row is dead here, while the task of their first row counts them as applied.
+
+        They are dead letters, although the deletion of their old key is written: the sums of all tasks put that right,
+        and a note says how many they are.
+        """
+        if dead is None or not dead.num_rows:
+            return
+        seconds = dead.filter(pc.not_equal(dead.column(SUB), 0))
+        if seconds.num_rows:
+            self.applied -= seconds.num_rows
+            self.dead.update(_counted(seconds.column(REASON)))
+            self.notes[HALF_APPLIED] += seconds.num_rows
 
     def dead_rows(self) -> pa.Table | None:
         """The rows of all dead letters."""
@@ -262,8 +291,11 @@ def _record_count(rows: pa.Table) -> int:
 def _reason_counts(rows: pa.Table | None) -> Mapping[str, int]:
     if rows is None or not rows.num_rows:
         return {}
-    firsts = rows.filter(pc.equal(rows.column(SUB), 0)).column(REASON)
-    counted: Any = pc.value_counts(pc.fill_null(firsts, "unknown"))
+    return _counted(rows.filter(pc.equal(rows.column(SUB), 0)).column(REASON))
+
+
+def _counted(reasons: Any) -> Mapping[str, int]:
+    counted: Any = pc.value_counts(pc.fill_null(reasons, "unknown"))
     return {entry["values"]: entry["counts"] for entry in counted.to_pylist()}
 
 

@@ -16,6 +16,7 @@ An error is one message that says what to do; `--debug` adds the traceback.
 from __future__ import annotations
 
 import sys
+import threading
 import traceback
 from pathlib import Path
 from typing import Annotated, Final
@@ -27,12 +28,12 @@ from pipeline.config import load_pipelines, warnings
 from pipeline.config_model import PipelineConfig
 from pipeline.exceptions import EXIT_DONE, EXIT_FAILED, EXIT_INVALID, PipelineError
 from pipeline.jars import SPARK_GROUP, ensure_jars
-from pipeline.runner import Runner, spark_settings, stop_on_signals
+from pipeline.runner import Runner, spark_settings, stop_on_signals, when_asked_to_stop
 from pipeline.spark_session import create_session
 from pipeline.table_setup import check_table
 from storage.catalog import Catalog
 from storage.describe import size_text, time_text
-from storage.exceptions import InvalidRequestError, StorageError
+from storage.exceptions import ConflictError, InvalidRequestError, RetryableError, StorageError
 from storage.table import Table
 
 HOUR_MS: Final = 3_600_000
@@ -147,12 +148,30 @@ def files(
 def compact(
     warehouse: Warehouse,
     table: TableName,
-    full: Annotated[bool, typer.Option("--full/--as-needed", help="all files, or as the table's rule picks")] = True,
+    full: Annotated[
+        bool | None,
+        typer.Option("--full/--as-needed", help="all files, or as the table's rule picks; with --every the latter"),
+    ] = None,
+    every: Annotated[
+        float | None, typer.Option(min=0, help="seconds between rounds: a compaction job, until it is stopped")
+    ] = None,
 ) -> None:
     """Compacts every bucket; streams that write meanwhile are not disturbed."""
-    result = _open(warehouse, table).compact(full=full)
-    ids = ", ".join(str(snapshot.id) for snapshot in result.snapshots)
-    print(f"compacted in snapshot {ids}" if ids else "nothing to compact")
+    if every is None:
+        ids = _compact_once(warehouse, table, full=full is not False)
+        print(f"compacted in snapshot {ids}" if ids else "nothing to compact")
+        return
+    stop = threading.Event()
+    with when_asked_to_stop(stop.set):
+        while not stop.is_set():
+            try:
+                ids = _compact_once(warehouse, table, full=full is True)
+            except (ConflictError, RetryableError) as error:
+                _complain(f"this round gave way, the next will try again: {error}")
+                ids = ""
+            if ids:
+                _say(f"compacted in snapshot {ids}")
+            stop.wait(every)
 
 
 @app.command()
@@ -221,6 +240,11 @@ def exit_code(error: BaseException) -> int:
     if isinstance(error, PipelineError):
         return error.exit_code
     return EXIT_INVALID if isinstance(error, InvalidRequestError) else EXIT_FAILED
+
+
+def _compact_once(warehouse: str, table: str, *, full: bool) -> str:
+    """Compacts the table as it is now; gives the ids of the snapshots made, perhaps none."""
+    return ", ".join(str(snapshot.id) for snapshot in _open(warehouse, table).compact(full=full).snapshots)
 
 
 def _age_ms(hours: float) -> int:

@@ -29,7 +29,7 @@ from pipeline.config_model import (
     TableConfig,
     TriggerConfig,
 )
-from pipeline.config_rules import Place, contradictions, nearest, warnings
+from pipeline.config_rules import Place, contradictions, decides_meaning, nearest, warnings
 from pipeline.exceptions import ConfigurationError, Problem
 
 __all__ = ["PipelineConfig", "load_pipeline", "load_pipelines", "warnings"]
@@ -191,9 +191,22 @@ def _between_files(configs: Sequence[tuple[str, PipelineConfig]]) -> Iterator[Pr
             other = owners.setdefault(question(config), path)
             if other != path:
                 yield Problem(f"{key}: the same as in {other}; each pipeline needs its own", path)
+    tables: dict[tuple[str, str], tuple[TableConfig, str]] = {}
+    for path, config in configs:
+        wanted = config.table
+        known_table, other = tables.setdefault((wanted.warehouse.rstrip("/"), wanted.name), (wanted, path))
+        if _definition(known_table) != _definition(wanted):
+            yield Problem(f"table: {wanted.name} is described otherwise in {other}; both files must say the same", path)
     settings: dict[str, tuple[object, str]] = {}
     for path, config in configs:
         for key, value in config.spark.items():
             known, other = settings.setdefault(key, (value, path))
             if known != value:
                 yield Problem(f"spark.{key}: differs from {other}, but both share one Spark session", path)
+
+
+def _definition(table: TableConfig) -> object:
+    """What all who write one table must agree on."""
+    meaning = {key: value for key, value in table.options.items() if decides_meaning(key)}
+    columns = [(field.name, str(field.type)) for field in table.fields]
+    return columns, table.primary_key, table.partition_by, meaning

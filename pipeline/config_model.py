@@ -32,7 +32,6 @@ DEBEZIUM_FORMATS: Final = frozenset({"debezium-json", "debezium-unwrapped"})
 ROW_KIND_OPTION: Final = "rowkind.field"
 SEQUENCE_OPTION: Final = "sequence.field"
 PRODUCER_OPTION: Final = "changelog-producer"
-ENGINE_OPTION: Final = "merge-engine"
 
 KAFKA_OPTIONS: Final = (
     "assign", "subscribe", "subscribePattern", "kafka.bootstrap.servers", "startingOffsets", "startingTimestamp",
@@ -137,6 +136,15 @@ class SourceConfig(_Model):
     unavailable_value_placeholder: str = Field(default="__debezium_unavailable_value", min_length=1)
     """Debezium's; what stands for an unchanged TOAST value."""
 
+    def fills(self, column: str) -> bool:
+        """True when rows of this source have a value for the table column; the others are NULL in them."""
+        return not self.select or column in self.select
+
+    @property
+    def may_delete(self) -> bool:
+        """True when a record can be a deletion."""
+        return self.format != "json"
+
     @property
     def is_kafka(self) -> bool:
         """True for a Kafka source, False for files."""
@@ -162,6 +170,9 @@ class TableConfig(_Model):
     primary_key: tuple[str, ...] = ()
     partition_by: tuple[str, ...] = ()
     options: Texts = Field(default_factory=dict)
+    """Options that the table gets when it is created."""
+    write_options: Texts = Field(default_factory=dict)
+    """Options of this writer alone, over those of the table; for example write-only where others compact."""
 
     @cached_property
     def fields(self) -> tuple[DataField, ...]:

@@ -3,6 +3,8 @@
 A rule is a function from one file's values to findings: the place in the file (a path of keys) and a message that says
 what to do. Nothing is started or read here.
 
+A source that fills a column of a sequence group must fill what orders the group, or nothing of it would ever be taken.
+
 Source: design §1.11 (input order), §3; the outcome table of the Debezium formats (sequence fields of deletes).
 """
 
@@ -21,10 +23,12 @@ from pipeline.config_model import (
     SourceConfig,
     TableConfig,
 )
+from pipeline.engine_rules import EngineRules, rules_of
 from storage.exceptions import InvalidRequestError
 from storage.model.schema import SYSTEM_COLUMNS
 from storage.model.sql_type import parse_sql_type
-from storage.options import CoreOptions
+from storage.option_keys import IMMUTABLE_KEYS
+from storage.options import CoreOptions, MergeEngine
 
 Place = tuple[str | int, ...]
 Finding = tuple[Place, str]
@@ -44,6 +48,8 @@ _SET_BY_US: Final = {
     "endingTimestamp": "a stream has no end; use trigger: {available_now: true}",
 }
 _ENVELOPE_NAMES: Final = re.compile(r"(?<![A-Za-z0-9_`.])(_source|_ts_ms|_offset|_timestamp)\b")
+_COLUMN_PREFIX: Final = "fields."
+_STATS_SUFFIX: Final = ".stats-mode"
 
 
 def nearest(word: str, choices: Iterable[str]) -> str:
@@ -54,6 +60,11 @@ def nearest(word: str, choices: Iterable[str]) -> str:
 
 def contradictions(config: PipelineConfig) -> Iterator[Finding]:
     """Everything in one file that cannot be meant so."""
+    found = list(_each_key(config))
+    yield from found or _groups(config)
+
+
+def _each_key(config: PipelineConfig) -> Iterator[Finding]:
     yield from _table(config)
     yield from _trigger(config)
     if config.dead_letter_table == config.table.name:
@@ -64,29 +75,42 @@ def contradictions(config: PipelineConfig) -> Iterator[Finding]:
         yield from _source(config, source, ("sources", index))
 
 
+def decides_meaning(key: str) -> bool:
+    """True for a table option on which it depends what the rows mean; all who write a table must agree on it."""
+    if key.startswith(_COLUMN_PREFIX):
+        return not key.endswith(_STATS_SUFFIX)
+    return key in IMMUTABLE_KEYS or key in ("bucket", SEQUENCE_OPTION)
+
+
 def warnings(config: PipelineConfig) -> Iterator[str]:
     """What a run should say before it starts; nothing here stops it."""
     sequence = sequence_fields(config.table.options)
-    if config.table.primary_key and len(config.sources) > 1 and not sequence:
+    rules = _rules(config.table)
+    unordered = [] if sequence or not config.table.primary_key else _unordered_columns(config.table, rules)
+    shared = [name for name in unordered if sum(source.fills(name) for source in config.sources) > 1]
+    if shared:
         yield (
-            "several sources feed one table and there is no sequence.field: which of two changes of one key is the "
-            "later one is decided by the order of the sources in this file"
+            f"several sources fill {', '.join(shared)}, and neither sequence.field nor a sequence group orders them: "
+            "which of two changes of one key is the later one is decided by the order of the sources in this file"
         )
-    if config.table.primary_key and not sequence:
-        for source in config.sources:
+    for source in config.sources:
+        if any(source.fills(name) for name in unordered):
             computed = [key for key in config.table.primary_key if not _is_plain(source.select.get(key, key))]
             if computed:
                 yield (
                     f"the key column {computed[0]} is computed: if it is not the message key, changes of one row may "
                     "lie in several Kafka partitions and their order is not defined; set sequence.field"
                 )
-    for column in sequence:
-        for source in config.sources:
+    for source in config.sources:
+        ordering = [name for name in config.table.columns if name in rules.ordering_columns and source.fills(name)]
+        what = dict.fromkeys(ordering, "ordering column") | dict.fromkeys(sequence, "sequence.field")
+        for column in what:
             if source.is_debezium and not _ENVELOPE_NAMES.search(source.select.get(column, column)):
                 yield (
-                    f"sequence.field {column} comes from the payload: deletes do not carry it reliably and become dead "
+                    f"{what[column]} {column} comes from the payload: deletes do not carry it reliably and become dead "
                     f"letters without it; select it from the envelope, for example {column}: _source.lsn"
                 )
+    yield from _retract_warnings(config, rules)
     if not config.table.primary_key and any(source.is_debezium for source in config.sources):
         yield "the table has no primary key: updates are appended as rows and deletes become dead letters"
 
@@ -94,6 +118,71 @@ def warnings(config: PipelineConfig) -> Iterator[str]:
 def sequence_fields(options: Mapping[str, str]) -> tuple[str, ...]:
     """The columns of `sequence.field`."""
     return tuple(part.strip() for part in options.get(SEQUENCE_OPTION, "").split(",") if part.strip())
+
+
+def _rules(table: TableConfig) -> EngineRules:
+    return rules_of(table.table_schema, table.options)
+
+
+def _unordered_columns(table: TableConfig, rules: EngineRules) -> list[str]:
+    """Columns of which the input order decides the value."""
+    ordered = {*table.primary_key, *rules.ordering_columns}
+    return [name for name in table.columns if name not in ordered and rules.group_of(name) is None]
+
+
+def _retract_warnings(config: PipelineConfig, rules: EngineRules) -> Iterator[str]:
+    """What the merge engine will do with deletions, or with updates of which it does not know the row before."""
+    deleting = [source for source in config.sources if source.may_delete]
+    if not deleting or rules.options.ignore_delete or not config.table.primary_key:
+        return
+    engine = rules.engine
+    if engine is MergeEngine.PARTIAL_UPDATE and not rules.options.remove_record_on_delete:
+        for source in deleting:
+            groups = rules.filled_groups(name for name in config.table.columns if source.fills(name))
+            free = [name for name in _unordered_columns(config.table, rules) if source.fills(name)]
+            if not groups:
+                yield (
+                    "a deletion will stop the run: partial-update has no rule for it; set ignore-delete or "
+                    "partial-update.remove-record-on-delete to true, or put the columns into a sequence group"
+                )
+            elif free:
+                yield f"a deletion leaves {', '.join(free)} as they are, because they are in no sequence group"
+    if engine is MergeEngine.FIRST_ROW:
+        yield "a deletion will stop the run: first-row takes none; set ignore-delete to true"
+    refusing = [name for name in rules.refuses_retracts if any(source.fills(name) for source in deleting)]
+    if refusing and not rules.options.remove_record_on_delete:
+        yield (
+            f"a deletion will stop the run: the aggregate functions of {', '.join(refusing)} cannot take a value back; "
+            f"set fields.{refusing[0]}.ignore-retract to true, or ignore-delete for the table"
+        )
+    blind = [source for source in deleting if source.format == "debezium-unwrapped"]
+    counted = [name for name in rules.needs_before if any(source.fills(name) for source in blind)]
+    if counted:
+        yield (
+            f"an update counts twice in {', '.join(counted)}: records of the format debezium-unwrapped do not carry "
+            "the row before it; use debezium-json"
+        )
+
+
+def _groups(config: PipelineConfig) -> Iterator[Finding]:
+    """Whether each source can be merged by the table's engine, where columns and options are right in themselves."""
+    table = config.table
+    try:
+        rules = _rules(table)
+    except InvalidRequestError as error:
+        named = [key for key in table.options if key in str(error)]
+        yield ("table", "options", *named[:1]), str(error)
+        return
+    for index, source in enumerate(config.sources):
+        for group in rules.filled_groups(column for column in table.columns if source.fills(column)):
+            if not any(source.fills(name) for name in group.ordering):
+                filled = [name for name in group.protected if source.fills(name)]
+                yield (
+                    ("sources", index, "select"),
+                    f"fills {', '.join(filled)} of the sequence group of {', '.join(group.ordering)}, but not what "
+                    f"orders it: the values would never be taken; add {group.ordering[0]}: <what grows with every "
+                    "change, for example _source.lsn>",
+                )
 
 
 def _table(config: PipelineConfig) -> Iterator[Finding]:
@@ -133,6 +222,18 @@ def _options(table: TableConfig) -> Iterator[Finding]:
     except InvalidRequestError as error:
         named = [key for key in table.options if f" {key} " in str(error) or f"'{key}'" in str(error)]
         yield ("table", "options", *named[:1]), str(error)
+        return
+    for key in table.write_options:
+        if decides_meaning(key):
+            yield (
+                ("table", "write_options", key),
+                f"{key} says what the rows of the table mean; it stands in options, for all who write the table",
+            )
+    try:
+        CoreOptions.parse({**table.options, **table.write_options}, has_primary_key=bool(table.primary_key))
+    except InvalidRequestError as error:
+        named = [key for key in table.write_options if f" {key} " in str(error) or f"'{key}'" in str(error)]
+        yield ("table", "write_options", *named[:1]), str(error)
 
 
 def _trigger(config: PipelineConfig) -> Iterator[Finding]:

@@ -3,7 +3,8 @@
 The type of a payload field is, in this order: what `schema` declares, the type of the table column of the same name,
 the type of the one column that `select` fills with nothing but this field, STRING.
 
-Vital columns are those without which a deletion is not known: primary key, partition, sequence fields.
+Vital columns are those without which a deletion is not known: primary key, partition, sequence fields, ordering columns
+of the sequence groups that the source fills.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from pipeline.config_rules import METADATA_COLUMNS, nearest, sequence_fields
 from pipeline.exceptions import ConfigurationError
 from pipeline.select_expression import SelectExpression, parse_select
 from pipeline.sql_text import name
+from storage.engine_options import SequenceGroup
 from storage.model.data_type import LENGTH_MAX, DataField, DataType, ScalarType, TypeRoot, with_nullable
 from storage.model.schema import TableSchema
 from storage.model.sql_type import parse_sql_type
@@ -95,12 +97,20 @@ class MappingPlan:
 
 
 def plan_mapping(
-    spark: SparkSession, source: SourceConfig, schema: TableSchema, options: Mapping[str, str]
+    spark: SparkSession,
+    source: SourceConfig,
+    schema: TableSchema,
+    options: Mapping[str, str],
+    groups: Sequence[SequenceGroup] = (),
 ) -> MappingPlan:
-    """Plans one source; raises `ConfigurationError` naming the entry of `select` that is wrong."""
+    """Plans one source; raises `ConfigurationError` naming the entry of `select` that is wrong.
+
+    `groups` are the sequence groups that the source fills.
+    """
     expressions = {column: parse_select(spark, column, text) for column, text in source.select.items()}
     types = _types(source, schema, expressions)
-    vital = frozenset({*schema.primary_keys, *schema.partition_keys, *sequence_fields(options)})
+    ordering = [name for group in groups for name in group.ordering]
+    vital = frozenset({*schema.primary_keys, *schema.partition_keys, *sequence_fields(options), *ordering})
     columns = []
     for field in schema.fields:
         expression = expressions.get(field.name)

@@ -41,10 +41,12 @@ class Progress:
         outcome += [f"{result.dead_count:,} dead letters"] if result.dead_count else []
         outcome += [f"{result.skipped_count:,} skipped"] if result.skipped_count else []
         outcome += [f"{count:,} × {note}" for note, count in sorted(result.notes.items())]
-        lag = "" if self.lag is None else f" · lag {self.lag:,}"
+        about = "" if self.lag is None else f" · lag {self.lag:,}"
+        about += f" · {result.keys_merged:,} keys merged" if result.keys_merged else ""
+        about += f", {result.keys_looped:,} of them value by value" if result.keys_looped else ""
         return (
             f"{report.pipeline} · batch {report.micro_batch_id} · {report.read_count:,} records "
-            f"({', '.join(outcome)}) · {self.records_per_s:,.0f}/s{lag} · level 0: {report.level0_count} files · "
+            f"({', '.join(outcome)}) · {self.records_per_s:,.0f}/s{about} · level 0: {report.level0_count} files · "
             f"{self.batch_ms:.0f} ms ({self._times()})"
         )
 

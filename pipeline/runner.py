@@ -104,7 +104,8 @@ class Runner:
         table = open_or_create(config.table)
         claim_checkpoint(config.checkpoint, pipeline=config.name, table=table)
         dead_letters = open_dead_letters(Catalog(config.table.warehouse), config.dead_letter_table)
-        writer = MicroBatchWriter(table, config.name, dead_letters=dead_letters)
+        options = config.table.write_options
+        writer = MicroBatchWriter(table, config.name, dead_letters=dead_letters, options=options)
         return TableSink(writer, self._hub.add_report)
 
     def _start(self, config: PipelineConfig, frame: DataFrame, sink: TableSink) -> StreamingQuery:
@@ -167,13 +168,20 @@ class Runner:
 @contextmanager
 def stop_on_signals(runner: Runner) -> Iterator[None]:
     """SIGTERM and Ctrl-C ask the runner to stop; a second one ends the program at once."""
+    with when_asked_to_stop(runner.request_stop):
+        yield
+
+
+@contextmanager
+def when_asked_to_stop(action: Callable[[], None]) -> Iterator[None]:
+    """SIGTERM and Ctrl-C call `action`, which must return at once; a second one ends the program."""
     signals = (signal.SIGTERM, signal.SIGINT)
     before: Mapping[signal.Signals, Any] = {number: signal.getsignal(number) for number in signals}
 
     def ask(_number: int, _frame: FrameType | None) -> None:
         for number in signals:
             signal.signal(number, signal.SIG_DFL)
-        runner.request_stop()
+        action()
 
     for number in signals:
         signal.signal(number, ask)

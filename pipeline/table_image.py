@@ -7,23 +7,28 @@
 | a cast in its expression lost a value, the value does not fit | yes | only a vital column |
 | it is a key column and NULL | yes | yes |
 | it is a sequence field and NULL | no: orders before every change that has one | yes: it would be the oldest change |
-| it is NOT NULL and NULL | yes, unless its stored value is kept | no: the zero of its type is written |
+| it is NOT NULL and NULL | yes, unless its stored value is looked up | no: the zero of its type is written |
+| all ordering columns of a sequence group are NULL, | yes: the value would | no |
+| and another column of the group is not | never be taken | |
+| no group that the source fills has all of its | no | yes: it would change nothing, or be the oldest |
+| ordering columns | | change |
 
-A deletion is told by its vital columns (key, partition, sequence fields): the row is going anyway, and losing the
-deletion over some other value would leave it in the table for good.
+A deletion is told by its vital columns (key, partition, sequence fields, ordering columns of sequence groups): the row
+is going anyway, and losing the deletion over some other value would leave it in the table for good.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from pipeline.arrow_bridge import spark_type
 from pipeline.formats.record import PREFIX
 from pipeline.mapping import ColumnPlan
 from pipeline.payload import MISSING, ErrorCase, PayloadImage
-from pipeline.sql_text import literal
+from pipeline.sql_text import any_of, literal
 from pipeline.store_value import zero_of
+from storage.engine_options import SequenceGroup
 from storage.model.schema import TableSchema
 
 
@@ -54,8 +59,12 @@ class TableImage:
         """The value in the column's carrier."""
         return f"{PREFIX}{self.tag}d{place}"
 
-    def errors(self, sequence: Sequence[str], is_delete: str) -> list[ErrorCase]:
-        """The cases of the module's table; `is_delete` is SQL text, `sequence` names the sequence fields."""
+    def errors(self, sequence: Sequence[str], is_delete: str, looked_up: Collection[str]) -> list[ErrorCase]:
+        """The cases of the module's table, but for sequence groups.
+
+        `is_delete` is SQL text, `sequence` names the sequence fields, `looked_up` the columns whose unavailable values
+        are looked up in the table.
+        """
         cases = []
         for place, column in enumerate(self.columns):
             if column.expression:
@@ -71,10 +80,29 @@ class TableImage:
                 cases.append(ErrorCase(f"{value} IS NULL AND {is_delete}", name, literal(reason)))
             if not column.field.type.nullable:
                 condition = f"{value} IS NULL AND NOT {is_delete}"
-                if column.only_field:
+                if column.only_field and name in looked_up:
                     kept = f"array_contains({MISSING}, {literal(column.only_field)})"
                     condition += f" AND NOT coalesce({kept}, false)"
                 cases.append(ErrorCase(condition, name, "'NULL in a NOT NULL column'"))
+        return cases
+
+    def group_errors(self, groups: Sequence[SequenceGroup], is_retract: str) -> list[ErrorCase]:
+        """The cases of sequence groups; `groups` are those that the source fills, `is_retract` is SQL text."""
+        places = {column.field.name: place for place, column in enumerate(self.columns)}
+        cases = []
+        for group in groups:
+            ordering = [f"{self.value(places[name])} IS NULL" for name in group.ordering]
+            present = [self._is_present(places[name]) for name in group.protected if name in places]
+            condition = f"NOT {is_retract} AND {' AND '.join(ordering)} AND {any_of(present)}"
+            names = ", ".join(group.ordering)
+            reason = f"NULL in the ordering of its sequence group ({names}): its values would never be taken"
+            cases.append(ErrorCase(condition, group.ordering[0], literal(reason)))
+        if groups:
+            incomplete = [any_of([f"{self.value(places[name])} IS NULL" for name in g.ordering]) for g in groups]
+            names = "; ".join(", ".join(group.ordering) for group in groups)
+            reason = f"NULL in the ordering of the sequence group ({names}): the deletion would change nothing"
+            condition = f"{is_retract} AND {' AND '.join(incomplete)}"
+            cases.append(ErrorCase(condition, groups[0].ordering[0], literal(reason)))
         return cases
 
     def data(self, schema: TableSchema, is_delete: str) -> str:
@@ -88,6 +116,12 @@ class TableImage:
                 value = f"CASE WHEN {is_delete} THEN coalesce({value}, {zero_of(field.type)}) ELSE {value} END"
             parts.append(f"{literal(field.name)}, {value}")
         return f"named_struct({', '.join(parts)})"
+
+    def _is_present(self, place: int) -> str:
+        """True when the row has a value for the column, at hand or unavailable."""
+        present = f"{self.value(place)} IS NOT NULL"
+        field = self.columns[place].only_field
+        return f"{present} OR coalesce(array_contains({MISSING}, {literal(field)}), false)" if field else present
 
     def _expression_errors(self, place: int, column: ColumnPlan, needed: str) -> list[ErrorCase]:
         assert column.expression is not None

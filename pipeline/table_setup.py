@@ -1,7 +1,8 @@
 """Creates the table of a pipeline file, or checks that the one that is there is the same.
 
-Columns, types, primary key and partition keys must be equal; of the options only those that decide what the files
-mean. Other options belong to the table: the pipeline file gives them when it creates it, `Table.alter` changes them.
+Columns, types, primary key and partition keys must be equal; of the options only those that decide what the rows
+mean: all who write one table must agree on its merge engine and sequence groups. Other options belong to the table: the
+pipeline file gives them when it creates it, `Table.alter` changes them.
 """
 
 from __future__ import annotations
@@ -9,14 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pipeline.config_model import TableConfig
+from pipeline.config_rules import decides_meaning
 from pipeline.exceptions import ConfigurationError
 from storage.catalog import Catalog
 from storage.model.schema import TableSchema
-from storage.option_keys import IMMUTABLE_KEYS
 from storage.schema_validation import validate_new_table
 from storage.table import Table
-
-_COMPARED_OPTIONS = IMMUTABLE_KEYS | {"bucket"}
 
 
 def open_or_create(config: TableConfig) -> Table:
@@ -69,6 +68,8 @@ def _differences(found: TableSchema, wanted: TableSchema) -> Iterator[str]:
         yield f"its primary key is ({', '.join(found.primary_keys)}), not ({', '.join(wanted.primary_keys)})"
     if found.partition_keys != wanted.partition_keys:
         yield f"it is partitioned by ({', '.join(found.partition_keys)}), not ({', '.join(wanted.partition_keys)})"
-    for key in sorted(_COMPARED_OPTIONS):
-        if key in wanted.options and found.options.get(key) != wanted.options[key]:
-            yield f"option {key} is {found.options.get(key, 'not set')} there and {wanted.options[key]} in the file"
+    for key in sorted(filter(decides_meaning, {*found.options, *wanted.options})):
+        is_set = key in wanted.options or key.startswith("fields.")
+        if is_set and found.options.get(key) != wanted.options.get(key):
+            there, here = found.options.get(key, "not set"), wanted.options.get(key, "not set")
+            yield f"option {key} is {there} there and {here} in the file"

@@ -52,6 +52,10 @@ class TaskResult:
     """Rows whose unavailable values were filled in from the table."""
     notes: Mapping[str, int] = field(default_factory=dict)
     """What else was counted by name, for example unknown fields."""
+    keys_merged: int = 0
+    """Keys of which several rows were merged, at flush and in compaction; a key merged twice counts twice."""
+    keys_looped: int = 0
+    """Those of them for which a column was folded value by value, which costs far more."""
     times_ms: Mapping[str, float] = field(default_factory=dict)
 
     @property
@@ -81,6 +85,8 @@ def encode_result(result: TaskResult) -> pa.RecordBatch:
         "skipped": dict(result.skipped),
         "restored": result.restored,
         "notes": dict(result.notes),
+        "keys_merged": result.keys_merged,
+        "keys_looped": result.keys_looped,
         "times_ms": dict(result.times_ms),
     }
     return _row(document)
@@ -109,6 +115,8 @@ def sum_results(rows: Sequence[bytes]) -> TaskResult:
         skipped=_sum_by_key([d["skipped"] for d in documents]),
         restored=sum(d["restored"] for d in documents),
         notes=_sum_by_key([d["notes"] for d in documents]),
+        keys_merged=sum(d["keys_merged"] for d in documents),
+        keys_looped=sum(d["keys_looped"] for d in documents),
         times_ms=_sum_by_key([d["times_ms"] for d in documents]),
     )
 

@@ -22,7 +22,9 @@ The row with sub = 0 stands for the record when records are counted. A record is
 |---|---|
 | insert, delete, update | one |
 | update of another key than `before` has | -D of the old key (sub 0), +I of the new (sub 1) |
-| update, `changelog-producer` = input and `before` complete | -U of `before` (sub 0), +U (sub 1) |
+| update, `before` complete, and `changelog-producer` = input or a column adds up | -U of `before` (sub 0), +U (sub 1) |
+| update, `before` not complete, and a column adds up | dead letter |
+| deletion or -U that the table ignores (`ignore-delete`, `ignore-update-before`) | skipped |
 | update in a table without primary key | +I; a deletion there is a dead letter |
 
 Every stage is a projection of its own: what is read twice is computed once, because Spark merges no projection whose
@@ -47,8 +49,9 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the customary name
 
 from pipeline.arrow_bridge import spark_type
-from pipeline.config_model import ENGINE_OPTION, PRODUCER_OPTION, PipelineConfig, SourceConfig
+from pipeline.config_model import PRODUCER_OPTION, PipelineConfig, SourceConfig
 from pipeline.config_rules import METADATA_COLUMNS, sequence_fields
+from pipeline.engine_rules import rules_of
 from pipeline.exceptions import ConfigurationError
 from pipeline.formats import debezium_json, flat_json
 from pipeline.formats.record import (
@@ -99,11 +102,19 @@ TAG_DATA, TAG_DEAD, TAG_SKIPPED = 0, 1, 2
 _SPLIT: Final = f"{PREFIX}split"
 """TINYINT: kind of the row before the change where the record gives two rows, else NULL."""
 
+_IGNORED: Final = f"{PREFIX}ignored"
+"""STRING: why the table takes no row of this kind; NULL where it does."""
+
 _ERROR: Final = f"{PREFIX}error"
 _TAG: Final = f"{PREFIX}tag"
 _PART: Final = f"{PREFIX}part"
 _IS_DELETE: Final = f"({KIND} = 3Y)"
+_IS_RETRACT: Final = f"({KIND} IN (1Y, 3Y))"
 _IS_KEY_CHANGE: Final = f"({_SPLIT} = 3Y)"
+
+_LACKING: Final = f"size(array_except(map_keys({IMAGE}), map_keys({OLD})))"
+_IS_COMPLETE: Final = f"({OLD} IS NOT NULL AND {_LACKING} = 0 AND {MISSING} IS NULL)"
+"""True when an update brings the whole row before it."""
 
 _ANALYSIS_SETTINGS: Final = {
     "spark.sql.ansi.enabled": "true",
@@ -151,7 +162,9 @@ class _Envelope:
         self._source_index = source_index
         self._schema = schema
         self._options = {**schema.options, **config.table.options}
-        self._plan: MappingPlan = plan_mapping(records.sparkSession, source, schema, self._options)
+        self._rules = rules_of(schema, self._options)
+        self._groups = self._rules.filled_groups(name for name in schema.column_names if source.fills(name))
+        self._plan: MappingPlan = plan_mapping(records.sparkSession, source, schema, self._options, self._groups)
         self._dialect: Dialect = dialect_of(source)
         self._facts = source.is_debezium and wants_facts(self._plan.fields)
 
@@ -165,17 +178,17 @@ class _Envelope:
         if self._toast() is None:
             frame = _staged(frame, [NO_TOAST])
         unknown = unknown_fields(new.image, self._toast(), self._kind_fields(), ignore_added=self._is_unwrapped)
-        frame = _staged(frame, [unknown])
+        frame = _staged(frame, [unknown, {_IGNORED: self._ignored()}])
         old = self._old_rows()
         frame = _staged(frame, [{_SPLIT: self._split(new)}])
         if old:
             entries = f"{PREFIX}old_entries"
             frame = _staged(frame, [{entries: f"CASE WHEN {_SPLIT} IS NOT NULL THEN {OLD} END"}])
             frame = _staged(frame, image_stages(old.image, entries, self._dialect, with_facts=self._facts, toast=None))
-        frame, errors = self._table_columns(frame, new, _IS_DELETE)
+        frame, errors = self._table_columns(frame, new, _IS_DELETE, _IS_RETRACT)
         cases = [*self._record_errors(), *lost_fields(new.image, self._dialect, _IS_DELETE), *errors]
         if old:
-            frame, old_errors = self._table_columns(frame, old, _IS_KEY_CHANGE)
+            frame, old_errors = self._table_columns(frame, old, _IS_KEY_CHANGE, "true")
             happened = f"{_SPLIT} IS NOT NULL AND "
             cases += [
                 ErrorCase(happened + f"({each.condition})", each.column, each.reason)
@@ -226,12 +239,32 @@ class _Envelope:
 
     def _old_rows(self) -> TableImage | None:
         """The row before an update: all of it where the changelog wants it, else only what makes a deletion known."""
-        if self._source.format != "debezium-json" or not self._has_key:
+        if self._source.format != "debezium-json" or not self._has_key or self._rules.core.ignore_delete:
             return None
         columns = self._plan.columns
-        if self._options.get(PRODUCER_OPTION) != "input":
+        if not self._takes_before:
             columns = tuple(column for column in columns if column.is_vital)
         return TableImage("o", columns, PayloadImage("o", self._plan.of_columns(columns)))
+
+    @property
+    def _takes_before(self) -> bool:
+        """True when an update is two rows, the one before it and the one after."""
+        if self._rules.core.ignore_update_before or self._rules.core.ignore_delete:
+            return False
+        return self._options.get(PRODUCER_OPTION) == "input" or bool(self._added_up)
+
+    @property
+    def _added_up(self) -> tuple[str, ...]:
+        """Columns that this source fills and that an update would count twice."""
+        return tuple(name for name in self._rules.needs_before if self._source.fills(name))
+
+    def _ignored(self) -> str:
+        core = self._rules.core
+        if core.ignore_delete:
+            return f"CASE WHEN {DEAD} IS NULL AND {_IS_RETRACT} THEN 'ignore-delete' END"
+        if core.ignore_update_before:
+            return f"CASE WHEN {DEAD} IS NULL AND {KIND} = 1Y THEN 'ignore-update-before' END"
+        return "CAST(NULL AS STRING)"
 
     def _split(self, new: TableImage) -> str:
         """Kind of the row before the change: -D when the key is another one, -U where the changelog takes it."""
@@ -244,12 +277,13 @@ class _Envelope:
             if field.name in keys
         ]
         branches = [(f"{OLD} IS NULL", "CAST(NULL AS TINYINT)"), (any_of(changed), "3Y")]
-        if self._options.get(PRODUCER_OPTION) == "input":
-            complete = f"size(array_except(map_keys({IMAGE}), map_keys({OLD}))) = 0"
-            branches.append((f"{complete} AND {MISSING} IS NULL", "1Y"))
+        if self._takes_before:
+            branches.append((_IS_COMPLETE, "1Y"))
         return case(branches)
 
-    def _table_columns(self, frame: DataFrame, rows: TableImage, is_delete: str) -> tuple[DataFrame, list[ErrorCase]]:
+    def _table_columns(
+        self, frame: DataFrame, rows: TableImage, is_delete: str, is_retract: str
+    ) -> tuple[DataFrame, list[ErrorCase]]:
         """Evaluates `select` for one image and brings the values into the columns' types."""
         computed = [(place, column) for place, column in enumerate(rows.columns) if column.expression]
         if computed:
@@ -275,7 +309,9 @@ class _Envelope:
             else:
                 values[rows.value(place)] = f"CAST(NULL AS {spark_type(column.field.type).simpleString()})"
         frame = _staged(frame, [values])
-        return frame, rows.errors(sequence_fields(self._options), is_delete)
+        looked_up = {each.field.name for each in rows.columns if not self._rules.keeps_on_null(each.field.name)}
+        errors = rows.errors(sequence_fields(self._options), is_delete, looked_up)
+        return frame, [*errors, *rows.group_errors(self._groups, is_retract)]
 
     def _select(self, frame: DataFrame, rows: TableImage, computed: Sequence[tuple[int, ColumnPlan]]) -> DataFrame:
         inner = [name(column) for column in frame.columns]
@@ -314,9 +350,13 @@ class _Envelope:
         cases = [
             ErrorCase(f"{SKIP} IS NOT NULL", None, "CAST(NULL AS STRING)"),
             ErrorCase(f"{DEAD} IS NOT NULL", None, DEAD),
+            ErrorCase(f"{_IGNORED} IS NOT NULL", None, "CAST(NULL AS STRING)"),
         ]
         if not self._has_key:
             cases.append(ErrorCase(f"{KIND} IN (1Y, 3Y)", None, "'a deletion, and the table has no primary key'"))
+        if self._added_up and self._source.is_debezium and not self._rules.core.ignore_update_before:
+            reason = "'the update does not carry the whole row before it, so its value would count twice'"
+            cases.append(ErrorCase(f"{KIND} = 2Y AND NOT coalesce({_IS_COMPLETE}, false)", self._added_up[0], reason))
         if self._source.on_unknown_field == "fail":
             cases.append(ErrorCase(f"{UNKNOWN} IS NOT NULL", None, self._unknown_stop()))
         for column in self._plan.columns:
@@ -338,7 +378,12 @@ class _Envelope:
 
     def _tag(self) -> str:
         return case(
-            [(f"{SKIP} IS NOT NULL", f"{TAG_SKIPPED}Y"), (f"{_ERROR} IS NOT NULL", f"{TAG_DEAD}Y")], f"{TAG_DATA}Y"
+            [
+                (f"{SKIP} IS NOT NULL", f"{TAG_SKIPPED}Y"),
+                (f"{_IGNORED} IS NOT NULL", f"{TAG_SKIPPED}Y"),
+                (f"{_ERROR} IS NOT NULL", f"{TAG_DEAD}Y"),
+            ],
+            f"{TAG_DATA}Y",
         )
 
     def _outcome(self, new: TableImage, old: TableImage | None) -> list[str]:
@@ -361,7 +406,7 @@ class _Envelope:
         return [
             f"{_TAG} AS tag",
             f"CASE WHEN {is_data} THEN {kind} END AS row_kind",
-            f"CASE WHEN {is_dead} THEN {_ERROR}.reason ELSE {SKIP} END AS reason",
+            f"CASE WHEN {is_dead} THEN {_ERROR}.reason ELSE coalesce({SKIP}, {_IGNORED}) END AS reason",
             f"{_ERROR}.column AS column",
             f"struct({', '.join(f'{sql} AS {name(field)}' for field, sql in order.items())}) AS `order`",
             f"CASE WHEN {is_dead} OR {MISSING} IS NOT NULL THEN {KEY} END AS raw_key",
@@ -372,12 +417,14 @@ class _Envelope:
         ]
 
     def _unavailable(self) -> str:
-        if not self._source.is_debezium or self._options.get(ENGINE_OPTION) == "partial-update":
+        """The columns whose value the table must give: where NULL would be taken for the new value."""
+        if not self._source.is_debezium:
             return "CAST(NULL AS ARRAY<STRING>)"
         columns = [
             case([(f"array_contains({MISSING}, {literal(column.only_field)})", literal(column.field.name))])
             for column in self._plan.columns
-            if column.only_field and not column.is_key
+            if column.only_field and not column.is_key and column.field.name not in self._rules.ordering_columns
+            if not self._rules.keeps_on_null(column.field.name)
         ]
         if not columns:
             return "CAST(NULL AS ARRAY<STRING>)"
@@ -387,8 +434,10 @@ class _Envelope:
         found = [(UNKNOWN, "unknown field ")]
         if self._source.is_debezium:
             found.append((FOUND, "TOAST value from before: "))
-            if self._options.get(ENGINE_OPTION) == "partial-update":
-                found.append((MISSING, "TOAST value left NULL: "))
+            left = [each for each in self._plan.columns if self._rules.keeps_on_null(each.field.name)]
+            fields = [literal(each.only_field) for each in left if each.only_field]
+            if fields:
+                found.append((f"array_intersect({MISSING}, array({', '.join(fields)}))", "TOAST value left NULL: "))
         texts = [
             f"coalesce(transform({names}, x -> concat({literal(text)}, x)), CAST(array() AS ARRAY<STRING>))"
             for names, text in found

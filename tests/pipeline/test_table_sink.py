@@ -13,6 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import types as st
 
+from pipeline.bucket_task import HALF_APPLIED, IGNORED
 from pipeline.exceptions import PipelineFailedError
 from pipeline.micro_batch import BatchReport
 from pipeline.routed_rows import TAG_DATA, TAG_DEAD, TAG_SKIPPED
@@ -349,3 +350,39 @@ def test_a_schema_change_while_the_query_runs(spark: SparkSession, tmp_path: Pat
     assert {row["id"]: row["more"] for row in _rows(Catalog(str(tmp_path)).table("shop.orders"))} == {
         0: None, 1: None, 5: 7,
     }  # fmt: skip
+
+
+def test_a_key_change_whose_new_row_is_dead_is_a_dead_letter_and_noted(
+    spark: SparkSession, tmp_path: Path, query: Any
+) -> None:
+    table = _create(tmp_path, {"id": "BIGINT", "name": "STRING"}, options={"bucket": "8"})
+    reports: list[BatchReport] = []
+    sink = _sink(tmp_path, reports, dead_letters="shop.dead")
+    sink(spark.createDataFrame([_record(n, data=(n, f"stored {n}")) for n in range(1, 5)], _ENVELOPE), 0)
+    records = [
+        _record(11, kind=3, data=(1, None), sub=0),
+        _record(11, kind=0, data=(60, None), sub=1, unavailable=["name"]),
+        _record(12, kind=3, data=(2, None), sub=0),
+        _record(12, kind=0, data=(61, "whole"), sub=1),
+    ]
+    sink(spark.createDataFrame(records, _ENVELOPE), 1)
+    assert {row["id"]: row["name"] for row in _rows(table)} == {3: "stored 3", 4: "stored 4", 61: "whole"}
+    report = reports[1]
+    assert (report.read_count, report.result.applied, report.result.dead) == (2, 1, {NOT_STORED: 1})
+    assert report.result.notes == {HALF_APPLIED: 1}
+    assert Catalog(str(tmp_path)).table("shop.dead").scan().to_arrow()["log_offset"].to_pylist() == [11]
+
+
+@pytest.mark.parametrize(
+    ("option", "applied", "skipped"), [("ignore-delete", 2, 2), ("ignore-update-before", 3, 1), ("bucket", 4, 0)]
+)
+def test_rows_of_ignored_kinds_are_skipped_not_applied(
+    spark: SparkSession, tmp_path: Path, query: Any, option: str, applied: int, skipped: int
+) -> None:
+    _create(tmp_path, {"id": "BIGINT"}, options={"bucket": "2", option: "2" if option == "bucket" else "true"})
+    reports: list[BatchReport] = []
+    rows = [(1, "+I"), (2, "-U"), (2, "+U"), (3, "-D")]
+    _sink(tmp_path, reports)(spark.createDataFrame(rows, "id bigint, _ROW_KIND string"), 0)
+    result = reports[0].result
+    assert (reports[0].read_count, result.applied, result.skipped_count) == (4, applied, skipped)
+    assert set(result.skipped) <= {IGNORED}
