@@ -1,7 +1,8 @@
 """The values that count for sum, product, max, min, bool_and and bool_or: no SKIP, no NULL, nothing before a SET.
 
 For these functions agg(acc, x) = agg(x, acc), a NULL changes nothing, and SET is the same as to begin anew with x. So
-all that counts is, per key, a list of values, each added or taken away.
+all that counts is, per key, a list of values, each added or taken away. What a SET throws away cannot fail either, by an
+overflow or a division by zero; Apache Paimon has failed there already.
 
 Source: LSM semantics §2.6.1 (N-absorbing).
 """
