@@ -45,6 +45,7 @@ def check_engine(schema: TableSchema, options: CoreOptions, keys: Collection[str
     """
     _check_combinations(schema, options)
     engine = engine_options(schema, options)
+    _check_removal(schema, options, engine)
     for key in keys:
         if key in options.given:
             _check_typed(schema, options, engine, key)
@@ -75,14 +76,18 @@ def _check_combinations(schema: TableSchema, options: CoreOptions) -> None:
                 f"option {key} cannot be used: column {name} is a sequence.field, which always takes the value of "
                 "the last row; remove the option"
             )
-    if options.aggregation_remove_record_on_delete and options.merge_engine in _ENGINES_WITH_FUNCTIONS:
-        for name in schema.column_names:
-            text = options.field_option(name, "ignore-retract")
-            if text is not None and text.upper() == "TRUE":
-                raise InvalidRequestError(
-                    f"options aggregation.remove-record-on-delete and fields.{name}.ignore-retract contradict each "
-                    "other: a delete cannot both remove the row and be ignored; remove one of them"
-                )
+
+
+def _check_removal(schema: TableSchema, options: CoreOptions, engine: EngineOptions) -> None:
+    if not options.aggregation_remove_record_on_delete or options.merge_engine not in _ENGINES_WITH_FUNCTIONS:
+        return
+    for name in (*schema.primary_keys, *engine.functions):
+        text = options.field_option(name, "ignore-retract")
+        if text is not None and text.upper() == "TRUE":
+            raise InvalidRequestError(
+                f"options aggregation.remove-record-on-delete and fields.{name}.ignore-retract contradict each "
+                "other: a delete cannot both remove the row and be ignored; remove one of them"
+            )
 
 
 def _check_producer(options: CoreOptions) -> None:
