@@ -217,7 +217,8 @@ def _nested(name: AggregateFunction, ignore_retract: bool, column: DataField, re
 
 
 def _nested_names(name: str, column: DataField, row: RowType, reader: _OptionReader) -> tuple[str, ...]:
-    names = reader.read(name, lambda text: tuple(part.strip() for part in split_names(text)), ())
+    text = reader.options.field_option(column.name, name)
+    names = () if text is None else tuple(part.strip() for part in split_names(text))
     known = [field.name for field in row.fields]
     for field_name in names:
         if field_name not in known:

@@ -449,7 +449,7 @@ def test_tables_with_wrong_engine_options_are_not_created(options: dict[str, str
 
 @pytest.mark.parametrize(("options", "parts"), WRONG, ids=lambda value: str(value) if isinstance(value, dict) else "")
 def test_tables_do_not_come_to_wrong_engine_options_by_a_change(options: dict[str, str], parts: list[str]) -> None:
-    bare = {key: options[key] for key in ("bucket", "merge-engine") if key in options}
+    bare = {key: text for key, text in options.items() if key in ("bucket", "merge-engine")}
     with pytest.raises(InvalidRequestError) as caught:
         validate_changed_schema(schema(bare), schema(options))
     named(str(caught.value), parts)
