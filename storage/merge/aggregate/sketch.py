@@ -1,0 +1,51 @@
+"""The functions `hll_sketch` and `theta_sketch`: unions of sketches that count distinct values.
+
+| acc | x | ADD | ADD_LATE |
+|---|---|---|---|
+| NULL | any | x, byte by byte | x |
+| any | NULL | acc | acc |
+| sketch | sketch | union of acc, then x | union of x, then acc |
+
+Retracts are refused. Sketches are united by Apache DataSketches, one key after the other. Theta sketches have the bytes
+that Paimon writes; those of HLL may list the same coupons in another order.
+
+Source: LSM semantics §2.6.1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from storage.codec.sketches import read_hll, read_theta, unite_hll, unite_theta, write_hll, write_theta
+from storage.engine_options import ColumnFunction
+from storage.merge.aggregate.events import ColumnEvents, Reduction
+from storage.merge.aggregate.values import fold_each, refuse_retracts
+from storage.model.data_type import DataType
+
+
+@dataclass(frozen=True, slots=True)
+class HllSketches:
+    """hll_sketch of one column."""
+
+    function: ColumnFunction
+    column: str
+    type: DataType
+
+    def reduce(self, events: ColumnEvents) -> Reduction:
+        """The united sketch of each key."""
+        refuse_retracts(events, self.function.name, self.column)
+        return fold_each(events, read=read_hll, merge=unite_hll, write=write_hll)
+
+
+@dataclass(frozen=True, slots=True)
+class ThetaSketches:
+    """theta_sketch of one column."""
+
+    function: ColumnFunction
+    column: str
+    type: DataType
+
+    def reduce(self, events: ColumnEvents) -> Reduction:
+        """The united sketch of each key."""
+        refuse_retracts(events, self.function.name, self.column)
+        return fold_each(events, read=read_theta, merge=unite_theta, write=write_theta)

@@ -1,0 +1,150 @@
+"""The function `listagg`: joins texts with a delimiter.
+
+| acc | x | ADD | ADD_LATE |
+|---|---|---|---|
+| any | NULL or blank | acc | acc, or x if acc is NULL or blank |
+| NULL or blank | text | x | x |
+| text | text | acc + delimiter + x | x + delimiter + acc |
+
+With `distinct` the second text is split at the delimiter (at blanks, if the delimiter is empty) and only those of its
+tokens are joined that are not blank and no tokens of the first text; the first text is never changed. Retracts are
+refused.
+
+Blank means: nothing but characters of `BLANKS`. The no-break spaces and U+0085 are none of them.
+
+All texts of a key are joined at once by Arrow. Tokens are made distinct for all keys at once too, unless texts were
+late or the delimiter can overlap itself ("aa" in "aaa"), in which case joining and splitting again gives other tokens;
+these keys are folded one by one.
+
+Source: LSM semantics §2.5, §2.6.1, vectors 32 to 35.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from storage.engine_options import ColumnFunction
+from storage.merge.aggregate.events import ColumnEvents, Event, Flags, Reduction
+from storage.merge.aggregate.values import (
+    LiveEvents,
+    first_of_each,
+    gathered,
+    live_events,
+    refuse_retracts,
+    valid_flags,
+    with_looped,
+)
+from storage.model.data_type import DataType
+
+BLANKS: Final = (
+    "\t\n\v\f\r\x1c\x1d\x1e\x1f "
+    "\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2008\u2009\u200a\u2028\u2029\u205f\u3000"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ListAgg:
+    """listagg of one column."""
+
+    function: ColumnFunction
+    column: str
+    type: DataType
+
+    def reduce(self, events: ColumnEvents) -> Reduction:
+        """The texts of each key, joined."""
+        refuse_retracts(events, self.function.name, self.column)
+        live = live_events(events)
+        texts = live.only(~blank_flags(events.values)[live.rows])
+        # Without any text, what was set or came late stands as it is.
+        rest = live.last_rows(live.codes != Event.ADD)
+        if not self.function.distinct:
+            return Reduction(
+                self._joined(events.values, texts.late_first(), rest), np.zeros(events.key_count, np.bool_)
+            )
+        several = texts.counts > 1
+        looped = several & events.keys_with(Event.ADD_LATE) if self._tokens_stay() else several
+        keys = np.flatnonzero(looped)
+        joined = self._joined(*self._distinct(events.values, texts.only(~looped[texts.keys])), rest)
+        results = self._folded(events.values, texts.only(looped[texts.keys]))
+        return Reduction(with_looped(joined, np.arange(events.key_count), keys, results), looped)
+
+    def _joined(self, values: pa.Array[Any], texts: LiveEvents, rest: np.ndarray[Any, Any]) -> pa.Array[Any]:
+        pieces = values
+        if len(texts.rows) != len(values) or (np.diff(texts.rows) != 1).any():
+            pieces = values.take(pa.array(texts.rows))
+        counts = texts.counts
+        offsets = pa.array(np.append(0, np.cumsum(counts)).astype(np.int32))
+        joined = pc.binary_join(pa.ListArray.from_arrays(offsets, pieces), self.function.delimiter)
+        if counts.all():
+            return joined
+        others = (
+            gathered(values, np.where(counts == 0, rest, -1)) if (rest >= 0).any() else pa.scalar(None, joined.type)
+        )
+        return pc.if_else(pa.array(counts > 0), joined, others)
+
+    def _distinct(self, values: pa.Array[Any], texts: LiveEvents) -> tuple[pa.Array[Any], LiveEvents]:
+        """The first text of each key and the new tokens of the others, as texts of their own."""
+        first = np.diff(texts.keys, prepend=-1) != 0
+        several = (texts.counts > 1)[texts.keys]
+        split = pc.split_pattern(values.take(pa.array(texts.rows[several])), self.function.delimiter)
+        lengths = np.diff(split.offsets.to_numpy())
+        tokens = split.flatten()
+        keys, of_first = np.repeat(texts.keys[several], lengths), np.repeat(first[several], lengths)
+        codes = tokens.dictionary_encode().indices.to_numpy().astype(np.int64)
+        new = first_of_each(keys * (int(codes.max(initial=0)) + 1) + codes) & ~of_first & ~blank_flags(tokens)
+        rows = np.concatenate([texts.rows[first], len(values) + np.flatnonzero(new)])
+        owners = np.concatenate([texts.keys[first], keys[new]])
+        order = np.argsort(owners, kind="stable")
+        codes8 = np.full(len(rows), Event.ADD, np.int8)
+        return pa.concat_arrays([values, tokens]), LiveEvents(rows[order], owners[order], codes8, texts.key_count)
+
+    def _folded(self, values: pa.Array[Any], texts: LiveEvents) -> list[str]:
+        """Joins key by key what cannot be joined at once."""
+        delimiter = self.function.delimiter
+        accumulators: dict[int, str] = {}
+        pieces = values.take(pa.array(texts.rows)).to_pylist()
+        for key, code, text in zip(texts.keys.tolist(), texts.codes.tolist(), pieces, strict=True):
+            older, newer = accumulators.get(key), text
+            if older is not None and code == Event.ADD_LATE:
+                older, newer = newer, older
+            accumulators[key] = newer if older is None else _with_new_tokens(older, newer, delimiter)
+        return list(accumulators.values())
+
+    def _tokens_stay(self) -> bool:
+        """Whether splitting the joined text gives back the tokens: no end of the delimiter is a beginning of it."""
+        delimiter = self.function.delimiter
+        return bool(delimiter) and not any(delimiter.endswith(delimiter[:size]) for size in range(1, len(delimiter)))
+
+
+def blank_flags(values: pa.Array[Any]) -> Flags:
+    """True for nulls and for texts without any character but blanks.
+
+    The first byte nearly always decides: 1 M texts take 10 ms, trimming all of them 60 ms.
+    """
+    _, offset_buffer, data_buffer = values.buffers()
+    offsets = np.frombuffer(offset_buffer, np.int32)[values.offset : values.offset + len(values) + 1]
+    data = np.frombuffer(data_buffer, np.uint8) if data_buffer is not None else np.zeros(0, np.uint8)
+    blank = ~valid_flags(values)
+    if not len(data):
+        return np.ones(len(values), np.bool_)
+    first = data[np.minimum(offsets[:-1], len(data) - 1)]
+    unclear = ~blank & ((offsets[1:] == offsets[:-1]) | (first <= 0x20) | (first >= 0x80))
+    if unclear.any():
+        trimmed = pc.utf8_trim(values.filter(pa.array(unclear)), characters=BLANKS)
+        blank[unclear] = pc.equal(pc.binary_length(trimmed), 0).to_numpy(zero_copy_only=False)
+    return blank
+
+
+def _with_new_tokens(older: str, newer: str, delimiter: str) -> str:
+    seen = set(older.split(delimiter or " "))
+    pieces = [older]
+    for token in newer.split(delimiter or " "):
+        if token.strip(BLANKS) and token not in seen:
+            seen.add(token)
+            pieces.append(token)
+    return delimiter.join(pieces)
