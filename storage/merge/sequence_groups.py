@@ -45,7 +45,7 @@ class GroupOrder:
         """True where a row is in order; `span_starts` marks the first place of each span. Rows of which `counts` is
         False are passed over."""
         present = self.present if counts is None else self.present & counts
-        spans = np.cumsum(span_starts)
+        spans = np.cumsum(span_starts, dtype=np.int64)
         return _is_running_max(spans, self.numbers, present) & present
 
     def numbers_at(self, places: Positions) -> list[int]:

@@ -57,7 +57,7 @@ class Extreme:
 
 
 def _is_numeric(kind: pa.DataType) -> bool:
-    return pt.is_integer(kind) or pt.is_floating(kind) or pt.is_boolean(kind) or pt.is_temporal(kind)
+    return bool(pt.is_integer(kind) or pt.is_floating(kind) or pt.is_boolean(kind) or pt.is_temporal(kind))
 
 
 def _extreme_numbers(values: pa.Array[Any], starts: Positions, choose: np.ufunc) -> pa.Array[Any]:

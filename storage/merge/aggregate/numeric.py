@@ -224,7 +224,7 @@ def _integer_products(counted: Contributions, overflow: str) -> Reduction:
             results = np.where(divides, _quotients(products, np.where(divides, factors, 1)), results)
             outside = np.where(divides, (products == -(1 << 63)) & (factors == -1), outside)
         refuse(at, outside | (results < lowest) | (results > highest), overflow)
-        return results
+        return np.asarray(results)
 
     products, is_long = folded(numbers[starts], starts, lengths, step)
     for key in np.flatnonzero(is_long).tolist():
@@ -263,7 +263,7 @@ def _float_products(counted: Contributions) -> Reduction:
     divides = takes_away
 
     def step(products: Numbers, at: Positions) -> Numbers:
-        return np.where(divides[at], products / numbers[at], products * numbers[at])
+        return np.asarray(np.where(divides[at], products / numbers[at], products * numbers[at]))
 
     def alone(part: Numbers, start: int) -> Any:
         product = part[:1]
