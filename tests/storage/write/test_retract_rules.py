@@ -1,0 +1,100 @@
+"""Retracts that a merge engine cannot take: refused with row, key and remedy, and nothing of their input is taken."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from storage.exceptions import InvalidRequestError
+from storage.schema_change import SetOption
+from tests.kit.engine_tables import FreshetTable
+
+COLUMNS = {"k": "INT NOT NULL", "s": "INT", "t": "INT", "a": "INT", "b": "INT"}
+PARTIAL = {"merge-engine": "partial-update"}
+GROUPS = {
+    **PARTIAL,
+    "fields.s.sequence-group": "a",
+    "fields.t.sequence-group": "b",
+    "fields.a.aggregate-function": "max",
+}
+REMOVING = {**GROUPS, "partial-update.remove-record-on-sequence-group": "t"}
+AGGREGATION = {"merge-engine": "aggregation", "fields.a.aggregate-function": "max"}
+
+
+def row(kind: str, key: int = 2, **values: int) -> dict[str, Any]:
+    return {"k": key, **values, "_ROW_KIND": kind}
+
+
+@pytest.mark.parametrize(
+    ("options", "refused", "says"),
+    [
+        pytest.param(PARTIAL, row("-D"), "partial-update.remove-record-on-delete", id="no rule"),
+        pytest.param(PARTIAL, row("-U"), "ignore-delete", id="no rule, -U"),
+        pytest.param(GROUPS, row("-U", s=1), "fields.a.ignore-retract=true", id="group"),
+        pytest.param(REMOVING, row("-D", s=1), "fields.a.ignore-retract=true", id="other group"),
+        pytest.param(AGGREGATION, row("-D", b=1), "fields.a.ignore-retract=true", id="aggregation"),
+        pytest.param(
+            {**AGGREGATION, "aggregation.remove-record-on-delete": "true"},
+            row("-U"),
+            "max does not take rows of kind -U and -D",
+            id="-U beside removal",
+        ),
+        pytest.param({"merge-engine": "first-row"}, row("-D"), "ignore-delete", id="first-row"),
+    ],
+)
+def test_refused_with_key_and_remedy(tmp_path: Path, options: dict[str, str], refused: Any, says: str) -> None:
+    table = FreshetTable.create(tmp_path, COLUMNS, ["k"], options)
+    table.commit([row("+I", 1)])
+    with pytest.raises(InvalidRequestError, match=r"row 1 of the input, -[DU] with key \(k=2\)") as caught:
+        table.commit([row("+I", 3), refused, row("+I", 4)])
+    assert says in str(caught.value)
+    table.compact()
+    assert table.read().column("k").to_pylist() == [1]
+
+
+@pytest.mark.parametrize(
+    ("options", "taken"),
+    [
+        pytest.param({**PARTIAL, "ignore-delete": "true"}, row("-D"), id="ignore-delete"),
+        pytest.param({**PARTIAL, "partial-update.remove-record-on-delete": "true"}, row("-U"), id="-U beside removal"),
+        pytest.param(GROUPS, row("-D", t=1), id="the group has no such function"),
+        pytest.param(GROUPS, row("-D", a=1), id="no event of the group"),
+        pytest.param(REMOVING, row("-D", s=1, t=1), id="may remove the record"),
+        pytest.param({**AGGREGATION, "fields.a.ignore-retract": "true"}, row("-D"), id="ignore-retract"),
+        pytest.param({**AGGREGATION, "aggregation.remove-record-on-delete": "true"}, row("-D"), id="removal"),
+        pytest.param({"merge-engine": "aggregation"}, row("-D"), id="functions that take retracts"),
+    ],
+)
+def test_taken(tmp_path: Path, options: dict[str, str], taken: Any) -> None:
+    table = FreshetTable.create(tmp_path, COLUMNS, ["k"], options)
+    table.commit([row("+I", 1), taken])
+    assert table.read().column("k").to_pylist() == [1]
+
+
+def test_an_overflow_while_merging_commits_nothing(tmp_path: Path) -> None:
+    options = {"merge-engine": "aggregation", "fields.a.aggregate-function": "sum"}
+    table = FreshetTable.create(tmp_path, COLUMNS, ["k"], options)
+    table.commit([row("+I", 1, a=1)])
+    with pytest.raises(InvalidRequestError, match=r"\(k=2\).*overflows INT"):
+        table.commit([row("+I", 1, a=5), row("+I", a=1 << 30), row("+I", a=1 << 30)])
+    assert table.read().column("a").to_pylist() == [1]
+
+
+def test_a_table_that_holds_a_record_it_cannot_merge_is_read_with_an_error_naming_the_key(tmp_path: Path) -> None:
+    """As Apache Paimon leaves it, and as a change of options does."""
+    table = FreshetTable.create(
+        tmp_path, COLUMNS, ["k"], {"merge-engine": "aggregation", "fields.a.aggregate-function": "sum"}
+    )
+    table.commit([row("+I", 1, a=1), row("-D", 2, a=1)])
+    table.commit([row("+I", 1, a=1), row("+I", 2, a=1)])
+    table.close()
+    changed = table.table.alter(SetOption("fields.a.aggregate-function", "max"))
+    with pytest.raises(InvalidRequestError, match=r"\(k=2\) cannot be merged: column 'a'.*ignore-retract"):
+        changed.scan().to_arrow()
+    assert changed.scan(["k", "b"]).to_arrow().to_pylist() == [{"k": 1, "b": None}, {"k": 2, "b": None}]
+    with pytest.raises(InvalidRequestError, match=r"\(k=2\) cannot be merged"):
+        changed.compact(full=True)
+    mended = changed.alter(SetOption("fields.a.ignore-retract", "true"))
+    assert mended.scan(["k", "a"]).to_arrow().to_pylist() == [{"k": 1, "a": 1}, {"k": 2, "a": 1}]
