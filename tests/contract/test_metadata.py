@@ -174,9 +174,7 @@ def check_json(store: TableStore) -> None:
     "options",
     [
         {"deletion-vectors.enabled": "true"},
-        {"merge-engine": "partial-update"},
-        {"merge-engine": "aggregation"},
-        {"merge-engine": "first-row"},
+        {"deletion-vectors.enabled": "true", "merge-engine": "aggregation"},
         {"file.format": "orc"},
         {"file.format": "avro"},
         {"file.format.per.level": "0:avro"},

@@ -339,7 +339,6 @@ def test_times_that_no_calendar_has(damage: Damage, time_ms: int) -> None:
         ({"file.format": "orc"}, False, False, "file.format"),
         ({"manifest.format": "parquet"}, False, False, "manifest.format"),
         ({"bucket": "-2"}, False, False, "bucket"),
-        ({"merge-engine": "partial-update"}, False, False, "merge-engine"),
         ({"scan.snapshot-id": "1"}, False, False, "scan.snapshot-id"),
         ({"changelog-producer": "lookup"}, True, False, "changelog-producer"),
         ({"file.compression": "brotli"}, True, False, "file.compression"),
