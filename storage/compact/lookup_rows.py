@@ -178,7 +178,8 @@ def _within(keys: pa.Table, column: str) -> Predicate | None:
     if not _can_prune(keys.schema.field(column).type):
         return None
     values = keys.column(column)
-    return (col(column) >= values[0].as_py()) & (col(column) <= values[-1].as_py())
+    between: Predicate = (col(column) >= values[0].as_py()) & (col(column) <= values[-1].as_py())
+    return between
 
 
 def _one_of(keys: pa.Table, column: str) -> Predicate | None:
