@@ -30,7 +30,7 @@ from pipeline.config import PipelineConfig, load_pipelines
 from pipeline.jars import SPARK_GROUP, ensure_jars
 from pipeline.progress import Progress
 from pipeline.runner import Runner, spark_settings, stop_on_signals
-from pipeline.spark_session import create_session
+from pipeline.spark_session import SHORT_LIVED, create_session
 from storage.catalog import Catalog
 from storage.table import Table
 from tests.kit.kafka_broker import any_broker
@@ -138,9 +138,8 @@ def main(output: Path) -> int:
 
 
 def _run(demo: Demo, configs: list[PipelineConfig], bootstrap_servers: str) -> None:
-    spark = create_session(
-        "freshet-demo", settings=spark_settings(configs), jars=ensure_jars(SPARK_GROUP), master="local[2]"
-    )
+    settings = {**SHORT_LIVED, **spark_settings(configs)}
+    spark = create_session("freshet-demo", settings=settings, jars=ensure_jars(SPARK_GROUP), master="local[2]")
     runner = Runner(spark, configs, on_progress=demo.take, say=lambda text: print("  " + text, flush=True))
     threads = [
         threading.Thread(target=demo.send, args=(bootstrap_servers,), name="shop"),

@@ -37,7 +37,7 @@ from pipeline.config import PipelineConfig, load_pipelines
 from pipeline.jars import SPARK_GROUP, ensure_jars
 from pipeline.progress import Progress
 from pipeline.runner import Runner, spark_settings, stop_on_signals
-from pipeline.spark_session import create_session
+from pipeline.spark_session import SHORT_LIVED, create_session
 from pipeline.table_setup import open_or_create
 from storage.catalog import Catalog
 from storage.table import Table
@@ -50,11 +50,11 @@ OUTPUT: Final = ROOT / "demo-output" / "join"
 ONE: Final = ("join-one-query.yaml",)
 SEVERAL: Final = tuple(f"join-several-{stream}.yaml" for stream in STREAMS)
 
-ORDER_COUNT: Final = 2000
+ORDER_COUNT: Final = 1500
 EARLY: Final = ORDER_COUNT + 1
 """An order whose payment comes first."""
 SHOWN: Final = (1, 2, 3, EARLY)
-RECORDS_PER_BATCH: Final = 1500
+RECORDS_PER_BATCH: Final = 500
 """Of each topic, so that the several queries have some batches to commit side by side."""
 COMPACT_EVERY_S: Final = 1
 RUN_LIMIT_S: Final = 150.0
@@ -185,9 +185,10 @@ def main(output: Path, variant: str) -> int:
         env = {
             "KAFKA_BOOTSTRAP_SERVERS": broker.bootstrap_servers,
             "WAREHOUSE": warehouse.as_uri(),
-            "MAX_OFFSETS_PER_TRIGGER": str(RECORDS_PER_BATCH),
         }
-        spark = create_session("freshet-demo-join", jars=ensure_jars(SPARK_GROUP), master="local[2]")
+        spark = create_session(
+            "freshet-demo-join", settings=SHORT_LIVED, jars=ensure_jars(SPARK_GROUP), master="local[2]"
+        )
         try:
             for name, files, title in (
                 ("one", ONE, "2. one query with three sources"),
@@ -196,7 +197,8 @@ def main(output: Path, variant: str) -> int:
                 if variant not in (name, "both"):
                     continue
                 _title(title)
-                configs = load_pipelines([ROOT / "conf" / "pipelines" / file for file in files], env)
+                bound = {"MAX_OFFSETS_PER_TRIGGER": str(RECORDS_PER_BATCH)} if files == SEVERAL else {}
+                configs = load_pipelines([ROOT / "conf" / "pipelines" / file for file in files], {**env, **bound})
                 run = _run(spark, configs, streams, story, broker.bootstrap_servers, output)
                 print(f"  {run.totals()}")
                 if not run.is_complete:

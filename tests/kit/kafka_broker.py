@@ -35,7 +35,12 @@ from tests.kit.child_process import start_child, stop_child, tail
 
 CLUSTER_ID = "FreshetTestsClusterAAA"
 START_TIMEOUT_S = 60.0
-JVM_OPTIONS = ("-Xmx256m", "-XX:+UseSerialGC", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn")
+JVM_OPTIONS = (
+    "-Xmx256m",
+    "-XX:+UseSerialGC",
+    "-XX:TieredStopAtLevel=1",
+    "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
+)
 CONTAINER_IMAGE = "apache/kafka:4.3.1"
 
 SERVER_PROPERTIES = """

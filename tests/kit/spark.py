@@ -7,12 +7,12 @@ from collections.abc import Iterator
 import pytest
 from pyspark.sql import SparkSession
 
-from pipeline.spark_session import create_session
+from pipeline.spark_session import SHORT_LIVED, create_session
 
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """The session; stopped at the end of the run."""
-    session = create_session("freshet-tests", master="local[2]")
+    session = create_session("freshet-tests", settings=SHORT_LIVED, master="local[2]")
     yield session
     session.stop()
