@@ -12,7 +12,9 @@ taken. Readers list `snapshot-*` and the like, so a temporary name begins with a
 
 A data file is created under its final name, since only a manifest makes it visible, and is synced once, when it is
 closed. Measured (virtual disk, ext4): writing 10 MB 27 ms, fsync of them 6–7 ms, of the folder 0.15 ms; an exclusive
-create of 500 bytes takes 0.6 ms.
+create of 500 bytes takes 0.6 ms. Where the system can be told to start writing back what it was given (Linux), the
+disk works while the next megabyte is being compressed: the fsync at the end of 10 MB then takes 1.1 ms and telling it
+1.2 ms, where the fsync alone took 7.9 ms.
 
 Source: table format §1.1, §3.3, trap 3 and 19.
 """
@@ -20,6 +22,7 @@ Source: table format §1.1, §3.3, trap 3 and 19.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import errno
 import io
 import os
@@ -46,6 +49,12 @@ WRITE_BUFFER_BYTES: Final = 1024 * 1024
 PATH_SHOWN_MAX: Final = 500
 """Characters of a path in a message: a partition value may be of any length."""
 
+_WRITE_BACK: Final = getattr(ctypes.CDLL(None, use_errno=True), "sync_file_range", None)
+_WRITE_BACK_START: Final = 2
+"""SYNC_FILE_RANGE_WRITE: start, do not wait. A hint; what is durable, fsync alone decides."""
+if _WRITE_BACK is not None:
+    _WRITE_BACK.argtypes = [ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint]
+
 _NO_SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 _NOT_ALLOWED: Final = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 _MAY_PASS: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.EINTR, errno.EBUSY, errno.ETIMEDOUT})
@@ -68,6 +77,7 @@ class LocalOutputFile:
         self._raw = io.FileIO(descriptor, "wb")
         self._file = io.BufferedWriter(self._raw, WRITE_BUFFER_BYTES)
         self._position = 0
+        self._written_back = 0
 
     @property
     def closed(self) -> bool:
@@ -93,6 +103,8 @@ class LocalOutputFile:
         except OSError as error:
             raise storage_error(error, "write", self._path) from error
         self._position += written
+        if self._position - self._written_back >= 2 * WRITE_BUFFER_BYTES:
+            self._start_write_back()
         return written
 
     def tell(self) -> int:
@@ -120,6 +132,14 @@ class LocalOutputFile:
         except OSError as error:
             self.abort()
             raise storage_error(error, "write", self._path) from error
+
+    def _start_write_back(self) -> None:
+        """Lets the disk begin with what the kernel has, all but the bytes still in our buffer."""
+        handed_over = self._raw.tell()
+        if _WRITE_BACK is not None and handed_over > self._written_back:
+            count = handed_over - self._written_back
+            _WRITE_BACK(self._raw.fileno(), self._written_back, count, _WRITE_BACK_START)
+        self._written_back = handed_over
 
     def abort(self) -> None:
         """Closes and removes the file."""
