@@ -16,8 +16,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.kit.engine_histories import SHAPES, Shape, Story, history
-from tests.kit.engine_tables import FreshetTable
+from freshet import AddColumn, ChangeType, SetOption, Table, col
+from tests.kit.engine_histories import (
+    ADDS,
+    LATER_SHAPES,
+    LISTS,
+    MAPS,
+    SHAPES,
+    Column,
+    Shape,
+    Story,
+    history,
+)
+from tests.kit.engine_oracles import EngineOracle, Values
+from tests.kit.engine_tables import FreshetTable, arrow_rows, texts
 
 SMALL_BUFFER = {"write-buffer-size": "2 kb", "write-buffer-spillable": "true"}
 """Rows of one commit are spilled several times, and are one flush all the same."""
@@ -39,8 +51,26 @@ def play(shape: Shape, source: Random, seed: Any, folder: Path, **size: int) -> 
             story.check(table.read())
             some = [name for name in shape.types if source.random() < 0.4] or [next(iter(shape.types))]
             story.check(table.read(some), some)
+            _check_filter(table, story, source)
     finally:
         table.close()
+
+
+def _check_filter(table: FreshetTable, story: Story, source: Random) -> None:
+    """A filter looks at merged rows, whatever the values of the rows that were merged; read without its column."""
+    kinds = story.shape.types
+    plain = [name for name, kind in kinds.items() if kind.removesuffix(" NOT NULL") in ("INT", "STRING", "DATE")]
+    name = source.choice(plain or ["k"])
+    values = [row[name] for row in story.steps[-1].expected if row[name] is not None]
+    predicate, rows = col(name).is_null(), [row for row in story.steps[-1].expected if row[name] is None]
+    if values and source.random() < 0.8:
+        value = source.choice(values)
+        predicate, rows = col(name) == value, [row for row in story.steps[-1].expected if row[name] == value]
+    others = [other for other in kinds if other != name]
+    found = table.table.scan(others, predicate).to_arrow()
+    types = {other: kinds[other] for other in others}
+    sets = dict.fromkeys(story.shape.sets)
+    assert texts(found, sets) == texts(arrow_rows(rows, types), sets), f"{story.shape.name}: {predicate}"
 
 
 def with_options(shape: Shape, options: Mapping[str, str]) -> Shape:
@@ -48,7 +78,7 @@ def with_options(shape: Shape, options: Mapping[str, str]) -> Shape:
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-@pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.name)
+@pytest.mark.parametrize("shape", [*SHAPES, *LATER_SHAPES], ids=lambda shape: shape.name)
 def test_the_table_equals_the_oracle(shape: Shape, seed: int, tmp_path: Path) -> None:
     play(shape, Random(seed), seed, tmp_path, keys=10, steps=5, rows=25)
 
@@ -56,6 +86,118 @@ def test_the_table_equals_the_oracle(shape: Shape, seed: int, tmp_path: Path) ->
 @pytest.mark.parametrize("shape", SHAPES[::3], ids=lambda shape: shape.name)
 def test_spilled_rows_are_one_flush(shape: Shape, tmp_path: Path) -> None:
     play(with_options(shape, SMALL_BUFFER), Random(3), 3, tmp_path, keys=40, steps=3, rows=400)
+
+
+ORDERED = Column("INT", (0, 1, 2, 3), nulls=0)
+SCHEDULE_FREE = (
+    Shape(
+        "aggregation",
+        {
+            "sums": Column("BIGINT", (1, -5, 7), {"aggregate-function": "sum"}),
+            "products": Column("DOUBLE", (-1.0, 2.0, 0.5), {"aggregate-function": "product"}),
+            "largest": Column("STRING", None, {"aggregate-function": "max"}),
+            "smallest": Column("DATE", None, {"aggregate-function": "min"}),
+            "texts": Column("STRING", ("a", "b,c"), {"aggregate-function": "listagg"}),
+            "lists": Column("ARRAY<INT>", LISTS["ints"].pool, {"aggregate-function": "collect"}),
+            "maps": Column("MAP<STRING, BIGINT>", MAPS["m0"].pool, {"aggregate-function": "merge_map"}),
+            "first": Column("INT", None, {"aggregate-function": "first_non_null_value"}),
+            "last": Column("INT"),
+        },
+        {"merge-engine": "aggregation"},
+        ADDS,
+    ),
+    Shape("partial-update", {"a": Column("INT"), "b": Column("STRING")}, {"merge-engine": "partial-update"}, ADDS),
+    Shape(
+        "groups that are never null",
+        {"a": Column("INT"), "g": ORDERED, "b": Column("STRING"), "h": ORDERED, "s": Column("INT", (1, 2, 3))},
+        {
+            "merge-engine": "partial-update",
+            "fields.g.sequence-group": "a,b",
+            "fields.h.sequence-group": "s",
+            "fields.s.aggregate-function": "sum",
+        },
+        ADDS,
+    ),
+    Shape("first-row", {"a": Column("INT")}, {"merge-engine": "first-row"}, ADDS),
+)
+
+
+@pytest.mark.parametrize("trigger", ["2", "3"])
+@pytest.mark.parametrize("shape", SCHEDULE_FREE, ids=lambda shape: shape.name)
+def test_where_the_schedule_does_not_matter_any_compaction_gives_the_same(
+    shape: Shape, trigger: str, tmp_path: Path
+) -> None:
+    """Automatic compactions into every level, small files, buffers that become several files of level 0."""
+    options = {
+        "num-sorted-run.compaction-trigger": trigger,
+        "num-levels": "4",
+        "target-file-size": "1 kb",
+        "write-buffer-size": "1 kb",
+        "write-buffer-spillable": "false",
+        "compaction.max-size-amplification-percent": "10000",
+    }
+    for seed in range(2):
+        play(with_options(shape, options), Random(seed), seed, tmp_path / str(seed), keys=60, steps=9, rows=60)
+
+
+EVOLVING: Mapping[str, tuple[dict[str, str], dict[str, str]]] = {
+    "aggregation": (
+        {"k": "INT NOT NULL", "v": "INT", "t": "STRING"},
+        {"merge-engine": "aggregation", "fields.v.aggregate-function": "sum"},
+    ),
+    "partial-update": (
+        {"k": "INT NOT NULL", "v": "INT", "g": "INT", "t": "STRING"},
+        {"merge-engine": "partial-update", "fields.g.sequence-group": "v", "fields.v.aggregate-function": "sum"},
+    ),
+    "first-row": ({"k": "INT NOT NULL", "v": "INT", "t": "STRING"}, {"merge-engine": "first-row"}),
+}
+
+
+@pytest.mark.parametrize("compacts", [False, True])
+@pytest.mark.parametrize("engine", EVOLVING)
+def test_rows_of_an_older_schema_are_merged_as_of_the_new_one(engine: str, compacts: bool, tmp_path: Path) -> None:
+    """A new column in the middle with a function of its own, a wider sum: no overflow at what was the largest value."""
+    columns, options = EVOLVING[engine]
+    largest = 2**31 - 1
+    table = FreshetTable.create(tmp_path, columns, ["k"], options)
+    oracle = EngineOracle(columns, ["k"], options)
+    _both(table, oracle, [{"k": 1, "v": largest, "g": 1, "t": "a"}, {"k": 2, "v": largest, "g": None}, {"k": 3}])
+    table.close()
+    changed: Table = table.table.alter(AddColumn("n", "ARRAY<INT>", after="k"), ChangeType("v", "BIGINT"))
+    if engine == "aggregation":
+        changed = changed.alter(SetOption("fields.n.aggregate-function", "collect"))
+        options = {**options, "fields.n.aggregate-function": "collect"}
+    wider = {"k": "INT NOT NULL", "n": "ARRAY<INT>", **{name: columns[name] for name in columns if name != "k"}}
+    wider["v"] = "BIGINT"
+    oracle.columns, oracle.options = wider, options
+    for run in oracle.runs:
+        run.records = {
+            key: replace(record, values={name: record.values.get(name) for name in wider})
+            for key, record in run.records.items()
+        }
+    table = FreshetTable(changed, wider, identifier=table.identifier)
+    _check(table, oracle)
+    for rows in (
+        [{"k": 1, "n": [1], "v": 1, "g": 2}, {"k": 2, "v": 5, "g": 4}],
+        [{"k": 1, "n": [2], "v": largest, "g": 1}, {"k": 2, "n": [7], "v": None, "g": None}],
+    ):
+        _both(table, oracle, rows)
+        if compacts:
+            table.compact()
+            oracle.compact()
+            _check(table, oracle)
+    table.close()
+
+
+def _both(table: FreshetTable, oracle: EngineOracle, rows: list[Values]) -> None:
+    table.commit(rows)
+    oracle.write(rows)
+    oracle.commit()
+    _check(table, oracle)
+
+
+def _check(table: FreshetTable, oracle: EngineOracle) -> None:
+    assert texts(table.read()) == texts(arrow_rows(list(oracle.rows().values()), table.columns))
 
 
 @pytest.mark.slow
