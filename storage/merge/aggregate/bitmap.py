@@ -6,7 +6,7 @@
 | any | NULL | acc |
 | set | set | their union |
 
-Retracts are refused. Sets are united by a library, one key after the other; the bytes hold the same set as those that
+They take no retracts. Sets are united by a library, one key after the other; the bytes hold the same set as those that
 Paimon writes, though not always in the same containers.
 
 Source: LSM semantics §2.6.1.
@@ -26,7 +26,7 @@ from storage.codec.roaring_bitmaps import (
 )
 from storage.engine_options import ColumnFunction
 from storage.merge.aggregate.events import ColumnEvents, Reduction
-from storage.merge.aggregate.values import fold_each, refuse_retracts
+from storage.merge.aggregate.values import fold_each
 from storage.model.data_type import DataType
 
 
@@ -40,7 +40,6 @@ class RoaringBitmap32:
 
     def reduce(self, events: ColumnEvents) -> Reduction:
         """The united set of each key."""
-        refuse_retracts(events, self.function.name, self.column)
         return fold_each(events, read=read_bitmap32, merge=unite_bitmaps32, write=write_bitmap32)
 
 
@@ -54,5 +53,4 @@ class RoaringBitmap64:
 
     def reduce(self, events: ColumnEvents) -> Reduction:
         """The united set of each key."""
-        refuse_retracts(events, self.function.name, self.column)
         return fold_each(events, read=read_bitmap64, merge=unite_bitmaps64, write=write_bitmap64)

@@ -12,11 +12,12 @@
 | row without a time | nothing | nothing |
 | row with a time | is put | is put if acc's row has no time or an older one |
 
-There ADD with acc NULL gives x as it is, ADD_LATE exchanges acc and x, and retracts are refused. The time is a text and
-compared as one, by UTF-16 units: "50" is later than "100".
+There ADD with acc NULL gives x as it is, ADD_LATE exchanges acc and x, and retracts are not taken. The time is a text
+and compared as one, by UTF-16 units: "50" is later than "100".
 
-merge_map without retracts takes the last entry of each key of a map, for all keys of the table at once. The others are
-folded one by one, on positions of entries. The order of entries is free.
+merge_map takes the last entry of each key of a map, unless it is a retracted one, for all keys of the table at once.
+Only keys with both ADD_LATE and RETRACT, and those of merge_map_with_keytime that have several maps, are folded one by
+one, on positions of entries. The order of entries is free.
 
 Source: LSM semantics §2.5, §2.6.1, vectors 47 and 48.
 """
@@ -39,7 +40,7 @@ from storage.merge.aggregate.values import (
     last_of_each,
     live_events,
     order_ranks,
-    refuse_retracts,
+    paired,
     valid_flags,
 )
 from storage.model.data_type import DataType
@@ -58,12 +59,13 @@ class MergeMap:
     def reduce(self, events: ColumnEvents) -> Reduction:
         """The entries of each key."""
         parts = Parts.of(events.values)
-        looped = events.keys_with(Event.RETRACT)
-        live = live_events(events)
-        at_once = (live.only(~looped[live.keys]) if looped.any() else live).late_first()
+        live = live_events(events, takes_retracts=True)
+        live = live.only((live.codes != Event.RETRACT) | (parts.lengths[live.rows] > 0))
+        looped = live.keys_with(Event.RETRACT) & live.keys_with(Event.ADD_LATE)
+        at_once = live.only(~looped[live.keys]).late_first()
         picks = parts.picks(at_once)
         codes = equality_codes(parts.children[0].take(pa.array(picks.parts)))
-        picks = picks.only(last_of_each(picks.keys * (int(codes.max(initial=0)) + 1) + codes))
+        picks = picks.only(last_of_each(paired(picks.keys, codes)) & ~parts.retracted(at_once))
         if looped.any():
             picks = picks.with_looped(looped, _folded(parts, live.only(looped[live.keys])))
         return Reduction(picks.to_array(events.values.type, parts.children), looped)
@@ -79,7 +81,6 @@ class MergeMapWithKeyTime:
 
     def reduce(self, events: ColumnEvents) -> Reduction:
         """The newest entries of each key."""
-        refuse_retracts(events, self.function.name, self.column)
         parts = Parts.of(events.values)
         live = live_events(events)
         live = live.only(parts.valid[live.rows])
@@ -119,7 +120,7 @@ class MergeMapWithKeyTime:
 
 
 def _folded(parts: Parts, events: LiveEvents) -> dict[int, list[int] | None]:
-    """The entries, as positions, of keys that have retracts."""
+    """The entries, as positions, of keys that are folded one by one."""
     picks = parts.picks(events)
     codes = equality_codes(parts.children[0].take(pa.array(picks.parts))).tolist()
     positions = picks.parts.tolist()

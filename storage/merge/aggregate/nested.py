@@ -13,13 +13,13 @@ strategy merge), dropped (ignore) or refused (error). An x that is NULL leaves a
 A row of x replaces the row of its nested key unless its sequence is older; a new key is put while there are fewer rows
 than the limit. The rows of acc itself are never cut.
 
-nested_partial_update overlays per nested key the non-null fields of acc, then of x, and refuses retracts. ADD_LATE
+nested_partial_update overlays per nested key the non-null fields of acc, then of x, and takes no retracts. ADD_LATE
 exchanges acc and x in both; an x that meets acc NULL this way is kept as it is, NULL rows and repeated keys included,
 until something else is added.
 
-Where only ADDs come, and no limit is set, all keys are done at once: nested_update takes the last (or the newest by
-sequence) row per nested key, nested_partial_update the last non-null value per field. nested_partial_update needs no
-loop at all: overlaying is associative, so that late values only stand first. The other keys of nested_update are folded
+All keys are done at once: nested_update drops what was retracted later and takes the last (or the newest by sequence)
+row per nested key, nested_partial_update the last non-null value per field, late values standing first. Only keys of
+nested_update with a SET or ADD_LATE, or with a RETRACT where there is a limit or the null strategy is error, are folded
 one by one, on positions of rows. The order of rows with a nested key is free.
 
 Source: LSM semantics §2.5, §2.6.1, vectors 49 and 50.
@@ -38,18 +38,18 @@ from storage.engine_options import ColumnFunction
 from storage.merge.aggregate.events import AggregationError, ColumnEvents, Event, Flags, Positions, Reduction
 from storage.merge.aggregate.values import (
     Codes,
+    Groups,
     LiveEvents,
     Parts,
     Picks,
-    dense_codes,
     equality_codes,
     field_columns,
     gathered,
     last_of_each,
     live_events,
     order_ranks,
+    outlived,
     paired,
-    refuse_retracts,
     row_key_codes,
     valid_flags,
 )
@@ -57,7 +57,6 @@ from storage.model.data_type import DataType
 
 _IGNORE: Final = "ignore"
 _ERROR: Final = "error"
-_NO_ROW: Final = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,26 +72,42 @@ class NestedUpdate:
         parts = Parts.of(events.values)
         rows = _NestedRows.of(self.function, self.column, parts.children[0])
         rows.refuse_null_keys(parts, events, Event.ADD)
-        looped = events.keys_with(Event.SET, Event.ADD_LATE, Event.RETRACT)
-        if self.function.count_limit is not None:
-            looped |= np.ones(events.key_count, np.bool_)
-        live = live_events(events, trimmed=rows.strategy != _ERROR)
-        picks = self._at_once(rows, parts.picks(live.only(~looped[live.keys])))
+        looped = events.keys_with(Event.SET, Event.ADD_LATE)
+        if self.function.count_limit is not None or rows.strategy == _ERROR:
+            looped |= events.keys_with(Event.RETRACT)
+        live = live_events(events, takes_retracts=True, trimmed=rows.strategy != _ERROR)
+        at_once = live.only(~looped[live.keys])
+        picks = self._at_once(rows, parts.picks(at_once), parts.retracted(at_once))
         if looped.any():
-            folded = _Fold(self.function, self.column, rows.identified(self.function), parts)
+            folded = _Fold(self.function, self.column, rows.identified(), parts)
             picks = picks.with_looped(looped, folded.results(live.only(looped[live.keys])))
         return Reduction(picks.to_array(events.values.type, parts.children), looped)
 
-    def _at_once(self, rows: _NestedRows, picks: Picks) -> Picks:
-        picks = picks.only(rows.counts[picks.parts])
+    def _at_once(self, rows: _NestedRows, picks: Picks, retracted: Flags) -> Picks:
+        counted = rows.counts[picks.parts]
+        picks, retracted = picks.only(counted), retracted[counted]
+        if retracted.any():
+            identity = rows.identified().keys
+            assert identity is not None
+            picks = picks.only(outlived(picks, retracted, identity[picks.parts]))
+        limit = self.function.count_limit
         if rows.keys is None:
-            return picks
-        groups = paired(picks.keys, rows.keys[picks.parts])
+            every = np.ones(len(picks.keys), np.bool_)
+            return picks if limit is None else picks.only(_ranks(picks.keys, every) < limit)
+        codes = paired(picks.keys, rows.keys[picks.parts])
+        if limit is not None:
+            # A nested key is put once and for all: the first ones are, as many as there is room for.
+            groups = Groups.of(codes)
+            firsts = np.zeros(len(codes), np.bool_)
+            firsts[groups.firsts] = True
+            fits = (_ranks(picks.keys, firsts) < limit)[groups.firsts]
+            chosen = groups.spread(np.repeat(fits, groups.lengths))
+            picks, codes = picks.only(chosen), codes[chosen]
         if rows.sequences is not None:
             # Of the newest rows of a nested key the last one stands.
-            order = np.lexsort((rows.sequences[picks.parts], groups))
-            picks, groups = picks.only(order), groups[order]
-        return picks.only(last_of_each(groups))
+            order = np.lexsort((rows.sequences[picks.parts], codes))
+            picks, codes = picks.only(order), codes[order]
+        return picks.only(last_of_each(codes))
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +120,6 @@ class NestedPartialUpdate:
 
     def reduce(self, events: ColumnEvents) -> Reduction:
         """The nested table of each key."""
-        refuse_retracts(events, self.function.name, self.column)
         parts = Parts.of(events.values)
         rows = _NestedRows.of(self.function, self.column, parts.children[0])
         rows.refuse_null_keys(parts, events, Event.ADD)
@@ -132,21 +146,19 @@ class NestedPartialUpdate:
         flags: Flags = alone & np.isin(position, live.rows[live.codes != Event.ADD]) & (last_late <= position)
         return flags
 
-    def _overlaid(self, kind: pa.DataType, parts: Parts, picks: Picks, groups: Codes) -> pa.Array[Any]:
-        groups = dense_codes(groups)
-        last = last_of_each(groups)
-        result = replace(picks, parts=np.flatnonzero(last), keys=picks.keys[last]).in_key_order()
+    def _overlaid(self, kind: pa.DataType, parts: Parts, picks: Picks, codes: Codes) -> pa.Array[Any]:
+        groups = Groups.of(codes)
+        lasts = groups.lasts
+        in_key_order = np.argsort(picks.keys[lasts], kind="stable")
         rows = parts.children[0].take(pa.array(picks.parts))
-        group_count, order = len(result.parts), groups[result.parts]
         fields = []
         for column in rows.flatten():
-            valid = valid_flags(column)
-            source = np.full(group_count, _NO_ROW, np.int64)
-            source[groups[valid]] = np.flatnonzero(valid)
-            fields.append(gathered(column, source[order]))
-        validity = pa.array(valid_flags(rows)[result.parts]).buffers()[1]
-        structs = pa.Array.from_buffers(kind.value_type, group_count, [validity], children=fields)
-        return result.assembled(kind, (structs,))
+            sources = groups.last_with(valid_flags(column)) if column.null_count else lasts
+            fields.append(gathered(column, sources[in_key_order]))
+        chosen = lasts[in_key_order]
+        validity = pa.array(valid_flags(rows)[chosen]).buffers()[1]
+        structs = pa.Array.from_buffers(kind.value_type, len(chosen), [validity], children=fields)
+        return picks.only(chosen).assembled(kind, (structs,))
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +187,7 @@ class _NestedRows:
             sequences = order_ranks(field_columns(rows, function.nested_sequence), function.nested_sequence)
         return cls(column, rows, counts, keys, null_keys, sequences, function.null_strategy)
 
-    def identified(self, function: ColumnFunction) -> _NestedRows:
+    def identified(self) -> _NestedRows:
         """With codes that tell rows apart, also where there is no nested key."""
         return self if self.keys is not None else replace(self, keys=equality_codes(self.rows))
 
@@ -293,6 +305,14 @@ class _Fold:
                 raise self._rows.null_key_error(self._event)
             if self._counts[index]:
                 yield index
+
+
+def _ranks(keys: Positions, flags: Flags) -> Positions:
+    """How many flags are set before each position in its key; keys stand one after the other."""
+    before: Positions = np.cumsum(flags) - flags
+    starts = np.flatnonzero(np.diff(keys, prepend=-1))
+    ranks: Positions = before - np.repeat(before[starts], np.diff(starts, append=len(keys)))
+    return ranks
 
 
 def _rows_of(acc: list[int] | _Table) -> Iterable[int]:

@@ -6,8 +6,8 @@
 | any | NULL | acc | acc |
 | sketch | sketch | union of acc, then x | union of x, then acc |
 
-Retracts are refused. Sketches are united by Apache DataSketches, one key after the other. Theta sketches have the bytes
-that Paimon writes; those of HLL may list the same coupons in another order.
+They take no retracts. Sketches are united by Apache DataSketches, one key after the other. Theta sketches have the
+bytes that Paimon writes; those of HLL may list the same coupons in another order.
 
 Source: LSM semantics §2.6.1.
 """
@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from storage.codec.sketches import read_hll, read_theta, unite_hll, unite_theta, write_hll, write_theta
 from storage.engine_options import ColumnFunction
 from storage.merge.aggregate.events import ColumnEvents, Reduction
-from storage.merge.aggregate.values import fold_each, refuse_retracts
+from storage.merge.aggregate.values import fold_each
 from storage.model.data_type import DataType
 
 
@@ -33,7 +33,6 @@ class HllSketches:
 
     def reduce(self, events: ColumnEvents) -> Reduction:
         """The united sketch of each key."""
-        refuse_retracts(events, self.function.name, self.column)
         return fold_each(events, read=read_hll, merge=unite_hll, write=write_hll)
 
 
@@ -47,5 +46,4 @@ class ThetaSketches:
 
     def reduce(self, events: ColumnEvents) -> Reduction:
         """The united sketch of each key."""
-        refuse_retracts(events, self.function.name, self.column)
         return fold_each(events, read=read_theta, merge=unite_theta, write=write_theta)

@@ -46,8 +46,6 @@ def test_what_is_no_bitmap_is_refused_with_its_position(function: Any) -> None:
         with pytest.raises(AggregationError, match="bit roaring bitmap") as caught:
             function.reduce(column_events([added(good, good), added(good, bad)], pa.binary()))
         assert caught.value.event == 3
-    with pytest.raises(AggregationError, match="does not take retracts"):
-        function.reduce(column_events([[(Event.RETRACT, good)]], pa.binary()))
 
 
 def test_layout_of_64_bits() -> None:

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from storage.engine_options import AggregateFunction, ColumnFunction
-from storage.merge.aggregate.events import AggregationError, Event
+from storage.merge.aggregate.events import Event
 from storage.merge.aggregate.merge_map import MergeMap, MergeMapWithKeyTime
 from storage.model.arrow_types import arrow_type
 from storage.model.data_type import parse_data_type
@@ -127,13 +127,6 @@ def test_a_map_alone_stays_as_it_is() -> None:
     result = function.reduce(column_events(pairs(keys), kind))
     assert [as_map(value) for value in result.values.to_pylist()] == [{"a": None, "b": {"t": "x", "u": None}}, None]
     assert not result.looped.any()
-
-
-def test_retracts_of_times_are_refused() -> None:
-    function, kind = with_keytime()
-    with pytest.raises(AggregationError, match="merge_map_with_keytime does not take retracts") as caught:
-        function.reduce(column_events([added(None), [(Event.RETRACT, None)]], kind))
-    assert caught.value.event == 1
 
 
 maps = st.dictionaries(st.integers(0, 3), st.none() | st.sampled_from(["a", "b", "c"]), max_size=3)

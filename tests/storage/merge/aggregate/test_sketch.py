@@ -64,5 +64,3 @@ def test_what_is_no_sketch_is_refused_with_its_position(function: Any, good: byt
         with pytest.raises(AggregationError, match="is no (HLL|theta) sketch") as caught:
             function.reduce(column_events([added(good, good), added(good, bad)], pa.binary()))
         assert caught.value.event == 3
-    with pytest.raises(AggregationError, match="does not take retracts"):
-        function.reduce(column_events([[(Event.RETRACT, good)]], pa.binary()))

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from storage.engine_options import AggregateFunction, ColumnFunction
-from storage.merge.aggregate.events import AggregationError, Event
+from storage.merge.aggregate.events import Event
 from storage.merge.aggregate.text import BLANKS, ListAgg, blank_flags
 from storage.model.data_type import parse_data_type
 from tests.storage.merge.aggregate.fold_reference import Fold, added, column_events, keys_of, reduced
@@ -87,13 +87,6 @@ def test_late_texts_stand_first_and_blank_ones_replace_what_is_blank() -> None:
         [(Event.ADD, "a"), (Event.SET, " "), (Event.SKIP, "b")],
     ]
     assert reduced(listagg(), keys, pa.string()) == ["d,b,a,c", " ", None, " "]
-
-
-def test_retracts_are_refused() -> None:
-    keys = [added("a"), [(Event.ADD, "a"), (Event.RETRACT, "a"), (Event.SET, "b")]]
-    with pytest.raises(AggregationError, match=r"listagg does not take retracts.*fields\.v\.ignore-retract") as caught:
-        listagg().reduce(column_events(keys, pa.string()))
-    assert caught.value.event == 2
 
 
 def test_distinct_adds_are_not_looped() -> None:
