@@ -1,7 +1,7 @@
 """Second judge: pypaimon reads what Freshet writes, where it can, and Freshet reads what pypaimon writes.
 
 Left out, because pypaimon 2.1 cannot: bucket keys whose null is wide, TIMESTAMP(7–9) in merge reads, empty partitions;
-of the merge engines sequence groups, retracts, maps, and functions for which it matters that a lone record is not merged.
+of the merge engines sequence groups, retracts, maps, functions for which it matters that a lone record is not merged.
 """
 
 from __future__ import annotations
