@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from storage.merge.aggregate.aggregator import Aggregator, Chooser, EventTest
+from storage.merge.aggregate.aggregator import Aggregator, Chooser
 from storage.merge.aggregate.events import AggregationError, ColumnEvents, Event, EventCodes, Flags
 from storage.merge.column_results import Chosen, ColumnResult, Computed
-from storage.merge.key_rows import KeyRows
+from storage.merge.key_rows import KeyRows, rows_at
 from storage.merge.sort_words import Positions
 
 
@@ -51,17 +51,14 @@ def aggregated(
     """The result of a column, and for which keys it took a loop."""
     try:
         if isinstance(function, Chooser):
-            choice = function.choose(events.codes, _validity(keys, events, column), events.starts)
-            rows = np.where(choice.events < 0, -1, events.rows[choice.events])
-            return Chosen(rows), choice.looped
+            choice = function.choose(events.codes, _valid(keys, events, column), events.starts)
+            return Chosen(rows_at(events.rows, choice.events)), choice.looped
         reduction = function.reduce(ColumnEvents(keys.values_of(column, events.rows), events.codes, events.starts))
     except AggregationError as error:
         raise EventRefused(column, int(events.rows[error.event]), error.reason) from error
     return Computed(reduction.values), reduction.looped
 
 
-def _validity(keys: KeyRows, events: KeyEvents, column: str) -> EventTest:
+def _valid(keys: KeyRows, events: KeyEvents, column: str) -> Flags | None:
     valid = keys.valid(column)
-    if valid is None:
-        return lambda places: np.ones(len(places), np.bool_)
-    return lambda places: valid[events.rows[places]]
+    return None if valid is None else valid[events.rows]

@@ -98,3 +98,10 @@ def valid_rows(column: pa.ChunkedArray[Any]) -> Flags | None:
         return None
     flags: Flags = column.is_valid().to_numpy()
     return flags
+
+
+def rows_at(rows: Positions, places: Positions) -> Positions:
+    """The row at each place, -1 for place -1."""
+    found = rows.take(places, mode="wrap")
+    found[places < 0] = -1
+    return found

@@ -47,9 +47,9 @@ from storage.merge.aggregate.events import Event
 from storage.merge.aggregated_columns import EventRefused, KeyEvents, aggregated
 from storage.merge.column_results import Chosen, ColumnResult, Heads, NullInNotNull, assemble
 from storage.merge.key_order import Flags, KeySegments
-from storage.merge.key_rows import KeyRows, merged_rows
+from storage.merge.key_rows import KeyRows, merged_rows, rows_at
 from storage.merge.merge_metrics import MergeMetrics
-from storage.merge.place_search import last_place
+from storage.merge.place_search import last_marked
 from storage.merge.refusal import MergedTable
 from storage.merge.sequence_groups import GroupOrder, group_order
 from storage.merge.sort_words import Positions
@@ -133,7 +133,7 @@ class PartialUpdate:
         is_start = np.zeros(len(keys.rows), np.bool_)
         is_start[keys.starts] = True
         if not keys.has_retracts:
-            return _Course(orders, is_start, keys.starts, None, None, None, np.zeros(keys.key_count, np.bool_))
+            return _Course(orders, is_start, keys.starts, None, None, None, None, np.zeros(keys.key_count, np.bool_))
         options, looped = self.options, np.zeros(keys.key_count, np.bool_)
         removes = np.zeros(len(keys.rows), np.bool_)
         if options.groups:
@@ -144,9 +144,10 @@ class PartialUpdate:
             row = int(keys.rows[np.flatnonzero(keys.retracts)[0]])
             raise self.table.refused(keys.table, row, NO_RULE)
         sets = removes | (is_start & keys.retracts)
-        origins = last_place(lambda places: sets[places], keys.starts, keys.ends)
+        origins = last_marked(sets, keys.starts, keys.ends)
         origins = np.where(origins < 0, keys.starts, origins)
-        return _Course(orders, is_start | sets, origins, sets, removes, keys.retracts & options.ignore_delete, looped)
+        ignored = keys.retracts & options.ignore_delete
+        return _Course(orders, is_start | sets, origins, sets, removes, ignored, ~keys.retracts | sets, looped)
 
     def _heads(self, keys: KeyRows, course: _Course) -> Heads:
         numbers = keys.table.column(SEQUENCE_NUMBER_COLUMN).to_numpy()
@@ -157,7 +158,7 @@ class PartialUpdate:
             has_add = np.logical_or.reduceat(~keys.retracts, keys.starts)
             kinds[course.removes[last] | ~has_add] = RowKind.DELETE
             if self.options.ignore_delete:
-                last = last_place(lambda places: ~keys.retracts[places], keys.starts, keys.ends)
+                last = last_marked(~keys.retracts, keys.starts, keys.ends)
                 sequence = np.where(last < 0, 0, numbers[keys.rows[last]])
         return Heads(kinds, sequence)
 
@@ -177,6 +178,8 @@ class _Course:
     """By place: the row removes the record; it does nothing else."""
     ignored: Flags | None
     """By place: a retract that only sets columns, if it leads."""
+    brings: Flags | None
+    """By place: the row has values for columns outside groups."""
     looped: Flags
     """By key: its removals were found one by one."""
 
@@ -218,17 +221,14 @@ class _ColumnResults:
 
     def _newest_value(self, name: str) -> ColumnResult | None:
         """Of a column outside groups: the newest value of an add, back to the row that set all columns."""
-        keys, sets = self._keys, self._course.sets
+        keys, course = self._keys, self._course
         valid = keys.valid(name)
-        if valid is None and sets is None:
+        brings = course.brings if valid is None else valid[keys.rows]
+        if brings is None:
             return None
-
-        def brings(places: Positions) -> Flags:
-            counts = np.ones(len(places), np.bool_) if sets is None else ~keys.retracts[places] | sets[places]
-            return counts if valid is None else counts & valid[keys.rows[places]]
-
-        found = last_place(brings, self._course.origins, keys.ends)
-        return Chosen(np.where(found < 0, -1, keys.rows[found]))
+        if valid is not None and course.brings is not None:
+            brings &= course.brings
+        return Chosen(rows_at(keys.rows, last_marked(brings, course.origins, keys.ends)))
 
 
 def _followed(
@@ -238,17 +238,17 @@ def _followed(
     sets, ignored, removes = course.sets, course.ignored, course.removes
     if sets is None or ignored is None or removes is None:
         in_order = order.in_order(course.span_starts)
-        winners = last_place(lambda places: in_order[places], keys.starts, keys.ends)
-        chosen = Chosen(np.where(winners < 0, -1, keys.rows[winners]), is_shared=True)
+        winners = last_marked(in_order, keys.starts, keys.ends)
+        chosen = Chosen(rows_at(keys.rows, winners), is_shared=True)
         if not has_functions:
             return chosen, chosen, None
         codes = np.where(in_order, np.int8(Event.ADD), np.where(order.present, np.int8(Event.ADD_LATE), np.int8(0)))
         return chosen, chosen, KeyEvents(codes, keys.rows, keys.starts)
     in_order = order.in_order(course.span_starts, ~ignored | sets)
-    winners = last_place(lambda places: in_order[places], course.origins, keys.ends)
+    winners = last_marked(in_order, course.origins, keys.ends)
     # A span that no row of the group follows keeps what the row that began it has set.
     holders = np.where(winners < 0, np.where(sets[course.origins], course.origins, -1), winners)
-    held = np.where(holders < 0, -1, keys.rows[holders])
+    held = rows_at(keys.rows, holders)
     is_silent = sets & (ignored | removes)
     clears = (winners >= 0) & keys.retracts[winners] & ~is_silent[winners]
     ordering, protected = Chosen(held, is_shared=True), Chosen(np.where(clears, -1, held), is_shared=True)

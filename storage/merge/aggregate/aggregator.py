@@ -6,12 +6,9 @@ value stands: it never looks at values, works for every type, and the engine gat
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Protocol, runtime_checkable
 
 from storage.merge.aggregate.events import Choice, ColumnEvents, EventCodes, Flags, Positions, Reduction
-
-EventTest = Callable[[Positions], Flags]
 
 
 class Aggregator(Protocol):
@@ -30,6 +27,6 @@ class Aggregator(Protocol):
 class Chooser(Protocol):
     """A function whose result is always the value of one event, or NULL."""
 
-    def choose(self, codes: EventCodes, is_valid: EventTest, starts: Positions) -> Choice:
-        """The event whose value stands, per key. `is_valid` tells for events whether their value is not NULL."""
+    def choose(self, codes: EventCodes, valid: Flags | None, starts: Positions) -> Choice:
+        """The event whose value stands, per key. `valid` is False for NULL; None if no value is."""
         ...

@@ -1,8 +1,8 @@
 """The values that count for sum, product, max, min, bool_and and bool_or: no SKIP, no NULL, nothing before a SET.
 
 For these functions agg(acc, x) = agg(x, acc), a NULL changes nothing, and SET is the same as to begin anew with x. So
-all that counts is, per key, a list of values, each added or taken away. What a SET throws away cannot fail either, by an
-overflow or a division by zero; Apache Paimon has failed there already.
+all that counts is, per key, a list of values, each added or taken away. What a SET throws away cannot fail either, by
+an overflow or a division by zero; Apache Paimon has failed there already.
 
 Source: LSM semantics §2.6.1 (N-absorbing).
 """
@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from storage.merge.aggregate.events import ColumnEvents, Event, Flags, Positions
-from storage.merge.place_search import last_place
+from storage.merge.place_search import last_marked
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ def contributions(events: ColumnEvents) -> Contributions:
         does = codes != Event.SKIP
         counts = does if counts is None else counts & does
     if (codes == Event.SET).any():
-        last_set = last_place(lambda places: codes[places] == Event.SET, events.starts, ends)
+        last_set = last_marked(codes == Event.SET, events.starts, ends)
         origins = np.where(last_set < 0, events.starts, last_set)
         is_left = np.arange(len(codes)) >= np.repeat(origins, ends - events.starts)
         counts = is_left if counts is None else counts & is_left

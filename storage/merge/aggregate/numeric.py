@@ -47,7 +47,7 @@ from storage.merge.aggregate.decimals import (
 )
 from storage.merge.aggregate.events import AggregationError, ColumnEvents, Flags, Positions, Reduction
 from storage.merge.aggregate.in_order import folded
-from storage.merge.place_search import first_place
+from storage.merge.place_search import first_marked
 from storage.model.data_type import DataType
 
 Int64s = npt.NDArray[np.int64]
@@ -198,7 +198,7 @@ def _from_first_add(counted: Contributions) -> Contributions:
     if takes_away is None:
         return counted
     ends = counted.starts + counted.lengths
-    first = first_place(lambda places: ~takes_away[places], counted.starts, ends)
+    first = first_marked(~takes_away, counted.starts, ends)
     return replace(counted, starts=np.maximum(first, 0), lengths=np.where(first < 0, 0, ends - first))
 
 

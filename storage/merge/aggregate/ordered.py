@@ -18,26 +18,20 @@ Source: LSM semantics §2.5, §2.6.1.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
 
 import numpy as np
 
-from storage.merge.aggregate.aggregator import EventTest
 from storage.merge.aggregate.events import Choice, Event, EventCodes, Flags, Positions, ends_of
-from storage.merge.place_search import first_place, last_place
-
-_DECIDES: Final = (Event.ADD, Event.RETRACT, Event.SET)
-_CALLS: Final = (Event.ADD, Event.ADD_LATE)
-_REPLACES: Final = (Event.ADD_LATE, Event.SET)
+from storage.merge.place_search import first_marked, last_marked
 
 
 @dataclass(frozen=True, slots=True)
 class LastValue:
     """The newest value, NULL or not."""
 
-    def choose(self, codes: EventCodes, is_valid: EventTest, starts: Positions) -> Choice:
-        ends = ends_of(starts, len(codes))
-        found = last_place(lambda places: np.isin(codes[places], _DECIDES), starts, ends)
+    def choose(self, codes: EventCodes, valid: Flags | None, starts: Positions) -> Choice:
+        decides = (codes == Event.ADD) | (codes == Event.RETRACT) | (codes == Event.SET)
+        found = last_marked(decides, starts, ends_of(starts, len(codes)))
         found[(found >= 0) & (codes[found] == Event.RETRACT)] = -1
         return Choice(found, np.zeros(len(starts), np.bool_))
 
@@ -46,24 +40,25 @@ class LastValue:
 class LastNonNullValue:
     """The newest value that is not NULL."""
 
-    def choose(self, codes: EventCodes, is_valid: EventTest, starts: Positions) -> Choice:
-        ends = ends_of(starts, len(codes))
-        looped = np.zeros(len(starts), np.bool_)
-        if (codes == Event.ADD).all():
-            return Choice(last_place(is_valid, starts, ends), looped)
-        settled = last_place(lambda places: _settles(codes[places], is_valid(places)), starts, ends)
+    def choose(self, codes: EventCodes, valid: Flags | None, starts: Positions) -> Choice:
+        ends, looped = ends_of(starts, len(codes)), np.zeros(len(starts), np.bool_)
+        sets, is_late = codes == Event.SET, codes == Event.ADD_LATE
+        # After these events nothing before them matters.
+        settles = (codes == Event.ADD) | (codes == Event.RETRACT)
+        if valid is not None:
+            settles &= valid
+        settled = last_marked(settles | sets, starts, ends)
         at_settled = codes[settled]
         has_value = (settled >= 0) & (at_settled != Event.RETRACT)
-        if (at_settled == Event.SET).any():
-            has_value &= is_valid(settled)
+        if valid is not None and sets.any():
+            has_value &= valid[settled]
         found = np.where(has_value, settled, -1)
-        if (codes == Event.ADD_LATE).any():
+        if is_late.any():
             # Late values only fill what is NULL, the first of them.
-            is_open = np.flatnonzero(found < 0)
-            after = np.where(settled[is_open] < 0, starts[is_open], settled[is_open] + 1)
-            found[is_open] = first_place(
-                lambda places: (codes[places] == Event.ADD_LATE) & is_valid(places), after, ends[is_open]
-            )
+            fills = is_late if valid is None else is_late & valid
+            open_keys = np.flatnonzero(found < 0)
+            after = np.where(settled[open_keys] < 0, starts[open_keys], settled[open_keys] + 1)
+            found[open_keys] = first_marked(fills, after, ends[open_keys])
         return Choice(found, looped)
 
 
@@ -71,15 +66,15 @@ class LastNonNullValue:
 class FirstValue:
     """The first value of the merge, NULL or not."""
 
-    def choose(self, codes: EventCodes, is_valid: EventTest, starts: Positions) -> Choice:
-        ends = ends_of(starts, len(codes))
-        looped = np.zeros(len(starts), np.bool_)
-        called = first_place(lambda places: np.isin(codes[places], _CALLS), starts, ends)
-        if not np.isin(codes, _REPLACES).any():
+    def choose(self, codes: EventCodes, valid: Flags | None, starts: Positions) -> Choice:
+        ends, looped = ends_of(starts, len(codes)), np.zeros(len(starts), np.bool_)
+        sets, is_late = codes == Event.SET, codes == Event.ADD_LATE
+        called = first_marked((codes == Event.ADD) | is_late, starts, ends)
+        replaces = sets | is_late
+        if not replaces.any():
             return Choice(called, looped)
-        after = np.where(called < 0, starts, called + 1)
-        found = last_place(lambda places: np.isin(codes[places], _REPLACES), after, ends)
-        before = last_place(lambda places: codes[places] == Event.SET, starts, np.where(called < 0, starts, called))
+        found = last_marked(replaces, np.where(called < 0, starts, called + 1), ends)
+        before = last_marked(sets, starts, np.where(called < 0, starts, called))
         taken = np.where((called >= 0) & (codes[called] == Event.ADD), called, before)
         return Choice(np.where(found < 0, taken, found), looped)
 
@@ -88,21 +83,20 @@ class FirstValue:
 class FirstNonNullValue:
     """The first value of the merge that is not NULL."""
 
-    def choose(self, codes: EventCodes, is_valid: EventTest, starts: Positions) -> Choice:
-        ends = ends_of(starts, len(codes))
-        taken = first_place(lambda places: (codes[places] == Event.ADD) & is_valid(places), starts, ends)
-        looped = np.zeros(len(starts), np.bool_)
-        if not np.isin(codes, _REPLACES).any():
-            return Choice(taken, looped)
-        set_last = last_place(lambda places: codes[places] == Event.SET, starts, ends)
-        found = np.maximum(taken, set_last)
-        is_late = codes == Event.ADD_LATE
+    def choose(self, codes: EventCodes, valid: Flags | None, starts: Positions) -> Choice:
+        ends, looped = ends_of(starts, len(codes)), np.zeros(len(starts), np.bool_)
+        takes = codes == Event.ADD if valid is None else (codes == Event.ADD) & valid
+        taken = first_marked(takes, starts, ends)
+        sets, is_late = codes == Event.SET, codes == Event.ADD_LATE
+        if sets.any():
+            taken = np.maximum(taken, last_marked(sets, starts, ends))
         if is_late.any():
             looped = np.logical_or.reduceat(is_late, starts)
             for key in np.flatnonzero(looped).tolist():
-                places = np.arange(starts[key], ends[key])
-                found[key] = _walked(codes[places].tolist(), is_valid(places).tolist(), int(starts[key]))
-        return Choice(found, looped)
+                part = slice(int(starts[key]), int(ends[key]))
+                flags = [True] * (part.stop - part.start) if valid is None else valid[part].tolist()
+                taken[key] = _walked(codes[part].tolist(), flags, part.start)
+        return Choice(taken, looped)
 
 
 def _walked(codes: list[int], valid: list[bool], first: int) -> int:
@@ -113,12 +107,6 @@ def _walked(codes: list[int], valid: list[bool], first: int) -> int:
             held, is_null, is_taken = place, False, True
         elif code == Event.ADD_LATE and not is_taken and not is_null:
             is_taken = True
-        elif code in _REPLACES:
+        elif code in (Event.ADD_LATE, Event.SET):
             held, is_null = place, not is_valid
     return held
-
-
-def _settles(codes: EventCodes, is_valid: Flags) -> Flags:
-    """True for events after which nothing before them matters to last_non_null_value."""
-    settles: Flags = (codes == Event.SET) | (is_valid & ((codes == Event.ADD) | (codes == Event.RETRACT)))
-    return settles

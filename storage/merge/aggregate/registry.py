@@ -18,20 +18,26 @@ from typing import Final
 import numpy as np
 
 from storage.engine_options import AggregateFunction, ColumnFunction
-from storage.exceptions import UnsupportedFeatureError
-from storage.merge.aggregate.aggregator import Aggregator, Chooser, EventTest
+from storage.merge.aggregate.aggregator import Aggregator, Chooser
+from storage.merge.aggregate.bitmap import RoaringBitmap32, RoaringBitmap64
+from storage.merge.aggregate.collect import Collect
 from storage.merge.aggregate.events import (
     AggregationError,
     Choice,
     ColumnEvents,
     Event,
     EventCodes,
+    Flags,
     Positions,
     Reduction,
 )
 from storage.merge.aggregate.extremes import Extreme
+from storage.merge.aggregate.merge_map import MergeMap, MergeMapWithKeyTime
+from storage.merge.aggregate.nested import NestedPartialUpdate, NestedUpdate
 from storage.merge.aggregate.numeric import Product, Sum
 from storage.merge.aggregate.ordered import FirstNonNullValue, FirstValue, LastNonNullValue, LastValue
+from storage.merge.aggregate.sketch import HllSketches, ThetaSketches
+from storage.merge.aggregate.text import ListAgg
 from storage.model.data_type import DataType
 
 TAKES_RETRACTS: Final = frozenset(
@@ -60,6 +66,16 @@ _AGGREGATORS: Final[Mapping[AggregateFunction, Callable[[ColumnFunction, str, Da
     AggregateFunction.MIN: Extreme,
     AggregateFunction.BOOL_AND: Extreme,
     AggregateFunction.BOOL_OR: Extreme,
+    AggregateFunction.LISTAGG: ListAgg,
+    AggregateFunction.COLLECT: Collect,
+    AggregateFunction.MERGE_MAP: MergeMap,
+    AggregateFunction.MERGE_MAP_WITH_KEYTIME: MergeMapWithKeyTime,
+    AggregateFunction.NESTED_UPDATE: NestedUpdate,
+    AggregateFunction.NESTED_PARTIAL_UPDATE: NestedPartialUpdate,
+    AggregateFunction.RBM32: RoaringBitmap32,
+    AggregateFunction.RBM64: RoaringBitmap64,
+    AggregateFunction.HLL_SKETCH: HllSketches,
+    AggregateFunction.THETA_SKETCH: ThetaSketches,
 }
 
 
@@ -67,8 +83,6 @@ def make_aggregator(function: ColumnFunction, column: str, column_type: DataType
     """The function of a column of this type; which types a function takes was checked when the table was created."""
     if function.name in _CHOOSERS:
         return _CheckedChooser(function, column, _CHOOSERS[function.name])
-    if function.name not in _AGGREGATORS:
-        raise UnsupportedFeatureError(f"the aggregate function {function.name} of column {column!r} is not supported")
     return _CheckedAggregator(function, column, _AGGREGATORS[function.name](function, column, column_type))
 
 
@@ -98,8 +112,8 @@ class _CheckedChooser:
     column: str
     inner: Chooser
 
-    def choose(self, codes: EventCodes, is_valid: EventTest, starts: Positions) -> Choice:
-        return self.inner.choose(_admitted(codes, self.function, self.column), is_valid, starts)
+    def choose(self, codes: EventCodes, valid: Flags | None, starts: Positions) -> Choice:
+        return self.inner.choose(_admitted(codes, self.function, self.column), valid, starts)
 
 
 def _admitted(codes: EventCodes, function: ColumnFunction, column: str) -> EventCodes:

@@ -65,7 +65,7 @@ def reduced(name: str, type_text: str, keys: Sequence[Events]) -> list[Any]:
     starts = np.cumsum(lengths) - lengths
     if isinstance(function, Chooser):
         valid = values.is_valid().to_numpy(zero_copy_only=False)
-        choice = function.choose(codes, lambda places: valid[places], starts)
+        choice = function.choose(codes, None if valid.all() else valid, starts)
         assert len(choice.events) == len(choice.looped) == len(keys)
         chosen = choice.events.tolist()
         assert all(place < 0 or first <= place for place, first in zip(chosen, starts.tolist(), strict=True))
