@@ -26,7 +26,7 @@ from storage.codec.roaring_bitmaps import (
 )
 from storage.engine_options import ColumnFunction
 from storage.merge.aggregate.events import ColumnEvents, Reduction
-from storage.merge.aggregate.values import fold_each
+from storage.merge.aggregate.library_fold import fold_each
 from storage.model.data_type import DataType
 
 

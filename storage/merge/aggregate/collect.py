@@ -29,18 +29,11 @@ import numpy as np
 import pyarrow as pa
 
 from storage.engine_options import ColumnFunction
+from storage.merge.aggregate.equality import equality_codes
 from storage.merge.aggregate.events import ColumnEvents, Event, Flags, Reduction
-from storage.merge.aggregate.values import (
-    Groups,
-    LiveEvents,
-    Parts,
-    Picks,
-    equality_codes,
-    first_of_each,
-    live_events,
-    outlived,
-    paired,
-)
+from storage.merge.aggregate.groups import Groups, first_of_each, outlived, paired
+from storage.merge.aggregate.live_events import LiveEvents, live_events
+from storage.merge.aggregate.parts import Parts, Picks
 from storage.model.data_type import ArrayType, DataType, ScalarType
 
 

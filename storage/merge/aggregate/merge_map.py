@@ -31,18 +31,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from storage.engine_options import ColumnFunction
+from storage.merge.aggregate.equality import equality_codes, field_columns, order_ranks
 from storage.merge.aggregate.events import ColumnEvents, Event, Reduction
-from storage.merge.aggregate.values import (
-    LiveEvents,
-    Parts,
-    equality_codes,
-    field_columns,
-    last_of_each,
-    live_events,
-    order_ranks,
-    paired,
-    valid_flags,
-)
+from storage.merge.aggregate.groups import last_of_each, paired
+from storage.merge.aggregate.live_events import LiveEvents, live_events
+from storage.merge.aggregate.parts import Parts
+from storage.merge.aggregate.values import valid_flags
 from storage.model.data_type import DataType
 
 _Entries = dict[int, int]

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from storage.codec.sketches import read_hll, read_theta, unite_hll, unite_theta, write_hll, write_theta
 from storage.engine_options import ColumnFunction
 from storage.merge.aggregate.events import ColumnEvents, Reduction
-from storage.merge.aggregate.values import fold_each
+from storage.merge.aggregate.library_fold import fold_each
 from storage.model.data_type import DataType
 
 

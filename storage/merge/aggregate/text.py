@@ -30,15 +30,9 @@ import pyarrow.compute as pc
 
 from storage.engine_options import ColumnFunction
 from storage.merge.aggregate.events import ColumnEvents, Event, Flags, Reduction
-from storage.merge.aggregate.values import (
-    LiveEvents,
-    first_of_each,
-    gathered,
-    live_events,
-    paired,
-    valid_flags,
-    with_looped,
-)
+from storage.merge.aggregate.groups import first_of_each, paired
+from storage.merge.aggregate.live_events import LiveEvents, live_events
+from storage.merge.aggregate.values import gathered, valid_flags, with_looped
 from storage.model.data_type import DataType
 
 BLANKS: Final = (

@@ -1,0 +1,130 @@
+"""Arrays and maps taken apart into the positions of their parts, and put together again by one gather.
+
+Functions choose positions (`Picks`) and never touch values, so every element type comes out as it went in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.types as pt
+
+from storage.merge.aggregate.events import Event, Flags, Positions
+from storage.merge.aggregate.live_events import LiveEvents
+from storage.merge.aggregate.values import valid_flags
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """Arrays or maps taken apart. Value i holds the parts `starts[i]` to `starts[i] + lengths[i]` of each child."""
+
+    children: tuple[pa.Array[Any], ...]
+    starts: Positions
+    lengths: Positions
+    valid: Flags
+
+    @classmethod
+    def of(cls, values: pa.Array[Any]) -> Parts:
+        """The elements of arrays; the keys and items of maps."""
+        offsets = values.offsets.to_numpy().astype(np.int64)
+        first, end = int(offsets[0]), int(offsets[-1])
+        raw = (values.keys, values.items) if pt.is_map(values.type) else (values.values,)
+        valid = valid_flags(values)
+        return cls(
+            tuple(child.slice(first, end - first) for child in raw),
+            offsets[:-1] - first,
+            np.where(valid, np.diff(offsets), 0),
+            valid,
+        )
+
+    def picks(self, events: LiveEvents) -> Picks:
+        """All parts of the values of these events, in their order; values that are only retracted make no result."""
+        lengths = self.lengths[events.rows]
+        present = np.zeros(events.key_count, np.bool_)
+        present[events.keys[self.valid[events.rows] & (events.codes != Event.RETRACT)]] = True
+        return Picks(ranges(self.starts[events.rows], lengths), np.repeat(events.keys, lengths), present)
+
+    def retracted(self, events: LiveEvents) -> Flags:
+        """For the parts of `picks(events)`, whether they are of a RETRACT."""
+        return np.repeat(events.codes == Event.RETRACT, self.lengths[events.rows])
+
+    def walk(self, events: LiveEvents) -> Iterator[tuple[int, int, int, int | None, int]]:
+        """(key, event, code, length or None for NULL, first index into `picks(events).parts`) of each event."""
+        lengths = self.lengths[events.rows]
+        yield from zip(
+            events.keys.tolist(),
+            events.rows.tolist(),
+            events.codes.tolist(),
+            [length if valid else None for length, valid in zip(lengths, self.valid[events.rows], strict=True)],
+            (np.cumsum(lengths) - lengths).tolist(),
+            strict=True,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Picks:
+    """What results are made of: part `parts[i]` belongs to key `keys[i]`; keys that are not `present` have NULL.
+
+    The parts of a key stand in the order of its result, the keys need not.
+    """
+
+    parts: Positions
+    keys: Positions
+    present: Flags
+
+    def only(self, chosen: Flags | Positions) -> Picks:
+        """The parts that are chosen, of the same keys."""
+        return replace(self, parts=self.parts[chosen], keys=self.keys[chosen])
+
+    def of_keys(self, keys: Positions) -> Positions:
+        """Indices of the parts of these keys."""
+        chosen = np.zeros(len(self.present), np.bool_)
+        chosen[keys] = True
+        return np.flatnonzero(chosen[self.keys])
+
+    def with_looped(self, looped: Flags, results: dict[int, list[int] | None]) -> Picks:
+        """These picks, where the looped keys have other parts: those given, or NULL."""
+        if not results:
+            return self
+        mine = ~looped[self.keys]
+        present = self.present & ~looped
+        present[[key for key, parts in results.items() if parts is not None]] = True
+        lengths = [len(parts or ()) for parts in results.values()]
+        flat = [part for parts in results.values() for part in parts or ()]
+        return Picks(
+            np.concatenate([self.parts[mine], np.array(flat, np.int64)]),
+            np.concatenate([self.keys[mine], np.repeat(np.fromiter(results, np.int64, len(results)), lengths)]),
+            present,
+        )
+
+    def in_key_order(self) -> Picks:
+        """The same, key after key."""
+        if not len(self.keys) or bool((np.diff(self.keys) >= 0).all()):
+            return self
+        return self.only(np.argsort(self.keys, kind="stable"))
+
+    def to_array(self, kind: pa.DataType, children: tuple[pa.Array[Any], ...]) -> pa.Array[Any]:
+        """One array or map per key, gathered from the children."""
+        ordered = self.in_key_order()
+        indices = pa.array(ordered.parts)
+        return ordered.assembled(kind, tuple(child.take(indices) for child in children))
+
+    def assembled(self, kind: pa.DataType, children: tuple[pa.Array[Any], ...]) -> pa.Array[Any]:
+        """One array or map per key, of children that stand key after key as these picks do."""
+        counts = np.bincount(self.keys, minlength=len(self.present))
+        offsets = pa.array(np.append(0, np.cumsum(counts)).astype(np.int32))
+        mask = None if self.present.all() else pa.array(~self.present)
+        form = pa.MapArray if pt.is_map(kind) else pa.ListArray
+        return form.from_arrays(offsets, *children, type=kind, mask=mask)
+
+
+def ranges(starts: Positions, lengths: Positions) -> Positions:
+    """The numbers `starts[i]` to `starts[i] + lengths[i]`, one range after the other."""
+    ends = np.cumsum(lengths)
+    if not len(ends):
+        return np.zeros(0, np.int64)
+    return np.repeat(starts - ends + lengths, lengths) + np.arange(ends[-1])
