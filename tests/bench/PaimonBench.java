@@ -12,7 +12,9 @@ import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
 import org.apache.paimon.data.BinaryString;
 import org.apache.paimon.data.Decimal;
+import org.apache.paimon.data.GenericArray;
 import org.apache.paimon.data.GenericRow;
+import org.apache.paimon.data.InternalArray;
 import org.apache.paimon.data.InternalRow;
 import org.apache.paimon.data.Timestamp;
 import org.apache.paimon.disk.IOManager;
@@ -33,17 +35,20 @@ import org.apache.paimon.types.DataTypes;
 import org.apache.paimon.types.DataType;
 
 /**
- * Runs the workloads of workloads.py on Apache Paimon's own Java API, one command a line:
+ * Runs the workloads of workloads.py on Apache Paimon's own Java API, one command a line; the cells are those of
+ * cells.py, the digest is that of digest.py:
  *
  *   make NAME rows commits buckets keySpace writeOnly column:KIND ...   keeps the rows in memory
  *   ingest FOLDER threads key=value ...                                 writes and commits them, times it
  *   compact FOLDER                                                      full compaction
  *   read FOLDER threads [column ...]                                    reads merged rows, times it
+ *   digest FOLDER                                                       one number for all cells
  *
  * Every answer is one JSON line; a failure is {"error": ...}.
  */
 public final class PaimonBench {
     private static final long SEED = 20261121L;
+    private static final long NULL_WORD = 0x6E756C6CL;
     private static final byte[] ALPHABET =
             "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_".getBytes(StandardCharsets.US_ASCII);
 
@@ -81,6 +86,8 @@ public final class PaimonBench {
                 return compact(words[1]);
             case "read":
                 return read(words);
+            case "digest":
+                return digest(words[1]);
             default:
                 throw new IllegalArgumentException("unknown command " + words[0]);
         }
@@ -108,7 +115,7 @@ public final class PaimonBench {
                 Object[] values = new Object[columns];
                 for (int column = 0; column < columns; column++) {
                     long bits = splitmix64(SEED + row * 64 + column);
-                    values[column] = value(kinds[column], bits, column == 0 ? keySpace : 0);
+                    values[column] = cell(kinds[column], bits, row, column == 0 ? keySpace : 0);
                 }
                 batch.add(GenericRow.of(values));
             }
@@ -117,16 +124,37 @@ public final class PaimonBench {
         return "{\"rows\": " + rowCount + "}";
     }
 
-    private static Object value(String kind, long bits, long keySpace) {
+    private static Object cell(String kind, long bits, long row, long keySpace) {
+        if (!kind.endsWith("?")) {
+            return value(kind, bits, row, keySpace);
+        }
+        boolean isNull = (splitmix64(~bits) & 1) == 1;
+        return isNull ? null : value(kind.substring(0, kind.length() - 1), bits, row, keySpace);
+    }
+
+    private static Object value(String kind, long bits, long row, long keySpace) {
         if (kind.startsWith("KEY")) {
             return keyText(Long.remainderUnsigned(bits, keySpace), Integer.parseInt(kind.substring(3)));
         }
         if (kind.startsWith("TEXT")) {
             return text(bits, Integer.parseInt(kind.substring(4)));
         }
+        if (kind.startsWith("INTS")) {
+            int[] numbers = new int[(int) Long.remainderUnsigned(bits, Integer.parseInt(kind.substring(4)) + 1)];
+            for (int i = 0; i < numbers.length; i++) {
+                numbers[i] = (int) (splitmix64(bits + 1 + i) >>> 32);
+            }
+            return new GenericArray(numbers);
+        }
         switch (kind) {
             case "BIGINT":
                 return keySpace > 0 ? Long.remainderUnsigned(bits, keySpace) : bits;
+            case "SMALL":
+                return Long.remainderUnsigned(bits, 1000);
+            case "QUARTER":
+                return Long.remainderUnsigned(bits, 1L << 20) / 4.0;
+            case "CLOCK":
+                return row + Long.remainderUnsigned(bits, 200000);
             case "INT":
                 return (int) (bits >>> 32);
             case "DOUBLE":
@@ -145,12 +173,18 @@ public final class PaimonBench {
     }
 
     private static DataType type(String kind) {
-        switch (kind) {
+        if (kind.startsWith("INTS")) {
+            return DataTypes.ARRAY(DataTypes.INT());
+        }
+        switch (kind.replace("?", "")) {
             case "BIGINT":
+            case "SMALL":
+            case "CLOCK":
                 return DataTypes.BIGINT();
             case "INT":
                 return DataTypes.INT();
             case "DOUBLE":
+            case "QUARTER":
                 return DataTypes.DOUBLE();
             case "DECIMAL(14,4)":
                 return DataTypes.DECIMAL(14, 4);
@@ -327,5 +361,69 @@ public final class PaimonBench {
         pool.shutdown();
         return "{\"seconds\": " + seconds + ", \"rows\": " + count + ", \"checksum\": " + checksum
                 + ", \"splits\": " + splits.size() + "}";
+    }
+
+    private static String digest(String folder) throws Exception {
+        FileStoreTable table = open(folder);
+        List<DataType> types = table.rowType().getFieldTypes();
+        ReadBuilder builder = table.newReadBuilder();
+        long[] sums = new long[2];
+        for (Split split : builder.newScan().plan().splits()) {
+            try (RecordReader<InternalRow> reader = builder.newRead().createReader(split)) {
+                reader.forEachRemaining(row -> {
+                    long words = 0;
+                    for (int column = 0; column < types.size(); column++) {
+                        words += splitmix64(cellWord(row, column, types.get(column)) + column);
+                    }
+                    sums[0]++;
+                    sums[1] += splitmix64(words);
+                });
+            }
+        }
+        String checksum = Long.toUnsignedString(sums[1]);
+        return "{\"seconds\": 0, \"rows\": " + sums[0] + ", \"checksum\": " + checksum + "}";
+    }
+
+    private static long cellWord(InternalRow row, int column, DataType type) {
+        if (row.isNullAt(column)) {
+            return NULL_WORD;
+        }
+        switch (type.getTypeRoot()) {
+            case BIGINT:
+                return splitmix64(row.getLong(column));
+            case INTEGER:
+            case DATE:
+                return splitmix64(row.getInt(column));
+            case DOUBLE:
+                return splitmix64(Double.doubleToRawLongBits(row.getDouble(column)));
+            case DECIMAL:
+                return splitmix64(row.getDecimal(column, 14, 4).toUnscaledLong());
+            case TIMESTAMP_WITHOUT_TIME_ZONE:
+                return splitmix64(row.getTimestamp(column, 6).toMicros());
+            case BOOLEAN:
+                return splitmix64(row.getBoolean(column) ? 1 : 0);
+            case VARCHAR:
+                return textWord(row.getString(column).toBytes());
+            case ARRAY:
+                return numbersWord(row.getArray(column));
+            default:
+                throw new IllegalArgumentException(type.toString());
+        }
+    }
+
+    private static long textWord(byte[] bytes) {
+        long sum = bytes.length;
+        for (int i = 0; i < bytes.length; i++) {
+            sum += splitmix64((bytes[i] & 255) + 256L * i);
+        }
+        return splitmix64(sum);
+    }
+
+    private static long numbersWord(InternalArray numbers) {
+        long sum = numbers.size();
+        for (int i = 0; i < numbers.size(); i++) {
+            sum += splitmix64((numbers.isNullAt(i) ? NULL_WORD : splitmix64(numbers.getInt(i))) + i);
+        }
+        return splitmix64(sum);
     }
 }

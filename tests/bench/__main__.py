@@ -1,8 +1,9 @@
 """`make bench`: the workloads against the peers, on this machine, in one run.
 
-    python -m tests.bench [--factor 1.0] [--rounds 3] [--parts storage,memory,spark]
+    python -m tests.bench [--factor 1.0] [--rounds 3] [--parts storage,engines,memory,spark]
 
-The first round of each peer is printed as cold; the median of the later ones as warm. Peers take turns.
+The first round of each peer is printed as cold; the median of the later ones as warm. Peers take turns. Results are
+written as they come; a part that fails is told at the end, by the exit code as well.
 """
 
 from __future__ import annotations
@@ -13,11 +14,17 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from contextlib import ExitStack
+import traceback
 from pathlib import Path
+from typing import Final
 
-from tests.bench import peers, report, spark_bench, storage_bench
-from tests.bench.storage_bench import Figure
+from tests.bench.engine_bench import engines
+from tests.bench.measure import tell
+from tests.bench.results import Results
+from tests.bench.spark_bench import through_spark
+from tests.bench.storage_bench import storage
+
+PARTS: Final = ("storage", "engines", "memory", "spark")
 
 
 def main() -> None:
@@ -25,50 +32,53 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Freshet's benchmarks against its peers")
     parser.add_argument("--factor", type=float, default=1.0, help="scale of rows and keys; 1.0 is the full size")
     parser.add_argument("--rounds", type=int, default=3, help="warm rounds per peer")
-    parser.add_argument("--parts", default="storage,memory,spark", help="comma separated")
+    parser.add_argument("--parts", default=",".join(PARTS), help="comma separated")
     parser.add_argument("--without", default="", help="peers to leave out, comma separated")
     parser.add_argument("--out", type=Path, default=Path("bench-output"))
     arguments = parser.parse_args()
-    arguments.out.mkdir(parents=True, exist_ok=True)
-    folder = Path(tempfile.mkdtemp(prefix="freshet-bench-"))
-    figures: list[Figure] = []
-    notes: dict[str, str] = {}
     parts = arguments.parts.split(",")
+    unknown = sorted(set(parts) - set(PARTS))
+    if unknown:
+        parser.error(f"unknown part {', '.join(unknown)}; there are {', '.join(PARTS)}")
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    results = Results(arguments.out)
+    folder = Path(tempfile.mkdtemp(prefix="freshet-bench-"))
     try:
-        if "storage" in parts:
-            with ExitStack() as stack:
-                everyone = [peers.freshet, peers.paimon_java, peers.pypaimon]
-                wanted = [peer for peer in everyone if peer.__name__ not in arguments.without.split(",")]
-                children = [peer(arguments.out) for peer in wanted]
-                for child in children:
-                    stack.callback(child.close)
-                for name in ("W1", "W2"):
-                    figures += storage_bench.ingest(children, name, folder, arguments.factor, arguments.rounds)
-                figures += storage_bench.merge_read(children, folder, arguments.factor, arguments.rounds)
-                ours = children[0]
-                notes["write amplification"] = storage_bench.write_amplification(ours, folder, arguments.rounds)
-                figures += storage_bench.compacted_read(ours, folder, arguments.factor, arguments.rounds)
-        if "memory" in parts:
-            notes |= {
-                f"memory, {runs} overlapping runs": _memory(folder, runs, arguments.factor) for runs in (1, 5, 50)
-            }
-        if "spark" in parts:
-            more_figures, more_notes = spark_bench.through_spark(
-                arguments.out, folder, arguments.factor, arguments.rounds
-            )
-            figures += more_figures
-            notes |= more_notes
+        for part in parts:
+            tell(f"part {part}")
+            try:
+                _run(part, results, folder, arguments)
+            except Exception as failure:  # noqa: BLE001 - the other parts can still be measured
+                traceback.print_exc()
+                results.fail(part, f"{type(failure).__name__}: {failure}")
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-        if figures or notes:
-            report.show(figures, notes, arguments.out)
+        results.show()
+    if results.failures:
+        sys.exit(1)
+
+
+def _run(part: str, results: Results, folder: Path, arguments: argparse.Namespace) -> None:
+    factor, rounds, without = arguments.factor, arguments.rounds, arguments.without.split(",")
+    match part:
+        case "storage":
+            storage(results, folder, factor, rounds, without)
+        case "engines":
+            engines(results, folder, factor, rounds, without)
+        case "memory":
+            for runs in (1, 5, 50):
+                results.note(f"memory, {runs} overlapping runs", _memory(folder, runs, factor))
+        case "spark":
+            through_spark(results, folder, factor, rounds)
 
 
 def _memory(folder: Path, runs: int, factor: float) -> str:
     command = [sys.executable, "-m", "tests.bench.memory_worker", str(folder / f"memory-{runs}"), str(runs)]
-    answer = subprocess.run([*command, str(2 * factor)], capture_output=True, text=True, check=True).stdout
+    answer = subprocess.run([*command, str(2 * factor)], stdout=subprocess.PIPE, text=True, check=True).stdout
     shutil.rmtree(folder / f"memory-{runs}")
-    return ", ".join(f"{name} {value:g}" for name, value in json.loads(answer).items())
+    text = ", ".join(f"{name} {value:g}" for name, value in json.loads(answer).items())
+    tell(f"memory, {runs} overlapping runs: {text}")
+    return text
 
 
 if __name__ == "__main__":

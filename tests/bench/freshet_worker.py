@@ -23,7 +23,9 @@ from storage.model.manifest import EntryKind
 from storage.model.snapshot import CommitKind
 from storage.table import Table
 from storage.table_store import open_table_store
-from tests.bench.workloads import WORKLOADS, Workload, paimon_type
+from tests.bench.cells import paimon_type
+from tests.bench.digest import digest
+from tests.bench.workloads import WORKLOADS, Workload
 
 
 class Worker:
@@ -33,9 +35,9 @@ class Worker:
         self.workload: Workload | None = None
         self.batches: list[pa.Table] = []
 
-    def make(self, name: str, factor: str) -> dict[str, object]:
-        """Makes the rows of a workload, scaled."""
-        self.workload = WORKLOADS[name].scaled(float(factor))
+    def make(self, name: str, rows: str, key_space: str) -> dict[str, object]:
+        """Makes the rows of a workload."""
+        self.workload = WORKLOADS[name].sized(int(rows), int(key_space))
         self.batches = [self.workload.table(number) for number in range(self.workload.commits)]
         return {"rows": self.workload.rows, "arrow_bytes": sum(batch.nbytes for batch in self.batches)}
 
@@ -74,6 +76,10 @@ class Worker:
             count += batch.num_rows
             checksum += _key_sum(batch.column(0))
         return {"seconds": time.perf_counter() - started, "rows": count, "checksum": checksum}
+
+    def digest(self, folder: str) -> dict[str, object]:
+        """One number for all cells."""
+        return digest(_open(folder).scan().to_batches())
 
     def dataset(self, folder: str, threads: str) -> dict[str, object]:
         """The same table columns of the same (compacted) files, read by pyarrow's dataset."""

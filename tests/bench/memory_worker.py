@@ -15,7 +15,8 @@ import time
 
 from storage.catalog import Catalog
 from storage.table import Table
-from tests.bench.workloads import W1, Workload, paimon_type
+from tests.bench.cells import paimon_type
+from tests.bench.workloads import W1, Workload
 
 _CHUNK_ROWS = 50_000
 _ROW_BYTES = 154

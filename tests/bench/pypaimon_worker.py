@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from pypaimon import CatalogFactory, Schema
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+from tests.bench.digest import digest
 from tests.bench.workloads import WORKLOADS, Workload
 
 
@@ -25,13 +26,13 @@ class Worker:
         self.workload: Workload | None = None
         self.batches: list[pa.Table] = []
 
-    def make(self, name: str, factor: str) -> dict[str, object]:
-        """Makes the rows of a workload, scaled."""
-        self.workload = WORKLOADS[name].scaled(float(factor))
+    def make(self, name: str, rows: str, key_space: str) -> dict[str, object]:
+        """Makes the rows of a workload."""
+        self.workload = WORKLOADS[name].sized(int(rows), int(key_space))
         self.batches = [self.workload.table(number) for number in range(self.workload.commits)]
         return {"rows": self.workload.rows}
 
-    def ingest(self, folder: str, threads: str) -> dict[str, object]:
+    def ingest(self, folder: str, threads: str, *pairs: str) -> dict[str, object]:
         """Writes every commit's rows into a new table in `folder`."""
         assert self.workload is not None
         catalog = CatalogFactory.create({"warehouse": folder})
@@ -39,7 +40,7 @@ class Worker:
         schema = self.batches[0].schema
         key = schema.field(0)
         schema = schema.set(0, key.with_nullable(False))
-        options = {"bucket": str(self.workload.buckets)}
+        options = {"bucket": str(self.workload.buckets), **dict(pair.split("=", 1) for pair in pairs)}
         catalog.create_table(
             "bench.t", Schema.from_pyarrow_schema(schema, primary_keys=[key.name], options=options), False
         )
@@ -59,15 +60,23 @@ class Worker:
         """Reads merged rows."""
         pa.set_cpu_count(int(threads))
         started = time.perf_counter()
-        table = CatalogFactory.create({"warehouse": folder}).get_table("bench.t")
-        builder = table.new_read_builder()
-        if columns:
-            builder = builder.with_projection(list(columns))
-        rows = builder.new_read().to_arrow(builder.new_scan().plan().splits())
+        rows = _rows(folder, columns)
         seconds = time.perf_counter() - started
         keys = rows.column(0)
         values = keys if pa.types.is_integer(keys.type) else pc.binary_length(keys)
         return {"seconds": seconds, "rows": rows.num_rows, "checksum": pc.sum(values).as_py()}
+
+    def digest(self, folder: str) -> dict[str, object]:
+        """One number for all cells."""
+        return digest(_rows(folder, ()).to_batches())
+
+
+def _rows(folder: str, columns: tuple[str, ...]) -> pa.Table:
+    table = CatalogFactory.create({"warehouse": folder}).get_table("bench.t")
+    builder = table.new_read_builder()
+    if columns:
+        builder = builder.with_projection(list(columns))
+    return builder.new_read().to_arrow(builder.new_scan().plan().splits())
 
 
 def main() -> None:

@@ -3,68 +3,74 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Final
 
-from tests.bench.peers import Peer, PeerError
-from tests.bench.storage_bench import Figure
+from tests.bench.measure import Answer, Contestant, check_equal, measure, tell
+from tests.bench.peers import Peer
+from tests.bench.results import Results
 from tests.bench.workloads import W1
 
-SMALL_BATCHES = 40
-SMALL_ROWS = 1000
+SMALL_BATCHES: Final = 40
+SMALL_ROWS: Final = 1000
+_LABELS: Final = {"freshet": "freshet", "floor": "the same job, rows only counted", "delta": "Delta Lake MERGE"}
 
 
-def through_spark(logs: Path, folder: Path, factor: float, rounds: int) -> tuple[list[Figure], dict[str, str]]:
+def through_spark(results: Results, folder: Path, factor: float, rounds: int) -> None:
     """Figures of W1, and notes: where the time of a batch goes, large and small."""
-    names = ("freshet", "floor", "delta")
-    peers = {name: _peer(name, logs) for name in names}
-    seconds: dict[str, list[float]] = {name: [] for name in names}
-    notes: dict[str, str] = {}
+    peers: dict[str, Peer] = {}
     try:
-        for peer in peers.values():
-            peer.ask("make", "W1", factor, folder / "spark-source")
-        for number in range(rounds + 1):
-            for name, peer in peers.items():
-                answer = peer.ask("ingest", folder / f"spark-{name}-{number}")
-                seconds[name].append(float(answer["seconds"]))
-                if "where" in answer:
-                    notes["a large micro-batch through Spark, ms"] = _text(answer["where"])
-        _check_equal(
-            {name: peers[name].ask("read", folder / f"spark-{name}-{rounds}") for name in ("freshet", "delta")}
-        )
-        notes |= _small_batches(peers, folder)
+        for name in _LABELS:
+            peers[name] = _peer(name, results.folder)
+            peers[name].ask("make", "W1", factor, folder / "spark-source")
+        _large_batches(results, peers, folder, W1.scaled(factor).rows, rounds)
+        _small_batches(results, peers, folder)
     finally:
         for peer in peers.values():
             peer.close()
-    rows = W1.scaled(factor).rows
-    labels = {"freshet": "freshet", "floor": "the same job, rows only counted", "delta": "Delta Lake MERGE"}
-    figures = [
-        Figure("W1 through Spark, local[2]", labels[name], "2", rows, tuple(series)) for name, series in seconds.items()
-    ]
-    return figures, notes
 
 
-def _small_batches(peers: dict[str, Peer], folder: Path) -> dict[str, str]:
+def _large_batches(results: Results, peers: Mapping[str, Peer], folder: Path, rows: int, rounds: int) -> None:
+    last: dict[str, Answer] = {}
+    places: dict[str, Path] = {}
+
+    def ingesting(name: str, peer: Peer) -> Callable[[], Answer]:
+        number = 0
+
+        def once() -> Answer:
+            nonlocal number
+            places[name] = folder / f"spark-{name}-{number}"
+            number += 1
+            last[name] = peer.ask("ingest", places[name])
+            return last[name]
+
+        return once
+
+    contestants = [Contestant(_LABELS[name], "2", ingesting(name, peer)) for name, peer in peers.items()]
+    results.add(measure("W1 through Spark, local[2]", contestants, rows, rounds))
+    if "where" in last["freshet"]:
+        results.note("a large micro-batch through Spark, ms", _text(last["freshet"]["where"]))
+    check_equal({name: peers[name].ask("read", places[name]) for name in ("freshet", "delta")}, only_rows=True)
+
+
+def _small_batches(results: Results, peers: Mapping[str, Peer], folder: Path) -> None:
     ours = peers["freshet"].ask("small", folder / "small-freshet", SMALL_BATCHES, SMALL_ROWS)
+    tell(f"small micro-batches: freshet {ours['freshet']:.0f} ms")
     floor = peers["floor"].ask("small", folder / "small-floor", SMALL_BATCHES, SMALL_ROWS)
+    tell(f"small micro-batches: floor {floor['floor']:.0f} ms")
     added = float(ours["freshet"]) - float(floor["floor"])
-    return {
-        f"a micro-batch of {SMALL_ROWS} rows, median ms": (
-            f"freshet {ours['freshet']:.0f}, the same job with rows only counted {floor['floor']:.0f}, no job "
-            f"{floor['no job']:.0f}; Freshet adds {added:.0f}"
-        ),
-        "where the smallest batch's time goes, ms": _text(ours["where"]),
-    }
+    results.note(
+        f"a micro-batch of {SMALL_ROWS} rows, median ms",
+        f"freshet {ours['freshet']:.0f}, the same job with rows only counted {floor['floor']:.0f}, no job "
+        f"{floor['no job']:.0f}; Freshet adds {added:.0f}",
+    )
+    results.note("where the smallest batch's time goes, ms", _text(ours["where"]))
 
 
 def _peer(name: str, logs: Path) -> Peer:
     return Peer(name, [sys.executable, "-m", "tests.bench.spark_worker", name], logs / f"spark-{name}.log")
 
 
-def _check_equal(answers: dict[str, dict[str, Any]]) -> None:
-    if len({answer["rows"] for answer in answers.values()}) != 1:
-        raise PeerError(f"the tables hold different rows: {answers}")
-
-
-def _text(where: dict[str, float]) -> str:
+def _text(where: Mapping[str, float]) -> str:
     return ", ".join(f"{name} {value:.0f}" for name, value in where.items())

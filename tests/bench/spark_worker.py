@@ -33,14 +33,18 @@ from pipeline.spark_session import create_session
 from pipeline.table_sink import table_sink
 from storage.catalog import Catalog
 from storage.table import Table
+from tests.bench.cells import paimon_type
 from tests.bench.freshet_worker import serve
-from tests.bench.workloads import W1, WORKLOADS, Workload, paimon_type
+from tests.bench.workloads import W1, WORKLOADS, Workload
 
 _DELTA_SETTINGS = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     "spark.sql.shuffle.partitions": "2",
 }
+
+_ROW_GROUP_ROWS = 50_000
+"""With one row group a file, only one of two cores could scan it."""
 
 
 class Worker:
@@ -63,7 +67,8 @@ class Worker:
         for number in range(self.workload.commits):
             path = Path(source) / f"part-{number:03}.parquet"
             if not path.exists():
-                pq.write_table(self.workload.table(number), path, compression="snappy")
+                rows = self.workload.table(number)
+                pq.write_table(rows, path, compression="snappy", row_group_size=_ROW_GROUP_ROWS)
         return {"rows": self.workload.rows}
 
     def ingest(self, folder: str) -> dict[str, object]:

@@ -2,139 +2,148 @@
 
 from __future__ import annotations
 
-import statistics
+import shutil
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Final
 
-from tests.bench.peers import Peer, PeerError
-from tests.bench.workloads import W5, WORKLOADS, Workload
+from tests.bench import peers
+from tests.bench.measure import Answer, Contestant, check_equal, measure
+from tests.bench.peers import Peer
+from tests.bench.results import Results
+from tests.bench.workloads import W1, W2, W5, Workload
 
-READ_SHAPES = {"all columns": (), "3 columns": tuple(list(W5.columns)[:3]), "key only": (W5.key,)}
-
-
-@dataclass(frozen=True, slots=True)
-class Figure:
-    """Seconds of one peer on one measurement; the first round is cold, the rest are warm."""
-
-    measurement: str
-    peer: str
-    threads: str
-    rows: int
-    seconds: tuple[float, ...]
-
-    @property
-    def cold_rate(self) -> float:
-        """Rows per second of the first round."""
-        return self.rows / self.seconds[0]
-
-    @property
-    def warm_rate(self) -> float:
-        """Median rows per second of the later rounds."""
-        return self.rows / statistics.median(self.seconds[1:] or self.seconds)
+READ_SHAPES: Final = {"all columns": (), "3 columns": tuple(list(W5.columns)[:3]), "key only": (W5.key,)}
+_WRITER_THREADS: Final = {"freshet": "2", "paimon-java": "2 writers + compaction", "pypaimon": "2"}
 
 
-def measure(
-    name: str, peers: Sequence[tuple[Peer, str]], rows: int, rounds: int, once: Callable[[Peer, int], dict[str, Any]]
-) -> list[Figure]:
-    """Runs `once(peer, round)` for every peer in turn, `rounds` times after a cold one."""
-    seconds: dict[str, list[float]] = {peer.name: [] for peer, _ in peers}
-    for number in range(rounds + 1):
-        for peer, _ in peers:
-            seconds[peer.name].append(float(once(peer, number)["seconds"]))
-    return [Figure(name, peer.name, threads, rows, tuple(seconds[peer.name])) for peer, threads in peers]
+def storage(results: Results, folder: Path, factor: float, rounds: int, without: Sequence[str]) -> None:
+    """The whole part."""
+    with ExitStack() as stack:
+        everyone = start_peers(stack, results.folder, without)
+        for workload in (W1, W2):
+            ingest(results, everyone, workload.scaled(factor), folder, rounds)
+        runs = W5.scaled(factor)
+        write_runs(everyone, runs, folder)
+        for shape, columns in READ_SHAPES.items():
+            merge_read(results, everyone, runs, folder, rounds, shape, columns)
+        check_digests(everyone, runs, folder)
+        ours = everyone[0]
+        results.note("write amplification", write_amplification(ours, folder, ("W1", "W2")))
+        compacted_read(results, ours, folder, rounds)
 
 
-def make(peer: Peer, workload: Workload, factor: float) -> None:
-    """Lets a peer make the rows of a workload."""
-    if peer.name != "paimon-java":
-        peer.ask("make", workload.name, factor)
-        return
-    scaled = workload.scaled(factor)
-    columns = [f"{name}:{kind.replace(' ', '')}" for name, kind in scaled.columns.items()]
-    write_only = str(scaled.write_only).lower()
-    peer.ask("make", scaled.name, scaled.rows, scaled.commits, scaled.buckets, scaled.key_space, write_only, *columns)
+def start_peers(stack: ExitStack, logs: Path, without: Sequence[str]) -> list[Peer]:
+    """Freshet, Paimon and pypaimon, but for those to do without; they end with the stack."""
+    everyone = [peers.freshet, peers.paimon_java, peers.pypaimon]
+    children = []
+    for start in everyone:
+        if start.__name__ not in without:
+            children.append(start(logs))
+            stack.callback(children[-1].close)
+    return children
 
 
-def ingest(peers: Sequence[Peer], name: str, folder: Path, factor: float, rounds: int) -> list[Figure]:
-    """W1 or W2: rows to a compacted table, in commits; then every peer's last table must hold the same rows."""
-    workload = WORKLOADS[name]
-    for peer in peers:
-        make(peer, workload, factor)
-
-    def once(peer: Peer, number: int) -> dict[str, Any]:
-        return peer.ask("ingest", folder / f"{name}-{peer.name}-{number}", 2)
-
-    threads = {"freshet": "2", "paimon-java": "2 writers + compaction", "pypaimon": "2"}
-    figures = measure(
-        f"{name} ingest", [(peer, threads[peer.name]) for peer in peers], workload.scaled(factor).rows, rounds, once
-    )
-    _check_equal({peer.name: peer.ask("read", folder / f"{name}-{peer.name}-{rounds}", 2) for peer in peers})
-    return figures
+def make(peer: Peer, workload: Workload) -> None:
+    """Lets a peer make the rows of a workload, which is scaled already."""
+    columns = [f"{name}:{kind.replace(' ', '')}" for name, kind in workload.columns.items()]
+    shape = (workload.rows, workload.commits, workload.buckets, workload.key_space, str(workload.write_only).lower())
+    if peer.name == "paimon-java":
+        peer.ask("make", workload.name, *shape, *columns)
+    else:
+        peer.ask("make", workload.name, workload.rows, workload.key_space)
 
 
-def merge_read(peers: Sequence[Peer], folder: Path, factor: float, rounds: int) -> list[Figure]:
-    """W5: five overlapping runs, read merged; rows per second count the rows that go in."""
-    figures: list[Figure] = []
-    rows = W5.scaled(factor).rows
-    for peer in peers:
-        make(peer, W5, factor)
-        peer.ask("ingest", folder / f"W5-{peer.name}", 2)
-    for shape, columns in READ_SHAPES.items():
-        runs = [(peer, threads) for peer in peers for threads in _reader_threads(peer)]
-        seconds: dict[tuple[str, str], list[float]] = {(peer.name, threads): [] for peer, threads in runs}
-        for _ in range(rounds + 1):
-            answers = {}
-            for peer, threads in runs:
-                answer = peer.ask("read", folder / f"W5-{peer.name}", threads, *columns)
-                seconds[peer.name, threads].append(float(answer["seconds"]))
-                answers[peer.name] = answer
-            _check_equal(answers)
-        for (name, threads), series in seconds.items():
-            figures.append(Figure(f"W5 merge read, {shape}", name, threads, rows, tuple(series)))
-    return figures
+def location(folder: Path, workload: Workload, peer: str) -> Path:
+    """Where a peer has its table of a workload."""
+    return folder / f"{workload.name}-{peer}"
 
 
-def compacted_read(ours: Peer, folder: Path, factor: float, rounds: int) -> list[Figure]:
+def ingest(results: Results, everyone: Sequence[Peer], workload: Workload, folder: Path, rounds: int) -> None:
+    """Rows to a compacted table, in commits; then every peer's last table must hold the same rows."""
+    for peer in everyone:
+        make(peer, workload)
+    contestants = [
+        Contestant(peer.name, _WRITER_THREADS[peer.name], _writing(peer, workload, folder)) for peer in everyone
+    ]
+    results.add(measure(f"{workload.name} ingest", contestants, workload.rows, rounds))
+    check_digests(everyone, workload, folder)
+
+
+def write_runs(everyone: Sequence[Peer], workload: Workload, folder: Path) -> None:
+    """Lets every peer write the table that it will read."""
+    for peer in everyone:
+        make(peer, workload)
+        _writing(peer, workload, folder)()
+
+
+def merge_read(
+    results: Results,
+    everyone: Sequence[Peer],
+    workload: Workload,
+    folder: Path,
+    rounds: int,
+    shape: str,
+    columns: Sequence[str],
+) -> None:
+    """Five overlapping runs, read merged; rows per second count the rows that were written."""
+
+    def reading(peer: Peer, threads: str) -> Callable[[], Answer]:
+        return lambda: peer.ask("read", location(folder, workload, peer.name), threads, *columns)
+
+    contestants = [
+        Contestant(peer.name, threads, reading(peer, threads)) for peer in everyone for threads in _reader_threads(peer)
+    ]
+    name = f"{workload.name.removesuffix('-runs')} merge read, {shape}"
+    results.add(measure(name, contestants, workload.rows, rounds, compare=True))
+
+
+def check_digests(everyone: Sequence[Peer], workload: Workload, folder: Path) -> None:
+    """All cells of every peer's table must be the same."""
+    check_equal({peer.name: peer.ask("digest", location(folder, workload, peer.name)) for peer in everyone})
+
+
+def compacted_read(results: Results, ours: Peer, folder: Path, rounds: int) -> None:
     """W5 after a full compaction, read whole by Freshet and by pyarrow's dataset, with two threads and with one."""
-    figures: list[Figure] = []
-    location = folder / "W5-freshet"
-    ours.ask("compact", location)
-    rows = int(ours.ask("read", location, 2)["rows"])
+    place = location(folder, W5, ours.name)
+    ours.ask("compact", place)
+    rows = int(ours.ask("read", place, 2)["rows"])
+
+    def asking(command: str, threads: str) -> Callable[[], Answer]:
+        return lambda: ours.ask(command, place, threads)
+
     for threads in ("2", "1"):
-        seconds: dict[str, list[float]] = {"freshet": [], "pyarrow dataset": []}
-        for _ in range(rounds + 1):
-            answers = {
-                "freshet": ours.ask("read_whole", location, threads),
-                "pyarrow dataset": ours.ask("dataset", location, threads),
-            }
-            _check_equal(answers)
-            for name, answer in answers.items():
-                seconds[name].append(float(answer["seconds"]))
+        contestants = [
+            Contestant("freshet", threads, asking("read_whole", threads)),
+            Contestant("pyarrow dataset", threads, asking("dataset", threads)),
+        ]
         name = f"compacted read, all columns, {threads} threads"
-        figures += [Figure(name, peer, threads, rows, tuple(series)) for peer, series in seconds.items()]
-    return figures
+        results.add(measure(name, contestants, rows, rounds, compare=True))
 
 
-def write_amplification(ours: Peer, folder: Path, rounds: int) -> str:
-    """Bytes written over bytes flushed, of W1 and W2, in the tables that Freshet and Paimon have written."""
+def write_amplification(ours: Peer, folder: Path, names: Sequence[str]) -> str:
+    """Bytes written over bytes flushed, in the tables that Freshet and Paimon have written."""
     texts = []
-    for name in ("W1", "W2"):
+    for name in names:
         for peer, below in (("freshet", "bench.db/t"), ("paimon-java", "")):
-            location = folder / f"{name}-{peer}-{rounds}" / below
-            if location.exists():
-                answer = ours.ask("amplification", location)
+            place = folder / f"{name}-{peer}" / below
+            if place.exists():
+                answer = ours.ask("amplification", place)
                 texts.append(f"{name} {peer} {answer['factor']:.2f} ({answer['flushed_mb']:.0f} MB flushed)")
     return ", ".join(texts)
+
+
+def _writing(peer: Peer, workload: Workload, folder: Path) -> Callable[[], Answer]:
+    place = location(folder, workload, peer.name)
+
+    def once() -> Answer:
+        shutil.rmtree(place, ignore_errors=True)
+        return peer.ask("ingest", place, 2, *workload.option_words)
+
+    return once
 
 
 def _reader_threads(peer: Peer) -> tuple[str, ...]:
     # One bucket of overlapping runs is one split, which Paimon reads with one thread.
     return ("2", "1") if peer.name == "freshet" else ("1",)
-
-
-def _check_equal(answers: dict[str, dict[str, Any]]) -> None:
-    sums = {name: (answer["rows"], answer["checksum"]) for name, answer in answers.items()}
-    if len(set(sums.values())) != 1:
-        raise PeerError(f"the peers hold different rows: (rows, checksum of keys) {sums}")
