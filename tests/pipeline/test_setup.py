@@ -80,3 +80,23 @@ def test_a_checkpoint_has_one_owner(tmp_path: Path) -> None:
     again = open_or_create(_config(tmp_path))
     with pytest.raises(ConfigurationError, match="dropped and created again"):
         claim_checkpoint(f"{tmp_path}/checkpoint", pipeline="a", table=again)
+
+
+@pytest.mark.parametrize(
+    ("there", "here", "message"),
+    [
+        ({}, {"fields.total.sequence-group": "note"}, "is not set there and note in the file"),
+        ({"fields.total.sequence-group": "note"}, {}, "is note there and not set in the file"),
+        ({"sequence.field": "total"}, {"sequence.field": "day"}, "option sequence.field is total there and day"),
+        ({}, {"fields.note.stats-mode": "none"}, ""),
+    ],
+)
+def test_all_who_write_a_table_agree_on_what_its_rows_mean(
+    tmp_path: Path, there: dict[str, str], here: dict[str, str], message: str
+) -> None:
+    columns = {"id": "BIGINT", "total": "BIGINT", "day": "DATE", "note": "STRING"}
+    common = {"bucket": 1} if "sequence.field" in there else {"bucket": 1, "merge-engine": "partial-update"}
+    arguments: dict[str, object] = {"columns": columns, "primary_key": ["id"], "partition_by": []}
+    open_or_create(_config(tmp_path, **arguments, options={**common, **there}))
+    found = check_table(_config(tmp_path, **arguments, options={**common, **here}))
+    assert [message in text for text in found] == ([True] if message else [])
