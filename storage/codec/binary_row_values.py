@@ -116,7 +116,10 @@ def ticks_per_second(precision: int) -> int:
 
 
 def unscaled(value: Decimal, data_type: ScalarType) -> int:
-    """Digits of a decimal at the scale of its type; a value that needs more digits is refused."""
+    """Digits of a decimal at the scale of its type; a value that needs more digits is refused.
+
+    Up to DECIMAL(18) whatever has 64 bits is taken: sums may outgrow the type, and are kept (LSM semantics §2.6.1).
+    """
     sign, digits, exponent = value.as_tuple()
     if not isinstance(exponent, int):
         raise InvalidRequestError(f"{value} is no {data_type}")
@@ -128,7 +131,8 @@ def unscaled(value: Decimal, data_type: ScalarType) -> int:
             raise InvalidRequestError(f"{value} has more fraction digits than {data_type}")
     else:
         number *= int(10**shift)
-    if number >= _power_of_ten(data_type.precision or 0):
+    precision = data_type.precision or 0
+    if number >= (_power_of_ten(precision) if precision > 18 else 1 << 63):
         raise InvalidRequestError(f"{value} does not fit {data_type}")
     return -number if sign else number
 

@@ -338,7 +338,8 @@ def test_murmur_of_many_bodies() -> None:
     [
         (128, "TINYINT"),
         (2**31, "INT"),
-        (Decimal("1000"), "DECIMAL(5, 2)"),
+        (Decimal(2**63) / 100, "DECIMAL(5, 2)"),
+        (Decimal("1e18"), "DECIMAL(19, 2)"),
         (Decimal("0.001"), "DECIMAL(5, 2)"),
         ("x", "INT"),
     ],
