@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from storage.merge.aggregate.aggregator import Aggregator, Chooser
+from storage.merge.aggregate.aggregator import Chooser, ColumnAggregator
 from storage.merge.aggregate.events import AggregationError, ColumnEvents, Event, EventCodes, Flags
 from storage.merge.column_results import Chosen, ColumnResult, Computed
 from storage.merge.key_rows import KeyRows, rows_at
@@ -23,6 +23,17 @@ class KeyEvents:
     codes: EventCodes
     rows: Positions
     starts: Positions
+    lone: Flags | None
+    """True for keys of one ADD whose value passes as it is; None if there is none."""
+
+    @property
+    def exact_codes(self) -> EventCodes:
+        """The codes for functions that may change a single value: SET for what passes as it is."""
+        if self.lone is None:
+            return self.codes
+        codes = self.codes.copy()
+        codes[self.starts[self.lone]] = Event.SET
+        return codes
 
     def with_leading_set(self, events: Positions) -> KeyEvents:
         """Each of these events is preceded by a SET of the same row; they are the first of their keys."""
@@ -32,7 +43,7 @@ class KeyEvents:
         rows = np.insert(self.rows, events, self.rows[events])
         # A key begins later by the number of events inserted before it, its own excepted.
         starts = self.starts + np.searchsorted(events, self.starts, side="left")
-        return KeyEvents(codes, rows, starts)
+        return KeyEvents(codes, rows, starts, self.lone)
 
 
 class EventRefused(Exception):
@@ -46,19 +57,15 @@ class EventRefused(Exception):
 
 
 def aggregated(
-    keys: KeyRows, events: KeyEvents, column: str, function: Aggregator | Chooser
+    keys: KeyRows, events: KeyEvents, column: str, function: ColumnAggregator | Chooser
 ) -> tuple[ColumnResult, Flags]:
     """The result of a column, and for which keys it took a loop."""
     try:
         if isinstance(function, Chooser):
-            choice = function.choose(events.codes, _valid(keys, events, column), events.starts)
+            choice = function.choose(events.codes, keys.valid_in(column, events.rows), events.starts)
             return Chosen(rows_at(events.rows, choice.events)), choice.looped
-        reduction = function.reduce(ColumnEvents(keys.values_of(column, events.rows), events.codes, events.starts))
+        codes = events.codes if function.keeps_lone_value else events.exact_codes
+        reduction = function.reduce(ColumnEvents(keys.values_in(column, events.rows), codes, events.starts))
     except AggregationError as error:
         raise EventRefused(column, int(events.rows[error.event]), error.reason) from error
     return Computed(reduction.values), reduction.looped
-
-
-def _valid(keys: KeyRows, events: KeyEvents, column: str) -> Flags | None:
-    valid = keys.valid(column)
-    return None if valid is None else valid[events.rows]

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from storage.merge.aggregate.aggregator import Aggregator, Chooser
+from storage.merge.aggregate.aggregator import Chooser, ColumnAggregator
 from storage.merge.aggregate.events import Event
 from storage.merge.aggregated_columns import EventRefused, KeyEvents, aggregated
 from storage.merge.column_results import ColumnResult, Heads, NullInNotNull, assemble
@@ -39,7 +39,7 @@ class Aggregation:
     """The engine with its options; a `MergeFunction`."""
 
     table: MergedTable
-    functions: Mapping[str, Aggregator | Chooser]
+    functions: Mapping[str, ColumnAggregator | Chooser]
     """Of every column outside the primary key."""
     metrics: MergeMetrics
     remove_record_on_delete: bool = False
@@ -69,7 +69,7 @@ class Aggregation:
         codes = np.where(keys.retracts, np.int8(Event.RETRACT), np.int8(Event.ADD))
         if removes is not None:
             codes[removes] = Event.SET
-        events = KeyEvents(codes, keys.rows, keys.starts)
+        events = KeyEvents(codes, keys.rows, keys.starts, keys.lone)
         looped: list[Flags] = [np.zeros(keys.key_count, np.bool_)]
 
         def result(name: str) -> ColumnResult | None:
@@ -92,7 +92,7 @@ class Aggregation:
             )
         except (EventRefused, NullInNotNull) as error:
             raise self.table.refusal(segments.rows, error) from error
-        self.metrics.add(keys.key_count, int(np.logical_or.reduce(looped).sum()))
+        self.metrics.add(keys.merged_count, int(np.logical_or.reduce(looped).sum()))
         return merged
 
 

@@ -6,8 +6,6 @@
 | `Computed` | their row's value | the value computed |
 | none given | their row's value | the value of their newest row (key columns: all rows have the same) |
 
-Columns that choose the same rows share one array of positions.
-
 Source: LSM semantics §0 (lone-record rule).
 """
 
@@ -16,12 +14,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from storage.merge.gather import gathered, joined, valid_flags
 from storage.merge.key_order import Flags, KeySegments
 from storage.merge.key_rows import KeyRows
 from storage.merge.sort_words import Positions
@@ -29,19 +28,15 @@ from storage.merge.take import PARALLEL_CELLS_MIN
 from storage.model.row_kind import RowKind
 from storage.model.schema import SEQUENCE_NUMBER_COLUMN, VALUE_KIND_COLUMN
 
-Column: TypeAlias = "pa.Array[Any] | pa.ChunkedArray[Any]"
 
-
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True)
 class Chosen:
     """Position in the table of the row whose value stands, for each merged key; -1 for NULL."""
 
     rows: Positions
-    is_shared: bool = False
-    """True if this object is the result of several columns."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True)
 class Computed:
     """The value of each merged key."""
 
@@ -89,7 +84,7 @@ def assemble(
         return pa.table({}, schema=schema)
     outline = _Outline.of(segments, keys, heads, drop_delete)
 
-    def column(name: str) -> Column:
+    def column(name: str) -> pa.Array[Any]:
         if name in outline.system:
             return outline.system[name]
         values = outline.column(rows.column(name), results(name))
@@ -112,14 +107,16 @@ class _Outline:
     kept: Flags | None
     numbers: Positions | None
     system: Mapping[str, pa.Array[Any]]
-    shared: dict[int, tuple[Chosen | None, pa.Array[Any]]]
 
     @classmethod
     def of(cls, segments: KeySegments, keys: KeyRows, heads: Heads, drop_delete: bool) -> _Outline:
         newest = segments.last_rows
         kinds, sequence = heads.kinds, heads.sequence_numbers
+        stored = segments.rows.column(VALUE_KIND_COLUMN).to_numpy()
+        if keys.lone is not None:
+            kinds = np.where(keys.lone, stored[newest], kinds)
         if keys.numbers is not None:
-            kinds = segments.rows.column(VALUE_KIND_COLUMN).to_numpy()[newest]
+            kinds = stored[newest]
             kinds[keys.numbers] = heads.kinds
             sequence = segments.rows.column(SEQUENCE_NUMBER_COLUMN).to_numpy()[newest]
             sequence[keys.numbers] = heads.sequence_numbers
@@ -129,45 +126,29 @@ class _Outline:
             if not is_kept.all():
                 kept, kinds, sequence = is_kept, kinds[is_kept], sequence[is_kept]
         system = {VALUE_KIND_COLUMN: pa.array(kinds), SEQUENCE_NUMBER_COLUMN: pa.array(sequence)}
-        return cls(newest, kept, keys.numbers, system, {})
+        return cls(newest, kept, keys.numbers, system)
 
-    def column(self, stored: pa.ChunkedArray[Any], result: ColumnResult | None) -> Column:
+    def column(self, stored: pa.ChunkedArray[Any], result: ColumnResult | None) -> pa.Array[Any]:
         if not isinstance(result, Computed):
-            return _joined(stored.chunks, stored.type).take(self._indices(result))
+            return gathered(joined(stored.chunks, stored.type), self._positions(result), may_miss=result is not None)
         if self.numbers is None:
             return result.values if self.kept is None else result.values.filter(pa.array(self.kept))
         positions = self.newest.copy()
         positions[self.numbers] = len(stored) + np.arange(len(self.numbers))
-        values = _joined([*stored.chunks, result.values], stored.type)
-        return values.take(pa.array(positions if self.kept is None else positions[self.kept]))
+        if self.kept is not None:
+            positions = positions[self.kept]
+        return gathered(joined([*stored.chunks, result.values], stored.type), positions, may_miss=False)
 
-    def newest_of(self, values: Column) -> int:
+    def newest_of(self, values: pa.Array[Any]) -> int:
         """The newest row of the first key whose value is NULL."""
-        is_null = values.is_null().to_numpy(zero_copy_only=False) if isinstance(values, pa.Array) else None
-        nulls = values.is_null().to_numpy() if is_null is None else is_null
         newest = self.newest if self.kept is None else self.newest[self.kept]
-        return int(newest[np.flatnonzero(nulls)[0]])
+        return int(newest[np.flatnonzero(~valid_flags(values))[0]])
 
-    def _indices(self, chosen: Chosen | None) -> pa.Array[Any]:
-        known = self.shared.get(id(chosen))
-        if known is not None:
-            return known[1]
+    def _positions(self, chosen: Chosen | None) -> Positions:
         positions = self.newest
         if chosen is not None:
             positions = chosen.rows
             if self.numbers is not None:
                 positions = self.newest.copy()
                 positions[self.numbers] = chosen.rows
-        if self.kept is not None:
-            positions = positions[self.kept]
-        is_null = positions < 0
-        indices = pa.array(positions, mask=is_null) if is_null.any() else pa.array(positions)
-        if chosen is None or chosen.is_shared:
-            self.shared[id(chosen)] = chosen, indices
-        return indices
-
-
-def _joined(chunks: list[pa.Array[Any]], kind: pa.DataType) -> Column:
-    if len(chunks) == 1:
-        return chunks[0]
-    return pa.concat_arrays(chunks) if chunks else pa.array([], kind)
+        return positions if self.kept is None else positions[self.kept]

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from storage.engine_options import EngineOptions, engine_options
-from storage.merge.aggregate.aggregator import Aggregator, Chooser
+from storage.merge.aggregate.aggregator import Chooser, ColumnAggregator
 from storage.merge.aggregate.registry import make_aggregator
 from storage.merge.aggregation import Aggregation
 from storage.merge.deduplicate import Deduplicate
@@ -76,7 +76,7 @@ def _merged_table(schema: TableSchema, table: str) -> MergedTable:
     return MergedTable(table, schema.primary_keys, frozenset(not_null - set(schema.primary_keys)))
 
 
-def _functions(schema: TableSchema, engine: EngineOptions) -> Mapping[str, Aggregator | Chooser]:
+def _functions(schema: TableSchema, engine: EngineOptions) -> Mapping[str, ColumnAggregator | Chooser]:
     return {
         name: make_aggregator(function, name, schema.by_name[name].type) for name, function in engine.functions.items()
     }

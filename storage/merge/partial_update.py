@@ -42,7 +42,7 @@ import numpy as np
 import pyarrow as pa
 
 from storage.engine_options import EngineOptions, SequenceGroup
-from storage.merge.aggregate.aggregator import Aggregator, Chooser
+from storage.merge.aggregate.aggregator import Chooser, ColumnAggregator
 from storage.merge.aggregate.events import Event
 from storage.merge.aggregated_columns import EventRefused, KeyEvents, aggregated
 from storage.merge.column_results import Chosen, ColumnResult, Heads, NullInNotNull, assemble
@@ -68,7 +68,7 @@ class PartialUpdate:
 
     table: MergedTable
     options: EngineOptions
-    functions: Mapping[str, Aggregator | Chooser]
+    functions: Mapping[str, ColumnAggregator | Chooser]
     """Of columns that sequence groups protect; all others take the newest value."""
     metrics: MergeMetrics
     passes_lone_rows: bool = True
@@ -116,7 +116,7 @@ class PartialUpdate:
             )
         except (EventRefused, NullInNotNull) as error:
             raise self.table.refusal(segments.rows, error) from error
-        self.metrics.add(keys.key_count, results.looped_count)
+        self.metrics.add(keys.merged_count, results.looped_count)
         return merged
 
     def _group_orders(self, keys: KeyRows, names: tuple[str, ...] | list[str]) -> dict[SequenceGroup, GroupOrder]:
@@ -223,7 +223,7 @@ class _ColumnResults:
         """Of a column outside groups: the newest value of an add, back to the row that set all columns."""
         keys, course = self._keys, self._course
         valid = keys.valid(name)
-        brings = course.brings if valid is None else valid[keys.rows]
+        brings = course.brings if valid is None else valid
         if brings is None:
             return None
         if valid is not None and course.brings is not None:
@@ -238,30 +238,40 @@ def _followed(
     sets, ignored, removes = course.sets, course.ignored, course.removes
     if sets is None or ignored is None or removes is None:
         in_order = order.in_order(course.span_starts)
-        winners = last_marked(in_order, keys.starts, keys.ends)
-        chosen = Chosen(rows_at(keys.rows, winners), is_shared=True)
+        winners = _winners(keys, in_order, keys.starts)
+        chosen = Chosen(rows_at(keys.rows, winners))
         if not has_functions:
             return chosen, chosen, None
-        codes = np.where(in_order, np.int8(Event.ADD), np.where(order.present, np.int8(Event.ADD_LATE), np.int8(0)))
-        return chosen, chosen, KeyEvents(codes, keys.rows, keys.starts)
+        return chosen, chosen, _group_events(keys, order, in_order)
     in_order = order.in_order(course.span_starts, ~ignored | sets)
-    winners = last_marked(in_order, course.origins, keys.ends)
+    winners = _winners(keys, in_order, course.origins)
     # A span that no row of the group follows keeps what the row that began it has set.
     holders = np.where(winners < 0, np.where(sets[course.origins], course.origins, -1), winners)
     held = rows_at(keys.rows, holders)
     is_silent = sets & (ignored | removes)
     clears = (winners >= 0) & keys.retracts[winners] & ~is_silent[winners]
-    ordering, protected = Chosen(held, is_shared=True), Chosen(np.where(clears, -1, held), is_shared=True)
+    ordering, protected = Chosen(held), Chosen(np.where(clears, -1, held))
     if not has_functions:
         return ordering, protected, None
-    codes = np.zeros(len(keys.rows), np.int8)
-    codes[order.present] = Event.ADD_LATE
-    codes[in_order] = Event.ADD
-    codes[keys.retracts & order.present] = Event.RETRACT
-    codes[ignored] = Event.SKIP
-    codes[is_silent] = Event.SET
-    events = KeyEvents(codes, keys.rows, keys.starts)
+    events = _group_events(keys, order, in_order)
+    events.codes[keys.retracts & order.present] = Event.RETRACT
+    events.codes[ignored] = Event.SKIP
+    events.codes[is_silent] = Event.SET
     return ordering, protected, events.with_leading_set(np.flatnonzero(sets & ~is_silent))
+
+
+def _winners(keys: KeyRows, in_order: Flags, origins: Positions) -> Positions:
+    """The last row in order of each key, or its lone row; -1 if there is none."""
+    winners = last_marked(in_order, origins, keys.ends)
+    return winners if keys.lone is None else np.where(keys.lone, keys.starts, winners)
+
+
+def _group_events(keys: KeyRows, order: GroupOrder, in_order: Flags) -> KeyEvents:
+    """What adds are to the functions of a group."""
+    codes = np.where(in_order, np.int8(Event.ADD), np.where(order.present, np.int8(Event.ADD_LATE), np.int8(0)))
+    if keys.lone is not None:
+        codes[keys.starts[keys.lone]] = Event.ADD
+    return KeyEvents(codes, keys.rows, keys.starts, keys.lone)
 
 
 def _group_removals(keys: KeyRows, orders: Mapping[SequenceGroup, GroupOrder], is_start: Flags) -> tuple[Flags, Flags]:

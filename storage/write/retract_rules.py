@@ -27,7 +27,6 @@ from storage.engine_options import EngineOptions, SequenceGroup, engine_options
 from storage.exceptions import InvalidRequestError
 from storage.merge.aggregate.registry import retract_refusal, takes_retracts
 from storage.merge.key_order import Flags
-from storage.merge.key_rows import valid_rows
 from storage.merge.partial_update import NO_RULE
 from storage.merge.refusal import key_text
 from storage.model.row_kind import KIND_TEXTS, RowKind
@@ -99,6 +98,5 @@ def _has_value(rows: pa.Table, group: SequenceGroup) -> Flags:
     """True where an ordering column of the group is not NULL."""
     result = np.zeros(rows.num_rows, np.bool_)
     for name in group.ordering:
-        valid = valid_rows(rows.column(name))
-        result |= True if valid is None else valid
+        result |= rows.column(name).is_valid().to_numpy()
     return result

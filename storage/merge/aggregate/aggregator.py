@@ -23,9 +23,18 @@ class Aggregator(Protocol):
         ...
 
 
+class ColumnAggregator(Aggregator, Protocol):
+    """An aggregator as engines get it."""
+
+    @property
+    def keeps_lone_value(self) -> bool:
+        """True if a single ADD always gives the value as it is."""
+        ...
+
+
 @runtime_checkable
 class Chooser(Protocol):
-    """A function whose result is always the value of one event, or NULL."""
+    """A function whose result is always the value of one event, or NULL. It keeps a single value as it is."""
 
     def choose(self, codes: EventCodes, valid: Flags | None, starts: Positions) -> Choice:
         """The event whose value stands, per key. `valid` is False for NULL; None if no value is."""

@@ -1,8 +1,11 @@
 """The values that count for sum, product, max, min, bool_and and bool_or: no SKIP, no NULL, nothing before a SET.
 
 For these functions agg(acc, x) = agg(x, acc), a NULL changes nothing, and SET is the same as to begin anew with x. So
-all that counts is, per key, a list of values, each added or taken away. What a SET throws away cannot fail either, by
+all that counts is, per key, some values, each added or taken away. What a SET throws away cannot fail either, by
 an overflow or a division by zero; Apache Paimon has failed there already.
+
+`CountedValues` has all events and says which of them count: enough where a value can be made to change nothing.
+`Contributions` has only those that count, which costs a copy.
 
 Source: LSM semantics §2.6.1 (N-absorbing).
 """
@@ -10,16 +13,61 @@ Source: LSM semantics §2.6.1 (N-absorbing).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from storage.merge.aggregate.events import ColumnEvents, Event, Flags, Positions
+from storage.merge.aggregate.events import ColumnEvents, Event, Flags, Positions, Reduction
+from storage.merge.gather import gathered, valid_flags
 from storage.merge.place_search import last_marked
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
+class CountedValues:
+    """The values of key k are `values[starts[k]:ends[k]]`; no key is empty."""
+
+    values: pa.Array[Any]
+    counts: Flags | None
+    """False for values that count for nothing; None if all count."""
+    takes_away: Flags | None
+    """True for values of retracts; None if there is none."""
+    starts: Positions
+    ends: Positions
+
+    @cached_property
+    def has_values(self) -> Flags | None:
+        """True for keys with a value that counts; None if all keys have one."""
+        if self.counts is None:
+            return None
+        before = np.cumsum(self.counts, dtype=np.int32).take(self.ends - 1)
+        has_values = np.empty(len(before), np.bool_)
+        has_values[:1] = before[:1] > 0
+        np.not_equal(before[1:], before[:-1], out=has_values[1:])
+        return None if has_values.all() else has_values
+
+    @property
+    def longest(self) -> int:
+        """Number of values of the key that has most."""
+        return int((self.ends - self.starts).max(initial=0))
+
+    def contributions(self) -> Contributions:
+        """Only the values that count."""
+        if self.counts is None:
+            return Contributions(self.values, self.takes_away, self.starts, self.ends - self.starts, None)
+        before = np.append(0, np.cumsum(self.counts))
+        starts, lengths = before[self.starts], before[self.ends] - before[self.starts]
+        taken = np.flatnonzero(self.counts)
+        takes_away = None if self.takes_away is None else self.takes_away[taken]
+        return Contributions(gathered(self.values, taken, may_miss=False), takes_away, starts, lengths, taken)
+
+    def reduction(self, values: pa.Array[Any]) -> Reduction:
+        """The result, with one value per key, none of them folded alone."""
+        return Reduction(values, np.zeros(len(self.starts), np.bool_))
+
+
+@dataclass(frozen=True)
 class Contributions:
     """Values of key k are `values[starts[k]:starts[k] + lengths[k]]`, none NULL; some keys have none."""
 
@@ -31,7 +79,7 @@ class Contributions:
     events: Positions | None
     """Number of the event that each value comes from; None if all events count."""
 
-    @property
+    @cached_property
     def has_values(self) -> Flags:
         """True for keys with a value."""
         result: Flags = self.lengths > 0
@@ -41,25 +89,29 @@ class Contributions:
         """The event that a value comes from."""
         return value if self.events is None else int(self.events[value])
 
+    def reduction(self, values: pa.Array[Any], looped: Flags | None = None) -> Reduction:
+        """The result, of one value for each key that has values; NULL for the others."""
+        flags = np.zeros(len(self.starts), np.bool_)
+        if looped is not None:
+            flags[self.has_values] = looped
+        if len(values) == len(self.starts):
+            return Reduction(values, flags)
+        positions = np.where(self.has_values, np.cumsum(self.has_values) - 1, -1)
+        return Reduction(gathered(values, positions, may_miss=True), flags)
 
-def contributions(events: ColumnEvents) -> Contributions:
-    """The values that count."""
-    codes, values = events.codes, events.values
-    ends = events.ends
-    counts = None if values.null_count == 0 else values.is_valid().to_numpy(zero_copy_only=False)
-    if (codes == Event.SKIP).any():
-        does = codes != Event.SKIP
+
+def counted_values(events: ColumnEvents) -> CountedValues:
+    """Which values count."""
+    codes, ends = events.codes, events.ends
+    counts = valid_flags(events.values) if events.values.null_count else None
+    does = codes != Event.SKIP
+    if not does.all():
         counts = does if counts is None else counts & does
-    if (codes == Event.SET).any():
-        last_set = last_marked(codes == Event.SET, events.starts, ends)
+    sets = codes == Event.SET
+    if sets.any():
+        last_set = last_marked(sets, events.starts, ends)
         origins = np.where(last_set < 0, events.starts, last_set)
         is_left = np.arange(len(codes)) >= np.repeat(origins, ends - events.starts)
         counts = is_left if counts is None else counts & is_left
-    taken, starts, lengths = None, events.starts, ends - events.starts
-    if counts is not None:
-        before = np.append(0, np.cumsum(counts))
-        starts, lengths = before[events.starts], before[ends] - before[events.starts]
-        taken = np.flatnonzero(counts)
-        values, codes = values.take(pa.array(taken)), codes[taken]
     takes_away = codes == Event.RETRACT
-    return Contributions(values, takes_away if takes_away.any() else None, starts, lengths, taken)
+    return CountedValues(events.values, counts, takes_away if takes_away.any() else None, events.starts, ends)

@@ -13,7 +13,7 @@ Source: LSM semantics §0 (comparators), §2.6.1.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -22,8 +22,9 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from storage.engine_options import AggregateFunction, ColumnFunction
-from storage.merge.aggregate.contributions import Contributions, contributions
+from storage.merge.aggregate.contributions import Contributions, CountedValues, counted_values
 from storage.merge.aggregate.events import ColumnEvents, Positions, Reduction
+from storage.merge.gather import fixed_width, from_fixed_width, gathered
 from storage.merge.sort_words import pack, sequence_words
 from storage.model.data_type import DataType
 
@@ -42,37 +43,36 @@ class Extreme:
 
     def reduce(self, events: ColumnEvents) -> Reduction:
         """The extreme value of each key."""
-        counted = contributions(events)
-        values = counted.values
+        counted = counted_values(events)
         choose = np.maximum if self.function.name in _LARGEST else np.minimum
-        if not len(values):
-            result: pa.Array[Any] = pa.nulls(len(counted.starts), values.type)
-        elif _is_numeric(values.type):
-            result = _spread(_extreme_numbers(values, counted.starts[counted.has_values], choose), counted)
-        else:
-            positions = np.full(len(counted.starts), -1, np.int64)
-            positions[counted.has_values] = _extreme_positions(values, counted, self.column, choose)
-            result = values.take(pa.array(positions, mask=positions < 0))
-        return Reduction(result, np.zeros(len(counted.starts), np.bool_))
+        if not len(counted.starts):
+            return counted.reduction(events.values)
+        if pt.is_boolean(events.values.type):
+            bits = replace(counted, values=events.values.cast(pa.int8()))
+            return counted.reduction(_extreme_numbers(bits, choose).cast(pa.bool_()))
+        if pt.is_decimal(events.values.type) or fixed_width(events.values) is None:
+            positions = _extreme_positions(counted.contributions(), self.column, choose)
+            return counted.reduction(gathered(events.values, positions, may_miss=True))
+        return counted.reduction(_extreme_numbers(counted, choose))
 
 
-def _is_numeric(kind: pa.DataType) -> bool:
-    return bool(pt.is_integer(kind) or pt.is_floating(kind) or pt.is_boolean(kind) or pt.is_temporal(kind))
-
-
-def _extreme_numbers(values: pa.Array[Any], starts: Positions, choose: np.ufunc) -> pa.Array[Any]:
-    kind = values.type
-    if pt.is_boolean(kind):
-        return pa.array(choose.reduceat(values.cast(pa.int8()).to_numpy(), starts)).cast(kind)
-    if pt.is_floating(kind):
-        floats = values.to_numpy().astype(np.float64, copy=False)
-        bits = np.where(np.isnan(floats), _NAN_BITS, floats.view(np.int64))
-        extreme = _flipped(choose.reduceat(_flipped(bits), starts)).view(np.float64)
-        return pa.array(extreme.astype(kind.to_pandas_dtype()), kind)
-    if pt.is_temporal(kind):
-        plain: pa.DataType = pa.int32() if kind.bit_width == 32 else pa.int64()
-        return pa.array(choose.reduceat(values.view(plain).to_numpy(), starts), plain).view(kind)
-    return pa.array(choose.reduceat(values.to_numpy(), starts), kind)
+def _extreme_numbers(counted: CountedValues, choose: np.ufunc) -> pa.Array[Any]:
+    kind = counted.values.type
+    numbers = fixed_width(counted.values)
+    assert numbers is not None
+    is_float = pt.is_floating(kind)
+    if is_float:
+        floats = counted.values.to_numpy(zero_copy_only=False).astype(np.float64, copy=False)
+        numbers = _flipped(np.where(np.isnan(floats), _NAN_BITS, floats.view(np.int64)))
+    if counted.counts is not None:
+        bounds = np.iinfo(numbers.dtype)
+        numbers = np.where(
+            counted.counts, numbers, numbers.dtype.type(bounds.min if choose is np.maximum else bounds.max)
+        )
+    extreme = choose.reduceat(numbers, counted.starts)
+    if is_float:
+        extreme = _flipped(extreme).view(np.float64).astype(kind.to_pandas_dtype())
+    return from_fixed_width(extreme, kind, counted.has_values)
 
 
 def _flipped(bits: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
@@ -81,19 +81,19 @@ def _flipped(bits: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     return flipped
 
 
-def _spread(values: pa.Array[Any], counted: Contributions) -> pa.Array[Any]:
-    """One value per key, NULL for keys without any."""
-    if len(values) == len(counted.starts):
-        return values
-    positions = np.cumsum(counted.has_values) - 1
-    return values.take(pa.array(positions, mask=~counted.has_values))
+def _extreme_positions(counted: Contributions, column: str, choose: np.ufunc) -> Positions:
+    """The event with the extreme value of each key, -1 for keys without any."""
+    found = np.full(len(counted.starts), -1, np.int64)
+    if len(counted.values):
+        positions = _level_positions(counted, column, choose)
+        found[counted.has_values] = positions if counted.events is None else counted.events[positions]
+    return found
 
 
-def _extreme_positions(values: pa.Array[Any], counted: Contributions, column: str, choose: np.ufunc) -> Positions:
-    """The position of the extreme value of each key that has one."""
+def _level_positions(counted: Contributions, column: str, choose: np.ufunc) -> Positions:
     lengths = counted.lengths[counted.has_values]
-    positions = np.arange(len(values))
-    for words in pack(sequence_words(values, column, descending=False)):
+    positions = np.arange(len(counted.values))
+    for words in pack(sequence_words(counted.values, column, descending=False)):
         for index in range(words.count):
             if len(positions) == len(lengths):
                 return positions

@@ -35,7 +35,7 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from storage.engine_options import ColumnFunction
-from storage.merge.aggregate.contributions import Contributions, contributions
+from storage.merge.aggregate.contributions import Contributions, CountedValues, counted_values
 from storage.merge.aggregate.decimals import (
     from_halves,
     from_longs,
@@ -47,6 +47,7 @@ from storage.merge.aggregate.decimals import (
 )
 from storage.merge.aggregate.events import AggregationError, ColumnEvents, Flags, Positions, Reduction
 from storage.merge.aggregate.in_order import folded
+from storage.merge.gather import fixed_width, from_fixed_width
 from storage.merge.place_search import first_marked
 from storage.model.data_type import DataType
 
@@ -69,13 +70,16 @@ class Sum:
 
     def reduce(self, events: ColumnEvents) -> Reduction:
         """The sum of each key."""
-        counted = contributions(events)
+        counted = counted_values(events)
         kind = counted.values.type
+        if not len(counted.starts):
+            return counted.reduction(counted.values)
         if pt.is_floating(kind):
             return _float_sums(counted)
         if pt.is_decimal(kind):
             return _decimal_sums(counted)
-        return _integer_sums(counted, f"the sum overflows {self.type}; give column {self.column} a wider type")
+        overflow = f"the sum overflows {self.type}; give column {self.column} a wider type"
+        return _integer_sums(counted, overflow)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +92,7 @@ class Product:
 
     def reduce(self, events: ColumnEvents) -> Reduction:
         """The product of each key."""
-        counted = _from_first_add(contributions(events))
+        counted = _from_first_add(counted_values(events).contributions())
         kind = counted.values.type
         if pt.is_decimal(kind):
             return _decimal_products(counted)
@@ -100,25 +104,42 @@ class Product:
 # Sums
 
 
-def _integer_sums(counted: Contributions, overflow: str) -> Reduction:
-    numbers = counted.values.to_numpy().astype(np.int64, copy=False)
-    bounds = np.iinfo(counted.values.type.to_pandas_dtype())
-    sums, outside = _checked_sums(numbers, counted, int(bounds.min), int(bounds.max))
+def _integer_sums(counted: CountedValues, overflow: str) -> Reduction:
+    kind = counted.values.type
+    bounds = np.iinfo(kind.to_pandas_dtype())
+    numbers = fixed_width(counted.values)
+    assert numbers is not None
+    sums = _plain_sums(numbers, counted, int(bounds.max))
+    if sums is not None:
+        return counted.reduction(from_fixed_width(sums.astype(numbers.dtype), kind, counted.has_values))
+    few = counted.contributions()
+    checked, outside = _checked_sums(_longs(few), few, int(bounds.min), int(bounds.max))
     if outside is not None:
-        raise AggregationError(counted.event_of(int(np.flatnonzero(outside)[0])), overflow)
-    return _reduction(pa.array(sums, counted.values.type), counted)
+        raise AggregationError(few.event_of(int(np.flatnonzero(outside)[0])), overflow)
+    return few.reduction(pa.array(checked, kind))
+
+
+def _plain_sums(numbers: Numbers, counted: CountedValues, highest: int) -> Int64s | None:
+    """The sum of each key; None if one could leave the bounds on the way."""
+    if counted.counts is not None:
+        numbers = numbers * counted.counts
+    if max(int(numbers.max()), -int(numbers.min())) * counted.longest > highest:
+        return None
+    if counted.takes_away is not None:
+        numbers = numbers.astype(np.int64, copy=False)
+        numbers = np.where(counted.takes_away, -numbers, numbers)
+    # Running sums may wrap around, their differences come out right.
+    upto = np.cumsum(numbers, dtype=np.int64).take(counted.ends - 1)
+    sums = upto.copy()
+    sums[1:] -= upto[:-1]
+    return sums
 
 
 def _checked_sums(numbers: Int64s, counted: Contributions, lowest: int, highest: int) -> tuple[Int64s, Flags | None]:
-    """The sum of each key that has values, and where a sum so far left the bounds, if it did."""
+    """The sum of each key that has values, and where a sum so far left the bounds, if one did."""
     starts = counted.starts[counted.has_values]
     if not len(numbers):
         return np.zeros(0, np.int64), None
-    largest = max(int(numbers.max()), -int(numbers.min()))
-    longest = int(counted.lengths.max())
-    if largest * longest <= highest:
-        signed = numbers if counted.takes_away is None else np.where(counted.takes_away, -numbers, numbers)
-        return np.add.reduceat(signed, starts), None
     # Both halves of a number are summed up for themselves, so that nothing is lost beyond 64 bits.
     high, low = numbers >> 32, numbers & _LIMB
     if counted.takes_away is not None:
@@ -142,36 +163,54 @@ def _running(numbers: Int64s, counted: Contributions) -> Int64s:
     return running
 
 
-def _float_sums(counted: Contributions) -> Reduction:
-    numbers = counted.values.to_numpy()
-    signed = numbers if counted.takes_away is None else np.where(counted.takes_away, -numbers, numbers)
-    return _float_fold(signed, counted, lambda acc, at: acc + signed[at], lambda part, _: np.add.accumulate(part)[-1])
+def _float_sums(counted: CountedValues) -> Reduction:
+    numbers = counted.values.to_numpy(zero_copy_only=False)
+    if counted.takes_away is not None:
+        numbers = np.where(counted.takes_away, -numbers, numbers)
+    if counted.counts is not None:
+        # To add -0.0 changes nothing, not even another -0.0.
+        numbers = np.where(counted.counts, numbers, numbers.dtype.type(-0.0))
+    sums = _float_fold(
+        numbers,
+        counted.starts,
+        counted.ends - counted.starts,
+        lambda acc, at: acc + numbers[at],
+        lambda part, _: np.add.accumulate(part)[-1],
+    )
+    return counted.reduction(from_fixed_width(sums, counted.values.type, counted.has_values))
 
 
-def _decimal_sums(counted: Contributions) -> Reduction:
+def _decimal_sums(counted: CountedValues) -> Reduction:
     kind = counted.values.type
     halves = halves_of(counted.values)
-    has_values = counted.has_values
-    starts, lengths = counted.starts[has_values], counted.lengths[has_values]
-    if not len(starts):
-        return _reduction(counted.values, counted)
     limit = 10**kind.precision
+    low = np.ascontiguousarray(halves[:, 0])
+    if kind.precision <= _LONG_DIGITS or not (halves[:, 1] != low >> 63).any():
+        # Up to these sums, no digits are lost whatever the precision is.
+        sums = _plain_sums(low, counted, min(limit, 1 << 63) - 1)
+        if sums is not None:
+            return counted.reduction(from_longs(sums, kind, counted.has_values))
+    few = counted.contributions()
+    halves, has_values = halves_of(few.values), few.has_values
+    starts, lengths = few.starts[has_values], few.lengths[has_values]
+    if not len(starts):
+        return few.reduction(few.values)
     if kind.precision <= _LONG_DIGITS:
-        sums, outside = _checked_sums(halves[:, 0], counted, -(1 << 63), (1 << 63) - 1)
+        bounds = (-(1 << 63), (1 << 63) - 1)
+        longs, outside = _checked_sums(halves[:, 0], few, *bounds)
         too_large = (halves[:, 0] >= limit) | (halves[:, 0] <= -limit)
         near = too_large if outside is None else too_large | outside
-        near = np.logical_or.reduceat(near, starts) if near.any() else np.zeros(len(starts), np.bool_)
-        results = from_longs(sums, kind)
-        bounds = (-(1 << 63), (1 << 63) - 1)
+        near = np.logical_or.reduceat(near, starts)
+        results = from_longs(longs, kind)
     else:
-        near = np.add.reduceat(magnitudes(halves), starts) >= limit * _NEAR
-        results = from_halves(segment_sums(halves, counted.takes_away, starts), kind)
         bounds = (1 - limit, limit - 1)
+        near = np.add.reduceat(magnitudes(halves), starts) >= limit * _NEAR
+        results = from_halves(segment_sums(halves, few.takes_away, starts), kind)
 
     def total(key: int) -> int | None:
-        return _decimal_total(_signed(halves, counted, starts[key], lengths[key]), limit, *bounds)
+        return _decimal_total(_signed(halves, few, starts[key], lengths[key]), limit, *bounds)
 
-    return _reduction(_replaced(results, near, total), counted, near)
+    return few.reduction(_replaced(results, near, total), near)
 
 
 def _decimal_total(signed: Iterable[tuple[int, bool]], limit: int, lowest: int, highest: int) -> int | None:
@@ -203,7 +242,7 @@ def _from_first_add(counted: Contributions) -> Contributions:
 
 
 def _integer_products(counted: Contributions, overflow: str) -> Reduction:
-    numbers = counted.values.to_numpy().astype(np.int64, copy=False)
+    numbers = _longs(counted)
     kind = counted.values.type
     bounds = np.iinfo(kind.to_pandas_dtype())
     lowest, highest = int(bounds.min), int(bounds.max)
@@ -232,7 +271,7 @@ def _integer_products(counted: Contributions, overflow: str) -> Reduction:
         for place in range(int(starts[key]) + 1, int(starts[key] + lengths[key])):
             product = step(product, np.array([place]))
         products[key] = product[0]
-    return _reduction(pa.array(products, kind), counted, is_long)
+    return counted.reduction(pa.array(products, kind), is_long)
 
 
 def _near_overflow(left: Int64s, right: Int64s) -> Flags:
@@ -255,23 +294,23 @@ def _quotients(left: Int64s, right: Int64s) -> Int64s:
 
 def _float_products(counted: Contributions) -> Reduction:
     numbers = counted.values.to_numpy()
-    takes_away = counted.takes_away
-    if takes_away is None:
-        return _float_fold(
-            numbers, counted, lambda acc, at: acc * numbers[at], lambda part, _: np.multiply.accumulate(part)[-1]
-        )
-    divides = takes_away
+    takes_away, has_values = counted.takes_away, counted.has_values
 
     def step(products: Numbers, at: Positions) -> Numbers:
-        return np.asarray(np.where(divides[at], products / numbers[at], products * numbers[at]))
+        if takes_away is None:
+            return np.asarray(products * numbers[at])
+        return np.asarray(np.where(takes_away[at], products / numbers[at], products * numbers[at]))
 
     def alone(part: Numbers, start: int) -> Any:
+        if takes_away is None:
+            return np.multiply.accumulate(part)[-1]
         product = part[:1]
         for place in range(start + 1, start + len(part)):
             product = step(product, np.array([place]))
         return product[0]
 
-    return _float_fold(numbers, counted, step, alone)
+    products = _float_fold(numbers, counted.starts[has_values], counted.lengths[has_values], step, alone)
+    return counted.reduction(pa.array(products, counted.values.type))
 
 
 def _decimal_products(counted: Contributions) -> Reduction:
@@ -285,7 +324,7 @@ def _decimal_products(counted: Contributions) -> Reduction:
         return _decimal_product(signed, kind.precision, kind.scale, counted, int(starts[key]))
 
     results = from_halves(halves[starts], kind)
-    return _reduction(_replaced(results, lengths > 1, product), counted, lengths > 1)
+    return counted.reduction(_replaced(results, lengths > 1, product), lengths > 1)
 
 
 def _decimal_product(
@@ -323,19 +362,24 @@ def _terminates(denominator: int) -> bool:
 
 def _float_fold(
     numbers: Numbers,
-    counted: Contributions,
+    starts: Positions,
+    lengths: Positions,
     step: Callable[[Numbers, Positions], Numbers],
     alone: Callable[[Numbers, int], Any],
-) -> Reduction:
+) -> Numbers:
     """Folds floats in order; `alone` folds the values of one long key, given where they begin."""
-    has_values = counted.has_values
-    starts, lengths = counted.starts[has_values], counted.lengths[has_values]
     with np.errstate(all="ignore"):
         results, is_long = folded(numbers[starts], starts, lengths, step)
         for key in np.flatnonzero(is_long).tolist():
             start = int(starts[key])
             results[key] = alone(numbers[start : start + int(lengths[key])], start)
-    return _reduction(pa.array(results, counted.values.type), counted)
+    return results
+
+
+def _longs(counted: Contributions) -> Int64s:
+    """The values as 64-bit numbers."""
+    longs: Int64s = counted.values.to_numpy().astype(np.int64, copy=False)
+    return longs
 
 
 def _signed(halves: Numbers, counted: Contributions, start: int, length: int) -> Iterable[tuple[int, bool]]:
@@ -356,15 +400,3 @@ def _replaced(results: pa.Array[Any], looped: Flags, result_of: Callable[[int], 
     valid = np.ones(len(halves), np.bool_)
     valid[keys] = [number is not None for number in numbers]
     return from_halves(halves, results.type, valid)
-
-
-def _reduction(values: pa.Array[Any], counted: Contributions, looped: Flags | None = None) -> Reduction:
-    """Results of the keys that have values, spread over all keys."""
-    has_values = counted.has_values
-    flags = np.zeros(len(has_values), np.bool_)
-    if looped is not None:
-        flags[has_values] = looped
-    if len(values) == len(has_values):
-        return Reduction(values, flags)
-    positions = np.cumsum(has_values) - 1
-    return Reduction(values.take(pa.array(positions, mask=~has_values)), flags)

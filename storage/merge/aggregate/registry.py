@@ -18,7 +18,7 @@ from typing import Final
 import numpy as np
 
 from storage.engine_options import AggregateFunction, ColumnFunction
-from storage.merge.aggregate.aggregator import Aggregator, Chooser
+from storage.merge.aggregate.aggregator import Aggregator, Chooser, ColumnAggregator
 from storage.merge.aggregate.bitmap import RoaringBitmap32, RoaringBitmap64
 from storage.merge.aggregate.collect import Collect
 from storage.merge.aggregate.events import (
@@ -52,6 +52,17 @@ TAKES_RETRACTS: Final = frozenset(
     }
 )
 
+_KEEP_LONE_VALUES: Final = frozenset(
+    {
+        AggregateFunction.SUM,
+        AggregateFunction.PRODUCT,
+        AggregateFunction.MAX,
+        AggregateFunction.MIN,
+        AggregateFunction.BOOL_AND,
+        AggregateFunction.BOOL_OR,
+    }
+)
+
 _CHOOSERS: Final[Mapping[AggregateFunction, Chooser]] = {
     AggregateFunction.LAST_VALUE: LastValue(),
     AggregateFunction.LAST_NON_NULL_VALUE: LastNonNullValue(),
@@ -79,7 +90,7 @@ _AGGREGATORS: Final[Mapping[AggregateFunction, Callable[[ColumnFunction, str, Da
 }
 
 
-def make_aggregator(function: ColumnFunction, column: str, column_type: DataType) -> Aggregator | Chooser:
+def make_aggregator(function: ColumnFunction, column: str, column_type: DataType) -> ColumnAggregator | Chooser:
     """The function of a column of this type; which types a function takes was checked when the table was created."""
     if function.name in _CHOOSERS:
         return _CheckedChooser(function, column, _CHOOSERS[function.name])
@@ -93,11 +104,15 @@ def takes_retracts(function: ColumnFunction) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _CheckedAggregator:
-    """An `Aggregator` behind the rule for retracts."""
+    """A `ColumnAggregator`: the function behind the rule for retracts."""
 
     function: ColumnFunction
     column: str
     inner: Aggregator
+
+    @property
+    def keeps_lone_value(self) -> bool:
+        return self.function.name in _KEEP_LONE_VALUES
 
     def reduce(self, events: ColumnEvents) -> Reduction:
         codes = _admitted(events.codes, self.function, self.column)
