@@ -64,6 +64,8 @@ def _message_to_json(message: CommitMessage) -> dict[str, Any]:
         files: tuple[DataFileMeta, ...] = getattr(message, name)
         if files:
             content[name] = [_file_to_json(file) for file in files]
+    if message.compact_lookups:
+        content["compact_lookups"] = list(message.compact_lookups)
     if message.log_offset is not None:
         content["log_offset"] = message.log_offset
     return content
@@ -81,6 +83,7 @@ def _message(source: Mapping[str, Any]) -> CommitMessage:
         partition=_bytes(source["partition"]),
         bucket=int(source["bucket"]),
         total_buckets=int(source["total_buckets"]),
+        compact_lookups=tuple(str(name) for name in source.get("compact_lookups", ())),
         log_offset=source.get("log_offset"),
         version=version,
         **lists,

@@ -6,14 +6,15 @@
 | changelog_files                         | ADD         | changelog list of the same snapshot |
 | compact_before / compact_after          | DELETE, ADD | COMPACT  |
 | compact_changelog_files                 | ADD         | changelog list of the COMPACT snapshot |
+| compact_lookups                         | none        | must be live for the COMPACT snapshot to fit |
 
 Source: LSM semantics §1.4.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from storage.model.commit_message import CommitMessage
 from storage.model.data_file import DataFileMeta
@@ -31,6 +32,8 @@ class SnapshotChange:
     kind: CommitKind
     entries: tuple[ManifestEntry, ...] = ()
     changelog_entries: tuple[ManifestEntry, ...] = ()
+    lookups: Mapping[Bucket, tuple[str, ...]] = field(default_factory=dict)
+    """Names of live files that the entries of a bucket were made from without deleting them."""
 
     @property
     def is_empty(self) -> bool:
@@ -60,6 +63,7 @@ class SnapshotChange:
             self.kind,
             tuple(entry for entry in self.entries if (entry.partition, entry.bucket) not in buckets),
             tuple(entry for entry in self.changelog_entries if (entry.partition, entry.bucket) not in buckets),
+            {bucket: names for bucket, names in self.lookups.items() if bucket not in buckets},
         )
 
 
@@ -83,7 +87,8 @@ def compact_change(messages: Sequence[CommitMessage]) -> SnapshotChange:
         entries += _entries(message, EntryKind.DELETE, message.compact_before)
         entries += _entries(message, EntryKind.ADD, message.compact_after)
         changelog += _entries(message, EntryKind.ADD, message.compact_changelog_files)
-    return SnapshotChange(CommitKind.COMPACT, tuple(entries), tuple(changelog))
+    lookups = {(m.partition, m.bucket): m.compact_lookups for m in messages if m.compact_lookups}
+    return SnapshotChange(CommitKind.COMPACT, tuple(entries), tuple(changelog), lookups)
 
 
 def _entries(message: CommitMessage, kind: EntryKind, files: Iterable[DataFileMeta]) -> list[ManifestEntry]:

@@ -2,7 +2,7 @@
 
 1. Unless it overwrites: within a partition the positive bucket counts of live and added files are equal.
 2. The change alone never adds one identity twice; on the live files it never adds one that is live and never deletes
-   one that is not.
+   one that is not; the files that a compaction looked keys up in are live, at whatever level.
 3. Primary-key tables: in every (partition, bucket, level >= 1) the key ranges of the files that remain are disjoint.
 
 Checks 2 and 3 need the live files of the touched buckets only. A plain append can fail only the first check.
@@ -86,6 +86,12 @@ def _file_conflicts(change: SnapshotChange, live: LiveBuckets) -> list[Conflict]
     """Check 2, without what the change does to itself."""
     deleted = {entry.identity for entry in change.entries if entry.kind is EntryKind.DELETE}
     conflicts = []
+    for bucket, names in change.lookups.items():
+        there = {entry.file.file_name for entry in live.get(bucket, {}).values()}
+        gone = [name for name in names if name not in there]
+        conflicts += [
+            Conflict(*bucket, f"file {name}, in which keys were looked up, is not live any more") for name in gone
+        ]
     for entry in change.entries:
         identity, file = entry.identity, entry.file
         is_live = identity in live.get((entry.partition, entry.bucket), {})

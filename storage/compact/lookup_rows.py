@@ -17,12 +17,15 @@ file, the keys of the round, the rows found. Nothing is remembered from one roun
 Cost: reading the keys of level 1 and above within the range, whatever the number of keys asked: with keys at random,
 all of the bucket's. A cache of lookups by key is what makes few keys in large buckets cheap; there is none yet.
 
+What is found holds while the files looked at are live: a commit of the compaction must not pass one that replaced
+them, for this may have brought in rows of level 0 that were not seen here (`files_beside`, `model.commit_message`).
+
 Source: LSM semantics §4.3, §4.4.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -79,6 +82,12 @@ class HigherLevels:
         if self.store.options.merge_engine is MergeEngine.FIRST_ROW:
             return self._without_known(segments, asks, keys)
         return self._with_found(segments, keys)
+
+    def files_beside(self, files: Sequence[DataFileMeta]) -> list[DataFileMeta]:
+        """Files that may hold keys of these: those that the result depends on."""
+        sort_key = self.comparator.sort_key
+        low, high = min(sort_key(file.min_key) for file in files), max(sort_key(file.max_key) for file in files)
+        return self._overlapping((file for run in self.runs for file in run.run.files), low, high)
 
     def _without_known(self, segments: KeySegments, asks: Flags, keys: pa.Table) -> KeySegments:
         known = np.zeros(keys.num_rows, np.bool_)
@@ -166,7 +175,11 @@ class HigherLevels:
         """Files of the run that overlap the range of the keys."""
         sort_key = self.comparator.sort_key
         low, high = sort_key(self._serialized(keys, 0)), sort_key(self._serialized(keys, keys.num_rows - 1))
-        return [file for file in run.run.files if sort_key(file.max_key) >= low and sort_key(file.min_key) <= high]
+        return self._overlapping(run.run.files, low, high)
+
+    def _overlapping(self, files: Iterable[DataFileMeta], low: Any, high: Any) -> list[DataFileMeta]:
+        sort_key = self.comparator.sort_key
+        return [file for file in files if sort_key(file.max_key) >= low and sort_key(file.min_key) <= high]
 
     def _serialized(self, keys: pa.Table, row: int) -> bytes:
         values: list[Any] = [plain_value(keys.column(name)[row]) for name in self.order.key_columns]

@@ -63,10 +63,11 @@ MEMORY_PER_FILE_BYTE: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class CompactionResult:
-    """What changed: `before` leaves the bucket, `after` enters it."""
+    """What changed: `before` leaves the bucket, `after` enters it. Keys were looked up in `lookups`, which stay."""
 
     before: tuple[DataFileMeta, ...]
     after: tuple[DataFileMeta, ...]
+    lookups: tuple[DataFileMeta, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +101,7 @@ class Rewriter:
         drop_delete = unit.output_level != 0 and unit.output_level >= levels.highest_level
         self.store.env.reach(CrashPoint.COMPACT_BEFORE_OUTPUT)
         before, after = list(plan.moves), list(plan.moved)
+        lookups: list[DataFileMeta] = []
         outputs: list[DataFileMeta] = []
         is_done = False
         try:
@@ -107,6 +109,7 @@ class Rewriter:
                 files = [file for section in sections for file in files_of(section)]
                 before += files
                 higher = self._higher(partition, bucket, levels, unit.output_level, files, executor)
+                lookups += [] if higher is None else higher.files_beside(files)
                 outputs += self._rewrite(partition, bucket, sections, unit.output_level, drop_delete, higher, executor)
             is_done = True
         finally:
@@ -115,7 +118,7 @@ class Rewriter:
                     delete_data_file(self.store, partition, bucket, file)
         if plan.rewrites:
             self.store.env.reach(CrashPoint.COMPACT_OUTPUT_WRITTEN)
-        return CompactionResult(tuple(before), (*after, *outputs))
+        return CompactionResult(tuple(before), (*after, *outputs), tuple(lookups))
 
     def _rewrites_move(self, file: DataFileMeta, output_level: int, max_level: int) -> bool:
         """True if a file cannot just change its level."""

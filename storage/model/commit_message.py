@@ -2,7 +2,9 @@
 
 The new-files increment becomes the APPEND snapshot, the compaction increment the COMPACT snapshot of the same
 identifier. A file flushed and compacted in one commit is ADDed by the first and DELETEd by the second; an upgrade
-stands in `compact_before` at the old level and in `compact_after` at the new one, under one name.
+stands in `compact_before` at the old level and in `compact_after` at the new one, under one name. `compact_lookups`
+names the files above, outside of the compaction, that told it what is stored of its keys: its outputs are right only
+while these are live.
 
 Source: LSM semantics §1.4.
 """
@@ -30,6 +32,7 @@ class CommitMessage:
     compact_before: tuple[DataFileMeta, ...] = ()
     compact_after: tuple[DataFileMeta, ...] = ()
     compact_changelog_files: tuple[DataFileMeta, ...] = ()
+    compact_lookups: tuple[str, ...] = ()
     log_offset: int | None = None
     version: int = COMMIT_MESSAGE_VERSION
 

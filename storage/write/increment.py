@@ -13,7 +13,7 @@ Source: LSM semantics §1.4.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from storage.model.commit_message import CommitMessage
@@ -27,6 +27,8 @@ class Increment:
     new_files: list[DataFileMeta] = field(default_factory=list)
     compact_before: dict[str, DataFileMeta] = field(default_factory=dict)
     compact_after: list[DataFileMeta] = field(default_factory=list)
+    lookups: set[str] = field(default_factory=set)
+    """Committed files that rounds looked keys up in; they must still be there when the rounds are committed."""
 
     @property
     def is_empty(self) -> bool:
@@ -37,8 +39,12 @@ class Increment:
         """Files that hold new rows."""
         self.new_files.extend(files)
 
-    def add_compaction(self, before: Sequence[DataFileMeta], after: Sequence[DataFileMeta]) -> list[DataFileMeta]:
+    def add_compaction(
+        self, before: Sequence[DataFileMeta], after: Sequence[DataFileMeta], lookups: Iterable[DataFileMeta] = ()
+    ) -> list[DataFileMeta]:
         """One round; returns the files whose bytes nobody needs any more."""
+        own = {file.file_name for file in self.own_files()}
+        self.lookups |= {file.file_name for file in lookups} - own
         outputs = {file.file_name for file in after}
         obsolete: list[DataFileMeta] = []
         for file in before:
@@ -56,6 +62,7 @@ class Increment:
         outputs = [file for file in self.compact_after if file.file_name not in self.compact_before]
         self.compact_before.clear()
         self.compact_after.clear()
+        self.lookups.clear()
         return outputs
 
     def own_files(self) -> list[DataFileMeta]:
@@ -70,9 +77,14 @@ class Increment:
         return [file for file in files if (file.file_name, file.level) not in gone] + self.compact_after
 
     def fits_on(self, committed: Sequence[DataFileMeta]) -> bool:
-        """True when every input of the rounds is still there: committed, or one of the new files."""
+        """True when every input of the rounds is still there, committed or one of the new files, and every file that
+        they looked keys up in.
+        """
         there = {(file.file_name, file.level) for file in (*committed, *self.new_files)}
-        return all((file.file_name, file.level) in there for file in self.compact_before.values())
+        names = {file.file_name for file in committed}
+        return self.lookups <= names and all(
+            (file.file_name, file.level) in there for file in self.compact_before.values()
+        )
 
     def drain(self, partition: bytes, bucket: int, total_buckets: int) -> CommitMessage:
         """The message, after which this is empty."""
@@ -83,8 +95,10 @@ class Increment:
             new_files=tuple(self.new_files),
             compact_before=tuple(self.compact_before.values()),
             compact_after=tuple(self.compact_after),
+            compact_lookups=tuple(sorted(self.lookups)),
         )
         self.new_files.clear()
         self.compact_before.clear()
         self.compact_after.clear()
+        self.lookups.clear()
         return message

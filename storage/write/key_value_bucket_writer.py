@@ -191,7 +191,7 @@ class KeyValueBucketWriter:
             self.rebase(live)
             return False
         self._levels = self._levels.changed(result.before, result.after)
-        for file in self._increment.add_compaction(result.before, result.after):
+        for file in self._increment.add_compaction(result.before, result.after, result.lookups):
             self._delete(file)
         _give_back(sum(file.file_size_bytes for file in unit.files))
         return True

@@ -9,7 +9,10 @@ import pyarrow as pa
 import pytest
 
 from freshet import Catalog, Table
+from storage.codec.commit_message_json import decode_commit_messages, encode_commit_messages
+from storage.commit.committer import Committer
 from storage.model.snapshot import CommitKind
+from storage.write.table_writer import TableWriter
 
 SCHEMA = pa.schema([pa.field("k", pa.int64(), nullable=False), ("v", pa.int64())])
 
@@ -89,6 +92,52 @@ def test_vector_68_the_state(tmp_path: Path) -> None:
     table.compact(full=True)
     assert set(levels(table)) == {table.store.options.num_levels - 1}
     assert (found(table)[7], found(table)[8], found(table)[9]) == (131, 101, 1)
+
+
+@pytest.mark.parametrize("engine", ["sum", "first-row"])
+def test_a_compaction_gives_way_when_what_it_looked_at_was_replaced(tmp_path: Path, engine: str) -> None:
+    """Somebody else's rows came into the levels above meanwhile: what was found there is not all there is."""
+    table = create(tmp_path, **(SUM | {"force_lookup": "true"} if engine == "sum" else {"merge_engine": "first-row"}))
+    with table.writer("first") as writer:
+        writer.write(rows(*((2 * k, 1) for k in range(2000))))
+        writer.commit(1)
+    late = TableWriter(table.store)
+    late.write(rows((8, 10), (7, 10)))
+    messages = decode_commit_messages(encode_commit_messages(late.prepare_commit(1)))
+    (looked_at,) = table.files()
+    assert messages[0].compact_lookups == (looked_at.file.file_name,)
+    with table.with_options({"write-only": "true"}).writer("other") as writer:
+        writer.write(rows((8, 100), (7, 100)))
+        writer.commit(1)
+    table.compact(full=True)
+    result = Committer(table.store, "late").commit(1, messages)
+    assert [snapshot.commit_kind for snapshot in result.snapshots] == [CommitKind.APPEND]
+    assert "looked up" in result.given_way[0].reason
+    late.rebase(table.store.snapshots.latest())
+    late.compact(full=False)
+    Committer(table.store, "late").commit(2, late.prepare_commit(2))
+    late.close()
+    wanted = {8: 111, 7: 110} if engine == "sum" else {8: 1, 7: 100}
+    assert {k: v for k, v in found(table).items() if k in wanted} == wanted
+    assert 0 not in levels(table)
+
+
+def test_a_writer_forgets_a_compaction_when_what_it_looked_at_is_gone(tmp_path: Path) -> None:
+    table = create(tmp_path, merge_engine="first-row")
+    with table.writer("first") as writer:
+        writer.write(rows(*((2 * k, 1) for k in range(2000))))
+        writer.commit(1)
+    late = TableWriter(table.store)
+    late.write(rows((7, 10)))
+    late.compact(full=False)
+    table.with_options({"compaction.force-rewrite-all-files": "true"}).compact(full=True)
+    late.rebase(table.store.snapshots.latest())
+    (message,) = late.prepare_commit(1)
+    assert len(message.new_files) == 1
+    assert message.compact_lookups == tuple(entry.file.file_name for entry in table.files())
+    Committer(table.store, "late").commit(1, [message])
+    late.close()
+    assert found(table)[7] == 10
 
 
 def test_without_waiting_level_0_is_left_to_the_rules_of_other_tables(tmp_path: Path) -> None:
