@@ -46,6 +46,7 @@ OPTIONS = st.fixed_dictionaries(
         "target_file_size": st.sampled_from(["1 b", "128 mb"]),
         "write_only": st.sampled_from(["false", "true"]),
         "ignore_delete": st.sampled_from(["false", "true"]),
+        "force_lookup": st.sampled_from(["false", "true"]),
     }
 )
 
