@@ -210,7 +210,7 @@ def main(output: Path, variant: str) -> int:
                 tables.append(configs[0].table.name)
         finally:
             spark.stop()
-    are_equal = _compare(Catalog(str(warehouse)), tables, streams)
+    are_equal = compare(Catalog(str(warehouse)), tables, streams)
     print(f"\n{time.monotonic() - began:.0f} s in all; everything lies in {output}")
     return 0 if are_equal else 1
 
@@ -280,7 +280,7 @@ def _show_counts(rows: pa.Table) -> None:
     print(f"    {rows.num_rows:,} wide rows; something is known from {parts}", flush=True)
 
 
-def _compare(catalog: Catalog, names: Sequence[str], streams: JoinStreams) -> bool:
+def compare(catalog: Catalog, names: Sequence[str], streams: JoinStreams) -> bool:
     """Prints the end state; True when Freshet, Apache Paimon and the truth agree on all tables."""
     agreed = True
     truth = streams.expected()

@@ -1,4 +1,4 @@
-"""The demo ends by itself with equal tables, and at once when it is interrupted; nothing is left running."""
+"""The demos end by themselves with equal tables, and at once when interrupted; nothing is left running."""
 
 from __future__ import annotations
 
@@ -10,16 +10,23 @@ import time
 from pathlib import Path
 
 import psutil
+import pyarrow as pa
 import pytest
+
+from jobs.demo.join import ONE, compare
+from jobs.demo.join_streams import ORDERS, JoinStreams
+from pipeline.config import load_pipeline
+from pipeline.table_setup import open_or_create
+from storage.catalog import Catalog
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.judge, pytest.mark.slow, pytest.mark.timeout(400)]
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def _start(folder: Path) -> subprocess.Popen[bytes]:
+def _start(folder: Path, module: str = "jobs.demo", *arguments: str) -> subprocess.Popen[bytes]:
     log = (folder / "log.txt").open("wb")
-    command = [sys.executable, "-m", "jobs.demo", str(folder / "output")]
+    command = [sys.executable, "-m", module, str(folder / "output"), *arguments]
     return subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log, start_new_session=True)
 
 
@@ -76,3 +83,36 @@ def test_interrupted(tmp_path: Path) -> None:
         _end(program)
     assert "nothing is left running" in _log(tmp_path)
     assert _left_over(tmp_path) == []
+
+
+def test_the_join_to_the_end(tmp_path: Path) -> None:
+    program = _start(tmp_path, "jobs.demo.join")
+    try:
+        assert program.wait(300) == 0, _log(tmp_path)
+    finally:
+        _end(program)
+    text = _log(tmp_path)
+    assert text.count("equal; as the streams say") == 2, text
+    assert text.count("  wave ") == 5, text
+    assert "compaction job: exit code 0" in text
+    assert "DIFFERENT" not in text
+    assert "Traceback" not in text, text
+    assert _left_over(tmp_path) == []
+
+
+def test_the_join_says_when_a_table_is_not_as_the_streams_say(tmp_path: Path) -> None:
+    """The end of the demo compares with a truth of its own: a table that lacks a change is told, with the row."""
+    streams = JoinStreams()
+    for _ in streams.insert(ORDERS, 1):
+        pass
+    catalog = Catalog(str(tmp_path))
+    config = load_pipeline(ROOT / "conf" / "pipelines" / ONE[0], {"WAREHOUSE": str(tmp_path)})
+    table = open_or_create(config.table)
+    row = dict.fromkeys(table.schema.column_names) | streams.expected()[1]
+    with table.writer("somebody") as writer:
+        writer.write(pa.Table.from_pylist([row], schema=table.arrow_schema))
+        writer.commit(1)
+    assert compare(catalog, [table.name], streams)
+    for _ in streams.update(ORDERS, 1):
+        pass
+    assert not compare(catalog, [table.name], streams)

@@ -92,9 +92,39 @@ def test_looking_after_a_table(tmp_path: Path, table: Table) -> None:
     assert table.scan().to_arrow().num_rows == 4
 
 
+def test_a_compaction_job_works_until_it_is_stopped(tmp_path: Path, table: Table) -> None:
+    command = [sys.executable, "-m", "pipeline.command_line", "compact", str(tmp_path), "shop.orders", "--every", "0.1"]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as program:
+        try:
+            writer = table.with_options({"write-only": "true"}).writer("loader")
+            with writer:
+                for identifier in range(3, 15):
+                    writer.write(pa.table({"id": [identifier, 10 + identifier]}))
+                    writer.commit(identifier)
+            deadline = time.monotonic() + 60
+            while len([entry for entry in table.files() if entry.file.level == 0]) > 5:
+                assert program.poll() is None
+                assert time.monotonic() < deadline
+                time.sleep(0.1)
+            program.terminate()
+            out, err = program.communicate(timeout=60)
+        finally:
+            if program.poll() is None:
+                program.kill()
+    assert program.returncode == 0, err
+    assert out.startswith("compacted in snapshot "), out
+    assert "nothing to compact" not in out
+    assert err == ""
+    kinds = {snapshot.commit_user[:15]: str(snapshot.commit_kind) for snapshot in table.snapshots()}
+    assert kinds == {"loader": "APPEND", "freshet-compact": "COMPACT"}
+    assert sorted(table.scan().to_arrow()["id"].to_pylist()) == sorted({*range(1, 15), *range(11, 25)})
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
+        (["compact", "{folder}", "shop.nothing", "--every", "1"], 2, "there is no table"),
+        (["compact", "{folder}", "shop.orders", "--every", "-1"], 2, "--every"),
         (["describe", "{folder}", "shop.nothing"], 2, "there is no table"),
         (["snapshots", "{folder}"], 2, "TABLE"),
         (["nonsense"], 2, "nonsense"),
