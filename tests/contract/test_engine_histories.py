@@ -22,7 +22,17 @@ import pytest
 
 from freshet import Catalog
 from storage.exceptions import InvalidRequestError, StorageError
-from tests.kit.engine_histories import AGGREGATION_SHAPES, EVERY_KIND, SHAPES, Column, Shape, Step, Story, history
+from tests.kit.engine_histories import (
+    AGGREGATION_SHAPES,
+    EVERY_KIND,
+    ONE_FLUSH_SHAPES,
+    SHAPES,
+    Column,
+    Shape,
+    Step,
+    Story,
+    history,
+)
 from tests.kit.engine_oracles import KIND_COLUMN, Values
 from tests.kit.engine_tables import FreshetTable, arrow_rows, schedule_options, texts
 from tests.kit.paimon_judge import PaimonError, PaimonJudge, PaimonTable
@@ -102,6 +112,11 @@ def test_the_same_history_gives_the_same_tables(paimon: PaimonJudge, shape: Shap
     play(paimon, shape, 11, folder)
 
 
+@pytest.mark.parametrize("shape", ONE_FLUSH_SHAPES, ids=lambda shape: shape.name)
+def test_one_flush_gives_the_same_tables(paimon: PaimonJudge, shape: Shape, folder: Path) -> None:
+    play(paimon, shape, 12, folder, keys=60, steps=1, rows=500)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(100, 110))
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.name)
@@ -109,14 +124,14 @@ def test_more_histories_give_the_same_tables(paimon: PaimonJudge, shape: Shape, 
     play(paimon, shape, seed, folder)
 
 
-def play(paimon: PaimonJudge, shape: Shape, seed: int, folder: Path) -> None:
+def play(paimon: PaimonJudge, shape: Shape, seed: int, folder: Path, **size: int) -> None:
     source, world = Random(seed), World(paimon, shape, folder)
     story = Story(shape, seed)
     ours, ours_seen = world.by_freshet("ours")
     theirs_seen, theirs = world.by_paimon("theirs")
     shared = world.by_paimon("shared") if seed % 2 else world.by_freshet("shared")
     try:
-        for step in history(shape, source, keys=15, steps=6, rows=40):
+        for step in history(shape, source, **{"keys": 15, "steps": 6, "rows": 40, **size}):
             story.steps.append(step)
             _take(ours, step)
             _take(theirs, step)

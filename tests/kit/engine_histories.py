@@ -228,7 +228,7 @@ KEYED_COLUMNS: Final = {
     "keyed2": Column(NESTED, _nested_rows, {"nested-key": "k0,k1", "nested-key-null-strategy": "ignore"}),
 }
 SEQUENCED_COLUMNS: Final = {
-    "newest": Column(NESTED, _nested_rows, {"nested-key": "k0", "nested-sequence-field": "s", "count-limit": "2"}),
+    "newest": Column(NESTED, _nested_rows, {"nested-key": "k0", "nested-sequence-field": "s"}),
     "newest2": Column(NESTED, _nested_rows, {"nested-key": "k1,k0", "nested-sequence-field": "s,v"}),
 }
 EVERY_COLUMN: Final = {name: Column(kind) for name, kind in EVERY_TYPE.items()}
@@ -238,13 +238,6 @@ _PARTIAL: Final = {"merge-engine": "partial-update"}
 _LOOKUP: Final = {"force-lookup": "true"}
 
 _NESTED_UPDATES: Final = _functions("nested_update", {**NESTED_COLUMNS, **KEYED_COLUMNS, **SEQUENCED_COLUMNS})
-# Arrays by key have no order. A late row meets them as the newer side, and a limit would cut by that order.
-_UNLIMITED_UPDATES: Final = {
-    name: replace(one, options={k: v for k, v in one.options.items() if k != "count-limit"})
-    if "nested-key" in one.options
-    else one
-    for name, one in _NESTED_UPDATES.items()
-}
 _NESTED_SETS: Final = tuple(name for name, one in _NESTED_UPDATES.items() if "nested-key" in one.options)
 _LISTAGGS: Final = {
     **_functions("listagg", {"plain": WORDS}),
@@ -493,7 +486,7 @@ PARTIAL_SHAPES: Final = (
         {**_PARTIAL, **_group("g", ",".join(_ONE_OF_EACH_RETRACTABLE)), **_group("h", "z"), _REMOVING: "g"},
     ),
     _grouped("listagg in a group", _LISTAGGS, kinds=ADDS),
-    _grouped("nested_update in a group", _UNLIMITED_UPDATES, sets=_NESTED_SETS),
+    _grouped("nested_update in a group", _NESTED_UPDATES, sets=_NESTED_SETS),
     Shape(
         "functions in a group, lookup",
         _between(_ONE_OF_EACH_RETRACTABLE, g=ORDER),
@@ -542,6 +535,26 @@ LATER_SHAPES: Final = (
         _functions("collect", {"once": Column("ARRAY<BYTES>", _list_of(b"", b"a", b"ab"))}, distinct="true"),
         _AGGREGATION,
         sets=("once_collect",),
+    ),
+)
+
+# An array by key has no order: where it is cut to a limit after it was merged once, no two programs agree. In one flush
+# they do.
+ONE_FLUSH_SHAPES: Final = (
+    Shape(
+        "nested_update by key with a limit",
+        _functions(
+            "nested_update",
+            {
+                "two": Column(NESTED, _nested_rows, {"nested-key": "k0,k1", "count-limit": "2"}),
+                "one": Column(NESTED, _nested_rows, {"nested-key": "k1", "count-limit": "1"}),
+                "newest": Column(
+                    NESTED, _nested_rows, {"nested-key": "k0", "nested-sequence-field": "s", "count-limit": "2"}
+                ),
+            },
+        ),
+        _AGGREGATION,
+        sets=("two_nested_update", "one_nested_update", "newest_nested_update"),
     ),
 )
 
