@@ -15,11 +15,11 @@ format of Java's Roaring64Bitmap (little endian):
         4  leaf, no children     6 bytes: the high 48 bits, big endian; i64 number of its container
     i32  1, the number of arrays of containers
         u8 0xFE, i32 length of the array, and for each container
-            u8 0: there is none; 1, then u8 kind (0 runs, 1 bits, 2 numbers), i32 cardinality, content as in the
-            portable format
+            u8 0: there is none; 1, then u8 kind (0 runs, 1 bits, 2 numbers), i32 cardinality, content: u16 number of
+            runs and their first number and length less 1 each, or 65,536 bits, or numbers; all u16
     i64  number of containers, i32 last array, i32 last index in it
 
-The containers have the same content in both formats, so that reading and writing move bytes and look at no number.
+Containers that only one of two sets has are moved as bytes; numbers are looked at where both have one.
 
 Source: the RoaringBitmap format specification; org.roaringbitmap 1.2.1 (Art, Node4 to Node256, Containers).
 """
@@ -28,45 +28,87 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import groupby, pairwise
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
-from pyroaring import BitMap, BitMap64
+import numpy.typing as npt
+from pyroaring import BitMap
 
 from storage.exceptions import InvalidRequestError
+
+UInt64s = npt.NDArray[np.uint64]
 
 _RUNS: Final = 0
 _BITS: Final = 1
 _NUMBERS: Final = 2
 _NUMBERS_MAX: Final = 4096
-"""Containers with more numbers than this are bits in the portable format, the others numbers, unless they are runs."""
-_BITS_SIZE_BYTES: Final = 8192
+"""Containers with more numbers than this are bits, unless they are runs."""
+_CONTAINER_SIZE: Final = 1 << 16
 
 _LEAF: Final = 4
 _NODE_BODY_BYTES: Final = (4, 16, 256, 32)
 _NODE_CAPACITY: Final = (4, 16, 48, 256)
+_NODE_HEAD: Final = struct.Struct("<BhB")
+_LEAF_HEAD: Final = _NODE_HEAD.pack(_LEAF, 0, 0)
+_CONTAINER_HEAD: Final = struct.Struct("<Bi")
+_INDEX: Final = struct.Struct("<q")
 
-_COOKIE: Final = 12346
-_COOKIE_WITH_RUNS: Final = 12347
-_OFFSETS_FROM: Final = 4
-"""Portable bitmaps with runs hold offsets of their containers from this many containers on; those without, always."""
 
+class Container(NamedTuple):
+    """Numbers with the same high 48 bits. `is_new` asks for a look whether runs are smaller."""
 
-@dataclass(frozen=True, slots=True)
-class _Container:
     kind: int
     cardinality: int
     content: bytes
+    is_new: bool = False
+
+
+class Bitmap64:
+    """A set of unsigned 64-bit numbers: containers by their high 48 bits."""
+
+    __slots__ = ("_containers",)
+
+    def __init__(self, containers: dict[int, Container]) -> None:
+        self._containers = containers
+
+    @classmethod
+    def of(cls, numbers: UInt64s) -> Bitmap64:
+        """The set of these numbers."""
+        ordered = np.unique(numbers)
+        starts = np.flatnonzero(np.diff(ordered >> np.uint64(16), prepend=np.uint64((1 << 64) - 1)))
+        pieces = np.split(ordered, starts[1:]) if len(ordered) else []
+        return cls({int(piece[0]) >> 16: _container(piece.astype(np.uint16)) for piece in pieces})
+
+    @classmethod
+    def read(cls, data: bytes) -> Bitmap64:
+        """The set in a 64-bit bitmap. Raises `InvalidRequestError` for bytes that are none."""
+        try:
+            return cls(_read_tree(data))
+        except (ValueError, struct.error, LookupError) as error:
+            raise InvalidRequestError(f"the value ({len(data)} bytes) is no 64-bit roaring bitmap: {error}") from error
+
+    def write(self) -> bytes:
+        """The bytes of the bitmap; runs are used where they are smaller."""
+        return _write_tree([(high, _smallest(self._containers[high])) for high in sorted(self._containers)])
+
+    def update(self, other: Bitmap64) -> None:
+        """Puts the numbers of another set into this one."""
+        for high, container in other._containers.items():
+            mine = self._containers.get(high)
+            self._containers[high] = container if mine is None else _united(mine, container)
+
+    def numbers(self) -> UInt64s:
+        """The numbers in ascending order."""
+        pieces = [np.uint64(high << 16) | _low_numbers(self._containers[high]) for high in sorted(self._containers)]
+        return np.concatenate([np.zeros(0, np.uint64), *pieces])
 
 
 def read_bitmap32(data: bytes) -> BitMap:
     """The set in a 32-bit bitmap. Raises `InvalidRequestError` for bytes that are none."""
     try:
-        _check_portable32(data)
         return BitMap.deserialize(data)
-    except (ValueError, struct.error, LookupError) as error:
+    except (ValueError, IndexError) as error:
         raise InvalidRequestError(f"the value ({len(data)} bytes) is no 32-bit roaring bitmap: {error}") from error
 
 
@@ -83,40 +125,68 @@ def write_bitmap32(bitmap: BitMap) -> bytes:
     return data
 
 
-def read_bitmap64(data: bytes) -> BitMap64:
-    """The set in a 64-bit bitmap. Raises `InvalidRequestError` for bytes that are none."""
-    try:
-        return BitMap64.deserialize(_portable64(_read_tree(data)))
-    except (ValueError, struct.error, LookupError) as error:
-        raise InvalidRequestError(f"the value ({len(data)} bytes) is no 64-bit roaring bitmap: {error}") from error
+def _container(numbers: npt.NDArray[np.uint16]) -> Container:
+    """A container of ascending numbers."""
+    if len(numbers) <= _NUMBERS_MAX:
+        return Container(_NUMBERS, len(numbers), numbers.astype("<u2").tobytes(), is_new=True)
+    bits = np.zeros(_CONTAINER_SIZE, np.uint8)
+    bits[numbers] = 1
+    return Container(_BITS, len(numbers), np.packbits(bits, bitorder="little").tobytes(), is_new=True)
 
 
-def unite_bitmaps64(first: BitMap64, second: BitMap64) -> BitMap64:
-    """`first` with the numbers of `second` put into it."""
-    first |= second
-    return first
+def _united(first: Container, second: Container) -> Container:
+    if first.kind == _BITS or second.kind == _BITS:
+        bits = _bits(first) | _bits(second)
+        return Container(_BITS, int(np.bitwise_count(bits).sum()), bits.tobytes(), is_new=True)
+    return _container(np.union1d(_low_numbers(first), _low_numbers(second)).astype(np.uint16))
 
 
-def write_bitmap64(bitmap: BitMap64) -> bytes:
-    """The bytes of a 64-bit bitmap; runs are used where they are smaller."""
-    bitmap.run_optimize()
-    return _write_tree(list(_read_portable64(bitmap.serialize())))
+def _bits(container: Container) -> npt.NDArray[np.uint8]:
+    if container.kind == _BITS:
+        return np.frombuffer(container.content, np.uint8)
+    bits = np.zeros(_CONTAINER_SIZE, np.uint8)
+    bits[_low_numbers(container)] = 1
+    return np.packbits(bits, bitorder="little")
 
 
-def _read_tree(data: bytes) -> list[tuple[int, _Container]]:
-    """(high 48 bits, container), in ascending order."""
+def _low_numbers(container: Container) -> UInt64s:
+    if container.kind == _BITS:
+        bits = np.frombuffer(container.content, np.uint8)
+        return np.flatnonzero(np.unpackbits(bits, bitorder="little")).astype(np.uint64)
+    numbers = np.frombuffer(container.content, "<u2")
+    if container.kind == _NUMBERS:
+        return numbers.astype(np.uint64)
+    firsts, lengths = numbers[1::2].astype(np.int64), numbers[2::2].astype(np.int64) + 1
+    ends = np.cumsum(lengths)
+    return (np.repeat(firsts - ends + lengths, lengths) + np.arange(ends[-1])).astype(np.uint64)
+
+
+def _smallest(container: Container) -> Container:
+    if not container.is_new:
+        return container
+    numbers = _low_numbers(container).astype(np.uint16)
+    breaks = np.flatnonzero(np.diff(numbers) != 1)
+    run_count = len(breaks) + 1
+    if 2 + 4 * run_count >= len(container.content):
+        return container
+    firsts, lasts = numbers[np.append(0, breaks + 1)], numbers[np.append(breaks, len(numbers) - 1)]
+    runs = np.column_stack([firsts, lasts - firsts]).astype("<u2")
+    return Container(_RUNS, container.cardinality, struct.pack("<H", run_count) + runs.tobytes())
+
+
+def _read_tree(data: bytes) -> dict[int, Container]:
     if data == b"\0":
-        return []
+        return {}
     if data[0] != 1:
         raise ValueError(f"it begins with {data[0]}")
-    position, expected, leaves = 9, 1, []
+    position, expected = 9, 1
+    leaves: list[tuple[int, int]] = []
     while expected:
-        kind, children, prefix = struct.unpack_from("<BhB", data, position)
+        kind, children, prefix = _NODE_HEAD.unpack_from(data, position)
         position += 4 + prefix
         if kind == _LEAF:
-            leaves.append(
-                (int.from_bytes(data[position : position + 6]), *struct.unpack_from("<q", data, position + 6))
-            )
+            (index,) = _INDEX.unpack_from(data, position + 6)
+            leaves.append((int.from_bytes(data[position : position + 6]), index))
             position += 14
             expected -= 1
         else:
@@ -129,11 +199,11 @@ def _read_tree(data: bytes) -> list[tuple[int, _Container]]:
         raise ValueError(f"it should end at byte {end}")
     if any(later[0] <= earlier[0] for earlier, later in pairwise(leaves)):
         raise ValueError("its leaves are out of order")
-    return [(high, containers[index]) for high, index in leaves]
+    return {high: containers[index] for high, index in leaves}
 
 
-def _read_containers(data: bytes, position: int) -> tuple[dict[int, _Container], int]:
-    """Containers by number (array and index in it), and where they end."""
+def _read_containers(data: bytes, position: int) -> tuple[dict[int, Container], int]:
+    """Containers by number (array and index in it), and where what follows them ends."""
     containers = {}
     (arrays,) = struct.unpack_from("<i", data, position)
     position += 4
@@ -143,46 +213,32 @@ def _read_containers(data: bytes, position: int) -> tuple[dict[int, _Container],
         for index in range(count):
             position += 1
             if data[position - 1]:
-                kind, cardinality = struct.unpack_from("<Bi", data, position)
-                size = _content_bytes(kind, cardinality, data, position + 5)
-                content = data[position + 5 : position + 5 + size]
-                position += 5 + size
-                if position > len(data):
-                    raise ValueError("it is cut off")
-                containers[array << 32 | index] = _normal(kind, cardinality, content)
+                kind, cardinality = _CONTAINER_HEAD.unpack_from(data, position)
+                position += 5
+                size = _content_bytes(kind, cardinality, data, position)
+                content = data[position : position + size]
+                containers[array << 32 | index] = Container(kind, cardinality, content)
+                position += size
     return containers, position + 16
 
 
 def _content_bytes(kind: int, cardinality: int, data: bytes, position: int) -> int:
-    if not 0 < cardinality <= 1 << 16:
-        raise ValueError(f"a container has {cardinality} numbers")
+    if not 0 < cardinality <= _CONTAINER_SIZE or kind > _NUMBERS:
+        raise ValueError(f"a container of kind {kind} has {cardinality} numbers")
     if kind == _RUNS:
-        return 2 + 4 * int(struct.unpack_from("<H", data, position)[0])
-    return _BITS_SIZE_BYTES if kind == _BITS else 2 * cardinality
+        (run_count,) = struct.unpack_from("<H", data, position)
+        return 2 + 4 * int(run_count)
+    return _CONTAINER_SIZE // 8 if kind == _BITS else 2 * cardinality
 
 
-def _normal(kind: int, cardinality: int, content: bytes) -> _Container:
-    """A container of the kind that the portable format expects for its cardinality."""
-    if kind == _BITS and cardinality <= _NUMBERS_MAX:
-        bits = np.unpackbits(np.frombuffer(content, np.uint8), bitorder="little")
-        return _Container(_NUMBERS, cardinality, np.flatnonzero(bits).astype("<u2").tobytes())
-    if kind == _NUMBERS and cardinality > _NUMBERS_MAX:
-        bits = np.zeros(1 << 16, np.uint8)
-        bits[np.frombuffer(content, "<u2")] = 1
-        return _Container(_BITS, cardinality, np.packbits(bits, bitorder="little").tobytes())
-    if kind not in (_RUNS, _BITS, _NUMBERS):
-        raise ValueError(f"a container is of kind {kind}")
-    return _Container(kind, cardinality, content)
-
-
-def _write_tree(entries: Sequence[tuple[int, _Container]]) -> bytes:
+def _write_tree(entries: Sequence[tuple[int, Container]]) -> bytes:
     if not entries:
         return b"\0"
     keys = [high.to_bytes(6) for high, _ in entries]
     pieces = [b"\1", struct.pack("<q", len(entries)), *_node(keys, 0, len(keys), 0)]
     pieces.append(struct.pack("<iBi", 1, 0xFE, len(entries)))
     for _, container in entries:
-        pieces += [struct.pack("<BBi", 1, container.kind, container.cardinality), container.content]
+        pieces += [b"\1", _CONTAINER_HEAD.pack(container.kind, container.cardinality), container.content]
     pieces.append(struct.pack("<qii", len(entries), 0, len(entries) - 1))
     return b"".join(pieces)
 
@@ -190,14 +246,14 @@ def _write_tree(entries: Sequence[tuple[int, _Container]]) -> bytes:
 def _node(keys: Sequence[bytes], first: int, end: int, depth: int) -> Iterator[bytes]:
     """The node of the keys `first` to `end`, which agree in their first `depth` bytes, and its children."""
     if end - first == 1:
-        yield struct.pack("<BhB", _LEAF, 0, 0) + keys[first] + struct.pack("<q", first)
+        yield _LEAF_HEAD + keys[first] + _INDEX.pack(first)
         return
     split = depth
     while keys[first][split] == keys[end - 1][split]:
         split += 1
     children = [(byte, [*members]) for byte, members in groupby(range(first, end), key=lambda at: keys[at][split])]
     kind = next(kind for kind, capacity in enumerate(_NODE_CAPACITY) if len(children) <= capacity)
-    yield struct.pack("<BhB", kind, len(children), split - depth) + keys[first][depth:split]
+    yield _NODE_HEAD.pack(kind, len(children), split - depth) + keys[first][depth:split]
     yield _node_body(kind, [byte for byte, _ in children])
     for _, members in children:
         yield from _node(keys, members[0], members[-1] + 1, split + 1)
@@ -215,76 +271,3 @@ def _node_body(kind: int, children: Sequence[int]) -> bytes:
     padded = bytes(children).ljust(_NODE_BODY_BYTES[kind], b"\0")
     word = min(8, len(padded))
     return b"".join(padded[at : at + word][::-1] for at in range(0, len(padded), word))
-
-
-def _portable64(entries: Sequence[tuple[int, _Container]]) -> bytes:
-    """u64 number of 32-bit bitmaps, then for each its high 32 bits and itself."""
-    buckets = [(high, list(members)) for high, members in groupby(entries, key=lambda entry: entry[0] >> 16)]
-    pieces = [struct.pack("<Q", len(buckets))]
-    for high, members in buckets:
-        containers = [(key & 0xFFFF, container) for key, container in members]
-        pieces += [struct.pack("<I", high), _portable32(containers)]
-    return b"".join(pieces)
-
-
-def _portable32(containers: Sequence[tuple[int, _Container]]) -> bytes:
-    count = len(containers)
-    runs = [container.kind == _RUNS for _, container in containers]
-    if any(runs):
-        head = struct.pack("<I", _COOKIE_WITH_RUNS | (count - 1) << 16)
-        head += np.packbits(np.array(runs), bitorder="little").tobytes()
-    else:
-        head = struct.pack("<II", _COOKIE, count)
-    head += b"".join(struct.pack("<HH", low, container.cardinality - 1) for low, container in containers)
-    contents = [container.content for _, container in containers]
-    if not any(runs) or count >= _OFFSETS_FROM:
-        sizes = np.array([len(content) for content in contents])
-        head += (len(head) + 4 * count + np.cumsum(sizes) - sizes).astype("<u4").tobytes()
-    return head + b"".join(contents)
-
-
-def _read_portable64(data: bytes) -> Iterator[tuple[int, _Container]]:
-    (buckets,) = struct.unpack_from("<Q", data)
-    position = 8
-    for _ in range(buckets):
-        (high,) = struct.unpack_from("<I", data, position)
-        containers, position = _read_portable32(data, position + 4)
-        yield from ((high << 16 | low, container) for low, container in containers)
-
-
-def _read_portable32(data: bytes, position: int) -> tuple[list[tuple[int, _Container]], int]:
-    """(high 16 bits, container) of each container, and where the bitmap ends."""
-    (cookie,) = struct.unpack_from("<I", data, position)
-    if cookie & 0xFFFF == _COOKIE_WITH_RUNS:
-        count = (cookie >> 16) + 1
-        flags = np.frombuffer(data, np.uint8, (count + 7) // 8, position + 4)
-        runs = np.unpackbits(flags, bitorder="little")[:count].tolist()
-        position += 4 + len(flags)
-    elif cookie == _COOKIE:
-        (count,) = struct.unpack_from("<I", data, position + 4)
-        if count > 1 << 16:
-            raise ValueError(f"it has {count} containers")
-        runs = [0] * count
-        position += 8
-    else:
-        raise ValueError(f"its cookie is {cookie}")
-    heads = np.frombuffer(data, "<u2", 2 * count, position).reshape(-1, 2).tolist()
-    position += 4 * count
-    if cookie == _COOKIE or count >= _OFFSETS_FROM:
-        position += 4 * count
-    containers = []
-    for (low, cardinality), run in zip(heads, runs, strict=True):
-        kind = _RUNS if run else _NUMBERS if cardinality < _NUMBERS_MAX else _BITS
-        size = _content_bytes(kind, cardinality + 1, data, position)
-        containers.append((low, _Container(kind, cardinality + 1, data[position : position + size])))
-        position += size
-    if position > len(data):
-        raise ValueError("it is cut off")
-    return containers, position
-
-
-def _check_portable32(data: bytes) -> None:
-    """The library reads beyond the end of what is cut off, and trusts the order of containers."""
-    containers, _ = _read_portable32(data, 0)
-    if any(later[0] <= earlier[0] for earlier, later in pairwise(containers)):
-        raise ValueError("its containers are out of order")

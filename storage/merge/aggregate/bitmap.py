@@ -6,8 +6,8 @@
 | any | NULL | acc |
 | set | set | their union |
 
-They take no retracts. Sets are united by a library, one key after the other; the bytes hold the same set as those that
-Paimon writes, though not always in the same containers.
+They take no retracts. Keys with one value are not read at all; the others are united one after the other, by pyroaring
+or container by container (`codec.roaring_bitmaps`).
 
 Source: LSM semantics §2.6.1.
 """
@@ -16,14 +16,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from storage.codec.roaring_bitmaps import (
-    read_bitmap32,
-    read_bitmap64,
-    unite_bitmaps32,
-    unite_bitmaps64,
-    write_bitmap32,
-    write_bitmap64,
-)
+from storage.codec.roaring_bitmaps import Bitmap64, read_bitmap32, unite_bitmaps32, write_bitmap32
 from storage.engine_options import ColumnFunction
 from storage.merge.aggregate.events import ColumnEvents, Reduction
 from storage.merge.aggregate.library_fold import fold_each
@@ -53,4 +46,9 @@ class RoaringBitmap64:
 
     def reduce(self, events: ColumnEvents) -> Reduction:
         """The united set of each key."""
-        return fold_each(events, read=read_bitmap64, merge=unite_bitmaps64, write=write_bitmap64)
+        return fold_each(events, read=Bitmap64.read, merge=_united64, write=Bitmap64.write)
+
+
+def _united64(acc: Bitmap64, x: Bitmap64) -> Bitmap64:
+    acc.update(x)
+    return acc

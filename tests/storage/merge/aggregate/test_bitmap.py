@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pyroaring import BitMap, BitMap64
+from pyroaring import BitMap
 
-from storage.codec.roaring_bitmaps import read_bitmap32, read_bitmap64, write_bitmap32, write_bitmap64
+from storage.codec.roaring_bitmaps import Bitmap64, read_bitmap32, write_bitmap32
 from storage.engine_options import AggregateFunction, ColumnFunction
 from storage.merge.aggregate.bitmap import RoaringBitmap32, RoaringBitmap64
 from storage.merge.aggregate.events import AggregationError, Event
@@ -27,7 +28,11 @@ def b32(numbers: Any) -> bytes:
 
 
 def b64(numbers: Any) -> bytes:
-    return write_bitmap64(BitMap64(numbers))
+    return Bitmap64.of(np.array(list(numbers), np.uint64)).write()
+
+
+def read64(data: bytes) -> set[int]:
+    return set(Bitmap64.read(data).numbers().tolist())
 
 
 def test_unions_and_values_alone() -> None:
@@ -67,11 +72,22 @@ numbers64 = st.sets(
 )
 
 
-@settings(max_examples=60, deadline=None)
-@given(numbers64, st.integers(0, 1 << 63), st.integers(0, 80_000))
-def test_64_bits_there_and_back(numbers: set[int], first: int, count: int) -> None:
-    bitmap = BitMap64(numbers) | BitMap64(range(first, first + count, 3))
-    assert read_bitmap64(write_bitmap64(bitmap.copy())) == bitmap
+@settings(max_examples=100, deadline=None)
+@given(st.lists(numbers64, min_size=1, max_size=4), st.integers(0, 1 << 63), st.integers(0, 80_000), st.integers(1, 20))
+def test_64_bits_united_there_and_back(sets: list[set[int]], first: int, count: int, step: int) -> None:
+    spread = set(range(first, first + count, step))
+    bitmap = Bitmap64.of(np.array(sorted(spread), np.uint64))
+    for numbers in sets:
+        bitmap.update(Bitmap64.read(b64(numbers)))
+    expected = spread.union(*sets)
+    data = bitmap.write()
+    assert read64(data) == expected
+    again = Bitmap64.read(data)
+    assert again.write() == data
+    again.update(bitmap)
+    assert set(again.numbers().tolist()) == expected
+    if step == 1:
+        assert len(data) < 1000 + 60 * sum(map(len, sets))  # runs, not bits
 
 
 @settings(max_examples=40, deadline=None)
@@ -81,7 +97,7 @@ def test_as_the_reference_fold(keys: Any) -> None:
         return x if acc is None else acc if x is None else acc | x
 
     expected = [Fold(add).result(key) for key in keys]
-    for function, write, read in ((RBM32, b32, read_bitmap32), (RBM64, b64, read_bitmap64)):
+    for function, write, read in ((RBM32, b32, read_bitmap32), (RBM64, b64, read64)):
         stored = [[(event, None if x is None else write(x)) for event, x in key] for key in keys]
         result = reduced(function, stored, pa.binary(), padding=b"?")
         assert [None if data is None else set(read(data)) for data in result] == expected
