@@ -42,24 +42,29 @@ class LastNonNullValue:
 
     def choose(self, codes: EventCodes, valid: Flags | None, starts: Positions) -> Choice:
         ends, looped = ends_of(starts, len(codes)), np.zeros(len(starts), np.bool_)
-        sets, is_late = codes == Event.SET, codes == Event.ADD_LATE
-        # After these events nothing before them matters.
-        settles = (codes == Event.ADD) | (codes == Event.RETRACT)
-        if valid is not None:
-            settles &= valid
-        settled = last_marked(settles | sets, starts, ends)
-        at_settled = codes[settled]
-        has_value = (settled >= 0) & (at_settled != Event.RETRACT)
-        if valid is not None and sets.any():
-            has_value &= valid[settled]
-        found = np.where(has_value, settled, -1)
+        adds, is_late = codes == Event.ADD, codes == Event.ADD_LATE
+        if (adds | is_late | (codes == Event.SKIP)).all():
+            settled = found = last_marked(_with_value(adds, valid), starts, ends)
+        else:
+            settled = _settled(codes, valid, starts, ends)
+            has_value = (settled >= 0) & (codes[settled] != Event.RETRACT)
+            found = np.where(has_value if valid is None else has_value & valid[settled], settled, -1)
         if is_late.any():
-            # Late values only fill what is NULL, the first of them.
-            fills = is_late if valid is None else is_late & valid
+            # Late values only fill what is NULL, the first of them after what settled it.
             open_keys = np.flatnonzero(found < 0)
             after = np.where(settled[open_keys] < 0, starts[open_keys], settled[open_keys] + 1)
-            found[open_keys] = first_marked(fills, after, ends[open_keys])
+            found[open_keys] = first_marked(_with_value(is_late, valid), after, ends[open_keys])
         return Choice(found, looped)
+
+
+def _settled(codes: EventCodes, valid: Flags | None, starts: Positions, ends: Positions) -> Positions:
+    """The last event of each key before which nothing matters to last_non_null_value."""
+    settles = _with_value((codes == Event.ADD) | (codes == Event.RETRACT), valid)
+    return last_marked(settles | (codes == Event.SET), starts, ends)
+
+
+def _with_value(marks: Flags, valid: Flags | None) -> Flags:
+    return marks if valid is None else marks & valid
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +90,7 @@ class FirstNonNullValue:
 
     def choose(self, codes: EventCodes, valid: Flags | None, starts: Positions) -> Choice:
         ends, looped = ends_of(starts, len(codes)), np.zeros(len(starts), np.bool_)
-        takes = codes == Event.ADD if valid is None else (codes == Event.ADD) & valid
-        taken = first_marked(takes, starts, ends)
+        taken = first_marked(_with_value(codes == Event.ADD, valid), starts, ends)
         sets, is_late = codes == Event.SET, codes == Event.ADD_LATE
         if sets.any():
             taken = np.maximum(taken, last_marked(sets, starts, ends))
