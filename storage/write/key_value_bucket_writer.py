@@ -13,8 +13,8 @@ commit is the rows and the compaction of them: their readers may see level 1 and
 commits do not wait for that: they compact by the rules of other tables, and level 0 goes up when these or an explicit
 compaction take it.
 
-A compaction whose inputs were compacted away by somebody else, and have expired, is given up; the writer goes on with
-the files that are live now.
+A compaction of which somebody else has compacted away what it reads, and that has expired, is given up; the writer
+goes on with the files that are live now.
 
 Sequence numbers start after the largest of the bucket's files. Source: LSM semantics §1.
 """
@@ -185,7 +185,8 @@ class KeyValueBucketWriter:
                 result = self._tools.rewriter.compact(self._partition, self._bucket, self._levels, unit, executor)
         except CorruptDataError:
             own = self._increment.own_files()
-            live = live_if_overtaken(self._store, self._partition, self._bucket, unit.files, own)
+            read = self._levels.files if self._store.options.needs_lookup else unit.files
+            live = live_if_overtaken(self._store, self._partition, self._bucket, read, own)
             if live is None:
                 raise
             self.rebase(live)

@@ -97,12 +97,14 @@ def place(at: Bucket, level: int, **values: str) -> None:
 
 @contextmanager
 def tiny_batches() -> Iterator[None]:
-    """Rounds of a few rows, and batches of two."""
+    """Rounds of a few rows, batches of two, and all runs but one put aside on scratch disk."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(lookup_rows, "KEY_BATCH_ROWS", 2)
         patch.setattr(lookup_rows, "ROW_BATCH_ROWS", 2)
         patch.setattr(rewriter_module, "FILL_ROWS_MIN", 3)
         patch.setattr(rewriter_module, "FILL_ROWS_MAX", 3)
+        patch.setattr(rewriter_module, "OPEN_COLUMNS_MAX", 1)
+        patch.setattr(rewriter_module, "STRAIGHT_RUNS_MIN", 1)
         yield
 
 

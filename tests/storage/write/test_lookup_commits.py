@@ -140,6 +140,24 @@ def test_a_writer_forgets_a_compaction_when_what_it_looked_at_is_gone(tmp_path: 
     assert found(table)[7] == 10
 
 
+def test_a_compaction_is_given_up_when_what_it_would_look_at_has_expired(tmp_path: Path) -> None:
+    table = create(tmp_path, merge_engine="first-row")
+    with table.writer("first") as writer:
+        writer.write(rows(*((2 * k, 1) for k in range(2000))))
+        writer.commit(1)
+    late = TableWriter(table.store)
+    late.write(rows((7, 10), (8, 10)))
+    table.with_options({"compaction.force-rewrite-all-files": "true"}).compact(full=True)
+    table.expire_snapshots(retain_max=1, retain_min=1, older_than_ms=0)
+    (message,) = late.prepare_commit(1)
+    assert not message.has_compaction
+    Committer(table.store, "late").commit(1, [message])
+    late.close()
+    assert len(found(table)) == 2000
+    table.compact(full=False)
+    assert (found(table)[7], found(table)[8]) == (10, 1)
+
+
 def test_without_waiting_level_0_is_left_to_the_rules_of_other_tables(tmp_path: Path) -> None:
     table = create(tmp_path, merge_engine="first-row", lookup_wait="false")
     with table.writer("u") as writer:
