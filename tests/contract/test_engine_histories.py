@@ -35,7 +35,7 @@ from tests.kit.engine_histories import (
 )
 from tests.kit.engine_oracles import KIND_COLUMN, Values
 from tests.kit.engine_tables import FreshetTable, arrow_rows, schedule_options, texts
-from tests.kit.paimon_judge import PaimonError, PaimonJudge, PaimonTable
+from tests.kit.paimon_judge import PaimonError, PaimonJudge, PaimonTable, set_option
 
 pytestmark = pytest.mark.judge
 
@@ -162,6 +162,65 @@ def _take(table: Any, step: Step) -> None:
         table.commit(step.rows)
 
 
+LEGACY = {
+    "deduplicate": {"merge-engine": "deduplicate"},
+    "aggregation": {"merge-engine": "aggregation", "fields.a.aggregate-function": "sum"},
+    "partial-update": {"merge-engine": "partial-update"},
+    "groups": {"merge-engine": "partial-update", "fields.g.sequence-group": "a"},
+}
+
+
+@pytest.mark.parametrize("engine", LEGACY)
+def test_retracts_from_before_they_were_ignored(paimon: PaimonJudge, engine: str, folder: Path) -> None:
+    """Files hold retracts, then the table is told to ignore deletes: alone they are unseen, else the engine decides."""
+    columns = {"a": Column("INT", (1, 2, 3)), "g": Column("INT", (0, 1, 2)), "b": Column("STRING")}
+    shape, source = Shape(engine, columns, LEGACY[engine]), Random(8)
+    table, side = World(paimon, shape, folder).by_paimon("t")
+    oracle = shape.oracle()
+
+    def commit(rows: Sequence[Values]) -> None:
+        side.commit(rows)
+        oracle.write(rows)
+        oracle.commit()
+
+    def check() -> None:
+        wanted = texts(arrow_rows(list(oracle.rows().values()), shape.types))
+        assert texts(side.read()) == wanted
+        assert texts(Catalog(str(folder)).table("db.t").scan().to_arrow()) == wanted
+
+    commit([{**shape.row(source, 12), "k": key} for key in range(12)])
+    side.table.alter(set_option("ignore-delete", "true"))
+    oracle.options = {**shape.table_options, "ignore-delete": "true"}
+    for _ in range(2):
+        check()
+        commit([shape.row(source, 12) for _ in range(9)])
+    check()
+    Catalog(str(folder)).table("db.t").compact(full=True)
+    oracle.compact()
+    check()
+    table.close()
+
+
+def test_a_projection_shows_the_rows_that_all_columns_show(paimon: PaimonJudge, folder: Path) -> None:
+    """Paimon 2.0.0 looks at removing groups only if their ordering columns are read, and shows removed rows else."""
+    shape = Shape(
+        "removing group",
+        {"a": Column("INT"), "g": Column("INT"), "b": Column("INT")},
+        {
+            "merge-engine": "partial-update",
+            "fields.g.sequence-group": "a",
+            "partial-update.remove-record-on-sequence-group": "g",
+        },
+    )
+    table, side = World(paimon, shape, folder).by_freshet("t")
+    table.commit([{"k": 1, "a": 1, "g": 1, "b": 1}, {"k": 2, "a": 1, "g": 1, "b": 2}])
+    table.commit([{"k": 1, "g": 2, KIND_COLUMN: "-D"}])
+    assert side.table.read_rows(["b"]) == [(1,), (2,)]
+    assert side.read()["k"].to_pylist() == [2]
+    assert table.read(["b"])["b"].to_pylist() == [2]
+    table.close()
+
+
 MEMBERS = (
     [],
     [0],
@@ -210,6 +269,12 @@ def test_bitmaps_and_sketches_hold_the_same(
     finally:
         for table in world.opened:
             table.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shape", SHAPES[::4], ids=lambda shape: shape.name)
+def test_large_commits_give_the_same_tables(paimon: PaimonJudge, shape: Shape, folder: Path) -> None:
+    play(paimon, shape, 77, folder, keys=1500, steps=4, rows=6000)
 
 
 @dataclass(frozen=True)
@@ -275,6 +340,9 @@ def test_freshet_refuses_it_at_the_write(trap: Trap, folder: Path) -> None:
         table.commit([{"k": 1}, retract, {"k": 43}])
     assert "42" in str(failure.value)
     assert table.table.snapshots() == []
+    table.session.abort()
+    table.commit([{"k": 43}])
+    assert table.read()["k"].to_pylist() == [43]
     table.close()
 
 

@@ -369,6 +369,11 @@ AGGREGATION_SHAPES: Final = (
         for lookup, more in (("", {}), (", lookup", _LOOKUP))
     ),
     Shape(
+        "sequence.field that ignores retracts",
+        {"s": Column("INT", (0, 1, 2, 3), {"ignore-retract": "true"}), "v": Column("INT", _SMALL["INT"])},
+        {**_AGGREGATION, "sequence.field": "s", "fields.v.aggregate-function": "sum"},
+    ),
+    Shape(
         "sequence.field, adds",
         {"s": ORDER, **_ONE_OF_EACH_OTHER},
         {**_AGGREGATION, "sequence.field": "s"},

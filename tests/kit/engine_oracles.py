@@ -90,12 +90,16 @@ class Engine:
         default = self.options.get("fields.default-aggregate-function", default)
         found = {}
         for column, type_text in self.columns.items():
-            prefix = f"fields.{column}."
-            own = {k[len(prefix) :]: v for k, v in self.options.items() if k.startswith(prefix)}
+            own = self.own_options(column)
             name = own.get("aggregate-function", default)
             if name is not None and column not in self.primary_keys:
                 found[column] = make_function(name, type_text, own)
         return found
+
+    def own_options(self, column: str) -> dict[str, str]:
+        """Options of a column, without their prefix."""
+        prefix = f"fields.{column}."
+        return {key[len(prefix) :]: value for key, value in self.options.items() if key.startswith(prefix)}
 
     def merge(self, records: Sequence[Record]) -> Record | None:
         """The records of one key, in order, as one: the function itself, without the lone-record rule."""
@@ -122,13 +126,15 @@ class Merge(Protocol):
 
 
 class DeduplicateMerge:
-    """The last record stands."""
+    """The last record stands; deletes from before they were ignored do not count."""
 
     def __init__(self, engine: Engine) -> None:
+        self.ignores_deletes = engine.ignores_deletes
         self.last: Record | None = None
 
     def add(self, record: Record) -> None:
-        self.last = record
+        if record.kind not in RETRACTS or not self.ignores_deletes:
+            self.last = record
 
     def result(self) -> Record | None:
         return self.last
@@ -158,7 +164,7 @@ class AggregationMerge:
     def __init__(self, engine: Engine) -> None:
         self.functions = engine.functions("last_non_null_value")
         for column in engine.sequence_columns:
-            self.functions[column] = make_function("last_value", engine.columns[column], {})
+            self.functions[column] = make_function("last_value", engine.columns[column], engine.own_options(column))
         self.removes = engine.options.get("aggregation.remove-record-on-delete") == "true"
         self.row: Values = dict.fromkeys(engine.columns)
         self.is_removed = False

@@ -47,8 +47,13 @@ def play(shape: Shape, source: Random, seed: Any, folder: Path, **size: int) -> 
             if step.rows is None:
                 table.compact()
             else:
-                table.commit(step.rows)
+                half = source.randint(0, len(step.rows) - 1)
+                if half:
+                    table.write(step.rows[:half])
+                table.commit(step.rows[half:])
             story.check(table.read())
+            limit = source.randint(1, 5)
+            assert table.table.scan(limit=limit).to_arrow().num_rows == min(limit, len(step.expected))
             some = [name for name in shape.types if source.random() < 0.4] or [next(iter(shape.types))]
             story.check(table.read(some), some)
             _check_filter(table, story, source)
