@@ -104,6 +104,8 @@ def counted_values(events: ColumnEvents) -> CountedValues:
     """Which values count."""
     codes, ends = events.codes, events.ends
     counts = valid_flags(events.values) if events.values.null_count else None
+    if (codes == Event.ADD).all():
+        return CountedValues(events.values, counts, None, events.starts, ends)
     does = codes != Event.SKIP
     if not does.all():
         counts = does if counts is None else counts & does

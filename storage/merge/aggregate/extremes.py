@@ -23,12 +23,15 @@ import pyarrow.types as pt
 
 from storage.engine_options import AggregateFunction, ColumnFunction
 from storage.merge.aggregate.contributions import Contributions, CountedValues, counted_values
-from storage.merge.aggregate.events import ColumnEvents, Positions, Reduction
+from storage.merge.aggregate.events import ColumnEvents, Flags, Positions, Reduction
 from storage.merge.gather import fixed_width, from_fixed_width, gathered
 from storage.merge.sort_words import pack, sequence_words
 from storage.model.data_type import DataType
 
 _LARGEST: Final = frozenset({AggregateFunction.MAX, AggregateFunction.BOOL_OR})
+_LOWEST: Final = -(1 << 63)
+_HIGHEST: Final = (1 << 63) - 1
+_SPAN_MAX: Final = _HIGHEST - 1
 _NAN_BITS: Final = np.int64(0x7FF8000000000000)
 _MAGNITUDE: Final = np.int64(0x7FFFFFFFFFFFFFFF)
 
@@ -64,15 +67,30 @@ def _extreme_numbers(counted: CountedValues, choose: np.ufunc) -> pa.Array[Any]:
     if is_float:
         floats = counted.values.to_numpy(zero_copy_only=False).astype(np.float64, copy=False)
         numbers = _flipped(np.where(np.isnan(floats), _NAN_BITS, floats.view(np.int64)))
-    if counted.counts is not None:
-        bounds = np.iinfo(numbers.dtype)
-        numbers = np.where(
-            counted.counts, numbers, numbers.dtype.type(bounds.min if choose is np.maximum else bounds.max)
-        )
-    extreme = choose.reduceat(numbers, counted.starts)
+    extreme, has_values = _reduced(numbers, counted, choose)
     if is_float:
-        extreme = _flipped(extreme).view(np.float64).astype(kind.to_pandas_dtype())
-    return from_fixed_width(extreme, kind, counted.has_values)
+        extreme = _flipped(extreme).view(np.float64)
+        return from_fixed_width(extreme.astype(kind.to_pandas_dtype()), kind, has_values)
+    return from_fixed_width(extreme.astype(numbers.dtype), kind, has_values)
+
+
+def _reduced(
+    numbers: npt.NDArray[Any], counted: CountedValues, choose: np.ufunc
+) -> tuple[npt.NDArray[Any], Flags | None]:
+    """The extreme number of each key, and which keys have one."""
+    if counted.counts is None:
+        return choose.reduceat(numbers, counted.starts), None
+    low, high = int(numbers.min()), int(numbers.max())
+    is_max = choose is np.maximum
+    if high - low >= _SPAN_MAX or (low == _LOWEST if is_max else high == _HIGHEST):
+        bounds = np.iinfo(numbers.dtype)
+        least = numbers.dtype.type(bounds.min if is_max else bounds.max)
+        return choose.reduceat(np.where(counted.counts, numbers, least), counted.starts), counted.has_values
+    # Ranks from 1 on, the better the larger, and 0 where a value does not count: the largest one also says whether
+    # there is any. To choose values by a random mask costs three times as much as these two operations.
+    ranks = numbers - np.int64(low - 1) if is_max else np.int64(high + 1) - numbers
+    best = np.maximum.reduceat(ranks * counted.counts, counted.starts)
+    return best + np.int64(low - 1) if is_max else np.int64(high + 1) - best, best > 0
 
 
 def _flipped(bits: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:

@@ -111,7 +111,8 @@ def _integer_sums(counted: CountedValues, overflow: str) -> Reduction:
     assert numbers is not None
     sums = _plain_sums(numbers, counted, int(bounds.max))
     if sums is not None:
-        return counted.reduction(from_fixed_width(sums.astype(numbers.dtype), kind, counted.has_values))
+        values, has_values = sums
+        return counted.reduction(from_fixed_width(values.astype(numbers.dtype), kind, has_values))
     few = counted.contributions()
     checked, outside = _checked_sums(_longs(few), few, int(bounds.min), int(bounds.max))
     if outside is not None:
@@ -119,17 +120,29 @@ def _integer_sums(counted: CountedValues, overflow: str) -> Reduction:
     return few.reduction(pa.array(checked, kind))
 
 
-def _plain_sums(numbers: Numbers, counted: CountedValues, highest: int) -> Int64s | None:
-    """The sum of each key; None if one could leave the bounds on the way."""
+def _plain_sums(numbers: Numbers, counted: CountedValues, highest: int) -> tuple[Int64s, Flags | None] | None:
+    """The sum of each key and which keys have a value; None if a sum could leave the bounds on the way."""
     if counted.counts is not None:
         numbers = numbers * counted.counts
-    if max(int(numbers.max()), -int(numbers.min())) * counted.longest > highest:
+    bound = max(int(numbers.max()), -int(numbers.min())) * counted.longest
+    if bound > highest:
         return None
+    numbers = numbers.astype(np.int64, copy=False)
     if counted.takes_away is not None:
-        numbers = numbers.astype(np.int64, copy=False)
         numbers = np.where(counted.takes_away, -numbers, numbers)
-    # Running sums may wrap around, their differences come out right.
-    upto = np.cumsum(numbers, dtype=np.int64).take(counted.ends - 1)
+    if counted.counts is None:
+        return _segment_sums(numbers, counted.ends), None
+    bits = counted.longest.bit_length()
+    if bound << bits >= 1 << 62:
+        return _segment_sums(numbers, counted.ends), counted.has_values
+    # The sums of the low bits are numbers of values: that saves a pass.
+    sums = _segment_sums((numbers << bits) | counted.counts, counted.ends)
+    return sums >> bits, (sums & ((1 << bits) - 1)) != 0
+
+
+def _segment_sums(numbers: Int64s, ends: Positions) -> Int64s:
+    """Running sums may wrap around, their differences come out right."""
+    upto = np.cumsum(numbers).take(ends - 1)
     sums = upto.copy()
     sums[1:] -= upto[:-1]
     return sums
@@ -189,7 +202,7 @@ def _decimal_sums(counted: CountedValues) -> Reduction:
         # Up to these sums, no digits are lost whatever the precision is.
         sums = _plain_sums(low, counted, min(limit, 1 << 63) - 1)
         if sums is not None:
-            return counted.reduction(from_longs(sums, kind, counted.has_values))
+            return counted.reduction(from_longs(sums[0], kind, sums[1]))
     few = counted.contributions()
     halves, has_values = halves_of(few.values), few.has_values
     starts, lengths = few.starts[has_values], few.lengths[has_values]
