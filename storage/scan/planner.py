@@ -54,6 +54,8 @@ def plan_scan(store: TableStore, snapshot: Snapshot | None, scan_filter: ScanFil
     if snapshot is None:
         return []
     is_first_row = store.schema.has_primary_key and store.options.merge_engine is MergeEngine.FIRST_ROW
+    makes_new_rows = store.options.merge_engine in (MergeEngine.PARTIAL_UPDATE, MergeEngine.AGGREGATE)
+    makes_rows = store.options.merge_engine in (MergeEngine.PARTIAL_UPDATE, MergeEngine.AGGREGATE)
     buckets = _files_by_bucket(store, snapshot, scan_filter, skips_level_0=is_first_row)
     packing = Packing(store.options.split_target_size_bytes, store.options.split_open_file_cost_bytes)
     comparator = KeyComparator(store.key_types) if store.schema.has_primary_key else None
@@ -61,7 +63,9 @@ def plan_scan(store: TableStore, snapshot: Snapshot | None, scan_filter: ScanFil
     splits: list[Split] = []
     for (partition, bucket), (total_buckets, files) in sorted(buckets.items()):
         constants = partition_stats(partition, store.schema.partition_keys, store.partition_types, row_count=1)
-        kept = bucket_files(files, scan_filter, statistics, constants, keys_stand_once=is_first_row)
+        kept = bucket_files(
+            files, scan_filter, statistics, constants, keys_stand_once=is_first_row, makes_rows=makes_rows
+        )
         for group, is_raw in split_bucket(kept, packing, comparator, keys_stand_once=is_first_row):
             splits.append(Split(snapshot.id, partition, bucket, total_buckets, tuple(group), is_raw))
     return splits

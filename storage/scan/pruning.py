@@ -6,10 +6,11 @@
 | bucket | equality or IN on every column of the bucket key | the partition has a fixed number of buckets |
 | file | conjuncts on key columns, against key statistics | always: all rows of a key pass or fail together |
 | file | any conjunct, against value statistics | append tables, and buckets whose files share no key |
-| whole bucket | any conjunct: every file of it fails | buckets whose files overlap |
+| whole bucket | any conjunct: every file of it fails | files overlap, and merging takes whole rows |
 
 A file of an overlapping bucket must not be left out because of its values: it may hold the newest row of a key whose
-older row, elsewhere, would then come back.
+older row, elsewhere, would then come back. Partial-update and aggregation make rows that stand in no file: a sum, or
+columns of several rows, may match where no file does.
 
 Statistics of a file belong to the schema it was written with. They are mapped by field id; a column that the file does
 not have is all NULL; a column whose type has changed keeps its bounds only where the values did not change (wider
@@ -209,10 +210,12 @@ def bucket_files(
     of_partition: Mapping[str, ColumnStats],
     *,
     keys_stand_once: bool = False,
+    makes_rows: bool = False,
 ) -> list[DataFileMeta]:
     """The files of one bucket that must be read. `of_partition` are the constants of the partition columns.
 
-    `keys_stand_once`: no key is in two of the files, although their ranges may overlap.
+    `keys_stand_once`: no key is in two of the files, although their ranges may overlap. `makes_rows`: merged rows may
+    have values that no row in a file has.
     """
     if scan_filter is None:
         return list(files)
@@ -232,7 +235,7 @@ def bucket_files(
 
     if not scan_filter.schema.has_primary_key or keys_stand_once or not files_may_overlap(kept):
         return [file for file in kept if may_match(file)]
-    return kept if any(map(may_match, kept)) else []
+    return kept if makes_rows or any(map(may_match, kept)) else []
 
 
 def files_may_overlap(files: Sequence[DataFileMeta]) -> bool:

@@ -145,6 +145,26 @@ def test_where_the_schedule_does_not_matter_any_compaction_gives_the_same(
         play(with_options(shape, options), Random(seed), seed, tmp_path / str(seed), keys=60, steps=9, rows=60)
 
 
+@pytest.mark.parametrize("compacts", [False, True])
+def test_a_filter_finds_what_stands_in_no_file(compacts: bool, tmp_path: Path) -> None:
+    """A sum, and columns that come from different rows: statistics of files know nothing of them."""
+    options = {"merge-engine": "aggregation", "fields.v.aggregate-function": "sum"}
+    types = {"k": "INT NOT NULL", "v": "INT", "t": "STRING"}
+    sums = FreshetTable.create(tmp_path, types, ["k"], options)
+    wide = FreshetTable.create(tmp_path, types, ["k"], {"merge-engine": "partial-update"}, name="wide")
+    for table in (sums, wide):
+        table.commit([{"k": 1, "v": 30}, {"k": 9, "v": 1, "t": "z"}])
+        table.commit([{"k": 1, "v": 3, "t": "a"}] if table is sums else [{"k": 1, "t": "a"}])
+        if compacts:
+            table.compact()
+    for table, value in ((sums, 33), (wide, 30)):
+        found = table.table.scan(filter=(col("v") == value) & (col("t") == "a")).to_arrow().to_pylist()
+        assert found == [{"k": 1, "v": value, "t": "a"}]
+        assert table.table.scan(["k"], col("v") == value).to_arrow()["k"].to_pylist() == [1]
+        assert table.table.scan(filter=(col("k") == 1) & (col("v") == 3)).to_arrow().num_rows == 0
+        table.close()
+
+
 EVOLVING: Mapping[str, tuple[dict[str, str], dict[str, str]]] = {
     "aggregation": (
         {"k": "INT NOT NULL", "v": "INT", "t": "STRING"},
