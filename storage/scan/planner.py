@@ -54,7 +54,6 @@ def plan_scan(store: TableStore, snapshot: Snapshot | None, scan_filter: ScanFil
     if snapshot is None:
         return []
     is_first_row = store.schema.has_primary_key and store.options.merge_engine is MergeEngine.FIRST_ROW
-    makes_new_rows = store.options.merge_engine in (MergeEngine.PARTIAL_UPDATE, MergeEngine.AGGREGATE)
     makes_rows = store.options.merge_engine in (MergeEngine.PARTIAL_UPDATE, MergeEngine.AGGREGATE)
     buckets = _files_by_bucket(store, snapshot, scan_filter, skips_level_0=is_first_row)
     packing = Packing(store.options.split_target_size_bytes, store.options.split_open_file_cost_bytes)

@@ -1,0 +1,73 @@
+"""Merge engines in the hands of a user: what somebody found who read the documentation and trusted none of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from freshet import Catalog, Predicate, Table, col
+
+
+@pytest.fixture
+def catalog(tmp_path: Path) -> Catalog:
+    return Catalog(str(tmp_path))
+
+
+def create(catalog: Catalog, engine: str, columns: Mapping[str, str], **options: object) -> Table:
+    """A table with the key k and these columns, one bucket; in names of options _ is - and __ is a dot."""
+    return catalog.create_table(
+        "shop.wide",
+        schema={"k": "INT", **columns},
+        primary_keys=["k"],
+        options={
+            "bucket": 1,
+            "merge-engine": engine,
+            **{key.replace("__", ".").replace("_", "-"): value for key, value in options.items()},
+        },
+    )
+
+
+def rows(table: Table, values: Sequence[tuple[Any, ...]], kinds: Sequence[str] | None = None) -> pa.Table:
+    schema = table.arrow_schema
+    columns = [pa.array([value[at] for value in values], field.type) for at, field in enumerate(schema)]
+    made = pa.Table.from_arrays(columns, names=schema.names)
+    return made if kinds is None else made.append_column("_ROW_KIND", pa.array(kinds))
+
+
+def commit(table: Table, *values: tuple[Any, ...], kinds: Sequence[str] | None = None) -> None:
+    with table.writer("loader") as writer:
+        writer.write(rows(table, values, kinds))
+        writer.commit()
+
+
+def held(table: Table, **arguments: Any) -> list[tuple[Any, ...]]:
+    return sorted(tuple(row.values()) for row in table.scan(**arguments).to_arrow().to_pylist())
+
+
+@pytest.mark.parametrize(
+    ("engine", "options", "first", "second", "merged", "predicate"),
+    [
+        ("partial-update", {}, (1, 1, None), (1, None, 2), (1, 1, 2), (col("a") == 1) & (col("b") == 2)),
+        ("aggregation", {"fields__a__aggregate_function": "sum"}, (1, 3, 0), (1, 4, 0), (1, 7, 0), col("a") == 7),
+    ],
+)
+def test_a_filter_finds_rows_that_only_merging_makes(
+    catalog: Catalog,
+    engine: str,
+    options: dict[str, object],
+    first: tuple[Any, ...],
+    second: tuple[Any, ...],
+    merged: tuple[Any, ...],
+    predicate: Predicate,
+) -> None:
+    table = create(catalog, engine, {"a": "INT", "b": "INT"}, **options)
+    commit(table, first)
+    commit(table, second)
+    assert held(table, filter=predicate) == [merged]
+    assert held(table, filter=predicate, columns=["k"]) == [(1,)]
+    table.compact()
+    assert held(table, filter=predicate) == [merged]
