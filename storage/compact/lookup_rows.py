@@ -11,8 +11,8 @@ For each key of a round of merging that has no row at level 1 or above among the
 
 This is a semi-join of sorted streams. The keys of a round are few and in order, a level is one run in order: files and
 row groups outside of the keys' range are left out; of the others the key columns are read batch by batch and matched
-with the keys of the same range; where keys were found, the rows of just these are read. Held at a time: a batch of one
-file, the keys of the round, the rows found. Nothing is remembered from one round to the next.
+with the keys of the same range; then the row groups in which keys were found are read whole. Held at a time: a batch of
+one file, the keys of the round, the rows found. Nothing is remembered from one round to the next.
 
 Cost: reading the keys of level 1 and above within the range, whatever the number of keys asked: with keys at random,
 all of the bucket's. A cache of lookups by key is what makes few keys in large buckets cheap; there is none yet.
@@ -27,6 +27,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import or_
 from typing import Any, Final
 
 import numpy as np
@@ -55,8 +57,8 @@ KEY_BATCH_ROWS: Final = 64 * 1024
 ROW_BATCH_ROWS: Final = 8 * 1024
 """Whole rows read at a time."""
 
-NAMED_KEYS_MAX: Final = 200
-"""Up to this many keys found, row groups are chosen by each of them, not by their range."""
+STRETCHES_MAX: Final = 64
+"""Stretches of found keys by which row groups are chosen: each costs a comparison per row group."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +94,7 @@ class HigherLevels:
     def _without_known(self, segments: KeySegments, asks: Flags, keys: pa.Table) -> KeySegments:
         known = np.zeros(keys.num_rows, np.bool_)
         for run in self.runs:
-            known[~known] |= self._hits(run, keys.filter(pa.array(~known)))
+            known[~known] |= self._places(run, keys.filter(pa.array(~known))) > 0
         gone = np.zeros(len(asks), np.bool_)
         gone[asks] = known
         if not self.store.options.ignore_delete:
@@ -104,29 +106,30 @@ class HigherLevels:
     def _with_found(self, segments: KeySegments, keys: pa.Table) -> KeySegments:
         found: list[pa.Table] = []
         for run in self.runs:
-            hits = self._hits(run, keys)
-            if hits.any():
-                rows = self._rows(run, keys.filter(pa.array(hits)))
+            places = self._places(run, keys)
+            is_found = places > 0
+            if is_found.any():
+                rows = self._rows(run, keys.filter(pa.array(is_found)), places[is_found])
                 found.append(with_level(rows, run.level).select(segments.rows.column_names))
-                keys = keys.filter(pa.array(~hits))
+                keys = keys.filter(pa.array(~is_found))
             if not keys.num_rows:
                 break
         if not found:
             return segments
         return sort_segments(pa.concat_tables([*found, segments.rows]), self.order)
 
-    def _hits(self, run: LevelRun, keys: pa.Table) -> Flags:
-        """True for the keys that the run has."""
-        hits = np.zeros(keys.num_rows, np.bool_)
+    def _places(self, run: LevelRun, keys: pa.Table) -> Positions:
+        """For each key 0 if the run does not have it, else the number, from 1, of the batch that has."""
+        places = np.zeros(keys.num_rows, np.int64)
         if keys.num_rows:
-            for positions, _ in self._joined(run, keys, _within(keys, self.order.key_columns[0]), whole_rows=False):
-                hits[positions] = True
-        return hits
+            pruned_by = _within(keys, self.order.key_columns[0], [(0, keys.num_rows - 1)])
+            for number, (positions, _) in enumerate(self._joined(run, keys, pruned_by, whole_rows=False), 1):
+                places[positions] = number
+        return places
 
-    def _rows(self, run: LevelRun, keys: pa.Table) -> pa.Table:
-        """The rows of keys that the run has."""
-        first = self.order.key_columns[0]
-        pruned_by = _one_of(keys, first) if keys.num_rows <= NAMED_KEYS_MAX else _within(keys, first)
+    def _rows(self, run: LevelRun, keys: pa.Table, places: Positions) -> pa.Table:
+        """The rows of keys that the run has, in these places."""
+        pruned_by = _within(keys, self.order.key_columns[0], _stretches(places))
         return pa.Table.from_batches(
             [rows for _, rows in self._joined(run, keys, pruned_by, whole_rows=True) if rows.num_rows]
         )
@@ -186,20 +189,22 @@ class HigherLevels:
         return encode_row(values, self.store.key_types)
 
 
-def _within(keys: pa.Table, column: str) -> Predicate | None:
-    """True for all rows whose first key column lies between those of the first and last key; None where not known."""
+def _stretches(places: Positions) -> list[tuple[int, int]]:
+    """First and last position of keys that are in the same place or, where there are many, in places side by side."""
+    parts = (places - 1) * STRETCHES_MAX // max(STRETCHES_MAX, int(places[-1]))
+    ends = np.flatnonzero(np.diff(parts))
+    return list(zip([0, *(ends + 1).tolist()], [*ends.tolist(), len(places) - 1], strict=True))
+
+
+def _within(keys: pa.Table, column: str, stretches: Sequence[tuple[int, int]]) -> Predicate | None:
+    """True for all rows whose first key column lies between those of two keys of a stretch; None where not known."""
     if not _can_prune(keys.schema.field(column).type):
         return None
     values = keys.column(column)
-    between: Predicate = (col(column) >= values[0].as_py()) & (col(column) <= values[-1].as_py())
-    return between
-
-
-def _one_of(keys: pa.Table, column: str) -> Predicate | None:
-    """True for all rows whose first key column is that of one of the keys; None where not known."""
-    if not _can_prune(keys.schema.field(column).type):
-        return None
-    return col(column).is_in(keys.column(column).unique().to_pylist())
+    parts: list[Predicate] = [
+        (col(column) >= values[first].as_py()) & (col(column) <= values[last].as_py()) for first, last in stretches
+    ]
+    return reduce(or_, parts)
 
 
 def _can_prune(kind: pa.DataType) -> bool:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import itertools
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -18,11 +19,12 @@ from hypothesis import strategies as st
 
 import storage.compact.lookup_rows as lookup_rows
 import storage.compact.rewriter as rewriter_module
+import storage.files.parquet_file as parquet_file
 from storage.compact.levels import Levels, build_levels
 from storage.compact.picker import CompactionUnit, GentlePatience, PickRules, pick_force_up_level_0
 from storage.compact.rewriter import CompactionResult, Rewriter
 from storage.exceptions import StorageError
-from storage.files.key_value_reader import read_key_value_table
+from storage.files.key_value_reader import read_key_value_file, read_key_value_table
 from storage.merge.engine import lookup_merge_function, merge_function, row_order
 from storage.merge.key_order import KeyComparator
 from storage.merge.lookup_levels import LookupLevels
@@ -266,7 +268,39 @@ def test_rounds_and_row_groups_of_many_rows(tmp_path: Path) -> None:
         assert row["v"] == f"({old}new)"
 
 
-def table_of(keys: range, text: str) -> pa.Table:
+def test_row_groups_between_the_keys_found_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parquet_file, "ROW_GROUP_BYTES", 64 * 1024)
+    monkeypatch.setattr(lookup_rows, "KEY_BATCH_ROWS", 500)
+    read: list[int] = []
+
+    def counted(*arguments: Any, **options: Any) -> Iterator[pa.RecordBatch]:
+        for batch in read_key_value_file(*arguments, **options):
+            read.append(batch.num_rows)
+            yield batch
+
+    monkeypatch.setattr(lookup_rows, "read_key_value_file", counted)
+    at = bucket(tmp_path, KEY, VALUE, pa.field("w", pa.string()), joins=True, force_lookup="true")
+    at.table.place(table_of(range(0, 60_000, 2), "top"), level=5)
+    keys = [*range(100), *range(30_001, 30_101, 2), *range(59_000, 59_100)]
+    at.table.place(table_of(keys, "new"), level=0)
+    found = texts(at.rows(at.compact(1).after))
+    assert found == {key: "(new)" if key % 2 else "(top+new)" for key in keys}
+    assert 100 <= sum(read) < 3000
+
+
+@pytest.mark.parametrize(
+    ("places", "expected"),
+    [
+        ([1], [(0, 0)]),
+        ([1, 1, 2, 5, 5], [(0, 1), (2, 2), (3, 4)]),
+        (list(range(1, 129)), [(2 * at, 2 * at + 1) for at in range(64)]),
+    ],
+)
+def test_stretches_are_of_one_batch_and_not_too_many(places: list[int], expected: list[tuple[int, int]]) -> None:
+    assert lookup_rows._stretches(np.array(places)) == expected
+
+
+def table_of(keys: Sequence[int], text: str) -> pa.Table:
     return pa.table({"k": list(keys), "v": [text] * len(keys), "w": [f"{key:0120d}" for key in keys]})
 
 
