@@ -9,7 +9,7 @@ Source: table format §1, §2, §15.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final
 
@@ -90,6 +90,21 @@ class TableStore:
     def check_writable(self) -> None:
         """Raises `UnsupportedFeatureError` when a commit would lose or break something of this table."""
         check_access(self.options, Access.WRITE, self.location)
+
+    def at_schema(self, schema_id: int) -> TableStore:
+        """The table as it was at another schema: its columns, and options that fit them.
+
+        Options name columns, so those of the other schema count; what was given for this opening stays on top.
+        """
+        schema = self.schemas.schema(schema_id)
+        dynamic = {key: text for key, text in self.options.given.items() if self.schema.options.get(key) != text}
+        options = CoreOptions.parse(
+            {**schema.options, **dynamic},
+            has_primary_key=schema.has_primary_key,
+            schema_version=schema.version,
+            strict=False,
+        )
+        return replace(self, schema=schema, options=options)
 
     def with_options(self, options: Mapping[str, str]) -> TableStore:
         """The same table with dynamic options on top of its own."""

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from functools import cached_property
 from typing import Any, Final, SupportsIndex
 
@@ -129,4 +128,4 @@ def _at_schema_of(store: TableStore, snapshot: Snapshot | None) -> TableStore:
     """The table as it was: rows of an old snapshot are read with the columns it had."""
     if snapshot is None or snapshot.schema_id == store.schema.id:
         return store
-    return replace(store, schema=store.schemas.schema(snapshot.schema_id))
+    return store.at_schema(snapshot.schema_id)

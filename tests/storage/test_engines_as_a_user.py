@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from freshet import Catalog, Predicate, Table, col
+from freshet import AddColumn, Catalog, Predicate, RenameColumn, SetOption, Table, col
 
 
 @pytest.fixture
@@ -71,3 +71,25 @@ def test_a_filter_finds_rows_that_only_merging_makes(
     assert held(table, filter=predicate, columns=["k"]) == [(1,)]
     table.compact()
     assert held(table, filter=predicate) == [merged]
+
+
+def test_a_snapshot_from_before_a_rename_is_read_with_the_groups_it_had(catalog: Catalog) -> None:
+    options = {"fields__s__sequence_group": "a", "fields__a__aggregate_function": "sum"}
+    table = create(catalog, "partial-update", {"s": "INT", "a": "INT"}, **options)
+    commit(table, (1, 1, 10))
+    commit(table, (1, 2, 5))
+    renamed = table.alter(RenameColumn("s", "version"), RenameColumn("a", "amount"))
+    commit(renamed, (1, 1, 100))
+    assert held(renamed) == [(1, 2, 115)]
+    assert held(renamed, snapshot_id=2) == held(renamed, snapshot_id=2, columns=["k", "s", "a"]) == [(1, 2, 15)]
+    assert held(renamed.with_options({"read.batch-size": 7}), snapshot_id=2) == [(1, 2, 15)]
+
+
+def test_a_snapshot_from_before_its_function_changed_is_read_with_the_one_it_had(catalog: Catalog) -> None:
+    table = create(catalog, "aggregation", {"a": "INT"}, fields__a__aggregate_function="sum")
+    commit(table, (1, 3))
+    commit(table, (1, 4))
+    changed = table.alter(SetOption("fields.a.aggregate-function", "max"), AddColumn("b", "INT"))
+    commit(changed, (1, 5, 0))
+    assert held(changed, snapshot_id=2) == [(1, 7)]
+    assert held(changed, columns=["a"]) == [(5,)]
