@@ -138,19 +138,15 @@ class JoinStreams:
                 yield from self.insert(stream, number)
                 continue
             draw = self._random.random()
-            if state.row is None:
-                action = self.insert if draw < 0.3 else self.late_update if draw < 0.7 else self.repeat
-            elif draw < 0.5:
-                action = self.update
-            else:
-                action = self._drawn(draw)
-            yield from action(stream, number)
+            yield from self._action(draw, is_present=state.row is not None)(stream, number)
 
-    def _drawn(self, draw: float) -> Callable[[str, int], Iterator[Message]]:
-        for limit, action in ((0.65, self.swapped_updates), (0.75, self.late_update), (0.85, self.repeat)):
-            if draw < limit:
-                return action
-        return self.delete
+    def _action(self, draw: float, *, is_present: bool) -> Callable[[str, int], Iterator[Message]]:
+        choices: tuple[tuple[float, Callable[[str, int], Iterator[Message]]], ...]
+        if is_present:
+            choices = ((0.5, self.update), (0.65, self.swapped_updates), (0.75, self.late_update), (0.85, self.repeat))
+        else:
+            choices = ((0.3, self.insert), (0.7, self.late_update), (1.0, self.repeat))
+        return next((action for limit, action in choices if draw < limit), self.delete)
 
     def _changed_row(self, stream: str, number: int) -> Row:
         """The same row with other values; the note of an order never changes."""

@@ -1,8 +1,9 @@
 """Several queries write one wide table at the same time, are killed and started again, and lose or double nothing.
 
 The queries are those of conf/pipelines/join-several-*.yaml, as `freshet run` starts them, beside `freshet compact
---every`. Meanwhile the three streams send changes that are late, swapped and repeated, and deletions. In the end the
-table, read by Freshet and by Apache Paimon, holds what the streams say, and each broken record is one dead letter.
+--every`, or with one of them compacting. Meanwhile the three streams send changes that are late, swapped and repeated,
+and deletions. In the end the table, read by Freshet and by Apache Paimon, holds what the streams say, and each broken
+record is one dead letter.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ ROOT = Path(__file__).resolve().parents[2]
 TABLE = "shop.wide_orders_shared"
 ORDERS_COUNT = 300
 PIECES = 12
+KILLS = 2
 DEADLINE_S = 300
 
 
@@ -97,8 +99,24 @@ def _rows(catalog: Catalog) -> dict[int, dict[str, Any]]:
     return {row["order_id"]: row for row in catalog.table(TABLE).scan().to_arrow().to_pylist()}
 
 
-@pytest.mark.parametrize(("processes", "kills", "seed"), [("one", 2, 1), ("separate", 2, 2)])
-def test_killed_and_started_again(tmp_path: Path, paimon: PaimonJudge, processes: str, kills: int, seed: int) -> None:
+def _files(folder: Path, *, compacting: str | None) -> list[str]:
+    """The pipeline files; `compacting` is the stream whose query is not write-only."""
+    paths = []
+    for stream in STREAMS:
+        text = (ROOT / "conf" / "pipelines" / f"join-several-{stream}.yaml").read_text()
+        assert "write-only: true" in text
+        path = folder / f"{stream}.yaml"
+        path.write_text(text.replace("write-only: true", "write-only: false") if stream == compacting else text)
+        paths.append(str(path))
+    return paths
+
+
+@pytest.mark.parametrize(
+    ("processes", "compacting", "seed"), [("one", None, 1), ("separate", None, 2), ("one", ORDERS, 3)]
+)
+def test_killed_and_started_again(
+    tmp_path: Path, paimon: PaimonJudge, processes: str, compacting: str | None, seed: int
+) -> None:
     draw = random.Random(seed)
     streams = JoinStreams(seed=seed)
     catalog = Catalog(str(tmp_path / "warehouse"))
@@ -112,7 +130,7 @@ def test_killed_and_started_again(tmp_path: Path, paimon: PaimonJudge, processes
             "MAX_OFFSETS_PER_TRIGGER": "80",
             "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1",
         }
-        files = [f"conf/pipelines/join-several-{stream}.yaml" for stream in STREAMS]
+        files = _files(tmp_path, compacting=compacting)
         groups = [files] if processes == "one" else [[file] for file in files]
         queries = [
             Program(tmp_path, f"queries-{number}", ["run", *group], environment) for number, group in enumerate(groups)
@@ -120,15 +138,16 @@ def test_killed_and_started_again(tmp_path: Path, paimon: PaimonJudge, processes
         compact = Program(
             tmp_path, "compact", ["compact", str(tmp_path / "warehouse"), TABLE, "--every", "0.5"], environment
         )
-        programs = [*queries, compact]
+        programs = [*queries, compact] if compacting is None else queries
         try:
             _send(broker, (message for number in range(ORDERS_COUNT) for message in streams.insert(ORDERS, number)))
             for query in queries:
                 query.start()
             _wait("the table is made", lambda: catalog.has_table(TABLE), queries)
             _wait("the first commit", lambda: catalog.table(TABLE).store.snapshots.latest() is not None, queries)
-            compact.start()
-            kill_after = sorted(draw.sample(range(1, PIECES), kills))
+            if compacting is None:
+                compact.start()
+            kill_after = draw.sample(range(1, PIECES), KILLS)
             for piece in range(PIECES):
                 _send(broker, streams.anything(120, range(ORDERS_COUNT)))
                 _send(broker, streams.without_order(piece))
@@ -151,18 +170,20 @@ def test_killed_and_started_again(tmp_path: Path, paimon: PaimonJudge, processes
     assert {row["order_id"]: row for row in ours.to_pylist()} == streams.expected()
     theirs = paimon.table(table.location).read_arrow(sort_by=["order_id"])
     assert theirs.cast(ours.schema).equals(ours)
-    _check_commits(catalog)
+    _check_commits(catalog, compacting)
 
 
-def _check_commits(catalog: Catalog) -> None:
-    """Each query committed under its own name, in order and no batch twice; the compaction under names of its own."""
+def _check_commits(catalog: Catalog, compacting: str | None) -> None:
+    """Each query committed under its own name, in order and no batch twice; only who should has compacted."""
     identifiers: dict[str, list[int]] = {}
+    compactions = 0
     for snapshot in catalog.table(TABLE).snapshots():
         if snapshot.commit_kind is CommitKind.APPEND:
             identifiers.setdefault(snapshot.commit_user, []).append(snapshot.commit_identifier)
         else:
-            assert snapshot.commit_user.startswith("freshet-compact-")
+            assert snapshot.commit_user.startswith("freshet-compact-" if compacting is None else f"join-{compacting}")
+            compactions += 1
     assert set(identifiers) <= {f"join-{stream}" for stream in STREAMS}
     for user, found in identifiers.items():
         assert found == sorted(set(found)), f"{user} committed a batch twice: {found}"
-    assert any(not snapshot.commit_user.startswith("join-") for snapshot in catalog.table(TABLE).snapshots())
+    assert compactions > 0

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from pipeline.micro_batch import BatchReport
 from pipeline.progress import Progress, ProgressHub, lag_of
-from pipeline.task_result import TaskResult
+from pipeline.task_result import TaskResult, encode_result, sum_results
 
 REPORT = BatchReport(
     pipeline="orders",
@@ -55,3 +57,17 @@ def test_lag_counts_new_kafka_partitions_from_their_begin_and_leaves_other_sourc
     assert lag_of({"sources": [kafka, files]}) == 5
     assert lag_of({"sources": [files]}) is None
     assert lag_of({}) is None
+
+
+def test_the_line_says_what_merging_cost() -> None:
+    assert "merged" not in Progress(REPORT, 1.0, None, 1.0).line()
+    merged = replace(REPORT, result=replace(REPORT.result, keys_merged=1200, keys_looped=0))
+    assert " · 1,200 keys merged · level 0" in Progress(merged, 1.0, None, 1.0).line()
+    looped = replace(REPORT, result=replace(REPORT.result, keys_merged=1200, keys_looped=7))
+    assert " · 1,200 keys merged, 7 of them value by value · level 0" in Progress(looped, 1.0, None, 1.0).line()
+
+
+def test_what_tasks_tell_of_merging_is_added_up() -> None:
+    told = [encode_result(TaskResult(keys_merged=number, keys_looped=1)) for number in (10, 20)]
+    total = sum_results([batch.column(0)[0].as_py() for batch in told])
+    assert (total.keys_merged, total.keys_looped) == (30, 2)
