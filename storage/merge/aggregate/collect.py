@@ -49,6 +49,9 @@ class Collect:
         """The elements of each key."""
         parts = Parts.of(events.values)
         live = live_events(events, takes_retracts=True)
+        if not (self.function.distinct or (live.codes == Event.RETRACT).any()):
+            ordered = live.late_first() if self.function.ignore_retract else live
+            return Reduction(parts.joined(ordered, events.values.type), np.zeros(live.key_count, np.bool_))
         live = live.only((live.codes != Event.RETRACT) | (parts.lengths[live.rows] > 0))
         looped = self._looped(live)
         at_once = live.only(~looped[live.keys])

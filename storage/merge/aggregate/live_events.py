@@ -31,7 +31,9 @@ class LiveEvents:
         """Those that are chosen."""
         if chosen.all():
             return self
-        return replace(self, rows=self.rows[chosen], keys=self.keys[chosen], codes=self.codes[chosen])
+        # Three gathers by position take half the time of three by flag.
+        places = np.flatnonzero(chosen)
+        return replace(self, rows=self.rows.take(places), keys=self.keys.take(places), codes=self.codes.take(places))
 
     @property
     def counts(self) -> Positions:
@@ -47,7 +49,8 @@ class LiveEvents:
     def last_rows(self, chosen: Flags) -> Positions:
         """The last chosen event of each key, -1 where there is none."""
         found = np.full(self.key_count, -1, np.int64)
-        found[self.keys[chosen]] = self.rows[chosen]
+        places = np.flatnonzero(chosen)
+        found[self.keys.take(places)] = self.rows.take(places)
         return found
 
     def late_first(self) -> LiveEvents:
@@ -75,7 +78,7 @@ def live_events(events: ColumnEvents, *, takes_retracts: bool = False, trimmed: 
     live = events.codes != Event.SKIP
     rows = np.arange(count)
     is_set = events.codes == Event.SET
-    if trimmed and is_set.any():
+    if trimmed and np.count_nonzero(is_set) > np.count_nonzero(is_set.take(events.starts)):
         last_set = np.full(events.key_count, -1, np.int64)
         last_set[keys[is_set]] = rows[is_set]
         live &= rows >= last_set[keys]

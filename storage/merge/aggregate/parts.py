@@ -43,10 +43,29 @@ class Parts:
 
     def picks(self, events: LiveEvents) -> Picks:
         """All parts of the values of these events, in their order; values that are only retracted make no result."""
-        lengths = self.lengths[events.rows]
+        lengths = self.lengths.take(events.rows)
+        parts = ranges(self.starts.take(events.rows), lengths)
+        return Picks(parts, np.repeat(events.keys, lengths), self._present(events))
+
+    def joined(self, events: LiveEvents, kind: pa.DataType) -> pa.Array[Any]:
+        """The values of each key, one after the other, none of them retracted.
+
+        The same as all `picks` of these events, but without a number for each part.
+        """
+        lengths = self.lengths.take(events.rows)
+        offsets = np.append(0, np.cumsum(lengths))
+        children = self.children
+        if int(offsets[-1]) != len(children[0]) or (np.diff(events.rows) < 0).any():
+            indices = pa.array(ranges(self.starts.take(events.rows), lengths))
+            children = tuple(child.take(indices) for child in children)
+        bounds = offsets.take(np.append(0, np.cumsum(events.counts)))
+        return _assembled(kind, bounds, children, self._present(events))
+
+    def _present(self, events: LiveEvents) -> Flags:
+        brings = self.valid.take(events.rows) & (events.codes != Event.RETRACT)
         present = np.zeros(events.key_count, np.bool_)
-        present[events.keys[self.valid[events.rows] & (events.codes != Event.RETRACT)]] = True
-        return Picks(ranges(self.starts[events.rows], lengths), np.repeat(events.keys, lengths), present)
+        present[events.keys.take(np.flatnonzero(brings))] = True
+        return present
 
     def retracted(self, events: LiveEvents) -> Flags:
         """For the parts of `picks(events)`, whether they are of a RETRACT."""
@@ -116,10 +135,15 @@ class Picks:
     def assembled(self, kind: pa.DataType, children: tuple[pa.Array[Any], ...]) -> pa.Array[Any]:
         """One array or map per key, of children that stand key after key as these picks do."""
         counts = np.bincount(self.keys, minlength=len(self.present))
-        offsets = pa.array(np.append(0, np.cumsum(counts)).astype(np.int32))
-        mask = None if self.present.all() else pa.array(~self.present)
-        form = pa.MapArray if pt.is_map(kind) else pa.ListArray
-        return form.from_arrays(offsets, *children, type=kind, mask=mask)
+        return _assembled(kind, np.append(0, np.cumsum(counts)), children, self.present)
+
+
+def _assembled(
+    kind: pa.DataType, offsets: Positions, children: tuple[pa.Array[Any], ...], present: Flags
+) -> pa.Array[Any]:
+    mask = None if present.all() else pa.array(~present)
+    form = pa.MapArray if pt.is_map(kind) else pa.ListArray
+    return form.from_arrays(pa.array(offsets.astype(np.int32)), *children, type=kind, mask=mask)
 
 
 def ranges(starts: Positions, lengths: Positions) -> Positions:

@@ -29,7 +29,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from storage.engine_options import ColumnFunction
-from storage.merge.aggregate.events import ColumnEvents, Event, Flags, Reduction
+from storage.merge.aggregate.events import ColumnEvents, Event, Flags, Positions, Reduction
 from storage.merge.aggregate.groups import first_of_each, paired
 from storage.merge.aggregate.live_events import LiveEvents, live_events
 from storage.merge.aggregate.values import gathered, valid_flags, with_looped
@@ -52,7 +52,7 @@ class ListAgg:
     def reduce(self, events: ColumnEvents) -> Reduction:
         """The texts of each key, joined."""
         live = live_events(events)
-        texts = live.only(~blank_flags(events.values)[live.rows])
+        texts = live.only(~blank_flags(events.values).take(live.rows))
         # Without any text, what was set or came late stands as it is.
         rest = live.last_rows(live.codes != Event.ADD)
         if not self.function.distinct:
@@ -67,17 +67,15 @@ class ListAgg:
         return Reduction(with_looped(joined, np.arange(events.key_count), keys, results), looped)
 
     def _joined(self, values: pa.Array[Any], texts: LiveEvents, rest: np.ndarray[Any, Any]) -> pa.Array[Any]:
-        pieces = values
-        if len(texts.rows) != len(values) or (np.diff(texts.rows) != 1).any():
-            pieces = values.take(pa.array(texts.rows))
+        pieces = _pieces(values, texts.rows)
         counts = texts.counts
         offsets = pa.array(np.append(0, np.cumsum(counts)).astype(np.int32))
         joined = pc.binary_join(pa.ListArray.from_arrays(offsets, pieces), self.function.delimiter)
         if counts.all():
             return joined
-        others = (
-            gathered(values, np.where(counts == 0, rest, -1)) if (rest >= 0).any() else pa.scalar(None, joined.type)
-        )
+        rest = np.where(counts == 0, rest, -1)
+        stands = valid_flags(values).take(rest[rest >= 0]).any()
+        others = gathered(values, rest) if stands else pa.scalar(None, joined.type)
         return pc.if_else(pa.array(counts > 0), joined, others)
 
     def _distinct(self, values: pa.Array[Any], texts: LiveEvents) -> tuple[pa.Array[Any], LiveEvents]:
@@ -112,6 +110,17 @@ class ListAgg:
         """Whether splitting the joined text gives back the tokens: no end of the delimiter is a beginning of it."""
         delimiter = self.function.delimiter
         return bool(delimiter) and not any(delimiter.endswith(delimiter[:size]) for size in range(1, len(delimiter)))
+
+
+def _pieces(values: pa.Array[Any], rows: Positions) -> pa.Array[Any]:
+    """The texts at these positions; without a copy if they stand in order and the others have no bytes."""
+    _, offset_buffer, data_buffer = values.buffers()
+    offsets = np.frombuffer(offset_buffer, np.int32)[values.offset : values.offset + len(values) + 1]
+    begins, ends = offsets.take(rows), offsets.take(rows + 1)
+    if not len(rows) or (begins[1:] != ends[:-1]).any():
+        return values.take(pa.array(rows))
+    bounds = pa.py_buffer(np.append(begins, ends[-1]))
+    return pa.Array.from_buffers(values.type, len(rows), [None, bounds, data_buffer])
 
 
 def blank_flags(values: pa.Array[Any]) -> Flags:
