@@ -155,3 +155,43 @@ def test_a_deletion_that_the_table_cannot_take_stops_the_run_in_words(
     assert _rows(config) == {1: (5,), 2: (5,)}
     assert len(Catalog(config.table.warehouse).table("shop.refusing").snapshots()) in (1, 2)
     assert caught.value.exit_code == 1
+
+
+SUMS = """\
+name: sums
+sources:
+  - files: {{path: {root}/orders}}
+    format: debezium-json
+    select: {{customer: customer, total: total, orders: "1"}}
+table:
+  warehouse: {root}/warehouse
+  name: shop.sums
+  columns: {{customer: STRING, total: INT, orders: BIGINT}}
+  primary_key: [customer]
+  options: {{bucket: 2, merge-engine: aggregation, fields.total.aggregate-function: sum,
+            fields.orders.aggregate-function: sum}}
+trigger: {{available_now: true}}
+checkpoint: {root}/checkpoint
+"""
+
+
+def test_sums_follow_updates_moves_and_deletions(spark: SparkSession, tmp_path: Path) -> None:
+    config = _pipeline(tmp_path, SUMS)
+
+    def order(number: int, customer: str, total: int) -> dict[str, Any]:
+        return {"id": number, "customer": customer, "total": total}
+
+    first = [order(1, "ada", 10), order(2, "ada", 5), order(3, "bob", 7)]
+    _write(tmp_path / "orders" / "1.json", *(change("c", None, each) for each in first))
+    _run(spark, config)
+    _write(
+        tmp_path / "orders" / "2.json",
+        change("u", order(1, "ada", 10), order(1, "ada", 12)),
+        change("u", order(2, "ada", 5), order(2, "bob", 6)),
+        change("d", order(3, "bob", 7)),
+        change("u", None, order(1, "ada", 99)),
+    )
+    (told,) = _run(spark, config)
+    table = Catalog(config.table.warehouse).table("shop.sums").scan().to_arrow().to_pylist()
+    assert {row["customer"]: (row["total"], row["orders"]) for row in table} == {"ada": (12, 1), "bob": (6, 1)}
+    assert (told.report.result.applied, told.report.result.dead_count) == (3, 1)
