@@ -6,17 +6,18 @@ Source: LSM semantics §2.5, §2.6.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
 from storage.merge.aggregate.aggregator import Chooser, ColumnAggregator
-from storage.merge.aggregate.events import AggregationError, ColumnEvents, Event, EventCodes, Flags
+from storage.merge.aggregate.events import AggregationError, ColumnEvents, Event, EventCodes, EventCourse, Flags
 from storage.merge.column_results import Chosen, ColumnResult, Computed
 from storage.merge.key_rows import KeyRows, rows_at
 from storage.merge.sort_words import Positions
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class KeyEvents:
     """What happens to columns: event i has `codes[i]` and the values of row `rows[i]`; key k begins at `starts[k]`."""
 
@@ -26,7 +27,12 @@ class KeyEvents:
     lone: Flags | None
     """True for keys of one ADD whose value passes as it is; None if there is none."""
 
-    @property
+    @cached_property
+    def course(self) -> EventCourse:
+        """The events, for functions that choose one; no code is changed after this was asked."""
+        return EventCourse(self.codes, self.starts)
+
+    @cached_property
     def exact_codes(self) -> EventCodes:
         """The codes for functions that may change a single value: SET for what passes as it is."""
         if self.lone is None:
@@ -62,7 +68,7 @@ def aggregated(
     """The result of a column, and for which keys it took a loop."""
     try:
         if isinstance(function, Chooser):
-            choice = function.choose(events.codes, keys.valid_in(column, events.rows), events.starts)
+            choice = function.choose(events.course, keys.valid_in(column, events.rows))
             return Chosen(rows_at(events.rows, choice.events)), choice.looped
         codes = events.codes if function.keeps_lone_value else events.exact_codes
         reduction = function.reduce(ColumnEvents(keys.values_in(column, events.rows), codes, events.starts))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Protocol, runtime_checkable
 
-from storage.merge.aggregate.events import Choice, ColumnEvents, EventCodes, Flags, Positions, Reduction
+from storage.merge.aggregate.events import Choice, ColumnEvents, EventCourse, Flags, Reduction
 
 
 class Aggregator(Protocol):
@@ -36,6 +36,6 @@ class ColumnAggregator(Aggregator, Protocol):
 class Chooser(Protocol):
     """A function whose result is always the value of one event, or NULL. It keeps a single value as it is."""
 
-    def choose(self, codes: EventCodes, valid: Flags | None, starts: Positions) -> Choice:
+    def choose(self, course: EventCourse, valid: Flags | None) -> Choice:
         """The event whose value stands, per key. `valid` is False for NULL; None if no value is."""
         ...

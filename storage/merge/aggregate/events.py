@@ -17,7 +17,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any
+from functools import cached_property
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +27,9 @@ import pyarrow as pa
 Positions = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 EventCodes = npt.NDArray[np.int8]
+
+KEY_SHIFT: Final = 33
+"""Bits for places in numbers that hold a key and a place; 2**31 rows at once are far more than memory holds."""
 
 
 class Event(IntEnum):
@@ -62,6 +66,78 @@ class ColumnEvents:
             return np.zeros(0, np.bool_)
         found: Flags = np.logical_or.reduceat(np.isin(self.codes, events), self.starts)
         return found
+
+
+@dataclass(frozen=True)
+class EventCourse:
+    """The events without values, as several columns share them; what is asked of them is worked out once."""
+
+    codes: EventCodes
+    starts: Positions
+
+    @property
+    def key_count(self) -> int:
+        """Number of keys."""
+        return len(self.starts)
+
+    @cached_property
+    def ends(self) -> Positions:
+        """One past the last event of each key."""
+        return ends_of(self.starts, len(self.codes))
+
+    def marks(self, *events: Event) -> Flags:
+        """True for these events."""
+        return self._marks[sum(1 << event for event in events)]
+
+    def has(self, *events: Event) -> bool:
+        """True if there is one of these events."""
+        return bool(self.marks(*events).any())
+
+    @cached_property
+    def _marks(self) -> _Marks:
+        return _Marks(self.codes)
+
+    @cached_property
+    def newest_add_or_oldest_late(self) -> npt.NDArray[np.int64]:
+        """Numbers of which, per key, the largest is that of the newest ADD, or else of the oldest ADD_LATE.
+
+        Key in the high half, 1 and more in the low half for these events, 0 there for others.
+        """
+        count = len(self.codes)
+        places = np.arange(count)
+        ranks = np.where(self.marks(Event.ADD), count + 1 + places, count - places)
+        ranks *= self.marks(Event.ADD, Event.ADD_LATE)
+        return np.repeat(self._key_bases, self.ends - self.starts) | ranks
+
+    def event_of_number(self, numbers: npt.NDArray[np.int64]) -> Positions:
+        """The event that such a number belongs to, -1 for those of other events. One number per key."""
+        ranks = numbers - self._key_bases
+        beyond = ranks - (len(self.codes) + 1)
+        # beyond itself where it is not negative, else its complement.
+        events: Positions = beyond ^ (beyond >> 63)
+        # Numbers of an earlier key are below the base of this one.
+        events[ranks <= 0] = -1
+        return events
+
+    @cached_property
+    def _key_bases(self) -> Positions:
+        return np.arange(self.key_count) << KEY_SHIFT
+
+
+class _Marks(dict[int, Flags]):
+    """Where events of a set are, by the bits of the set; threads may work out the same twice."""
+
+    def __init__(self, codes: EventCodes) -> None:
+        super().__init__()
+        self._codes = codes
+
+    def __missing__(self, events: int) -> Flags:
+        marks = np.zeros(len(self._codes), np.bool_)
+        for event in Event:
+            if events >> event & 1:
+                marks |= self._codes == event
+        self[events] = marks
+        return marks
 
 
 @dataclass(frozen=True, slots=True)

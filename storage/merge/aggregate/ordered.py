@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from storage.merge.aggregate.events import Choice, Event, EventCodes, Flags, Positions, ends_of
+from storage.merge.aggregate.events import Choice, Event, EventCourse, Flags, Positions
 from storage.merge.place_search import first_marked, last_marked
 
 
@@ -29,27 +29,29 @@ from storage.merge.place_search import first_marked, last_marked
 class LastValue:
     """The newest value, NULL or not."""
 
-    def choose(self, codes: EventCodes, valid: Flags | None, starts: Positions) -> Choice:
-        decides = (codes == Event.ADD) | (codes == Event.RETRACT) | (codes == Event.SET)
-        found = last_marked(decides, starts, ends_of(starts, len(codes)))
-        found[(found >= 0) & (codes[found] == Event.RETRACT)] = -1
-        return Choice(found, np.zeros(len(starts), np.bool_))
+    def choose(self, course: EventCourse, valid: Flags | None) -> Choice:
+        found = last_marked(course.marks(Event.ADD, Event.RETRACT, Event.SET), course.starts, course.ends)
+        if course.has(Event.RETRACT):
+            found[(found >= 0) & (course.codes[found] == Event.RETRACT)] = -1
+        return Choice(found, np.zeros(course.key_count, np.bool_))
 
 
 @dataclass(frozen=True, slots=True)
 class LastNonNullValue:
     """The newest value that is not NULL."""
 
-    def choose(self, codes: EventCodes, valid: Flags | None, starts: Positions) -> Choice:
-        ends, looped = ends_of(starts, len(codes)), np.zeros(len(starts), np.bool_)
-        adds, is_late = codes == Event.ADD, codes == Event.ADD_LATE
-        if (adds | is_late | (codes == Event.SKIP)).all():
-            settled = found = last_marked(_with_value(adds, valid), starts, ends)
-        else:
-            settled = _settled(codes, valid, starts, ends)
-            has_value = (settled >= 0) & (codes[settled] != Event.RETRACT)
-            found = np.where(has_value if valid is None else has_value & valid[settled], settled, -1)
-        if is_late.any():
+    def choose(self, course: EventCourse, valid: Flags | None) -> Choice:
+        starts, ends, looped = course.starts, course.ends, np.zeros(course.key_count, np.bool_)
+        is_late, has_late = course.marks(Event.ADD_LATE), course.has(Event.ADD_LATE)
+        if not course.has(Event.RETRACT, Event.SET):
+            if has_late:
+                return Choice(_newest_add_or_oldest_late(course, valid), looped)
+            return Choice(last_marked(_with_value(course.marks(Event.ADD), valid), starts, ends), looped)
+        settles = _with_value(course.marks(Event.ADD, Event.RETRACT), valid) | course.marks(Event.SET)
+        settled = last_marked(settles, starts, ends)
+        has_value = (settled >= 0) & (course.codes[settled] != Event.RETRACT)
+        found = np.where(has_value if valid is None else has_value & valid[settled], settled, -1)
+        if has_late:
             # Late values only fill what is NULL, the first of them after what settled it.
             open_keys = np.flatnonzero(found < 0)
             after = np.where(settled[open_keys] < 0, starts[open_keys], settled[open_keys] + 1)
@@ -57,10 +59,12 @@ class LastNonNullValue:
         return Choice(found, looped)
 
 
-def _settled(codes: EventCodes, valid: Flags | None, starts: Positions, ends: Positions) -> Positions:
-    """The last event of each key before which nothing matters to last_non_null_value."""
-    settles = _with_value((codes == Event.ADD) | (codes == Event.RETRACT), valid)
-    return last_marked(settles | (codes == Event.SET), starts, ends)
+def _newest_add_or_oldest_late(course: EventCourse, valid: Flags | None) -> Positions:
+    """last_non_null_value where nothing is taken back: late values only count where no other is."""
+    numbers = course.newest_add_or_oldest_late
+    if valid is not None:
+        numbers = numbers * valid
+    return course.event_of_number(np.maximum.accumulate(numbers).take(course.ends - 1))
 
 
 def _with_value(marks: Flags, valid: Flags | None) -> Flags:
@@ -71,16 +75,14 @@ def _with_value(marks: Flags, valid: Flags | None) -> Flags:
 class FirstValue:
     """The first value of the merge, NULL or not."""
 
-    def choose(self, codes: EventCodes, valid: Flags | None, starts: Positions) -> Choice:
-        ends, looped = ends_of(starts, len(codes)), np.zeros(len(starts), np.bool_)
-        sets, is_late = codes == Event.SET, codes == Event.ADD_LATE
-        called = first_marked((codes == Event.ADD) | is_late, starts, ends)
-        replaces = sets | is_late
-        if not replaces.any():
+    def choose(self, course: EventCourse, valid: Flags | None) -> Choice:
+        starts, ends, looped = course.starts, course.ends, np.zeros(course.key_count, np.bool_)
+        called = first_marked(course.marks(Event.ADD, Event.ADD_LATE), starts, ends)
+        if not course.has(Event.SET, Event.ADD_LATE):
             return Choice(called, looped)
-        found = last_marked(replaces, np.where(called < 0, starts, called + 1), ends)
-        before = last_marked(sets, starts, np.where(called < 0, starts, called))
-        taken = np.where((called >= 0) & (codes[called] == Event.ADD), called, before)
+        found = last_marked(course.marks(Event.SET, Event.ADD_LATE), np.where(called < 0, starts, called + 1), ends)
+        before = last_marked(course.marks(Event.SET), starts, np.where(called < 0, starts, called))
+        taken = np.where((called >= 0) & (course.codes[called] == Event.ADD), called, before)
         return Choice(np.where(found < 0, taken, found), looped)
 
 
@@ -88,18 +90,17 @@ class FirstValue:
 class FirstNonNullValue:
     """The first value of the merge that is not NULL."""
 
-    def choose(self, codes: EventCodes, valid: Flags | None, starts: Positions) -> Choice:
-        ends, looped = ends_of(starts, len(codes)), np.zeros(len(starts), np.bool_)
-        taken = first_marked(_with_value(codes == Event.ADD, valid), starts, ends)
-        sets, is_late = codes == Event.SET, codes == Event.ADD_LATE
-        if sets.any():
-            taken = np.maximum(taken, last_marked(sets, starts, ends))
-        if is_late.any():
-            looped = np.logical_or.reduceat(is_late, starts)
+    def choose(self, course: EventCourse, valid: Flags | None) -> Choice:
+        starts, ends, looped = course.starts, course.ends, np.zeros(course.key_count, np.bool_)
+        taken = first_marked(_with_value(course.marks(Event.ADD), valid), starts, ends)
+        if course.has(Event.SET):
+            taken = np.maximum(taken, last_marked(course.marks(Event.SET), starts, ends))
+        if course.has(Event.ADD_LATE):
+            looped = np.logical_or.reduceat(course.marks(Event.ADD_LATE), starts)
             for key in np.flatnonzero(looped).tolist():
                 part = slice(int(starts[key]), int(ends[key]))
                 flags = [True] * (part.stop - part.start) if valid is None else valid[part].tolist()
-                taken[key] = _walked(codes[part].tolist(), flags, part.start)
+                taken[key] = _walked(course.codes[part].tolist(), flags, part.start)
         return Choice(taken, looped)
 
 

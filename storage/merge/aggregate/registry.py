@@ -27,8 +27,8 @@ from storage.merge.aggregate.events import (
     ColumnEvents,
     Event,
     EventCodes,
+    EventCourse,
     Flags,
-    Positions,
     Reduction,
 )
 from storage.merge.aggregate.extremes import Extreme
@@ -127,8 +127,9 @@ class _CheckedChooser:
     column: str
     inner: Chooser
 
-    def choose(self, codes: EventCodes, valid: Flags | None, starts: Positions) -> Choice:
-        return self.inner.choose(_admitted(codes, self.function, self.column), valid, starts)
+    def choose(self, course: EventCourse, valid: Flags | None) -> Choice:
+        codes = _admitted(course.codes, self.function, self.column)
+        return self.inner.choose(course if codes is course.codes else EventCourse(codes, course.starts), valid)
 
 
 def _admitted(codes: EventCodes, function: ColumnFunction, column: str) -> EventCodes:

@@ -13,7 +13,7 @@ import pytest
 
 from storage.engine_options import AggregateFunction, ColumnFunction
 from storage.merge.aggregate.aggregator import Chooser
-from storage.merge.aggregate.events import AggregationError, ColumnEvents, Event
+from storage.merge.aggregate.events import AggregationError, ColumnEvents, Event, EventCourse
 from storage.merge.aggregate.registry import make_aggregator
 from storage.model.arrow_types import arrow_type
 from storage.model.sql_type import parse_sql_type
@@ -65,7 +65,7 @@ def reduced(name: str, type_text: str, keys: Sequence[Events]) -> list[Any]:
     starts = np.cumsum(lengths) - lengths
     if isinstance(function, Chooser):
         valid = values.is_valid().to_numpy(zero_copy_only=False)
-        choice = function.choose(codes, None if valid.all() else valid, starts)
+        choice = function.choose(EventCourse(codes, starts), None if valid.all() else valid)
         assert len(choice.events) == len(choice.looped) == len(keys)
         chosen = choice.events.tolist()
         assert all(place < 0 or first <= place for place, first in zip(chosen, starts.tolist(), strict=True))
