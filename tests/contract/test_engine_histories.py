@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from pathlib import Path
 from random import Random
@@ -110,6 +110,42 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.name)
 def test_the_same_history_gives_the_same_tables(paimon: PaimonJudge, shape: Shape, folder: Path) -> None:
     play(paimon, shape, 11, folder)
+
+
+BUSY = {
+    "num-sorted-run.compaction-trigger": "2",
+    "num-levels": "4",
+    "target-file-size": "2 kb",
+    "compaction.max-size-amplification-percent": "1000",
+}
+STAGED = [shape for shape in SHAPES if not shape.name.startswith(("aggregation, sum", "aggregation, product"))]
+"""Without those whose numbers overflow in one schedule and not in another."""
+
+
+@pytest.mark.parametrize("shape", STAGED[::7], ids=lambda shape: shape.name)
+def test_both_read_alike_whatever_was_compacted(paimon: PaimonJudge, shape: Shape, folder: Path) -> None:
+    read_alike(paimon, shape, 31, folder)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [32, 33])
+@pytest.mark.parametrize("shape", STAGED, ids=lambda shape: shape.name)
+def test_more_tables_are_read_alike(paimon: PaimonJudge, shape: Shape, seed: int, folder: Path) -> None:
+    read_alike(paimon, shape, seed, folder)
+
+
+def read_alike(paimon: PaimonJudge, shape: Shape, seed: int, folder: Path) -> None:
+    """Automatic compactions of both sides, each by its own choice of level: no oracle, but one table, two readers."""
+    shape, source = replace(shape, options={**shape.options, **BUSY}), Random(seed)
+    table, side = World(paimon, shape, folder).by_freshet("t")
+    levels = set()
+    for number, step in enumerate(history(shape, source, keys=25, steps=9, rows=30)):
+        _take((table, side)[source.random() < 0.5], step)
+        levels |= {entry.file.level for entry in table.table.files()}
+        theirs = texts(side.read(), shape.decoders)
+        assert texts(table.read(), shape.decoders) == theirs, f"step {number}"
+    assert theirs and len(levels) > 1
+    table.close()
 
 
 @pytest.mark.parametrize("shape", ONE_FLUSH_SHAPES, ids=lambda shape: shape.name)
