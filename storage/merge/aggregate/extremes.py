@@ -70,7 +70,8 @@ def _extreme_numbers(counted: CountedValues, choose: np.ufunc) -> pa.Array[Any]:
     extreme, has_values = _reduced(numbers, counted, choose)
     if is_float:
         extreme = _flipped(extreme).view(np.float64)
-        return from_fixed_width(extreme.astype(kind.to_pandas_dtype()), kind, has_values)
+        with np.errstate(invalid="ignore"):  # what stands for keys without a value need not be a number
+            return from_fixed_width(extreme.astype(kind.to_pandas_dtype()), kind, has_values)
     return from_fixed_width(extreme.astype(numbers.dtype), kind, has_values)
 
 
