@@ -74,7 +74,7 @@ def test_killed_committers_lose_nothing_and_double_nothing(tmp_path: Path) -> No
 
 
 def _wait_for_commits(store: TableStore, count: int, workers: list[subprocess.Popen[bytes]]) -> None:
-    """Until the table has so many more snapshots, or nobody is left to make them: a kill falls amid work, on any machine."""
+    """Until the table has so many more snapshots, or nobody is left to make them: kills fall amid work."""
     start = _latest_id(store)
     deadline = time.monotonic() + 60
     while _latest_id(store) < start + count and any(worker.poll() is None for worker in workers):
