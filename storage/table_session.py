@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from storage.commit.committer import CommitResult, Committer
 from storage.exceptions import InvalidRequestError
+from storage.merge.merge_metrics import MergeMetrics
 from storage.model.commit_message import CommitMessage
 from storage.table_store import TableStore
 from storage.write.table_writer import TableWriter
@@ -40,6 +41,11 @@ class TableSession:
         self._has_rows = False
         self._is_closed = False
         self._pending: list[CommitMessage] = []
+
+    @property
+    def merge_metrics(self) -> MergeMetrics:
+        """How many keys this session has merged, and for how many of them values were folded one by one."""
+        return self._writer.merge_metrics
 
     def write(self, data: pa.Table | pa.RecordBatch) -> int:
         """Takes rows; an optional column `_ROW_KIND` says '+I', '-U', '+U' or '-D' (default '+I').

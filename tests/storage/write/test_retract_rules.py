@@ -82,6 +82,15 @@ def test_an_overflow_while_merging_commits_nothing(tmp_path: Path) -> None:
     assert table.read().column("a").to_pylist() == [1]
 
 
+def test_the_session_counts_the_keys_it_merged(tmp_path: Path) -> None:
+    functions = {"fields.a.aggregate-function": "product"}
+    columns = {"k": "INT NOT NULL", "a": "DECIMAL(5, 0)"}
+    table = FreshetTable.create(tmp_path, columns, ["k"], {"merge-engine": "aggregation", **functions})
+    table.commit([row("+I", 1, a=2), row("+I", 2, a=2), row("+I", 2, a=3), row("+I", 3), row("+I", 3)])
+    metrics = table.session.merge_metrics
+    assert (metrics.keys_merged, metrics.keys_looped) == (2, 1)
+
+
 def test_a_table_that_holds_a_record_it_cannot_merge_is_read_with_an_error_naming_the_key(tmp_path: Path) -> None:
     """As Apache Paimon leaves it, and as a change of options does."""
     table = FreshetTable.create(
