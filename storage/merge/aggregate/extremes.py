@@ -13,6 +13,7 @@ Source: LSM semantics §0 (comparators), §2.6.1.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -32,8 +33,7 @@ _LARGEST: Final = frozenset({AggregateFunction.MAX, AggregateFunction.BOOL_OR})
 _LOWEST: Final = -(1 << 63)
 _HIGHEST: Final = (1 << 63) - 1
 _SPAN_MAX: Final = _HIGHEST - 1
-_NAN_BITS: Final = np.int64(0x7FF8000000000000)
-_MAGNITUDE: Final = np.int64(0x7FFFFFFFFFFFFFFF)
+_FLOATS: Final[Mapping[int, type[Any]]] = {4: np.float32, 8: np.float64}
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,16 +63,20 @@ def _extreme_numbers(counted: CountedValues, choose: np.ufunc) -> pa.Array[Any]:
     kind = counted.values.type
     numbers = fixed_width(counted.values)
     assert numbers is not None
-    is_float = pt.is_floating(kind)
-    if is_float:
-        floats = counted.values.to_numpy(zero_copy_only=False).astype(np.float64, copy=False)
-        numbers = _flipped(np.where(np.isnan(floats), _NAN_BITS, floats.view(np.int64)))
+    if pt.is_floating(kind):
+        numbers = _ordered_bits(numbers)
     extreme, has_values = _reduced(numbers, counted, choose)
-    if is_float:
-        extreme = _flipped(extreme).view(np.float64)
-        with np.errstate(invalid="ignore"):  # what stands for keys without a value need not be a number
-            return from_fixed_width(extreme.astype(kind.to_pandas_dtype()), kind, has_values)
-    return from_fixed_width(extreme.astype(numbers.dtype), kind, has_values)
+    extreme = extreme.astype(numbers.dtype)
+    return from_fixed_width(_flipped(extreme) if pt.is_floating(kind) else extreme, kind, has_values)
+
+
+def _ordered_bits(bits: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Integers in the order of the floats that have these bits."""
+    kind = _FLOATS[bits.dtype.itemsize]
+    nans = np.isnan(bits.view(kind))
+    if nans.any():
+        bits = np.where(nans, kind(np.nan).view(bits.dtype), bits)
+    return _flipped(bits)
 
 
 def _reduced(
@@ -94,10 +98,12 @@ def _reduced(
     return best + np.int64(low - 1) if is_max else np.int64(high + 1) - best, best > 0
 
 
-def _flipped(bits: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+def _flipped(bits: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Between the bits of floats and integers of the same order; its own inverse."""
-    flipped: npt.NDArray[np.int64] = bits ^ ((bits >> 63) & _MAGNITUDE)
-    return flipped
+    signs = bits >> (8 * bits.dtype.itemsize - 1)
+    signs &= np.iinfo(bits.dtype).max
+    signs ^= bits
+    return signs
 
 
 def _extreme_positions(counted: Contributions, column: str, choose: np.ufunc) -> Positions:

@@ -56,6 +56,7 @@ Numbers = npt.NDArray[Any]
 
 _LONG_DIGITS: Final = 18
 _LIMB: Final = np.int64((1 << 32) - 1)
+_BY_ZERO: Final = "the product is divided by zero, by a row of kind -U or -D; use sum, or ignore-retract"
 _NEAR: Final = 1 - 1e-9
 """Magnitudes are estimated as floats; this close to a bound the exact way is taken."""
 
@@ -177,12 +178,18 @@ def _running(numbers: Int64s, counted: Contributions) -> Int64s:
 
 
 def _float_sums(counted: CountedValues) -> Reduction:
-    numbers = counted.values.to_numpy(zero_copy_only=False)
-    if counted.takes_away is not None:
-        numbers = np.where(counted.takes_away, -numbers, numbers)
+    kind = counted.values.type
+    bits = fixed_width(counted.values)
+    assert bits is not None
+    sign = np.iinfo(bits.dtype).min
     if counted.counts is not None:
-        # To add -0.0 changes nothing, not even another -0.0.
-        numbers = np.where(counted.counts, numbers, numbers.dtype.type(-0.0))
+        # Where a value does not count it becomes -0.0: to add it changes nothing, not even another -0.0.
+        bits = bits ^ sign
+        bits *= counted.counts
+        bits ^= sign
+    if counted.takes_away is not None:
+        bits = np.where(counted.takes_away & (counted.counts is None or counted.counts), bits ^ sign, bits)
+    numbers = bits.view(kind.to_pandas_dtype())
     sums = _float_fold(
         numbers,
         counted.starts,
@@ -190,7 +197,7 @@ def _float_sums(counted: CountedValues) -> Reduction:
         lambda acc, at: acc + numbers[at],
         lambda part, _: np.add.accumulate(part)[-1],
     )
-    return counted.reduction(from_fixed_width(sums, counted.values.type, counted.has_values))
+    return counted.reduction(from_fixed_width(sums, kind, counted.has_values))
 
 
 def _decimal_sums(counted: CountedValues) -> Reduction:
@@ -272,7 +279,7 @@ def _integer_products(counted: Contributions, overflow: str) -> Reduction:
         results = products * factors
         outside = _near_overflow(products, factors)
         if takes_away is not None and (divides := takes_away[at]).any():
-            refuse(at, divides & (factors == 0), "the product is divided by zero, by a row of kind -U or -D")
+            refuse(at, divides & (factors == 0), _BY_ZERO)
             results = np.where(divides, _quotients(products, np.where(divides, factors, 1)), results)
             outside = np.where(divides, (products == -(1 << 63)) & (factors == -1), outside)
         refuse(at, outside | (results < lowest) | (results > highest), overflow)
@@ -351,7 +358,7 @@ def _decimal_product(
             product = None if divides else number
             continue
         if divides and number == 0:
-            raise AggregationError(counted.event_of(place), "the product is divided by zero, by a row of kind -U or -D")
+            raise AggregationError(counted.event_of(place), _BY_ZERO)
         exact = Fraction(product * unit, number) if divides else Fraction(product * number, unit)
         if divides and not _terminates(Fraction(product, number).denominator):
             raise AggregationError(
