@@ -177,6 +177,41 @@ def test_a_filter_finds_what_stands_in_no_file(compacts: bool, tmp_path: Path) -
         table.close()
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_several_writers_build_one_wide_row(seed: int, tmp_path: Path) -> None:
+    """Each writer has its columns and its order; rows of all wait at the same time and get the same numbers."""
+    source, streams = Random(seed), ("a", "b", "c")
+    types = {"k": "INT NOT NULL", **{f"{part}{one}": "INT" for one in streams for part in ("v", "s")}}
+    groups = {f"fields.s{one}.sequence-group": f"v{one}" for one in streams}
+    table = FreshetTable.create(tmp_path, types, ["k"], {"merge-engine": "partial-update", **groups}).table
+    writers = {one: table.writer(f"writer-{one}") for one in streams}
+    held: dict[str, list[Values]] = {one: [] for one in streams}
+    newest: dict[int, Values] = {}
+    orders = {one: source.sample(range(1000), 1000) for one in streams}
+    for _ in range(30):
+        one = source.choice(streams)
+        if source.random() < 0.6:
+            rows = [
+                {"k": source.randrange(6), f"v{one}": source.choice((None, 1, 2)), f"s{one}": orders[one].pop()}
+                for _ in range(source.randint(1, 5))
+            ]
+            writers[one].write(arrow_rows(rows, types))
+            held[one] += rows
+        elif source.random() < 0.3:
+            table.compact(full=source.random() < 0.5)
+        elif held[one]:
+            writers[one].commit()
+            for row in held[one]:
+                wide = newest.setdefault(row["k"], dict.fromkeys(types) | {"k": row["k"]})
+                if wide[f"s{one}"] is None or row[f"s{one}"] > wide[f"s{one}"]:
+                    wide.update(row)
+            held[one] = []
+        assert texts(table.scan().to_arrow()) == texts(arrow_rows(list(newest.values()), types)), f"seed {seed}"
+    assert len(newest) > 1
+    for writer in writers.values():
+        writer.close()
+
+
 EVOLVING: Mapping[str, tuple[dict[str, str], dict[str, str]]] = {
     "aggregation": (
         {"k": "INT NOT NULL", "v": "INT", "t": "STRING"},
