@@ -12,7 +12,9 @@ from tests.bench.peers import PeerError
 
 Answer = Mapping[str, Any]
 SLOW: Final = 5.0
-"""A peer so many times slower than the fastest one in the cold round gets one warm round only."""
+"""A peer so many times slower than the fastest one, cold and in its first warm round, gets no further round."""
+SHORT_SECONDS: Final = 1.0
+"""Rounds that are shorter are not worth sparing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +79,8 @@ def measure(
             tell(f"{name}: {contestant.peer} ({contestant.threads}), {_round(number)}: {taken:.3f} s")
         if compare:
             check_equal(answers)
-        if number == 0 and not is_patient:
-            fastest = min(series[0] for series in seconds)
-            slow = {index for index, series in enumerate(seconds) if series[0] > SLOW * fastest}
+        if number == 1 and not is_patient:
+            slow = {index for index, series in enumerate(seconds) if _is_slow(series, seconds)}
     return [
         Figure(name, contestant.peer, contestant.threads, rows, tuple(series))
         for contestant, series in zip(contestants, seconds, strict=True)
@@ -96,6 +97,13 @@ def check_equal(answers: Mapping[str, Answer], *, only_rows: bool = False) -> No
     sums = {name: (answer["rows"], None if only_rows else answer["checksum"]) for name, answer in answers.items()}
     if len(set(sums.values())) > 1:
         raise PeerError(f"the peers hold different rows: (rows, checksum) {sums}")
+
+
+def _is_slow(series: Sequence[float], everyone: Sequence[Sequence[float]]) -> bool:
+    return all(
+        own > max(SHORT_SECONDS, SLOW * min(others))
+        for own, others in zip(series, zip(*everyone, strict=True), strict=True)
+    )
 
 
 def _round(number: int) -> str:
