@@ -110,6 +110,8 @@ def _check_producer(options: CoreOptions) -> None:
 
 def _check_typed(schema: TableSchema, options: CoreOptions, engine: EngineOptions, key: str) -> None:
     text = options.given[key]
+    if key == "merge-engine" and options.merge_engine is not MergeEngine.DEDUPLICATE:
+        _check_takes_effect(schema, options, key, *MergeEngine)
     if key in _ENGINE_OF and text.lower() != "false":
         _check_takes_effect(schema, options, key, _ENGINE_OF[key])
     if key == "aggregation.remove-record-on-delete" and options.ignore_delete and parse_bool(text):

@@ -8,8 +8,19 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyroaring import BitMap
 
-from freshet import AddColumn, Catalog, Predicate, RenameColumn, SetOption, Table, col
+from freshet import (
+    AddColumn,
+    Catalog,
+    ChangeType,
+    InvalidRequestError,
+    Predicate,
+    RenameColumn,
+    SetOption,
+    Table,
+    col,
+)
 
 
 @pytest.fixture
@@ -93,3 +104,40 @@ def test_a_snapshot_from_before_its_function_changed_is_read_with_the_one_it_had
     commit(changed, (1, 5, 0))
     assert held(changed, snapshot_id=2) == [(1, 7)]
     assert held(changed, columns=["a"]) == [(5,)]
+
+
+def test_a_merge_engine_without_a_primary_key_is_refused(catalog: Catalog) -> None:
+    with pytest.raises(InvalidRequestError, match="merge-engine = aggregation has no effect without a primary key"):
+        catalog.create_table(
+            "shop.sums", schema={"k": "INT", "a": "INT"}, options={"bucket": -1, "merge-engine": "aggregation"}
+        )
+
+
+def test_a_sum_that_overflows_is_cured_by_a_wider_type(catalog: Catalog) -> None:
+    table = create(catalog, "aggregation", {"a": "INT"}, fields__a__aggregate_function="sum")
+    commit(table, (1, 2**31 - 1))
+    commit(table, (1, 1))
+    with pytest.raises(InvalidRequestError, match=r"key \(k=1\).*'a'.* wider type"):
+        held(table)
+    with pytest.raises(InvalidRequestError, match=r"key \(k=1\).*'a'.* wider type"):
+        table.compact()
+    assert held(table, columns=["k"]) == [(1,)], "other columns can be read"
+    wider = table.alter(ChangeType("a", "BIGINT"))
+    assert held(wider) == [(1, 2**31)]
+    wider.compact()
+    assert held(wider) == [(1, 2**31)]
+
+
+def test_bytes_that_are_no_bitmap_can_be_written_over_as_the_message_says(catalog: Catalog) -> None:
+    table = create(catalog, "aggregation", {"a": "BYTES"}, fields__a__aggregate_function="rbm32")
+    commit(table, (1, b"junk"))
+    commit(table, (1, b"more junk"))
+    with pytest.raises(InvalidRequestError, match=r"key \(k=1\).*'a'.*no 32-bit.*set its function to last_non_null"):
+        held(table)
+    plain = table.alter(SetOption("fields.a.aggregate-function", "last_non_null_value"))
+    good = BitMap([7]).serialize()
+    commit(plain, (1, good))
+    plain.compact()
+    back = plain.alter(SetOption("fields.a.aggregate-function", "rbm32"))
+    commit(back, (1, BitMap([9]).serialize()))
+    assert [BitMap.deserialize(value) for _, value in held(back)] == [BitMap([7, 9])]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import groupby
 from operator import itemgetter
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +16,11 @@ from storage.merge.aggregate.live_events import live_events
 from storage.merge.aggregate.values import valid_flags, with_looped
 
 Part = TypeVar("Part")
+
+_REMEDY: Final = (
+    "if it is in the table, leave the column out when reading, or set its function to last_non_null_value until the "
+    "value is written over and compacted away"
+)
 
 
 def fold_each(
@@ -48,7 +53,7 @@ def fold_each(
                     late = code == Event.ADD_LATE
                     accumulator = merge(part, accumulator) if late else merge(accumulator, part)
             except InvalidRequestError as error:
-                raise AggregationError(event, str(error)) from error
+                raise AggregationError(event, f"{error}; {_REMEDY}") from error
         assert accumulator is not None
         results.append(write(accumulator))
     rows = live.last_rows(np.ones(len(live.rows), np.bool_))
