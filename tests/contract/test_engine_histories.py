@@ -31,6 +31,7 @@ from tests.kit.engine_histories import (
     Shape,
     Step,
     Story,
+    any_shape,
     history,
 )
 from tests.kit.engine_oracles import KIND_COLUMN, Values
@@ -146,6 +147,18 @@ def read_alike(paimon: PaimonJudge, shape: Shape, seed: int, folder: Path) -> No
         assert texts(table.read(), shape.decoders) == theirs, f"step {number}"
     assert theirs and len(levels) > 1
     table.close()
+
+
+@pytest.mark.parametrize(
+    "seeds",
+    [range(4), *(pytest.param(range(at, at + 20), marks=pytest.mark.slow) for at in range(20, 100, 20))],
+    ids=str,
+)
+def test_tables_by_chance_are_the_same(paimon: PaimonJudge, seeds: range, folder: Path) -> None:
+    """Any functions, groups and options together; the seed makes the table and its history."""
+    for seed in seeds:
+        (folder / str(seed) / "db.db").mkdir(parents=True)
+        play(paimon, any_shape(Random(seed)), seed, folder / str(seed))
 
 
 @pytest.mark.parametrize("shape", ONE_FLUSH_SHAPES, ids=lambda shape: shape.name)

@@ -26,6 +26,7 @@ from tests.kit.engine_histories import (
     Column,
     Shape,
     Story,
+    any_shape,
     history,
 )
 from tests.kit.engine_oracles import EngineOracle, Values
@@ -270,6 +271,16 @@ def _both(table: FreshetTable, oracle: EngineOracle, rows: list[Values]) -> None
 
 def _check(table: FreshetTable, oracle: EngineOracle) -> None:
     assert texts(table.read()) == texts(arrow_rows(list(oracle.rows().values()), table.columns))
+
+
+@pytest.mark.parametrize(
+    "seeds", [range(12), pytest.param(range(12, 300), marks=pytest.mark.slow)], ids=["few", "many"]
+)
+def test_tables_by_chance_equal_the_oracle(seeds: range, tmp_path: Path) -> None:
+    """Any functions, groups and options together; the seed makes the table and its history."""
+    for seed in seeds:
+        source = Random(seed)
+        play(any_shape(source), source, seed, tmp_path / str(seed), keys=8, steps=5, rows=25)
 
 
 @pytest.mark.slow
