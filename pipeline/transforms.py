@@ -354,7 +354,7 @@ class _Envelope:
         ]
         if not self._has_key:
             cases.append(ErrorCase(f"{KIND} IN (1Y, 3Y)", None, "'a deletion, and the table has no primary key'"))
-        if self._added_up and self._source.is_debezium and not self._rules.core.ignore_update_before:
+        if self._added_up and self._takes_before and self._source.is_debezium:
             reason = "'the update does not carry the whole row before it, so its value would count twice'"
             cases.append(ErrorCase(f"{KIND} = 2Y AND NOT coalesce({_IS_COMPLETE}, false)", self._added_up[0], reason))
         if self._source.on_unknown_field == "fail":

@@ -31,7 +31,7 @@ import pipeline.micro_batch
 from pipeline.bucket_task import BucketTask
 from pipeline.config import load_pipelines
 from pipeline.runner import Runner, spark_settings
-from pipeline.spark_session import create_session
+from pipeline.spark_session import SHORT_LIVED, create_session
 from storage.commit.committer import CommitResult, Committer
 from storage.model.commit_message import CommitMessage
 
@@ -126,7 +126,7 @@ def main() -> None:
         doom(folder, sys.argv[2], int(sys.argv[3]))
     configs = load_pipelines(pipeline_files(folder))
     # Three attempts per task: a lone worker that dies must not end the run.
-    spark = create_session("stream-program", settings=spark_settings(configs), master="local[2,3]")
+    spark = create_session("stream-program", settings={**SHORT_LIVED, **spark_settings(configs)}, master="local[2,3]")
     Runner(spark, configs, say=lambda text: print(text, flush=True)).run()
     spark.stop()
     print("done", flush=True)

@@ -38,6 +38,7 @@ table:
   options: {{bucket: 2, sequence.field: at}}
 trigger: {{available_now: true}}
 checkpoint: "{folder}/checkpoint"
+spark: {{spark.driver.defaultJavaOptions: "-XX:TieredStopAtLevel=1"}}
 """
 
 
