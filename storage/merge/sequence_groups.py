@@ -103,7 +103,7 @@ def _is_running_max(spans: Positions, word: FixedWord, present: Flags) -> Flags:
     if word.bits > WORD_BITS - SPAN_BITS_MIN:
         word = _dense([word.values])
     bits = np.uint64(word.bits)
-    spans_max = 1 << (WORD_BITS - word.bits)
+    spans_max = 1 << min(WORD_BITS - word.bits, WORD_BITS - 2)
     values = np.where(present, word.values, np.uint64(0))
     result = np.zeros(len(spans), np.bool_)
     for low in range(0, int(spans[-1]) + 1, spans_max):
