@@ -67,6 +67,7 @@ class TableSession:
 
     def compact(self, *, full: bool = False) -> None:
         """Compacts the buckets written by this session with the next commit."""
+        self._check_open()
         self._writer.compact(full=full)
 
     def commit(self, identifier: int | None = None) -> CommitResult:

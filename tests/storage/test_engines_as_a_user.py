@@ -17,6 +17,7 @@ from freshet import (
     InvalidRequestError,
     Predicate,
     RenameColumn,
+    SetNullable,
     SetOption,
     Table,
     col,
@@ -141,3 +142,27 @@ def test_bytes_that_are_no_bitmap_can_be_written_over_as_the_message_says(catalo
     back = plain.alter(SetOption("fields.a.aggregate-function", "rbm32"))
     commit(back, (1, BitMap([9]).serialize()))
     assert [BitMap.deserialize(value) for _, value in held(back)] == [BitMap([7, 9])]
+
+
+def test_a_closed_writer_does_nothing_more(catalog: Catalog, tmp_path: Path) -> None:
+    table = create(catalog, "aggregation", {"a": "INT"}, fields__a__aggregate_function="sum")
+    writer = table.writer("loader")
+    for _ in range(2):
+        writer.write(rows(table, [(1, 1)]))
+        writer.commit()
+    writer.close()
+    before = sorted(path.name for path in tmp_path.rglob("data-*"))
+    for call in (writer.compact, writer.commit, lambda: writer.write(rows(table, [(1, 1)]))):
+        with pytest.raises(InvalidRequestError, match="is closed; open another one"):
+            call()
+    assert sorted(path.name for path in tmp_path.rglob("data-*")) == before
+    assert held(table) == [(1, 2)]
+
+
+def test_a_not_null_column_that_a_delete_sets_to_null_can_be_made_nullable(catalog: Catalog) -> None:
+    table = create(catalog, "partial-update", {"s": "INT", "a": "INT NOT NULL"}, fields__s__sequence_group="a")
+    commit(table, (1, 1, 10))
+    commit(table, (1, 2, 10), kinds=["-D"])
+    with pytest.raises(InvalidRequestError, match=r"key \(k=1\).*'a' is NOT NULL.*make the column nullable"):
+        held(table)
+    assert held(table.alter(SetNullable("a", True))) == [(1, 2, None)]
