@@ -17,6 +17,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from storage.merge.aggregate.events import ColumnEvents, Event, Flags, Positions, Reduction
@@ -84,6 +85,12 @@ class Contributions:
         """True for keys with a value."""
         result: Flags = self.lengths > 0
         return result
+
+    @property
+    def longs(self) -> npt.NDArray[np.int64]:
+        """The values, which are integers, as 64-bit numbers."""
+        longs: npt.NDArray[np.int64] = self.values.to_numpy().astype(np.int64, copy=False)
+        return longs
 
     def event_of(self, value: int) -> int:
         """The event that a value comes from."""

@@ -5,7 +5,7 @@ value = high * 2**64 + low      unscaled, two's complement: high signed, low uns
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -74,3 +74,23 @@ def segment_sums(halves: Halves, negated: Flags | None, starts: Positions) -> Ha
         sums[index + 1] += sums[index] >> _LIMB_BITS
         sums[index] &= _LIMB
     return np.stack([sums[0] | sums[1] << _LIMB_BITS, sums[2] | sums[3] << _LIMB_BITS], axis=1)
+
+
+def signed_values(halves: Halves, takes_away: Flags | None, start: int, length: int) -> Iterable[tuple[int, bool]]:
+    """Unscaled values of one key, and whether each is taken away."""
+    part = slice(int(start), int(start + length))
+    flags = [False] * int(length) if takes_away is None else takes_away[part].tolist()
+    return zip(unscaled(halves[part]), flags, strict=True)
+
+
+def with_looped(results: pa.Array[Any], looped: Flags, result_of: Callable[[int], int | None]) -> pa.Array[Any]:
+    """The decimals with those of the looped keys computed one by one."""
+    keys = np.flatnonzero(looped).tolist()
+    if not keys:
+        return results
+    numbers = [result_of(key) for key in keys]
+    halves = halves_of(results).copy()
+    halves[keys] = from_unscaled([number or 0 for number in numbers])
+    valid = np.ones(len(halves), np.bool_)
+    valid[keys] = [number is not None for number in numbers]
+    return from_halves(halves, results.type, valid)

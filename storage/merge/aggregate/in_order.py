@@ -40,3 +40,19 @@ def folded(first: Numbers, starts: Positions, lengths: Positions, step: Step) ->
         states[:count] = step(states[:count], begins[:count] + index)
     accumulators[by_length] = states
     return accumulators, is_long
+
+
+def folded_floats(
+    numbers: Numbers,
+    starts: Positions,
+    lengths: Positions,
+    step: Callable[[Numbers, Positions], Numbers],
+    alone: Callable[[Numbers, int], Any],
+) -> Numbers:
+    """Folds floats in order; `alone` folds the values of one long key, given where they begin."""
+    with np.errstate(all="ignore"):
+        results, is_long = folded(numbers[starts], starts, lengths, step)
+        for key in np.flatnonzero(is_long).tolist():
+            start = int(starts[key])
+            results[key] = alone(numbers[start : start + int(lengths[key])], start)
+    return results

@@ -34,8 +34,9 @@ from storage.merge.aggregate.events import (
 from storage.merge.aggregate.extremes import Extreme
 from storage.merge.aggregate.merge_map import MergeMap, MergeMapWithKeyTime
 from storage.merge.aggregate.nested import NestedPartialUpdate, NestedUpdate
-from storage.merge.aggregate.numeric import Product, Sum
+from storage.merge.aggregate.numeric import Sum
 from storage.merge.aggregate.ordered import FirstNonNullValue, FirstValue, LastNonNullValue, LastValue
+from storage.merge.aggregate.product import Product
 from storage.merge.aggregate.sketch import HllSketches, ThetaSketches
 from storage.merge.aggregate.text import ListAgg
 from storage.model.data_type import DataType
