@@ -51,6 +51,7 @@ from storage.merge.key_rows import KeyRows, merged_rows, rows_at
 from storage.merge.merge_metrics import MergeMetrics
 from storage.merge.place_search import last_marked
 from storage.merge.refusal import MergedTable
+from storage.merge.removals import group_removals
 from storage.merge.sequence_groups import GroupOrder, group_order
 from storage.merge.sort_words import Positions
 from storage.model.row_kind import RowKind
@@ -137,7 +138,7 @@ class PartialUpdate:
         options, looped = self.options, np.zeros(keys.key_count, np.bool_)
         removes = np.zeros(len(keys.rows), np.bool_)
         if options.groups:
-            removes, looped = _group_removals(keys, orders, is_start)
+            removes, looped = group_removals(keys, orders, is_start)
         elif options.remove_record_on_delete:
             removes = keys.kinds == RowKind.DELETE
         elif not options.ignore_delete:
@@ -272,39 +273,3 @@ def _group_events(keys: KeyRows, order: GroupOrder, in_order: Flags) -> KeyEvent
     if keys.lone is not None:
         codes[keys.starts[keys.lone]] = Event.ADD
     return KeyEvents(codes, keys.rows, keys.starts, keys.lone)
-
-
-def _group_removals(keys: KeyRows, orders: Mapping[SequenceGroup, GroupOrder], is_start: Flags) -> tuple[Flags, Flags]:
-    """True at places of rows that remove the record; and for which keys they were found one by one."""
-    deletes = keys.kinds == RowKind.DELETE
-    removing = [order for group, order in orders.items() if group.removes_record]
-    none = np.zeros(keys.key_count, np.bool_)
-    if not removing or not deletes.any():
-        return np.zeros(len(deletes), np.bool_), none
-    if len(removing) == 1:
-        # What a removal makes the group hold is what it holds anyway.
-        return deletes & removing[0].in_order(is_start), none
-    candidates = deletes & np.logical_or.reduce([order.present for order in removing])
-    if not candidates.any():
-        return candidates, none
-    looped = np.logical_or.reduceat(candidates, keys.starts)
-    removes = np.zeros(len(deletes), np.bool_)
-    for first, end in zip(keys.starts[looped].tolist(), keys.ends[looped].tolist(), strict=True):
-        places = np.arange(first, end)
-        rows = list(zip(*(order.numbers_at(places) for order in removing), strict=True))
-        removes[first:end] = _removals(deletes[first:end].tolist(), rows)
-    return removes, looped
-
-
-def _removals(deletes: list[bool], rows: list[tuple[int, ...]]) -> list[bool]:
-    """Which rows of one key remove the record; `rows` has the number of each group that removes, -1 for no event."""
-    held = [-1] * len(rows[0])
-    removes = []
-    for is_delete, numbers in zip(deletes, rows, strict=True):
-        in_order = [0 <= number >= holds for number, holds in zip(numbers, held, strict=True)]
-        removes.append(is_delete and any(in_order))
-        if removes[-1] or len(removes) == 1:
-            held = list(numbers)
-        else:
-            held = [n if follows else h for n, h, follows in zip(numbers, held, in_order, strict=True)]
-    return removes
