@@ -27,6 +27,9 @@ class MergeMetrics:
         """Those of them for which at least one column was folded value by value."""
         return self._keys_looped
 
+    def __repr__(self) -> str:
+        return f"MergeMetrics(keys_merged={self._keys_merged}, keys_looped={self._keys_looped})"
+
     def add(self, merged: int, looped: int = 0) -> None:
         """Counts keys."""
         with self._lock:

@@ -166,3 +166,11 @@ def test_a_not_null_column_that_a_delete_sets_to_null_can_be_made_nullable(catal
     with pytest.raises(InvalidRequestError, match=r"key \(k=1\).*'a' is NOT NULL.*make the column nullable"):
         held(table)
     assert held(table.alter(SetNullable("a", True))) == [(1, 2, None)]
+
+
+def test_a_session_tells_how_many_keys_it_merged(catalog: Catalog) -> None:
+    table = create(catalog, "aggregation", {"a": "INT"}, fields__a__aggregate_function="sum")
+    with table.writer("loader") as writer:
+        writer.write(rows(table, [(1, 1), (1, 2), (2, 1)]))
+        writer.commit()
+        assert repr(writer.merge_metrics) == "MergeMetrics(keys_merged=1, keys_looped=0)"
