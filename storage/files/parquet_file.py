@@ -59,7 +59,8 @@ _DICTIONARY_PAGE_BYTES: Final = 128 * 1024
 """A larger dictionary is given up by the writer: every open reader holds one per column."""
 _SAMPLE_ROWS: Final = 512
 _REPEATING_SHARE_MAX: Final = 0.8
-"""A column is written with a dictionary if at most this share of a sample is distinct: about 1100 values or fewer."""
+"""A column is written with a dictionary if at most this share of the values of a sample is distinct: about 1100
+values or fewer, where there are no NULLs."""
 
 _CODECS: Final = {
     "zstd": "zstd",
@@ -346,8 +347,10 @@ def _repeating_columns(rows: pa.Table) -> list[str]:
     for field in rows.schema:
         if pa.types.is_boolean(field.type) or pa.types.is_nested(field.type):
             continue
-        distinct = pc.count_distinct(sample.column(field.name), mode="all").as_py()
-        if distinct <= _REPEATING_SHARE_MAX * sample.num_rows:
+        # NULL stands in no dictionary: a column half NULL may well have no value twice.
+        values = sample.column(field.name)
+        distinct = pc.count_distinct(values, mode="only_valid").as_py()
+        if distinct <= _REPEATING_SHARE_MAX * (len(values) - values.null_count):
             names.append(field.name)
     return names
 

@@ -164,6 +164,24 @@ def test_dictionaries_only_where_values_repeat(tmp_path: Path) -> None:
     assert "DELTA_BINARY_PACKED" in group.column(2).encodings
 
 
+def test_nulls_do_not_count_as_values_that_repeat(tmp_path: Path) -> None:
+    fields = [field(0, "unique", "BIGINT"), field(1, "repeating", "BIGINT"), field(2, "nothing", "BIGINT")]
+    numbers = np.arange(20_000)
+    is_null = np.random.default_rng(7).random(len(numbers)) < 0.5
+    rows = table(
+        fields,
+        pa.array(numbers, mask=is_null),
+        pa.array(numbers % 10, mask=is_null),
+        pa.nulls(len(numbers), pa.int64()),
+    )
+    path = write(tmp_path / "f.parquet", fields, rows)
+    row_group = pq.ParquetFile(path).metadata.row_group(0)
+    has_dictionary = [row_group.column(index).has_dictionary_page for index in range(2)]
+    assert has_dictionary == [False, True]
+    assert pq.read_table(path).column("unique").to_pylist() == rows.column("unique").to_pylist()
+    assert pq.read_table(path).column("nothing").null_count == len(numbers)
+
+
 def test_row_groups_are_cut_by_size_and_small_batches_gathered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parquet_file, "ROW_GROUP_BYTES", 80_000)
     fields = [field(0, "k", "BIGINT")]
