@@ -231,6 +231,29 @@ SEQUENCED_COLUMNS: Final = {
     "newest": Column(NESTED, _nested_rows, {"nested-key": "k0", "nested-sequence-field": "s"}),
     "newest2": Column(NESTED, _nested_rows, {"nested-key": "k1,k0", "nested-sequence-field": "s,v"}),
 }
+# Nested nanoseconds have no Python value; 2.0.0 compares binary values by identity.
+_ELEMENTS: Final = tuple(kind for kind in SCALARS if not kind.startswith("TIMESTAMP(9)"))
+_COMPARED: Final = tuple(kind for kind in _ELEMENTS if not kind.startswith("B") or kind in ("BOOLEAN", "BIGINT"))
+
+
+def _lists_of(kind: str) -> Callable[[Random], Any]:
+    return lambda source: [any_value(source, kind) for _ in range(source.randint(0, 3))]
+
+
+def _maps_of(key: str, value: str) -> Callable[[Random], Any]:
+    def draw(source: Random) -> Any:
+        keys = {repr(one): one for one in (any_value(source, key) for _ in range(3))}
+        return [(one, any_value(source, value)) for one in keys.values()]
+
+    return draw
+
+
+EVERY_LIST: Final = {f"a{index}": Column(f"ARRAY<{kind}>", _lists_of(kind)) for index, kind in enumerate(_ELEMENTS)}
+EVERY_COMPARED_LIST: Final = {name: one for name, one in EVERY_LIST.items() if one.type_text[6:-1] in _COMPARED}
+EVERY_MAP: Final = {
+    **{f"k{index}": Column(f"MAP<{kind}, INT>", _maps_of(kind, "INT")) for index, kind in enumerate(_COMPARED)},
+    **{f"v{index}": Column(f"MAP<INT, {kind}>", _maps_of("INT", kind)) for index, kind in enumerate(_ELEMENTS)},
+}
 EVERY_COLUMN: Final = {name: Column(kind) for name, kind in EVERY_TYPE.items()}
 
 _AGGREGATION: Final = {"merge-engine": "aggregation"}
@@ -326,6 +349,15 @@ AGGREGATION_SHAPES: Final = (
         _AGGREGATION,
     ),
     Shape("merge_map", _functions("merge_map", MAPS), _AGGREGATION),
+    Shape("merge_map of every type", _functions("merge_map", EVERY_MAP), _AGGREGATION),
+    Shape("collect of every type", _functions("collect", EVERY_COMPARED_LIST), _AGGREGATION),
+    Shape("collect of every type, adds", _functions("collect", EVERY_LIST), _AGGREGATION, ADDS),
+    Shape(
+        "collect distinct of every type",
+        _functions("collect", EVERY_COMPARED_LIST, distinct="true"),
+        _AGGREGATION,
+        sets=tuple(f"{name}_collect" for name in EVERY_COMPARED_LIST),
+    ),
     Shape(
         "merge_map_with_keytime",
         {
