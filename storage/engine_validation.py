@@ -140,6 +140,9 @@ def _check_column_option(schema: TableSchema, options: CoreOptions, engine: Engi
     if name == "sequence-group":
         _check_takes_effect(schema, options, key, MergeEngine.PARTIAL_UPDATE)
         return
+    if column not in schema.by_name:
+        each = " and ".join(f"fields.{one}.{name}" for one in column.split(","))
+        raise InvalidRequestError(f"option {key} has no effect: it is for one column; write {each}")
     _check_takes_effect(schema, options, key, *_ENGINES_WITH_FUNCTIONS)
     if not any(column in group.ordering for group in engine.groups):
         _check_function_option(schema, options, engine, key, column, name)

@@ -174,3 +174,8 @@ def test_a_session_tells_how_many_keys_it_merged(catalog: Catalog) -> None:
         writer.write(rows(table, [(1, 1), (1, 2), (2, 1)]))
         writer.commit()
         assert repr(writer.merge_metrics) == "MergeMetrics(keys_merged=1, keys_looped=0)"
+
+
+def test_one_function_for_two_columns_is_refused_and_told_how_to_write_it(catalog: Catalog) -> None:
+    with pytest.raises(InvalidRequestError, match=r"write fields\.a\.aggregate-function and fields\.b\.aggregate-func"):
+        create(catalog, "aggregation", {"a": "INT", "b": "INT"}, **{"fields__a,b__aggregate_function": "sum"})
