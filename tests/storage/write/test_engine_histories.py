@@ -42,6 +42,7 @@ def play(shape: Shape, source: Random, seed: Any, folder: Path, **size: int) -> 
         folder, shape.types, shape.primary_keys, shape.table_options, partition_keys=shape.partition_keys
     )
     story = Story(shape, seed)
+    states: dict[int, list[str]] = {}
     try:
         for step in history(shape, source, **size):
             story.steps.append(step)
@@ -58,6 +59,10 @@ def play(shape: Shape, source: Random, seed: Any, folder: Path, **size: int) -> 
             some = [name for name in shape.types if source.random() < 0.4] or [next(iter(shape.types))]
             story.check(table.read(some), some)
             _check_filter(table, story, source)
+            states[table.table.snapshots()[-1].id] = texts(table.read(), shape.decoders)
+        for snapshot_id in source.sample(list(states), min(2, len(states))):
+            found = table.table.scan(snapshot_id=snapshot_id).to_arrow()
+            assert texts(found, shape.decoders) == states[snapshot_id], f"{shape.name}, snapshot {snapshot_id}"
     finally:
         table.close()
 
