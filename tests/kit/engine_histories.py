@@ -522,6 +522,13 @@ PARTIAL_SHAPES: Final = (
         {**_between(_ONE_OF_EACH_RETRACTABLE, g=ORDER), "h": ORDER, "z": _INTS},
         {**_PARTIAL, **_group("g", ",".join(_ONE_OF_EACH_RETRACTABLE)), **_group("h", "z"), _REMOVING: "g"},
     ),
+    Shape(  # a delete removes the row before any function is asked: the ordering column stands first
+        "other functions in a group, remove-record",
+        {"g": ORDER, **_ONE_OF_EACH_OTHER, "h": ORDER, "z": _INTS},
+        {**_PARTIAL, **_group("g", ",".join(_ONE_OF_EACH_OTHER)), **_group("h", "z"), _REMOVING: "g"},
+        (*ADDS, "-D"),
+        sets=_OTHER_SETS,
+    ),
     _grouped("listagg in a group", _LISTAGGS, kinds=ADDS),
     _grouped("nested_update in a group", _NESTED_UPDATES, sets=_NESTED_SETS),
     Shape(
