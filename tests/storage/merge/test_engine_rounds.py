@@ -5,6 +5,7 @@ Tables of tests are small; here a section takes many rounds, as large tables do.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 
 import pyarrow as pa
@@ -19,7 +20,7 @@ from storage.model.field_ids import assign_ids
 from storage.model.schema import SEQUENCE_NUMBER_COLUMN, VALUE_KIND_COLUMN, TableSchema
 from storage.model.sql_type import parse_sql_type
 from storage.options import CoreOptions
-from tests.kit.engine_histories import LATER_SHAPES, SHAPES, Shape
+from tests.kit.engine_histories import LATER_SHAPES, SHAPES, Shape, any_shape
 from tests.kit.engine_oracles import KIND_COLUMN, KINDS, EngineOracle, Values
 from tests.kit.engine_tables import arrow_rows, schedule_options, texts
 
@@ -67,7 +68,22 @@ def flushes(shape: Shape, source: Random, oracle: EngineOracle) -> list[pa.Table
 
 @pytest.mark.parametrize("shape", PLAIN, ids=lambda shape: shape.name)
 def test_small_rounds_and_raw_runs_give_what_the_oracle_says(shape: Shape) -> None:
-    source, oracle = Random(21), shape.oracle()
+    check(shape, Random(21))
+
+
+@pytest.mark.parametrize(
+    "seeds", [range(15), pytest.param(range(15, 400), marks=pytest.mark.slow)], ids=["few", "many"]
+)
+def test_engines_by_chance_in_small_rounds(seeds: range) -> None:
+    for seed in seeds:
+        source = Random(seed)
+        shape = any_shape(source)
+        options = {name: text for name, text in shape.options.items() if name != "force-lookup"}
+        check(replace(shape, name=f"seed {seed}", options=options), source)
+
+
+def check(shape: Shape, source: Random) -> None:
+    oracle = shape.oracle()
     order, function = merging(shape)
     runs = []
     for number, table in enumerate(flushes(shape, source, oracle)):
@@ -82,7 +98,7 @@ def test_small_rounds_and_raw_runs_give_what_the_oracle_says(shape: Shape) -> No
             keys_repeat=True,
         )
         flushed = pa.Table.from_batches(raw, at_once.schema)
-        assert texts(flushed, shape.decoders) == texts(at_once, shape.decoders), f"flush {number}"
+        assert texts(flushed, shape.decoders) == texts(at_once, shape.decoders), f"{shape.name}, flush {number}"
         runs.append(at_once)
     some = tuple(name for name in shape.types if source.random() < 0.4) or ("k",)
     for columns in (tuple(shape.types), some):
@@ -99,4 +115,4 @@ def test_small_rounds_and_raw_runs_give_what_the_oracle_says(shape: Shape) -> No
         wanted = arrow_rows(list(oracle.rows().values()), {name: shape.types[name] for name in columns})
         found = pa.Table.from_batches(section, wanted.drop_columns([KIND_COLUMN]).schema)
         sets = {name: None for name in shape.sets if name in columns}
-        assert texts(found.select(list(columns)), sets) == texts(wanted, sets)
+        assert texts(found.select(list(columns)), sets) == texts(wanted, sets), shape.name
