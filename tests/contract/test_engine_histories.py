@@ -151,7 +151,7 @@ def read_alike(paimon: PaimonJudge, shape: Shape, seed: int, folder: Path) -> No
 
 @pytest.mark.parametrize(
     "seeds",
-    [range(4), *(pytest.param(range(at, at + 20), marks=pytest.mark.slow) for at in range(20, 100, 20))],
+    [range(3), *(pytest.param(range(at, at + 20), marks=pytest.mark.slow) for at in range(20, 100, 20))],
     ids=str,
 )
 def test_tables_by_chance_are_the_same(paimon: PaimonJudge, seeds: range, folder: Path) -> None:
@@ -180,7 +180,7 @@ def play(paimon: PaimonJudge, shape: Shape, seed: int, folder: Path, **size: int
     theirs_seen, theirs = world.by_paimon("theirs")
     shared = world.by_paimon("shared") if seed % 2 else world.by_freshet("shared")
     try:
-        for step in history(shape, source, **{"keys": 20, "steps": 5, "rows": 50, **size}):
+        for step in history(shape, source, **{"keys": 25, "steps": 4, "rows": 60, **size}):
             story.steps.append(step)
             _take(ours, step)
             _take(theirs, step)
