@@ -9,8 +9,8 @@ cannot take. The last tests make such tables with Paimon and read them with Fres
 
 from __future__ import annotations
 
-import re
 import os
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal

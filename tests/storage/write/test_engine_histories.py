@@ -100,7 +100,7 @@ def with_options(shape: Shape, options: Mapping[str, str]) -> Shape:
     return replace(shape, options={**shape.options, **options})
 
 
-@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.slow), pytest.param(3, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("shape", [*SHAPES, *LATER_SHAPES], ids=lambda shape: shape.name)
 def test_the_table_equals_the_oracle(shape: Shape, seed: int, tmp_path: Path) -> None:
     play(shape, Random(seed), seed, tmp_path, keys=10, steps=5, rows=25)
@@ -278,9 +278,7 @@ def _check(table: FreshetTable, oracle: EngineOracle) -> None:
     assert texts(table.read()) == texts(arrow_rows(list(oracle.rows().values()), table.columns))
 
 
-@pytest.mark.parametrize(
-    "seeds", [range(12), pytest.param(range(12, 300), marks=pytest.mark.slow)], ids=["few", "many"]
-)
+@pytest.mark.parametrize("seeds", [range(12), pytest.param(range(12, 60), marks=pytest.mark.slow)], ids=["few", "many"])
 def test_tables_by_chance_equal_the_oracle(seeds: range, tmp_path: Path) -> None:
     """Any functions, groups and options together; the seed makes the table and its history."""
     for seed in seeds:
