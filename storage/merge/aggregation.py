@@ -28,6 +28,7 @@ from storage.merge.aggregated_columns import EventRefused, KeyEvents, aggregated
 from storage.merge.column_results import ColumnResult, Heads, NullInNotNull, assemble
 from storage.merge.key_order import Flags, KeySegments
 from storage.merge.key_rows import KeyRows, merged_rows
+from storage.merge.merge_function import MergeFunction
 from storage.merge.merge_metrics import MergeMetrics
 from storage.merge.refusal import MergedTable
 from storage.model.row_kind import RowKind
@@ -35,8 +36,8 @@ from storage.model.schema import SEQUENCE_NUMBER_COLUMN
 
 
 @dataclass(frozen=True, slots=True)
-class Aggregation:
-    """The engine with its options; a `MergeFunction`."""
+class Aggregation(MergeFunction):
+    """The engine with its options."""
 
     table: MergedTable
     functions: Mapping[str, ColumnAggregator | Chooser]
@@ -44,17 +45,6 @@ class Aggregation:
     metrics: MergeMetrics
     remove_record_on_delete: bool = False
     passes_lone_rows: bool = True
-
-    @property
-    def merges_in_stages(self) -> bool:
-        return False
-
-    @property
-    def reads_levels(self) -> bool:
-        return False
-
-    def columns_needed(self, columns: tuple[str, ...]) -> tuple[str, ...]:
-        return columns
 
     def merge(
         self,

@@ -20,14 +20,14 @@ import numpy as np
 import pyarrow as pa
 
 from storage.merge.key_order import Flags, KeySegments
-from storage.merge.merge_function import retracts
+from storage.merge.merge_function import MergeFunction, retracts
 from storage.merge.sort_words import Positions
 from storage.merge.take import take_rows
 
 
 @dataclass(frozen=True, slots=True)
-class Deduplicate:
-    """The engine with its options; a `MergeFunction`."""
+class Deduplicate(MergeFunction):
+    """The engine with its options."""
 
     ignore_delete: bool = False
     passes_lone_rows: bool = True
@@ -35,13 +35,6 @@ class Deduplicate:
     @property
     def merges_in_stages(self) -> bool:
         return True
-
-    @property
-    def reads_levels(self) -> bool:
-        return False
-
-    def columns_needed(self, columns: tuple[str, ...]) -> tuple[str, ...]:
-        return columns
 
     def merge(
         self,

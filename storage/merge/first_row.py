@@ -26,15 +26,15 @@ import pyarrow as pa
 
 from storage.merge.key_order import Flags, KeySegments
 from storage.merge.lookup_levels import stored_columns
-from storage.merge.merge_function import retracts
+from storage.merge.merge_function import MergeFunction, retracts
 from storage.merge.refusal import MergedTable
 from storage.merge.sort_words import Positions
 from storage.merge.take import take_rows
 
 
 @dataclass(frozen=True, slots=True)
-class FirstRow:
-    """The engine with its options; a `MergeFunction`. `key_columns` and `table` are for messages."""
+class FirstRow(MergeFunction):
+    """The engine with its options. `key_columns` and `table` are for messages."""
 
     key_columns: tuple[str, ...]
     ignore_delete: bool = False
@@ -44,13 +44,6 @@ class FirstRow:
     @property
     def merges_in_stages(self) -> bool:
         return True
-
-    @property
-    def reads_levels(self) -> bool:
-        return False
-
-    def columns_needed(self, columns: tuple[str, ...]) -> tuple[str, ...]:
-        return columns
 
     def merge(
         self,

@@ -35,8 +35,8 @@ _NO_LEVEL: Final = np.int8(127)
 
 
 @dataclass(frozen=True, slots=True)
-class LookupLevels:
-    """An engine that sees only the rows that count; a `MergeFunction`."""
+class LookupLevels(MergeFunction):
+    """An engine that sees only the rows that count."""
 
     function: MergeFunction
 

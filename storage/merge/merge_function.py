@@ -28,7 +28,7 @@ for functions that read levels; the callers add it."""
 
 
 class MergeFunction(Protocol):
-    """One merge engine with its options."""
+    """One merge engine with its options. Engines derive from it and say only where they are not as most are."""
 
     @property
     def passes_lone_rows(self) -> bool:
@@ -38,16 +38,16 @@ class MergeFunction(Protocol):
     @property
     def merges_in_stages(self) -> bool:
         """True if rows merged in stages, each on neighbouring rows, always give what they give merged at once."""
-        ...
+        return False
 
     @property
     def reads_levels(self) -> bool:
         """True if the rows must have the column `LEVEL_COLUMN`; results never have it."""
-        ...
+        return False
 
     def columns_needed(self, columns: tuple[str, ...]) -> tuple[str, ...]:
         """`columns`, and those that the merge must see to make them; key and sequence columns are the caller's."""
-        ...
+        return columns
 
     def merge(
         self,

@@ -48,6 +48,7 @@ from storage.merge.aggregated_columns import EventRefused, KeyEvents, aggregated
 from storage.merge.column_results import Chosen, ColumnResult, Heads, NullInNotNull, assemble
 from storage.merge.key_order import Flags, KeySegments
 from storage.merge.key_rows import KeyRows, merged_rows, rows_at
+from storage.merge.merge_function import MergeFunction
 from storage.merge.merge_metrics import MergeMetrics
 from storage.merge.place_search import last_marked
 from storage.merge.refusal import MergedTable
@@ -64,8 +65,8 @@ NO_RULE: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class PartialUpdate:
-    """The engine with its options; a `MergeFunction`."""
+class PartialUpdate(MergeFunction):
+    """The engine with its options."""
 
     table: MergedTable
     options: EngineOptions
@@ -73,14 +74,6 @@ class PartialUpdate:
     """Of columns that sequence groups protect; all others take the newest value."""
     metrics: MergeMetrics
     passes_lone_rows: bool = True
-
-    @property
-    def merges_in_stages(self) -> bool:
-        return False
-
-    @property
-    def reads_levels(self) -> bool:
-        return False
 
     def columns_needed(self, columns: tuple[str, ...]) -> tuple[str, ...]:
         wanted = set(columns)

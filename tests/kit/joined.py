@@ -14,27 +14,16 @@ import pyarrow as pa
 
 from storage.merge.key_order import KeySegments
 from storage.merge.lookup_levels import stored_columns
-from storage.merge.merge_function import retracts
+from storage.merge.merge_function import MergeFunction, retracts
 from storage.merge.take import take_rows
 
 
 @dataclass(frozen=True, slots=True)
-class Joined:
-    """A `MergeFunction` over one text column; key, kind and sequence number are those of the newest row."""
+class Joined(MergeFunction):
+    """Over one text column; key, kind and sequence number are those of the newest row."""
 
     column: str = "v"
     passes_lone_rows: bool = True
-
-    @property
-    def merges_in_stages(self) -> bool:
-        return False
-
-    @property
-    def reads_levels(self) -> bool:
-        return False
-
-    def columns_needed(self, columns: tuple[str, ...]) -> tuple[str, ...]:
-        return columns
 
     def merge(
         self,
