@@ -26,7 +26,7 @@ $(VENV)/.stamp: requirements.lock pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -c '$(PYTHON_CHECK)'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install $(PIP_QUIET) --requirement requirements.lock
-	@$(BIN)/python -m pip install $(PIP_QUIET) --no-deps --no-build-isolation --editable . --config-settings editable_mode=compat
+	@$(BIN)/python -m pip install $(PIP_QUIET) --no-deps --no-build-isolation --editable .
 	@touch $@
 
 $(PYPAIMON)/.stamp: requirements-pypaimon.lock
@@ -40,13 +40,13 @@ venv: $(VENV)/.stamp
 venv-pypaimon: $(PYPAIMON)/.stamp
 
 jars: venv
-	@$(BIN)/python -m pipeline.jars spark-kafka kafka-broker paimon >/dev/null
+	@$(BIN)/python -m freshet.pipeline.jars spark-kafka kafka-broker paimon >/dev/null
 
 demo: venv jars
-	@$(BIN)/python -m jobs.demo $(ARGS)
+	@$(BIN)/python -m freshet.jobs.demo $(ARGS)
 
 demo-join: venv jars
-	@$(BIN)/python -m jobs.demo.join $(ARGS)
+	@$(BIN)/python -m freshet.jobs.demo.join $(ARGS)
 
 demo-clean:
 	rm -rf demo-output
@@ -70,7 +70,7 @@ format: venv
 	$(BIN)/ruff format .
 
 bench: venv venv-pypaimon jars
-	@$(BIN)/python -m pipeline.jars delta >/dev/null
+	@$(BIN)/python -m freshet.pipeline.jars delta >/dev/null
 	$(BIN)/python -m tests.bench $(ARGS)
 
 clean: demo-clean

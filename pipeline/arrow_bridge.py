@@ -26,8 +26,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import types as spark
 
-from storage.model.arrow_types import arrow_type
-from storage.model.data_type import ArrayType, DataField, DataType, MapType, RowType, ScalarType, TypeRoot
+from freshet.storage.model.arrow_types import arrow_type
+from freshet.storage.model.data_type import ArrayType, DataField, DataType, MapType, RowType, ScalarType, TypeRoot
 
 CARRIED_PRECISION_MAX: Final = 6
 """Fraction digits that Spark's timestamps hold; more travel as BIGINT."""

@@ -27,20 +27,20 @@ from pyspark.sql import SparkSession
 from pyspark.sql import types as spark
 from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
 
-from pipeline.arrow_bridge import carrier_arrow_type, carry_array, spark_struct
-from pipeline.exceptions import InvalidRequestError
-from pipeline.pushed_filters import to_predicate
-from storage.catalog import Catalog
-from storage.env import local_env
-from storage.model.data_type import DataField, with_nullable
-from storage.model.snapshot import Snapshot
-from storage.model.split import Split
-from storage.predicate import Predicate, conjunction
-from storage.scan.planner import plan_scan
-from storage.scan.pruning import ScanFilter
-from storage.scan.split_reader import SplitReader
-from storage.scan.time_travel import find_snapshot
-from storage.table_store import TableStore, open_table_store
+from freshet.pipeline.arrow_bridge import carrier_arrow_type, carry_array, spark_struct
+from freshet.pipeline.exceptions import InvalidRequestError
+from freshet.pipeline.pushed_filters import to_predicate
+from freshet.storage.catalog import Catalog
+from freshet.storage.env import local_env
+from freshet.storage.model.data_type import DataField, with_nullable
+from freshet.storage.model.snapshot import Snapshot
+from freshet.storage.model.split import Split
+from freshet.storage.predicate import Predicate, conjunction
+from freshet.storage.scan.planner import plan_scan
+from freshet.storage.scan.pruning import ScanFilter
+from freshet.storage.scan.split_reader import SplitReader
+from freshet.storage.scan.time_travel import find_snapshot
+from freshet.storage.table_store import TableStore, open_table_store
 
 FORMAT: Final = "freshet"
 COLUMNS_OPTION: Final = "columns"

@@ -34,9 +34,9 @@ import pyarrow as pa
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - the customary name
 
-from pipeline.arrow_bridge import restore_array
-from storage.codec.bucket_function import BucketFunctionType, bucket_ids
-from storage.model.data_type import DataType, ScalarType, TypeRoot
+from freshet.pipeline.arrow_bridge import restore_array
+from freshet.storage.codec.bucket_function import BucketFunctionType, bucket_ids
+from freshet.storage.model.data_type import DataType, ScalarType, TypeRoot
 
 _BYTES: Final = bytearray(range(256))
 _ZEROS: Final = bytearray(8)

@@ -30,10 +30,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.arrow_bridge import carrier_arrow_type, restore_array
-from pipeline.dead_letters import dead_letter_rows
-from pipeline.gathered_rows import GatheredRows
-from pipeline.routed_rows import (
+from freshet.pipeline.arrow_bridge import carrier_arrow_type, restore_array
+from freshet.pipeline.dead_letters import dead_letter_rows
+from freshet.pipeline.gathered_rows import GatheredRows
+from freshet.pipeline.routed_rows import (
     BUCKET,
     DATA_PREFIX,
     KIND,
@@ -47,20 +47,20 @@ from pipeline.routed_rows import (
     TAG_DEAD,
     TAG_SKIPPED,
 )
-from pipeline.task_result import TaskResult, encode_error, encode_result
-from pipeline.unavailable_values import UnavailableValues
-from storage.codec.binary_row import distinct_rows
-from storage.env import local_env
-from storage.exceptions import NotFoundError, RetryableError, StorageError
-from storage.merge.take import take_rows
-from storage.model.arrow_types import arrow_schema
-from storage.model.commit_message import CommitMessage
-from storage.model.data_file import EMPTY_ROW
-from storage.model.row_kind import ROW_KIND_COLUMN
-from storage.model.schema import TableSchema
-from storage.model.snapshot import Snapshot
-from storage.table_store import TableStore, open_table_store
-from storage.write.table_writer import TableWriter
+from freshet.pipeline.task_result import TaskResult, encode_error, encode_result
+from freshet.pipeline.unavailable_values import UnavailableValues
+from freshet.storage.codec.binary_row import distinct_rows
+from freshet.storage.env import local_env
+from freshet.storage.exceptions import NotFoundError, RetryableError, StorageError
+from freshet.storage.merge.take import take_rows
+from freshet.storage.model.arrow_types import arrow_schema
+from freshet.storage.model.commit_message import CommitMessage
+from freshet.storage.model.data_file import EMPTY_ROW
+from freshet.storage.model.row_kind import ROW_KIND_COLUMN
+from freshet.storage.model.schema import TableSchema
+from freshet.storage.model.snapshot import Snapshot
+from freshet.storage.table_store import TableStore, open_table_store
+from freshet.storage.write.table_writer import TableWriter
 
 IGNORED: Final = "ignore-delete or ignore-update-before"
 """Why rows of plain frames are skipped; `transforms` skips such records before they become rows."""

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import unquote, urlparse
 
-from pipeline.exceptions import ConfigurationError
-from storage.table import Table
+from freshet.pipeline.exceptions import ConfigurationError
+from freshet.storage.table import Table
 
 OWNER_FILE: Final = "freshet.json"
 

@@ -24,17 +24,17 @@ from typing import Annotated, Final
 import typer
 
 import freshet
-from pipeline.config import load_pipelines, warnings
-from pipeline.config_model import PipelineConfig
-from pipeline.exceptions import EXIT_DONE, EXIT_FAILED, EXIT_INVALID, PipelineError
-from pipeline.jars import SPARK_GROUP, ensure_jars
-from pipeline.runner import Runner, spark_settings, stop_on_signals, when_asked_to_stop
-from pipeline.spark_session import create_session
-from pipeline.table_setup import check_table
-from storage.catalog import Catalog
-from storage.describe import size_text, time_text
-from storage.exceptions import ConflictError, InvalidRequestError, RetryableError, StorageError
-from storage.table import Table
+from freshet.pipeline.config import load_pipelines, warnings
+from freshet.pipeline.config_model import PipelineConfig
+from freshet.pipeline.exceptions import EXIT_DONE, EXIT_FAILED, EXIT_INVALID, PipelineError
+from freshet.pipeline.jars import SPARK_GROUP, ensure_jars
+from freshet.pipeline.runner import Runner, spark_settings, stop_on_signals, when_asked_to_stop
+from freshet.pipeline.spark_session import create_session
+from freshet.pipeline.table_setup import check_table
+from freshet.storage.catalog import Catalog
+from freshet.storage.describe import size_text, time_text
+from freshet.storage.exceptions import ConflictError, InvalidRequestError, RetryableError, StorageError
+from freshet.storage.table import Table
 
 HOUR_MS: Final = 3_600_000
 HOURS_MAX: Final = 1_000_000

@@ -21,7 +21,7 @@ from typing import Any, Final
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from pipeline.config_model import (
+from freshet.pipeline.config_model import (
     FILE_OPTIONS,
     FilesConfig,
     PipelineConfig,
@@ -29,8 +29,8 @@ from pipeline.config_model import (
     TableConfig,
     TriggerConfig,
 )
-from pipeline.config_rules import Place, contradictions, decides_meaning, nearest, warnings
-from pipeline.exceptions import ConfigurationError, Problem
+from freshet.pipeline.config_rules import Place, contradictions, decides_meaning, nearest, warnings
+from freshet.pipeline.exceptions import ConfigurationError, Problem
 
 __all__ = ["PipelineConfig", "load_pipeline", "load_pipelines", "warnings"]
 

@@ -4,7 +4,7 @@
       ├── sources[]: SourceConfig ── kafka | files, format, schema, select, on_unknown_field, on_truncate
       └── table: TableConfig ── warehouse, name, columns, primary_key, partition_by, options
 
-Defaults stand here and nowhere else; `pipeline.config` reads the files and reports what is wrong in them. A value whose
+Defaults stand here and nowhere else; `freshet.pipeline.config` reads the files and reports what is wrong in them. A value whose
 key names a secret (password, secret, jaas, key, token, credential) is a `SecretStr`: every output of a model masks it,
 `revealed` alone gives the texts.
 
@@ -21,10 +21,10 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, model_validator
 
-from storage.model.data_type import DataField, with_nullable
-from storage.model.field_ids import assign_ids
-from storage.model.schema import TableSchema
-from storage.model.sql_type import parse_sql_type
+from freshet.storage.model.data_type import DataField, with_nullable
+from freshet.storage.model.field_ids import assign_ids
+from freshet.storage.model.schema import TableSchema
+from freshet.storage.model.sql_type import parse_sql_type
 
 Format = Literal["debezium-json", "debezium-unwrapped", "json", "row-kind"]
 DEBEZIUM_FORMATS: Final = frozenset({"debezium-json", "debezium-unwrapped"})

@@ -15,7 +15,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
-from pipeline.config_model import (
+from freshet.pipeline.config_model import (
     KAFKA_OPTIONS,
     ROW_KIND_OPTION,
     SEQUENCE_OPTION,
@@ -23,12 +23,12 @@ from pipeline.config_model import (
     SourceConfig,
     TableConfig,
 )
-from pipeline.engine_rules import EngineRules, rules_of
-from storage.exceptions import InvalidRequestError
-from storage.model.schema import SYSTEM_COLUMNS
-from storage.model.sql_type import parse_sql_type
-from storage.option_keys import IMMUTABLE_KEYS
-from storage.options import CoreOptions, MergeEngine
+from freshet.pipeline.engine_rules import EngineRules, rules_of
+from freshet.storage.exceptions import InvalidRequestError
+from freshet.storage.model.schema import SYSTEM_COLUMNS
+from freshet.storage.model.sql_type import parse_sql_type
+from freshet.storage.option_keys import IMMUTABLE_KEYS
+from freshet.storage.options import CoreOptions, MergeEngine
 
 Place = tuple[str | int, ...]
 Finding = tuple[Place, str]

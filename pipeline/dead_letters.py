@@ -24,10 +24,10 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.exceptions import InvalidRequestError
-from pipeline.routed_rows import COLUMN, KAFKA_PARTITION, OFFSET, RAW_KEY, RAW_VALUE, REASON, TIMESTAMP, TOPIC
-from storage.catalog import Catalog
-from storage.table import Table
+from freshet.pipeline.exceptions import InvalidRequestError
+from freshet.pipeline.routed_rows import COLUMN, KAFKA_PARTITION, OFFSET, RAW_KEY, RAW_VALUE, REASON, TIMESTAMP, TOPIC
+from freshet.storage.catalog import Catalog
+from freshet.storage.table import Table
 
 DEAD_LETTER_COLUMNS: Final = {
     "pipeline": "STRING NOT NULL",

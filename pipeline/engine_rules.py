@@ -24,9 +24,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from storage.engine_options import AggregateFunction, EngineOptions, SequenceGroup, engine_options
-from storage.model.schema import TableSchema
-from storage.options import CoreOptions, MergeEngine
+from freshet.storage.engine_options import AggregateFunction, EngineOptions, SequenceGroup, engine_options
+from freshet.storage.model.schema import TableSchema
+from freshet.storage.options import CoreOptions, MergeEngine
 
 _TAKES_NULL: Final = frozenset({AggregateFunction.LAST_VALUE, AggregateFunction.FIRST_VALUE})
 _ADDS_UP: Final = frozenset(

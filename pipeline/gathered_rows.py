@@ -16,9 +16,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.ipc as ipc
 
-from pipeline.input_order import Int64Array, input_order
-from storage.env import Env
-from storage.merge.take import take_rows
+from freshet.pipeline.input_order import Int64Array, input_order
+from freshet.storage.env import Env
+from freshet.storage.merge.take import take_rows
 
 MEMORY_BYTES: Final = 256 * 1024 * 1024
 """Rows held in memory while they arrive."""

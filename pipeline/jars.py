@@ -7,7 +7,7 @@ into the cache folder under its final name, so
     a file in the cache folder is complete and is the pinned one.
 
 Cache folder: `$XDG_CACHE_HOME/freshet/jars`, by default `~/.cache/freshet/jars`. Two processes may ask at once: a file
-lock lets one fetch and the other find. `python -m pipeline.jars [GROUP…]` prints the comma list for `--jars`.
+lock lets one fetch and the other find. `python -m freshet.pipeline.jars [GROUP…]` prints the comma list for `--jars`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipeline.exceptions import InvalidRequestError, PipelineError
+from freshet.pipeline.exceptions import InvalidRequestError, PipelineError
 
 JAR_LIST = Path(__file__).with_name("jars.toml")
 SPARK_GROUP = "spark-kafka"

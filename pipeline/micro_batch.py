@@ -27,13 +27,13 @@ from typing import Final
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the customary name
 
-from pipeline.bucket_task import BucketTask
-from pipeline.exceptions import PipelineFailedError
-from pipeline.routed_rows import SUB, Routing, is_envelope, plan_routing
-from pipeline.task_result import RESULT_SPARK_SCHEMA, TaskResult, sum_results
-from storage.commit.committer import Committer
-from storage.model.snapshot import Snapshot
-from storage.table import Table
+from freshet.pipeline.bucket_task import BucketTask
+from freshet.pipeline.exceptions import PipelineFailedError
+from freshet.pipeline.routed_rows import SUB, Routing, is_envelope, plan_routing
+from freshet.pipeline.task_result import RESULT_SPARK_SCHEMA, TaskResult, sum_results
+from freshet.storage.commit.committer import Committer
+from freshet.storage.model.snapshot import Snapshot
+from freshet.storage.table import Table
 
 _ADAPTIVE: Final = "spark.sql.adaptive.enabled"
 _SHUFFLE_PARTITIONS: Final = "spark.sql.shuffle.partitions"

@@ -14,13 +14,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from pipeline.formats.flat_json import ADDED_PREFIX
-from pipeline.formats.record import FACTS, IMAGE, PREFIX, Stage
-from pipeline.formats.typed_value import steps_for
-from pipeline.formats.value import Dialect, Leaf, is_json_string, text_of
-from pipeline.mapping import PayloadField
-from pipeline.sql_text import any_of, case, literal, one_of
-from storage.model.data_type import ScalarType, TypeRoot
+from freshet.pipeline.formats.flat_json import ADDED_PREFIX
+from freshet.pipeline.formats.record import FACTS, IMAGE, PREFIX, Stage
+from freshet.pipeline.formats.typed_value import steps_for
+from freshet.pipeline.formats.value import Dialect, Leaf, is_json_string, text_of
+from freshet.pipeline.mapping import PayloadField
+from freshet.pipeline.sql_text import any_of, case, literal, one_of
+from freshet.storage.model.data_type import ScalarType, TypeRoot
 
 MISSING: Final = f"{PREFIX}missing"
 """ARRAY<STRING>: payload fields whose value is unavailable and not in `before` either; NULL when there are none."""

@@ -20,9 +20,9 @@ from typing import Any, Final
 
 from pyspark.sql import datasource as spark
 
-from storage.model.data_type import DataType, ScalarType, TypeRoot
-from storage.model.schema import TableSchema
-from storage.predicate import Predicate, col
+from freshet.storage.model.data_type import DataType, ScalarType, TypeRoot
+from freshet.storage.model.schema import TableSchema
+from freshet.storage.predicate import Predicate, col
 
 _EXACT: Final = frozenset(
     {

@@ -28,16 +28,16 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the customary name
 from pyspark.sql import types as spark
 
-from pipeline.arrow_bridge import is_nanos, spark_type
-from pipeline.arrow_map import KeptColumns
-from pipeline.bucket_route import KeyColumn, bucket_column, epoch_micros, task_column, task_count
-from pipeline.exceptions import InvalidRequestError
-from pipeline.sources import POSITION_BITS
-from storage.codec.bucket_function import BucketFunctionType
-from storage.model.data_type import DataField, ScalarType, TypeRoot
-from storage.model.row_kind import ROW_KIND_COLUMN
-from storage.model.schema import TableSchema
-from storage.options import CoreOptions
+from freshet.pipeline.arrow_bridge import is_nanos, spark_type
+from freshet.pipeline.arrow_map import KeptColumns
+from freshet.pipeline.bucket_route import KeyColumn, bucket_column, epoch_micros, task_column, task_count
+from freshet.pipeline.exceptions import InvalidRequestError
+from freshet.pipeline.sources import POSITION_BITS
+from freshet.storage.codec.bucket_function import BucketFunctionType
+from freshet.storage.model.data_type import DataField, ScalarType, TypeRoot
+from freshet.storage.model.row_kind import ROW_KIND_COLUMN
+from freshet.storage.model.schema import TableSchema
+from freshet.storage.options import CoreOptions
 
 BUCKET: Final = "_bucket"
 TAG: Final = "_tag"

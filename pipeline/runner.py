@@ -25,19 +25,19 @@ from typing import Any, Final
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
-from pipeline.checkpoint_owner import claim_checkpoint
-from pipeline.config import PipelineConfig
-from pipeline.config_model import revealed
-from pipeline.dead_letters import open_dead_letters
-from pipeline.exceptions import PipelineError, PipelineFailedError, brief_reason
-from pipeline.micro_batch import MicroBatchWriter
-from pipeline.progress import Progress, ProgressHub, ProgressListener
-from pipeline.sources import read_stream
-from pipeline.table_setup import open_or_create, refuse_other_table
-from pipeline.table_sink import TableSink
-from pipeline.transforms import envelope
-from storage.catalog import Catalog
-from storage.exceptions import StorageError
+from freshet.pipeline.checkpoint_owner import claim_checkpoint
+from freshet.pipeline.config import PipelineConfig
+from freshet.pipeline.config_model import revealed
+from freshet.pipeline.dead_letters import open_dead_letters
+from freshet.pipeline.exceptions import PipelineError, PipelineFailedError, brief_reason
+from freshet.pipeline.micro_batch import MicroBatchWriter
+from freshet.pipeline.progress import Progress, ProgressHub, ProgressListener
+from freshet.pipeline.sources import read_stream
+from freshet.pipeline.table_setup import open_or_create, refuse_other_table
+from freshet.pipeline.table_sink import TableSink
+from freshet.pipeline.transforms import envelope
+from freshet.storage.catalog import Catalog
+from freshet.storage.exceptions import StorageError
 
 POLL_S: Final = 0.2
 """How often the runner looks whether a query has ended; batches do not wait for it."""
@@ -193,7 +193,7 @@ def when_asked_to_stop(action: Callable[[], None]) -> Iterator[None]:
 
 
 def spark_settings(configs: Sequence[PipelineConfig]) -> dict[str, str]:
-    """The Spark settings of all files together; `pipeline.config` has refused files that contradict each other."""
+    """The Spark settings of all files together; `freshet.pipeline.config` has refused files that contradict each other."""
     settings: dict[str, str] = {}
     for config in configs:
         settings |= revealed(config.spark)

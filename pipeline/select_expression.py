@@ -27,7 +27,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, SparkSession
 
-from pipeline.exceptions import ConfigurationError
+from freshet.pipeline.exceptions import ConfigurationError
 
 _CAST_FUNCTIONS: Final = frozenset(
     [

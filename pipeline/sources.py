@@ -24,9 +24,9 @@ from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
 
-from pipeline.config_model import FilesConfig, SourceConfig, revealed
-from pipeline.exceptions import ConfigurationError
-from pipeline.formats.record import HEADERS, KAFKA_PARTITION, KEY, OFFSET, RANK, TIMESTAMP, TOPIC, VALUE
+from freshet.pipeline.config_model import FilesConfig, SourceConfig, revealed
+from freshet.pipeline.exceptions import ConfigurationError
+from freshet.pipeline.formats.record import HEADERS, KAFKA_PARTITION, KEY, OFFSET, RANK, TIMESTAMP, TOPIC, VALUE
 
 _HEADERS_TYPE: Final = "ARRAY<STRUCT<key: STRING, value: BINARY>>"
 _BLOCK_BITS: Final = 16

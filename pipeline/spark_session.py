@@ -30,7 +30,10 @@ from typing import Final
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
-_ROOT: Final = Path(__file__).resolve().parent.parent
+import freshet
+
+_IMPORT_ROOT: Final = Path(freshet.__file__).resolve().parent.parent
+"""The folder that workers must find on their path: `src` of a checkout, or site-packages."""
 _LOGGING: Final = Path(__file__).resolve().with_name("log4j2.properties")
 
 _LOCAL_CHECKPOINTS: Final = (
@@ -115,7 +118,9 @@ def _python_settings(is_local: bool) -> dict[str, str]:
     """Where workers find this code and how the JVM logs; both only where the driver's files are at hand."""
     if not is_local:
         return {}
-    path = os.pathsep.join(dict.fromkeys([str(_ROOT), *os.environ.get("PYTHONPATH", "").split(os.pathsep)])).strip(":")
+    path = os.pathsep.join(
+        dict.fromkeys([str(_IMPORT_ROOT), *os.environ.get("PYTHONPATH", "").split(os.pathsep)])
+    ).strip(":")
     return {
         "spark.executorEnv.PYTHONPATH": path,
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}",

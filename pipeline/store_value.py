@@ -10,7 +10,7 @@
 | anything | STRING | its text, nested values as JSON |
 | all other pairs | | refused before the start, naming the column |
 
-Source: SQL store assignment; carriers in `pipeline.arrow_bridge`.
+Source: SQL store assignment; carriers in `freshet.pipeline.arrow_bridge`.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from typing import Final
 
 from pyspark.sql import types as spark
 
-from pipeline.arrow_bridge import is_nanos, spark_type
-from pipeline.exceptions import ConfigurationError
-from pipeline.formats.typed_value import steps_for
-from pipeline.formats.value import PLAIN_TEXT, text_leaf
-from pipeline.sql_text import literal
-from storage.model.data_type import LENGTH_MAX, ArrayType, DataType, MapType, RowType, ScalarType, TypeRoot
+from freshet.pipeline.arrow_bridge import is_nanos, spark_type
+from freshet.pipeline.exceptions import ConfigurationError
+from freshet.pipeline.formats.typed_value import steps_for
+from freshet.pipeline.formats.value import PLAIN_TEXT, text_leaf
+from freshet.pipeline.sql_text import literal
+from freshet.storage.model.data_type import LENGTH_MAX, ArrayType, DataType, MapType, RowType, ScalarType, TypeRoot
 
 StoreStep = Callable[[str, str], str]
 """SQL text from the expression's value and from the result of the step before."""

@@ -22,14 +22,14 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from pipeline.arrow_bridge import spark_type
-from pipeline.formats.record import PREFIX
-from pipeline.mapping import ColumnPlan
-from pipeline.payload import MISSING, ErrorCase, PayloadImage
-from pipeline.sql_text import any_of, literal
-from pipeline.store_value import zero_of
-from storage.engine_options import SequenceGroup
-from storage.model.schema import TableSchema
+from freshet.pipeline.arrow_bridge import spark_type
+from freshet.pipeline.formats.record import PREFIX
+from freshet.pipeline.mapping import ColumnPlan
+from freshet.pipeline.payload import MISSING, ErrorCase, PayloadImage
+from freshet.pipeline.sql_text import any_of, literal
+from freshet.pipeline.store_value import zero_of
+from freshet.storage.engine_options import SequenceGroup
+from freshet.storage.model.schema import TableSchema
 
 
 @dataclass(frozen=True, slots=True)

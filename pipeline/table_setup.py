@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pipeline.config_model import TableConfig
-from pipeline.config_rules import decides_meaning
-from pipeline.exceptions import ConfigurationError
-from storage.catalog import Catalog
-from storage.model.schema import TableSchema
-from storage.schema_validation import validate_new_table
-from storage.table import Table
+from freshet.pipeline.config_model import TableConfig
+from freshet.pipeline.config_rules import decides_meaning
+from freshet.pipeline.exceptions import ConfigurationError
+from freshet.storage.catalog import Catalog
+from freshet.storage.model.schema import TableSchema
+from freshet.storage.schema_validation import validate_new_table
+from freshet.storage.table import Table
 
 
 def open_or_create(config: TableConfig) -> Table:

@@ -17,10 +17,10 @@ from collections.abc import Callable, Mapping
 
 from pyspark.sql import DataFrame
 
-from pipeline.dead_letters import open_dead_letters
-from pipeline.exceptions import InvalidRequestError, PipelineFailedError, brief_reason
-from pipeline.micro_batch import BatchReport, MicroBatchWriter
-from storage.catalog import Catalog
+from freshet.pipeline.dead_letters import open_dead_letters
+from freshet.pipeline.exceptions import InvalidRequestError, PipelineFailedError, brief_reason
+from freshet.pipeline.micro_batch import BatchReport, MicroBatchWriter
+from freshet.storage.catalog import Catalog
 
 QUERY_ID_PROPERTY = "sql.streaming.queryId"
 

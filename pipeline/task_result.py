@@ -15,9 +15,9 @@ import orjson
 import pyarrow as pa
 from pyspark.sql import types as spark
 
-from storage import exceptions
-from storage.codec.commit_message_json import decode_commit_messages, encode_commit_messages
-from storage.model.commit_message import CommitMessage
+from freshet.storage import exceptions
+from freshet.storage.codec.commit_message_json import decode_commit_messages, encode_commit_messages
+from freshet.storage.model.commit_message import CommitMessage
 
 RESULT_COLUMN: Final = "result"
 RESULT_SPARK_SCHEMA: Final = spark.StructType([spark.StructField(RESULT_COLUMN, spark.BinaryType())])

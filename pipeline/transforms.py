@@ -48,13 +48,13 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the customary name
 
-from pipeline.arrow_bridge import spark_type
-from pipeline.config_model import PRODUCER_OPTION, PipelineConfig, SourceConfig
-from pipeline.config_rules import METADATA_COLUMNS, sequence_fields
-from pipeline.engine_rules import rules_of
-from pipeline.exceptions import ConfigurationError
-from pipeline.formats import debezium_json, flat_json
-from pipeline.formats.record import (
+from freshet.pipeline.arrow_bridge import spark_type
+from freshet.pipeline.config_model import PRODUCER_OPTION, PipelineConfig, SourceConfig
+from freshet.pipeline.config_rules import METADATA_COLUMNS, sequence_fields
+from freshet.pipeline.engine_rules import rules_of
+from freshet.pipeline.exceptions import ConfigurationError
+from freshet.pipeline.formats import debezium_json, flat_json
+from freshet.pipeline.formats.record import (
     DEAD,
     HEADERS,
     IMAGE,
@@ -76,9 +76,9 @@ from pipeline.formats.record import (
     Wanted,
     stop,
 )
-from pipeline.formats.value import Dialect, dialect_of
-from pipeline.mapping import ColumnPlan, MappingPlan, kind_field, plan_mapping
-from pipeline.payload import (
+from freshet.pipeline.formats.value import Dialect, dialect_of
+from freshet.pipeline.mapping import ColumnPlan, MappingPlan, kind_field, plan_mapping
+from freshet.pipeline.payload import (
     FOUND,
     MISSING,
     NO_TOAST,
@@ -92,10 +92,10 @@ from pipeline.payload import (
     unknown_fields,
     wants_facts,
 )
-from pipeline.sql_text import any_of, case, literal, name
-from pipeline.store_value import store_steps
-from pipeline.table_image import TableImage
-from storage.model.schema import TableSchema
+from freshet.pipeline.sql_text import any_of, case, literal, name
+from freshet.pipeline.store_value import store_steps
+from freshet.pipeline.table_image import TableImage
+from freshet.storage.model.schema import TableSchema
 
 TAG_DATA, TAG_DEAD, TAG_SKIPPED = 0, 1, 2
 

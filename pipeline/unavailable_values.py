@@ -35,14 +35,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.arrow_bridge import carry_array
-from pipeline.engine_rules import engine_rules
-from pipeline.routed_rows import COLUMN, DATA_PREFIX, KIND, REASON, TAG, TAG_DEAD, UNAVAILABLE
-from storage.model.row_kind import RowKind
-from storage.model.snapshot import Snapshot
-from storage.predicate import col, conjunction
-from storage.scan.table_scan import TableScan
-from storage.table_store import TableStore
+from freshet.pipeline.arrow_bridge import carry_array
+from freshet.pipeline.engine_rules import engine_rules
+from freshet.pipeline.routed_rows import COLUMN, DATA_PREFIX, KIND, REASON, TAG, TAG_DEAD, UNAVAILABLE
+from freshet.storage.model.row_kind import RowKind
+from freshet.storage.model.snapshot import Snapshot
+from freshet.storage.predicate import col, conjunction
+from freshet.storage.scan.table_scan import TableScan
+from freshet.storage.table_store import TableStore
 
 NOT_STORED: Final = "a value that the change did not carry is not stored in the table either"
 """Reason of the dead letters made here."""

@@ -15,7 +15,7 @@
 | rbm32, rbm64, hll_sketch, theta_sketch | VARBINARY | |
 
 Options are keyed `fields.<column>.<option>`; what does not fit is refused by name of option and column. An option of
-another function is not read here; `storage.engine_validation` refuses it where it is typed.
+another function is not read here; `freshet.storage.engine_validation` refuses it where it is typed.
 
 Source: LSM semantics §2.6.1.
 """
@@ -28,10 +28,19 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, TypeVar
 
-from storage.exceptions import InvalidRequestError
-from storage.model.data_type import LENGTH_MAX, ArrayType, DataField, DataType, MapType, RowType, ScalarType, TypeRoot
-from storage.option_values import parse_bool, parse_int, split_names
-from storage.options import CoreOptions
+from freshet.storage.exceptions import InvalidRequestError
+from freshet.storage.model.data_type import (
+    LENGTH_MAX,
+    ArrayType,
+    DataField,
+    DataType,
+    MapType,
+    RowType,
+    ScalarType,
+    TypeRoot,
+)
+from freshet.storage.option_values import parse_bool, parse_int, split_names
+from freshet.storage.options import CoreOptions
 
 
 class AggregateFunction(StrEnum):

@@ -14,7 +14,7 @@ Its own is `fields.<column>.aggregate-function`, the default `fields.default-agg
 `fields.<ordering columns>.sequence-group = <protected columns>`, names apart by commas, blanks count.
 
 This module refuses what leaves the merge undefined, for tables of somebody else too; what only makes no sense is
-refused by `storage.engine_validation` where it is typed.
+refused by `freshet.storage.engine_validation` where it is typed.
 
 Source: LSM semantics §2.3 to §2.6.1.
 """
@@ -25,12 +25,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from storage.column_function import AggregateFunction, ColumnFunction, column_function, read_function_name
-from storage.exceptions import InvalidRequestError
-from storage.model.data_type import DataField, ScalarType
-from storage.model.schema import TableSchema
-from storage.option_values import split_names
-from storage.options import CoreOptions, MergeEngine
+from freshet.storage.column_function import AggregateFunction, ColumnFunction, column_function, read_function_name
+from freshet.storage.exceptions import InvalidRequestError
+from freshet.storage.model.data_type import DataField, ScalarType
+from freshet.storage.model.schema import TableSchema
+from freshet.storage.option_values import split_names
+from freshet.storage.options import CoreOptions, MergeEngine
 
 __all__ = ["AggregateFunction", "ColumnFunction", "EngineOptions", "SequenceGroup", "engine_options"]
 

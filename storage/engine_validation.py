@@ -18,18 +18,18 @@ import difflib
 from collections.abc import Collection
 from typing import Final
 
-from storage.column_function import AggregateFunction, options_of
-from storage.engine_options import DEFAULT_FUNCTION_KEY, EngineOptions, engine_options, own_function_key
-from storage.exceptions import InvalidRequestError
-from storage.model.data_type import TypeRoot
-from storage.model.schema import TableSchema
-from storage.option_values import parse_bool
-from storage.options import ChangelogProducer, CoreOptions, MergeEngine
+from freshet.storage.column_function import AggregateFunction, options_of
+from freshet.storage.engine_options import DEFAULT_FUNCTION_KEY, EngineOptions, engine_options, own_function_key
+from freshet.storage.exceptions import InvalidRequestError
+from freshet.storage.model.data_type import TypeRoot
+from freshet.storage.model.schema import TableSchema
+from freshet.storage.option_values import parse_bool
+from freshet.storage.options import ChangelogProducer, CoreOptions, MergeEngine
 
 _FUNCTION_OPTIONS: Final = frozenset({"aggregate-function"}.union(*(options_of(name) for name in AggregateFunction)))
 _OTHER_OPTIONS: Final = frozenset({"sequence-group", "stats-mode"})
 _FAMILIES: Final = ("map.", "pk-")
-"""Options of a column that have names of several parts; `storage.feature_gate` knows what is supported of them."""
+"""Options of a column that have names of several parts; `freshet.storage.feature_gate` knows what is supported of them."""
 _ENGINES_WITH_FUNCTIONS: Final = (MergeEngine.AGGREGATE, MergeEngine.PARTIAL_UPDATE)
 _ENGINE_OF: Final = {
     "aggregation.remove-record-on-delete": MergeEngine.AGGREGATE,

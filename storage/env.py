@@ -16,8 +16,8 @@ import time
 import uuid
 from enum import StrEnum
 
-from storage.files.file_io import FileIO
-from storage.files.local_file_io import LocalFileIO, storage_error
+from freshet.storage.files.file_io import FileIO
+from freshet.storage.files.local_file_io import LocalFileIO, storage_error
 
 
 class CrashPoint(StrEnum):

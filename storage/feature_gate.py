@@ -19,9 +19,9 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
-from storage.exceptions import UnsupportedFeatureError
-from storage.option_values import parse_map
-from storage.options import CoreOptions
+from freshet.storage.exceptions import UnsupportedFeatureError
+from freshet.storage.option_values import parse_map
+from freshet.storage.options import CoreOptions
 
 
 class Access(IntEnum):

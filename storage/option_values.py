@@ -7,7 +7,7 @@
 | boolean | `true`, `FALSE` | nothing else |
 | map | `0:avro,5:parquet` | pairs apart by commas, key and value by a colon |
 
-Parsers raise ValueError; `storage.options` adds the name of the option.
+Parsers raise ValueError; `freshet.storage.options` adds the name of the option.
 
 Source: table format §15.
 """
@@ -18,7 +18,7 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from storage.exceptions import InvalidRequestError
+from freshet.storage.exceptions import InvalidRequestError
 
 LONG_MAX: Final = 9223372036854775807
 INT_MAX: Final = 2147483647

@@ -1,8 +1,8 @@
 """Table options: Apache Paimon's keys, each with its type, unit and default, in one frozen value.
 
 Options that change what is written or read stand first, then those that only change performance. A value is what the
-user typed, a string; how sizes and durations are spelled is in `storage.option_values`. Which options ask for something
-that is not supported is decided in `storage.feature_gate`, not here.
+user typed, a string; how sizes and durations are spelled is in `freshet.storage.option_values`. Which options ask for something
+that is not supported is decided in `freshet.storage.feature_gate`, not here.
 
     CoreOptions.parse(options, has_primary_key=…)          a new table: unknown keys are refused with the nearest one
     CoreOptions.parse(options, has_primary_key=…, strict=False)   a table of somebody else: unknown keys are tolerated
@@ -18,9 +18,9 @@ from typing import Annotated, Any, Final, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from storage.exceptions import InvalidRequestError
-from storage.option_keys import is_known_key, nearest_key
-from storage.option_values import (
+from freshet.storage.exceptions import InvalidRequestError
+from freshet.storage.option_keys import is_known_key, nearest_key
+from freshet.storage.option_values import (
     INT_MAX,
     LONG_MAX,
     parse_bool,
@@ -32,7 +32,7 @@ from storage.option_values import (
     parse_size_bytes,
     split_names,
 )
-from storage.paths import DEFAULT_PARTITION_NAME
+from freshet.storage.paths import DEFAULT_PARTITION_NAME
 
 KEYED_TARGET_FILE_SIZE_BYTES: Final = 128 * 1024 * 1024
 APPEND_TARGET_FILE_SIZE_BYTES: Final = 256 * 1024 * 1024

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
-from storage.exceptions import InvalidRequestError
+from freshet.storage.exceptions import InvalidRequestError
 
 SCHEMA_PREFIX: Final = "schema-"
 SNAPSHOT_PREFIX: Final = "snapshot-"

@@ -27,8 +27,8 @@ from typing import Any, Final, NoReturn
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from storage.codec.stats import NO_STATS, ColumnStats
-from storage.exceptions import InvalidRequestError
+from freshet.storage.codec.stats import NO_STATS, ColumnStats
+from freshet.storage.exceptions import InvalidRequestError
 
 _OPERATORS: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
     "==": operator.eq,

@@ -21,14 +21,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from storage.exceptions import InvalidRequestError
-from storage.files.evolution import can_cast
-from storage.model.data_type import DataField, DataType, with_nullable
-from storage.model.field_ids import assign_ids
-from storage.model.schema import TableSchema
-from storage.model.sql_type import column_type
-from storage.option_keys import IMMUTABLE_KEYS
-from storage.option_values import option_text
+from freshet.storage.exceptions import InvalidRequestError
+from freshet.storage.files.evolution import can_cast
+from freshet.storage.model.data_type import DataField, DataType, with_nullable
+from freshet.storage.model.field_ids import assign_ids
+from freshet.storage.model.schema import TableSchema
+from freshet.storage.model.sql_type import column_type
+from freshet.storage.option_keys import IMMUTABLE_KEYS
+from freshet.storage.option_values import option_text
 
 _COLUMN_LISTS: Final = ("bucket-key", "sequence.field", "partial-update.remove-record-on-sequence-group")
 _SINGLE_COLUMNS: Final = ("rowkind.field", "record-level.time-field")

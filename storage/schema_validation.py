@@ -16,15 +16,15 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Final
 
-from storage.codec.bucket_function import BucketFunctionType, check_bucket_function
-from storage.codec.partition_path import check_partition_types
-from storage.codec.stats import parse_stats_mode
-from storage.engine_validation import check_engine
-from storage.exceptions import InvalidRequestError
-from storage.feature_gate import Access, check_access
-from storage.model.data_type import ArrayType, DataField, DataType, MapType, RowType, ScalarType, TypeRoot
-from storage.model.schema import KEY_COLUMN_PREFIX, SYSTEM_COLUMNS, TableSchema
-from storage.options import DYNAMIC_BUCKET, ChangelogProducer, CoreOptions
+from freshet.storage.codec.bucket_function import BucketFunctionType, check_bucket_function
+from freshet.storage.codec.partition_path import check_partition_types
+from freshet.storage.codec.stats import parse_stats_mode
+from freshet.storage.engine_validation import check_engine
+from freshet.storage.exceptions import InvalidRequestError
+from freshet.storage.feature_gate import Access, check_access
+from freshet.storage.model.data_type import ArrayType, DataField, DataType, MapType, RowType, ScalarType, TypeRoot
+from freshet.storage.model.schema import KEY_COLUMN_PREFIX, SYSTEM_COLUMNS, TableSchema
+from freshet.storage.options import DYNAMIC_BUCKET, ChangelogProducer, CoreOptions
 
 _UNAWARE_BUCKET: Final = DYNAMIC_BUCKET
 _NO_PARTITION_FOLDER: Final = frozenset({TypeRoot.BINARY, TypeRoot.VARBINARY})

@@ -16,12 +16,12 @@ from typing import Final
 
 import pyarrow as pa
 
-from storage.commit.committer import CommitResult, Committer
-from storage.exceptions import InvalidRequestError
-from storage.merge.merge_metrics import MergeMetrics
-from storage.model.commit_message import CommitMessage
-from storage.table_store import TableStore
-from storage.write.table_writer import TableWriter
+from freshet.storage.commit.committer import CommitResult, Committer
+from freshet.storage.exceptions import InvalidRequestError
+from freshet.storage.merge.merge_metrics import MergeMetrics
+from freshet.storage.model.commit_message import CommitMessage
+from freshet.storage.table_store import TableStore
+from freshet.storage.write.table_writer import TableWriter
 
 IDENTIFIER_MAX: Final = 2**63 - 1
 

@@ -13,20 +13,20 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final
 
-from storage.codec.partition_path import partition_path
-from storage.env import Env
-from storage.exceptions import InvalidRequestError, NotFoundError
-from storage.feature_gate import Access, check_access
-from storage.files.manifest_scan import LiveFileIndex
-from storage.files.manifest_store import ManifestStore
-from storage.files.schema_store import SchemaStore
-from storage.files.snapshot_store import SnapshotStore
-from storage.model.data_type import DataType
-from storage.model.schema import TableSchema
-from storage.option_keys import IMMUTABLE_KEYS
-from storage.options import CoreOptions
-from storage.paths import TablePaths, local_path
-from storage.schema_validation import check_dynamic_options
+from freshet.storage.codec.partition_path import partition_path
+from freshet.storage.env import Env
+from freshet.storage.exceptions import InvalidRequestError, NotFoundError
+from freshet.storage.feature_gate import Access, check_access
+from freshet.storage.files.manifest_scan import LiveFileIndex
+from freshet.storage.files.manifest_store import ManifestStore
+from freshet.storage.files.schema_store import SchemaStore
+from freshet.storage.files.snapshot_store import SnapshotStore
+from freshet.storage.model.data_type import DataType
+from freshet.storage.model.schema import TableSchema
+from freshet.storage.option_keys import IMMUTABLE_KEYS
+from freshet.storage.options import CoreOptions
+from freshet.storage.paths import TablePaths, local_path
+from freshet.storage.schema_validation import check_dynamic_options
 
 _NEVER_DYNAMIC: Final = IMMUTABLE_KEYS | {"bucket"}
 

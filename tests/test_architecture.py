@@ -1,7 +1,9 @@
 """The rules of the house as tests: who may import whom, one owner per library, one door to the world.
 
-    jobs, freshet.py -> pipeline -> { logstore, storage }        logstore -> storage.model only
+    jobs, front door -> pipeline -> { logstore, storage }        logstore -> storage.model only
     inside storage: LAYERS, lower ones first; a module imports its own unit and lower layers, and no cycles anywhere
+
+Names here are those below `freshet`: storage.model is what code imports as freshet.storage.model.
 
 A rule that breaks names the file, the line and the rule. New modules are placed by adding them to a table here.
 """
@@ -21,6 +23,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("storage", "logstore", "pipeline", "jobs")
+FRONT_DOOR = "src/freshet/__init__.py"
 
 MAY_IMPORT = {
     "storage": {"storage"},
@@ -101,19 +104,20 @@ class Module:
 
     @property
     def name(self) -> str:
-        return self.path.removesuffix(".py").replace("/", ".").removesuffix(".__init__")
+        path = "freshet.py" if self.path == FRONT_DOOR else self.path
+        return path.removesuffix(".py").replace("/", ".").removesuffix(".__init__")
 
     @property
     def package(self) -> str:
         return self.name.split(".")[0]
 
     def imports(self) -> Iterator[tuple[int, str]]:
-        """(line, module) of every import; `from a import b` counts as `a.b` where that is a module of ours."""
+        """(line, module) of every import, ours without `freshet.`; `from a import b` is `a.b` where that is a module."""
         for node in ast.walk(self.tree):
             if isinstance(node, ast.Import):
-                yield from ((node.lineno, alias.name) for alias in node.names)
+                yield from ((node.lineno, _below_freshet(alias.name)) for alias in node.names)
             elif isinstance(node, ast.ImportFrom):
-                base = "." * node.level + (node.module or "")
+                base = _below_freshet("." * node.level + (node.module or ""))
                 for alias in node.names:
                     path = ROOT.joinpath(*base.split("."), alias.name)
                     is_module = base.split(".")[0] in PACKAGES and (path.is_dir() or path.with_suffix(".py").exists())
@@ -123,13 +127,20 @@ class Module:
                     )
 
 
+def _below_freshet(name: str) -> str:
+    """`storage.x` for freshet.storage.x, and `top-level.storage.x` for what only an unlucky path would find."""
+    if name.startswith("freshet."):
+        return name.removeprefix("freshet.")
+    return f"top-level.{name}" if name.split(".")[0] in PACKAGES else name
+
+
 def _module(path: str, source: str) -> Module:
     return Module(path, ast.parse(source))
 
 
 def _modules() -> list[Module]:
     files = [file for package in PACKAGES for file in sorted((ROOT / package).rglob("*.py"))]
-    files += [file for file in [ROOT / "freshet.py"] if file.exists()]
+    files.append(ROOT / FRONT_DOOR)
     return [_module(file.relative_to(ROOT).as_posix(), file.read_text(encoding="utf-8")) for file in files]
 
 
@@ -142,6 +153,8 @@ def wrong_directions(module: Module) -> Iterator[str]:
     for line, name in module.imports():
         if name.startswith("."):
             yield f"{module.path}:{line} imports relatively; name the package"
+        elif name.startswith("top-level."):
+            yield f"{module.path}:{line} imports {name.removeprefix('top-level.')}; the import name begins with freshet"
         elif name.split(".")[0] in (*PACKAGES, "freshet", "tests") and not any(
             _under(name, allowed) for allowed in MAY_IMPORT[module.package]
         ):
@@ -183,7 +196,7 @@ def hidden_imports(module: Module) -> Iterator[str]:
     for function in ast.walk(module.tree):
         if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
             continue
-        if module.path == "freshet.py" and function.name == "__getattr__":
+        if module.path == FRONT_DOOR and function.name == "__getattr__":
             continue
         for node in ast.walk(function):
             if isinstance(node, ast.Import | ast.ImportFrom):
@@ -233,7 +246,7 @@ def undeclared_libraries(module: Module) -> Iterator[str]:
     known = declared | {"backports", "yaml", "py4j", "compression"} | set(PACKAGES) | {"freshet", "tests"}
     for line, name in module.imports():
         top = name.split(".")[0]
-        if top and top not in sys.stdlib_module_names and top.lower() not in known:
+        if top and top != "top-level" and top not in sys.stdlib_module_names and top.lower() not in known:
             yield f"{module.path}:{line} imports {top}; pyproject.toml does not name it"
 
 
@@ -287,14 +300,16 @@ def _typing_only(module: Module, target: str) -> bool:
 
 
 BAD = [
-    (wrong_directions, "storage/x.py", "from pipeline import config"),
-    (wrong_directions, "storage/x.py", "import logstore.log_record"),
-    (wrong_directions, "logstore/x.py", "from storage.table import Table"),
+    (wrong_directions, "storage/x.py", "from freshet.pipeline import config"),
+    (wrong_directions, "storage/x.py", "import freshet.logstore.log_record"),
+    (wrong_directions, "logstore/x.py", "from freshet.storage.table import Table"),
     (wrong_directions, "pipeline/x.py", "from tests.kit import notation"),
     (wrong_directions, "storage/x.py", "from .paths import TablePaths"),
-    (wrong_layers, "storage/model/x.py", "from storage.codec.binary_row import encode_row"),
-    (wrong_layers, "storage/merge/x.py", "from storage.write.table_writer import TableWriter"),
-    (wrong_layers, "storage/scan/x.py", "from storage.commit.committer import Committer"),
+    (wrong_directions, "storage/x.py", "from storage.paths import TablePaths"),
+    (wrong_directions, "jobs/x.py", "import pipeline"),
+    (wrong_layers, "storage/model/x.py", "from freshet.storage.codec.binary_row import encode_row"),
+    (wrong_layers, "storage/merge/x.py", "from freshet.storage.write.table_writer import TableWriter"),
+    (wrong_layers, "storage/scan/x.py", "from freshet.storage.commit.committer import Committer"),
     (wrong_layers, "storage/brand_new.py", ""),
     (foreign_owners, "storage/scan/x.py", "import pyarrow.parquet as pq"),
     (foreign_owners, "storage/scan/x.py", "from pyarrow import parquet"),
@@ -303,7 +318,7 @@ BAD = [
     (foreign_owners, "pipeline/x.py", "from confluent_kafka import Consumer"),
     (foreign_owners, "pipeline/runner.py", "import yaml"),
     (hidden_imports, "pipeline/x.py", "def f():\n    import json"),
-    (hidden_imports, "freshet.py", "def f():\n    import json"),
+    (hidden_imports, FRONT_DOOR, "def f():\n    import json"),
     (side_doors, "storage/write/x.py", "import uuid"),
     (side_doors, "storage/write/x.py", "from random import random"),
     (side_doors, "storage/write/x.py", "open('x')"),
@@ -317,11 +332,11 @@ BAD = [
     (undeclared_libraries, "storage/x.py", "import pandas"),
 ]
 GOOD = [
-    (wrong_directions, "logstore/x.py", "from storage.model.row_kind import RowKind"),
-    (wrong_directions, "pipeline/x.py", "from storage.table import Table"),
-    (wrong_layers, "storage/write/x.py", "from storage.merge.deduplicate import Deduplicate"),
+    (wrong_directions, "logstore/x.py", "from freshet.storage.model.row_kind import RowKind"),
+    (wrong_directions, "pipeline/x.py", "from freshet.storage.table import Table"),
+    (wrong_layers, "storage/write/x.py", "from freshet.storage.merge.deduplicate import Deduplicate"),
     (foreign_owners, "storage/files/parquet_file.py", "import pyarrow.parquet as pq"),
-    (hidden_imports, "freshet.py", "def __getattr__(name):\n    from pipeline import runner"),
+    (hidden_imports, FRONT_DOOR, "def __getattr__(name):\n    from pipeline import runner"),
     (side_doors, "storage/env.py", "import uuid"),
     (side_doors, "storage/write/x.py", "time.perf_counter()"),
     (broad_excepts, "pipeline/x.py", "try:\n    f()\nexcept Exception:\n    g()\n    raise"),

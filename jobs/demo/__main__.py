@@ -25,14 +25,14 @@ from typing import Any, Final
 import pyarrow as pa
 from confluent_kafka import Producer
 
-from jobs.demo.shop import CUSTOMERS_TOPIC, ORDERS_TOPIC, Shop
-from pipeline.config import PipelineConfig, load_pipelines
-from pipeline.jars import SPARK_GROUP, ensure_jars
-from pipeline.progress import Progress
-from pipeline.runner import Runner, spark_settings, stop_on_signals
-from pipeline.spark_session import SHORT_LIVED, create_session
-from storage.catalog import Catalog
-from storage.table import Table
+from freshet.jobs.demo.shop import CUSTOMERS_TOPIC, ORDERS_TOPIC, Shop
+from freshet.pipeline.config import PipelineConfig, load_pipelines
+from freshet.pipeline.jars import SPARK_GROUP, ensure_jars
+from freshet.pipeline.progress import Progress
+from freshet.pipeline.runner import Runner, spark_settings, stop_on_signals
+from freshet.pipeline.spark_session import SHORT_LIVED, create_session
+from freshet.storage.catalog import Catalog
+from freshet.storage.table import Table
 from tests.kit.kafka_broker import any_broker
 from tests.kit.paimon_judge import PaimonJudge
 

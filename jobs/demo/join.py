@@ -31,16 +31,16 @@ import pyarrow as pa
 from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
-from jobs.demo.join_streams import COLUMNS, ORDERS, PAYMENTS, SHIPMENTS, STREAMS, JoinStreams, topic_of
-from jobs.demo.shop import Message
-from pipeline.config import PipelineConfig, load_pipelines
-from pipeline.jars import SPARK_GROUP, ensure_jars
-from pipeline.progress import Progress
-from pipeline.runner import Runner, spark_settings, stop_on_signals
-from pipeline.spark_session import SHORT_LIVED, create_session
-from pipeline.table_setup import open_or_create
-from storage.catalog import Catalog
-from storage.table import Table
+from freshet.jobs.demo.join_streams import COLUMNS, ORDERS, PAYMENTS, SHIPMENTS, STREAMS, JoinStreams, topic_of
+from freshet.jobs.demo.shop import Message
+from freshet.pipeline.config import PipelineConfig, load_pipelines
+from freshet.pipeline.jars import SPARK_GROUP, ensure_jars
+from freshet.pipeline.progress import Progress
+from freshet.pipeline.runner import Runner, spark_settings, stop_on_signals
+from freshet.pipeline.spark_session import SHORT_LIVED, create_session
+from freshet.pipeline.table_setup import open_or_create
+from freshet.storage.catalog import Catalog
+from freshet.storage.table import Table
 from tests.kit.child_process import start_child, stop_child
 from tests.kit.kafka_broker import any_broker
 from tests.kit.paimon_judge import PaimonJudge
@@ -245,7 +245,7 @@ def _compaction_job(config: PipelineConfig, output: Path) -> Iterator[None]:
     arguments = ["compact", config.table.warehouse, config.table.name, "--every", str(COMPACT_EVERY_S)]
     print(f"  freshet {' '.join(arguments)}")
     with (output / "compaction.log").open("wb") as log:
-        job = start_child([sys.executable, "-m", "pipeline.command_line", *arguments], log=log)
+        job = start_child([sys.executable, "-m", "freshet.pipeline.command_line", *arguments], log=log)
         try:
             yield
         finally:

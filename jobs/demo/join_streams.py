@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any, Final
 
-from jobs.demo.shop import UNAVAILABLE, Message
+from freshet.jobs.demo.shop import UNAVAILABLE, Message
 
 ORDERS, PAYMENTS, SHIPMENTS = "orders", "payments", "shipments"
 STREAMS: Final = (ORDERS, PAYMENTS, SHIPMENTS)

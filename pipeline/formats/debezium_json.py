@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from pipeline.formats.record import (
+from freshet.pipeline.formats.record import (
     DEAD,
     FACTS,
     FACTS_TYPE,
@@ -44,7 +44,7 @@ from pipeline.formats.record import (
     truncate_stop,
     unwrapped,
 )
-from pipeline.sql_text import case, literal, name
+from freshet.pipeline.sql_text import case, literal, name
 
 _PARSED: Final = f"{PREFIX}p"
 _BEFORE, _AFTER, _OTHER = f"{PREFIX}before", f"{PREFIX}after", f"{PREFIX}other"

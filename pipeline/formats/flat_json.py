@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from pipeline.formats.record import (
+from freshet.pipeline.formats.record import (
     DEAD,
     FACTS,
     FACTS_TYPE,
@@ -46,7 +46,7 @@ from pipeline.formats.record import (
     truncate_stop,
     unwrapped,
 )
-from pipeline.sql_text import case, literal, name
+from freshet.pipeline.sql_text import case, literal, name
 
 _ROOT: Final = f"{PREFIX}root"
 _GONE: Final = f"{PREFIX}gone"

@@ -23,8 +23,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from pipeline.exceptions import STOP
-from pipeline.sql_text import literal
+from freshet.pipeline.exceptions import STOP
+from freshet.pipeline.sql_text import literal
 
 PREFIX: Final = "__f_"
 KEY, VALUE, TOPIC, KAFKA_PARTITION, OFFSET, TIMESTAMP, HEADERS, SOURCE_INDEX, RANK = (
@@ -41,7 +41,7 @@ FIELD_MAP: Final = "map<string,variant>"
 FACTS_TYPE: Final = "array<struct<field:string,name:string,parameters:struct<scale:string>>>"
 
 INSERT, UPDATE_AFTER, DELETE = 0, 2, 3
-"""Row kinds, as in `storage.model.row_kind`."""
+"""Row kinds, as in `freshet.storage.model.row_kind`."""
 
 Stage = dict[str, str]
 """Column name to SQL text."""

@@ -26,9 +26,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from pipeline.formats.value import Dialect, Leaf, Step
-from pipeline.sql_text import case, one_of
-from storage.model.data_type import ScalarType, TypeRoot
+from freshet.pipeline.formats.value import Dialect, Leaf, Step
+from freshet.pipeline.sql_text import case, one_of
+from freshet.storage.model.data_type import ScalarType, TypeRoot
 
 _MILLI_NAMES: Final = (
     "io.debezium.time.Time",

@@ -20,7 +20,7 @@ twice: a caller gives every step a column of its own.
 
 The format stores TIME in milliseconds, hence the refusal of finer ones. The unit of a number that is a time comes from
 the type name in the record's schema; without one from the declared precision, as Debezium's `time.precision.mode` says.
-Carriers are those of `pipeline.arrow_bridge`. Nothing here depends on `spark.sql.ansi.enabled` (conversions are tried,
+Carriers are those of `freshet.pipeline.arrow_bridge`. Nothing here depends on `spark.sql.ansi.enabled` (conversions are tried,
 ranges are tested before arithmetic); the time zone must be UTC when Spark analyses the texts (`transforms` sees to it).
 """
 
@@ -29,10 +29,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from pipeline.formats.time_value import time_steps
-from pipeline.formats.value import Dialect, Leaf, Step, member_leaf
-from pipeline.sql_text import case, literal, name, one_of
-from storage.model.data_type import LENGTH_MAX, ArrayType, DataType, MapType, RowType, ScalarType, TypeRoot
+from freshet.pipeline.formats.time_value import time_steps
+from freshet.pipeline.formats.value import Dialect, Leaf, Step, member_leaf
+from freshet.pipeline.sql_text import case, literal, name, one_of
+from freshet.storage.model.data_type import LENGTH_MAX, ArrayType, DataType, MapType, RowType, ScalarType, TypeRoot
 
 CONNECT_DECIMAL: Final = "org.apache.kafka.connect.data.Decimal"
 

@@ -8,7 +8,7 @@ Source: table format §5.
 
 from __future__ import annotations
 
-from storage.codec.binary_row_arrays import EncodedRows, distinct_rows, encode_rows, row_hashes
-from storage.codec.binary_row_values import decode_row, encode_row, row_body
+from freshet.storage.codec.binary_row_arrays import EncodedRows, distinct_rows, encode_rows, row_hashes
+from freshet.storage.codec.binary_row_values import decode_row, encode_row, row_body
 
 __all__ = ["EncodedRows", "decode_row", "distinct_rows", "encode_row", "encode_rows", "row_body", "row_hashes"]

@@ -27,10 +27,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from storage.codec.binary_row_values import encode_row, is_wide, null_area_bytes, ticks_per_second
-from storage.codec.murmur import SEED, finish_words, mix_word, mix_words
-from storage.exceptions import InvalidRequestError, UnsupportedFeatureError
-from storage.model.data_type import DataType, ScalarType, TypeRoot
+from freshet.storage.codec.binary_row_values import encode_row, is_wide, null_area_bytes, ticks_per_second
+from freshet.storage.codec.murmur import SEED, finish_words, mix_word, mix_words
+from freshet.storage.exceptions import InvalidRequestError, UnsupportedFeatureError
+from freshet.storage.model.data_type import DataType, ScalarType, TypeRoot
 
 CHUNK_ROWS: Final = 16384
 """Rows per chunk: the dozen temporaries of a hash round stay in the second-level cache."""

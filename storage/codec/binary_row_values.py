@@ -34,8 +34,8 @@ from decimal import Decimal
 from functools import lru_cache
 from typing import Any, Final
 
-from storage.exceptions import InvalidRequestError
-from storage.model.data_type import ArrayType, DataType, MapType, RowType, ScalarType, TypeRoot
+from freshet.storage.exceptions import InvalidRequestError
+from freshet.storage.model.data_type import ArrayType, DataType, MapType, RowType, ScalarType, TypeRoot
 
 EPOCH_DAY_ORDINAL: Final = datetime.date(1970, 1, 1).toordinal()
 

@@ -25,10 +25,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from storage.codec.binary_row_arrays import CHUNK_ROWS, conformed, row_hashes
-from storage.codec.binary_row_values import unscaled
-from storage.exceptions import InvalidRequestError, UnsupportedFeatureError
-from storage.model.data_type import DataType, ScalarType, TypeRoot
+from freshet.storage.codec.binary_row_arrays import CHUNK_ROWS, conformed, row_hashes
+from freshet.storage.codec.binary_row_values import unscaled
+from freshet.storage.exceptions import InvalidRequestError, UnsupportedFeatureError
+from freshet.storage.model.data_type import DataType, ScalarType, TypeRoot
 
 Int32Array = npt.NDArray[np.int32]
 UInt32Array = npt.NDArray[np.uint32]

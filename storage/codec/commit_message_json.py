@@ -13,9 +13,9 @@ from typing import Any, Final
 
 import orjson
 
-from storage.exceptions import InvalidRequestError
-from storage.model.commit_message import COMMIT_MESSAGE_VERSION, CommitMessage
-from storage.model.data_file import DataFileMeta, FileSource, SimpleStats
+from freshet.storage.exceptions import InvalidRequestError
+from freshet.storage.model.commit_message import COMMIT_MESSAGE_VERSION, CommitMessage
+from freshet.storage.model.data_file import DataFileMeta, FileSource, SimpleStats
 
 _FILE_LISTS: Final = (
     "new_files",

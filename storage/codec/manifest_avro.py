@@ -32,9 +32,9 @@ import cramjam
 import fastavro
 from fastavro.schema import SchemaParseException
 
-from storage.exceptions import CorruptDataError, UnsupportedFeatureError
-from storage.model.data_file import DataFileMeta, FileSource, SimpleStats
-from storage.model.manifest import EntryKind, ManifestEntry, ManifestFileMeta
+from freshet.storage.exceptions import CorruptDataError, UnsupportedFeatureError
+from freshet.storage.model.data_file import DataFileMeta, FileSource, SimpleStats
+from freshet.storage.model.manifest import EntryKind, ManifestEntry, ManifestFileMeta
 
 if sys.version_info >= (3, 14):
     from compression.zstd import ZstdError

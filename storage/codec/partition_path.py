@@ -35,10 +35,10 @@ from typing import Any
 
 import numpy as np
 
-from storage.codec.binary_row_values import EPOCH_DAY_ORDINAL, decode_row, ticks_per_second
-from storage.exceptions import UnsupportedFeatureError
-from storage.model.data_type import DataType, ScalarType, TypeRoot
-from storage.paths import DEFAULT_PARTITION_NAME, escape_path_name
+from freshet.storage.codec.binary_row_values import EPOCH_DAY_ORDINAL, decode_row, ticks_per_second
+from freshet.storage.exceptions import UnsupportedFeatureError
+from freshet.storage.model.data_type import DataType, ScalarType, TypeRoot
+from freshet.storage.paths import DEFAULT_PARTITION_NAME, escape_path_name
 
 _NO_BREAK_SPACES = frozenset("\u00a0\u2007\u202f")
 _CONTROL_SPACES = frozenset("\t\n\v\f\r\x1c\x1d\x1e\x1f")

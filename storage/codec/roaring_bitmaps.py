@@ -35,7 +35,7 @@ import numpy as np
 import numpy.typing as npt
 from pyroaring import BitMap
 
-from storage.exceptions import InvalidRequestError
+from freshet.storage.exceptions import InvalidRequestError
 
 UInt64s = npt.NDArray[np.uint64]
 

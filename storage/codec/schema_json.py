@@ -16,9 +16,9 @@ from typing import Any, Final
 
 import orjson
 
-from storage.exceptions import CorruptDataError, InvalidRequestError, UnsupportedFeatureError
-from storage.model.data_type import field_to_json, parse_field
-from storage.model.schema import SCHEMA_VERSION, TableSchema
+from freshet.storage.exceptions import CorruptDataError, InvalidRequestError, UnsupportedFeatureError
+from freshet.storage.model.data_type import field_to_json, parse_field
+from freshet.storage.model.schema import SCHEMA_VERSION, TableSchema
 
 _VERSION_OF_PARQUET_DEFAULT: Final = 3
 _VERSION_OF_BUCKET_DEFAULT: Final = 2

@@ -24,7 +24,7 @@ from typing import Final
 import numpy as np
 from datasketches import compact_theta_sketch, hll_sketch, hll_union, tgt_hll_type, theta_union
 
-from storage.exceptions import InvalidRequestError
+from freshet.storage.exceptions import InvalidRequestError
 
 _THETA_LG_K: Final = 12
 _ALPHA: Final = 1

@@ -21,8 +21,8 @@ from typing import Any, Final
 
 import orjson
 
-from storage.exceptions import CorruptDataError, UnsupportedFeatureError
-from storage.model.snapshot import SNAPSHOT_VERSION, CommitKind, Snapshot
+from freshet.storage.exceptions import CorruptDataError, UnsupportedFeatureError
+from freshet.storage.model.snapshot import SNAPSHOT_VERSION, CommitKind, Snapshot
 
 _NULLABLE: Final = (
     ("baseManifestListSize", "base_manifest_list_size"),

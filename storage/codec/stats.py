@@ -30,12 +30,12 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Final
 
-from storage.codec.binary_row_values import decode_row, encode_row
-from storage.exceptions import InvalidRequestError
-from storage.model.data_file import SimpleStats
-from storage.model.data_type import DataType, ScalarType, TypeRoot, with_nullable
-from storage.model.schema import KEY_COLUMN_PREFIX, SYSTEM_COLUMNS
-from storage.options import CoreOptions
+from freshet.storage.codec.binary_row_values import decode_row, encode_row
+from freshet.storage.exceptions import InvalidRequestError
+from freshet.storage.model.data_file import SimpleStats
+from freshet.storage.model.data_type import DataType, ScalarType, TypeRoot, with_nullable
+from freshet.storage.model.schema import KEY_COLUMN_PREFIX, SYSTEM_COLUMNS
+from freshet.storage.options import CoreOptions
 
 KEY_STATS_LENGTH: Final = 128
 

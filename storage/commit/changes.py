@@ -16,10 +16,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from storage.model.commit_message import CommitMessage
-from storage.model.data_file import DataFileMeta
-from storage.model.manifest import EntryKind, ManifestEntry
-from storage.model.snapshot import CommitKind
+from freshet.storage.model.commit_message import CommitMessage
+from freshet.storage.model.data_file import DataFileMeta
+from freshet.storage.model.manifest import EntryKind, ManifestEntry
+from freshet.storage.model.snapshot import CommitKind
 
 Bucket = tuple[bytes, int]
 """(partition, bucket)."""

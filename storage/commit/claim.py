@@ -17,13 +17,13 @@ A claim that is not part of the history is taken back and counts as lost.
 
 from __future__ import annotations
 
-from storage.commit.identity import COMMITS_PROPERTY, CommitIdentity, parse_history
-from storage.commit.manifest_index import ManifestIndex
-from storage.exceptions import NotFoundError, UnknownOutcomeError
-from storage.files.manifest_scan import delta_entries
-from storage.model.manifest import EntryKind
-from storage.model.snapshot import Snapshot
-from storage.table_store import TableStore
+from freshet.storage.commit.identity import COMMITS_PROPERTY, CommitIdentity, parse_history
+from freshet.storage.commit.manifest_index import ManifestIndex
+from freshet.storage.exceptions import NotFoundError, UnknownOutcomeError
+from freshet.storage.files.manifest_scan import delta_entries
+from freshet.storage.model.manifest import EntryKind
+from freshet.storage.model.snapshot import Snapshot
+from freshet.storage.table_store import TableStore
 
 
 class SnapshotClaim:

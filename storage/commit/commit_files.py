@@ -14,13 +14,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from storage.commit.changes import SnapshotChange
-from storage.commit.manifest_merge import MergeRule
-from storage.commit.manifest_rewrite import MergedManifests, merge_manifests
-from storage.commit.next_snapshot import SnapshotLists
-from storage.exceptions import RetryableError, StorageError, UnknownOutcomeError
-from storage.files.manifest_store import ManifestStore
-from storage.model.manifest import ManifestFileMeta
+from freshet.storage.commit.changes import SnapshotChange
+from freshet.storage.commit.manifest_merge import MergeRule
+from freshet.storage.commit.manifest_rewrite import MergedManifests, merge_manifests
+from freshet.storage.commit.next_snapshot import SnapshotLists
+from freshet.storage.exceptions import RetryableError, StorageError, UnknownOutcomeError
+from freshet.storage.files.manifest_store import ManifestStore
+from freshet.storage.model.manifest import ManifestFileMeta
 
 
 class CommitFiles:

@@ -22,17 +22,17 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
-from storage.commit.changes import Bucket, SnapshotChange, append_change, compact_change
-from storage.commit.conflict import Conflict, SortKey
-from storage.commit.expire import expire_after_commit
-from storage.commit.identity import CommitIdentity, CommitTrace, is_committed
-from storage.commit.snapshot_commit import SnapshotCommit, SnapshotOutcome
-from storage.env import CrashPoint
-from storage.exceptions import InvalidRequestError, StorageError
-from storage.merge.key_order import KeyComparator
-from storage.model.commit_message import COMMIT_MESSAGE_VERSION, CommitMessage
-from storage.model.snapshot import Snapshot
-from storage.table_store import TableStore
+from freshet.storage.commit.changes import Bucket, SnapshotChange, append_change, compact_change
+from freshet.storage.commit.conflict import Conflict, SortKey
+from freshet.storage.commit.expire import expire_after_commit
+from freshet.storage.commit.identity import CommitIdentity, CommitTrace, is_committed
+from freshet.storage.commit.snapshot_commit import SnapshotCommit, SnapshotOutcome
+from freshet.storage.env import CrashPoint
+from freshet.storage.exceptions import InvalidRequestError, StorageError
+from freshet.storage.merge.key_order import KeyComparator
+from freshet.storage.model.commit_message import COMMIT_MESSAGE_VERSION, CommitMessage
+from freshet.storage.model.snapshot import Snapshot
+from freshet.storage.table_store import TableStore
 
 _LOG: Final = logging.getLogger(__name__)
 

@@ -19,9 +19,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from storage.commit.changes import Bucket, SnapshotChange
-from storage.model.manifest import EntryKind, FileIdentity, ManifestEntry
-from storage.model.snapshot import CommitKind
+from freshet.storage.commit.changes import Bucket, SnapshotChange
+from freshet.storage.model.manifest import EntryKind, FileIdentity, ManifestEntry
+from freshet.storage.model.snapshot import CommitKind
 
 SortKey = Callable[[bytes], Any]
 """Turns a serialized key (`min_key`, `max_key`) into something that compares as keys do."""

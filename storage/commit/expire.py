@@ -21,21 +21,21 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from storage.commit.changes import Bucket
-from storage.commit.manifest_index import index_of
-from storage.commit.named_files import (
+from freshet.storage.commit.changes import Bucket
+from freshet.storage.commit.manifest_index import index_of
+from freshet.storage.commit.named_files import (
     KeptSnapshot,
     ManifestSource,
     ReadableManifests,
     kept_outside_main,
     metadata_names,
 )
-from storage.commit.retention import Retention, check_whole, expire_end
-from storage.env import CrashPoint
-from storage.exceptions import NotFoundError, StorageError, UnsupportedFeatureError
-from storage.model.manifest import EntryKind, ManifestEntry
-from storage.model.snapshot import CommitKind, Snapshot
-from storage.table_store import TableStore
+from freshet.storage.commit.retention import Retention, check_whole, expire_end
+from freshet.storage.env import CrashPoint
+from freshet.storage.exceptions import NotFoundError, StorageError, UnsupportedFeatureError
+from freshet.storage.model.manifest import EntryKind, ManifestEntry
+from freshet.storage.model.snapshot import CommitKind, Snapshot
+from freshet.storage.table_store import TableStore
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,8 +36,8 @@ from typing import Final
 
 import orjson
 
-from storage.exceptions import InvalidRequestError, UnknownOutcomeError
-from storage.model.snapshot import BATCH_COMMIT_IDENTIFIER, Snapshot
+from freshet.storage.exceptions import InvalidRequestError, UnknownOutcomeError
+from freshet.storage.model.snapshot import BATCH_COMMIT_IDENTIFIER, Snapshot
 
 COMMITS_PROPERTY: Final = "freshet.commits"
 """Key of the carried map in a snapshot's properties; part of what we write, do not change."""

@@ -19,12 +19,12 @@ from itertools import chain
 from typing import Final
 from weakref import WeakKeyDictionary, proxy
 
-from storage.commit.manifest_merge import cancel_pairs
-from storage.commit.named_files import KeptSnapshot, ReadableManifests, manifest_lists
-from storage.exceptions import NotFoundError
-from storage.files.manifest_store import ManifestStore
-from storage.model.manifest import EntryKind, ManifestEntry, ManifestFileMeta
-from storage.model.snapshot import Snapshot
+from freshet.storage.commit.manifest_merge import cancel_pairs
+from freshet.storage.commit.named_files import KeptSnapshot, ReadableManifests, manifest_lists
+from freshet.storage.exceptions import NotFoundError
+from freshet.storage.files.manifest_store import ManifestStore
+from freshet.storage.model.manifest import EntryKind, ManifestEntry, ManifestFileMeta
+from freshet.storage.model.snapshot import Snapshot
 
 ENTRIES_MAX: Final = 100_000
 """Entries kept sorted; the entries themselves are shared with the cache of the manifest store."""

@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from storage.model.manifest import EntryKind, FileIdentity, ManifestEntry, ManifestFileMeta
+from freshet.storage.model.manifest import EntryKind, FileIdentity, ManifestEntry, ManifestFileMeta
 
 
 @dataclass(frozen=True, slots=True)

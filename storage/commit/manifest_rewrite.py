@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from storage.commit.manifest_merge import (
+from freshet.storage.commit.manifest_merge import (
     MergeRule,
     cancel_pairs,
     is_full_merge_due,
     must_change,
     plan_minor_merge,
 )
-from storage.files.manifest_store import ManifestStore
-from storage.model.manifest import EntryKind, FileIdentity, ManifestEntry, ManifestFileMeta
+from freshet.storage.files.manifest_store import ManifestStore
+from freshet.storage.model.manifest import EntryKind, FileIdentity, ManifestEntry, ManifestFileMeta
 
 
 @dataclass(frozen=True, slots=True)

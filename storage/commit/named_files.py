@@ -19,14 +19,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from storage.codec.manifest_avro import IndexEntry
-from storage.codec.snapshot_json import decode_snapshot
-from storage.exceptions import NotFoundError
-from storage.files.manifest_store import ManifestStore
-from storage.model.manifest import ManifestEntry, ManifestFileMeta
-from storage.model.snapshot import Snapshot
-from storage.paths import CHANGELOG_PREFIX, numbered
-from storage.table_store import TableStore
+from freshet.storage.codec.manifest_avro import IndexEntry
+from freshet.storage.codec.snapshot_json import decode_snapshot
+from freshet.storage.exceptions import NotFoundError
+from freshet.storage.files.manifest_store import ManifestStore
+from freshet.storage.model.manifest import ManifestEntry, ManifestFileMeta
+from freshet.storage.model.snapshot import Snapshot
+from freshet.storage.paths import CHANGELOG_PREFIX, numbered
+from freshet.storage.table_store import TableStore
 
 
 class ReadableManifests:

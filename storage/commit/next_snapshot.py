@@ -18,8 +18,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from storage.commit.changes import SnapshotChange
-from storage.commit.identity import (
+from freshet.storage.commit.changes import SnapshotChange
+from freshet.storage.commit.identity import (
     COMMITS_PROPERTY,
     FIRST_SNAPSHOT_ID,
     CommitHistory,
@@ -27,7 +27,7 @@ from storage.commit.identity import (
     CommitTrace,
     history_to_text,
 )
-from storage.model.snapshot import Snapshot
+from freshet.storage.model.snapshot import Snapshot
 
 
 @dataclass(frozen=True, slots=True)

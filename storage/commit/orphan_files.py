@@ -27,14 +27,14 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from storage.commit.manifest_merge import cancel_pairs
-from storage.commit.named_files import ManifestSource, ReadableManifests, kept_changelogs, metadata_names
-from storage.exceptions import CorruptDataError, InvalidRequestError, NotFoundError
-from storage.files.file_io import FileStatus
-from storage.files.snapshot_store import SnapshotStore
-from storage.model.manifest import EntryKind, ManifestEntry
-from storage.model.snapshot import CommitKind, Snapshot
-from storage.paths import (
+from freshet.storage.commit.manifest_merge import cancel_pairs
+from freshet.storage.commit.named_files import ManifestSource, ReadableManifests, kept_changelogs, metadata_names
+from freshet.storage.exceptions import CorruptDataError, InvalidRequestError, NotFoundError
+from freshet.storage.files.file_io import FileStatus
+from freshet.storage.files.snapshot_store import SnapshotStore
+from freshet.storage.model.manifest import EntryKind, ManifestEntry
+from freshet.storage.model.snapshot import CommitKind, Snapshot
+from freshet.storage.paths import (
     BUCKET_PREFIX,
     CHANGELOG_PREFIX,
     EARLIEST_HINT,
@@ -43,7 +43,7 @@ from storage.paths import (
     TablePaths,
     numbered,
 )
-from storage.table_store import TableStore
+from freshet.storage.table_store import TableStore
 
 DEFAULT_AGE_MS: Final = 24 * 3600 * 1000
 """Age below which a file may belong to a commit that is being made."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from storage.exceptions import InvalidRequestError
+from freshet.storage.exceptions import InvalidRequestError
 
 
 @dataclass(frozen=True, slots=True)

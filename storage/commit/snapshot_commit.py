@@ -23,17 +23,17 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from storage.commit.changes import SnapshotChange
-from storage.commit.claim import SnapshotClaim
-from storage.commit.commit_files import CommitFiles
-from storage.commit.conflict import Conflict, SortKey, bucket_count_conflicts, find_conflicts
-from storage.commit.identity import FIRST_SNAPSHOT_ID, CommitHistory, CommitIdentity, history_of, is_committed
-from storage.commit.manifest_index import index_of
-from storage.commit.manifest_merge import MergeRule
-from storage.commit.next_snapshot import SnapshotLists, next_snapshot
-from storage.commit.strict_mode import StrictMode
-from storage.env import CrashPoint
-from storage.exceptions import (
+from freshet.storage.commit.changes import SnapshotChange
+from freshet.storage.commit.claim import SnapshotClaim
+from freshet.storage.commit.commit_files import CommitFiles
+from freshet.storage.commit.conflict import Conflict, SortKey, bucket_count_conflicts, find_conflicts
+from freshet.storage.commit.identity import FIRST_SNAPSHOT_ID, CommitHistory, CommitIdentity, history_of, is_committed
+from freshet.storage.commit.manifest_index import index_of
+from freshet.storage.commit.manifest_merge import MergeRule
+from freshet.storage.commit.next_snapshot import SnapshotLists, next_snapshot
+from freshet.storage.commit.strict_mode import StrictMode
+from freshet.storage.env import CrashPoint
+from freshet.storage.exceptions import (
     ConflictError,
     CorruptDataError,
     InvalidRequestError,
@@ -42,10 +42,10 @@ from storage.exceptions import (
     StorageError,
     UnknownOutcomeError,
 )
-from storage.files.manifest_scan import NO_FILES, data_manifests
-from storage.model.manifest import ManifestFileMeta
-from storage.model.snapshot import CommitKind, Snapshot
-from storage.table_store import TableStore
+from freshet.storage.files.manifest_scan import NO_FILES, data_manifests
+from freshet.storage.model.manifest import ManifestFileMeta
+from freshet.storage.model.snapshot import CommitKind, Snapshot
+from freshet.storage.table_store import TableStore
 
 WAIT_FACTOR_MAX: Final = 0.2
 """Share by which jitter lengthens a wait at most."""

@@ -12,11 +12,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from storage.commit.changes import SnapshotChange
-from storage.exceptions import ConflictError, InvalidRequestError
-from storage.files.manifest_scan import delta_entries
-from storage.model.snapshot import CommitKind, Snapshot
-from storage.table_store import TableStore
+from freshet.storage.commit.changes import SnapshotChange
+from freshet.storage.exceptions import ConflictError, InvalidRequestError
+from freshet.storage.files.manifest_scan import delta_entries
+from freshet.storage.model.snapshot import CommitKind, Snapshot
+from freshet.storage.table_store import TableStore
 
 STRICT_MODE_OPTION: Final = "commit.strict-mode.last-safe-snapshot"
 

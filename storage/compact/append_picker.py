@@ -18,7 +18,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from storage.model.data_file import DataFileMeta
+from freshet.storage.model.data_file import DataFileMeta
 
 FULL_MIN_FILE_COUNT: Final = 3
 """Fewer files in a bucket are left alone by a full compaction."""

@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from storage.model.data_file import DataFileMeta
-from storage.model.sorted_run import LevelRun, SortedRun
+from freshet.storage.model.data_file import DataFileMeta
+from freshet.storage.model.sorted_run import LevelRun, SortedRun
 
 KeyOrder = Callable[[bytes], Any]
 """Makes a serialized key comparable with `<`."""

@@ -34,22 +34,22 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from storage.codec.binary_row import encode_row
-from storage.files.append_reader import read_append_file
-from storage.files.column_bounds import plain_value
-from storage.files.key_value_reader import read_key_value_file
-from storage.merge.key_order import Flags, KeyComparator, KeySegments, RowOrder, sort_segments
-from storage.merge.lookup_levels import levels_of, with_level, with_rows
-from storage.merge.merge_function import retracts
-from storage.merge.merge_reader import RunBuffer
-from storage.merge.sort_words import Positions
-from storage.merge.take import take_rows
-from storage.model.data_file import DataFileMeta
-from storage.model.schema import SEQUENCE_NUMBER_COLUMN
-from storage.model.sorted_run import LevelRun
-from storage.options import MergeEngine
-from storage.predicate import Predicate, col
-from storage.table_store import TableStore
+from freshet.storage.codec.binary_row import encode_row
+from freshet.storage.files.append_reader import read_append_file
+from freshet.storage.files.column_bounds import plain_value
+from freshet.storage.files.key_value_reader import read_key_value_file
+from freshet.storage.merge.key_order import Flags, KeyComparator, KeySegments, RowOrder, sort_segments
+from freshet.storage.merge.lookup_levels import levels_of, with_level, with_rows
+from freshet.storage.merge.merge_function import retracts
+from freshet.storage.merge.merge_reader import RunBuffer
+from freshet.storage.merge.sort_words import Positions
+from freshet.storage.merge.take import take_rows
+from freshet.storage.model.data_file import DataFileMeta
+from freshet.storage.model.schema import SEQUENCE_NUMBER_COLUMN
+from freshet.storage.model.sorted_run import LevelRun
+from freshet.storage.options import MergeEngine
+from freshet.storage.predicate import Predicate, col
+from freshet.storage.table_store import TableStore
 
 KEY_BATCH_ROWS: Final = 64 * 1024
 """Keys read at a time."""

@@ -22,9 +22,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from storage.compact.levels import Levels
-from storage.model.data_file import DataFileMeta
-from storage.model.sorted_run import LevelRun
+from freshet.storage.compact.levels import Levels
+from freshet.storage.model.data_file import DataFileMeta
+from freshet.storage.model.sorted_run import LevelRun
 
 
 @dataclass(frozen=True, slots=True)

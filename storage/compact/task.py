@@ -17,9 +17,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from storage.compact.picker import CompactionUnit
-from storage.model.data_file import DataFileMeta
-from storage.model.sorted_run import SortedRun
+from freshet.storage.compact.picker import CompactionUnit
+from freshet.storage.model.data_file import DataFileMeta
+from freshet.storage.model.sorted_run import SortedRun
 
 Section = Sequence[SortedRun]
 

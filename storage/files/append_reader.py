@@ -12,11 +12,11 @@ from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
-from storage.files.data_file_reader import plan_read, read_batches, read_table
-from storage.files.parquet_file import READ_BATCH_ROWS
-from storage.model.data_file import DataFileMeta
-from storage.predicate import Predicate
-from storage.table_store import TableStore
+from freshet.storage.files.data_file_reader import plan_read, read_batches, read_table
+from freshet.storage.files.parquet_file import READ_BATCH_ROWS
+from freshet.storage.model.data_file import DataFileMeta
+from freshet.storage.predicate import Predicate
+from freshet.storage.table_store import TableStore
 
 
 def read_append_file(

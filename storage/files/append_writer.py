@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from storage.codec.stats import encode_value_stats, reduce_stats, stats_modes
-from storage.files.column_bounds import ColumnBounds
-from storage.files.data_file_paths import DataFileNames
-from storage.files.parquet_file import ParquetSummary
-from storage.files.rolling_file_writer import RollingFileWriter
-from storage.model.data_file import EMPTY_ROW, EMPTY_STATS, DataFileMeta, FileSource
-from storage.table_store import TableStore
+from freshet.storage.codec.stats import encode_value_stats, reduce_stats, stats_modes
+from freshet.storage.files.column_bounds import ColumnBounds
+from freshet.storage.files.data_file_paths import DataFileNames
+from freshet.storage.files.parquet_file import ParquetSummary
+from freshet.storage.files.rolling_file_writer import RollingFileWriter
+from freshet.storage.model.data_file import EMPTY_ROW, EMPTY_STATS, DataFileMeta, FileSource
+from freshet.storage.table_store import TableStore
 
 _LEVEL = 0
 

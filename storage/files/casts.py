@@ -31,11 +31,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from storage.exceptions import UnsupportedFeatureError
-from storage.files.decimal_casts import decimal_to_float, decimal_to_integer, float_to_decimal, rescale
-from storage.files.text_casts import NESTED_TO_TEXT_ROOTS, fit_binary, from_text, to_text
-from storage.model.arrow_types import arrow_type
-from storage.model.data_type import (
+from freshet.storage.exceptions import UnsupportedFeatureError
+from freshet.storage.files.decimal_casts import decimal_to_float, decimal_to_integer, float_to_decimal, rescale
+from freshet.storage.files.text_casts import NESTED_TO_TEXT_ROOTS, fit_binary, from_text, to_text
+from freshet.storage.model.arrow_types import arrow_type
+from freshet.storage.model.data_type import (
     LENGTH_MAX,
     ArrayType,
     DataType,

@@ -23,10 +23,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from storage.codec.stats import ColumnStats, merge_stats
-from storage.exceptions import InvalidRequestError
-from storage.files.parquet_schema import is_nano_timestamp
-from storage.model.data_type import DataField, ScalarType, TypeRoot
+from freshet.storage.codec.stats import ColumnStats, merge_stats
+from freshet.storage.exceptions import InvalidRequestError
+from freshet.storage.files.parquet_schema import is_nano_timestamp
+from freshet.storage.model.data_type import DataField, ScalarType, TypeRoot
 
 _NO_ROWS: Final = ColumnStats(null_count=0)
 _FLOATS: Final = frozenset({TypeRoot.FLOAT, TypeRoot.DOUBLE})

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from storage.model.data_type import ScalarType
+from freshet.storage.model.data_type import ScalarType
 
 _WIDE: Final = 76
 _EXACT_DIGITS: Final = 18

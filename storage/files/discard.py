@@ -5,9 +5,9 @@ Source: LSM semantics §1.4.
 
 from __future__ import annotations
 
-from storage.exceptions import StorageError
-from storage.model.data_file import DataFileMeta
-from storage.table_store import TableStore
+from freshet.storage.exceptions import StorageError
+from freshet.storage.model.data_file import DataFileMeta
+from freshet.storage.table_store import TableStore
 
 
 def delete_data_file(store: TableStore, partition: bytes, bucket: int, file: DataFileMeta) -> None:

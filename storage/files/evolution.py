@@ -26,10 +26,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from storage.exceptions import InvalidRequestError, UnsupportedFeatureError
-from storage.files.casts import can_cast, cast_scalar, keeps_values
-from storage.model.arrow_types import arrow_field, arrow_type
-from storage.model.data_type import ArrayType, DataField, DataType, MapType, RowType, ScalarType
+from freshet.storage.exceptions import InvalidRequestError, UnsupportedFeatureError
+from freshet.storage.files.casts import can_cast, cast_scalar, keeps_values
+from freshet.storage.model.arrow_types import arrow_field, arrow_type
+from freshet.storage.model.data_type import ArrayType, DataField, DataType, MapType, RowType, ScalarType
 
 __all__ = ["ReadColumn", "can_cast", "keeps_bounds", "map_columns"]
 

@@ -9,7 +9,7 @@ Paths are plain strings; on local disks they are absolute POSIX paths. What ever
 | `open_output` | the name must be new; after `close` the bytes survive a crash; nothing is promised before |
 | `list` | a missing folder is an empty one; names that start with `.` are temporary files of somebody |
 
-Errors are those of `storage.exceptions`: `NotFoundError` for a missing file, `RetryableError` where waiting or freeing
+Errors are those of `freshet.storage.exceptions`: `NotFoundError` for a missing file, `RetryableError` where waiting or freeing
 space helps, `InvalidRequestError` where the call or the permissions must change, `UnknownOutcomeError` where it cannot
 be told whether an exclusive create took effect.
 

@@ -21,18 +21,18 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from storage.codec.binary_row import encode_row
-from storage.codec.stats import encode_stats, encode_value_stats, reduce_stats, stats_modes
-from storage.exceptions import InvalidRequestError
-from storage.files.column_bounds import ColumnBounds, plain_value
-from storage.files.data_file_paths import DataFileNames
-from storage.files.parquet_file import ParquetSummary
-from storage.files.parquet_schema import key_value_fields
-from storage.files.rolling_file_writer import RollingFileWriter
-from storage.model.data_file import DataFileMeta, FileSource
-from storage.model.row_kind import RowKind
-from storage.model.schema import KEY_COLUMN_PREFIX, SEQUENCE_NUMBER_COLUMN, VALUE_KIND_COLUMN
-from storage.table_store import TableStore
+from freshet.storage.codec.binary_row import encode_row
+from freshet.storage.codec.stats import encode_stats, encode_value_stats, reduce_stats, stats_modes
+from freshet.storage.exceptions import InvalidRequestError
+from freshet.storage.files.column_bounds import ColumnBounds, plain_value
+from freshet.storage.files.data_file_paths import DataFileNames
+from freshet.storage.files.parquet_file import ParquetSummary
+from freshet.storage.files.parquet_schema import key_value_fields
+from freshet.storage.files.rolling_file_writer import RollingFileWriter
+from freshet.storage.model.data_file import DataFileMeta, FileSource
+from freshet.storage.model.row_kind import RowKind
+from freshet.storage.model.schema import KEY_COLUMN_PREFIX, SEQUENCE_NUMBER_COLUMN, VALUE_KIND_COLUMN
+from freshet.storage.table_store import TableStore
 
 _RETRACT_KINDS: Final = pa.array([kind.value for kind in RowKind if kind.is_retract], pa.int8())
 

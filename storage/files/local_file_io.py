@@ -32,7 +32,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from storage.exceptions import (
+from freshet.storage.exceptions import (
     AlreadyExistsError,
     InvalidRequestError,
     NotFoundError,
@@ -41,7 +41,7 @@ from storage.exceptions import (
     UnknownOutcomeError,
     UnsupportedFeatureError,
 )
-from storage.files.file_io import FileStatus, OutputFile
+from freshet.storage.files.file_io import FileStatus, OutputFile
 
 WRITE_BUFFER_BYTES: Final = 1024 * 1024
 """Bytes gathered before the kernel is called."""

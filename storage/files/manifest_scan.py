@@ -21,12 +21,12 @@ from itertools import chain
 from types import MappingProxyType
 from typing import Final
 
-from storage.exceptions import NotFoundError
-from storage.files.manifest_store import ManifestStore
-from storage.files.snapshot_store import SnapshotStore
-from storage.model.data_file import DataFileMeta, SimpleStats
-from storage.model.manifest import EntryKind, FileIdentity, ManifestEntry, ManifestFileMeta
-from storage.model.snapshot import Snapshot
+from freshet.storage.exceptions import NotFoundError
+from freshet.storage.files.manifest_store import ManifestStore
+from freshet.storage.files.snapshot_store import SnapshotStore
+from freshet.storage.model.data_file import DataFileMeta, SimpleStats
+from freshet.storage.model.manifest import EntryKind, FileIdentity, ManifestEntry, ManifestFileMeta
+from freshet.storage.model.snapshot import Snapshot
 
 STEPS_MAX: Final = 64
 """Snapshots further apart than this are scanned afresh: each step reads one manifest list and one manifest or more."""

@@ -15,8 +15,8 @@ from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from storage.codec.binary_row_values import decode_row
-from storage.codec.manifest_avro import (
+from freshet.storage.codec.binary_row_values import decode_row
+from freshet.storage.codec.manifest_avro import (
     DELETION_VECTORS_INDEX,
     IndexEntry,
     read_index_manifest,
@@ -25,13 +25,13 @@ from storage.codec.manifest_avro import (
     write_manifest,
     write_manifest_list,
 )
-from storage.codec.stats import ColumnStats, encode_stats, merge_stats
-from storage.env import Env
-from storage.exceptions import CorruptDataError, NotFoundError, UnsupportedFeatureError
-from storage.model.data_type import DataType
-from storage.model.manifest import EntryKind, ManifestEntry, ManifestFileMeta
-from storage.options import CoreOptions
-from storage.paths import MANIFEST_LIST_PREFIX, MANIFEST_PREFIX, TablePaths
+from freshet.storage.codec.stats import ColumnStats, encode_stats, merge_stats
+from freshet.storage.env import Env
+from freshet.storage.exceptions import CorruptDataError, NotFoundError, UnsupportedFeatureError
+from freshet.storage.model.data_type import DataType
+from freshet.storage.model.manifest import EntryKind, ManifestEntry, ManifestFileMeta
+from freshet.storage.options import CoreOptions
+from freshet.storage.paths import MANIFEST_LIST_PREFIX, MANIFEST_PREFIX, TablePaths
 
 CACHE_ENTRIES: Final = 200_000
 """Entries kept in memory over all manifests; one takes about 1.5 kB."""

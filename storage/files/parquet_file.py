@@ -33,19 +33,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from storage.env import CrashPoint, Env
-from storage.exceptions import (
+from freshet.storage.env import CrashPoint, Env
+from freshet.storage.exceptions import (
     CorruptDataError,
     InvalidRequestError,
     NotFoundError,
     StorageError,
     UnsupportedFeatureError,
 )
-from storage.files.local_file_io import storage_error
-from storage.files.parquet_schema import needs_int96, parquet_schema
-from storage.files.stored_columns import StoredColumns, check_instants
-from storage.model.data_type import DataField
-from storage.model.schema import KEY_COLUMN_PREFIX, SEQUENCE_NUMBER_COLUMN, VALUE_KIND_COLUMN
+from freshet.storage.files.local_file_io import storage_error
+from freshet.storage.files.parquet_schema import needs_int96, parquet_schema
+from freshet.storage.files.stored_columns import StoredColumns, check_instants
+from freshet.storage.model.data_type import DataField
+from freshet.storage.model.schema import KEY_COLUMN_PREFIX, SEQUENCE_NUMBER_COLUMN, VALUE_KIND_COLUMN
 
 ROW_GROUP_BYTES: Final = 16 * 1024 * 1024
 """Arrow bytes of a row group."""

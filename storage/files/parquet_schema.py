@@ -22,8 +22,8 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from storage.model.arrow_types import arrow_type
-from storage.model.data_type import (
+from freshet.storage.model.arrow_types import arrow_type
+from freshet.storage.model.data_type import (
     ArrayType,
     DataField,
     DataType,
@@ -33,7 +33,7 @@ from storage.model.data_type import (
     TypeRoot,
     with_nullable,
 )
-from storage.model.schema import (
+from freshet.storage.model.schema import (
     KEY_COLUMN_ID_START,
     KEY_COLUMN_PREFIX,
     SEQUENCE_NUMBER_COLUMN,

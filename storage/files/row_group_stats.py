@@ -17,10 +17,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from storage.codec.stats import NO_STATS, ColumnStats
-from storage.model.arrow_types import arrow_type
-from storage.model.data_type import DataField, ScalarType
-from storage.predicate import canonical
+from freshet.storage.codec.stats import NO_STATS, ColumnStats
+from freshet.storage.model.arrow_types import arrow_type
+from freshet.storage.model.data_type import DataField, ScalarType
+from freshet.storage.predicate import canonical
 
 
 def row_group_stats(footer: Any, stored: pa.Schema, source: DataField, wanted: DataField) -> ColumnStats:

@@ -8,11 +8,11 @@ Source: table format §2.
 
 from __future__ import annotations
 
-from storage.codec.schema_json import decode_schema, encode_schema
-from storage.env import Env
-from storage.exceptions import ConflictError, CorruptDataError, NotFoundError
-from storage.model.schema import TableSchema
-from storage.paths import SCHEMA_PREFIX, TablePaths, numbered
+from freshet.storage.codec.schema_json import decode_schema, encode_schema
+from freshet.storage.env import Env
+from freshet.storage.exceptions import ConflictError, CorruptDataError, NotFoundError
+from freshet.storage.model.schema import TableSchema
+from freshet.storage.paths import SCHEMA_PREFIX, TablePaths, numbered
 
 
 class SchemaStore:

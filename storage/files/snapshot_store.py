@@ -23,11 +23,11 @@ from typing import Final
 
 import orjson
 
-from storage.codec.snapshot_json import decode_snapshot, encode_snapshot
-from storage.env import Env
-from storage.exceptions import CorruptDataError, NotFoundError, StorageError
-from storage.model.snapshot import Snapshot
-from storage.paths import BRANCH_PREFIX, CONSUMER_PREFIX, SNAPSHOT_PREFIX, TAG_PREFIX, TablePaths, numbered
+from freshet.storage.codec.snapshot_json import decode_snapshot, encode_snapshot
+from freshet.storage.env import Env
+from freshet.storage.exceptions import CorruptDataError, NotFoundError, StorageError
+from freshet.storage.model.snapshot import Snapshot
+from freshet.storage.paths import BRANCH_PREFIX, CONSUMER_PREFIX, SNAPSHOT_PREFIX, TAG_PREFIX, TablePaths, numbered
 
 _STEPS_BEFORE_LISTING: Final = 16
 _CACHE_SIZE: Final = 1024

@@ -13,7 +13,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.ipc as ipc
 
-from storage.files.local_file_io import LocalFileIO, storage_error
+from freshet.storage.files.local_file_io import LocalFileIO, storage_error
 
 BATCH_BYTES: Final = 1024 * 1024
 """Size of a batch in memory: what merging many spilled runs holds of each, twice."""

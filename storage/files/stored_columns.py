@@ -18,9 +18,9 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from storage.exceptions import CorruptDataError, UnsupportedFeatureError
-from storage.model.arrow_types import arrow_type
-from storage.model.data_type import DataField
+from freshet.storage.exceptions import CorruptDataError, UnsupportedFeatureError
+from freshet.storage.model.arrow_types import arrow_type
+from freshet.storage.model.data_type import DataField
 
 _ARROW_CREATED_BY: Final = "parquet-cpp-arrow"
 _WRAP_MICROS: Final = 2**64 // 1000

@@ -33,11 +33,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from storage.codec.partition_path import float_text
-from storage.exceptions import InvalidRequestError
-from storage.files.decimal_casts import rescale
-from storage.model.arrow_types import arrow_type
-from storage.model.data_type import ArrayType, DataType, MapType, RowType, ScalarType, TypeRoot
+from freshet.storage.codec.partition_path import float_text
+from freshet.storage.exceptions import InvalidRequestError
+from freshet.storage.files.decimal_casts import rescale
+from freshet.storage.model.arrow_types import arrow_type
+from freshet.storage.model.data_type import ArrayType, DataType, MapType, RowType, ScalarType, TypeRoot
 
 NESTED_TO_TEXT_ROOTS: Final = frozenset({TypeRoot.ARRAY, TypeRoot.MAP, TypeRoot.ROW})
 

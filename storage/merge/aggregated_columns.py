@@ -10,11 +10,11 @@ from functools import cached_property
 
 import numpy as np
 
-from storage.merge.aggregate.aggregator import Chooser, ColumnAggregator
-from storage.merge.aggregate.events import AggregationError, ColumnEvents, Event, EventCodes, EventCourse, Flags
-from storage.merge.column_results import Chosen, ColumnResult, Computed
-from storage.merge.key_rows import KeyRows, rows_at
-from storage.merge.sort_words import Positions
+from freshet.storage.merge.aggregate.aggregator import Chooser, ColumnAggregator
+from freshet.storage.merge.aggregate.events import AggregationError, ColumnEvents, Event, EventCodes, EventCourse, Flags
+from freshet.storage.merge.column_results import Chosen, ColumnResult, Computed
+from freshet.storage.merge.key_rows import KeyRows, rows_at
+from freshet.storage.merge.sort_words import Positions
 
 
 @dataclass(frozen=True)

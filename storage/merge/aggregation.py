@@ -22,17 +22,17 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from storage.merge.aggregate.aggregator import Chooser, ColumnAggregator
-from storage.merge.aggregate.events import Event
-from storage.merge.aggregated_columns import EventRefused, KeyEvents, aggregated
-from storage.merge.column_results import ColumnResult, Heads, NullInNotNull, assemble
-from storage.merge.key_order import Flags, KeySegments
-from storage.merge.key_rows import KeyRows, merged_rows
-from storage.merge.merge_function import MergeFunction
-from storage.merge.merge_metrics import MergeMetrics
-from storage.merge.refusal import MergedTable
-from storage.model.row_kind import RowKind
-from storage.model.schema import SEQUENCE_NUMBER_COLUMN
+from freshet.storage.merge.aggregate.aggregator import Chooser, ColumnAggregator
+from freshet.storage.merge.aggregate.events import Event
+from freshet.storage.merge.aggregated_columns import EventRefused, KeyEvents, aggregated
+from freshet.storage.merge.column_results import ColumnResult, Heads, NullInNotNull, assemble
+from freshet.storage.merge.key_order import Flags, KeySegments
+from freshet.storage.merge.key_rows import KeyRows, merged_rows
+from freshet.storage.merge.merge_function import MergeFunction
+from freshet.storage.merge.merge_metrics import MergeMetrics
+from freshet.storage.merge.refusal import MergedTable
+from freshet.storage.model.row_kind import RowKind
+from freshet.storage.model.schema import SEQUENCE_NUMBER_COLUMN
 
 
 @dataclass(frozen=True, slots=True)

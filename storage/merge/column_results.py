@@ -20,13 +20,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from storage.merge.gather import gathered, joined, valid_flags
-from storage.merge.key_order import Flags, KeySegments
-from storage.merge.key_rows import KeyRows
-from storage.merge.sort_words import Positions
-from storage.merge.take import PARALLEL_CELLS_MIN
-from storage.model.row_kind import RowKind
-from storage.model.schema import SEQUENCE_NUMBER_COLUMN, VALUE_KIND_COLUMN
+from freshet.storage.merge.gather import gathered, joined, valid_flags
+from freshet.storage.merge.key_order import Flags, KeySegments
+from freshet.storage.merge.key_rows import KeyRows
+from freshet.storage.merge.sort_words import Positions
+from freshet.storage.merge.take import PARALLEL_CELLS_MIN
+from freshet.storage.model.row_kind import RowKind
+from freshet.storage.model.schema import SEQUENCE_NUMBER_COLUMN, VALUE_KIND_COLUMN
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,10 +19,10 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from storage.merge.key_order import Flags, KeySegments
-from storage.merge.merge_function import MergeFunction, retracts
-from storage.merge.sort_words import Positions
-from storage.merge.take import take_rows
+from freshet.storage.merge.key_order import Flags, KeySegments
+from freshet.storage.merge.merge_function import MergeFunction, retracts
+from freshet.storage.merge.sort_words import Positions
+from freshet.storage.merge.take import take_rows
 
 
 @dataclass(frozen=True, slots=True)

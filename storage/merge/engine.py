@@ -7,20 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from storage.engine_options import EngineOptions, engine_options
-from storage.merge.aggregate.aggregator import Chooser, ColumnAggregator
-from storage.merge.aggregate.registry import make_aggregator
-from storage.merge.aggregation import Aggregation
-from storage.merge.deduplicate import Deduplicate
-from storage.merge.first_row import FirstRow
-from storage.merge.key_order import RowOrder
-from storage.merge.lookup_levels import LookupLevels
-from storage.merge.merge_function import MergeFunction
-from storage.merge.merge_metrics import MergeMetrics
-from storage.merge.partial_update import PartialUpdate
-from storage.merge.refusal import MergedTable
-from storage.model.schema import TableSchema
-from storage.options import CoreOptions, MergeEngine, SortOrder
+from freshet.storage.engine_options import EngineOptions, engine_options
+from freshet.storage.merge.aggregate.aggregator import Chooser, ColumnAggregator
+from freshet.storage.merge.aggregate.registry import make_aggregator
+from freshet.storage.merge.aggregation import Aggregation
+from freshet.storage.merge.deduplicate import Deduplicate
+from freshet.storage.merge.first_row import FirstRow
+from freshet.storage.merge.key_order import RowOrder
+from freshet.storage.merge.lookup_levels import LookupLevels
+from freshet.storage.merge.merge_function import MergeFunction
+from freshet.storage.merge.merge_metrics import MergeMetrics
+from freshet.storage.merge.partial_update import PartialUpdate
+from freshet.storage.merge.refusal import MergedTable
+from freshet.storage.model.schema import TableSchema
+from freshet.storage.options import CoreOptions, MergeEngine, SortOrder
 
 
 def row_order(schema: TableSchema, options: CoreOptions) -> RowOrder:

@@ -24,12 +24,12 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from storage.merge.key_order import Flags, KeySegments
-from storage.merge.lookup_levels import stored_columns
-from storage.merge.merge_function import MergeFunction, retracts
-from storage.merge.refusal import MergedTable
-from storage.merge.sort_words import Positions
-from storage.merge.take import take_rows
+from freshet.storage.merge.key_order import Flags, KeySegments
+from freshet.storage.merge.lookup_levels import stored_columns
+from freshet.storage.merge.merge_function import MergeFunction, retracts
+from freshet.storage.merge.refusal import MergedTable
+from freshet.storage.merge.sort_words import Positions
+from freshet.storage.merge.take import take_rows
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.types as pt
 
-from storage.merge.key_order import Flags
-from storage.merge.sort_words import Positions
+from freshet.storage.merge.key_order import Flags
+from freshet.storage.merge.sort_words import Positions
 
 _WIDTHS: Final = {8: np.int8, 16: np.int16, 32: np.int32, 64: np.int64}
 

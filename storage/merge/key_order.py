@@ -22,8 +22,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from storage.codec.binary_row import decode_row
-from storage.merge.sort_words import (
+from freshet.storage.codec.binary_row import decode_row
+from freshet.storage.merge.sort_words import (
     WORD_BITS,
     FixedWord,
     Positions,
@@ -35,8 +35,8 @@ from storage.merge.sort_words import (
     pack,
     sequence_words,
 )
-from storage.model.data_type import DataType
-from storage.model.schema import SEQUENCE_NUMBER_COLUMN
+from freshet.storage.model.data_type import DataType
+from freshet.storage.model.schema import SEQUENCE_NUMBER_COLUMN
 
 PRESORTED_RUNS_MAX: Final = 8
 """Up to this many sorted runs a stable merge sort is fastest (25 ms for 2 M words in 5 runs); above, and for unsorted

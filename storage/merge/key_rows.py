@@ -19,11 +19,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from storage.merge.gather import gathered, joined, valid_flags
-from storage.merge.key_order import Flags, KeySegments
-from storage.merge.sort_words import Positions
-from storage.model.row_kind import RowKind
-from storage.model.schema import VALUE_KIND_COLUMN
+from freshet.storage.merge.gather import gathered, joined, valid_flags
+from freshet.storage.merge.key_order import Flags, KeySegments
+from freshet.storage.merge.sort_words import Positions
+from freshet.storage.model.row_kind import RowKind
+from freshet.storage.model.schema import VALUE_KIND_COLUMN
 
 LONE_SHARE_MAX: Final = 0.5
 """With more lone keys than this they are left out."""

@@ -24,8 +24,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from storage.merge.key_order import Flags, KeySegments
-from storage.merge.merge_function import LEVEL_COLUMN, MergeFunction
+from freshet.storage.merge.key_order import Flags, KeySegments
+from freshet.storage.merge.merge_function import LEVEL_COLUMN, MergeFunction
 
 LEVEL_FIELD: Final = pa.field(LEVEL_COLUMN, pa.int8(), nullable=False)
 

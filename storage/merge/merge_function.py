@@ -18,9 +18,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from storage.merge.key_order import KeySegments
-from storage.model.row_kind import RowKind
-from storage.model.schema import VALUE_KIND_COLUMN
+from freshet.storage.merge.key_order import KeySegments
+from freshet.storage.model.row_kind import RowKind
+from freshet.storage.model.schema import VALUE_KIND_COLUMN
 
 LEVEL_COLUMN: Final = "_LEVEL"
 """Level of the file a row comes from, int8; 0 or less for level 0 and the buffer. Only while rows are merged, and only

@@ -24,10 +24,10 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from storage.merge.key_order import KeySegments, RowOrder, comparable, sort_segments
-from storage.merge.lookup_levels import stored_columns
-from storage.merge.merge_function import MergeFunction, retracts
-from storage.merge.take import take_rows
+from freshet.storage.merge.key_order import KeySegments, RowOrder, comparable, sort_segments
+from freshet.storage.merge.lookup_levels import stored_columns
+from freshet.storage.merge.merge_function import MergeFunction, retracts
+from freshet.storage.merge.take import take_rows
 
 FILL_ROWS: Final = 64 * 1024
 """Rows of each run that a round waits for, unless the caller says otherwise."""

@@ -41,22 +41,22 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from storage.engine_options import EngineOptions, SequenceGroup
-from storage.merge.aggregate.aggregator import Chooser, ColumnAggregator
-from storage.merge.aggregate.events import Event
-from storage.merge.aggregated_columns import EventRefused, KeyEvents, aggregated
-from storage.merge.column_results import Chosen, ColumnResult, Heads, NullInNotNull, assemble
-from storage.merge.key_order import Flags, KeySegments
-from storage.merge.key_rows import KeyRows, merged_rows, rows_at
-from storage.merge.merge_function import MergeFunction
-from storage.merge.merge_metrics import MergeMetrics
-from storage.merge.place_search import last_marked
-from storage.merge.refusal import MergedTable
-from storage.merge.removals import group_removals
-from storage.merge.sequence_groups import GroupOrder, group_order
-from storage.merge.sort_words import Positions
-from storage.model.row_kind import RowKind
-from storage.model.schema import SEQUENCE_NUMBER_COLUMN
+from freshet.storage.engine_options import EngineOptions, SequenceGroup
+from freshet.storage.merge.aggregate.aggregator import Chooser, ColumnAggregator
+from freshet.storage.merge.aggregate.events import Event
+from freshet.storage.merge.aggregated_columns import EventRefused, KeyEvents, aggregated
+from freshet.storage.merge.column_results import Chosen, ColumnResult, Heads, NullInNotNull, assemble
+from freshet.storage.merge.key_order import Flags, KeySegments
+from freshet.storage.merge.key_rows import KeyRows, merged_rows, rows_at
+from freshet.storage.merge.merge_function import MergeFunction
+from freshet.storage.merge.merge_metrics import MergeMetrics
+from freshet.storage.merge.place_search import last_marked
+from freshet.storage.merge.refusal import MergedTable
+from freshet.storage.merge.removals import group_removals
+from freshet.storage.merge.sequence_groups import GroupOrder, group_order
+from freshet.storage.merge.sort_words import Positions
+from freshet.storage.model.row_kind import RowKind
+from freshet.storage.model.schema import SEQUENCE_NUMBER_COLUMN
 
 NO_RULE: Final = (
     "partial-update takes rows of kind -U and -D only with a rule for them; set ignore-delete, "

@@ -12,8 +12,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from storage.merge.key_order import Flags
-from storage.merge.sort_words import Positions
+from freshet.storage.merge.key_order import Flags
+from freshet.storage.merge.sort_words import Positions
 
 _INT32_MAX: Final = (1 << 31) - 2
 

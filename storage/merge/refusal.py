@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from storage.exceptions import InvalidRequestError
-from storage.merge.aggregated_columns import EventRefused
-from storage.merge.column_results import NullInNotNull
+from freshet.storage.exceptions import InvalidRequestError
+from freshet.storage.merge.aggregated_columns import EventRefused
+from freshet.storage.merge.column_results import NullInNotNull
 
 
 @dataclass(frozen=True, slots=True)

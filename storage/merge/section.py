@@ -15,9 +15,9 @@ import heapq
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from storage.merge.key_order import KeyComparator
-from storage.model.data_file import DataFileMeta
-from storage.model.sorted_run import SortedRun
+from freshet.storage.merge.key_order import KeyComparator
+from freshet.storage.model.data_file import DataFileMeta
+from freshet.storage.model.sorted_run import SortedRun
 
 Section = list[SortedRun]
 

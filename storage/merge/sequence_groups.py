@@ -24,9 +24,9 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from storage.merge.key_order import Flags
-from storage.merge.key_rows import KeyRows
-from storage.merge.sort_words import WORD_BITS, FixedWord, Positions, UInt64s, narrowed, pack, sequence_words
+from freshet.storage.merge.key_order import Flags
+from freshet.storage.merge.key_rows import KeyRows
+from freshet.storage.merge.sort_words import WORD_BITS, FixedWord, Positions, UInt64s, narrowed, pack, sequence_words
 
 SPAN_BITS_MIN: Final = 12
 """Numbers that leave fewer bits for the span are ranked first, which costs a sort."""

@@ -28,7 +28,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from storage.exceptions import InvalidRequestError
+from freshet.storage.exceptions import InvalidRequestError
 
 UInt64s = npt.NDArray[np.uint64]
 Positions = npt.NDArray[np.int64]

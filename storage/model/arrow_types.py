@@ -29,8 +29,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from storage.exceptions import InvalidRequestError, UnsupportedFeatureError
-from storage.model.data_type import (
+from freshet.storage.exceptions import InvalidRequestError, UnsupportedFeatureError
+from freshet.storage.model.data_type import (
     LENGTH_MAX,
     ArrayType,
     DataField,
@@ -40,8 +40,8 @@ from storage.model.data_type import (
     ScalarType,
     TypeRoot,
 )
-from storage.model.field_ids import assign_ids
-from storage.model.schema import TableSchema
+from freshet.storage.model.field_ids import assign_ids
+from freshet.storage.model.schema import TableSchema
 
 _PLAIN: Final[dict[TypeRoot, pa.DataType]] = {
     TypeRoot.BOOLEAN: pa.bool_(),

@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from storage.model.data_file import DataFileMeta
+from freshet.storage.model.data_file import DataFileMeta
 
 COMMIT_MESSAGE_VERSION: Final = 1
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Final
 
-from storage.exceptions import InvalidRequestError, UnsupportedFeatureError
+from freshet.storage.exceptions import InvalidRequestError, UnsupportedFeatureError
 
 LENGTH_MAX: Final = 2147483647
 """Length of STRING and BYTES."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from storage.model.data_type import ArrayType, DataField, DataType, MapType, RowType
+from freshet.storage.model.data_type import ArrayType, DataField, DataType, MapType, RowType
 
 
 def assign_ids(columns: Sequence[DataField], first_free_id: int = 0) -> tuple[tuple[DataField, ...], int]:

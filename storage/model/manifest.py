@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import IntEnum
 
-from storage.model.data_file import DataFileMeta, SimpleStats
+from freshet.storage.model.data_file import DataFileMeta, SimpleStats
 
 FileIdentity = tuple[bytes, int, int, str, tuple[str, ...], bytes | None, str | None]
 """(partition, bucket, level, file name, extra files, embedded index, external path)."""

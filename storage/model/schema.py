@@ -2,7 +2,7 @@
 
 Invariants: field ids are unique in the whole schema (nested ones too) and never above `highest_field_id`; partition
 keys are columns; primary keys are NOT NULL columns and contain every partition key (checked at creation by
-`storage.catalog`). The options are exactly what the user typed; defaults are not stored.
+`freshet.storage.catalog`). The options are exactly what the user typed; defaults are not stored.
 
 Source: table format §2.
 """
@@ -15,7 +15,7 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Final
 
-from storage.model.data_type import DataField, DataType, RowType
+from freshet.storage.model.data_type import DataField, DataType, RowType
 
 SCHEMA_VERSION: Final = 3
 """Version written; a smaller one means other defaults for file format (ORC) and, when missing, bucket (1)."""

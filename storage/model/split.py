@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from storage.model.data_file import DataFileMeta
+from freshet.storage.model.data_file import DataFileMeta
 
 
 @dataclass(frozen=True, slots=True)

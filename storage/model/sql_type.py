@@ -3,7 +3,7 @@
     type   = scalar | ( "ARRAY<" type ">" | "MAP<" type "," type ">" | "ROW<" field { "," field } ">" ) [ "NOT NULL" ]
     field  = name [ ":" ] type            a name is a word or stands in back quotes
 
-Field ids inside a ROW are 0 until `storage.model.field_ids` hands them out.
+Field ids inside a ROW are 0 until `freshet.storage.model.field_ids` hands them out.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from storage.exceptions import InvalidRequestError
-from storage.model.data_type import ArrayType, DataField, DataType, MapType, RowType, parse_data_type
+from freshet.storage.exceptions import InvalidRequestError
+from freshet.storage.model.data_type import ArrayType, DataField, DataType, MapType, RowType, parse_data_type
 
 _CONSTRUCTED: Final = re.compile(
     r"^\s*(ARRAY|MAP|ROW|STRUCT)\s*<(.*)>\s*(NOT\s+NULL|NULL)?\s*$", re.IGNORECASE | re.DOTALL

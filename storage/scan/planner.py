@@ -21,14 +21,14 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from storage.files.manifest_scan import live_entries
-from storage.merge.key_order import KeyComparator
-from storage.merge.section import files_of, interval_partition
-from storage.model.data_file import DataFileMeta
-from storage.model.snapshot import Snapshot
-from storage.model.split import Split
-from storage.options import MergeEngine
-from storage.scan.pruning import (
+from freshet.storage.files.manifest_scan import live_entries
+from freshet.storage.merge.key_order import KeyComparator
+from freshet.storage.merge.section import files_of, interval_partition
+from freshet.storage.model.data_file import DataFileMeta
+from freshet.storage.model.snapshot import Snapshot
+from freshet.storage.model.split import Split
+from freshet.storage.options import MergeEngine
+from freshet.storage.scan.pruning import (
     BucketPruning,
     FileStatistics,
     PartitionPruning,
@@ -36,7 +36,7 @@ from storage.scan.pruning import (
     bucket_files,
     partition_stats,
 )
-from storage.table_store import TableStore
+from freshet.storage.table_store import TableStore
 
 T = TypeVar("T")
 

@@ -30,16 +30,16 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from storage.codec.binary_row import decode_row
-from storage.codec.bucket_function import bucket_ids
-from storage.codec.stats import ColumnStats, decode_stats
-from storage.files.evolution import keeps_bounds
-from storage.files.schema_store import SchemaStore
-from storage.model.arrow_types import arrow_schema, arrow_type
-from storage.model.data_file import EMPTY_ROW, DataFileMeta, SimpleStats
-from storage.model.data_type import DataType, TypeRoot
-from storage.model.schema import TableSchema
-from storage.predicate import Comparison, IsIn, Or, Predicate, conjunction
+from freshet.storage.codec.binary_row import decode_row
+from freshet.storage.codec.bucket_function import bucket_ids
+from freshet.storage.codec.stats import ColumnStats, decode_stats
+from freshet.storage.files.evolution import keeps_bounds
+from freshet.storage.files.schema_store import SchemaStore
+from freshet.storage.model.arrow_types import arrow_schema, arrow_type
+from freshet.storage.model.data_file import EMPTY_ROW, DataFileMeta, SimpleStats
+from freshet.storage.model.data_type import DataType, TypeRoot
+from freshet.storage.model.schema import TableSchema
+from freshet.storage.predicate import Comparison, IsIn, Or, Predicate, conjunction
 
 BUCKET_KEYS_MAX: Final = 1000
 """Combinations of bucket-key values up to which buckets are computed."""

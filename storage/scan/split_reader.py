@@ -28,23 +28,23 @@ from typing import Final
 import pyarrow as pa
 from pyarrow.types import is_decimal, is_primitive
 
-from storage.exceptions import InvalidRequestError
-from storage.files.append_reader import read_append_file
-from storage.files.key_value_reader import read_key_value_file
-from storage.merge.engine import merge_function, row_order
-from storage.merge.key_order import KeyComparator, RowOrder
-from storage.merge.lookup_levels import with_levels
-from storage.merge.merge_function import MergeFunction
-from storage.merge.merge_metrics import MergeMetrics
-from storage.merge.merge_reader import merge_section
-from storage.merge.read_ahead import read_ahead
-from storage.merge.section import Section, interval_partition, older_first
-from storage.model.arrow_types import arrow_schema, arrow_type
-from storage.model.sorted_run import SortedRun
-from storage.model.split import Split
-from storage.predicate import Predicate
-from storage.scan.pruning import ScanFilter
-from storage.table_store import TableStore
+from freshet.storage.exceptions import InvalidRequestError
+from freshet.storage.files.append_reader import read_append_file
+from freshet.storage.files.key_value_reader import read_key_value_file
+from freshet.storage.merge.engine import merge_function, row_order
+from freshet.storage.merge.key_order import KeyComparator, RowOrder
+from freshet.storage.merge.lookup_levels import with_levels
+from freshet.storage.merge.merge_function import MergeFunction
+from freshet.storage.merge.merge_metrics import MergeMetrics
+from freshet.storage.merge.merge_reader import merge_section
+from freshet.storage.merge.read_ahead import read_ahead
+from freshet.storage.merge.section import Section, interval_partition, older_first
+from freshet.storage.model.arrow_types import arrow_schema, arrow_type
+from freshet.storage.model.sorted_run import SortedRun
+from freshet.storage.model.split import Split
+from freshet.storage.predicate import Predicate
+from freshet.storage.scan.pruning import ScanFilter
+from freshet.storage.table_store import TableStore
 
 MEMORY_BYTES: Final = 64 * 1024 * 1024
 """Rows held while a section is merged, unless the caller says otherwise."""

@@ -19,15 +19,15 @@ from typing import Any, Final, SupportsIndex
 
 import pyarrow as pa
 
-from storage.exceptions import InvalidRequestError
-from storage.model.snapshot import Snapshot
-from storage.model.split import Split
-from storage.predicate import Predicate, to_predicate
-from storage.scan.planner import plan_scan
-from storage.scan.pruning import ScanFilter
-from storage.scan.split_reader import SplitReader, check_columns
-from storage.scan.time_travel import find_snapshot
-from storage.table_store import TableStore
+from freshet.storage.exceptions import InvalidRequestError
+from freshet.storage.model.snapshot import Snapshot
+from freshet.storage.model.split import Split
+from freshet.storage.predicate import Predicate, to_predicate
+from freshet.storage.scan.planner import plan_scan
+from freshet.storage.scan.pruning import ScanFilter
+from freshet.storage.scan.split_reader import SplitReader, check_columns
+from freshet.storage.scan.time_travel import find_snapshot
+from freshet.storage.table_store import TableStore
 
 THREADS: Final = 2
 """Threads that decode files, beside the caller's which merges."""

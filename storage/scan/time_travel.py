@@ -15,9 +15,9 @@ from __future__ import annotations
 import datetime
 from typing import SupportsIndex
 
-from storage.exceptions import InvalidRequestError, NotFoundError
-from storage.files.snapshot_store import SnapshotStore
-from storage.model.snapshot import Snapshot
+from freshet.storage.exceptions import InvalidRequestError, NotFoundError
+from freshet.storage.files.snapshot_store import SnapshotStore
+from freshet.storage.model.snapshot import Snapshot
 
 
 def find_snapshot(

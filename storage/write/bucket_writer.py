@@ -12,11 +12,11 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from storage.exceptions import InvalidRequestError
-from storage.model.commit_message import CommitMessage
-from storage.model.data_file import DataFileMeta
-from storage.table_store import TableStore
-from storage.write.records import Kinds
+from freshet.storage.exceptions import InvalidRequestError
+from freshet.storage.model.commit_message import CommitMessage
+from freshet.storage.model.data_file import DataFileMeta
+from freshet.storage.table_store import TableStore
+from freshet.storage.write.records import Kinds
 
 
 class BucketWriter(Protocol):

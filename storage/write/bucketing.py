@@ -22,14 +22,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from storage.codec.binary_row import distinct_rows
-from storage.codec.bucket_function import bucket_ids
-from storage.exceptions import UnsupportedFeatureError
-from storage.merge.take import take_rows
-from storage.model.data_file import EMPTY_ROW
-from storage.model.data_type import DataType
-from storage.model.schema import TableSchema
-from storage.write.records import AcceptedRows, Kinds
+from freshet.storage.codec.binary_row import distinct_rows
+from freshet.storage.codec.bucket_function import bucket_ids
+from freshet.storage.exceptions import UnsupportedFeatureError
+from freshet.storage.merge.take import take_rows
+from freshet.storage.model.data_file import EMPTY_ROW
+from freshet.storage.model.data_type import DataType
+from freshet.storage.model.schema import TableSchema
+from freshet.storage.write.records import AcceptedRows, Kinds
 
 UNAWARE_BUCKET: Final = -1
 """Value of the option `bucket`, and of the total recorded, for append tables without buckets."""

@@ -16,8 +16,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from storage.model.commit_message import CommitMessage
-from storage.model.data_file import DataFileMeta
+from freshet.storage.model.commit_message import CommitMessage
+from freshet.storage.model.data_file import DataFileMeta
 
 
 @dataclass(slots=True)

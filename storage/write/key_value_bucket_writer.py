@@ -29,8 +29,8 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from storage.compact.levels import Levels, build_levels
-from storage.compact.picker import (
+from freshet.storage.compact.levels import Levels, build_levels
+from freshet.storage.compact.picker import (
     CompactionUnit,
     GentlePatience,
     PickRules,
@@ -39,21 +39,21 @@ from storage.compact.picker import (
     pick_force_up_level_0,
     pick_full,
 )
-from storage.compact.rewriter import Rewriter
-from storage.env import CrashPoint
-from storage.exceptions import CorruptDataError
-from storage.files.discard import delete_data_file
-from storage.files.key_value_writer import KeyValueFileWriter
-from storage.model.commit_message import CommitMessage
-from storage.model.data_file import DataFileMeta, FileSource
-from storage.model.schema import SEQUENCE_NUMBER_COLUMN, VALUE_KIND_COLUMN
-from storage.options import CoreOptions, LookupCompact
-from storage.table_store import TableStore
-from storage.write.bucket_writer import check_schema_ids, has_newer_schema, live_if_overtaken
-from storage.write.increment import Increment
-from storage.write.records import Kinds
-from storage.write.write_buffer import WriteBuffer
-from storage.write.write_timings import WriteTimings
+from freshet.storage.compact.rewriter import Rewriter
+from freshet.storage.env import CrashPoint
+from freshet.storage.exceptions import CorruptDataError
+from freshet.storage.files.discard import delete_data_file
+from freshet.storage.files.key_value_writer import KeyValueFileWriter
+from freshet.storage.model.commit_message import CommitMessage
+from freshet.storage.model.data_file import DataFileMeta, FileSource
+from freshet.storage.model.schema import SEQUENCE_NUMBER_COLUMN, VALUE_KIND_COLUMN
+from freshet.storage.options import CoreOptions, LookupCompact
+from freshet.storage.table_store import TableStore
+from freshet.storage.write.bucket_writer import check_schema_ids, has_newer_schema, live_if_overtaken
+from freshet.storage.write.increment import Increment
+from freshet.storage.write.records import Kinds
+from freshet.storage.write.write_buffer import WriteBuffer
+from freshet.storage.write.write_timings import WriteTimings
 
 _SYSTEM_FIELDS: Final = (
     pa.field(SEQUENCE_NUMBER_COLUMN, pa.int64(), nullable=False),

@@ -21,12 +21,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from storage.exceptions import InvalidRequestError
-from storage.model.arrow_types import arrow_type, conform
-from storage.model.data_type import DataField
-from storage.model.row_kind import KIND_TEXTS, ROW_KIND_COLUMN, RowKind
-from storage.model.schema import TableSchema
-from storage.write.retract_rules import RetractRules
+from freshet.storage.exceptions import InvalidRequestError
+from freshet.storage.model.arrow_types import arrow_type, conform
+from freshet.storage.model.data_type import DataField
+from freshet.storage.model.row_kind import KIND_TEXTS, ROW_KIND_COLUMN, RowKind
+from freshet.storage.model.schema import TableSchema
+from freshet.storage.write.retract_rules import RetractRules
 
 Kinds = npt.NDArray[np.int8]
 

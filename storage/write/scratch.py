@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from storage.env import Env
+from freshet.storage.env import Env
 
 
 class Scratch:

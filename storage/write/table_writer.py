@@ -26,26 +26,26 @@ from typing import Final
 
 import pyarrow as pa
 
-from storage.compact.rewriter import Rewriter
-from storage.env import CrashPoint
-from storage.exceptions import InvalidRequestError
-from storage.files.manifest_scan import LiveFiles
-from storage.merge.engine import lookup_merge_function, merge_function, row_order
-from storage.merge.key_order import KeyComparator
-from storage.merge.merge_metrics import MergeMetrics
-from storage.model.commit_message import CommitMessage
-from storage.model.data_file import DataFileMeta
-from storage.model.snapshot import Snapshot
-from storage.options import CoreOptions
-from storage.table_store import TableStore
-from storage.write.append_bucket_writer import AppendBucketWriter, AppendTools
-from storage.write.bucket_writer import BucketWriter
-from storage.write.bucketing import BucketRouter
-from storage.write.key_value_bucket_writer import BucketTools, KeyValueBucketWriter
-from storage.write.records import AcceptedRows, RecordRules
-from storage.write.retract_rules import RetractRules
-from storage.write.scratch import Scratch
-from storage.write.write_timings import WriteTimings
+from freshet.storage.compact.rewriter import Rewriter
+from freshet.storage.env import CrashPoint
+from freshet.storage.exceptions import InvalidRequestError
+from freshet.storage.files.manifest_scan import LiveFiles
+from freshet.storage.merge.engine import lookup_merge_function, merge_function, row_order
+from freshet.storage.merge.key_order import KeyComparator
+from freshet.storage.merge.merge_metrics import MergeMetrics
+from freshet.storage.model.commit_message import CommitMessage
+from freshet.storage.model.data_file import DataFileMeta
+from freshet.storage.model.snapshot import Snapshot
+from freshet.storage.options import CoreOptions
+from freshet.storage.table_store import TableStore
+from freshet.storage.write.append_bucket_writer import AppendBucketWriter, AppendTools
+from freshet.storage.write.bucket_writer import BucketWriter
+from freshet.storage.write.bucketing import BucketRouter
+from freshet.storage.write.key_value_bucket_writer import BucketTools, KeyValueBucketWriter
+from freshet.storage.write.records import AcceptedRows, RecordRules
+from freshet.storage.write.retract_rules import RetractRules
+from freshet.storage.write.scratch import Scratch
+from freshet.storage.write.write_timings import WriteTimings
 
 PIECE_BYTES_MAX: Final = 64 * 1024 * 1024
 PIECE_BYTES_MIN: Final = 256 * 1024

@@ -25,11 +25,11 @@ from typing import Final
 
 import pyarrow as pa
 
-from storage.files.spill_file import SpillFile
-from storage.merge.key_order import RowOrder
-from storage.merge.lookup_levels import with_level, with_levels
-from storage.merge.merge_function import MergeFunction
-from storage.merge.merge_reader import merge_section, merge_table, sort_table
+from freshet.storage.files.spill_file import SpillFile
+from freshet.storage.merge.key_order import RowOrder
+from freshet.storage.merge.lookup_levels import with_level, with_levels
+from freshet.storage.merge.merge_function import MergeFunction
+from freshet.storage.merge.merge_reader import merge_section, merge_table, sort_table
 
 MERGE_BYTES: Final = 32 * 1024 * 1024
 """Rows of all runs together that one round of merging spilled runs holds."""

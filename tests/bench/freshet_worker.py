@@ -16,13 +16,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import dataset
 
-from storage.catalog import Catalog
-from storage.env import local_env
-from storage.files.manifest_scan import delta_entries
-from storage.model.manifest import EntryKind
-from storage.model.snapshot import CommitKind
-from storage.table import Table
-from storage.table_store import open_table_store
+from freshet.storage.catalog import Catalog
+from freshet.storage.env import local_env
+from freshet.storage.files.manifest_scan import delta_entries
+from freshet.storage.model.manifest import EntryKind
+from freshet.storage.model.snapshot import CommitKind
+from freshet.storage.table import Table
+from freshet.storage.table_store import open_table_store
 from tests.bench.cells import paimon_type
 from tests.bench.digest import digest
 from tests.bench.workloads import WORKLOADS, Workload

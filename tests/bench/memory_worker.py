@@ -13,8 +13,8 @@ import resource
 import sys
 import time
 
-from storage.catalog import Catalog
-from storage.table import Table
+from freshet.storage.catalog import Catalog
+from freshet.storage.table import Table
 from tests.bench.cells import paimon_type
 from tests.bench.workloads import W1, Workload
 

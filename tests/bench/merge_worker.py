@@ -19,14 +19,14 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from storage.catalog import Catalog
-from storage.merge.deduplicate import Deduplicate
-from storage.merge.engine import merge_function, row_order
-from storage.merge.key_order import RowOrder
-from storage.merge.merge_function import MergeFunction
-from storage.merge.merge_reader import merge_section, merge_table
-from storage.model.row_kind import RowKind
-from storage.model.schema import SEQUENCE_NUMBER_COLUMN, VALUE_KIND_COLUMN
+from freshet.storage.catalog import Catalog
+from freshet.storage.merge.deduplicate import Deduplicate
+from freshet.storage.merge.engine import merge_function, row_order
+from freshet.storage.merge.key_order import RowOrder
+from freshet.storage.merge.merge_function import MergeFunction
+from freshet.storage.merge.merge_reader import merge_section, merge_table
+from freshet.storage.model.row_kind import RowKind
+from freshet.storage.model.schema import SEQUENCE_NUMBER_COLUMN, VALUE_KIND_COLUMN
 from tests.bench.cells import paimon_type
 from tests.bench.freshet_worker import serve
 from tests.bench.workloads import WORKLOADS, Workload

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from pipeline.jars import ensure_jars
+from freshet.pipeline.jars import ensure_jars
 
 REPOSITORY: Final = Path(__file__).resolve().parents[2]
 PYPAIMON_PYTHON: Final = REPOSITORY / ".venv-pypaimon" / "bin" / "python"
@@ -42,7 +42,7 @@ class Peer:
             stderr=self.log.open("w"),
             text=True,
             cwd=REPOSITORY,
-            env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+            env={**os.environ, "PYTHONPATH": os.pathsep.join([str(REPOSITORY / "src"), str(REPOSITORY)])},
         )
 
     def ask(self, *words: object) -> dict[str, Any]:

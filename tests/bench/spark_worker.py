@@ -26,13 +26,13 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import LongType, StructType
 
-from pipeline.jars import ensure_jars
-from pipeline.micro_batch import BatchReport
-from pipeline.routed_rows import plan_routing
-from pipeline.spark_session import create_session
-from pipeline.table_sink import table_sink
-from storage.catalog import Catalog
-from storage.table import Table
+from freshet.pipeline.jars import ensure_jars
+from freshet.pipeline.micro_batch import BatchReport
+from freshet.pipeline.routed_rows import plan_routing
+from freshet.pipeline.spark_session import create_session
+from freshet.pipeline.table_sink import table_sink
+from freshet.storage.catalog import Catalog
+from freshet.storage.table import Table
 from tests.bench.cells import paimon_type
 from tests.bench.freshet_worker import serve
 from tests.bench.workloads import W1, WORKLOADS, Workload

@@ -11,9 +11,9 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from storage.model.arrow_types import arrow_type
-from storage.model.row_kind import ROW_KIND_COLUMN
-from storage.model.sql_type import parse_sql_type
+from freshet.storage.model.arrow_types import arrow_type
+from freshet.storage.model.row_kind import ROW_KIND_COLUMN
+from freshet.storage.model.sql_type import parse_sql_type
 
 Row = dict[str, Any]
 

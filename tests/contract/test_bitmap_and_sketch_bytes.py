@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from pyroaring import BitMap
 
-from storage.codec import roaring_bitmaps as bitmaps
-from storage.codec import sketches
+from freshet.storage.codec import roaring_bitmaps as bitmaps
+from freshet.storage.codec import sketches
 from tests.kit.aggregate_bytes import AggregateBytes
 
 pytestmark = pytest.mark.judge

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from freshet import Catalog, InvalidRequestError, Table, UnknownOutcomeError
-from storage.commit.committer import Committer
+from freshet.storage.commit.committer import Committer
 from tests.kit.paimon_judge import PaimonJudge, PaimonTable
 
 pytestmark = pytest.mark.judge

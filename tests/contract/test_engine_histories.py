@@ -22,7 +22,7 @@ import pyarrow as pa
 import pytest
 
 from freshet import Catalog
-from storage.exceptions import InvalidRequestError, StorageError
+from freshet.storage.exceptions import InvalidRequestError, StorageError
 from tests.kit.engine_histories import (
     AGGREGATION_SHAPES,
     EVERY_KIND,

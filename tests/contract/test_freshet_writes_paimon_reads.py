@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from freshet import Catalog, Table
-from storage.model.row_kind import ROW_KIND_COLUMN
+from freshet.storage.model.row_kind import ROW_KIND_COLUMN
 from tests.contract.cases import CASES, Case, Expected, arrow_rows, canonical
 from tests.kit.paimon_judge import PaimonJudge, PaimonTable
 

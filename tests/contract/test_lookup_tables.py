@@ -19,9 +19,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from freshet import Catalog, Table
-from storage.exceptions import StorageError
-from storage.model.row_kind import ROW_KIND_COLUMN
-from storage.model.snapshot import CommitKind
+from freshet.storage.exceptions import StorageError
+from freshet.storage.model.row_kind import ROW_KIND_COLUMN
+from freshet.storage.model.snapshot import CommitKind
 from tests.contract.cases import arrow_rows, canonical
 from tests.kit.paimon_judge import PaimonJudge, PaimonTable
 

@@ -10,19 +10,19 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from storage.codec.binary_row import decode_row, distinct_rows, encode_row, encode_rows, row_hashes
-from storage.codec.bucket_function import bucket_ids
-from storage.codec.schema_json import decode_schema, encode_schema
-from storage.codec.snapshot_json import decode_snapshot, encode_snapshot
-from storage.codec.stats import decode_stats, encode_stats
-from storage.env import local_env
-from storage.exceptions import UnsupportedFeatureError
-from storage.files.manifest_scan import LiveFileIndex, data_manifests, live_entries, scan_live_files
-from storage.files.manifest_store import ManifestStore
-from storage.model.arrow_types import arrow_type
-from storage.model.data_type import ScalarType
-from storage.model.sql_type import parse_sql_type
-from storage.table_store import TableStore, open_table_store
+from freshet.storage.codec.binary_row import decode_row, distinct_rows, encode_row, encode_rows, row_hashes
+from freshet.storage.codec.bucket_function import bucket_ids
+from freshet.storage.codec.schema_json import decode_schema, encode_schema
+from freshet.storage.codec.snapshot_json import decode_snapshot, encode_snapshot
+from freshet.storage.codec.stats import decode_stats, encode_stats
+from freshet.storage.env import local_env
+from freshet.storage.exceptions import UnsupportedFeatureError
+from freshet.storage.files.manifest_scan import LiveFileIndex, data_manifests, live_entries, scan_live_files
+from freshet.storage.files.manifest_store import ManifestStore
+from freshet.storage.model.arrow_types import arrow_type
+from freshet.storage.model.data_type import ScalarType
+from freshet.storage.model.sql_type import parse_sql_type
+from freshet.storage.table_store import TableStore, open_table_store
 from tests.contract.cases import CASES, EVERY_TYPE, Case, any_value, arrow_rows
 from tests.kit.paimon_judge import PaimonJudge, PaimonTable
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from freshet import Catalog
-from storage.model.row_kind import ROW_KIND_COLUMN
+from freshet.storage.model.row_kind import ROW_KIND_COLUMN
 from tests.contract.cases import Case, Expected, Row, arrow_rows, canonical
 from tests.kit.paimon_judge import PaimonJudge
 

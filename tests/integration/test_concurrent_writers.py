@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from freshet import Catalog, Table
-from storage.model.snapshot import CommitKind
+from freshet.storage.model.snapshot import CommitKind
 from tests.kit.paimon_judge import PaimonJudge
 from tests.kit.writer_process import expected
 

@@ -13,18 +13,18 @@ import psutil
 import pyarrow as pa
 import pytest
 
-from jobs.demo.join import ONE, compare
-from jobs.demo.join_streams import ORDERS, JoinStreams
-from pipeline.config import load_pipeline
-from pipeline.table_setup import open_or_create
-from storage.catalog import Catalog
+from freshet.jobs.demo.join import ONE, compare
+from freshet.jobs.demo.join_streams import ORDERS, JoinStreams
+from freshet.pipeline.config import load_pipeline
+from freshet.pipeline.table_setup import open_or_create
+from freshet.storage.catalog import Catalog
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.judge, pytest.mark.slow, pytest.mark.timeout(400)]
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def _start(folder: Path, module: str = "jobs.demo", *arguments: str) -> subprocess.Popen[bytes]:
+def _start(folder: Path, module: str = "freshet.jobs.demo", *arguments: str) -> subprocess.Popen[bytes]:
     log = (folder / "log.txt").open("wb")
     command = [sys.executable, "-m", module, str(folder / "output"), *arguments]
     return subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log, start_new_session=True)
@@ -86,7 +86,7 @@ def test_interrupted(tmp_path: Path) -> None:
 
 
 def test_the_join_to_the_end(tmp_path: Path) -> None:
-    program = _start(tmp_path, "jobs.demo.join")
+    program = _start(tmp_path, "freshet.jobs.demo.join")
     try:
         assert program.wait(300) == 0, _log(tmp_path)
     finally:

@@ -19,8 +19,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from storage.catalog import Catalog
-from storage.model.snapshot import CommitKind
+from freshet.storage.catalog import Catalog
+from freshet.storage.model.snapshot import CommitKind
 from tests.integration.stream_program import APPEND, KEYED
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]

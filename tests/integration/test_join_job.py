@@ -21,10 +21,10 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from jobs.demo.join_streams import ORDERS, STREAMS, JoinStreams, topic_of
-from jobs.demo.shop import Message
-from storage.catalog import Catalog
-from storage.model.snapshot import CommitKind
+from freshet.jobs.demo.join_streams import ORDERS, STREAMS, JoinStreams, topic_of
+from freshet.jobs.demo.shop import Message
+from freshet.storage.catalog import Catalog
+from freshet.storage.model.snapshot import CommitKind
 from tests.kit.kafka_broker import KafkaBroker
 from tests.kit.paimon_judge import PaimonJudge
 
@@ -49,7 +49,7 @@ class Program:
 
     def __init__(self, folder: Path, name: str, arguments: Sequence[str], environment: dict[str, str]) -> None:
         self.log = folder / f"{name}.log"
-        self._command = [sys.executable, "-m", "pipeline.command_line", *arguments]
+        self._command = [sys.executable, "-m", "freshet.pipeline.command_line", *arguments]
         self._environment = environment
         self._child: subprocess.Popen[bytes] | None = None
 

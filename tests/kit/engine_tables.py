@@ -16,10 +16,10 @@ from typing import Any
 import pyarrow as pa
 
 from freshet import Catalog
-from storage.commit.committer import CommitResult
-from storage.model.arrow_types import arrow_type
-from storage.model.sql_type import parse_sql_type
-from storage.table import Table
+from freshet.storage.commit.committer import CommitResult
+from freshet.storage.model.arrow_types import arrow_type
+from freshet.storage.model.sql_type import parse_sql_type
+from freshet.storage.table import Table
 from tests.kit.engine_oracles import KIND_COLUMN, Values
 
 MANUAL: Mapping[str, str] = {"bucket": "1", "num-sorted-run.compaction-trigger": "1000", "num-levels": "3"}

@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from storage.codec.binary_row import encode_row
-from storage.env import Env
-from storage.files.manifest_scan import live_entries
-from storage.files.schema_store import SchemaStore
-from storage.model.commit_message import CommitMessage
-from storage.model.data_file import EMPTY_ROW, EMPTY_STATS, DataFileMeta, FileSource, SimpleStats
-from storage.model.data_type import DataField, ScalarType, TypeRoot
-from storage.model.schema import TableSchema
-from storage.model.snapshot import Snapshot
-from storage.paths import TablePaths
-from storage.table_store import TableStore, open_table_store
+from freshet.storage.codec.binary_row import encode_row
+from freshet.storage.env import Env
+from freshet.storage.files.manifest_scan import live_entries
+from freshet.storage.files.schema_store import SchemaStore
+from freshet.storage.model.commit_message import CommitMessage
+from freshet.storage.model.data_file import EMPTY_ROW, EMPTY_STATS, DataFileMeta, FileSource, SimpleStats
+from freshet.storage.model.data_type import DataField, ScalarType, TypeRoot
+from freshet.storage.model.schema import TableSchema
+from freshet.storage.model.snapshot import Snapshot
+from freshet.storage.paths import TablePaths
+from freshet.storage.table_store import TableStore, open_table_store
 
 KEY = DataField(0, "id", ScalarType(TypeRoot.BIGINT, nullable=False))
 VALUE = DataField(1, "v", ScalarType(TypeRoot.VARCHAR, length=2147483647))

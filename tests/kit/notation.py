@@ -12,11 +12,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from storage.codec.binary_row import encode_row
-from storage.model.data_file import EMPTY_STATS, DataFileMeta, FileSource
-from storage.model.data_type import DataType, parse_data_type
-from storage.model.row_kind import KIND_TEXTS
-from storage.model.schema import SEQUENCE_NUMBER_COLUMN, VALUE_KIND_COLUMN
+from freshet.storage.codec.binary_row import encode_row
+from freshet.storage.model.data_file import EMPTY_STATS, DataFileMeta, FileSource
+from freshet.storage.model.data_type import DataType, parse_data_type
+from freshet.storage.model.row_kind import KIND_TEXTS
+from freshet.storage.model.schema import SEQUENCE_NUMBER_COLUMN, VALUE_KIND_COLUMN
 
 INT_KEY: tuple[DataType, ...] = (parse_data_type("INT NOT NULL"),)
 

@@ -14,9 +14,9 @@ from typing import Any
 import yaml
 from pyspark.sql import DataFrame, Row, SparkSession
 
-from pipeline.config import PipelineConfig, parse_pipeline
-from pipeline.sources import kafka_records
-from pipeline.transforms import envelope
+from freshet.pipeline.config import PipelineConfig, parse_pipeline
+from freshet.pipeline.sources import kafka_records
+from freshet.pipeline.transforms import envelope
 
 KAFKA_COLUMNS = (
     "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, "

@@ -13,11 +13,11 @@ from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import datasource as pushed
 
-from pipeline.batch_source import register
-from pipeline.pushed_filters import to_predicate
-from storage.catalog import Catalog
-from storage.schema_change import AddColumn
-from storage.table import Table
+from freshet.pipeline.batch_source import register
+from freshet.pipeline.pushed_filters import to_predicate
+from freshet.storage.catalog import Catalog
+from freshet.storage.schema_change import AddColumn
+from freshet.storage.table import Table
 
 pytestmark = pytest.mark.spark
 

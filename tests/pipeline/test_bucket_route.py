@@ -12,12 +12,12 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from pipeline.arrow_bridge import carry_array, restore_array, spark_struct
-from pipeline.bucket_route import KeyColumn, body_column, bucket_column, is_native, task_column, task_count
-from storage.codec.binary_row import encode_row, row_body
-from storage.codec.bucket_function import BucketFunctionType, bucket_ids
-from storage.model.arrow_types import arrow_type
-from storage.model.data_type import DataField, DataType, parse_data_type
+from freshet.pipeline.arrow_bridge import carry_array, restore_array, spark_struct
+from freshet.pipeline.bucket_route import KeyColumn, body_column, bucket_column, is_native, task_column, task_count
+from freshet.storage.codec.binary_row import encode_row, row_body
+from freshet.storage.codec.bucket_function import BucketFunctionType, bucket_ids
+from freshet.storage.model.arrow_types import arrow_type
+from freshet.storage.model.data_type import DataField, DataType, parse_data_type
 
 pytestmark = pytest.mark.spark
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from pipeline.bucket_task import BucketTask
-from storage.catalog import Catalog
+from freshet.pipeline.bucket_task import BucketTask
+from freshet.storage.catalog import Catalog
 
 
 def test_a_base_snapshot_that_expired_before_the_task_began_is_replaced_by_the_latest(tmp_path: Path) -> None:

@@ -13,8 +13,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from storage.catalog import Catalog
-from storage.table import Table
+from freshet.storage.catalog import Catalog
+from freshet.storage.table import Table
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -35,7 +35,7 @@ checkpoint: "{folder}/checkpoint"
 
 
 def _freshet(*arguments: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "pipeline.command_line", *map(str, arguments)]
+    command = [sys.executable, "-m", "freshet.pipeline.command_line", *map(str, arguments)]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240)
 
 
@@ -93,7 +93,16 @@ def test_looking_after_a_table(tmp_path: Path, table: Table) -> None:
 
 
 def test_a_compaction_job_works_until_it_is_stopped(tmp_path: Path, table: Table) -> None:
-    command = [sys.executable, "-m", "pipeline.command_line", "compact", str(tmp_path), "shop.orders", "--every", "0.1"]
+    command = [
+        sys.executable,
+        "-m",
+        "freshet.pipeline.command_line",
+        "compact",
+        str(tmp_path),
+        "shop.orders",
+        "--every",
+        "0.1",
+    ]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as program:
         try:
             writer = table.with_options({"write-only": "true"}).writer("loader")
@@ -193,7 +202,7 @@ def test_run_to_the_end_of_the_input_and_again(tmp_path: Path) -> None:
 def test_a_signal_finishes_the_batch_and_exits_0(tmp_path: Path, number: signal.Signals) -> None:
     path = _pipeline(tmp_path, trigger="{processing_time: 200 milliseconds}")
     _input(tmp_path, {"id": 1, "total": 1})
-    command = [sys.executable, "-m", "pipeline.command_line", "run", str(path)]
+    command = [sys.executable, "-m", "freshet.pipeline.command_line", "run", str(path)]
     with subprocess.Popen(
         command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     ) as program:
@@ -257,7 +266,7 @@ def test_spark_submit_runs_the_same(tmp_path: Path) -> None:
     path = _pipeline(tmp_path)
     _input(tmp_path, {"id": 1, "total": 1}, {"id": 2, "total": 2})
     submit = Path(sys.executable).with_name("spark-submit")
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "PYSPARK_PYTHON": sys.executable}
     ran = subprocess.run(
         [str(submit), "--master", "local[2]", str(ROOT / "jobs" / "run_pipeline.py"), str(path)],
         cwd=tmp_path,

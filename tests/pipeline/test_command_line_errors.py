@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from freshet import Catalog, Table
-from pipeline.command_line import main
+from freshet.pipeline.command_line import main
 from tests.kit.folders import unchanged
 
 

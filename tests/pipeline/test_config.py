@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.config import load_pipeline, load_pipelines, parse_pipeline, warnings
-from pipeline.config_model import revealed
-from pipeline.exceptions import ConfigurationError
-from storage.model.data_type import TypeRoot
+from freshet.pipeline.config import load_pipeline, load_pipelines, parse_pipeline, warnings
+from freshet.pipeline.config_model import revealed
+from freshet.pipeline.exceptions import ConfigurationError
+from freshet.storage.model.data_type import TypeRoot
 
 GOOD = """\
 name: shop-orders

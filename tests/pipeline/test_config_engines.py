@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.config import load_pipeline, load_pipelines, parse_pipeline, warnings
-from pipeline.exceptions import ConfigurationError
+from freshet.pipeline.config import load_pipeline, load_pipelines, parse_pipeline, warnings
+from freshet.pipeline.exceptions import ConfigurationError
 
 JOIN = """\
 name: join

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 import pytest
 
-from pipeline.config_model import TableConfig
-from pipeline.engine_rules import EngineRules, rules_of
+from freshet.pipeline.config_model import TableConfig
+from freshet.pipeline.engine_rules import EngineRules, rules_of
 
 COLUMNS = {"k": "BIGINT", "a": "INT", "b": "STRING", "c": "INT", "s": "BIGINT", "t": "BIGINT"}
 GROUP = {"fields.s.sequence-group": "a,b"}

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from pipeline.config import load_pipeline
-from pipeline.exceptions import PipelineFailedError
-from pipeline.progress import Progress
-from pipeline.runner import Runner
-from storage.catalog import Catalog
+from freshet.pipeline.config import load_pipeline
+from freshet.pipeline.exceptions import PipelineFailedError
+from freshet.pipeline.progress import Progress
+from freshet.pipeline.runner import Runner
+from freshet.storage.catalog import Catalog
 from tests.pipeline.records import TOAST, change
 
 pytestmark = pytest.mark.spark

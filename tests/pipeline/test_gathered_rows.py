@@ -8,8 +8,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from pipeline.gathered_rows import GatheredRows
-from storage.env import local_env
+from freshet.pipeline.gathered_rows import GatheredRows
+from freshet.storage.env import local_env
 
 
 def _batches(seed: int, runs: int) -> tuple[list[pa.RecordBatch], list[tuple[int, str]]]:

@@ -7,7 +7,7 @@ import random
 import pyarrow as pa
 import pytest
 
-from pipeline.input_order import input_order
+from freshet.pipeline.input_order import input_order
 
 
 def _columns(rows: list[tuple[int, str | None, int | None, int, int]]) -> list[pa.Array]:

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from pipeline.config import load_pipelines
-from pipeline.runner import Runner
-from storage.catalog import Catalog
+from freshet.pipeline.config import load_pipelines
+from freshet.pipeline.runner import Runner
+from freshet.storage.catalog import Catalog
 from tests.pipeline.records import ORDER_SCHEMA, Record, change, outcomes, pipeline_of, shown, with_schema
 
 pytestmark = pytest.mark.spark

@@ -8,8 +8,8 @@ import pytest
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
-from pipeline.config import load_pipeline, warnings
-from pipeline.config_model import FilesConfig, PipelineConfig, SourceConfig, TableConfig, TriggerConfig
+from freshet.pipeline.config import load_pipeline, warnings
+from freshet.pipeline.config_model import FilesConfig, PipelineConfig, SourceConfig, TableConfig, TriggerConfig
 
 REFERENCE = Path(__file__).parents[2] / "conf" / "reference.yaml"
 # Keys whose value in the file is an example: they have no default, or one that depends on other keys.

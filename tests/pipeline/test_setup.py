@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.checkpoint_owner import claim_checkpoint
-from pipeline.config_model import TableConfig
-from pipeline.exceptions import ConfigurationError
-from pipeline.table_setup import check_table, open_or_create
-from storage.catalog import Catalog
-from storage.exceptions import InvalidRequestError
+from freshet.pipeline.checkpoint_owner import claim_checkpoint
+from freshet.pipeline.config_model import TableConfig
+from freshet.pipeline.exceptions import ConfigurationError
+from freshet.pipeline.table_setup import check_table, open_or_create
+from freshet.storage.catalog import Catalog
+from freshet.storage.exceptions import InvalidRequestError
 
 
 def _config(folder: Path, **changes: object) -> TableConfig:

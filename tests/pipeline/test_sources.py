@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from pipeline.config import parse_pipeline
-from pipeline.sources import read_stream
-from pipeline.transforms import envelope
+from freshet.pipeline.config import parse_pipeline
+from freshet.pipeline.sources import read_stream
+from freshet.pipeline.transforms import envelope
 
 pytestmark = pytest.mark.spark
 

@@ -13,16 +13,16 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import types as st
 
-from pipeline.bucket_task import HALF_APPLIED, IGNORED
-from pipeline.exceptions import PipelineFailedError
-from pipeline.micro_batch import BatchReport
-from pipeline.routed_rows import TAG_DATA, TAG_DEAD, TAG_SKIPPED
-from pipeline.table_sink import QUERY_ID_PROPERTY, TableSink, table_sink
-from pipeline.unavailable_values import NOT_STORED
-from storage.catalog import Catalog
-from storage.exceptions import InvalidRequestError
-from storage.schema_change import AddColumn
-from storage.table import Table
+from freshet.pipeline.bucket_task import HALF_APPLIED, IGNORED
+from freshet.pipeline.exceptions import PipelineFailedError
+from freshet.pipeline.micro_batch import BatchReport
+from freshet.pipeline.routed_rows import TAG_DATA, TAG_DEAD, TAG_SKIPPED
+from freshet.pipeline.table_sink import QUERY_ID_PROPERTY, TableSink, table_sink
+from freshet.pipeline.unavailable_values import NOT_STORED
+from freshet.storage.catalog import Catalog
+from freshet.storage.exceptions import InvalidRequestError
+from freshet.storage.schema_change import AddColumn
+from freshet.storage.table import Table
 
 pytestmark = pytest.mark.spark
 

@@ -10,7 +10,7 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from pipeline.exceptions import stop_message
+from freshet.pipeline.exceptions import stop_message
 from tests.pipeline.records import (
     ORDER_SCHEMA,
     TOAST,

@@ -6,9 +6,9 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from pipeline.exceptions import ConfigurationError, stop_message
-from pipeline.sources import kafka_records
-from pipeline.transforms import envelope
+from freshet.pipeline.exceptions import ConfigurationError, stop_message
+from freshet.pipeline.sources import kafka_records
+from freshet.pipeline.transforms import envelope
 from tests.pipeline.records import Record, change, kafka_frame, outcomes, pipeline_of, shown
 
 pytestmark = pytest.mark.spark

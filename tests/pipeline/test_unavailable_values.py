@@ -7,10 +7,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from pipeline.routed_rows import COLUMN, KIND, REASON, TAG, UNAVAILABLE
-from pipeline.unavailable_values import NOT_STORED, UnavailableValues
-from storage.catalog import Catalog
-from storage.table import Table
+from freshet.pipeline.routed_rows import COLUMN, KIND, REASON, TAG, UNAVAILABLE
+from freshet.pipeline.unavailable_values import NOT_STORED, UnavailableValues
+from freshet.storage.catalog import Catalog
+from freshet.storage.table import Table
 
 COLUMNS = {"k": "BIGINT", "a": "STRING", "s": "BIGINT", "b": "STRING", "t": "BIGINT"}
 OPTIONS = {

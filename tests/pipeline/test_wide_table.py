@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from pipeline.config import load_pipeline
-from pipeline.config_model import PipelineConfig
-from pipeline.exceptions import PipelineFailedError
-from pipeline.progress import Progress
-from pipeline.runner import Runner
-from storage.catalog import Catalog
+from freshet.pipeline.config import load_pipeline
+from freshet.pipeline.config_model import PipelineConfig
+from freshet.pipeline.exceptions import PipelineFailedError
+from freshet.pipeline.progress import Progress
+from freshet.pipeline.runner import Runner
+from freshet.storage.catalog import Catalog
 from tests.pipeline.records import TOAST, change
 
 pytestmark = pytest.mark.spark

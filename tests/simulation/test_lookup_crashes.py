@@ -11,8 +11,8 @@ from collections import Counter
 
 import pytest
 
-from storage.env import CrashPoint
-from storage.table import Table
+from freshet.storage.env import CrashPoint
+from freshet.storage.table import Table
 from tests.kit.sim_env import Fault
 from tests.kit.sim_world import RIVAL, STREAM, Rows, World
 

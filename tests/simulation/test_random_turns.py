@@ -12,11 +12,11 @@ import random
 import pyarrow as pa
 import pytest
 
-from storage.commit.expire import expire_snapshots
-from storage.commit.orphan_files import remove_orphan_files
-from storage.schema_change import AddColumn
-from storage.table import Table
-from storage.table_session import TableSession
+from freshet.storage.commit.expire import expire_snapshots
+from freshet.storage.commit.orphan_files import remove_orphan_files
+from freshet.storage.schema_change import AddColumn
+from freshet.storage.table import Table
+from freshet.storage.table_session import TableSession
 from tests.kit.hand_made import assert_contiguous, assert_everything_named_is_there
 from tests.kit.sim_world import Rows, World, read
 

@@ -10,15 +10,15 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from storage.catalog import Catalog
-from storage.engine_options import AggregateFunction, ColumnFunction, SequenceGroup, engine_options
-from storage.exceptions import InvalidRequestError
-from storage.model.data_type import DataField
-from storage.model.schema import TableSchema
-from storage.model.sql_type import column_type
-from storage.options import CoreOptions
-from storage.schema_change import AddColumn, ChangeType, DropColumn, RenameColumn, ResetOption, SetOption
-from storage.schema_validation import validate_changed_schema, validate_new_table
+from freshet.storage.catalog import Catalog
+from freshet.storage.engine_options import AggregateFunction, ColumnFunction, SequenceGroup, engine_options
+from freshet.storage.exceptions import InvalidRequestError
+from freshet.storage.model.data_type import DataField
+from freshet.storage.model.schema import TableSchema
+from freshet.storage.model.sql_type import column_type
+from freshet.storage.options import CoreOptions
+from freshet.storage.schema_change import AddColumn, ChangeType, DropColumn, RenameColumn, ResetOption, SetOption
+from freshet.storage.schema_validation import validate_changed_schema, validate_new_table
 
 F = AggregateFunction
 COLUMNS = {

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from storage.env import Env, local_env
-from storage.exceptions import NotFoundError
-from storage.files.local_file_io import LocalFileIO
+from freshet.storage.env import Env, local_env
+from freshet.storage.exceptions import NotFoundError
+from freshet.storage.files.local_file_io import LocalFileIO
 
 
 class FixedClock(Env):

@@ -6,12 +6,12 @@ import dataclasses
 
 import pytest
 
-from storage.exceptions import InvalidRequestError, UnsupportedFeatureError
-from storage.feature_gate import RULES, Access, check_access
-from storage.model.data_type import DataField, parse_data_type
-from storage.model.schema import TableSchema
-from storage.option_keys import CORE_KEYS, IMMUTABLE_KEYS, is_known_key, nearest_key
-from storage.option_values import (
+from freshet.storage.exceptions import InvalidRequestError, UnsupportedFeatureError
+from freshet.storage.feature_gate import RULES, Access, check_access
+from freshet.storage.model.data_type import DataField, parse_data_type
+from freshet.storage.model.schema import TableSchema
+from freshet.storage.option_keys import CORE_KEYS, IMMUTABLE_KEYS, is_known_key, nearest_key
+from freshet.storage.option_values import (
     parse_bool,
     parse_duration_ms,
     parse_int,
@@ -20,8 +20,8 @@ from storage.option_values import (
     parse_size_bytes,
     split_names,
 )
-from storage.options import ChangelogProducer, CoreOptions, MergeEngine
-from storage.schema_validation import validate_changed_schema, validate_new_table
+from freshet.storage.options import ChangelogProducer, CoreOptions, MergeEngine
+from freshet.storage.schema_validation import validate_changed_schema, validate_new_table
 
 MB = 1024 * 1024
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from storage.exceptions import InvalidRequestError
-from storage.paths import (
+from freshet.storage.exceptions import InvalidRequestError
+from freshet.storage.paths import (
     SNAPSHOT_PREFIX,
     TablePaths,
     data_file_name,

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from storage.codec.stats import ColumnStats
-from storage.exceptions import InvalidRequestError
-from storage.predicate import (
+from freshet.storage.codec.stats import ColumnStats
+from freshet.storage.exceptions import InvalidRequestError
+from freshet.storage.predicate import (
     And,
     Comparison,
     IsIn,

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from storage.exceptions import InvalidRequestError
-from storage.model.data_type import DataField
-from storage.model.field_ids import assign_ids
-from storage.model.schema import TableSchema
-from storage.model.sql_type import parse_sql_type
-from storage.schema_change import (
+from freshet.storage.exceptions import InvalidRequestError
+from freshet.storage.model.data_type import DataField
+from freshet.storage.model.field_ids import assign_ids
+from freshet.storage.model.schema import TableSchema
+from freshet.storage.model.sql_type import parse_sql_type
+from freshet.storage.schema_change import (
     AddColumn,
     ChangeType,
     DropColumn,

@@ -26,7 +26,7 @@ from freshet import (
     Table,
     col,
 )
-from storage.model.snapshot import CommitKind, Snapshot
+from freshet.storage.model.snapshot import CommitKind, Snapshot
 
 
 @pytest.fixture
@@ -342,6 +342,6 @@ def test_session_of_an_old_schema_goes_on(catalog: Catalog) -> None:
 
 
 def test_front_door_loads_no_spark() -> None:
-    code = "import freshet, sys; assert freshet.col; print('pyspark' in sys.modules, 'pipeline' in sys.modules)"
+    code = "import freshet, sys; assert freshet.col; print('pyspark' in sys.modules, 'freshet.pipeline' in sys.modules)"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.split() == ["False", "False"]

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from storage.codec.binary_row import encode_row
-from storage.env import local_env
-from storage.exceptions import InvalidRequestError, NotFoundError, UnsupportedFeatureError
-from storage.files.schema_store import SchemaStore
-from storage.model.data_type import DataField, parse_data_type
-from storage.model.schema import TableSchema
-from storage.paths import TablePaths
-from storage.table_store import TableStore, open_table_store
+from freshet.storage.codec.binary_row import encode_row
+from freshet.storage.env import local_env
+from freshet.storage.exceptions import InvalidRequestError, NotFoundError, UnsupportedFeatureError
+from freshet.storage.files.schema_store import SchemaStore
+from freshet.storage.model.data_type import DataField, parse_data_type
+from freshet.storage.model.schema import TableSchema
+from freshet.storage.paths import TablePaths
+from freshet.storage.table_store import TableStore, open_table_store
 
 COLUMNS = (
     DataField(0, "p", parse_data_type("DATE NOT NULL")),

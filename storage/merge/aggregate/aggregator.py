@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Protocol, runtime_checkable
 
-from storage.merge.aggregate.events import Choice, ColumnEvents, EventCourse, Flags, Reduction
+from freshet.storage.merge.aggregate.events import Choice, ColumnEvents, EventCourse, Flags, Reduction
 
 
 class Aggregator(Protocol):

@@ -16,11 +16,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from storage.codec.roaring_bitmaps import Bitmap64, read_bitmap32, unite_bitmaps32, write_bitmap32
-from storage.engine_options import ColumnFunction
-from storage.merge.aggregate.events import ColumnEvents, Reduction
-from storage.merge.aggregate.library_fold import fold_each
-from storage.model.data_type import DataType
+from freshet.storage.codec.roaring_bitmaps import Bitmap64, read_bitmap32, unite_bitmaps32, write_bitmap32
+from freshet.storage.engine_options import ColumnFunction
+from freshet.storage.merge.aggregate.events import ColumnEvents, Reduction
+from freshet.storage.merge.aggregate.library_fold import fold_each
+from freshet.storage.model.data_type import DataType
 
 
 @dataclass(frozen=True, slots=True)

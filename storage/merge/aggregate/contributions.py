@@ -20,9 +20,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from storage.merge.aggregate.events import ColumnEvents, Event, Flags, Positions, Reduction
-from storage.merge.gather import gathered, valid_flags
-from storage.merge.place_search import last_marked
+from freshet.storage.merge.aggregate.events import ColumnEvents, Event, Flags, Positions, Reduction
+from freshet.storage.merge.gather import gathered, valid_flags
+from freshet.storage.merge.place_search import last_marked
 
 
 @dataclass(frozen=True)

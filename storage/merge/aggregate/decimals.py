@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from storage.merge.aggregate.events import Flags, Positions
+from freshet.storage.merge.aggregate.events import Flags, Positions
 
 Halves = npt.NDArray[np.int64]
 """Shape (n, 2): low and high half of each value, both as signed numbers."""

@@ -24,12 +24,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from storage.merge.aggregate.events import Event, Flags
-from storage.merge.aggregate.groups import PAIRABLE, Codes, paired
-from storage.merge.aggregate.live_events import LiveEvents
-from storage.merge.aggregate.parts import Parts
-from storage.merge.aggregate.values import valid_flags
-from storage.merge.sort_words import sequence_words
+from freshet.storage.merge.aggregate.events import Event, Flags
+from freshet.storage.merge.aggregate.groups import PAIRABLE, Codes, paired
+from freshet.storage.merge.aggregate.live_events import LiveEvents
+from freshet.storage.merge.aggregate.parts import Parts
+from freshet.storage.merge.aggregate.values import valid_flags
+from freshet.storage.merge.sort_words import sequence_words
 
 _NAN_BITS: Final = {4: 0x7FC00000, 8: 0x7FF8000000000000}
 

@@ -11,8 +11,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from storage.merge.aggregate.events import Flags, Positions
-from storage.merge.aggregate.parts import Picks
+from freshet.storage.merge.aggregate.events import Flags, Positions
+from freshet.storage.merge.aggregate.parts import Picks
 
 Codes = npt.NDArray[np.int64]
 

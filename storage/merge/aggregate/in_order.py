@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from storage.merge.aggregate.events import Flags, Positions
+from freshet.storage.merge.aggregate.events import Flags, Positions
 
 STEPS_MAX: Final = 64
 

@@ -10,10 +10,10 @@ from typing import Final, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from storage.exceptions import InvalidRequestError
-from storage.merge.aggregate.events import AggregationError, ColumnEvents, Event, Reduction
-from storage.merge.aggregate.live_events import live_events
-from storage.merge.aggregate.values import valid_flags, with_looped
+from freshet.storage.exceptions import InvalidRequestError
+from freshet.storage.merge.aggregate.events import AggregationError, ColumnEvents, Event, Reduction
+from freshet.storage.merge.aggregate.live_events import live_events
+from freshet.storage.merge.aggregate.values import valid_flags, with_looped
 
 Part = TypeVar("Part")
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from storage.merge.aggregate.events import ColumnEvents, Event, EventCodes, Flags, Positions
+from freshet.storage.merge.aggregate.events import ColumnEvents, Event, EventCodes, Flags, Positions
 
 
 @dataclass(frozen=True, slots=True)

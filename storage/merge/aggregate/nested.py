@@ -33,15 +33,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from storage.engine_options import ColumnFunction
-from storage.merge.aggregate.events import ColumnEvents, Event, Flags, Positions, Reduction
-from storage.merge.aggregate.groups import Codes, Groups, last_of_each, outlived, paired
-from storage.merge.aggregate.live_events import LiveEvents, live_events
-from storage.merge.aggregate.nested_fold import NestedFold
-from storage.merge.aggregate.nested_rows import ERROR, NestedRows
-from storage.merge.aggregate.parts import Parts, Picks
-from storage.merge.aggregate.values import gathered, valid_flags
-from storage.model.data_type import DataType
+from freshet.storage.engine_options import ColumnFunction
+from freshet.storage.merge.aggregate.events import ColumnEvents, Event, Flags, Positions, Reduction
+from freshet.storage.merge.aggregate.groups import Codes, Groups, last_of_each, outlived, paired
+from freshet.storage.merge.aggregate.live_events import LiveEvents, live_events
+from freshet.storage.merge.aggregate.nested_fold import NestedFold
+from freshet.storage.merge.aggregate.nested_rows import ERROR, NestedRows
+from freshet.storage.merge.aggregate.parts import Parts, Picks
+from freshet.storage.merge.aggregate.values import gathered, valid_flags
+from freshet.storage.model.data_type import DataType
 
 
 @dataclass(frozen=True, slots=True)

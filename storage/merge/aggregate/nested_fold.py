@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from storage.engine_options import ColumnFunction
-from storage.merge.aggregate.events import Event, Positions
-from storage.merge.aggregate.live_events import LiveEvents
-from storage.merge.aggregate.nested_rows import ERROR, NestedRows
-from storage.merge.aggregate.parts import Parts
+from freshet.storage.engine_options import ColumnFunction
+from freshet.storage.merge.aggregate.events import Event, Positions
+from freshet.storage.merge.aggregate.live_events import LiveEvents
+from freshet.storage.merge.aggregate.nested_rows import ERROR, NestedRows
+from freshet.storage.merge.aggregate.parts import Parts
 
 _Table = dict[int, int]
 

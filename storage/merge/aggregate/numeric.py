@@ -32,9 +32,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.types as pt
 
-from storage.engine_options import ColumnFunction
-from storage.merge.aggregate.contributions import Contributions, CountedValues, counted_values
-from storage.merge.aggregate.decimals import (
+from freshet.storage.engine_options import ColumnFunction
+from freshet.storage.merge.aggregate.contributions import Contributions, CountedValues, counted_values
+from freshet.storage.merge.aggregate.decimals import (
     from_halves,
     from_longs,
     halves_of,
@@ -43,10 +43,10 @@ from storage.merge.aggregate.decimals import (
     signed_values,
     with_looped,
 )
-from storage.merge.aggregate.events import AggregationError, ColumnEvents, Flags, Positions, Reduction
-from storage.merge.aggregate.in_order import Numbers, folded_floats
-from storage.merge.gather import fixed_width, from_fixed_width
-from storage.model.data_type import DataType
+from freshet.storage.merge.aggregate.events import AggregationError, ColumnEvents, Flags, Positions, Reduction
+from freshet.storage.merge.aggregate.in_order import Numbers, folded_floats
+from freshet.storage.merge.gather import fixed_width, from_fixed_width
+from freshet.storage.model.data_type import DataType
 
 Int64s = npt.NDArray[np.int64]
 

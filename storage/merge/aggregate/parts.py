@@ -13,9 +13,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as pt
 
-from storage.merge.aggregate.events import Event, Flags, Positions
-from storage.merge.aggregate.live_events import LiveEvents
-from storage.merge.aggregate.values import valid_flags
+from freshet.storage.merge.aggregate.events import Event, Flags, Positions
+from freshet.storage.merge.aggregate.live_events import LiveEvents
+from freshet.storage.merge.aggregate.values import valid_flags
 
 
 @dataclass(frozen=True, slots=True)

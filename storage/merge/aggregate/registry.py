@@ -17,11 +17,11 @@ from typing import Final
 
 import numpy as np
 
-from storage.engine_options import AggregateFunction, ColumnFunction
-from storage.merge.aggregate.aggregator import Aggregator, Chooser, ColumnAggregator
-from storage.merge.aggregate.bitmap import RoaringBitmap32, RoaringBitmap64
-from storage.merge.aggregate.collect import Collect
-from storage.merge.aggregate.events import (
+from freshet.storage.engine_options import AggregateFunction, ColumnFunction
+from freshet.storage.merge.aggregate.aggregator import Aggregator, Chooser, ColumnAggregator
+from freshet.storage.merge.aggregate.bitmap import RoaringBitmap32, RoaringBitmap64
+from freshet.storage.merge.aggregate.collect import Collect
+from freshet.storage.merge.aggregate.events import (
     AggregationError,
     Choice,
     ColumnEvents,
@@ -31,15 +31,15 @@ from storage.merge.aggregate.events import (
     Flags,
     Reduction,
 )
-from storage.merge.aggregate.extremes import Extreme
-from storage.merge.aggregate.merge_map import MergeMap, MergeMapWithKeyTime
-from storage.merge.aggregate.nested import NestedPartialUpdate, NestedUpdate
-from storage.merge.aggregate.numeric import Sum
-from storage.merge.aggregate.ordered import FirstNonNullValue, FirstValue, LastNonNullValue, LastValue
-from storage.merge.aggregate.product import Product
-from storage.merge.aggregate.sketch import HllSketches, ThetaSketches
-from storage.merge.aggregate.text import ListAgg
-from storage.model.data_type import DataType
+from freshet.storage.merge.aggregate.extremes import Extreme
+from freshet.storage.merge.aggregate.merge_map import MergeMap, MergeMapWithKeyTime
+from freshet.storage.merge.aggregate.nested import NestedPartialUpdate, NestedUpdate
+from freshet.storage.merge.aggregate.numeric import Sum
+from freshet.storage.merge.aggregate.ordered import FirstNonNullValue, FirstValue, LastNonNullValue, LastValue
+from freshet.storage.merge.aggregate.product import Product
+from freshet.storage.merge.aggregate.sketch import HllSketches, ThetaSketches
+from freshet.storage.merge.aggregate.text import ListAgg
+from freshet.storage.model.data_type import DataType
 
 TAKES_RETRACTS: Final = frozenset(
     {

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from storage.merge.aggregate.events import Flags, Positions
+from freshet.storage.merge.aggregate.events import Flags, Positions
 
 
 def valid_flags(values: pa.Array[Any]) -> Flags:

@@ -9,9 +9,9 @@ from functools import reduce
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from pipeline.formats.typed_value import CONNECT_DECIMAL, steps_for
-from pipeline.formats.value import PLAIN_TEXT, Dialect, Leaf, is_json_string, text_of
-from storage.model.sql_type import parse_sql_type
+from freshet.pipeline.formats.typed_value import CONNECT_DECIMAL, steps_for
+from freshet.pipeline.formats.value import PLAIN_TEXT, Dialect, Leaf, is_json_string, text_of
+from freshet.storage.model.sql_type import parse_sql_type
 
 pytestmark = pytest.mark.spark
 

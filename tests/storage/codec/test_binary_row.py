@@ -13,12 +13,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from storage.codec.binary_row import decode_row, distinct_rows, encode_row, encode_rows, row_body, row_hashes
-from storage.codec.binary_row_arrays import CHUNK_ROWS
-from storage.codec.bucket_function import bucket_ids
-from storage.codec.murmur import murmur_hash, murmur_words
-from storage.exceptions import InvalidRequestError, UnsupportedFeatureError
-from storage.model.data_type import DataField, DataType, RowType, ScalarType, TypeRoot, parse_data_type
+from freshet.storage.codec.binary_row import decode_row, distinct_rows, encode_row, encode_rows, row_body, row_hashes
+from freshet.storage.codec.binary_row_arrays import CHUNK_ROWS
+from freshet.storage.codec.bucket_function import bucket_ids
+from freshet.storage.codec.murmur import murmur_hash, murmur_words
+from freshet.storage.exceptions import InvalidRequestError, UnsupportedFeatureError
+from freshet.storage.model.data_type import DataField, DataType, RowType, ScalarType, TypeRoot, parse_data_type
 
 ONE = "00000001 0000000000000000 "
 ONE_NULL = "00000001 0001000000000000 "

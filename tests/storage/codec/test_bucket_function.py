@@ -9,10 +9,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from storage.codec.bucket_function import bucket_ids, check_bucket_function
-from storage.exceptions import InvalidRequestError, UnsupportedFeatureError
-from storage.model.arrow_types import arrow_type
-from storage.model.data_type import parse_data_type
+from freshet.storage.codec.bucket_function import bucket_ids, check_bucket_function
+from freshet.storage.exceptions import InvalidRequestError, UnsupportedFeatureError
+from freshet.storage.model.arrow_types import arrow_type
+from freshet.storage.model.data_type import parse_data_type
 
 
 def column(values: list[Any], text: str) -> pa.Array[Any]:

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from storage.codec.manifest_avro import (
+from freshet.storage.codec.manifest_avro import (
     FILE_FIELDS,
     MANIFEST_FIELDS,
     MANIFEST_LIST_FIELDS,
@@ -24,9 +24,9 @@ from storage.codec.manifest_avro import (
     write_manifest,
     write_manifest_list,
 )
-from storage.exceptions import CorruptDataError, UnsupportedFeatureError
-from storage.model.data_file import EMPTY_ROW, EMPTY_STATS, DataFileMeta, FileSource, SimpleStats
-from storage.model.manifest import EntryKind, ManifestEntry, ManifestFileMeta
+from freshet.storage.exceptions import CorruptDataError, UnsupportedFeatureError
+from freshet.storage.model.data_file import EMPTY_ROW, EMPTY_STATS, DataFileMeta, FileSource, SimpleStats
+from freshet.storage.model.manifest import EntryKind, ManifestEntry, ManifestFileMeta
 
 # Made by Apache Paimon 2.0.0 out of its own row types: manifest list, manifest, index manifest.
 REFERENCE = [

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from storage.codec.binary_row import encode_row
-from storage.codec.partition_path import check_partition_types, partition_path, partition_text
-from storage.exceptions import UnsupportedFeatureError
-from storage.model.data_file import EMPTY_ROW
-from storage.model.data_type import parse_data_type
+from freshet.storage.codec.binary_row import encode_row
+from freshet.storage.codec.partition_path import check_partition_types, partition_path, partition_text
+from freshet.storage.exceptions import UnsupportedFeatureError
+from freshet.storage.model.data_file import EMPTY_ROW
+from freshet.storage.model.data_type import parse_data_type
 
 MICROS = 1_700_000_000_123_456
 DAY = datetime.date(2023, 11, 14)

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from storage.codec.commit_message_json import decode_commit_messages, encode_commit_messages
-from storage.codec.schema_json import decode_schema, encode_schema
-from storage.codec.snapshot_json import decode_snapshot, encode_snapshot
-from storage.exceptions import CorruptDataError, InvalidRequestError, UnsupportedFeatureError
-from storage.model.commit_message import CommitMessage
-from storage.model.schema import TableSchema
-from storage.model.snapshot import CommitKind, Snapshot
+from freshet.storage.codec.commit_message_json import decode_commit_messages, encode_commit_messages
+from freshet.storage.codec.schema_json import decode_schema, encode_schema
+from freshet.storage.codec.snapshot_json import decode_snapshot, encode_snapshot
+from freshet.storage.exceptions import CorruptDataError, InvalidRequestError, UnsupportedFeatureError
+from freshet.storage.model.commit_message import CommitMessage
+from freshet.storage.model.schema import TableSchema
+from freshet.storage.model.snapshot import CommitKind, Snapshot
 from tests.storage.codec.test_manifest_avro import files
 
 # Table format §3.1, the smallest files that every reader takes.

@@ -13,12 +13,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from storage.codec.binary_row import distinct_rows, encode_row, encode_rows, row_hashes
-from storage.codec.bucket_function import bucket_ids
-from storage.codec.manifest_avro import read_manifest, write_manifest
-from storage.model.data_file import EMPTY_ROW, DataFileMeta, FileSource, SimpleStats
-from storage.model.data_type import parse_data_type
-from storage.model.manifest import EntryKind, ManifestEntry
+from freshet.storage.codec.binary_row import distinct_rows, encode_row, encode_rows, row_hashes
+from freshet.storage.codec.bucket_function import bucket_ids
+from freshet.storage.codec.manifest_avro import read_manifest, write_manifest
+from freshet.storage.model.data_file import EMPTY_ROW, DataFileMeta, FileSource, SimpleStats
+from freshet.storage.model.data_type import parse_data_type
+from freshet.storage.model.manifest import EntryKind, ManifestEntry
 
 pytestmark = pytest.mark.slow
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storage.codec.binary_row import encode_row
-from storage.codec.stats import (
+from freshet.storage.codec.binary_row import encode_row
+from freshet.storage.codec.stats import (
     NO_STATS,
     ColumnStats,
     StatsKind,
@@ -25,10 +25,10 @@ from storage.codec.stats import (
     truncate_max,
     truncate_min,
 )
-from storage.exceptions import InvalidRequestError
-from storage.model.data_file import EMPTY_ROW, EMPTY_STATS
-from storage.model.data_type import parse_data_type
-from storage.options import CoreOptions
+from freshet.storage.exceptions import InvalidRequestError
+from freshet.storage.model.data_file import EMPTY_ROW, EMPTY_STATS
+from freshet.storage.model.data_type import parse_data_type
+from freshet.storage.options import CoreOptions
 
 INT = parse_data_type("INT NOT NULL")
 STRING = parse_data_type("STRING")

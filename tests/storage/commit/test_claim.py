@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from storage.commit.committer import Committer
-from storage.commit.expire import expire_snapshots
-from storage.env import CrashPoint
-from storage.model.snapshot import CommitKind, Snapshot
-from storage.table_store import TableStore, open_table_store
+from freshet.storage.commit.committer import Committer
+from freshet.storage.commit.expire import expire_snapshots
+from freshet.storage.env import CrashPoint
+from freshet.storage.model.snapshot import CommitKind, Snapshot
+from freshet.storage.table_store import TableStore, open_table_store
 from tests.kit.hand_made import (
     assert_contiguous,
     assert_everything_named_is_there,

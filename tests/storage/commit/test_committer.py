@@ -9,13 +9,19 @@ from types import MappingProxyType
 
 import pytest
 
-from storage.codec.snapshot_json import encode_snapshot
-from storage.commit.committer import Committer
-from storage.commit.identity import COMMITS_PROPERTY, parse_history
-from storage.commit.manifest_index import index_of
-from storage.exceptions import ConflictError, InvalidRequestError, RetryableError, StorageError, UnknownOutcomeError
-from storage.model.snapshot import CommitKind, Snapshot
-from storage.table_store import TableStore, open_table_store
+from freshet.storage.codec.snapshot_json import encode_snapshot
+from freshet.storage.commit.committer import Committer
+from freshet.storage.commit.identity import COMMITS_PROPERTY, parse_history
+from freshet.storage.commit.manifest_index import index_of
+from freshet.storage.exceptions import (
+    ConflictError,
+    InvalidRequestError,
+    RetryableError,
+    StorageError,
+    UnknownOutcomeError,
+)
+from freshet.storage.model.snapshot import CommitKind, Snapshot
+from freshet.storage.table_store import TableStore, open_table_store
 from tests.kit.hand_made import (
     assert_contiguous,
     assert_everything_named_is_there,

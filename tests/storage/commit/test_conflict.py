@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 
-from storage.commit.changes import SnapshotChange
-from storage.commit.conflict import Conflict, find_conflicts
-from storage.model.data_file import EMPTY_ROW, EMPTY_STATS, DataFileMeta
-from storage.model.manifest import EntryKind, FileIdentity, ManifestEntry
-from storage.model.snapshot import CommitKind
+from freshet.storage.commit.changes import SnapshotChange
+from freshet.storage.commit.conflict import Conflict, find_conflicts
+from freshet.storage.model.data_file import EMPTY_ROW, EMPTY_STATS, DataFileMeta
+from freshet.storage.model.manifest import EntryKind, FileIdentity, ManifestEntry
+from freshet.storage.model.snapshot import CommitKind
 
 
 def entry(text: str, *, bucket: int = 0, total: int = 1, partition: bytes = EMPTY_ROW) -> ManifestEntry:

@@ -6,7 +6,7 @@ from itertools import product
 
 import pytest
 
-from storage.commit.identity import (
+from freshet.storage.commit.identity import (
     COMMITS_PROPERTY,
     EMPTY_HISTORY,
     USERS_MAX,
@@ -19,8 +19,8 @@ from storage.commit.identity import (
     is_committed,
     parse_history,
 )
-from storage.exceptions import InvalidRequestError, UnknownOutcomeError
-from storage.model.snapshot import BATCH_COMMIT_IDENTIFIER, CommitKind, Snapshot
+from freshet.storage.exceptions import InvalidRequestError, UnknownOutcomeError
+from freshet.storage.model.snapshot import BATCH_COMMIT_IDENTIFIER, CommitKind, Snapshot
 
 
 def snapshot(

@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storage.commit.manifest_merge import MergeRule, cancel_pairs, is_full_merge_due, plan_minor_merge
-from storage.model.data_file import EMPTY_ROW, EMPTY_STATS, DataFileMeta
-from storage.model.manifest import EntryKind, ManifestEntry, ManifestFileMeta
+from freshet.storage.commit.manifest_merge import MergeRule, cancel_pairs, is_full_merge_due, plan_minor_merge
+from freshet.storage.model.data_file import EMPTY_ROW, EMPTY_STATS, DataFileMeta
+from freshet.storage.model.manifest import EntryKind, ManifestEntry, ManifestFileMeta
 
 RULE = MergeRule(target_size_bytes=100, full_threshold_bytes=200, min_count=3)
 

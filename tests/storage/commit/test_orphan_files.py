@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from storage.codec.snapshot_json import encode_snapshot
-from storage.commit.committer import Committer
-from storage.commit.expire import expire_snapshots
-from storage.commit.orphan_files import DEFAULT_AGE_MS, remove_orphan_files
-from storage.exceptions import CorruptDataError
-from storage.table_store import TableStore, open_table_store
+from freshet.storage.codec.snapshot_json import encode_snapshot
+from freshet.storage.commit.committer import Committer
+from freshet.storage.commit.expire import expire_snapshots
+from freshet.storage.commit.orphan_files import DEFAULT_AGE_MS, remove_orphan_files
+from freshet.storage.exceptions import CorruptDataError
+from freshet.storage.table_store import TableStore, open_table_store
 from tests.kit.hand_made import (
     assert_everything_named_is_there,
     data_files_on_disk,

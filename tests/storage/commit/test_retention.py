@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from storage.commit.retention import Retention, expire_end
-from storage.exceptions import InvalidRequestError
+from freshet.storage.commit.retention import Retention, expire_end
+from freshet.storage.exceptions import InvalidRequestError
 
 HOUR_MS = 3_600_000
 NOW_MS = 1_000 * HOUR_MS

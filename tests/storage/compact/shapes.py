@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
-from storage.compact.levels import Levels, build_levels
-from storage.model.data_file import EMPTY_STATS, DataFileMeta
-from storage.model.sorted_run import LevelRun, SortedRun
+from freshet.storage.compact.levels import Levels, build_levels
+from freshet.storage.model.data_file import EMPTY_STATS, DataFileMeta
+from freshet.storage.model.sorted_run import LevelRun, SortedRun
 
 
 def key(value: int) -> bytes:

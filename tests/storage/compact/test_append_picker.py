@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from storage.compact.append_picker import AppendRules, pick_bins, pick_full_bucket, pick_window
-from storage.model.data_file import DataFileMeta
+from freshet.storage.compact.append_picker import AppendRules, pick_bins, pick_full_bucket, pick_window
+from freshet.storage.model.data_file import DataFileMeta
 from tests.storage.compact.shapes import a_file, sizes
 
 RULES = AppendRules(target_bytes=100, small_file_bytes=70, open_file_cost_bytes=2, min_file_count=3)

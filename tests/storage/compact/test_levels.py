@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from storage.compact.levels import build_levels
+from freshet.storage.compact.levels import build_levels
 from tests.storage.compact.shapes import a_file
 
 

@@ -17,19 +17,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import storage.compact.lookup_rows as lookup_rows
-import storage.compact.rewriter as rewriter_module
-import storage.files.parquet_file as parquet_file
-from storage.compact.levels import Levels, build_levels
-from storage.compact.picker import CompactionUnit, GentlePatience, PickRules, pick_force_up_level_0
-from storage.compact.rewriter import CompactionResult, Rewriter
-from storage.exceptions import StorageError
-from storage.files.key_value_reader import read_key_value_file, read_key_value_table
-from storage.merge.engine import lookup_merge_function, merge_function, row_order
-from storage.merge.key_order import KeyComparator
-from storage.merge.lookup_levels import LookupLevels
-from storage.merge.merge_function import MergeFunction
-from storage.model.data_file import EMPTY_ROW, DataFileMeta
+import freshet.storage.compact.lookup_rows as lookup_rows
+import freshet.storage.compact.rewriter as rewriter_module
+import freshet.storage.files.parquet_file as parquet_file
+from freshet.storage.compact.levels import Levels, build_levels
+from freshet.storage.compact.picker import CompactionUnit, GentlePatience, PickRules, pick_force_up_level_0
+from freshet.storage.compact.rewriter import CompactionResult, Rewriter
+from freshet.storage.exceptions import StorageError
+from freshet.storage.files.key_value_reader import read_key_value_file, read_key_value_table
+from freshet.storage.merge.engine import lookup_merge_function, merge_function, row_order
+from freshet.storage.merge.key_order import KeyComparator
+from freshet.storage.merge.lookup_levels import LookupLevels
+from freshet.storage.merge.merge_function import MergeFunction
+from freshet.storage.model.data_file import EMPTY_ROW, DataFileMeta
 from tests.kit.joined import Joined
 from tests.storage.compact.shapes import levels_of
 from tests.storage.scan.scan_tables import PlacedTable

@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from storage.model.row_kind import KIND_TEXTS
+from freshet.storage.model.row_kind import KIND_TEXTS
 from tests.storage.compact.test_lookup_compaction import KEY, bucket
 
 VALUE = pa.field("v", pa.int64())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from storage.compact.picker import (
+from freshet.storage.compact.picker import (
     PickRules,
     is_size_amplified,
     off_peak_addition,

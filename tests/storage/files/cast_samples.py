@@ -9,8 +9,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from storage.model.arrow_types import arrow_type
-from storage.model.data_type import ScalarType, TypeRoot, parse_data_type
+from freshet.storage.model.arrow_types import arrow_type
+from freshet.storage.model.data_type import ScalarType, TypeRoot, parse_data_type
 
 _FLOATS = [0.0, -0.0, 1.0, -1.5, 0.1, 2.5, 1e7, 9999999.0, 123456.789, 1e-3, 9.99e-4, 1e10, 3.7e9, -3e9, 1e19, -1e30]
 _FLOATS += [math.inf, -math.inf, math.nan, 1.25e-5, 299.9, -129.4, 65536.5]

@@ -10,10 +10,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from storage.exceptions import InvalidRequestError, UnsupportedFeatureError
-from storage.files.casts import can_cast, cast_scalar
-from storage.model.arrow_types import arrow_type
-from storage.model.data_type import ArrayType, DataField, MapType, RowType, ScalarType, parse_data_type
+from freshet.storage.exceptions import InvalidRequestError, UnsupportedFeatureError
+from freshet.storage.files.casts import can_cast, cast_scalar
+from freshet.storage.model.arrow_types import arrow_type
+from freshet.storage.model.data_type import ArrayType, DataField, MapType, RowType, ScalarType, parse_data_type
 
 
 def cast(source: str, target: str, *values: Any) -> list[Any]:

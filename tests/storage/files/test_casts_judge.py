@@ -11,9 +11,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from storage.exceptions import InvalidRequestError
-from storage.files.casts import can_cast, cast_scalar
-from storage.model.data_type import parse_data_type
+from freshet.storage.exceptions import InvalidRequestError
+from freshet.storage.files.casts import can_cast, cast_scalar
+from freshet.storage.model.data_type import parse_data_type
 from tests.kit.paimon_judge import PaimonError, PaimonJudge
 from tests.storage.files import cast_samples
 

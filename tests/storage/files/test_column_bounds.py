@@ -9,10 +9,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from storage.codec.stats import ColumnStats
-from storage.files.column_bounds import ColumnBounds
-from storage.model.arrow_types import arrow_type
-from storage.model.data_type import ArrayType, DataField, DataType, parse_data_type
+from freshet.storage.codec.stats import ColumnStats
+from freshet.storage.files.column_bounds import ColumnBounds
+from freshet.storage.model.arrow_types import arrow_type
+from freshet.storage.model.data_type import ArrayType, DataField, DataType, parse_data_type
 
 
 def bounds(data_type: str | DataType, *writes: list[Any]) -> ColumnStats:

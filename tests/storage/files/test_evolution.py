@@ -7,10 +7,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from storage.exceptions import InvalidRequestError, UnsupportedFeatureError
-from storage.files.evolution import keeps_bounds, map_columns
-from storage.model.arrow_types import arrow_type
-from storage.model.data_type import ArrayType, DataField, DataType, MapType, RowType, parse_data_type
+from freshet.storage.exceptions import InvalidRequestError, UnsupportedFeatureError
+from freshet.storage.files.evolution import keeps_bounds, map_columns
+from freshet.storage.model.arrow_types import arrow_type
+from freshet.storage.model.data_type import ArrayType, DataField, DataType, MapType, RowType, parse_data_type
 
 
 def field(field_id: int, name: str, data_type: DataType | str) -> DataField:

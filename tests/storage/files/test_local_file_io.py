@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from storage.exceptions import (
+from freshet.storage.exceptions import (
     AlreadyExistsError,
     InvalidRequestError,
     NotFoundError,
@@ -18,8 +18,8 @@ from storage.exceptions import (
     UnknownOutcomeError,
     UnsupportedFeatureError,
 )
-from storage.files import local_file_io
-from storage.files.local_file_io import LocalFileIO
+from freshet.storage.files import local_file_io
+from freshet.storage.files.local_file_io import LocalFileIO
 
 FILES = LocalFileIO()
 

@@ -11,10 +11,10 @@ from typing import Any
 import fastavro
 import pytest
 
-from storage.codec.binary_row import encode_row
-from storage.env import local_env
-from storage.exceptions import NotFoundError, UnsupportedFeatureError
-from storage.files.manifest_scan import (
+from freshet.storage.codec.binary_row import encode_row
+from freshet.storage.env import local_env
+from freshet.storage.exceptions import NotFoundError, UnsupportedFeatureError
+from freshet.storage.files.manifest_scan import (
     NO_FILES,
     LiveFileIndex,
     changelog_entries,
@@ -22,14 +22,14 @@ from storage.files.manifest_scan import (
     live_entries,
     scan_live_files,
 )
-from storage.files.manifest_store import ManifestStore
-from storage.files.snapshot_store import SnapshotStore
-from storage.model.data_file import EMPTY_ROW, EMPTY_STATS, DataFileMeta, FileSource
-from storage.model.data_type import parse_data_type
-from storage.model.manifest import EntryKind, ManifestEntry, ManifestFileMeta
-from storage.model.snapshot import CommitKind, Snapshot
-from storage.options import CoreOptions
-from storage.paths import TablePaths
+from freshet.storage.files.manifest_store import ManifestStore
+from freshet.storage.files.snapshot_store import SnapshotStore
+from freshet.storage.model.data_file import EMPTY_ROW, EMPTY_STATS, DataFileMeta, FileSource
+from freshet.storage.model.data_type import parse_data_type
+from freshet.storage.model.manifest import EntryKind, ManifestEntry, ManifestFileMeta
+from freshet.storage.model.snapshot import CommitKind, Snapshot
+from freshet.storage.options import CoreOptions
+from freshet.storage.paths import TablePaths
 
 TYPES = (parse_data_type("INT"),)
 PARTITIONS = [encode_row([value], TYPES) for value in (1, 2, None)]

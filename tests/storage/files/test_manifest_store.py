@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from storage.codec.binary_row import encode_row
-from storage.codec.manifest_avro import read_manifest
-from storage.codec.stats import decode_stats
-from storage.env import local_env
-from storage.exceptions import CorruptDataError, NotFoundError
-from storage.files.manifest_store import ManifestStore
-from storage.model.data_file import EMPTY_STATS, DataFileMeta
-from storage.model.manifest import EntryKind, ManifestEntry
-from storage.options import CoreOptions
-from storage.paths import TablePaths
+from freshet.storage.codec.binary_row import encode_row
+from freshet.storage.codec.manifest_avro import read_manifest
+from freshet.storage.codec.stats import decode_stats
+from freshet.storage.env import local_env
+from freshet.storage.exceptions import CorruptDataError, NotFoundError
+from freshet.storage.files.manifest_store import ManifestStore
+from freshet.storage.model.data_file import EMPTY_STATS, DataFileMeta
+from freshet.storage.model.manifest import EntryKind, ManifestEntry
+from freshet.storage.options import CoreOptions
+from freshet.storage.paths import TablePaths
 from tests.storage.files.test_manifest_scan import PARTITIONS, TYPES, data_file
 
 
@@ -136,7 +136,7 @@ def test_deleting_forgets(tmp_path: Path) -> None:
 
 
 def test_the_cache_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("storage.files.manifest_store.CACHE_ENTRIES", 10)
+    monkeypatch.setattr("freshet.storage.files.manifest_store.CACHE_ENTRIES", 10)
     store = store_at(tmp_path)
     metas = [meta for _ in range(4) for meta in store.write_manifests(entries())]
     assert store._cached_entries <= 10 + 6

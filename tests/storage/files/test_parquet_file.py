@@ -13,13 +13,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from storage.env import local_env
-from storage.exceptions import CorruptDataError, InvalidRequestError, RetryableError, UnsupportedFeatureError
-from storage.files import parquet_file
-from storage.files.local_file_io import LocalFileIO, LocalOutputFile
-from storage.files.parquet_file import ParquetReader, ParquetWriter
-from storage.model.arrow_types import arrow_schema
-from storage.model.data_type import ArrayType, DataField, DataType, MapType, RowType, parse_data_type
+from freshet.storage.env import local_env
+from freshet.storage.exceptions import CorruptDataError, InvalidRequestError, RetryableError, UnsupportedFeatureError
+from freshet.storage.files import parquet_file
+from freshet.storage.files.local_file_io import LocalFileIO, LocalOutputFile
+from freshet.storage.files.parquet_file import ParquetReader, ParquetWriter
+from freshet.storage.model.arrow_types import arrow_schema
+from freshet.storage.model.data_type import ArrayType, DataField, DataType, MapType, RowType, parse_data_type
 
 ENV = local_env()
 

@@ -8,10 +8,10 @@ import pyarrow as pa
 import pytest
 
 from freshet import Catalog, InvalidRequestError
-from storage.files.data_file_paths import DataFileNames
-from storage.files.parquet_file import ParquetSummary
-from storage.files.rolling_file_writer import RollingFileWriter
-from storage.model.data_file import EMPTY_ROW, DataFileMeta
+from freshet.storage.files.data_file_paths import DataFileNames
+from freshet.storage.files.parquet_file import ParquetSummary
+from freshet.storage.files.rolling_file_writer import RollingFileWriter
+from freshet.storage.model.data_file import EMPTY_ROW, DataFileMeta
 
 
 class Undescribable:

@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from storage.codec.stats import NO_STATS, ColumnStats
-from storage.files.row_group_stats import row_group_stats
-from storage.model.data_type import DataField, parse_data_type
+from freshet.storage.codec.stats import NO_STATS, ColumnStats
+from freshet.storage.files.row_group_stats import row_group_stats
+from freshet.storage.model.data_type import DataField, parse_data_type
 
 
 def bounds(tmp_path: Path, stored: pa.Array, data_type: str, *, name: str = "c", **options: Any) -> ColumnStats:

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from storage.codec.schema_json import encode_schema
-from storage.env import local_env
-from storage.exceptions import CorruptDataError, NotFoundError
-from storage.files.schema_store import SchemaStore
-from storage.model.data_type import DataField, parse_data_type
-from storage.model.schema import TableSchema
-from storage.paths import TablePaths
+from freshet.storage.codec.schema_json import encode_schema
+from freshet.storage.env import local_env
+from freshet.storage.exceptions import CorruptDataError, NotFoundError
+from freshet.storage.files.schema_store import SchemaStore
+from freshet.storage.model.data_type import DataField, parse_data_type
+from freshet.storage.model.schema import TableSchema
+from freshet.storage.paths import TablePaths
 
 FIRST = TableSchema(0, (DataField(0, "k", parse_data_type("INT NOT NULL")),), 0, (), ("k",), {"bucket": "1"})
 

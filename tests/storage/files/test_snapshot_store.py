@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from storage.codec.snapshot_json import encode_snapshot
-from storage.env import local_env
-from storage.exceptions import CorruptDataError, NotFoundError
-from storage.files.snapshot_store import SnapshotStore
-from storage.model.snapshot import CommitKind, Snapshot
-from storage.paths import TablePaths
+from freshet.storage.codec.snapshot_json import encode_snapshot
+from freshet.storage.env import local_env
+from freshet.storage.exceptions import CorruptDataError, NotFoundError
+from freshet.storage.files.snapshot_store import SnapshotStore
+from freshet.storage.model.snapshot import CommitKind, Snapshot
+from freshet.storage.paths import TablePaths
 
 
 def snapshot(snapshot_id: int, time_ms: int = 0, user: str = "me") -> Snapshot:

@@ -18,15 +18,15 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from storage.exceptions import InvalidRequestError
-from storage.merge.engine import lookup_merge_function, merge_function, row_order
-from storage.merge.merge_metrics import MergeMetrics
-from storage.merge.merge_reader import merge_table
-from storage.model.arrow_types import arrow_type
-from storage.model.data_type import DataField, parse_data_type
-from storage.model.row_kind import KIND_TEXTS
-from storage.model.schema import SEQUENCE_NUMBER_COLUMN, VALUE_KIND_COLUMN, TableSchema
-from storage.options import CoreOptions
+from freshet.storage.exceptions import InvalidRequestError
+from freshet.storage.merge.engine import lookup_merge_function, merge_function, row_order
+from freshet.storage.merge.merge_metrics import MergeMetrics
+from freshet.storage.merge.merge_reader import merge_table
+from freshet.storage.model.arrow_types import arrow_type
+from freshet.storage.model.data_type import DataField, parse_data_type
+from freshet.storage.model.row_kind import KIND_TEXTS
+from freshet.storage.model.schema import SEQUENCE_NUMBER_COLUMN, VALUE_KIND_COLUMN, TableSchema
+from freshet.storage.options import CoreOptions
 from tests.kit.aggregate_oracles import CannotMerge
 from tests.kit.engine_oracles import Engine, Record
 

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from storage.exceptions import InvalidRequestError
+from freshet.storage.exceptions import InvalidRequestError
 from tests.storage.merge.engine_merge import EngineMerge, Row, check_random_rows, numbers
 
 N = None

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from storage.exceptions import InvalidRequestError
-from storage.merge.deduplicate import Deduplicate
-from storage.merge.key_order import RowOrder
-from storage.merge.merge_reader import merge_section, merge_table, sort_table
+from freshet.storage.exceptions import InvalidRequestError
+from freshet.storage.merge.deduplicate import Deduplicate
+from freshet.storage.merge.key_order import RowOrder
+from freshet.storage.merge.merge_reader import merge_section, merge_table, sort_table
 from tests.kit.notation import kv_table, rows
 
 KEY = RowOrder(("k",))

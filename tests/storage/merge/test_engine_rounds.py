@@ -11,15 +11,15 @@ from random import Random
 import pyarrow as pa
 import pytest
 
-from storage.merge.engine import merge_function, row_order
-from storage.merge.key_order import RowOrder
-from storage.merge.merge_function import MergeFunction
-from storage.merge.merge_reader import merge_section, merge_table, sort_table
-from storage.model.data_type import DataField
-from storage.model.field_ids import assign_ids
-from storage.model.schema import SEQUENCE_NUMBER_COLUMN, VALUE_KIND_COLUMN, TableSchema
-from storage.model.sql_type import parse_sql_type
-from storage.options import CoreOptions
+from freshet.storage.merge.engine import merge_function, row_order
+from freshet.storage.merge.key_order import RowOrder
+from freshet.storage.merge.merge_function import MergeFunction
+from freshet.storage.merge.merge_reader import merge_section, merge_table, sort_table
+from freshet.storage.model.data_type import DataField
+from freshet.storage.model.field_ids import assign_ids
+from freshet.storage.model.schema import SEQUENCE_NUMBER_COLUMN, VALUE_KIND_COLUMN, TableSchema
+from freshet.storage.model.sql_type import parse_sql_type
+from freshet.storage.options import CoreOptions
 from tests.kit.engine_histories import LATER_SHAPES, SHAPES, Shape, any_shape
 from tests.kit.engine_oracles import KIND_COLUMN, KINDS, EngineOracle, Values
 from tests.kit.engine_tables import arrow_rows, schedule_options, texts

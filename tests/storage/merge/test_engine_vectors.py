@@ -17,11 +17,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from storage.exceptions import StorageError
-from storage.merge.engine import lookup_merge_function, merge_function, row_order
-from storage.merge.key_order import sort_segments
-from storage.merge.merge_reader import merge_table
-from storage.model.schema import SEQUENCE_NUMBER_COLUMN, VALUE_KIND_COLUMN
+from freshet.storage.exceptions import StorageError
+from freshet.storage.merge.engine import lookup_merge_function, merge_function, row_order
+from freshet.storage.merge.key_order import sort_segments
+from freshet.storage.merge.merge_reader import merge_table
+from freshet.storage.model.schema import SEQUENCE_NUMBER_COLUMN, VALUE_KIND_COLUMN
 from tests.kit.aggregate_oracles import CannotMerge
 from tests.kit.engine_oracles import KIND_COLUMN, KINDS, Engine, EngineOracle, Record, Values
 from tests.kit.engine_tables import FreshetTable, arrow_rows, texts

@@ -7,11 +7,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from storage.exceptions import StorageError
-from storage.merge.first_row import FirstRow
-from storage.merge.key_order import RowOrder, sort_segments
-from storage.merge.lookup_levels import LEVEL_FIELD
-from storage.merge.merge_reader import merge_section, merge_table
+from freshet.storage.exceptions import StorageError
+from freshet.storage.merge.first_row import FirstRow
+from freshet.storage.merge.key_order import RowOrder, sort_segments
+from freshet.storage.merge.lookup_levels import LEVEL_FIELD
+from freshet.storage.merge.merge_reader import merge_section, merge_table
 from tests.kit.notation import kv_table
 
 ORDER = RowOrder(("k",))

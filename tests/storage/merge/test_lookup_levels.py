@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storage.merge.deduplicate import Deduplicate
-from storage.merge.key_order import RowOrder, sort_segments
-from storage.merge.lookup_levels import LEVEL_FIELD, LookupLevels, with_level, with_rows
-from storage.merge.merge_reader import merge_section
+from freshet.storage.merge.deduplicate import Deduplicate
+from freshet.storage.merge.key_order import RowOrder, sort_segments
+from freshet.storage.merge.lookup_levels import LEVEL_FIELD, LookupLevels, with_level, with_rows
+from freshet.storage.merge.merge_reader import merge_section
 from tests.kit.joined import Joined
 from tests.kit.notation import kv_table
 

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from storage.merge.deduplicate import Deduplicate
-from storage.merge.key_order import RowOrder, sort_segments
-from storage.merge.merge_reader import merge_section, merge_table
-from storage.model.schema import SEQUENCE_NUMBER_COLUMN, VALUE_KIND_COLUMN
+from freshet.storage.merge.deduplicate import Deduplicate
+from freshet.storage.merge.key_order import RowOrder, sort_segments
+from freshet.storage.merge.merge_reader import merge_section, merge_table
+from freshet.storage.model.schema import SEQUENCE_NUMBER_COLUMN, VALUE_KIND_COLUMN
 from tests.kit.oracle import DeduplicateOracle, Row, exact_key, key_rank
 
 # Few values of each type, chosen to be near each other or at an end: keys must collide to be merged.

@@ -8,9 +8,9 @@ from random import Random
 import pyarrow as pa
 import pytest
 
-from storage.exceptions import InvalidRequestError
-from storage.merge.engine import merge_function, row_order
-from storage.merge.merge_reader import merge_table
+from freshet.storage.exceptions import InvalidRequestError
+from freshet.storage.merge.engine import merge_function, row_order
+from freshet.storage.merge.merge_reader import merge_table
 from tests.storage.merge.engine_merge import EngineMerge, Row, check_random_rows, numbers
 
 N = None

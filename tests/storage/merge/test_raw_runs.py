@@ -8,9 +8,9 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storage.merge.key_order import RowOrder
-from storage.merge.merge_reader import merge_section, merge_table, sort_table
-from storage.model.schema import SEQUENCE_NUMBER_COLUMN, VALUE_KIND_COLUMN
+from freshet.storage.merge.key_order import RowOrder
+from freshet.storage.merge.merge_reader import merge_section, merge_table, sort_table
+from freshet.storage.model.schema import SEQUENCE_NUMBER_COLUMN, VALUE_KIND_COLUMN
 from tests.kit.joined import Joined
 
 

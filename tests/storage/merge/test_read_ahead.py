@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pyarrow as pa
 import pytest
 
-from storage.merge.read_ahead import read_ahead
+from freshet.storage.merge.read_ahead import read_ahead
 
 
 class Source:

@@ -7,10 +7,10 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storage.codec.binary_row import decode_row, encode_row
-from storage.merge.key_order import KeyComparator
-from storage.merge.section import Section, files_of, interval_partition, older_first
-from storage.model.data_type import parse_data_type
+from freshet.storage.codec.binary_row import decode_row, encode_row
+from freshet.storage.merge.key_order import KeyComparator
+from freshet.storage.merge.section import Section, files_of, interval_partition, older_first
+from freshet.storage.model.data_type import parse_data_type
 from tests.kit.notation import INT_KEY, data_file, shape
 
 COMPARATOR = KeyComparator(INT_KEY)

@@ -7,9 +7,9 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
-from storage.exceptions import InvalidRequestError, UnsupportedFeatureError
-from storage.model.arrow_types import arrow_type, conform, data_type_from_arrow, fields_from_arrow
-from storage.model.data_type import ArrayType, DataField, DataType, RowType, parse_data_type
+from freshet.storage.exceptions import InvalidRequestError, UnsupportedFeatureError
+from freshet.storage.model.arrow_types import arrow_type, conform, data_type_from_arrow, fields_from_arrow
+from freshet.storage.model.data_type import ArrayType, DataField, DataType, RowType, parse_data_type
 
 ARROW_OF = {
     "BOOLEAN": pa.bool_(),

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from storage.exceptions import InvalidRequestError, UnsupportedFeatureError
-from storage.model.data_type import ArrayType, DataField, MapType, RowType, parse_data_type, type_to_json
-from storage.model.field_ids import assign_ids
-from storage.model.sql_type import parse_sql_type
+from freshet.storage.exceptions import InvalidRequestError, UnsupportedFeatureError
+from freshet.storage.model.data_type import ArrayType, DataField, MapType, RowType, parse_data_type, type_to_json
+from freshet.storage.model.field_ids import assign_ids
+from freshet.storage.model.sql_type import parse_sql_type
 
 TEXTS = [
     ("BOOLEAN", "BOOLEAN"),

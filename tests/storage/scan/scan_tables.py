@@ -9,25 +9,25 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from storage.codec.binary_row import distinct_rows
-from storage.codec.bucket_function import bucket_ids
-from storage.commit.committer import Committer
-from storage.env import Env, local_env
-from storage.files.append_writer import AppendFileWriter
-from storage.files.key_value_writer import KeyValueFileWriter
-from storage.files.schema_store import SchemaStore
-from storage.merge.engine import merge_function, row_order
-from storage.merge.lookup_levels import with_level
-from storage.merge.merge_reader import merge_table
-from storage.model.arrow_types import arrow_schema, fields_from_arrow
-from storage.model.commit_message import CommitMessage
-from storage.model.data_file import EMPTY_ROW, DataFileMeta, FileSource
-from storage.model.row_kind import KIND_TEXTS
-from storage.model.schema import SEQUENCE_NUMBER_COLUMN, VALUE_KIND_COLUMN, TableSchema
-from storage.model.snapshot import Snapshot
-from storage.paths import TablePaths
-from storage.scan.table_scan import TableScan
-from storage.table_store import TableStore, open_table_store
+from freshet.storage.codec.binary_row import distinct_rows
+from freshet.storage.codec.bucket_function import bucket_ids
+from freshet.storage.commit.committer import Committer
+from freshet.storage.env import Env, local_env
+from freshet.storage.files.append_writer import AppendFileWriter
+from freshet.storage.files.key_value_writer import KeyValueFileWriter
+from freshet.storage.files.schema_store import SchemaStore
+from freshet.storage.merge.engine import merge_function, row_order
+from freshet.storage.merge.lookup_levels import with_level
+from freshet.storage.merge.merge_reader import merge_table
+from freshet.storage.model.arrow_types import arrow_schema, fields_from_arrow
+from freshet.storage.model.commit_message import CommitMessage
+from freshet.storage.model.data_file import EMPTY_ROW, DataFileMeta, FileSource
+from freshet.storage.model.row_kind import KIND_TEXTS
+from freshet.storage.model.schema import SEQUENCE_NUMBER_COLUMN, VALUE_KIND_COLUMN, TableSchema
+from freshet.storage.model.snapshot import Snapshot
+from freshet.storage.paths import TablePaths
+from freshet.storage.scan.table_scan import TableScan
+from freshet.storage.table_store import TableStore, open_table_store
 
 Rows = Sequence[Mapping[str, Any]]
 

@@ -10,15 +10,15 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from storage.codec.binary_row import encode_row
-from storage.codec.bucket_function import bucket_ids
-from storage.codec.stats import ColumnStats, encode_stats, encode_value_stats
-from storage.exceptions import InvalidRequestError
-from storage.model.data_file import EMPTY_ROW, EMPTY_STATS, DataFileMeta, SimpleStats
-from storage.model.data_type import DataField, parse_data_type
-from storage.model.schema import TableSchema
-from storage.predicate import Predicate, col
-from storage.scan.pruning import (
+from freshet.storage.codec.binary_row import encode_row
+from freshet.storage.codec.bucket_function import bucket_ids
+from freshet.storage.codec.stats import ColumnStats, encode_stats, encode_value_stats
+from freshet.storage.exceptions import InvalidRequestError
+from freshet.storage.model.data_file import EMPTY_ROW, EMPTY_STATS, DataFileMeta, SimpleStats
+from freshet.storage.model.data_type import DataField, parse_data_type
+from freshet.storage.model.schema import TableSchema
+from freshet.storage.predicate import Predicate, col
+from freshet.storage.scan.pruning import (
     BucketPruning,
     FileStatistics,
     PartitionPruning,

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from storage.merge.key_order import KeyComparator
-from storage.model.data_file import DataFileMeta
-from storage.scan.planner import Packing, split_bucket
+from freshet.storage.merge.key_order import KeyComparator
+from freshet.storage.model.data_file import DataFileMeta
+from freshet.storage.scan.planner import Packing, split_bucket
 from tests.kit.notation import INT_KEY, data_file, shape
 
 COMPARATOR = KeyComparator(INT_KEY)

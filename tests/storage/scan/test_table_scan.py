@@ -11,9 +11,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from storage.exceptions import CorruptDataError, InvalidRequestError, NotFoundError
-from storage.model.data_type import DataField, parse_data_type
-from storage.predicate import Predicate, col
+from freshet.storage.exceptions import CorruptDataError, InvalidRequestError, NotFoundError
+from freshet.storage.model.data_type import DataField, parse_data_type
+from freshet.storage.predicate import Predicate, col
 from tests.kit.oracle import DeduplicateOracle, Row
 from tests.storage.scan.scan_tables import PlacedTable
 

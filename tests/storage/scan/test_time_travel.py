@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from storage.exceptions import InvalidRequestError, NotFoundError
-from storage.model.snapshot import CommitKind, Snapshot
-from storage.scan.time_travel import find_snapshot
+from freshet.storage.exceptions import InvalidRequestError, NotFoundError
+from freshet.storage.model.snapshot import CommitKind, Snapshot
+from freshet.storage.scan.time_travel import find_snapshot
 
 
 class Snapshots:

@@ -9,25 +9,25 @@ from typing import Any
 
 import pyarrow as pa
 
-from storage.env import Env, local_env
-from storage.files.key_value_reader import read_key_value_file
-from storage.files.manifest_scan import NO_FILES, LiveFiles
-from storage.files.schema_store import SchemaStore
-from storage.merge.engine import merge_function, row_order
-from storage.merge.key_order import KeyComparator
-from storage.merge.lookup_levels import with_level
-from storage.merge.merge_reader import merge_section
-from storage.merge.section import interval_partition, older_first
-from storage.model.arrow_types import fields_from_arrow
-from storage.model.commit_message import CommitMessage
-from storage.model.data_file import DataFileMeta
-from storage.model.manifest import EntryKind, ManifestEntry
-from storage.model.schema import TableSchema
-from storage.model.snapshot import CommitKind, Snapshot
-from storage.options import MergeEngine
-from storage.paths import TablePaths
-from storage.table_store import TableStore, open_table_store
-from storage.write.table_writer import TableWriter
+from freshet.storage.env import Env, local_env
+from freshet.storage.files.key_value_reader import read_key_value_file
+from freshet.storage.files.manifest_scan import NO_FILES, LiveFiles
+from freshet.storage.files.schema_store import SchemaStore
+from freshet.storage.merge.engine import merge_function, row_order
+from freshet.storage.merge.key_order import KeyComparator
+from freshet.storage.merge.lookup_levels import with_level
+from freshet.storage.merge.merge_reader import merge_section
+from freshet.storage.merge.section import interval_partition, older_first
+from freshet.storage.model.arrow_types import fields_from_arrow
+from freshet.storage.model.commit_message import CommitMessage
+from freshet.storage.model.data_file import DataFileMeta
+from freshet.storage.model.manifest import EntryKind, ManifestEntry
+from freshet.storage.model.schema import TableSchema
+from freshet.storage.model.snapshot import CommitKind, Snapshot
+from freshet.storage.options import MergeEngine
+from freshet.storage.paths import TablePaths
+from freshet.storage.table_store import TableStore, open_table_store
+from freshet.storage.write.table_writer import TableWriter
 
 KEYED = pa.schema([pa.field("k", pa.int64(), nullable=False), ("v", pa.string())])
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from storage.exceptions import InvalidRequestError
-from storage.files.append_reader import read_append_file
-from storage.model.data_file import EMPTY_ROW, FileSource
+from freshet.storage.exceptions import InvalidRequestError
+from freshet.storage.files.append_reader import read_append_file
+from freshet.storage.model.data_file import EMPTY_ROW, FileSource
 from tests.storage.write.tables import WrittenTable
 
 ARROW = pa.schema([("n", pa.int64()), ("v", pa.string())])

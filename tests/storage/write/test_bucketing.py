@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storage.codec.binary_row import encode_row
-from storage.codec.bucket_function import bucket_ids
-from storage.exceptions import UnsupportedFeatureError
-from storage.model.arrow_types import fields_from_arrow
-from storage.model.data_file import EMPTY_ROW
-from storage.model.schema import TableSchema
-from storage.write.bucketing import BucketRouter
-from storage.write.records import AcceptedRows
+from freshet.storage.codec.binary_row import encode_row
+from freshet.storage.codec.bucket_function import bucket_ids
+from freshet.storage.exceptions import UnsupportedFeatureError
+from freshet.storage.model.arrow_types import fields_from_arrow
+from freshet.storage.model.data_file import EMPTY_ROW
+from freshet.storage.model.schema import TableSchema
+from freshet.storage.write.bucketing import BucketRouter
+from freshet.storage.write.records import AcceptedRows
 
 ARROW = pa.schema([pa.field("id", pa.int64(), False), pa.field("day", pa.string(), False), pa.field("n", pa.int64())])
 

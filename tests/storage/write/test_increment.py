@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from storage.write.increment import Increment
+from freshet.storage.write.increment import Increment
 from tests.storage.compact.shapes import a_file
 
 

@@ -9,10 +9,10 @@ import pyarrow as pa
 import pytest
 
 from freshet import Catalog, Table
-from storage.codec.commit_message_json import decode_commit_messages, encode_commit_messages
-from storage.commit.committer import Committer
-from storage.model.snapshot import CommitKind
-from storage.write.table_writer import TableWriter
+from freshet.storage.codec.commit_message_json import decode_commit_messages, encode_commit_messages
+from freshet.storage.commit.committer import Committer
+from freshet.storage.model.snapshot import CommitKind
+from freshet.storage.write.table_writer import TableWriter
 
 SCHEMA = pa.schema([pa.field("k", pa.int64(), nullable=False), ("v", pa.int64())])
 

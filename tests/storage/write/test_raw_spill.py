@@ -9,13 +9,13 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from storage.merge.deduplicate import Deduplicate
-from storage.merge.first_row import FirstRow
-from storage.merge.key_order import RowOrder
-from storage.merge.lookup_levels import LookupLevels
-from storage.merge.merge_function import MergeFunction
-from storage.model.schema import SEQUENCE_NUMBER_COLUMN, VALUE_KIND_COLUMN
-from storage.write.write_buffer import WriteBuffer
+from freshet.storage.merge.deduplicate import Deduplicate
+from freshet.storage.merge.first_row import FirstRow
+from freshet.storage.merge.key_order import RowOrder
+from freshet.storage.merge.lookup_levels import LookupLevels
+from freshet.storage.merge.merge_function import MergeFunction
+from freshet.storage.model.schema import SEQUENCE_NUMBER_COLUMN, VALUE_KIND_COLUMN
+from freshet.storage.write.write_buffer import WriteBuffer
 from tests.kit.joined import Joined
 
 FUNCTIONS = [Joined(), Deduplicate(), FirstRow(("k",)), LookupLevels(Joined()), LookupLevels(Deduplicate())]

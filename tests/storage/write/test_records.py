@@ -8,10 +8,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from storage.exceptions import InvalidRequestError
-from storage.model.arrow_types import fields_from_arrow
-from storage.model.schema import TableSchema
-from storage.write.records import RecordRules
+from freshet.storage.exceptions import InvalidRequestError
+from freshet.storage.model.arrow_types import fields_from_arrow
+from freshet.storage.model.schema import TableSchema
+from freshet.storage.write.records import RecordRules
 
 ARROW = pa.schema([pa.field("id", pa.int64(), False), pa.field("v", pa.string()), pa.field("n", pa.int32(), False)])
 

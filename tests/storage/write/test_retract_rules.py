@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from storage.exceptions import InvalidRequestError
-from storage.schema_change import SetOption
+from freshet.storage.exceptions import InvalidRequestError
+from freshet.storage.schema_change import SetOption
 from tests.kit.engine_tables import FreshetTable
 
 COLUMNS = {"k": "INT NOT NULL", "s": "INT", "t": "INT", "a": "INT", "b": "INT"}

@@ -10,13 +10,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from storage.compact import rewriter
-from storage.env import CrashPoint, Env
-from storage.exceptions import InvalidRequestError, RetryableError
-from storage.files.file_io import OutputFile
-from storage.files.local_file_io import LocalFileIO
-from storage.model.data_file import EMPTY_ROW, FileSource
-from storage.model.manifest import EntryKind
+from freshet.storage.compact import rewriter
+from freshet.storage.env import CrashPoint, Env
+from freshet.storage.exceptions import InvalidRequestError, RetryableError
+from freshet.storage.files.file_io import OutputFile
+from freshet.storage.files.local_file_io import LocalFileIO
+from freshet.storage.model.data_file import EMPTY_ROW, FileSource
+from freshet.storage.model.manifest import EntryKind
 from tests.storage.write.tables import KEYED, WrittenTable
 
 

@@ -15,8 +15,8 @@ import numpy as np
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from storage.merge.aggregate.aggregator import Aggregator
-from storage.merge.aggregate.events import ColumnEvents, Event
+from freshet.storage.merge.aggregate.aggregator import Aggregator
+from freshet.storage.merge.aggregate.events import ColumnEvents, Event
 
 Keys = Sequence[Sequence[tuple[Event, Any]]]
 Binary = Callable[[Any, Any], Any]

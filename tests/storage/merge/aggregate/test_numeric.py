@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from storage.merge.aggregate.events import AggregationError, Event
+from freshet.storage.merge.aggregate.events import AggregationError, Event
 from tests.storage.merge.aggregate.oracle_folds import Events, check, random_keys, reduced
 
 ADD, LATE, RETRACT, SET, SKIP = Event.ADD, Event.ADD_LATE, Event.RETRACT, Event.SET, Event.SKIP

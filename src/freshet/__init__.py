@@ -1,0 +1,129 @@
+"""The front door of Freshet: every public name, and nothing else.
+
+A name is loaded when it is first used: `from freshet import Catalog, col` loads no Spark, `table_sink` and `register` do.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from freshet.pipeline.batch_source import register
+    from freshet.pipeline.table_sink import table_sink
+    from freshet.storage.catalog import Catalog
+    from freshet.storage.exceptions import (
+        AlreadyExistsError,
+        ConflictError,
+        CorruptDataError,
+        InvalidRequestError,
+        NotFoundError,
+        RetryableError,
+        StorageError,
+        UnknownOutcomeError,
+        UnsupportedFeatureError,
+    )
+    from freshet.storage.model.row_kind import ROW_KIND_COLUMN, RowKind
+    from freshet.storage.predicate import Column, Predicate, col
+    from freshet.storage.scan.table_scan import TableScan
+    from freshet.storage.schema_change import (
+        AddColumn,
+        ChangeType,
+        DropColumn,
+        MoveColumn,
+        RenameColumn,
+        ResetOption,
+        SetColumnComment,
+        SetComment,
+        SetNullable,
+        SetOption,
+    )
+    from freshet.storage.table import Table
+    from freshet.storage.table_session import TableSession
+
+_MODULES = {
+    "freshet.pipeline.batch_source": ("register",),
+    "freshet.pipeline.table_sink": ("table_sink",),
+    "freshet.storage.catalog": ("Catalog",),
+    "freshet.storage.exceptions": (
+        "AlreadyExistsError",
+        "ConflictError",
+        "CorruptDataError",
+        "InvalidRequestError",
+        "NotFoundError",
+        "RetryableError",
+        "StorageError",
+        "UnknownOutcomeError",
+        "UnsupportedFeatureError",
+    ),
+    "freshet.storage.model.row_kind": ("ROW_KIND_COLUMN", "RowKind"),
+    "freshet.storage.predicate": ("Column", "Predicate", "col"),
+    "freshet.storage.scan.table_scan": ("TableScan",),
+    "freshet.storage.schema_change": (
+        "AddColumn",
+        "ChangeType",
+        "DropColumn",
+        "MoveColumn",
+        "RenameColumn",
+        "ResetOption",
+        "SetColumnComment",
+        "SetComment",
+        "SetNullable",
+        "SetOption",
+    ),
+    "freshet.storage.table": ("Table",),
+    "freshet.storage.table_session": ("TableSession",),
+}
+_MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
+
+try:
+    __version__ = version("freshet")
+except PackageNotFoundError:  # a checkout that was not installed
+    __version__ = "0+unknown"
+
+__all__ = [
+    "ROW_KIND_COLUMN",
+    "AddColumn",
+    "AlreadyExistsError",
+    "Catalog",
+    "ChangeType",
+    "Column",
+    "ConflictError",
+    "CorruptDataError",
+    "DropColumn",
+    "InvalidRequestError",
+    "MoveColumn",
+    "NotFoundError",
+    "Predicate",
+    "RenameColumn",
+    "ResetOption",
+    "RetryableError",
+    "RowKind",
+    "SetColumnComment",
+    "SetComment",
+    "SetNullable",
+    "SetOption",
+    "StorageError",
+    "Table",
+    "TableScan",
+    "TableSession",
+    "UnknownOutcomeError",
+    "UnsupportedFeatureError",
+    "__version__",
+    "col",
+    "register",
+    "table_sink",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module 'freshet' has no name {name!r}")
+    value = getattr(import_module(_MODULE_OF[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
