@@ -40,7 +40,7 @@ venv: $(VENV)/.stamp
 venv-pypaimon: $(PYPAIMON)/.stamp
 
 jars: venv
-	@$(BIN)/python -m freshet.pipeline.jars spark-kafka kafka-broker paimon >/dev/null
+	@$(BIN)/python -m freshet.pipeline.spark.jars spark-kafka kafka-broker paimon >/dev/null
 
 demo: venv jars
 	@$(BIN)/python -m freshet.jobs.demo $(ARGS)
@@ -70,7 +70,7 @@ format: venv
 	$(BIN)/ruff format .
 
 bench: venv venv-pypaimon jars
-	@$(BIN)/python -m freshet.pipeline.jars delta >/dev/null
+	@$(BIN)/python -m freshet.pipeline.spark.jars delta >/dev/null
 	$(BIN)/python -m tests.bench $(ARGS)
 
 clean: demo-clean

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import sys
 
-from freshet.pipeline.command_line import main
+from freshet.pipeline.commands.command_line import main
 
 if __name__ == "__main__":
     sys.argv.insert(1, "run")

@@ -15,15 +15,15 @@ from typing import Final
 
 from pyspark.sql import SparkSession
 
-from freshet.pipeline.config_model import ROW_KIND_OPTION, SourceConfig
-from freshet.pipeline.config_rules import METADATA_COLUMNS, nearest, sequence_fields
+from freshet.pipeline.config.model import ROW_KIND_OPTION, SourceConfig
+from freshet.pipeline.config.rules import METADATA_COLUMNS, nearest, sequence_fields
 from freshet.pipeline.exceptions import ConfigurationError
 from freshet.pipeline.select_expression import SelectExpression, parse_select
 from freshet.pipeline.sql_text import name
-from freshet.storage.engine_options import SequenceGroup
 from freshet.storage.model.data_type import LENGTH_MAX, DataField, DataType, ScalarType, TypeRoot, with_nullable
 from freshet.storage.model.schema import TableSchema
 from freshet.storage.model.sql_type import parse_sql_type
+from freshet.storage.options.engine import SequenceGroup
 
 _STRING: Final = ScalarType(TypeRoot.VARCHAR, True, LENGTH_MAX)
 

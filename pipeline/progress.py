@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from pyspark.sql.streaming import StreamingQueryListener
 
-from freshet.pipeline.micro_batch import BatchReport
+from freshet.pipeline.batch.micro_batch import BatchReport
 
 UNMATCHED_MAX: Final = 100
 """Reports kept while Spark has not told of their batch."""

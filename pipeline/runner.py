@@ -25,16 +25,16 @@ from typing import Any, Final
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
-from freshet.pipeline.checkpoint_owner import claim_checkpoint
-from freshet.pipeline.config import PipelineConfig
-from freshet.pipeline.config_model import revealed
-from freshet.pipeline.dead_letters import open_dead_letters
+from freshet.pipeline.batch.checkpoint_owner import claim_checkpoint
+from freshet.pipeline.batch.dead_letters import open_dead_letters
+from freshet.pipeline.batch.micro_batch import MicroBatchWriter
+from freshet.pipeline.batch.table_setup import open_or_create, refuse_other_table
+from freshet.pipeline.batch.table_sink import TableSink
+from freshet.pipeline.config.model import revealed
+from freshet.pipeline.config.pipeline_file import PipelineConfig
 from freshet.pipeline.exceptions import PipelineError, PipelineFailedError, brief_reason
-from freshet.pipeline.micro_batch import MicroBatchWriter
 from freshet.pipeline.progress import Progress, ProgressHub, ProgressListener
-from freshet.pipeline.sources import read_stream
-from freshet.pipeline.table_setup import open_or_create, refuse_other_table
-from freshet.pipeline.table_sink import TableSink
+from freshet.pipeline.spark.sources import read_stream
 from freshet.pipeline.transforms import envelope
 from freshet.storage.catalog import Catalog
 from freshet.storage.exceptions import StorageError
@@ -193,7 +193,7 @@ def when_asked_to_stop(action: Callable[[], None]) -> Iterator[None]:
 
 
 def spark_settings(configs: Sequence[PipelineConfig]) -> dict[str, str]:
-    """The Spark settings of all files together; `freshet.pipeline.config` has refused files that contradict each other."""
+    """The Spark settings of all files together; `config.pipeline_file` has refused files that contradict each other."""
     settings: dict[str, str] = {}
     for config in configs:
         settings |= revealed(config.spark)

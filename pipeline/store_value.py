@@ -10,7 +10,7 @@
 | anything | STRING | its text, nested values as JSON |
 | all other pairs | | refused before the start, naming the column |
 
-Source: SQL store assignment; carriers in `freshet.pipeline.arrow_bridge`.
+Source: SQL store assignment; carriers in `freshet.pipeline.batch.arrow_bridge`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Final
 
 from pyspark.sql import types as spark
 
-from freshet.pipeline.arrow_bridge import is_nanos, spark_type
+from freshet.pipeline.batch.arrow_bridge import is_nanos, spark_type
 from freshet.pipeline.exceptions import ConfigurationError
 from freshet.pipeline.formats.typed_value import steps_for
 from freshet.pipeline.formats.value import PLAIN_TEXT, text_leaf

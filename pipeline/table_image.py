@@ -22,14 +22,14 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from freshet.pipeline.arrow_bridge import spark_type
+from freshet.pipeline.batch.arrow_bridge import spark_type
 from freshet.pipeline.formats.record import PREFIX
 from freshet.pipeline.mapping import ColumnPlan
 from freshet.pipeline.payload import MISSING, ErrorCase, PayloadImage
 from freshet.pipeline.sql_text import any_of, literal
 from freshet.pipeline.store_value import zero_of
-from freshet.storage.engine_options import SequenceGroup
 from freshet.storage.model.schema import TableSchema
+from freshet.storage.options.engine import SequenceGroup
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,10 +48,10 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the customary name
 
-from freshet.pipeline.arrow_bridge import spark_type
-from freshet.pipeline.config_model import PRODUCER_OPTION, PipelineConfig, SourceConfig
-from freshet.pipeline.config_rules import METADATA_COLUMNS, sequence_fields
-from freshet.pipeline.engine_rules import rules_of
+from freshet.pipeline.batch.arrow_bridge import spark_type
+from freshet.pipeline.config.engine_rules import rules_of
+from freshet.pipeline.config.model import PRODUCER_OPTION, PipelineConfig, SourceConfig
+from freshet.pipeline.config.rules import METADATA_COLUMNS, sequence_fields
 from freshet.pipeline.exceptions import ConfigurationError
 from freshet.pipeline.formats import debezium_json, flat_json
 from freshet.pipeline.formats.record import (

@@ -15,19 +15,19 @@ from typing import Final, TypeAlias
 
 import pyarrow as pa
 
-from freshet.storage.env import Env, local_env
 from freshet.storage.exceptions import AlreadyExistsError, InvalidRequestError, NotFoundError
-from freshet.storage.files.schema_store import SchemaStore
+from freshet.storage.io.env import Env, local_env
+from freshet.storage.metadata.schema_store import SchemaStore
+from freshet.storage.metadata.table_store import open_table_store
 from freshet.storage.model.arrow_types import fields_from_arrow
 from freshet.storage.model.data_type import DataField, DataType, with_nullable
 from freshet.storage.model.field_ids import assign_ids
 from freshet.storage.model.schema import TableSchema
 from freshet.storage.model.sql_type import column_type
-from freshet.storage.option_values import option_texts
+from freshet.storage.options.values import option_texts
 from freshet.storage.paths import TablePaths, local_path
-from freshet.storage.schema_validation import validate_new_table
+from freshet.storage.schema.validation import validate_new_table
 from freshet.storage.table import Table
-from freshet.storage.table_store import open_table_store
 
 DATABASE_SUFFIX: Final = ".db"
 NAME_BYTES_MAX: Final = 250

@@ -18,11 +18,11 @@ from typing import Final
 from freshet.storage.codec.binary_row import decode_row
 from freshet.storage.compact.levels import build_levels
 from freshet.storage.merge.key_order import KeyComparator
+from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.data_file import DataFileMeta
 from freshet.storage.model.manifest import ManifestEntry
 from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.model.sorted_run import LevelRun
-from freshet.storage.table_store import TableStore
 
 BAR_WIDTH: Final = 24
 KEY_TEXT_MAX: Final = 24

@@ -16,18 +16,18 @@ from freshet.storage.commit.expire import ExpireResult, expire_snapshots
 from freshet.storage.commit.orphan_files import OrphanResult, remove_orphan_files
 from freshet.storage.describe import describe_table
 from freshet.storage.exceptions import ConflictError, NotFoundError
+from freshet.storage.metadata.table_store import TableStore, open_table_store
 from freshet.storage.model.arrow_types import arrow_schema
 from freshet.storage.model.manifest import ManifestEntry
 from freshet.storage.model.schema import TableSchema
 from freshet.storage.model.snapshot import Snapshot
-from freshet.storage.option_values import option_texts
+from freshet.storage.options.values import option_texts
 from freshet.storage.predicate import Predicate
 from freshet.storage.scan.table_scan import TableScan
 from freshet.storage.scan.time_travel import find_snapshot
-from freshet.storage.schema_change import SchemaChange, apply_changes
-from freshet.storage.schema_validation import validate_changed_schema
+from freshet.storage.schema.change import SchemaChange, apply_changes
+from freshet.storage.schema.validation import validate_changed_schema
 from freshet.storage.table_session import TableSession
-from freshet.storage.table_store import TableStore, open_table_store
 from freshet.storage.write.table_writer import TableWriter
 
 COMPACT_USER_PREFIX: Final = "freshet-compact-"

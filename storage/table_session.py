@@ -19,8 +19,8 @@ import pyarrow as pa
 from freshet.storage.commit.committer import CommitResult, Committer
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.merge.merge_metrics import MergeMetrics
+from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.commit_message import CommitMessage
-from freshet.storage.table_store import TableStore
 from freshet.storage.write.table_writer import TableWriter
 
 IDENTIFIER_MAX: Final = 2**63 - 1

@@ -1,1 +1,1 @@
-"""The demo: a shop's change stream from a real broker into tables that Apache Paimon reads (`python -m freshet.jobs.demo`)."""
+"""The demo: a shop's change stream from a real broker into tables that Apache Paimon reads."""

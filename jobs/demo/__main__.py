@@ -26,11 +26,11 @@ import pyarrow as pa
 from confluent_kafka import Producer
 
 from freshet.jobs.demo.shop import CUSTOMERS_TOPIC, ORDERS_TOPIC, Shop
-from freshet.pipeline.config import PipelineConfig, load_pipelines
-from freshet.pipeline.jars import SPARK_GROUP, ensure_jars
+from freshet.pipeline.config.pipeline_file import PipelineConfig, load_pipelines
 from freshet.pipeline.progress import Progress
 from freshet.pipeline.runner import Runner, spark_settings, stop_on_signals
-from freshet.pipeline.spark_session import SHORT_LIVED, create_session
+from freshet.pipeline.spark.jars import SPARK_GROUP, ensure_jars
+from freshet.pipeline.spark.session import SHORT_LIVED, create_session
 from freshet.storage.catalog import Catalog
 from freshet.storage.table import Table
 from tests.kit.kafka_broker import any_broker

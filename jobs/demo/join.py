@@ -33,12 +33,12 @@ from pyspark.sql import SparkSession
 
 from freshet.jobs.demo.join_streams import COLUMNS, ORDERS, PAYMENTS, SHIPMENTS, STREAMS, JoinStreams, topic_of
 from freshet.jobs.demo.shop import Message
-from freshet.pipeline.config import PipelineConfig, load_pipelines
-from freshet.pipeline.jars import SPARK_GROUP, ensure_jars
+from freshet.pipeline.batch.table_setup import open_or_create
+from freshet.pipeline.config.pipeline_file import PipelineConfig, load_pipelines
 from freshet.pipeline.progress import Progress
 from freshet.pipeline.runner import Runner, spark_settings, stop_on_signals
-from freshet.pipeline.spark_session import SHORT_LIVED, create_session
-from freshet.pipeline.table_setup import open_or_create
+from freshet.pipeline.spark.jars import SPARK_GROUP, ensure_jars
+from freshet.pipeline.spark.session import SHORT_LIVED, create_session
 from freshet.storage.catalog import Catalog
 from freshet.storage.table import Table
 from tests.kit.child_process import start_child, stop_child
@@ -245,7 +245,7 @@ def _compaction_job(config: PipelineConfig, output: Path) -> Iterator[None]:
     arguments = ["compact", config.table.warehouse, config.table.name, "--every", str(COMPACT_EVERY_S)]
     print(f"  freshet {' '.join(arguments)}")
     with (output / "compaction.log").open("wb") as log:
-        job = start_child([sys.executable, "-m", "freshet.pipeline.command_line", *arguments], log=log)
+        job = start_child([sys.executable, "-m", "freshet.pipeline.commands.command_line", *arguments], log=log)
         try:
             yield
         finally:

@@ -20,7 +20,7 @@ twice: a caller gives every step a column of its own.
 
 The format stores TIME in milliseconds, hence the refusal of finer ones. The unit of a number that is a time comes from
 the type name in the record's schema; without one from the declared precision, as Debezium's `time.precision.mode` says.
-Carriers are those of `freshet.pipeline.arrow_bridge`. Nothing here depends on `spark.sql.ansi.enabled` (conversions are tried,
+Carriers are those of `batch.arrow_bridge`. Nothing here depends on `spark.sql.ansi.enabled` (conversions are tried,
 ranges are tested before arithmetic); the time zone must be UTC when Spark analyses the texts (`transforms` sees to it).
 """
 

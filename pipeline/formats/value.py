@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from freshet.pipeline.config_model import SourceConfig
+from freshet.pipeline.config.model import SourceConfig
 
 NO_VARIANT = "CAST(NULL AS VARIANT)"
 """The variant of a text that an expression gave."""

@@ -10,8 +10,8 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from freshet.pipeline.batch_source import register
-    from freshet.pipeline.table_sink import table_sink
+    from freshet.pipeline.spark.batch_source import register
+    from freshet.pipeline.batch.table_sink import table_sink
     from freshet.storage.catalog import Catalog
     from freshet.storage.exceptions import (
         AlreadyExistsError,
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from freshet.storage.model.row_kind import ROW_KIND_COLUMN, RowKind
     from freshet.storage.predicate import Column, Predicate, col
     from freshet.storage.scan.table_scan import TableScan
-    from freshet.storage.schema_change import (
+    from freshet.storage.schema.change import (
         AddColumn,
         ChangeType,
         DropColumn,
@@ -43,8 +43,8 @@ if TYPE_CHECKING:
     from freshet.storage.table_session import TableSession
 
 _MODULES = {
-    "freshet.pipeline.batch_source": ("register",),
-    "freshet.pipeline.table_sink": ("table_sink",),
+    "freshet.pipeline.spark.batch_source": ("register",),
+    "freshet.pipeline.batch.table_sink": ("table_sink",),
     "freshet.storage.catalog": ("Catalog",),
     "freshet.storage.exceptions": (
         "AlreadyExistsError",
@@ -60,7 +60,7 @@ _MODULES = {
     "freshet.storage.model.row_kind": ("ROW_KIND_COLUMN", "RowKind"),
     "freshet.storage.predicate": ("Column", "Predicate", "col"),
     "freshet.storage.scan.table_scan": ("TableScan",),
-    "freshet.storage.schema_change": (
+    "freshet.storage.schema.change": (
         "AddColumn",
         "ChangeType",
         "DropColumn",

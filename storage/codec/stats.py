@@ -35,7 +35,7 @@ from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.model.data_file import SimpleStats
 from freshet.storage.model.data_type import DataType, ScalarType, TypeRoot, with_nullable
 from freshet.storage.model.schema import KEY_COLUMN_PREFIX, SYSTEM_COLUMNS
-from freshet.storage.options import CoreOptions
+from freshet.storage.options.core import CoreOptions
 
 KEY_STATS_LENGTH: Final = 128
 

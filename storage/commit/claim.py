@@ -20,10 +20,10 @@ from __future__ import annotations
 from freshet.storage.commit.identity import COMMITS_PROPERTY, CommitIdentity, parse_history
 from freshet.storage.commit.manifest_index import ManifestIndex
 from freshet.storage.exceptions import NotFoundError, UnknownOutcomeError
-from freshet.storage.files.manifest_scan import delta_entries
+from freshet.storage.metadata.live_files import delta_entries
+from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.manifest import EntryKind
 from freshet.storage.model.snapshot import Snapshot
-from freshet.storage.table_store import TableStore
 
 
 class SnapshotClaim:

@@ -19,7 +19,7 @@ from freshet.storage.commit.manifest_merge import MergeRule
 from freshet.storage.commit.manifest_rewrite import MergedManifests, merge_manifests
 from freshet.storage.commit.next_snapshot import SnapshotLists
 from freshet.storage.exceptions import RetryableError, StorageError, UnknownOutcomeError
-from freshet.storage.files.manifest_store import ManifestStore
+from freshet.storage.metadata.manifest_store import ManifestStore
 from freshet.storage.model.manifest import ManifestFileMeta
 
 

@@ -27,12 +27,12 @@ from freshet.storage.commit.conflict import Conflict, SortKey
 from freshet.storage.commit.expire import expire_after_commit
 from freshet.storage.commit.identity import CommitIdentity, CommitTrace, is_committed
 from freshet.storage.commit.snapshot_commit import SnapshotCommit, SnapshotOutcome
-from freshet.storage.env import CrashPoint
 from freshet.storage.exceptions import InvalidRequestError, StorageError
+from freshet.storage.io.env import CrashPoint
 from freshet.storage.merge.key_order import KeyComparator
+from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.commit_message import COMMIT_MESSAGE_VERSION, CommitMessage
 from freshet.storage.model.snapshot import Snapshot
-from freshet.storage.table_store import TableStore
 
 _LOG: Final = logging.getLogger(__name__)
 

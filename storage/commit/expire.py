@@ -31,11 +31,11 @@ from freshet.storage.commit.named_files import (
     metadata_names,
 )
 from freshet.storage.commit.retention import Retention, check_whole, expire_end
-from freshet.storage.env import CrashPoint
 from freshet.storage.exceptions import NotFoundError, StorageError, UnsupportedFeatureError
+from freshet.storage.io.env import CrashPoint
+from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.manifest import EntryKind, ManifestEntry
 from freshet.storage.model.snapshot import CommitKind, Snapshot
-from freshet.storage.table_store import TableStore
 
 
 @dataclass(frozen=True, slots=True)

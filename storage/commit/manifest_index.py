@@ -22,7 +22,7 @@ from weakref import WeakKeyDictionary, proxy
 from freshet.storage.commit.manifest_merge import cancel_pairs
 from freshet.storage.commit.named_files import KeptSnapshot, ReadableManifests, manifest_lists
 from freshet.storage.exceptions import NotFoundError
-from freshet.storage.files.manifest_store import ManifestStore
+from freshet.storage.metadata.manifest_store import ManifestStore
 from freshet.storage.model.manifest import EntryKind, ManifestEntry, ManifestFileMeta
 from freshet.storage.model.snapshot import Snapshot
 

@@ -16,7 +16,7 @@ from freshet.storage.commit.manifest_merge import (
     must_change,
     plan_minor_merge,
 )
-from freshet.storage.files.manifest_store import ManifestStore
+from freshet.storage.metadata.manifest_store import ManifestStore
 from freshet.storage.model.manifest import EntryKind, FileIdentity, ManifestEntry, ManifestFileMeta
 
 

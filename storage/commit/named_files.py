@@ -22,11 +22,11 @@ from dataclasses import dataclass
 from freshet.storage.codec.manifest_avro import IndexEntry
 from freshet.storage.codec.snapshot_json import decode_snapshot
 from freshet.storage.exceptions import NotFoundError
-from freshet.storage.files.manifest_store import ManifestStore
+from freshet.storage.metadata.manifest_store import ManifestStore
+from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.manifest import ManifestEntry, ManifestFileMeta
 from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.paths import CHANGELOG_PREFIX, numbered
-from freshet.storage.table_store import TableStore
 
 
 class ReadableManifests:

@@ -30,8 +30,9 @@ from typing import Final
 from freshet.storage.commit.manifest_merge import cancel_pairs
 from freshet.storage.commit.named_files import ManifestSource, ReadableManifests, kept_changelogs, metadata_names
 from freshet.storage.exceptions import CorruptDataError, InvalidRequestError, NotFoundError
-from freshet.storage.files.file_io import FileStatus
-from freshet.storage.files.snapshot_store import SnapshotStore
+from freshet.storage.io.file_io import FileStatus
+from freshet.storage.metadata.snapshot_store import SnapshotStore
+from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.manifest import EntryKind, ManifestEntry
 from freshet.storage.model.snapshot import CommitKind, Snapshot
 from freshet.storage.paths import (
@@ -43,7 +44,6 @@ from freshet.storage.paths import (
     TablePaths,
     numbered,
 )
-from freshet.storage.table_store import TableStore
 
 DEFAULT_AGE_MS: Final = 24 * 3600 * 1000
 """Age below which a file may belong to a commit that is being made."""

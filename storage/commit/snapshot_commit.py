@@ -32,7 +32,6 @@ from freshet.storage.commit.manifest_index import index_of
 from freshet.storage.commit.manifest_merge import MergeRule
 from freshet.storage.commit.next_snapshot import SnapshotLists, next_snapshot
 from freshet.storage.commit.strict_mode import StrictMode
-from freshet.storage.env import CrashPoint
 from freshet.storage.exceptions import (
     ConflictError,
     CorruptDataError,
@@ -42,10 +41,11 @@ from freshet.storage.exceptions import (
     StorageError,
     UnknownOutcomeError,
 )
-from freshet.storage.files.manifest_scan import NO_FILES, data_manifests
+from freshet.storage.io.env import CrashPoint
+from freshet.storage.metadata.live_files import NO_FILES, data_manifests
+from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.manifest import ManifestFileMeta
 from freshet.storage.model.snapshot import CommitKind, Snapshot
-from freshet.storage.table_store import TableStore
 
 WAIT_FACTOR_MAX: Final = 0.2
 """Share by which jitter lengthens a wait at most."""

@@ -14,9 +14,9 @@ from typing import Final
 
 from freshet.storage.commit.changes import SnapshotChange
 from freshet.storage.exceptions import ConflictError, InvalidRequestError
-from freshet.storage.files.manifest_scan import delta_entries
+from freshet.storage.metadata.live_files import delta_entries
+from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.snapshot import CommitKind, Snapshot
-from freshet.storage.table_store import TableStore
 
 STRICT_MODE_OPTION: Final = "commit.strict-mode.last-safe-snapshot"
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from freshet.storage.env import CrashPoint
 from freshet.storage.files.append_reader import read_append_file
 from freshet.storage.files.append_writer import AppendFileWriter
+from freshet.storage.io.env import CrashPoint
+from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.data_file import DataFileMeta, FileSource
-from freshet.storage.table_store import TableStore
 
 BATCH_ROWS: Final = 16 * 1024
 

@@ -44,12 +44,12 @@ from freshet.storage.merge.merge_function import retracts
 from freshet.storage.merge.merge_reader import RunBuffer
 from freshet.storage.merge.sort_words import Positions
 from freshet.storage.merge.take import take_rows
+from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.data_file import DataFileMeta
 from freshet.storage.model.schema import SEQUENCE_NUMBER_COLUMN
 from freshet.storage.model.sorted_run import LevelRun
-from freshet.storage.options import MergeEngine
+from freshet.storage.options.core import MergeEngine
 from freshet.storage.predicate import Predicate, col
-from freshet.storage.table_store import TableStore
 
 KEY_BATCH_ROWS: Final = 64 * 1024
 """Keys read at a time."""

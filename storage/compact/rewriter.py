@@ -32,22 +32,22 @@ from freshet.storage.compact.lookup_rows import HigherLevels
 from freshet.storage.compact.picker import CompactionUnit
 from freshet.storage.compact.prefetch import prefetched
 from freshet.storage.compact.task import Section, plan_task
-from freshet.storage.env import CrashPoint
 from freshet.storage.files.discard import delete_data_file
 from freshet.storage.files.key_value_reader import read_key_value_file
 from freshet.storage.files.key_value_writer import KeyValueFileWriter
 from freshet.storage.files.parquet_schema import SYSTEM_FIELDS
-from freshet.storage.files.spill_file import SpillFile
+from freshet.storage.io.env import CrashPoint
+from freshet.storage.io.spill_file import SpillFile
 from freshet.storage.merge.key_order import KeyComparator, RowOrder
 from freshet.storage.merge.lookup_levels import LEVEL_FIELD, with_levels
 from freshet.storage.merge.merge_function import MergeFunction
 from freshet.storage.merge.merge_reader import merge_section
 from freshet.storage.merge.section import files_of, interval_partition, older_first
+from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.arrow_types import arrow_schema
 from freshet.storage.model.data_file import DataFileMeta, FileSource
 from freshet.storage.model.sorted_run import SortedRun
-from freshet.storage.options import MergeEngine
-from freshet.storage.table_store import TableStore
+from freshet.storage.options.core import MergeEngine
 
 BATCH_ROWS_MAX: Final = 8 * 1024
 """Rows decoded at a time: larger batches leave the processor's caches."""

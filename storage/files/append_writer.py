@@ -14,8 +14,8 @@ from freshet.storage.files.column_bounds import ColumnBounds
 from freshet.storage.files.data_file_paths import DataFileNames
 from freshet.storage.files.parquet_file import ParquetSummary
 from freshet.storage.files.rolling_file_writer import RollingFileWriter
+from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.data_file import EMPTY_ROW, EMPTY_STATS, DataFileMeta, FileSource
-from freshet.storage.table_store import TableStore
 
 _LEVEL = 0
 

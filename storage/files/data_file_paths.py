@@ -9,9 +9,9 @@ readers the format. Source: table format §1.
 from __future__ import annotations
 
 from freshet.storage.exceptions import UnsupportedFeatureError
+from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.data_file import DataFileMeta
 from freshet.storage.paths import data_file_name, file_format_of
-from freshet.storage.table_store import TableStore
 
 PARQUET = "parquet"
 

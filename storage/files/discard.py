@@ -6,8 +6,8 @@ Source: LSM semantics §1.4.
 from __future__ import annotations
 
 from freshet.storage.exceptions import StorageError
+from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.data_file import DataFileMeta
-from freshet.storage.table_store import TableStore
 
 
 def delete_data_file(store: TableStore, partition: bytes, bucket: int, file: DataFileMeta) -> None:

@@ -16,9 +16,9 @@ import pyarrow as pa
 from freshet.storage.files.data_file_reader import plan_read, read_batches, read_table
 from freshet.storage.files.parquet_file import READ_BATCH_ROWS
 from freshet.storage.files.parquet_schema import SYSTEM_FIELDS
+from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.data_file import DataFileMeta
 from freshet.storage.predicate import Predicate
-from freshet.storage.table_store import TableStore
 
 
 def read_key_value_file(

@@ -29,10 +29,10 @@ from freshet.storage.files.data_file_paths import DataFileNames
 from freshet.storage.files.parquet_file import ParquetSummary
 from freshet.storage.files.parquet_schema import key_value_fields
 from freshet.storage.files.rolling_file_writer import RollingFileWriter
+from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.data_file import DataFileMeta, FileSource
 from freshet.storage.model.row_kind import RowKind
 from freshet.storage.model.schema import KEY_COLUMN_PREFIX, SEQUENCE_NUMBER_COLUMN, VALUE_KIND_COLUMN
-from freshet.storage.table_store import TableStore
 
 _RETRACT_KINDS: Final = pa.array([kind.value for kind in RowKind if kind.is_retract], pa.int8())
 

@@ -33,7 +33,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from freshet.storage.env import CrashPoint, Env
 from freshet.storage.exceptions import (
     CorruptDataError,
     InvalidRequestError,
@@ -41,9 +40,10 @@ from freshet.storage.exceptions import (
     StorageError,
     UnsupportedFeatureError,
 )
-from freshet.storage.files.local_file_io import storage_error
 from freshet.storage.files.parquet_schema import needs_int96, parquet_schema
 from freshet.storage.files.stored_columns import StoredColumns, check_instants
+from freshet.storage.io.env import CrashPoint, Env
+from freshet.storage.io.local_file_io import storage_error
 from freshet.storage.model.data_type import DataField
 from freshet.storage.model.schema import KEY_COLUMN_PREFIX, SEQUENCE_NUMBER_COLUMN, VALUE_KIND_COLUMN
 

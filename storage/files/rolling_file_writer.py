@@ -14,13 +14,13 @@ from typing import Final, Protocol
 
 import pyarrow as pa
 
-from freshet.storage.env import Env
 from freshet.storage.files.data_file_paths import DataFileNames
 from freshet.storage.files.parquet_file import ROW_GROUP_BYTES, ParquetSummary, ParquetWriter
+from freshet.storage.io.env import Env
+from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.data_file import DataFileMeta
 from freshet.storage.model.data_type import DataField
-from freshet.storage.options import CoreOptions
-from freshet.storage.table_store import TableStore
+from freshet.storage.options.core import CoreOptions
 
 PIECE_ROWS_MIN: Final = 1000
 

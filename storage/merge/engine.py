@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from freshet.storage.engine_options import EngineOptions, engine_options
 from freshet.storage.merge.aggregate.aggregator import Chooser, ColumnAggregator
 from freshet.storage.merge.aggregate.registry import make_aggregator
 from freshet.storage.merge.aggregation import Aggregation
@@ -20,7 +19,8 @@ from freshet.storage.merge.merge_metrics import MergeMetrics
 from freshet.storage.merge.partial_update import PartialUpdate
 from freshet.storage.merge.refusal import MergedTable
 from freshet.storage.model.schema import TableSchema
-from freshet.storage.options import CoreOptions, MergeEngine, SortOrder
+from freshet.storage.options.core import CoreOptions, MergeEngine, SortOrder
+from freshet.storage.options.engine import EngineOptions, engine_options
 
 
 def row_order(schema: TableSchema, options: CoreOptions) -> RowOrder:

@@ -41,7 +41,6 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from freshet.storage.engine_options import EngineOptions, SequenceGroup
 from freshet.storage.merge.aggregate.aggregator import Chooser, ColumnAggregator
 from freshet.storage.merge.aggregate.events import Event
 from freshet.storage.merge.aggregated_columns import EventRefused, KeyEvents, aggregated
@@ -57,6 +56,7 @@ from freshet.storage.merge.sequence_groups import GroupOrder, group_order
 from freshet.storage.merge.sort_words import Positions
 from freshet.storage.model.row_kind import RowKind
 from freshet.storage.model.schema import SEQUENCE_NUMBER_COLUMN
+from freshet.storage.options.engine import EngineOptions, SequenceGroup
 
 NO_RULE: Final = (
     "partial-update takes rows of kind -U and -D only with a rule for them; set ignore-delete, "

@@ -13,11 +13,11 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from freshet.storage.engine_options import SequenceGroup
 from freshet.storage.merge.key_order import Flags
 from freshet.storage.merge.key_rows import KeyRows
 from freshet.storage.merge.sequence_groups import GroupOrder
 from freshet.storage.model.row_kind import RowKind
+from freshet.storage.options.engine import SequenceGroup
 
 
 def group_removals(keys: KeyRows, orders: Mapping[SequenceGroup, GroupOrder], is_start: Flags) -> tuple[Flags, Flags]:

@@ -21,13 +21,14 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from freshet.storage.files.manifest_scan import live_entries
 from freshet.storage.merge.key_order import KeyComparator
 from freshet.storage.merge.section import files_of, interval_partition
+from freshet.storage.metadata.live_files import live_entries
+from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.data_file import DataFileMeta
 from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.model.split import Split
-from freshet.storage.options import MergeEngine
+from freshet.storage.options.core import MergeEngine
 from freshet.storage.scan.pruning import (
     BucketPruning,
     FileStatistics,
@@ -36,7 +37,6 @@ from freshet.storage.scan.pruning import (
     bucket_files,
     partition_stats,
 )
-from freshet.storage.table_store import TableStore
 
 T = TypeVar("T")
 

@@ -30,11 +30,11 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from freshet.storage.casts.evolution import keeps_bounds
 from freshet.storage.codec.binary_row import decode_row
 from freshet.storage.codec.bucket_function import bucket_ids
 from freshet.storage.codec.stats import ColumnStats, decode_stats
-from freshet.storage.files.evolution import keeps_bounds
-from freshet.storage.files.schema_store import SchemaStore
+from freshet.storage.metadata.schema_store import SchemaStore
 from freshet.storage.model.arrow_types import arrow_schema, arrow_type
 from freshet.storage.model.data_file import EMPTY_ROW, DataFileMeta, SimpleStats
 from freshet.storage.model.data_type import DataType, TypeRoot

@@ -39,12 +39,12 @@ from freshet.storage.merge.merge_metrics import MergeMetrics
 from freshet.storage.merge.merge_reader import merge_section
 from freshet.storage.merge.read_ahead import read_ahead
 from freshet.storage.merge.section import Section, interval_partition, older_first
+from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.arrow_types import arrow_schema, arrow_type
 from freshet.storage.model.sorted_run import SortedRun
 from freshet.storage.model.split import Split
 from freshet.storage.predicate import Predicate
 from freshet.storage.scan.pruning import ScanFilter
-from freshet.storage.table_store import TableStore
 
 MEMORY_BYTES: Final = 64 * 1024 * 1024
 """Rows held while a section is merged, unless the caller says otherwise."""

@@ -20,6 +20,7 @@ from typing import Any, Final, SupportsIndex
 import pyarrow as pa
 
 from freshet.storage.exceptions import InvalidRequestError
+from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.model.split import Split
 from freshet.storage.predicate import Predicate, to_predicate
@@ -27,7 +28,6 @@ from freshet.storage.scan.planner import plan_scan
 from freshet.storage.scan.pruning import ScanFilter
 from freshet.storage.scan.split_reader import SplitReader, check_columns
 from freshet.storage.scan.time_travel import find_snapshot
-from freshet.storage.table_store import TableStore
 
 THREADS: Final = 2
 """Threads that decode files, beside the caller's which merges."""

@@ -16,7 +16,7 @@ import datetime
 from typing import SupportsIndex
 
 from freshet.storage.exceptions import InvalidRequestError, NotFoundError
-from freshet.storage.files.snapshot_store import SnapshotStore
+from freshet.storage.metadata.snapshot_store import SnapshotStore
 from freshet.storage.model.snapshot import Snapshot
 
 

@@ -20,14 +20,14 @@ import pyarrow as pa
 
 from freshet.storage.compact.append_picker import AppendRules, pick_bins, pick_full_bucket, pick_window
 from freshet.storage.compact.append_rewriter import join_files
-from freshet.storage.env import CrashPoint
 from freshet.storage.exceptions import CorruptDataError
 from freshet.storage.files.append_writer import AppendFileWriter
 from freshet.storage.files.discard import delete_data_file
+from freshet.storage.io.env import CrashPoint
+from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.commit_message import CommitMessage
 from freshet.storage.model.data_file import DataFileMeta, FileSource
-from freshet.storage.options import CoreOptions
-from freshet.storage.table_store import TableStore
+from freshet.storage.options.core import CoreOptions
 from freshet.storage.write.bucket_writer import check_schema_ids, has_newer_schema, live_if_overtaken
 from freshet.storage.write.bucketing import UNAWARE_BUCKET
 from freshet.storage.write.increment import Increment

@@ -13,9 +13,9 @@ from typing import Protocol
 import pyarrow as pa
 
 from freshet.storage.exceptions import InvalidRequestError
+from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.commit_message import CommitMessage
 from freshet.storage.model.data_file import DataFileMeta
-from freshet.storage.table_store import TableStore
 from freshet.storage.write.records import Kinds
 
 

@@ -40,15 +40,15 @@ from freshet.storage.compact.picker import (
     pick_full,
 )
 from freshet.storage.compact.rewriter import Rewriter
-from freshet.storage.env import CrashPoint
 from freshet.storage.exceptions import CorruptDataError
 from freshet.storage.files.discard import delete_data_file
 from freshet.storage.files.key_value_writer import KeyValueFileWriter
+from freshet.storage.io.env import CrashPoint
+from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.commit_message import CommitMessage
 from freshet.storage.model.data_file import DataFileMeta, FileSource
 from freshet.storage.model.schema import SEQUENCE_NUMBER_COLUMN, VALUE_KIND_COLUMN
-from freshet.storage.options import CoreOptions, LookupCompact
-from freshet.storage.table_store import TableStore
+from freshet.storage.options.core import CoreOptions, LookupCompact
 from freshet.storage.write.bucket_writer import check_schema_ids, has_newer_schema, live_if_overtaken
 from freshet.storage.write.increment import Increment
 from freshet.storage.write.records import Kinds

@@ -23,7 +23,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from freshet.storage.engine_options import EngineOptions, SequenceGroup, engine_options
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.merge.aggregate.registry import retract_refusal, takes_retracts
 from freshet.storage.merge.key_order import Flags
@@ -31,7 +30,8 @@ from freshet.storage.merge.partial_update import NO_RULE
 from freshet.storage.merge.refusal import key_text
 from freshet.storage.model.row_kind import KIND_TEXTS, RowKind
 from freshet.storage.model.schema import TableSchema
-from freshet.storage.options import CoreOptions, MergeEngine
+from freshet.storage.options.core import CoreOptions, MergeEngine
+from freshet.storage.options.engine import EngineOptions, SequenceGroup, engine_options
 
 
 @dataclass(frozen=True, slots=True)

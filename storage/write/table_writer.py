@@ -27,24 +27,24 @@ from typing import Final
 import pyarrow as pa
 
 from freshet.storage.compact.rewriter import Rewriter
-from freshet.storage.env import CrashPoint
 from freshet.storage.exceptions import InvalidRequestError
-from freshet.storage.files.manifest_scan import LiveFiles
+from freshet.storage.io.env import CrashPoint
+from freshet.storage.io.scratch import Scratch
 from freshet.storage.merge.engine import lookup_merge_function, merge_function, row_order
 from freshet.storage.merge.key_order import KeyComparator
 from freshet.storage.merge.merge_metrics import MergeMetrics
+from freshet.storage.metadata.live_files import LiveFiles
+from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.commit_message import CommitMessage
 from freshet.storage.model.data_file import DataFileMeta
 from freshet.storage.model.snapshot import Snapshot
-from freshet.storage.options import CoreOptions
-from freshet.storage.table_store import TableStore
+from freshet.storage.options.core import CoreOptions
 from freshet.storage.write.append_bucket_writer import AppendBucketWriter, AppendTools
 from freshet.storage.write.bucket_writer import BucketWriter
 from freshet.storage.write.bucketing import BucketRouter
 from freshet.storage.write.key_value_bucket_writer import BucketTools, KeyValueBucketWriter
 from freshet.storage.write.records import AcceptedRows, RecordRules
 from freshet.storage.write.retract_rules import RetractRules
-from freshet.storage.write.scratch import Scratch
 from freshet.storage.write.write_timings import WriteTimings
 
 PIECE_BYTES_MAX: Final = 64 * 1024 * 1024

@@ -25,7 +25,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from freshet.storage.files.spill_file import SpillFile
+from freshet.storage.io.spill_file import SpillFile
 from freshet.storage.merge.key_order import RowOrder
 from freshet.storage.merge.lookup_levels import with_level, with_levels
 from freshet.storage.merge.merge_function import MergeFunction

@@ -17,12 +17,12 @@ import pyarrow.compute as pc
 from pyarrow import dataset
 
 from freshet.storage.catalog import Catalog
-from freshet.storage.env import local_env
-from freshet.storage.files.manifest_scan import delta_entries
+from freshet.storage.io.env import local_env
+from freshet.storage.metadata.live_files import delta_entries
+from freshet.storage.metadata.table_store import open_table_store
 from freshet.storage.model.manifest import EntryKind
 from freshet.storage.model.snapshot import CommitKind
 from freshet.storage.table import Table
-from freshet.storage.table_store import open_table_store
 from tests.bench.cells import paimon_type
 from tests.bench.digest import digest
 from tests.bench.workloads import WORKLOADS, Workload

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from freshet.pipeline.jars import ensure_jars
+from freshet.pipeline.spark.jars import ensure_jars
 
 REPOSITORY: Final = Path(__file__).resolve().parents[2]
 PYPAIMON_PYTHON: Final = REPOSITORY / ".venv-pypaimon" / "bin" / "python"

@@ -26,11 +26,11 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import LongType, StructType
 
-from freshet.pipeline.jars import ensure_jars
-from freshet.pipeline.micro_batch import BatchReport
-from freshet.pipeline.routed_rows import plan_routing
-from freshet.pipeline.spark_session import create_session
-from freshet.pipeline.table_sink import table_sink
+from freshet.pipeline.batch.micro_batch import BatchReport
+from freshet.pipeline.batch.routed_rows import plan_routing
+from freshet.pipeline.batch.table_sink import table_sink
+from freshet.pipeline.spark.jars import ensure_jars
+from freshet.pipeline.spark.session import create_session
 from freshet.storage.catalog import Catalog
 from freshet.storage.table import Table
 from tests.bench.cells import paimon_type

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from freshet.storage.column_function import AggregateFunction
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.model.data_type import DataField
 from freshet.storage.model.schema import TableSchema
 from freshet.storage.model.sql_type import column_type
-from freshet.storage.schema_validation import validate_new_table
+from freshet.storage.options.aggregate_function import AggregateFunction
+from freshet.storage.schema.validation import validate_new_table
 from tests.kit.paimon_judge import PaimonError, PaimonJudge
 
 pytestmark = pytest.mark.judge

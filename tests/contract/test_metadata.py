@@ -15,14 +15,14 @@ from freshet.storage.codec.bucket_function import bucket_ids
 from freshet.storage.codec.schema_json import decode_schema, encode_schema
 from freshet.storage.codec.snapshot_json import decode_snapshot, encode_snapshot
 from freshet.storage.codec.stats import decode_stats, encode_stats
-from freshet.storage.env import local_env
 from freshet.storage.exceptions import UnsupportedFeatureError
-from freshet.storage.files.manifest_scan import LiveFileIndex, data_manifests, live_entries, scan_live_files
-from freshet.storage.files.manifest_store import ManifestStore
+from freshet.storage.io.env import local_env
+from freshet.storage.metadata.live_files import LiveFileIndex, data_manifests, live_entries, scan_live_files
+from freshet.storage.metadata.manifest_store import ManifestStore
+from freshet.storage.metadata.table_store import TableStore, open_table_store
 from freshet.storage.model.arrow_types import arrow_type
 from freshet.storage.model.data_type import ScalarType
 from freshet.storage.model.sql_type import parse_sql_type
-from freshet.storage.table_store import TableStore, open_table_store
 from tests.contract.cases import CASES, EVERY_TYPE, Case, any_value, arrow_rows
 from tests.kit.paimon_judge import PaimonJudge, PaimonTable
 

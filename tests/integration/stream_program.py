@@ -27,11 +27,11 @@ from typing import Any
 
 import pyarrow as pa
 
-import freshet.pipeline.micro_batch
-from freshet.pipeline.bucket_task import BucketTask
-from freshet.pipeline.config import load_pipelines
+import freshet.pipeline.batch.micro_batch
+from freshet.pipeline.batch.bucket_task import BucketTask
+from freshet.pipeline.config.pipeline_file import load_pipelines
 from freshet.pipeline.runner import Runner, spark_settings
-from freshet.pipeline.spark_session import SHORT_LIVED, create_session
+from freshet.pipeline.spark.session import SHORT_LIVED, create_session
 from freshet.storage.commit.committer import CommitResult, Committer
 from freshet.storage.model.commit_message import CommitMessage
 
@@ -100,7 +100,7 @@ def doom(folder: Path, point: str, batch: int) -> None:
             marker = str(folder / "died")
             return DoomedTask(**arguments, point=point, marker=marker, group=os.getpgid(0), driver=os.getpid())
 
-        freshet.pipeline.micro_batch.BucketTask = doomed  # type: ignore[assignment, misc]
+        freshet.pipeline.batch.micro_batch.BucketTask = doomed  # type: ignore[assignment, misc]
         return
     commit = Committer.commit
 

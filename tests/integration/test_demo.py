@@ -15,8 +15,8 @@ import pytest
 
 from freshet.jobs.demo.join import ONE, compare
 from freshet.jobs.demo.join_streams import ORDERS, JoinStreams
-from freshet.pipeline.config import load_pipeline
-from freshet.pipeline.table_setup import open_or_create
+from freshet.pipeline.batch.table_setup import open_or_create
+from freshet.pipeline.config.pipeline_file import load_pipeline
 from freshet.storage.catalog import Catalog
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.judge, pytest.mark.slow, pytest.mark.timeout(400)]

@@ -49,7 +49,7 @@ class Program:
 
     def __init__(self, folder: Path, name: str, arguments: Sequence[str], environment: dict[str, str]) -> None:
         self.log = folder / f"{name}.log"
-        self._command = [sys.executable, "-m", "freshet.pipeline.command_line", *arguments]
+        self._command = [sys.executable, "-m", "freshet.pipeline.commands.command_line", *arguments]
         self._environment = environment
         self._child: subprocess.Popen[bytes] | None = None
 

@@ -50,7 +50,7 @@ def _send(broker: ForeignBroker, topic: str, *records: tuple[Any, Any]) -> None:
 
 
 def _run(path: Path) -> str:
-    command = [sys.executable, "-m", "freshet.pipeline.command_line", "run", str(path)]
+    command = [sys.executable, "-m", "freshet.pipeline.commands.command_line", "run", str(path)]
     ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240)
     assert ran.returncode == 0, ran.stderr
     return ran.stdout

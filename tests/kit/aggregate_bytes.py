@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from freshet.pipeline.jars import ensure_jars, java_command, pyspark_jars
+from freshet.pipeline.spark.jars import ensure_jars, java_command, pyspark_jars
 from tests.kit.child_process import start_child, stop_child, tail
 
 SOURCE = Path(__file__).with_name("AggregateBytes.java")

@@ -11,10 +11,10 @@ import sys
 from uuid import uuid4
 
 from freshet.storage.commit.committer import Committer
-from freshet.storage.env import local_env
-from freshet.storage.files.manifest_scan import live_entries
+from freshet.storage.io.env import local_env
+from freshet.storage.metadata.live_files import live_entries
+from freshet.storage.metadata.table_store import TableStore, open_table_store
 from freshet.storage.model.commit_message import CommitMessage
-from freshet.storage.table_store import TableStore, open_table_store
 from tests.kit.hand_made import message, new_file
 
 

@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from freshet.storage.codec.binary_row import encode_row
-from freshet.storage.env import Env
-from freshet.storage.files.manifest_scan import live_entries
-from freshet.storage.files.schema_store import SchemaStore
+from freshet.storage.io.env import Env
+from freshet.storage.metadata.live_files import live_entries
+from freshet.storage.metadata.schema_store import SchemaStore
+from freshet.storage.metadata.table_store import TableStore, open_table_store
 from freshet.storage.model.commit_message import CommitMessage
 from freshet.storage.model.data_file import EMPTY_ROW, EMPTY_STATS, DataFileMeta, FileSource, SimpleStats
 from freshet.storage.model.data_type import DataField, ScalarType, TypeRoot
 from freshet.storage.model.schema import TableSchema
 from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.paths import TablePaths
-from freshet.storage.table_store import TableStore, open_table_store
 
 KEY = DataField(0, "id", ScalarType(TypeRoot.BIGINT, nullable=False))
 VALUE = DataField(1, "v", ScalarType(TypeRoot.VARCHAR, length=2147483647))

@@ -30,7 +30,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from testcontainers.community.kafka import KafkaContainer
 
-from freshet.pipeline.jars import ensure_jars, java_command
+from freshet.pipeline.spark.jars import ensure_jars, java_command
 from tests.kit.child_process import start_child, stop_child, tail
 
 CLUSTER_ID = "FreshetTestsClusterAAA"

@@ -27,9 +27,9 @@ from typing import Final
 
 import pyarrow as pa
 
-from freshet.storage.env import CrashPoint, Env
 from freshet.storage.exceptions import AlreadyExistsError, NotFoundError, StorageError
-from freshet.storage.files.file_io import FileStatus
+from freshet.storage.io.env import CrashPoint, Env
+from freshet.storage.io.file_io import FileStatus
 
 START_MS: Final = 1_700_000_000_000
 """Clock of a new disk."""

@@ -21,13 +21,13 @@ from freshet.storage.codec.snapshot_json import decode_snapshot
 from freshet.storage.commit.committer import CommitResult, Committer
 from freshet.storage.commit.expire import expire_snapshots
 from freshet.storage.commit.orphan_files import remove_orphan_files
-from freshet.storage.env import Env
-from freshet.storage.files.schema_store import SchemaStore
+from freshet.storage.io.env import Env
+from freshet.storage.metadata.schema_store import SchemaStore
+from freshet.storage.metadata.table_store import TableStore, open_table_store
 from freshet.storage.model.data_type import DataField, ScalarType, TypeRoot
 from freshet.storage.model.schema import TableSchema
 from freshet.storage.paths import TablePaths
 from freshet.storage.table import Table
-from freshet.storage.table_store import TableStore, open_table_store
 from freshet.storage.write.table_writer import TableWriter
 from tests.kit.hand_made import assert_contiguous, assert_everything_named_is_there
 from tests.kit.sim_env import Crash, Fault, SimDisk, SimEnv

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from pyspark.sql import SparkSession
 
-from freshet.pipeline.spark_session import SHORT_LIVED, create_session
+from freshet.pipeline.spark.session import SHORT_LIVED, create_session
 
 
 @pytest.fixture(scope="session")

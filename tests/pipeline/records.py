@@ -14,8 +14,8 @@ from typing import Any
 import yaml
 from pyspark.sql import DataFrame, Row, SparkSession
 
-from freshet.pipeline.config import PipelineConfig, parse_pipeline
-from freshet.pipeline.sources import kafka_records
+from freshet.pipeline.config.pipeline_file import PipelineConfig, parse_pipeline
+from freshet.pipeline.spark.sources import kafka_records
 from freshet.pipeline.transforms import envelope
 
 KAFKA_COLUMNS = (

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from freshet.pipeline.micro_batch import BatchReport
+from freshet.pipeline.batch.micro_batch import BatchReport
+from freshet.pipeline.batch.task_result import TaskResult, encode_result, sum_results
 from freshet.pipeline.progress import Progress, ProgressHub, lag_of
-from freshet.pipeline.task_result import TaskResult, encode_result, sum_results
 
 REPORT = BatchReport(
     pipeline="orders",

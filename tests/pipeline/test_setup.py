@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from freshet.pipeline.checkpoint_owner import claim_checkpoint
-from freshet.pipeline.config_model import TableConfig
+from freshet.pipeline.batch.checkpoint_owner import claim_checkpoint
+from freshet.pipeline.batch.table_setup import check_table, open_or_create
+from freshet.pipeline.config.model import TableConfig
 from freshet.pipeline.exceptions import ConfigurationError
-from freshet.pipeline.table_setup import check_table, open_or_create
 from freshet.storage.catalog import Catalog
 from freshet.storage.exceptions import InvalidRequestError
 

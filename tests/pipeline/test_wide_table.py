@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from freshet.pipeline.config import load_pipeline
-from freshet.pipeline.config_model import PipelineConfig
+from freshet.pipeline.config.model import PipelineConfig
+from freshet.pipeline.config.pipeline_file import load_pipeline
 from freshet.pipeline.exceptions import PipelineFailedError
 from freshet.pipeline.progress import Progress
 from freshet.pipeline.runner import Runner

@@ -13,8 +13,8 @@ from functools import cache
 
 import pytest
 
-from freshet.storage.env import CrashPoint
 from freshet.storage.exceptions import StorageError
+from freshet.storage.io.env import CrashPoint
 from tests.kit.sim_env import Fault, FaultKind
 from tests.kit.sim_world import World
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from freshet.storage.commit.orphan_files import remove_orphan_files
-from freshet.storage.env import local_env
-from freshet.storage.table_store import TableStore, open_table_store
+from freshet.storage.io.env import local_env
+from freshet.storage.metadata.table_store import TableStore, open_table_store
 from tests.kit.commit_worker import batch_of
 from tests.kit.hand_made import (
     assert_contiguous,

@@ -11,7 +11,7 @@ from collections import Counter
 
 import pytest
 
-from freshet.storage.env import CrashPoint
+from freshet.storage.io.env import CrashPoint
 from freshet.storage.table import Table
 from tests.kit.sim_env import Fault
 from tests.kit.sim_world import RIVAL, STREAM, Rows, World

@@ -14,7 +14,7 @@ import pytest
 
 from freshet.storage.commit.expire import expire_snapshots
 from freshet.storage.commit.orphan_files import remove_orphan_files
-from freshet.storage.schema_change import AddColumn
+from freshet.storage.schema.change import AddColumn
 from freshet.storage.table import Table
 from freshet.storage.table_session import TableSession
 from tests.kit.hand_made import assert_contiguous, assert_everything_named_is_there

@@ -17,9 +17,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from freshet import AddColumn, Catalog, InvalidRequestError, RetryableError, StorageError, Table, UnknownOutcomeError
-from freshet.storage.env import Env
-from freshet.storage.files.file_io import OutputFile
-from freshet.storage.files.local_file_io import LocalFileIO, storage_error
+from freshet.storage.io.env import Env
+from freshet.storage.io.file_io import OutputFile
+from freshet.storage.io.local_file_io import LocalFileIO, storage_error
 from tests.kit.folders import contents, unchanged
 
 FAILED = (RetryableError, UnknownOutcomeError)

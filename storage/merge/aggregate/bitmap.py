@@ -17,10 +17,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from freshet.storage.codec.roaring_bitmaps import Bitmap64, read_bitmap32, unite_bitmaps32, write_bitmap32
-from freshet.storage.engine_options import ColumnFunction
 from freshet.storage.merge.aggregate.events import ColumnEvents, Reduction
 from freshet.storage.merge.aggregate.library_fold import fold_each
 from freshet.storage.model.data_type import DataType
+from freshet.storage.options.engine import ColumnFunction
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,13 +28,13 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from freshet.storage.engine_options import ColumnFunction
 from freshet.storage.merge.aggregate.equality import equality_codes
 from freshet.storage.merge.aggregate.events import ColumnEvents, Event, Flags, Reduction
 from freshet.storage.merge.aggregate.groups import Groups, first_of_each, outlived, paired
 from freshet.storage.merge.aggregate.live_events import LiveEvents, live_events
 from freshet.storage.merge.aggregate.parts import Parts, Picks
 from freshet.storage.model.data_type import ArrayType, DataType, ScalarType
+from freshet.storage.options.engine import ColumnFunction
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,12 +22,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.types as pt
 
-from freshet.storage.engine_options import AggregateFunction, ColumnFunction
 from freshet.storage.merge.aggregate.contributions import Contributions, CountedValues, counted_values
 from freshet.storage.merge.aggregate.events import ColumnEvents, Flags, Positions, Reduction
 from freshet.storage.merge.gather import fixed_width, from_fixed_width, gathered
 from freshet.storage.merge.sort_words import pack, sequence_words
 from freshet.storage.model.data_type import DataType
+from freshet.storage.options.engine import AggregateFunction, ColumnFunction
 
 _LARGEST: Final = frozenset({AggregateFunction.MAX, AggregateFunction.BOOL_OR})
 _LOWEST: Final = -(1 << 63)

@@ -30,7 +30,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from freshet.storage.engine_options import ColumnFunction
 from freshet.storage.merge.aggregate.equality import equality_codes, field_columns, order_ranks
 from freshet.storage.merge.aggregate.events import ColumnEvents, Event, Reduction
 from freshet.storage.merge.aggregate.groups import last_of_each, paired
@@ -38,6 +37,7 @@ from freshet.storage.merge.aggregate.live_events import LiveEvents, live_events
 from freshet.storage.merge.aggregate.parts import Parts
 from freshet.storage.merge.aggregate.values import valid_flags
 from freshet.storage.model.data_type import DataType
+from freshet.storage.options.engine import ColumnFunction
 
 _Entries = dict[int, int]
 

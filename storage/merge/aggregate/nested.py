@@ -33,7 +33,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from freshet.storage.engine_options import ColumnFunction
 from freshet.storage.merge.aggregate.events import ColumnEvents, Event, Flags, Positions, Reduction
 from freshet.storage.merge.aggregate.groups import Codes, Groups, last_of_each, outlived, paired
 from freshet.storage.merge.aggregate.live_events import LiveEvents, live_events
@@ -42,6 +41,7 @@ from freshet.storage.merge.aggregate.nested_rows import ERROR, NestedRows
 from freshet.storage.merge.aggregate.parts import Parts, Picks
 from freshet.storage.merge.aggregate.values import gathered, valid_flags
 from freshet.storage.model.data_type import DataType
+from freshet.storage.options.engine import ColumnFunction
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from freshet.storage.engine_options import ColumnFunction
 from freshet.storage.merge.aggregate.events import Event, Positions
 from freshet.storage.merge.aggregate.live_events import LiveEvents
 from freshet.storage.merge.aggregate.nested_rows import ERROR, NestedRows
 from freshet.storage.merge.aggregate.parts import Parts
+from freshet.storage.options.engine import ColumnFunction
 
 _Table = dict[int, int]
 

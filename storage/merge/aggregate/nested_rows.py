@@ -8,13 +8,13 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from freshet.storage.engine_options import ColumnFunction
 from freshet.storage.merge.aggregate.equality import equality_codes, field_columns, order_ranks, row_key_codes
 from freshet.storage.merge.aggregate.events import AggregationError, ColumnEvents, Event, Flags
 from freshet.storage.merge.aggregate.groups import Codes
 from freshet.storage.merge.aggregate.live_events import live_events
 from freshet.storage.merge.aggregate.parts import Parts
 from freshet.storage.merge.aggregate.values import valid_flags
+from freshet.storage.options.engine import ColumnFunction
 
 ERROR: Final = "error"
 """Null strategy that refuses rows with a NULL in their nested key."""

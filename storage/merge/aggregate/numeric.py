@@ -32,7 +32,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.types as pt
 
-from freshet.storage.engine_options import ColumnFunction
 from freshet.storage.merge.aggregate.contributions import Contributions, CountedValues, counted_values
 from freshet.storage.merge.aggregate.decimals import (
     from_halves,
@@ -47,6 +46,7 @@ from freshet.storage.merge.aggregate.events import AggregationError, ColumnEvent
 from freshet.storage.merge.aggregate.in_order import Numbers, folded_floats
 from freshet.storage.merge.gather import fixed_width, from_fixed_width
 from freshet.storage.model.data_type import DataType
+from freshet.storage.options.engine import ColumnFunction
 
 Int64s = npt.NDArray[np.int64]
 

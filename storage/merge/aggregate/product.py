@@ -30,13 +30,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.types as pt
 
-from freshet.storage.engine_options import ColumnFunction
 from freshet.storage.merge.aggregate.contributions import Contributions, counted_values
 from freshet.storage.merge.aggregate.decimals import from_halves, halves_of, signed_values, with_looped
 from freshet.storage.merge.aggregate.events import AggregationError, ColumnEvents, Flags, Positions, Reduction
 from freshet.storage.merge.aggregate.in_order import Numbers, folded, folded_floats
 from freshet.storage.merge.place_search import first_marked
 from freshet.storage.model.data_type import DataType
+from freshet.storage.options.engine import ColumnFunction
 
 Int64s = npt.NDArray[np.int64]
 

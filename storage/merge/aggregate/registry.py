@@ -17,7 +17,6 @@ from typing import Final
 
 import numpy as np
 
-from freshet.storage.engine_options import AggregateFunction, ColumnFunction
 from freshet.storage.merge.aggregate.aggregator import Aggregator, Chooser, ColumnAggregator
 from freshet.storage.merge.aggregate.bitmap import RoaringBitmap32, RoaringBitmap64
 from freshet.storage.merge.aggregate.collect import Collect
@@ -40,6 +39,7 @@ from freshet.storage.merge.aggregate.product import Product
 from freshet.storage.merge.aggregate.sketch import HllSketches, ThetaSketches
 from freshet.storage.merge.aggregate.text import ListAgg
 from freshet.storage.model.data_type import DataType
+from freshet.storage.options.engine import AggregateFunction, ColumnFunction
 
 TAKES_RETRACTS: Final = frozenset(
     {

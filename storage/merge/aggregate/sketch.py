@@ -17,10 +17,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from freshet.storage.codec.sketches import read_hll, read_theta, unite_hll, unite_theta, write_hll, write_theta
-from freshet.storage.engine_options import ColumnFunction
 from freshet.storage.merge.aggregate.events import ColumnEvents, Reduction
 from freshet.storage.merge.aggregate.library_fold import fold_each
 from freshet.storage.model.data_type import DataType
+from freshet.storage.options.engine import ColumnFunction
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,12 +28,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from freshet.storage.engine_options import ColumnFunction
 from freshet.storage.merge.aggregate.events import ColumnEvents, Event, Flags, Positions, Reduction
 from freshet.storage.merge.aggregate.groups import first_of_each, paired
 from freshet.storage.merge.aggregate.live_events import LiveEvents, live_events
 from freshet.storage.merge.aggregate.values import gathered, valid_flags, with_looped
 from freshet.storage.model.data_type import DataType
+from freshet.storage.options.engine import ColumnFunction
 
 BLANKS: Final = (
     "\t\n\v\f\r\x1c\x1d\x1e\x1f "

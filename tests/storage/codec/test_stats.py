@@ -28,7 +28,7 @@ from freshet.storage.codec.stats import (
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.model.data_file import EMPTY_ROW, EMPTY_STATS
 from freshet.storage.model.data_type import parse_data_type
-from freshet.storage.options import CoreOptions
+from freshet.storage.options.core import CoreOptions
 
 INT = parse_data_type("INT NOT NULL")
 STRING = parse_data_type("STRING")

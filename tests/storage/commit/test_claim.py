@@ -6,9 +6,9 @@ import pytest
 
 from freshet.storage.commit.committer import Committer
 from freshet.storage.commit.expire import expire_snapshots
-from freshet.storage.env import CrashPoint
+from freshet.storage.io.env import CrashPoint
+from freshet.storage.metadata.table_store import TableStore, open_table_store
 from freshet.storage.model.snapshot import CommitKind, Snapshot
-from freshet.storage.table_store import TableStore, open_table_store
 from tests.kit.hand_made import (
     assert_contiguous,
     assert_everything_named_is_there,

@@ -8,7 +8,7 @@ from statistics import median
 
 from freshet.storage.codec.binary_row import encode_row
 from freshet.storage.commit.committer import Committer
-from freshet.storage.table_store import open_table_store
+from freshet.storage.metadata.table_store import open_table_store
 from tests.kit.hand_made import KEY, make_table, message, new_file
 from tests.kit.sim_env import SimDisk
 

@@ -20,8 +20,8 @@ from freshet.storage.exceptions import (
     StorageError,
     UnknownOutcomeError,
 )
+from freshet.storage.metadata.table_store import TableStore, open_table_store
 from freshet.storage.model.snapshot import CommitKind, Snapshot
-from freshet.storage.table_store import TableStore, open_table_store
 from tests.kit.hand_made import (
     assert_contiguous,
     assert_everything_named_is_there,

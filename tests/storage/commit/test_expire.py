@@ -12,12 +12,12 @@ from freshet.storage.codec.snapshot_json import encode_snapshot
 from freshet.storage.commit.committer import Committer
 from freshet.storage.commit.expire import ExpireResult, expire_snapshots
 from freshet.storage.commit.orphan_files import remove_orphan_files
-from freshet.storage.env import CrashPoint
 from freshet.storage.exceptions import NotFoundError, StorageError, UnsupportedFeatureError
+from freshet.storage.io.env import CrashPoint
+from freshet.storage.metadata.table_store import TableStore, open_table_store
 from freshet.storage.model.data_file import DataFileMeta
 from freshet.storage.model.manifest import EntryKind, ManifestEntry
 from freshet.storage.model.snapshot import CommitKind
-from freshet.storage.table_store import TableStore, open_table_store
 from tests.kit.hand_made import (
     assert_contiguous,
     assert_everything_named_is_there,

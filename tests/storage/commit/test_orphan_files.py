@@ -11,7 +11,7 @@ from freshet.storage.commit.committer import Committer
 from freshet.storage.commit.expire import expire_snapshots
 from freshet.storage.commit.orphan_files import DEFAULT_AGE_MS, remove_orphan_files
 from freshet.storage.exceptions import CorruptDataError
-from freshet.storage.table_store import TableStore, open_table_store
+from freshet.storage.metadata.table_store import TableStore, open_table_store
 from tests.kit.hand_made import (
     assert_everything_named_is_there,
     data_files_on_disk,

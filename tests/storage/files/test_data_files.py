@@ -15,20 +15,20 @@ import pyarrow.parquet as pq
 import pytest
 
 from freshet.storage.codec.binary_row import decode_row, encode_row
-from freshet.storage.env import Env, local_env
 from freshet.storage.exceptions import CorruptDataError, InvalidRequestError, RetryableError, UnsupportedFeatureError
 from freshet.storage.files.append_reader import read_append_file, read_append_table
 from freshet.storage.files.append_writer import AppendFileWriter
 from freshet.storage.files.key_value_reader import read_key_value_file, read_key_value_table
 from freshet.storage.files.key_value_writer import KeyValueFileWriter
-from freshet.storage.files.schema_store import SchemaStore
+from freshet.storage.io.env import Env, local_env
+from freshet.storage.metadata.schema_store import SchemaStore
+from freshet.storage.metadata.table_store import TableStore, open_table_store
 from freshet.storage.model.arrow_types import arrow_schema
 from freshet.storage.model.data_file import EMPTY_ROW, EMPTY_STATS, DataFileMeta, FileSource
 from freshet.storage.model.data_type import DataField, RowType, parse_data_type
 from freshet.storage.model.schema import TableSchema
 from freshet.storage.paths import TablePaths
 from freshet.storage.predicate import col
-from freshet.storage.table_store import TableStore, open_table_store
 
 COLUMNS = {"k": "BIGINT NOT NULL", "s": "STRING", "d": "DOUBLE", "t9": "TIMESTAMP(9)"}
 
@@ -401,7 +401,7 @@ def test_a_failing_close_leaves_nothing_after_abort(tmp_path: Path, monkeypatch:
     def fail(descriptor: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("freshet.storage.files.local_file_io.os.fsync", fail)
+    monkeypatch.setattr("freshet.storage.io.local_file_io.os.fsync", fail)
     with pytest.raises(RetryableError, match="free some space"):
         writer.close()
     writer.abort()

@@ -11,10 +11,10 @@ import pyarrow as pa
 import pytest
 
 from freshet import Catalog
-from freshet.storage.env import local_env
-from freshet.storage.files.manifest_scan import live_entries
+from freshet.storage.io.env import local_env
+from freshet.storage.metadata.live_files import live_entries
+from freshet.storage.metadata.table_store import open_table_store
 from freshet.storage.model.manifest import ManifestEntry
-from freshet.storage.table_store import open_table_store
 from tests.contract.cases import CASES, Case, arrow_rows
 from tests.kit.paimon_judge import PaimonJudge
 from tests.storage.files import cast_samples

@@ -13,11 +13,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from freshet.storage.env import local_env
 from freshet.storage.exceptions import CorruptDataError, InvalidRequestError, RetryableError, UnsupportedFeatureError
 from freshet.storage.files import parquet_file
-from freshet.storage.files.local_file_io import LocalFileIO, LocalOutputFile
 from freshet.storage.files.parquet_file import ParquetReader, ParquetWriter
+from freshet.storage.io.env import local_env
+from freshet.storage.io.local_file_io import LocalFileIO, LocalOutputFile
 from freshet.storage.model.arrow_types import arrow_schema
 from freshet.storage.model.data_type import ArrayType, DataField, DataType, MapType, RowType, parse_data_type
 

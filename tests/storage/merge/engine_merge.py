@@ -26,7 +26,7 @@ from freshet.storage.model.arrow_types import arrow_type
 from freshet.storage.model.data_type import DataField, parse_data_type
 from freshet.storage.model.row_kind import KIND_TEXTS
 from freshet.storage.model.schema import SEQUENCE_NUMBER_COLUMN, VALUE_KIND_COLUMN, TableSchema
-from freshet.storage.options import CoreOptions
+from freshet.storage.options.core import CoreOptions
 from tests.kit.aggregate_oracles import CannotMerge
 from tests.kit.engine_oracles import Engine, Record
 

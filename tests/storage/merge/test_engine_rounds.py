@@ -19,7 +19,7 @@ from freshet.storage.model.data_type import DataField
 from freshet.storage.model.field_ids import assign_ids
 from freshet.storage.model.schema import SEQUENCE_NUMBER_COLUMN, VALUE_KIND_COLUMN, TableSchema
 from freshet.storage.model.sql_type import parse_sql_type
-from freshet.storage.options import CoreOptions
+from freshet.storage.options.core import CoreOptions
 from tests.kit.engine_histories import LATER_SHAPES, SHAPES, Shape, any_shape
 from tests.kit.engine_oracles import KIND_COLUMN, KINDS, EngineOracle, Values
 from tests.kit.engine_tables import arrow_rows, schedule_options, texts

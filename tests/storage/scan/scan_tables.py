@@ -12,13 +12,14 @@ import pyarrow as pa
 from freshet.storage.codec.binary_row import distinct_rows
 from freshet.storage.codec.bucket_function import bucket_ids
 from freshet.storage.commit.committer import Committer
-from freshet.storage.env import Env, local_env
 from freshet.storage.files.append_writer import AppendFileWriter
 from freshet.storage.files.key_value_writer import KeyValueFileWriter
-from freshet.storage.files.schema_store import SchemaStore
+from freshet.storage.io.env import Env, local_env
 from freshet.storage.merge.engine import merge_function, row_order
 from freshet.storage.merge.lookup_levels import with_level
 from freshet.storage.merge.merge_reader import merge_table
+from freshet.storage.metadata.schema_store import SchemaStore
+from freshet.storage.metadata.table_store import TableStore, open_table_store
 from freshet.storage.model.arrow_types import arrow_schema, fields_from_arrow
 from freshet.storage.model.commit_message import CommitMessage
 from freshet.storage.model.data_file import EMPTY_ROW, DataFileMeta, FileSource
@@ -27,7 +28,6 @@ from freshet.storage.model.schema import SEQUENCE_NUMBER_COLUMN, VALUE_KIND_COLU
 from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.paths import TablePaths
 from freshet.storage.scan.table_scan import TableScan
-from freshet.storage.table_store import TableStore, open_table_store
 
 Rows = Sequence[Mapping[str, Any]]
 

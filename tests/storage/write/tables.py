@@ -9,24 +9,24 @@ from typing import Any
 
 import pyarrow as pa
 
-from freshet.storage.env import Env, local_env
 from freshet.storage.files.key_value_reader import read_key_value_file
-from freshet.storage.files.manifest_scan import NO_FILES, LiveFiles
-from freshet.storage.files.schema_store import SchemaStore
+from freshet.storage.io.env import Env, local_env
 from freshet.storage.merge.engine import merge_function, row_order
 from freshet.storage.merge.key_order import KeyComparator
 from freshet.storage.merge.lookup_levels import with_level
 from freshet.storage.merge.merge_reader import merge_section
 from freshet.storage.merge.section import interval_partition, older_first
+from freshet.storage.metadata.live_files import NO_FILES, LiveFiles
+from freshet.storage.metadata.schema_store import SchemaStore
+from freshet.storage.metadata.table_store import TableStore, open_table_store
 from freshet.storage.model.arrow_types import fields_from_arrow
 from freshet.storage.model.commit_message import CommitMessage
 from freshet.storage.model.data_file import DataFileMeta
 from freshet.storage.model.manifest import EntryKind, ManifestEntry
 from freshet.storage.model.schema import TableSchema
 from freshet.storage.model.snapshot import CommitKind, Snapshot
-from freshet.storage.options import MergeEngine
+from freshet.storage.options.core import MergeEngine
 from freshet.storage.paths import TablePaths
-from freshet.storage.table_store import TableStore, open_table_store
 from freshet.storage.write.table_writer import TableWriter
 
 KEYED = pa.schema([pa.field("k", pa.int64(), nullable=False), ("v", pa.string())])

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from freshet.storage.exceptions import InvalidRequestError
-from freshet.storage.schema_change import SetOption
+from freshet.storage.schema.change import SetOption
 from tests.kit.engine_tables import FreshetTable
 
 COLUMNS = {"k": "INT NOT NULL", "s": "INT", "t": "INT", "a": "INT", "b": "INT"}

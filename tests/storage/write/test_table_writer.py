@@ -11,10 +11,10 @@ import pyarrow as pa
 import pytest
 
 from freshet.storage.compact import rewriter
-from freshet.storage.env import CrashPoint, Env
 from freshet.storage.exceptions import InvalidRequestError, RetryableError
-from freshet.storage.files.file_io import OutputFile
-from freshet.storage.files.local_file_io import LocalFileIO
+from freshet.storage.io.env import CrashPoint, Env
+from freshet.storage.io.file_io import OutputFile
+from freshet.storage.io.local_file_io import LocalFileIO
 from freshet.storage.model.data_file import EMPTY_ROW, FileSource
 from freshet.storage.model.manifest import EntryKind
 from tests.storage.write.tables import KEYED, WrittenTable

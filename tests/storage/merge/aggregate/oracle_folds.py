@@ -11,12 +11,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from freshet.storage.engine_options import AggregateFunction, ColumnFunction
 from freshet.storage.merge.aggregate.aggregator import Chooser
 from freshet.storage.merge.aggregate.events import AggregationError, ColumnEvents, Event, EventCourse
 from freshet.storage.merge.aggregate.registry import make_aggregator
 from freshet.storage.model.arrow_types import arrow_type
 from freshet.storage.model.sql_type import parse_sql_type
+from freshet.storage.options.engine import AggregateFunction, ColumnFunction
 from tests.kit.aggregate_oracles import CannotMerge, make_function
 
 Events = list[tuple[Event, Any]]

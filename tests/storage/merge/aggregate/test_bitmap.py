@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from pyroaring import BitMap
 
 from freshet.storage.codec.roaring_bitmaps import Bitmap64, read_bitmap32, write_bitmap32
-from freshet.storage.engine_options import AggregateFunction, ColumnFunction
 from freshet.storage.merge.aggregate.bitmap import RoaringBitmap32, RoaringBitmap64
 from freshet.storage.merge.aggregate.events import AggregationError, Event
 from freshet.storage.model.data_type import parse_data_type
+from freshet.storage.options.engine import AggregateFunction, ColumnFunction
 from tests.storage.merge.aggregate.fold_reference import Fold, added, column_events, keys_of, reduced
 
 BYTES = parse_data_type("BYTES")

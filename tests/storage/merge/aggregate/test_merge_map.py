@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from freshet.storage.engine_options import AggregateFunction, ColumnFunction
 from freshet.storage.merge.aggregate.events import Event
 from freshet.storage.merge.aggregate.merge_map import MergeMap, MergeMapWithKeyTime
 from freshet.storage.model.arrow_types import arrow_type
 from freshet.storage.model.data_type import parse_data_type
+from freshet.storage.options.engine import AggregateFunction, ColumnFunction
 from tests.storage.merge.aggregate.fold_reference import Fold, added, column_events, keys_of, reduced
 
 Map = dict[Any, Any] | None

@@ -9,10 +9,10 @@ import pytest
 from datasketches import hll_sketch, tgt_hll_type, update_theta_sketch
 
 from freshet.storage.codec.sketches import read_hll, read_theta
-from freshet.storage.engine_options import AggregateFunction, ColumnFunction
 from freshet.storage.merge.aggregate.events import AggregationError, Event
 from freshet.storage.merge.aggregate.sketch import HllSketches, ThetaSketches
 from freshet.storage.model.data_type import parse_data_type
+from freshet.storage.options.engine import AggregateFunction, ColumnFunction
 from tests.storage.merge.aggregate.fold_reference import added, column_events, reduced
 
 BYTES = parse_data_type("BYTES")

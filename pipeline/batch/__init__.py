@@ -1,0 +1,1 @@
+"""One micro-batch: routing, the task of a bucket, the commit."""

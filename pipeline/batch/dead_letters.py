@@ -1,0 +1,86 @@
+"""The dead-letter table: records that did not become rows, kept with the reason and their raw bytes.
+
+| column | type | |
+|---|---|---|
+| pipeline | STRING NOT NULL | name of the pipeline |
+| topic | STRING | topic, or path of the file |
+| kafka_partition | INT | |
+| log_offset | BIGINT | offset of the record, or row of the file |
+| record_time | TIMESTAMP(6) WITH LOCAL TIME ZONE | the record's timestamp |
+| reason | STRING NOT NULL | why it is here |
+| column_name | STRING | the column it failed at, if one did |
+| raw_key, raw_value | BYTES | the message as it was |
+| micro_batch_id | BIGINT NOT NULL | the batch that met it |
+
+An append-only table without buckets, created when a pipeline that names it starts for the first time. Several pipelines
+may share one. Dead letters are committed before the data of their batch and under the same identity, so a crash between
+the two loses and doubles neither: the replay finds the one and writes the other.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from freshet.pipeline.batch.routed_rows import (
+    COLUMN,
+    KAFKA_PARTITION,
+    OFFSET,
+    RAW_KEY,
+    RAW_VALUE,
+    REASON,
+    TIMESTAMP,
+    TOPIC,
+)
+from freshet.pipeline.exceptions import InvalidRequestError
+from freshet.storage.catalog import Catalog
+from freshet.storage.table import Table
+
+DEAD_LETTER_COLUMNS: Final = {
+    "pipeline": "STRING NOT NULL",
+    "topic": "STRING",
+    "kafka_partition": "INT",
+    "log_offset": "BIGINT",
+    "record_time": "TIMESTAMP(6) WITH LOCAL TIME ZONE",
+    "reason": "STRING NOT NULL",
+    "column_name": "STRING",
+    "raw_key": "BYTES",
+    "raw_value": "BYTES",
+    "micro_batch_id": "BIGINT NOT NULL",
+}
+
+_OPTIONS: Final = {"bucket": "-1"}
+
+
+def open_dead_letters(catalog: Catalog, name: str) -> Table:
+    """The dead-letter table of this name, created if need be; refuses a table of another shape."""
+    table = catalog.create_table(name, schema=DEAD_LETTER_COLUMNS, options=_OPTIONS, if_not_exists=True)
+    schema = table.store.schema
+    if schema.column_names != tuple(DEAD_LETTER_COLUMNS) or schema.has_primary_key:
+        raise InvalidRequestError(
+            f"table {name} is no dead-letter table: its columns are {', '.join(schema.column_names)}; "
+            "name another table for the dead letters"
+        )
+    return table
+
+
+def dead_letter_rows(rows: pa.Table, *, pipeline: str, micro_batch_id: int) -> pa.Table:
+    """Routed rows that are dead letters as rows of the dead-letter table; `_reason` must be set in each."""
+    count = rows.num_rows
+    constant: Any = pa.repeat(pa.scalar(pipeline, pa.string()), count)
+    batch: Any = pa.repeat(pa.scalar(micro_batch_id, pa.int64()), count)
+    columns = {
+        "pipeline": constant,
+        "topic": rows.column(TOPIC),
+        "kafka_partition": rows.column(KAFKA_PARTITION),
+        "log_offset": rows.column(OFFSET),
+        "record_time": rows.column(TIMESTAMP).cast(pa.timestamp("us", "UTC")),
+        "reason": pc.fill_null(rows.column(REASON), "unknown"),
+        "column_name": rows.column(COLUMN),
+        "raw_key": rows.column(RAW_KEY),
+        "raw_value": rows.column(RAW_VALUE),
+        "micro_batch_id": batch,
+    }
+    return pa.table(columns)

@@ -1,0 +1,211 @@
+"""One micro-batch on the driver: asks whether it is done, runs the one job, commits.
+
+    1. pin the base snapshot and ask the table whether this batch is committed: then nothing is run
+    2. one Spark job: route, shuffle, write files (`bucket_task`), collect the commit messages
+    3. check: records that entered = applied + dead letters + skipped, as the tasks tell it
+    4. commit the dead letters under the identity of the batch, unless an earlier attempt did
+    5. commit the rows, APPEND and then COMPACT; an empty batch is committed too
+
+| the driver dies | the replay finds | and |
+|---|---|---|
+| before 4 | neither table knows the batch | writes all again; the files of the dead attempt are orphans |
+| between 4 and 5 | the dead letters know it | writes the rows, leaves the dead letters |
+| after 5, before Spark's commit log | both know it | runs no job |
+| while its tasks go on (zombie) | either | the commit that comes second finds the other, gives up |
+
+Identity = (commit user, batch id, Spark's query id). Source: design §1.5–1.7; Spark's replay: real parts §6.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Final
+
+from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the customary name
+
+from freshet.pipeline.batch.bucket_task import BucketTask
+from freshet.pipeline.batch.routed_rows import SUB, Routing, is_envelope, plan_routing
+from freshet.pipeline.batch.task_result import RESULT_SPARK_SCHEMA, TaskResult, sum_results
+from freshet.pipeline.exceptions import PipelineFailedError
+from freshet.storage.commit.committer import Committer
+from freshet.storage.model.snapshot import Snapshot
+from freshet.storage.table import Table
+
+_ADAPTIVE: Final = "spark.sql.adaptive.enabled"
+_SHUFFLE_PARTITIONS: Final = "spark.sql.shuffle.partitions"
+
+
+@dataclass(frozen=True, slots=True)
+class BatchReport:
+    """What became of one micro-batch. `times_ms` are the driver's steps; those of the tasks stand in `result`.
+
+    `snapshot_ids` are the table's new snapshots; none when the batch was committed already (`is_replay`).
+    """
+
+    pipeline: str
+    micro_batch_id: int
+    result: TaskResult = field(default_factory=TaskResult)
+    read_count: int = 0
+    snapshot_ids: tuple[int, ...] = ()
+    is_replay: bool = False
+    level0_count: int = 0
+    level0_max: int = 0
+    """Most level-0 files of one bucket."""
+    task_count: int = 0
+    times_ms: Mapping[str, float] = field(default_factory=dict)
+
+
+class MicroBatchWriter:
+    """Writes the batches of one streaming query into one table; `commit_user` is the name of the pipeline."""
+
+    def __init__(
+        self,
+        table: Table,
+        commit_user: str,
+        *,
+        dead_letters: Table | None = None,
+        options: Mapping[str, str] | None = None,
+        tasks_max: int | None = None,
+    ) -> None:
+        self._table = table.with_options(options) if options else table
+        self._options = tuple(sorted((options or {}).items()))
+        self._commit_user = commit_user
+        self._dead_letters = dead_letters
+        self._tasks_max = tasks_max
+        self._routing: tuple[object, Routing] | None = None
+        self._committers: dict[object, Committer] = {}
+
+    def write(self, frame: DataFrame, micro_batch_id: int, query_id: str | None) -> BatchReport:
+        """Writes one batch, once; `query_id` is Spark's id of the streaming query."""
+        clock = _Clock()
+        self._refresh_schema()
+        store = self._table.store
+        base = store.snapshots.latest()
+        committer = self._committer(self._table, query_id)
+        if committer.has_committed(micro_batch_id).is_committed:  # 1
+            return BatchReport(self._commit_user, micro_batch_id, is_replay=True)
+        routing = self._plan(frame)
+        clock.lap("plan")
+        read_count, result = self._run_job(frame, routing, self._task(base, micro_batch_id))  # 2
+        clock.lap("job")
+        self._check_counts(read_count, result, micro_batch_id)  # 3
+        self._commit_dead_letters(result, micro_batch_id, query_id)  # 4
+        committed = committer.commit(micro_batch_id, result.messages)  # 5
+        clock.lap("commit")
+        level0 = self._level0_counts(committed.snapshots[-1] if committed.snapshots else None)
+        clock.lap("count")
+        return BatchReport(
+            pipeline=self._commit_user,
+            micro_batch_id=micro_batch_id,
+            result=result,
+            read_count=read_count,
+            snapshot_ids=tuple(snapshot.id for snapshot in committed.snapshots),
+            is_replay=committed.already_committed,
+            level0_count=sum(level0),
+            level0_max=max(level0, default=0),
+            task_count=routing.task_count,
+            times_ms=clock.times_ms,
+        )
+
+    def _refresh_schema(self) -> None:
+        """Follows a schema change made while the query runs; the routing is planned anew."""
+        latest = self._table.store.schemas.latest()
+        if latest is not None and latest.id != self._table.schema.id:
+            fresh = Table(self._table.store, name=self._table.name).with_options(dict(self._options))
+            self._table = fresh
+
+    def _committer(self, table: Table, query_id: str | None) -> Committer:
+        """Kept from batch to batch: a committer knows the live files and reads only what is new."""
+        identity = (table.location, table.schema.id, query_id)
+        if identity not in self._committers:
+            self._committers[identity] = Committer(table.store, self._commit_user, query_id)
+        return self._committers[identity]
+
+    def _plan(self, frame: DataFrame) -> Routing:
+        """The routing of this frame, planned once per schema of table and frame."""
+        identity = (self._table.schema.id, frame.schema.json())
+        if self._routing is None or self._routing[0] != identity:
+            spark = frame.sparkSession
+            routing = plan_routing(
+                frame,
+                self._table.schema,
+                self._table.store.options,
+                shuffle_partitions=self._tasks_max or int(spark.conf.get(_SHUFFLE_PARTITIONS) or "200"),
+                parallelism=spark.sparkContext.defaultParallelism,
+            )
+            self._routing = (identity, routing)
+        return self._routing[1]
+
+    def _task(self, base: Snapshot | None, micro_batch_id: int) -> BucketTask:
+        return BucketTask(
+            location=self._table.location,
+            schema_id=self._table.schema.id,
+            options=self._options,
+            base_snapshot_id=None if base is None else base.id,
+            pipeline=self._commit_user,
+            micro_batch_id=micro_batch_id,
+            dead_letter_location=None if self._dead_letters is None else self._dead_letters.location,
+        )
+
+    def _run_job(self, frame: DataFrame, routing: Routing, task: BucketTask) -> tuple[int, TaskResult]:
+        """Runs the job and returns the records that entered it, counted before the shuffle, and what the tasks tell."""
+        observation = Observation()
+        rows = routing.rows(frame)
+        record = F.when(F.col(SUB) == 0, F.lit(1)) if is_envelope(frame) else F.lit(1)
+        observed = rows.observe(observation, F.count(record).alias("records"))
+        with _without_adaptive_execution(frame.sparkSession):
+            placed = routing.place(observed)
+            collected = routing.crossing.map_in_arrow(placed, task, RESULT_SPARK_SCHEMA).collect()
+        return int(observation.get["records"]), sum_results([row[0] for row in collected])
+
+    def _check_counts(self, read_count: int, result: TaskResult, micro_batch_id: int) -> None:
+        if read_count != result.record_count:
+            raise PipelineFailedError(
+                f"{read_count} records entered, but the tasks tell of {result.applied} applied, {result.dead_count} "
+                f"dead-lettered and {result.skipped_count} skipped; nothing was committed. This is a bug of Freshet: "
+                "please report it with the log of the run",
+                pipeline=self._commit_user,
+                micro_batch_id=micro_batch_id,
+            )
+
+    def _commit_dead_letters(self, result: TaskResult, micro_batch_id: int, query_id: str | None) -> None:
+        if self._dead_letters is None or not result.dead_letter_messages:
+            return
+        committer = self._committer(self._dead_letters, query_id)
+        if not committer.has_committed(micro_batch_id).is_committed:
+            committer.commit(micro_batch_id, result.dead_letter_messages)
+
+    def _level0_counts(self, snapshot: Snapshot | None) -> list[int]:
+        live = self._table.store.live.at(snapshot)
+        return [sum(1 for entry in files.values() if entry.file.level == 0) for files in live.by_bucket.values()]
+
+
+@contextmanager
+def _without_adaptive_execution(spark: SparkSession) -> Iterator[None]:
+    """With it a shuffle and what follows are two jobs; the frame of a batch has a session of its own."""
+    before = spark.conf.get(_ADAPTIVE)
+    if before == "false":
+        yield
+        return
+    spark.conf.set(_ADAPTIVE, "false")
+    try:
+        yield
+    finally:
+        spark.conf.set(_ADAPTIVE, before or "true")
+
+
+class _Clock:
+    """Milliseconds between laps."""
+
+    def __init__(self) -> None:
+        self.times_ms: dict[str, float] = {}
+        self._last = time.perf_counter()
+
+    def lap(self, name: str) -> None:
+        now = time.perf_counter()
+        self.times_ms[name] = (now - self._last) * 1000
+        self._last = now

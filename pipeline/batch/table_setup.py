@@ -1,0 +1,75 @@
+"""Creates the table of a pipeline file, or checks that the one that is there is the same.
+
+Columns, types, primary key and partition keys must be equal; of the options only those that decide what the rows
+mean: all who write one table must agree on its merge engine and sequence groups. Other options belong to the table: the
+pipeline file gives them when it creates it, `Table.alter` changes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from freshet.pipeline.config.model import TableConfig
+from freshet.pipeline.config.rules import decides_meaning
+from freshet.pipeline.exceptions import ConfigurationError
+from freshet.storage.catalog import Catalog
+from freshet.storage.model.schema import TableSchema
+from freshet.storage.schema.validation import validate_new_table
+from freshet.storage.table import Table
+
+
+def open_or_create(config: TableConfig) -> Table:
+    """The table, ready to be written."""
+    refuse_other_table(config)
+    catalog = Catalog(config.warehouse)
+    wanted = config.table_schema
+    return catalog.create_table(
+        config.name,
+        schema={field.name: field.type for field in wanted.fields},
+        primary_keys=wanted.primary_keys,
+        partition_keys=wanted.partition_keys,
+        options=wanted.options,
+        if_not_exists=True,
+    )
+
+
+def refuse_other_table(config: TableConfig) -> None:
+    """Raises `ConfigurationError` when the table is there and differs from the file; creates nothing."""
+    differences = check_table(config)
+    if differences:
+        raise ConfigurationError(
+            f"table {config.name} in {config.warehouse} exists and differs from the pipeline file: "
+            f"{'; '.join(differences)}. Change the file, or alter the table"
+        )
+
+
+def check_table(config: TableConfig) -> list[str]:
+    """How an existing table differs from the file; nothing is created.
+
+    Raises the storage's own error when there is none and it could not be created so.
+    """
+    catalog = Catalog(config.warehouse)
+    if not catalog.has_table(config.name):
+        validate_new_table(config.table_schema)
+        return []
+    return list(_differences(catalog.table(config.name).schema, config.table_schema))
+
+
+def _differences(found: TableSchema, wanted: TableSchema) -> Iterator[str]:
+    for name in wanted.column_names:
+        if name not in found.by_name:
+            yield f"it has no column {name}"
+        elif str(found.by_name[name].type) != str(wanted.by_name[name].type):
+            yield f"column {name} is {found.by_name[name].type} there and {wanted.by_name[name].type} in the file"
+    for name in found.column_names:
+        if name not in wanted.by_name:
+            yield f"it has a column {name} that the file does not name"
+    if found.primary_keys != wanted.primary_keys:
+        yield f"its primary key is ({', '.join(found.primary_keys)}), not ({', '.join(wanted.primary_keys)})"
+    if found.partition_keys != wanted.partition_keys:
+        yield f"it is partitioned by ({', '.join(found.partition_keys)}), not ({', '.join(wanted.partition_keys)})"
+    for key in sorted(filter(decides_meaning, {*found.options, *wanted.options})):
+        is_set = key in wanted.options or key.startswith("fields.")
+        if is_set and found.options.get(key) != wanted.options.get(key):
+            there, here = found.options.get(key, "not set"), wanted.options.get(key, "not set")
+            yield f"option {key} is {there} there and {here} in the file"

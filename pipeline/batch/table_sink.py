@@ -1,0 +1,80 @@
+"""The sink for `foreachBatch`: rows of a streaming frame into a table, each micro-batch exactly once.
+
+    df.writeStream.foreachBatch(table_sink(warehouse, "shop.orders", commit_user="orders-cdc"))
+      .option("checkpointLocation", ...).start()
+
+The frame has the table's columns, in any order, and optionally `_ROW_KIND` ('+I' '-U' '+U' '-D', default '+I'). Spark
+has no type for TIME and for timestamps finer than microseconds: see `arrow_bridge` for what carries them. Timestamps
+finer than the table's are rounded down.
+
+Spark replays a batch after a crash with the same query id and batch id; both are taken from the properties that Spark
+sets on the thread of the query.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from pyspark.sql import DataFrame
+
+from freshet.pipeline.batch.dead_letters import open_dead_letters
+from freshet.pipeline.batch.micro_batch import BatchReport, MicroBatchWriter
+from freshet.pipeline.exceptions import InvalidRequestError, PipelineFailedError, brief_reason
+from freshet.storage.catalog import Catalog
+
+QUERY_ID_PROPERTY = "sql.streaming.queryId"
+
+
+class TableSink:
+    """What `table_sink` gives: call it with (frame, batch id).
+
+    `failure` is the error that ended the last batch, as it was raised: Spark's own exception carries only its text.
+    """
+
+    def __init__(self, writer: MicroBatchWriter, on_report: Callable[[BatchReport], None] | None = None) -> None:
+        self._writer = writer
+        self._on_report = on_report
+        self.failure: Exception | None = None
+
+    def __call__(self, frame: DataFrame, micro_batch_id: int) -> None:
+        """Writes one batch; Spark calls this."""
+        query_id = frame.sparkSession.sparkContext.getLocalProperty(QUERY_ID_PROPERTY)
+        try:
+            report = self._writer.write(frame, micro_batch_id, query_id)
+            if self._on_report is not None:
+                self._on_report(report)
+        except Exception as error:  # noqa: BLE001 - kept as it is in `failure`, and raised in brief
+            self.failure = error
+            # Spark matches what is raised here, traceback included, against a regular expression whose stack depth
+            # grows with the text: a long one (a query plan, a Java trace) ends the query's thread instead.
+            raise PipelineFailedError(brief_reason(error), micro_batch_id=micro_batch_id) from None
+
+
+def table_sink(
+    warehouse: str,
+    table: str,
+    *,
+    commit_user: str,
+    dead_letters: str | None = None,
+    options: Mapping[str, object] | None = None,
+    tasks_max: int | None = None,
+    on_report: Callable[[BatchReport], None] | None = None,
+) -> TableSink:
+    """The callable for `foreachBatch` that writes into `table` (`database.name`), which must exist.
+
+    `commit_user` is the identity of the stream: it must stay the same from run to run, and belongs to one checkpoint
+    and one table. `dead_letters` names a table for frames of `transforms.envelope`; it is created if need be.
+    `options` override the table's own for this stream. `tasks_max` bounds the tasks of a batch, by default
+    `spark.sql.shuffle.partitions`. `on_report` is called on the driver after each batch.
+    """
+    if not commit_user.strip():
+        raise InvalidRequestError("commit_user must not be blank: it is the identity of the stream")
+    catalog = Catalog(warehouse)
+    writer = MicroBatchWriter(
+        catalog.table(table),
+        commit_user,
+        dead_letters=None if dead_letters is None else open_dead_letters(catalog, dead_letters),
+        options={key: str(value) for key, value in (options or {}).items()},
+        tasks_max=tasks_max,
+    )
+    return TableSink(writer, on_report)

@@ -1,0 +1,237 @@
+"""Fills in values that a change did not carry because they had not changed (TOAST columns of PostgreSQL).
+
+For each row that lacks a value, in input order, per key:
+
+| the latest state of the key | outcome |
+|---|---|
+| an earlier row of the same batch that has the value | that value |
+| else the row stored in the table at the base snapshot | its value |
+| deleted earlier in the batch, or not stored, or NULL | the row is a dead letter naming the column |
+
+A value that PostgreSQL keeps out of line is never NULL, so a NULL that is stored stands for one that never came.
+
+In a partial-update table each sequence group has a state of its own, with the ordering values it was written under:
+
+| the row, seen from the group | outcome |
+|---|---|
+| all its ordering columns are NULL | it is not about this group |
+| it orders before the state (a late record) | the group stays; the value stays NULL, nobody will take it |
+| it orders at or after the state | as above, and it is the new state |
+
+Only the keys concerned are looked at, row by row; the rest of the batch is not touched. A retract row needs no values.
+Columns where NULL leaves the stored value alone do not come here (`engine_rules`).
+
+Source: what really arrives from Debezium, outcome table, "unchanged TOAST value".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from freshet.pipeline.batch.arrow_bridge import carry_array
+from freshet.pipeline.batch.routed_rows import COLUMN, DATA_PREFIX, KIND, REASON, TAG, TAG_DEAD, UNAVAILABLE
+from freshet.pipeline.config.engine_rules import engine_rules
+from freshet.storage.metadata.table_store import TableStore
+from freshet.storage.model.row_kind import RowKind
+from freshet.storage.model.snapshot import Snapshot
+from freshet.storage.predicate import col, conjunction
+from freshet.storage.scan.table_scan import TableScan
+
+NOT_STORED: Final = "a value that the change did not carry is not stored in the table either"
+"""Reason of the dead letters made here."""
+
+Key = tuple[Any, ...]
+Order = tuple[tuple[bool, Any], ...]
+Positions = npt.NDArray[np.int64]
+
+
+class Unit(NamedTuple):
+    """Columns whose values change together: those of a sequence group, or (no `ordering`) of the whole row."""
+
+    ordering: tuple[str, ...]
+    columns: tuple[str, ...]
+
+    def order_of(self, row: Mapping[str, Any]) -> Order:
+        """The ordering values, so that NULL is smallest."""
+        return tuple((row[name] is not None, row[name]) for name in self.ordering)
+
+    def takes_part(self, row: Mapping[str, Any]) -> bool:
+        """True when the row is about these columns."""
+        return not self.ordering or any(row[name] is not None for name in self.ordering)
+
+
+class State(NamedTuple):
+    """Values of a unit's columns, and the ordering values of the row they came with."""
+
+    order: Order
+    values: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class FilledRows:
+    """`rows` without the `dead` ones, which are tagged as dead letters; `count` rows got values."""
+
+    rows: pa.Table
+    dead: pa.Table
+    count: int
+
+
+class UnavailableValues:
+    """Looks up unavailable values in one table at one snapshot (None: the table is empty).
+
+    `watch` sees all rows of a task once, in any order, and reads what is stored; `fill` then takes them in input order,
+    in as many portions as there are.
+    """
+
+    def __init__(self, store: TableStore, snapshot: Snapshot | None) -> None:
+        self._store = store
+        self._snapshot = snapshot
+        self._places = {name: f"{DATA_PREFIX}{place}" for place, name in enumerate(store.schema.column_names)}
+        self._units: tuple[Unit, ...] = ()
+        self._watched: set[Key] = set()
+        self._states: dict[tuple[Key, Unit], State] = {}
+
+    def watch(self, rows: pa.Table) -> None:
+        """Notes the keys of the rows that lack values, and reads the stored rows of these keys."""
+        if UNAVAILABLE not in rows.column_names:
+            return
+        affected = _affected(rows)
+        if not len(affected):
+            return
+        lacking = rows.column(UNAVAILABLE).take(pa.array(affected)).to_pylist()
+        self._units = self._units_of(sorted({name for names in lacking for name in names}))
+        self._watched = set(self._keys(rows, affected))
+        self._states = self._stored(self._watched)
+
+    def fill(self, rows: pa.Table) -> FilledRows:
+        """Fills in the rows of one portion."""
+        if not self._watched or not rows.num_rows:
+            return FilledRows(rows, rows.slice(0, 0), 0)
+        related, related_keys = self._related(rows)
+        names = [*dict.fromkeys(name for unit in self._units for name in (*unit.ordering, *unit.columns))]
+        values = [rows.column(self._places[name]).take(pa.array(related)).to_pylist() for name in names]
+        kinds = rows.column(KIND).take(pa.array(related)).to_pylist()
+        lacking = rows.column(UNAVAILABLE).take(pa.array(related)).to_pylist()
+        found: dict[str, list[tuple[int, Any]]] = {name: [] for name in names}
+        dead: dict[int, str] = {}
+        filled = 0
+        for place, (position, key) in enumerate(zip(related.tolist(), related_keys, strict=True)):
+            row = {name: column[place] for name, column in zip(names, values, strict=True)}
+            missing = frozenset(lacking[place] or ())
+            looked_up = self._look_up(key, row, missing)
+            unknown = next((name for name, value in looked_up.items() if value is None), None)
+            if unknown is not None:
+                dead[position] = unknown
+                continue
+            for name, value in looked_up.items():
+                found[name].append((position, value))
+            filled += bool(looked_up)
+            self._note(key, {**row, **looked_up}, is_retract=RowKind(kinds[place]).is_retract)
+        return _apply(rows, {self._places[name]: pairs for name, pairs in found.items()}, dead, filled)
+
+    def _look_up(self, key: Key, row: Mapping[str, Any], missing: frozenset[str]) -> dict[str, Any]:
+        """The values of the missing columns that will be taken from this row; None where there is none."""
+        values: dict[str, Any] = {}
+        for unit in self._units:
+            wanted = [name for name in unit.columns if name in missing]
+            if not wanted or not unit.takes_part(row):
+                continue
+            state = self._states.get((key, unit))
+            if state is None or unit.order_of(row) >= state.order:
+                values |= {name: None if state is None else state.values.get(name) for name in wanted}
+        return values
+
+    def _note(self, key: Key, row: Mapping[str, Any], *, is_retract: bool) -> None:
+        """The row becomes the state of the units that take it."""
+        for unit in self._units:
+            if not unit.takes_part(row):
+                continue
+            order, state = unit.order_of(row), self._states.get((key, unit))
+            if state is None or order >= state.order:
+                values = {} if is_retract else {name: row[name] for name in unit.columns}
+                self._states[key, unit] = State(order, values)
+
+    def _units_of(self, columns: Sequence[str]) -> tuple[Unit, ...]:
+        rules = engine_rules(self._store.schema, self._store.options)
+        members: dict[tuple[str, ...], list[str]] = {}
+        for name in columns:
+            group = rules.group_of(name)
+            members.setdefault(() if group is None else group.ordering, []).append(name)
+        return tuple(Unit(ordering, tuple(names)) for ordering, names in members.items())
+
+    def _keys(self, rows: pa.Table, positions: Positions) -> list[Key]:
+        names = [self._places[name] for name in self._store.schema.primary_keys]
+        parts = [rows.column(name).take(pa.array(positions)).to_pylist() for name in names]
+        return list(zip(*parts, strict=True))
+
+    def _related(self, rows: pa.Table) -> tuple[Positions, list[Key]]:
+        """Every row of a watched key: a filter on the first key column, then the exact check of what is left."""
+        first: Any = rows.column(self._places[self._store.schema.primary_keys[0]])
+        may_be: Any = pc.is_in(first, value_set=pa.array([key[0] for key in self._watched], first.type))
+        positions = np.flatnonzero(may_be.to_numpy())
+        candidates = self._keys(rows, positions)
+        kept = [place for place, key in enumerate(candidates) if key in self._watched]
+        return positions[kept], [candidates[place] for place in kept]
+
+    def _stored(self, keys: set[Key]) -> dict[tuple[Key, Unit], State]:
+        if self._snapshot is None:
+            return {}
+        schema = self._store.schema
+        names = schema.primary_keys
+        # A superset for keys of several columns; the states of keys that nobody asks for do no harm.
+        filters = [col(name).is_in({key[place] for key in keys}) for place, name in enumerate(names)]
+        wanted = [*dict.fromkeys([*names, *(name for unit in self._units for name in (*unit.ordering, *unit.columns))])]
+        scan = TableScan(self._store, columns=wanted, filter=conjunction(filters), snapshot=self._snapshot)
+        table = scan.to_arrow()
+        lists = {name: _carried_list(table.column(name), schema.by_name[name].type) for name in wanted}
+        states = {}
+        for place in range(table.num_rows):
+            row = {name: values[place] for name, values in lists.items()}
+            key = tuple(row[name] for name in names)
+            for unit in self._units:
+                if unit.takes_part(row):
+                    states[key, unit] = State(unit.order_of(row), {name: row[name] for name in unit.columns})
+        return states
+
+
+def _affected(rows: pa.Table) -> Positions:
+    """Positions of the rows that lack values."""
+    lengths: Any = pc.fill_null(pc.list_value_length(rows.column(UNAVAILABLE)), 0)
+    return np.flatnonzero(lengths.to_numpy())
+
+
+def _carried_list(column: Any, data_type: Any) -> list[Any]:
+    return [value for chunk in column.chunks for value in carry_array(chunk, data_type).to_pylist()]
+
+
+def _apply(
+    rows: pa.Table, found: Mapping[str, Sequence[tuple[int, Any]]], dead: Mapping[int, str], count: int
+) -> FilledRows:
+    for name, pairs in found.items():
+        if pairs:
+            rows = rows.set_column(rows.schema.get_field_index(name), name, _with_values(rows.column(name), pairs))
+    if not dead:
+        return FilledRows(rows, rows.slice(0, 0), count)
+    lost = rows.take(pa.array(list(dead)))
+    texts = {REASON: [NOT_STORED] * len(dead), COLUMN: list(dead.values()), TAG: [TAG_DEAD] * len(dead)}
+    for name, values in texts.items():
+        place = lost.schema.get_field_index(name)
+        lost = lost.set_column(place, lost.schema.field(place), pa.array(values, lost.schema.field(place).type))
+    mask = np.ones(rows.num_rows, dtype=bool)
+    mask[list(dead)] = False
+    return FilledRows(rows.filter(pa.array(mask)), lost, count)
+
+
+def _with_values(column: Any, pairs: Sequence[tuple[int, Any]]) -> Any:
+    """The column with other values at some positions: the new ones are appended and then gathered into place."""
+    positions = np.arange(len(column))
+    positions[[position for position, _ in pairs]] = np.arange(len(column), len(column) + len(pairs))
+    new = pa.array([value for _, value in pairs], column.type)
+    return pa.chunked_array([*column.chunks, new]).combine_chunks().take(pa.array(positions))

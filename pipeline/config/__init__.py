@@ -1,0 +1,1 @@
+"""Pipeline files: their shape, their rules, how they are read."""

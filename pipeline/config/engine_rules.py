@@ -1,0 +1,110 @@
+"""What a table's merge engine makes of the columns that one record fills: what NULL means, what a deletion must carry.
+
+| engine | column | NULL in a new row |
+|---|---|---|
+| deduplicate, first-row | any | is the new value |
+| partial-update | outside sequence groups | leaves the stored value |
+| partial-update | in a group, without a function, or last_value, first_value | is the new value |
+| partial-update | in a group, any other function | leaves the stored value |
+| aggregation | last_value, first_value | is the new value |
+| aggregation | any other function | leaves the stored value |
+
+A row takes part in a sequence group if one of the group's ordering columns is not NULL. A source fills a group if it
+maps one of its columns; a deletion from that source nulls the group's columns, so it must carry the ordering columns.
+
+An update counts twice in a sum (product, collect, merge_map, nested_update) unless the row before it is retracted:
+`needs_before` names such columns.
+
+Source: LSM semantics §2.4 to §2.6.1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from freshet.storage.model.schema import TableSchema
+from freshet.storage.options.core import CoreOptions, MergeEngine
+from freshet.storage.options.engine import AggregateFunction, EngineOptions, SequenceGroup, engine_options
+
+_TAKES_NULL: Final = frozenset({AggregateFunction.LAST_VALUE, AggregateFunction.FIRST_VALUE})
+_ADDS_UP: Final = frozenset(
+    {
+        AggregateFunction.SUM,
+        AggregateFunction.PRODUCT,
+        AggregateFunction.COLLECT,
+        AggregateFunction.MERGE_MAP,
+        AggregateFunction.NESTED_UPDATE,
+    }
+)
+_TAKES_RETRACTS: Final = _ADDS_UP | {AggregateFunction.LAST_VALUE, AggregateFunction.LAST_NON_NULL_VALUE}
+
+
+@dataclass(frozen=True, slots=True)
+class EngineRules:
+    """The rules of one table."""
+
+    core: CoreOptions
+    options: EngineOptions
+
+    @property
+    def engine(self) -> MergeEngine:
+        """The table's merge engine."""
+        return self.core.merge_engine
+
+    @property
+    def ordering_columns(self) -> frozenset[str]:
+        """The ordering columns of all groups."""
+        return frozenset(name for group in self.options.groups for name in group.ordering)
+
+    def group_of(self, column: str) -> SequenceGroup | None:
+        """The group that protects the column."""
+        return next((group for group in self.options.groups if column in group.protected), None)
+
+    def filled_groups(self, columns: Iterable[str]) -> tuple[SequenceGroup, ...]:
+        """The groups of which a source fills a column."""
+        filled = set(columns)
+        groups = self.options.groups
+        return tuple(group for group in groups if not filled.isdisjoint((*group.ordering, *group.protected)))
+
+    def keeps_on_null(self, column: str) -> bool:
+        """True when NULL leaves the stored value; see the table of the module."""
+        function = self.options.functions.get(column)
+        match self.engine:
+            case MergeEngine.PARTIAL_UPDATE:
+                if self.group_of(column) is None:
+                    return column not in self.ordering_columns
+                return function is not None and function.name not in _TAKES_NULL
+            case MergeEngine.AGGREGATE:
+                return function is not None and function.name not in _TAKES_NULL
+            case _:
+                return False
+
+    @property
+    def refuses_retracts(self) -> tuple[str, ...]:
+        """Columns whose function stops the batch when a deletion, or the row before an update, meets it."""
+        return tuple(
+            column
+            for column, function in self.options.functions.items()
+            if function.name not in _TAKES_RETRACTS and not function.ignore_retract
+        )
+
+    @property
+    def needs_before(self) -> tuple[str, ...]:
+        """Columns that an update would count twice if the row before it were not retracted."""
+        return tuple(
+            column
+            for column, function in self.options.functions.items()
+            if function.name in _ADDS_UP and not function.ignore_retract
+        )
+
+
+def engine_rules(schema: TableSchema, options: CoreOptions) -> EngineRules:
+    """The rules of a table; raises `InvalidRequestError` naming the option that is wrong."""
+    return EngineRules(options, engine_options(schema, options))
+
+
+def rules_of(schema: TableSchema, options: Mapping[str, str]) -> EngineRules:
+    """The same from the texts of a pipeline file or of a table's schema."""
+    return engine_rules(schema, CoreOptions.parse(options, has_primary_key=schema.has_primary_key, strict=False))

@@ -1,0 +1,226 @@
+"""What a pipeline file says, as frozen values: one file = one streaming query into one table.
+
+    PipelineConfig ── name, trigger, checkpoint, dead_letters, spark
+      ├── sources[]: SourceConfig ── kafka | files, format, schema, select, on_unknown_field, on_truncate
+      └── table: TableConfig ── warehouse, name, columns, primary_key, partition_by, options
+
+Defaults stand here and nowhere else; `config.pipeline_file` reads the files and reports what is wrong. A value whose
+key names a secret (password, secret, jaas, key, token, credential) is a `SecretStr`: every output of a model masks it,
+`revealed` alone gives the texts.
+
+Source: design §3.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, model_validator
+
+from freshet.storage.model.data_type import DataField, with_nullable
+from freshet.storage.model.field_ids import assign_ids
+from freshet.storage.model.schema import TableSchema
+from freshet.storage.model.sql_type import parse_sql_type
+
+Format = Literal["debezium-json", "debezium-unwrapped", "json", "row-kind"]
+DEBEZIUM_FORMATS: Final = frozenset({"debezium-json", "debezium-unwrapped"})
+
+ROW_KIND_OPTION: Final = "rowkind.field"
+SEQUENCE_OPTION: Final = "sequence.field"
+PRODUCER_OPTION: Final = "changelog-producer"
+
+KAFKA_OPTIONS: Final = (
+    "assign", "subscribe", "subscribePattern", "kafka.bootstrap.servers", "startingOffsets", "startingTimestamp",
+    "startingOffsetsByTimestamp", "startingOffsetsByTimestampStrategy", "failOnDataLoss", "maxOffsetsPerTrigger",
+    "minOffsetsPerTrigger", "maxTriggerDelay", "minPartitions", "maxRecordsPerPartition", "groupIdPrefix",
+    "kafkaConsumer.pollTimeoutMs", "fetchOffset.numRetries", "fetchOffset.retryIntervalMs",
+)  # fmt: skip
+"""Options of Spark's Kafka source that a stream takes; beside them everything that begins with `kafka.`."""
+
+FILE_OPTIONS: Final = (
+    "maxFilesPerTrigger", "maxBytesPerTrigger", "latestFirst", "maxFileAge", "pathGlobFilter", "recursiveFileLookup",
+    "cleanSource", "sourceArchiveDir", "lineSep", "encoding", "compression",
+)  # fmt: skip
+"""Options of Spark's file source that a stream takes."""
+
+_SECRET_KEY: Final = re.compile(r"password|secret|jaas|key|token|credential", re.IGNORECASE)
+_INTERVAL: Final = r"^\s*\d+\s*(milliseconds?|ms|seconds?|s|minutes?|min|m|hours?|h)\s*$"
+_TABLE_NAME: Final = r"^[^.\s/]+\.[^.\s/]+$"
+
+
+def is_secret_key(key: str) -> bool:
+    """True when the value of an option of this name must never be shown."""
+    return _SECRET_KEY.search(key) is not None
+
+
+def option_value(value: Any) -> str:
+    """An option as Spark and Paimon take it: text; booleans in small letters, objects as JSON."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, Mapping | list):
+        return json.dumps(value)
+    return str(value)
+
+
+def _texts(value: Any) -> Any:
+    if not isinstance(value, Mapping):
+        return value
+    return {str(key): "" if item is None else option_value(item) for key, item in value.items()}
+
+
+def _masked(value: Any) -> Any:
+    texts = _texts(value)
+    if not isinstance(texts, Mapping):
+        return texts
+    return {key: SecretStr(item) if is_secret_key(key) else item for key, item in texts.items()}
+
+
+Texts = Annotated[dict[str, str], BeforeValidator(_texts)]
+MaskedTexts = Annotated[dict[str, str | SecretStr], BeforeValidator(_masked)]
+
+
+def revealed(options: Mapping[str, str | SecretStr]) -> dict[str, str]:
+    """The options with their secrets in plain text, for the library that needs them and nobody else."""
+    return {key: item.get_secret_value() if isinstance(item, SecretStr) else item for key, item in options.items()}
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, hide_input_in_errors=True)
+
+
+class FilesConfig(_Model):
+    """A folder of files, a record per line; new files are picked up as they appear."""
+
+    path: str = Field(min_length=1)
+    format: Literal["json", "text"] = "json"
+    """Both read lines; `json` says for people that each is a JSON document."""
+    options: Texts = Field(default_factory=dict)
+    """Options of Spark's file source; written beside `path` in the file."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _gather_options(cls, value: Any) -> Any:
+        if not isinstance(value, Mapping):
+            return value
+        own = {key: item for key, item in value.items() if key not in FILE_OPTIONS}
+        rest = {key: item for key, item in value.items() if key in FILE_OPTIONS}
+        return {**own, "options": {**rest, **dict(own.get("options") or {})}} if rest else own
+
+
+class SourceConfig(_Model):
+    """One input of a pipeline and how its records become rows."""
+
+    kafka: MaskedTexts | None = None
+    """Options of Spark's Kafka source, `kafka.*` passed on."""
+    files: FilesConfig | None = None
+    format: Format
+    payload_types: Texts = Field(default_factory=dict, alias="schema")
+    """Types of payload fields; default: the table column of the same name, else STRING."""
+    select: Texts = Field(default_factory=dict)
+    """Table column = Spark SQL expression over payload fields; empty: columns are payload fields of the same name."""
+    on_unknown_field: Literal["ignore", "fail"] = "ignore"
+    on_truncate: Literal["fail", "skip"] = "fail"
+    decimal_handling_mode: Literal["precise", "string", "double"] = "precise"
+    """Debezium's; decides only what a text of digits alone means where a record brings no schema."""
+    time_precision_mode: (
+        Literal["adaptive", "adaptive_time_microseconds", "connect", "microseconds", "nanoseconds", "isostring"] | None
+    ) = None
+    """Debezium's; unit of times that are numbers where a record brings no schema. Default: adaptive for the Debezium
+    formats, isostring (numbers are refused) for the others."""
+    binary_handling_mode: Literal["bytes", "base64", "base64-url-safe", "hex"] = "bytes"
+    """Debezium's; how binary values are written as text."""
+    unavailable_value_placeholder: str = Field(default="__debezium_unavailable_value", min_length=1)
+    """Debezium's; what stands for an unchanged TOAST value."""
+
+    def fills(self, column: str) -> bool:
+        """True when rows of this source have a value for the table column; the others are NULL in them."""
+        return not self.select or column in self.select
+
+    @property
+    def may_delete(self) -> bool:
+        """True when a record can be a deletion."""
+        return self.format != "json"
+
+    @property
+    def is_kafka(self) -> bool:
+        """True for a Kafka source, False for files."""
+        return self.kafka is not None
+
+    @property
+    def is_debezium(self) -> bool:
+        """True when the records come from Debezium, wrapped or not."""
+        return self.format in DEBEZIUM_FORMATS
+
+    @property
+    def numeric_times(self) -> str:
+        """`time_precision_mode` with its default filled in."""
+        return self.time_precision_mode or ("adaptive" if self.is_debezium else "isostring")
+
+
+class TableConfig(_Model):
+    """The table that the pipeline writes."""
+
+    warehouse: str = Field(min_length=1)
+    name: str = Field(pattern=_TABLE_NAME)
+    columns: Texts = Field(min_length=1)
+    primary_key: tuple[str, ...] = ()
+    partition_by: tuple[str, ...] = ()
+    options: Texts = Field(default_factory=dict)
+    """Options that the table gets when it is created."""
+    write_options: Texts = Field(default_factory=dict)
+    """Options of this writer alone, over those of the table; for example write-only where others compact."""
+
+    @cached_property
+    def fields(self) -> tuple[DataField, ...]:
+        """The columns with field ids as a new table gets them; key columns are NOT NULL."""
+        columns = []
+        for name, text in self.columns.items():
+            data_type = parse_sql_type(text)
+            if name in self.primary_key:
+                data_type = with_nullable(data_type, False)
+            columns.append(DataField(0, name, data_type))
+        return assign_ids(columns)[0]
+
+    @cached_property
+    def table_schema(self) -> TableSchema:
+        """The schema that a table created from this file has."""
+        fields, highest = assign_ids(self.fields)
+        return TableSchema(0, fields, highest, self.partition_by, self.primary_key, dict(self.options))
+
+
+class TriggerConfig(_Model):
+    """When micro-batches start: on a clock, or over what is there now and then the end."""
+
+    processing_time: str | None = Field(default=None, pattern=_INTERVAL)
+    available_now: bool = False
+
+
+class PipelineConfig(_Model):
+    """One pipeline file."""
+
+    name: str = Field(min_length=1)
+    """Commit user and query name; a checkpoint belongs to one name and one table."""
+    sources: tuple[SourceConfig, ...]
+    table: TableConfig
+    trigger: TriggerConfig = TriggerConfig(processing_time="1 second")
+    checkpoint: str = Field(min_length=1)
+    dead_letters: str | None = Field(default=None, pattern=_TABLE_NAME)
+    """Default: the table's name and `_dead_letters`."""
+    spark: MaskedTexts = Field(default_factory=dict)
+
+    @property
+    def dead_letter_table(self) -> str:
+        """The dead-letter table, its default filled in."""
+        return self.dead_letters or f"{self.table.name}_dead_letters"
+
+    def without_secrets(self, text: str) -> str:
+        """`text` with every secret of this file replaced, for messages that others wrote."""
+        for options in (self.spark, *(source.kafka or {} for source in self.sources)):
+            for value in options.values():
+                if isinstance(value, SecretStr) and value.get_secret_value():
+                    text = text.replace(value.get_secret_value(), "**********")
+        return text

@@ -1,0 +1,291 @@
+"""Rules between the keys of a pipeline file: contradictions are refused, doubtful settings are warned of.
+
+A rule is a function from one file's values to findings: the place in the file (a path of keys) and a message that says
+what to do. Nothing is started or read here.
+
+A source that fills a column of a sequence group must fill what orders the group, or nothing of it would ever be taken.
+
+Source: design §1.11 (input order), §3; the outcome table of the Debezium formats (sequence fields of deletes).
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final
+
+from freshet.pipeline.config.engine_rules import EngineRules, rules_of
+from freshet.pipeline.config.model import (
+    KAFKA_OPTIONS,
+    ROW_KIND_OPTION,
+    SEQUENCE_OPTION,
+    PipelineConfig,
+    SourceConfig,
+    TableConfig,
+)
+from freshet.storage.exceptions import InvalidRequestError
+from freshet.storage.model.schema import SYSTEM_COLUMNS
+from freshet.storage.model.sql_type import parse_sql_type
+from freshet.storage.options.core import CoreOptions, MergeEngine
+from freshet.storage.options.keys import IMMUTABLE_KEYS
+
+Place = tuple[str | int, ...]
+Finding = tuple[Place, str]
+
+METADATA_COLUMNS: Final = ("_op", "_source", "_ts_ms", "_topic", "_partition", "_offset", "_timestamp", "_headers")
+"""What `select` sees beside the payload's fields."""
+
+_SUBSCRIPTIONS: Final = ("assign", "subscribe", "subscribePattern")
+_SET_BY_US: Final = {
+    "includeHeaders": "headers are always read",
+    "kafka.key.deserializer": "keys are read as bytes",
+    "kafka.value.deserializer": "values are read as bytes",
+    "kafka.enable.auto.commit": "the checkpoint holds the offsets",
+    "kafka.auto.offset.reset": "use startingOffsets",
+    "endingOffsets": "a stream has no end; use trigger: {available_now: true}",
+    "endingOffsetsByTimestamp": "a stream has no end; use trigger: {available_now: true}",
+    "endingTimestamp": "a stream has no end; use trigger: {available_now: true}",
+}
+_ENVELOPE_NAMES: Final = re.compile(r"(?<![A-Za-z0-9_`.])(_source|_ts_ms|_offset|_timestamp)\b")
+_COLUMN_PREFIX: Final = "fields."
+_STATS_SUFFIX: Final = ".stats-mode"
+
+
+def nearest(word: str, choices: Iterable[str]) -> str:
+    """` (did you mean …?)` for the closest choice, or nothing when none is close."""
+    close = difflib.get_close_matches(word, list(choices), n=1, cutoff=0.6)
+    return f" (did you mean {close[0]!r}?)" if close else ""
+
+
+def contradictions(config: PipelineConfig) -> Iterator[Finding]:
+    """Everything in one file that cannot be meant so."""
+    found = list(_each_key(config))
+    yield from found or _groups(config)
+
+
+def _each_key(config: PipelineConfig) -> Iterator[Finding]:
+    yield from _table(config)
+    yield from _trigger(config)
+    if config.dead_letter_table == config.table.name:
+        yield ("dead_letters",), "the dead letters need a table of their own"
+    if not config.sources:
+        yield ("sources",), "must not be empty"
+    for index, source in enumerate(config.sources):
+        yield from _source(config, source, ("sources", index))
+
+
+def decides_meaning(key: str) -> bool:
+    """True for a table option on which it depends what the rows mean; all who write a table must agree on it."""
+    if key.startswith(_COLUMN_PREFIX):
+        return not key.endswith(_STATS_SUFFIX)
+    return key in IMMUTABLE_KEYS or key in ("bucket", SEQUENCE_OPTION)
+
+
+def warnings(config: PipelineConfig) -> Iterator[str]:
+    """What a run should say before it starts; nothing here stops it."""
+    sequence = sequence_fields(config.table.options)
+    rules = _rules(config.table)
+    unordered = [] if sequence or not config.table.primary_key else _unordered_columns(config.table, rules)
+    shared = [name for name in unordered if sum(source.fills(name) for source in config.sources) > 1]
+    if shared:
+        yield (
+            f"several sources fill {', '.join(shared)}, and neither sequence.field nor a sequence group orders them: "
+            "which of two changes of one key is the later one is decided by the order of the sources in this file"
+        )
+    for source in config.sources:
+        if any(source.fills(name) for name in unordered):
+            computed = [key for key in config.table.primary_key if not _is_plain(source.select.get(key, key))]
+            if computed:
+                yield (
+                    f"the key column {computed[0]} is computed: if it is not the message key, changes of one row may "
+                    "lie in several Kafka partitions and their order is not defined; set sequence.field"
+                )
+    for source in config.sources:
+        ordering = [name for name in config.table.columns if name in rules.ordering_columns and source.fills(name)]
+        what = dict.fromkeys(ordering, "ordering column") | dict.fromkeys(sequence, "sequence.field")
+        for column in what:
+            if source.is_debezium and not _ENVELOPE_NAMES.search(source.select.get(column, column)):
+                yield (
+                    f"{what[column]} {column} comes from the payload: deletes do not carry it reliably and become dead "
+                    f"letters without it; select it from the envelope, for example {column}: _source.lsn"
+                )
+    yield from _retract_warnings(config, rules)
+    if not config.table.primary_key and any(source.is_debezium for source in config.sources):
+        yield "the table has no primary key: updates are appended as rows and deletes become dead letters"
+
+
+def sequence_fields(options: Mapping[str, str]) -> tuple[str, ...]:
+    """The columns of `sequence.field`."""
+    return tuple(part.strip() for part in options.get(SEQUENCE_OPTION, "").split(",") if part.strip())
+
+
+def _rules(table: TableConfig) -> EngineRules:
+    return rules_of(table.table_schema, table.options)
+
+
+def _unordered_columns(table: TableConfig, rules: EngineRules) -> list[str]:
+    """Columns of which the input order decides the value."""
+    ordered = {*table.primary_key, *rules.ordering_columns}
+    return [name for name in table.columns if name not in ordered and rules.group_of(name) is None]
+
+
+def _retract_warnings(config: PipelineConfig, rules: EngineRules) -> Iterator[str]:
+    """What the merge engine will do with deletions, or with updates of which it does not know the row before."""
+    deleting = [source for source in config.sources if source.may_delete]
+    if not deleting or rules.options.ignore_delete or not config.table.primary_key:
+        return
+    engine = rules.engine
+    if engine is MergeEngine.PARTIAL_UPDATE and not rules.options.remove_record_on_delete:
+        for source in deleting:
+            groups = rules.filled_groups(name for name in config.table.columns if source.fills(name))
+            free = [name for name in _unordered_columns(config.table, rules) if source.fills(name)]
+            if not groups:
+                yield (
+                    "a deletion will stop the run: partial-update has no rule for it; set ignore-delete or "
+                    "partial-update.remove-record-on-delete to true, or put the columns into a sequence group"
+                )
+            elif free:
+                yield f"a deletion leaves {', '.join(free)} as they are, because they are in no sequence group"
+    if engine is MergeEngine.FIRST_ROW:
+        yield "a deletion will stop the run: first-row takes none; set ignore-delete to true"
+    refusing = [name for name in rules.refuses_retracts if any(source.fills(name) for source in deleting)]
+    if refusing and not rules.options.remove_record_on_delete:
+        yield (
+            f"a deletion will stop the run: the aggregate functions of {', '.join(refusing)} cannot take a value back; "
+            f"set fields.{refusing[0]}.ignore-retract to true, or ignore-delete for the table"
+        )
+    blind = [source for source in deleting if source.format == "debezium-unwrapped"]
+    counted = [name for name in rules.needs_before if any(source.fills(name) for source in blind)]
+    if counted:
+        yield (
+            f"an update counts twice in {', '.join(counted)}: records of the format debezium-unwrapped do not carry "
+            "the row before it; use debezium-json"
+        )
+
+
+def _groups(config: PipelineConfig) -> Iterator[Finding]:
+    """Whether each source can be merged by the table's engine, where columns and options are right in themselves."""
+    table = config.table
+    try:
+        rules = _rules(table)
+    except InvalidRequestError as error:
+        named = [key for key in table.options if key in str(error)]
+        yield ("table", "options", *named[:1]), str(error)
+        return
+    for index, source in enumerate(config.sources):
+        for group in rules.filled_groups(column for column in table.columns if source.fills(column)):
+            if not any(source.fills(name) for name in group.ordering):
+                filled = [name for name in group.protected if source.fills(name)]
+                yield (
+                    ("sources", index, "select"),
+                    f"fills {', '.join(filled)} of the sequence group of {', '.join(group.ordering)}, but not what "
+                    f"orders it: the values would never be taken; add {group.ordering[0]}: <what grows with every "
+                    "change, for example _source.lsn>",
+                )
+
+
+def _table(config: PipelineConfig) -> Iterator[Finding]:
+    table = config.table
+    for name, text in table.columns.items():
+        yield from _type(text, ("table", "columns", name))
+        if name in SYSTEM_COLUMNS or name.startswith("_KEY_"):
+            yield ("table", "columns", name), f"the column name {name} is reserved by the table format; rename it"
+    for key in ("primary_key", "partition_by"):
+        names: Sequence[str] = getattr(table, key)
+        for name in names:
+            if name not in table.columns:
+                yield ("table", key), f"{key} names {name!r}, which is no column{nearest(name, table.columns)}"
+        if len(set(names)) != len(names):
+            yield ("table", key), f"{key} names a column twice"
+    outside = [name for name in table.partition_by if table.primary_key and name not in table.primary_key]
+    if outside:
+        yield ("table", "primary_key"), f"primary_key must contain the partition columns; add {', '.join(outside)}"
+    for column in sequence_fields(table.options):
+        if column not in table.columns:
+            yield ("table", "options", SEQUENCE_OPTION), f"names {column!r}, which is no column"
+    yield from _options(table)
+    uses_kind = any(source.format == "row-kind" for source in config.sources)
+    if uses_kind and not table.options.get(ROW_KIND_OPTION):
+        yield ("table", "options"), f"format row-kind needs the option {ROW_KIND_OPTION}: the field that holds the kind"
+    if table.options.get(ROW_KIND_OPTION) and not all(source.format == "row-kind" for source in config.sources):
+        yield (
+            ("table", "options", ROW_KIND_OPTION),
+            "is for sources of format row-kind; the other formats know the kind of each record themselves",
+        )
+
+
+def _options(table: TableConfig) -> Iterator[Finding]:
+    """What the storage says of the options; whether the table as a whole can be made is asked when it is opened."""
+    try:
+        CoreOptions.parse(table.options, has_primary_key=bool(table.primary_key))
+    except InvalidRequestError as error:
+        named = [key for key in table.options if f" {key} " in str(error) or f"'{key}'" in str(error)]
+        yield ("table", "options", *named[:1]), str(error)
+        return
+    for key in table.write_options:
+        if decides_meaning(key):
+            yield (
+                ("table", "write_options", key),
+                f"{key} says what the rows of the table mean; it stands in options, for all who write the table",
+            )
+    try:
+        CoreOptions.parse({**table.options, **table.write_options}, has_primary_key=bool(table.primary_key))
+    except InvalidRequestError as error:
+        named = [key for key in table.write_options if f" {key} " in str(error) or f"'{key}'" in str(error)]
+        yield ("table", "write_options", *named[:1]), str(error)
+
+
+def _trigger(config: PipelineConfig) -> Iterator[Finding]:
+    trigger = config.trigger
+    if trigger.available_now == (trigger.processing_time is not None):
+        yield ("trigger",), "wants exactly one of processing_time and available_now: true"
+
+
+def _source(config: PipelineConfig, source: SourceConfig, place: Place) -> Iterator[Finding]:
+    if (source.kafka is None) == (source.files is None):
+        yield place, "a source has exactly one of kafka and files"
+    if source.kafka is not None:
+        yield from _kafka(source.kafka, (*place, "kafka"))
+    for name, text in source.payload_types.items():
+        yield from _type(text, (*place, "schema", name))
+        if name in METADATA_COLUMNS:
+            yield (*place, "schema", name), f"{name} is the name of a metadata column; it has a type already"
+    for column in source.select:
+        if column not in config.table.columns:
+            known = nearest(column, config.table.columns)
+            yield (*place, "select", column), f"selects {column!r}, which is no column of the table{known}"
+    if source.select:
+        for key in config.table.primary_key:
+            if key not in source.select:
+                yield (*place, "select"), f"lacks the key column {key}, which cannot be NULL; add {key}: <field>"
+    if not source.is_debezium:
+        for key in ("on_truncate", "decimal_handling_mode", "unavailable_value_placeholder"):
+            if key in source.model_fields_set:
+                yield (*place, key), f"belongs to the Debezium formats, not to {source.format}"
+
+
+def _kafka(options: Mapping[str, object], place: Place) -> Iterator[Finding]:
+    if not options.get("kafka.bootstrap.servers"):
+        yield place, "kafka.bootstrap.servers is missing (host:port[,host:port])"
+    given = [key for key in _SUBSCRIPTIONS if key in options]
+    if len(given) != 1:
+        yield place, f"wants exactly one of {', '.join(_SUBSCRIPTIONS)}; given: {', '.join(given) or 'none'}"
+    lowered = {key.lower(): key for key in (*KAFKA_OPTIONS, *_SET_BY_US)}
+    for key in options:
+        known = lowered.get(key.lower())
+        if known in _SET_BY_US:
+            yield (*place, key), f"cannot be set here: {_SET_BY_US[known]}"
+        elif known is None and not key.startswith("kafka."):
+            yield (*place, key), f"unknown option of the Kafka source{nearest(key, KAFKA_OPTIONS)}"
+
+
+def _type(text: str, place: Place) -> Iterator[Finding]:
+    try:
+        parse_sql_type(text)
+    except InvalidRequestError as error:
+        yield place, str(error)
+
+
+def _is_plain(expression: str) -> bool:
+    return re.fullmatch(r"\s*(`[^`]+`|[A-Za-z_][A-Za-z0-9_]*)\s*", expression) is not None

@@ -1,0 +1,1 @@
+"""What Freshet asks of Spark: sessions, jars, sources, batch reads."""

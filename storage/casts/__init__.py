@@ -1,0 +1,1 @@
+"""Values of one type read as another: schema evolution."""

@@ -1,0 +1,1 @@
+"""The world outside: files, clock, ids and randomness, behind one door."""

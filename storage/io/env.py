@@ -1,0 +1,116 @@
+"""The one door to the world: files, clock, ids, chance, waiting, scratch space, and the points at which a test may
+crash the program.
+
+Nothing else in `storage` asks the operating system for any of these, so that faults and time can be played with. An
+`Env` holds no state of a table and may be shared by threads.
+
+Invariant: between two calls of `reach` nothing is assumed about the order in which bytes get to disk, except what
+`FileIO` promises.
+"""
+
+from __future__ import annotations
+
+import random
+import tempfile
+import time
+import uuid
+from enum import StrEnum
+
+from freshet.storage.io.file_io import FileIO
+from freshet.storage.io.local_file_io import LocalFileIO, storage_error
+
+
+class CrashPoint(StrEnum):
+    """A named place where a crash leaves something half-done; each says what is on disk at that moment."""
+
+    DATA_FILE_OPENED = "data-file-opened"
+    """An empty data file exists; nobody names it."""
+
+    DATA_FILE_CLOSED = "data-file-closed"
+    """A data file is complete and synced; no manifest names it."""
+
+    WRITE_BEFORE_SPILL = "write-before-spill"
+    """Rows are in memory; the scratch disk holds earlier runs at most."""
+
+    WRITE_SPILLED = "write-spilled"
+    """Rows are a run on scratch disk; no file of the table was made of them."""
+
+    WRITE_FLUSHED = "write-flushed"
+    """Rows are complete data files that no manifest names."""
+
+    COMPACT_BEFORE_OUTPUT = "compact-before-output"
+    """A compaction is planned; nothing of it is written."""
+
+    COMPACT_OUTPUT_WRITTEN = "compact-output-written"
+    """The outputs of a round are complete; neither they nor the end of its inputs stand in a manifest."""
+
+    WRITE_PREPARED = "write-prepared"
+    """Everything for the commit messages of a writer is on disk; nobody has the messages."""
+
+    COMMIT_MANIFESTS_WRITTEN = "commit-manifests-written"
+    """Manifests and manifest lists of the next snapshot are on disk; no snapshot names them."""
+
+    COMMIT_SNAPSHOT_CREATED = "commit-snapshot-created"
+    """The snapshot is visible; the LATEST hint still names the one before."""
+
+    COMMIT_BEFORE_COMPACT = "commit-before-compact"
+    """The APPEND snapshot is visible; the COMPACT snapshot of the same identifier is not there."""
+
+    EXPIRE_PLANNED = "expire-planned"
+    """Nothing is deleted yet."""
+
+    EXPIRE_SNAPSHOTS_REMOVED = "expire-snapshots-removed"
+    """Expired snapshot files are gone, what only they named is still there and named by nobody."""
+
+    EXPIRE_DATA_REMOVED = "expire-data-removed"
+    """Data and changelog files of expired snapshots are gone, their manifests are still there."""
+
+
+class Env:
+    """The real world. Tests replace single methods in a subclass."""
+
+    def __init__(self, file_io: FileIO, scratch_root: str | None = None) -> None:
+        self.file_io = file_io
+        self._scratch_root = scratch_root
+
+    def now_ms(self) -> int:
+        """Wall clock, milliseconds since the epoch."""
+        return time.time_ns() // 1_000_000
+
+    def creation_time_ms(self) -> int:
+        """The local wall clock as if it were UTC: what `_CREATION_TIME` of a file entry holds (table format §4.2)."""
+        now_ms = self.now_ms()
+        return now_ms + time.localtime(now_ms / 1000).tm_gmtoff * 1000
+
+    def new_uuid(self) -> str:
+        """A random id in its dashed form."""
+        return str(uuid.uuid4())
+
+    def jitter(self) -> float:
+        """A random number in [0, 1), to spread retries."""
+        return random.random()
+
+    def sleep_s(self, seconds: float) -> None:
+        """Waits."""
+        time.sleep(seconds)
+
+    def reach(self, point: CrashPoint) -> None:
+        """Says that the program is at a named point; here nothing happens, in a simulation it may end."""
+
+    def scratch_folder(self) -> str:
+        """A new empty folder on a local disk for spilled data; who asks for it removes it with `release_scratch`."""
+        try:
+            return tempfile.mkdtemp(prefix="freshet-", dir=self._scratch_root)
+        except OSError as error:
+            raise storage_error(
+                error, "create a scratch folder in", self._scratch_root or tempfile.gettempdir()
+            ) from error
+
+    def release_scratch(self, folder: str) -> None:
+        """Removes a folder given by `scratch_folder`, with all in it."""
+        LocalFileIO().delete_tree(folder)
+
+
+def local_env(scratch_root: str | None = None) -> Env:
+    """The environment of a program that works on local or mounted disks."""
+    return Env(LocalFileIO(), scratch_root)

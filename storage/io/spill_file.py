@@ -1,0 +1,59 @@
+"""Sorted rows put aside on a local disk while there is no room for them: an Arrow IPC stream, compressed by LZ4.
+
+    <scratch folder>/<name>.arrow     batches of at most BATCH_BYTES; read back one at a time, in the order written
+
+Spill files are scratch: never synced, of no use to another process, gone with their folder at the latest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.ipc as ipc
+
+from freshet.storage.io.local_file_io import LocalFileIO, storage_error
+
+BATCH_BYTES: Final = 1024 * 1024
+"""Size of a batch in memory: what merging many spilled runs holds of each, twice."""
+
+_BATCH_ROWS_MAX: Final = 64 * 1024
+
+
+class SpillFile:
+    """One run of rows on scratch disk."""
+
+    def __init__(self, path: str, schema: pa.Schema, rows: Iterable[pa.Table | pa.RecordBatch]) -> None:
+        """Writes the rows as they come."""
+        self.path = path
+        self.row_count = 0
+        options = ipc.IpcWriteOptions(compression="lz4", use_threads=False)
+        try:
+            with pa.OSFile(path, "wb") as sink:
+                with ipc.new_stream(sink, schema, options=options) as stream:
+                    for part in rows:
+                        for batch in _bounded(part):
+                            stream.write_batch(batch)
+                        self.row_count += part.num_rows
+                self.size_bytes = sink.tell()
+        except OSError as error:
+            raise storage_error(error, "write", path) from error
+
+    def read(self) -> Iterator[pa.RecordBatch]:
+        """The batches, in order."""
+        try:
+            with pa.OSFile(self.path, "rb") as source, ipc.open_stream(source) as stream:
+                yield from stream
+        except OSError as error:
+            raise storage_error(error, "read", self.path) from error
+
+    def remove(self) -> None:
+        """Gives the disk space back."""
+        LocalFileIO().delete(self.path)
+
+
+def _bounded(rows: pa.Table | pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    table = rows if isinstance(rows, pa.Table) else pa.Table.from_batches([rows])
+    batch_rows = BATCH_BYTES * table.num_rows // max(1, table.nbytes)
+    yield from table.to_batches(max_chunksize=max(1, min(_BATCH_ROWS_MAX, batch_rows)))

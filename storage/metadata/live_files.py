@@ -1,0 +1,230 @@
+"""Which files are live at a snapshot: all of them, those of some partitions and buckets, or what one commit changed.
+
+    live(S)  = ADD entries of base(S) and delta(S) whose identity is in no DELETE entry there
+    live(S') = (live(S) - DELETEs of delta(S')) + ADDs of delta(S') that it does not delete, for S' the next snapshot
+
+The second line is what a long-lived process uses: `LiveFileIndex` steps from the newest snapshot it knows, so that the
+cost is that of the changes, not of the table. An ADD and its DELETE agree in partition and bucket, so both may be
+pruned by them; they may not be pruned by level or by statistics of values.
+
+A snapshot whose files have rows marked as deleted by deletion vectors is refused: nothing here subtracts them.
+
+Source: table format §3.4, §10.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import chain
+from types import MappingProxyType
+from typing import Final
+
+from freshet.storage.exceptions import NotFoundError
+from freshet.storage.metadata.manifest_store import ManifestStore
+from freshet.storage.metadata.snapshot_store import SnapshotStore
+from freshet.storage.model.data_file import DataFileMeta, SimpleStats
+from freshet.storage.model.manifest import EntryKind, FileIdentity, ManifestEntry, ManifestFileMeta
+from freshet.storage.model.snapshot import Snapshot
+
+STEPS_MAX: Final = 64
+"""Snapshots further apart than this are scanned afresh: each step reads one manifest list and one manifest or more."""
+
+BucketId = tuple[bytes, int]
+"""(partition, bucket)."""
+
+PartitionTest = Callable[[bytes], bool]
+StatsTest = Callable[[SimpleStats], bool]
+
+
+def live_entries(
+    store: ManifestStore,
+    snapshot: Snapshot | None,
+    *,
+    partition: PartitionTest | None = None,
+    buckets: Collection[int] | None = None,
+    bucket_ids: Collection[BucketId] | None = None,
+    partition_stats: StatsTest | None = None,
+) -> list[ManifestEntry]:
+    """Live files of a snapshot, in the order of the manifests; none for no snapshot.
+
+    `partition` tests a serialized partition row, `buckets` are the buckets wanted in every partition, `bucket_ids` the
+    pairs wanted; what is None does not prune. `partition_stats` may skip a whole manifest by the bounds of its
+    partitions, and must be true wherever `partition` is true for one of them.
+    """
+    if snapshot is None:
+        return []
+    store.refuse_deletion_vectors(snapshot.index_manifest)
+    wanted = None if bucket_ids is None else frozenset(bucket_ids)
+    allowed = None if buckets is None else frozenset(buckets)
+    if wanted is not None and allowed is None:
+        allowed = frozenset(bucket for _, bucket in wanted)
+    manifests = [
+        manifest
+        for manifest in data_manifests(store, snapshot)
+        if _may_hold_bucket(manifest, allowed)
+        and (partition_stats is None or partition_stats(manifest.partition_stats))
+    ]
+    entries: Iterable[ManifestEntry] = chain.from_iterable(map(store.read_manifest, manifests))
+    if allowed is not None:
+        entries = (entry for entry in entries if entry.bucket in allowed)
+    if wanted is not None:
+        entries = (entry for entry in entries if (entry.partition, entry.bucket) in wanted)
+    if partition is not None:
+        entries = _of_partitions(entries, partition)
+    if not any(manifest.num_deleted_files for manifest in manifests):
+        return list(entries)
+    return without_deleted(entries)
+
+
+def without_deleted(entries: Iterable[ManifestEntry]) -> list[ManifestEntry]:
+    """The ADD entries whose identity no DELETE entry has, in their order; a DELETE may stand before its ADD."""
+    added: list[tuple[FileIdentity, ManifestEntry]] = []
+    deleted: set[FileIdentity] = set()
+    for entry in entries:
+        if entry.kind is EntryKind.ADD:
+            added.append((entry.identity, entry))
+        else:
+            deleted.add(entry.identity)
+    return [entry for identity, entry in added if identity not in deleted]
+
+
+def data_manifests(store: ManifestStore, snapshot: Snapshot) -> list[ManifestFileMeta]:
+    """Manifests of base and delta, in this order."""
+    base = store.read_manifest_list(snapshot.base_manifest_list, snapshot.base_manifest_list_size)
+    return [*base, *delta_manifests(store, snapshot)]
+
+
+def delta_manifests(store: ManifestStore, snapshot: Snapshot) -> tuple[ManifestFileMeta, ...]:
+    """Manifests of what the commit changed."""
+    return store.read_manifest_list(snapshot.delta_manifest_list, snapshot.delta_manifest_list_size)
+
+
+def delta_entries(store: ManifestStore, snapshot: Snapshot) -> list[ManifestEntry]:
+    """ADD and DELETE entries of one commit, in order."""
+    return list(chain.from_iterable(map(store.read_manifest, delta_manifests(store, snapshot))))
+
+
+def changelog_entries(store: ManifestStore, snapshot: Snapshot) -> list[ManifestEntry]:
+    """ADD entries of the changelog files of one commit; none when it has none."""
+    if snapshot.changelog_manifest_list is None:
+        return []
+    manifests = store.read_manifest_list(snapshot.changelog_manifest_list, snapshot.changelog_manifest_list_size)
+    return list(chain.from_iterable(map(store.read_manifest, manifests)))
+
+
+@dataclass(frozen=True, slots=True)
+class LiveFiles:
+    """The live files of one snapshot, by bucket. Buckets without files are absent."""
+
+    snapshot_id: int
+    by_bucket: Mapping[BucketId, Mapping[FileIdentity, ManifestEntry]]
+
+    def entries(self) -> Iterator[ManifestEntry]:
+        """All live files."""
+        for files in self.by_bucket.values():
+            yield from files.values()
+
+    def of_bucket(self, partition: bytes, bucket: int) -> list[ManifestEntry]:
+        """Live files of one bucket."""
+        return list(self.by_bucket.get((partition, bucket), {}).values())
+
+    def files_of(self, partition: bytes, bucket: int) -> list[DataFileMeta]:
+        """Live files of one bucket, without their place."""
+        return [entry.file for entry in self.of_bucket(partition, bucket)]
+
+    def partitions(self) -> frozenset[bytes]:
+        """Partitions that have files."""
+        return frozenset(partition for partition, _ in self.by_bucket)
+
+    def after(self, snapshot_id: int, delta: Iterable[ManifestEntry]) -> LiveFiles:
+        """The live files once a commit with these entries has followed; buckets it leaves alone are shared."""
+        changes: dict[BucketId, list[ManifestEntry]] = {}
+        for entry in delta:
+            changes.setdefault((entry.partition, entry.bucket), []).append(entry)
+        by_bucket = dict(self.by_bucket)
+        for bucket_id, entries in changes.items():
+            files = dict(by_bucket.get(bucket_id, {}))
+            for entry in entries:
+                if entry.kind is EntryKind.ADD:
+                    files[entry.identity] = entry
+            for entry in entries:
+                if entry.kind is EntryKind.DELETE:
+                    files.pop(entry.identity, None)
+            if files:
+                by_bucket[bucket_id] = MappingProxyType(files)
+            else:
+                by_bucket.pop(bucket_id, None)
+        return LiveFiles(snapshot_id, MappingProxyType(by_bucket))
+
+
+NO_FILES: Final = LiveFiles(0, MappingProxyType({}))
+"""The table before its first snapshot."""
+
+
+def scan_live_files(store: ManifestStore, snapshot: Snapshot | None) -> LiveFiles:
+    """Live files of a snapshot by a full scan."""
+    if snapshot is None:
+        return NO_FILES
+    by_bucket: dict[BucketId, dict[FileIdentity, ManifestEntry]] = {}
+    for entry in live_entries(store, snapshot):
+        by_bucket.setdefault((entry.partition, entry.bucket), {})[entry.identity] = entry
+    frozen = {bucket_id: MappingProxyType(files) for bucket_id, files in by_bucket.items()}
+    return LiveFiles(snapshot.id, MappingProxyType(frozen))
+
+
+class LiveFileIndex:
+    """Live files for a process that looks at one snapshot after the other. May be shared by threads."""
+
+    def __init__(self, snapshots: SnapshotStore, manifests: ManifestStore) -> None:
+        self._snapshots = snapshots
+        self._manifests = manifests
+        self._lock = threading.Lock()
+        self._known: tuple[Snapshot | None, LiveFiles] = (None, NO_FILES)
+
+    def at(self, snapshot: Snapshot | None) -> LiveFiles:
+        """Live files of a snapshot: a step from the newest one known where that is near, else a scan."""
+        if snapshot is None:
+            return NO_FILES
+        with self._lock:
+            known_snapshot, known = self._known
+        if known_snapshot == snapshot:
+            return known
+        live = self._stepped(known_snapshot, known, snapshot)
+        with self._lock:
+            newest = self._known[0]
+            if newest is None or snapshot.id >= newest.id:
+                self._known = (snapshot, live)
+        return live
+
+    def _stepped(self, start: Snapshot | None, known: LiveFiles, snapshot: Snapshot) -> LiveFiles:
+        if start is None or not start.id < snapshot.id <= start.id + STEPS_MAX:
+            return scan_live_files(self._manifests, snapshot)
+        self._manifests.refuse_deletion_vectors(snapshot.index_manifest)
+        live = known
+        try:
+            if self._snapshots.fresh(start.id) != start:  # the table was rolled back and has gone on since
+                return scan_live_files(self._manifests, snapshot)
+            for snapshot_id in range(start.id + 1, snapshot.id + 1):
+                step = snapshot if snapshot_id == snapshot.id else self._snapshots.fresh(snapshot_id)
+                live = live.after(snapshot_id, delta_entries(self._manifests, step))
+        except NotFoundError:
+            return scan_live_files(self._manifests, snapshot)  # a snapshot between has expired
+        return live
+
+
+def _may_hold_bucket(manifest: ManifestFileMeta, buckets: Collection[int] | None) -> bool:
+    if buckets is None or manifest.min_bucket is None or manifest.max_bucket is None:
+        return True
+    return any(manifest.min_bucket <= bucket <= manifest.max_bucket for bucket in buckets)
+
+
+def _of_partitions(entries: Iterable[ManifestEntry], test: PartitionTest) -> Iterator[ManifestEntry]:
+    verdicts: dict[bytes, bool] = {}
+    for entry in entries:
+        verdict = verdicts.get(entry.partition)
+        if verdict is None:
+            verdict = verdicts[entry.partition] = test(entry.partition)
+        if verdict:
+            yield entry

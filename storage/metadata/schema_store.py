@@ -1,0 +1,78 @@
+"""The schema files of a table: immutable, numbered from 0, the latest is the one with the highest number.
+
+A change is an exclusive create of the next number: of two writers one wins, the other reads again. There is no hint
+file; names that are not `schema-<number>` are skipped.
+
+Source: table format §2.
+"""
+
+from __future__ import annotations
+
+from freshet.storage.codec.schema_json import decode_schema, encode_schema
+from freshet.storage.exceptions import ConflictError, CorruptDataError, NotFoundError
+from freshet.storage.io.env import Env
+from freshet.storage.model.schema import TableSchema
+from freshet.storage.paths import SCHEMA_PREFIX, TablePaths, numbered
+
+
+class SchemaStore:
+    """Schemas of one table. Files are read once: they never change."""
+
+    def __init__(self, env: Env, paths: TablePaths) -> None:
+        self._env = env
+        self._paths = paths
+        self._cache: dict[int, TableSchema] = {}
+        self._known_bytes: dict[int, bytes] = {}
+
+    def list_ids(self) -> list[int]:
+        """Ids there are, ascending."""
+        statuses = self._env.file_io.list(self._paths.schema_folder)
+        numbers = (numbered(status.name, SCHEMA_PREFIX) for status in statuses if not status.is_folder)
+        return sorted(number for number in numbers if number is not None)
+
+    def latest(self) -> TableSchema | None:
+        """The newest schema, or None when there is no table."""
+        ids = self.list_ids()
+        return self.schema(ids[-1]) if ids else None
+
+    def schema(self, schema_id: int) -> TableSchema:
+        """One schema; `NotFoundError` when the table has none of this id."""
+        cached = self._cache.get(schema_id)
+        if cached is not None:
+            return cached
+        path = self._paths.schema(schema_id)
+        try:
+            data = self._env.file_io.read_bytes(path)
+        except NotFoundError as error:
+            raise NotFoundError(f"the table at {self._paths.location} has no schema {schema_id} ({path})") from error
+        schema = decode_schema(data, path)
+        if schema.id != schema_id:
+            raise CorruptDataError(f"the file holds schema {schema.id}", path=path)
+        self._cache[schema_id] = schema
+        return schema
+
+    def check_current(self, schema: TableSchema) -> None:
+        """Raises when the table that the schema was read from is not there any more, or is another one by now.
+
+        What is written for a table that was dropped would be part of the next one of its name.
+        """
+        path = self._paths.schema(schema.id)
+        try:
+            data = self._env.file_io.read_bytes(path)
+        except NotFoundError as error:
+            raise NotFoundError(
+                f"the table at {self._paths.location} was dropped while it was open ({path} is gone); nothing was "
+                "committed, open the table again if it is to go on"
+            ) from error
+        if self._known_bytes.get(schema.id) == data:
+            return
+        if decode_schema(data, path) != schema:
+            raise ConflictError(
+                f"the table at {self._paths.location} was dropped and made anew while it was open ({path} is another); "
+                "nothing was committed, open the table again"
+            )
+        self._known_bytes[schema.id] = data
+
+    def commit(self, schema: TableSchema) -> bool:
+        """Makes the schema the latest one; False when another writer has taken its id."""
+        return self._env.file_io.create_exclusive(self._paths.schema(schema.id), encode_schema(schema))

@@ -1,0 +1,159 @@
+"""Everything that works on one table needs: its place, its schema, its options, and the stores of its metadata.
+
+The value is frozen: a schema change or another set of dynamic options gives another store. Dynamic options apply to
+this store only and are never saved; those that decide what bytes mean cannot be given so.
+
+Source: table format §1, §2, §15.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Final
+
+from freshet.storage.codec.partition_path import partition_path
+from freshet.storage.exceptions import InvalidRequestError, NotFoundError
+from freshet.storage.io.env import Env
+from freshet.storage.metadata.live_files import LiveFileIndex
+from freshet.storage.metadata.manifest_store import ManifestStore
+from freshet.storage.metadata.schema_store import SchemaStore
+from freshet.storage.metadata.snapshot_store import SnapshotStore
+from freshet.storage.model.data_type import DataType
+from freshet.storage.model.schema import TableSchema
+from freshet.storage.options.core import CoreOptions
+from freshet.storage.options.keys import IMMUTABLE_KEYS
+from freshet.storage.options.supported import Access, check_access
+from freshet.storage.paths import TablePaths, local_path
+from freshet.storage.schema.validation import check_dynamic_options
+
+_NEVER_DYNAMIC: Final = IMMUTABLE_KEYS | {"bucket"}
+
+
+@dataclass(frozen=True)
+class TableStore:
+    """One table at one schema. May be shared by threads, not by processes: open it again there."""
+
+    env: Env
+    paths: TablePaths
+    schema: TableSchema
+    options: CoreOptions
+    schemas: SchemaStore
+    snapshots: SnapshotStore
+    manifests: ManifestStore
+    live: LiveFileIndex
+
+    @property
+    def location(self) -> str:
+        """Folder of the table."""
+        return self.paths.location
+
+    @cached_property
+    def partition_types(self) -> tuple[DataType, ...]:
+        """Types of the partition keys, in their order."""
+        return self.schema.types_of(self.schema.partition_keys)
+
+    @cached_property
+    def key_types(self) -> tuple[DataType, ...]:
+        """Types of the trimmed primary key: of `min_key` and `max_key`."""
+        return self.schema.types_of(self.schema.trimmed_primary_keys)
+
+    @cached_property
+    def bucket_key(self) -> tuple[str, ...]:
+        """Columns whose hash decides the bucket; none for an append table without buckets."""
+        return self.options.bucket_key or self.schema.trimmed_primary_keys
+
+    @cached_property
+    def bucket_key_types(self) -> tuple[DataType, ...]:
+        """Types of the bucket key."""
+        return self.schema.types_of(self.bucket_key)
+
+    def partition_path(self, partition: bytes) -> str:
+        """Path of a partition below the data root; empty for an unpartitioned table."""
+        return partition_path(
+            partition,
+            self.schema.partition_keys,
+            self.partition_types,
+            self.options.partition_default_name,
+            self.options.partition_legacy_name,
+        )
+
+    def bucket_folder(self, partition: bytes, bucket: int) -> str:
+        """Folder of one bucket."""
+        return self.paths.bucket_folder(self.partition_path(partition), bucket)
+
+    def data_file(self, partition: bytes, bucket: int, file_name: str, external_path: str | None = None) -> str:
+        """Path of a data or changelog file."""
+        return self.paths.data_file(self.partition_path(partition), bucket, file_name, external_path)
+
+    def check_writable(self) -> None:
+        """Raises `UnsupportedFeatureError` when a commit would lose or break something of this table."""
+        check_access(self.options, Access.WRITE, self.location)
+
+    def at_schema(self, schema_id: int) -> TableStore:
+        """The table as it was at another schema: its columns, and options that fit them.
+
+        Options name columns, so those of the other schema count; what was given for this opening stays on top.
+        """
+        schema = self.schemas.schema(schema_id)
+        dynamic = {key: text for key, text in self.options.given.items() if self.schema.options.get(key) != text}
+        options = CoreOptions.parse(
+            {**schema.options, **dynamic},
+            has_primary_key=schema.has_primary_key,
+            schema_version=schema.version,
+            strict=False,
+        )
+        return replace(self, schema=schema, options=options)
+
+    def with_options(self, options: Mapping[str, str]) -> TableStore:
+        """The same table with dynamic options on top of its own."""
+        return open_table_store(self.env, self.location, options=options, schema_id=self.schema.id)
+
+
+def open_table_store(
+    env: Env, location: str, *, options: Mapping[str, str] | None = None, schema_id: int | None = None
+) -> TableStore:
+    """Opens the table in a folder, at its latest schema unless another is asked for.
+
+    Raises `NotFoundError` when there is no table, `UnsupportedFeatureError` when it cannot be read rightly.
+    """
+    location = local_path(location)
+    schemas = SchemaStore(env, TablePaths(location))
+    schema = schemas.latest() if schema_id is None else schemas.schema(schema_id)
+    if schema is None:
+        raise NotFoundError(
+            f"there is no table at {location}: it has no schema file; create it first, or check the path"
+        )
+    effective = _effective_options(schema, options or {})
+    core = CoreOptions.parse(
+        effective, has_primary_key=schema.has_primary_key, schema_version=schema.version, strict=False
+    )
+    check_access(core, Access.READ, location)
+    if options:
+        check_dynamic_options(schema, core, options.keys())
+    paths = TablePaths(location, core.data_file_path_directory)
+    snapshots = SnapshotStore(env, paths)
+    manifests = ManifestStore(env, paths, core, schema.types_of(schema.partition_keys))
+    return TableStore(
+        env=env,
+        paths=paths,
+        schema=schema,
+        options=core,
+        schemas=schemas,
+        snapshots=snapshots,
+        manifests=manifests,
+        live=LiveFileIndex(snapshots, manifests),
+    )
+
+
+def _effective_options(schema: TableSchema, dynamic: Mapping[str, str]) -> dict[str, str]:
+    # Only what was typed here is checked for spelling: the table may carry keys of other programs.
+    CoreOptions.parse(dynamic, has_primary_key=schema.has_primary_key)
+    for key, value in dynamic.items():
+        if key in _NEVER_DYNAMIC and schema.options.get(key) != value:
+            raise InvalidRequestError(
+                f"option {key} decides what the table's files mean and cannot be given when opening it; "
+                f"it is {schema.options.get(key, 'not set')} in the table at schema {schema.id}"
+            )
+    return {**schema.options, **dynamic}

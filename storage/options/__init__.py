@@ -1,0 +1,1 @@
+"""Options of tables: their keys, values, and which of them are supported."""

@@ -1,0 +1,390 @@
+"""Table options: Apache Paimon's keys, each with its type, unit and default, in one frozen value.
+
+Options that change what is written or read stand first, then those that only change performance. A value is what the
+user typed, a string; how sizes and durations are spelled is in `options.values`. Which options ask for something
+that is not supported is decided in `freshet.storage.options.supported`, not here.
+
+    CoreOptions.parse(options, has_primary_key=…)          a new table: unknown keys are refused with the nearest one
+    CoreOptions.parse(options, has_primary_key=…, strict=False)   a table of somebody else: unknown keys are tolerated
+
+Source: table format §15.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from enum import StrEnum
+from typing import Annotated, Any, Final, TypeVar
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from freshet.storage.exceptions import InvalidRequestError
+from freshet.storage.options.keys import is_known_key, nearest_key
+from freshet.storage.options.values import (
+    INT_MAX,
+    LONG_MAX,
+    parse_bool,
+    parse_duration_ms,
+    parse_int,
+    parse_long,
+    parse_map,
+    parse_names,
+    parse_size_bytes,
+    split_names,
+)
+from freshet.storage.paths import DEFAULT_PARTITION_NAME
+
+KEYED_TARGET_FILE_SIZE_BYTES: Final = 128 * 1024 * 1024
+APPEND_TARGET_FILE_SIZE_BYTES: Final = 256 * 1024 * 1024
+DYNAMIC_BUCKET: Final = -1
+"""`bucket=-1`: dynamic buckets of a keyed table, no buckets of an append table."""
+
+_FALLBACK_KEYS: Final = {
+    "deduplicate.ignore-delete": "ignore-delete",
+    "first-row.ignore-delete": "ignore-delete",
+    "partial-update.ignore-delete": "ignore-delete",
+    "write.compaction-skip": "write-only",
+    "snapshot.expire.clean-empty-directories": "snapshot.clean-empty-directories",
+    "changelog-producer.lookup-wait": "lookup-wait",
+}
+
+E = TypeVar("E", bound=StrEnum)
+
+
+class MergeEngine(StrEnum):
+    """How rows of one key become one row."""
+
+    DEDUPLICATE = "deduplicate"
+    PARTIAL_UPDATE = "partial-update"
+    AGGREGATE = "aggregation"
+    FIRST_ROW = "first-row"
+
+
+class ChangelogProducer(StrEnum):
+    """Where changelog files come from."""
+
+    NONE = "none"
+    INPUT = "input"
+    LOOKUP = "lookup"
+    FULL_COMPACTION = "full-compaction"
+
+
+class SortOrder(StrEnum):
+    """Direction of the sequence fields."""
+
+    ASCENDING = "ascending"
+    DESCENDING = "descending"
+
+
+class LookupCompact(StrEnum):
+    """When level 0 of a table that needs lookup moves up: with every compaction, or now and then."""
+
+    RADICAL = "radical"
+    GENTLE = "gentle"
+
+
+class SequenceInitMode(StrEnum):
+    """Where a writer takes its first sequence number from."""
+
+    SCAN = "scan"
+    SNAPSHOT = "snapshot"
+
+
+def _enum(kind: type[E]) -> Callable[[object], E]:
+    def parse(value: object) -> E:
+        try:
+            return kind(str(value).lower())
+        except ValueError:
+            raise ValueError(f"expected one of {', '.join(kind)}") from None
+
+    return parse
+
+
+def _text(parse: Callable[[str], Any]) -> BeforeValidator:
+    return BeforeValidator(lambda value: parse(value) if isinstance(value, str) else value)
+
+
+SizeBytes = Annotated[int, _text(parse_size_bytes)]
+DurationMs = Annotated[int, _text(parse_duration_ms)]
+Int = Annotated[int, _text(parse_int)]
+Long = Annotated[int, _text(parse_long)]
+Flag = Annotated[bool, _text(parse_bool)]
+Names = Annotated[tuple[str, ...], _text(parse_names)]
+ColumnNames = Annotated[tuple[str, ...], _text(split_names)]
+Pairs = Annotated[tuple[tuple[str, str], ...], _text(lambda text: tuple(parse_map(text).items()))]
+Ratio = Annotated[float, _text(float)]
+
+
+class CoreOptions(BaseModel):
+    """The options of one table. Aliases are the keys in schema files."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", populate_by_name=False)
+
+    has_primary_key: bool = Field(default=True, alias=" has-primary-key")
+    given: Annotated[Mapping[str, str], Field(alias=" given", repr=False)] = {}
+
+    # --- buckets -----------------------------------------------------------------------------------------------------
+    bucket: Int = Field(default=DYNAMIC_BUCKET, alias="bucket")
+    bucket_key: Annotated[tuple[str, ...], _text(lambda text: tuple(text.split(",")))] = Field(
+        default=(), alias="bucket-key"
+    )
+    """Names are not trimmed: that is how the format reads them."""
+    bucket_function_type: Annotated[str, _text(str.lower)] = Field(default="default", alias="bucket-function.type")
+    bucket_append_ordered: Flag = Field(default=True, alias="bucket-append-ordered")
+    """Sequence numbers of a bucketed append table continue from the bucket's maximum."""
+
+    # --- files -------------------------------------------------------------------------------------------------------
+    file_format: Annotated[str, _text(str.lower)] = Field(default="parquet", alias="file.format")
+    file_format_per_level: Pairs = Field(default=(), alias="file.format.per.level")
+    file_compression: Annotated[str, _text(str.lower)] = Field(default="zstd", alias="file.compression")
+    file_compression_per_level: Pairs = Field(default=(), alias="file.compression.per.level")
+    file_compression_zstd_level: Int = Field(default=1, alias="file.compression.zstd-level")
+    file_block_size_bytes: SizeBytes | None = Field(default=None, alias="file.block-size")
+    data_file_prefix: str = Field(default="data-", alias="data-file.prefix")
+    data_file_path_directory: str | None = Field(default=None, alias="data-file.path-directory")
+    changelog_file_prefix: str = Field(default="changelog-", alias="changelog-file.prefix")
+    file_suffix_include_compression: Flag = Field(default=False, alias="file.suffix.include.compression")
+    thin_mode: Flag = Field(default=False, alias="data-file.thin-mode")
+    """Leaves the `_KEY_` columns out of data files."""
+    target_file_size_given_bytes: SizeBytes | None = Field(default=None, alias="target-file-size")
+    target_file_row_num: Long = Field(default=LONG_MAX, alias="target-file-row-num", gt=0)
+    partition_default_name: str = Field(default=DEFAULT_PARTITION_NAME, alias="partition.default-name")
+    partition_legacy_name: Flag = Field(default=True, alias="partition.legacy-name")
+
+    # --- statistics --------------------------------------------------------------------------------------------------
+    metadata_stats_mode: str = Field(default="truncate(16)", alias="metadata.stats-mode")
+    metadata_stats_mode_per_level: Pairs = Field(default=(), alias="metadata.stats-mode.per.level")
+    stats_dense_store: Flag = Field(default=True, alias="metadata.stats-dense-store")
+    stats_keep_first_n_columns: Int = Field(default=-1, alias="metadata.stats-keep-first-n-columns")
+
+    # --- manifests ---------------------------------------------------------------------------------------------------
+    manifest_format: Annotated[str, _text(str.lower)] = Field(default="avro", alias="manifest.format")
+    manifest_compression: Annotated[str, _text(str.lower)] = Field(default="zstd", alias="manifest.compression")
+    manifest_target_file_size_bytes: SizeBytes = Field(default=8 * 1024 * 1024, alias="manifest.target-file-size")
+    manifest_full_compaction_threshold_bytes: SizeBytes = Field(
+        default=16 * 1024 * 1024, alias="manifest.full-compaction-threshold-size"
+    )
+    manifest_merge_min_count: Int = Field(default=30, alias="manifest.merge-min-count")
+    manifest_delete_file_drop_stats: Flag = Field(default=False, alias="manifest.delete-file-drop-stats")
+
+    # --- merging -----------------------------------------------------------------------------------------------------
+    merge_engine: Annotated[MergeEngine, _text(_enum(MergeEngine))] = Field(
+        default=MergeEngine.DEDUPLICATE, alias="merge-engine"
+    )
+    changelog_producer: Annotated[ChangelogProducer, _text(_enum(ChangelogProducer))] = Field(
+        default=ChangelogProducer.NONE, alias="changelog-producer"
+    )
+    ignore_delete: Flag = Field(default=False, alias="ignore-delete")
+    """Drops -D and -U rows before the write buffer."""
+    ignore_update_before: Flag = Field(default=False, alias="ignore-update-before")
+    """Drops -U rows before the write buffer."""
+    partial_update_remove_record_on_delete: Flag = Field(default=False, alias="partial-update.remove-record-on-delete")
+    """A -D removes the row; without it, and without sequence groups, a delete is an error."""
+    partial_update_remove_record_on_sequence_group: ColumnNames | None = Field(
+        default=None, alias="partial-update.remove-record-on-sequence-group"
+    )
+    """Ordering columns of sequence groups: a -D that is not behind in such a group removes the row."""
+    aggregation_remove_record_on_delete: Flag = Field(default=False, alias="aggregation.remove-record-on-delete")
+    """A -D removes the row rather than being retracted column by column."""
+    rowkind_field: str | None = Field(default=None, alias="rowkind.field")
+    sequence_field: Names = Field(default=(), alias="sequence.field")
+    sequence_field_sort_order: Annotated[SortOrder, _text(_enum(SortOrder))] = Field(
+        default=SortOrder.ASCENDING, alias="sequence.field.sort-order"
+    )
+    sequence_snapshot_ordering: Flag = Field(default=False, alias="sequence.snapshot-ordering")
+    sequence_number_init_mode: Annotated[SequenceInitMode, _text(_enum(SequenceInitMode))] = Field(
+        default=SequenceInitMode.SCAN, alias="write.sequence-number-init-mode"
+    )
+    deletion_vectors_enabled: Flag = Field(default=False, alias="deletion-vectors.enabled")
+    force_lookup: Flag = Field(default=False, alias="force-lookup")
+    streaming_read_overwrite: Flag = Field(default=False, alias="streaming-read-overwrite")
+    full_compaction_delta_commits: Int | None = Field(default=None, alias="full-compaction.delta-commits", gt=0)
+
+    # --- snapshots ---------------------------------------------------------------------------------------------------
+    snapshot_num_retained_min: Int = Field(default=10, alias="snapshot.num-retained.min", gt=0)
+    snapshot_num_retained_max: Int = Field(default=INT_MAX, alias="snapshot.num-retained.max", gt=0)
+    snapshot_time_retained_ms: DurationMs = Field(default=3_600_000, alias="snapshot.time-retained")
+    snapshot_expire_limit: Int = Field(default=50, alias="snapshot.expire.limit", gt=0)
+    snapshot_clean_empty_directories: Flag = Field(default=False, alias="snapshot.clean-empty-directories")
+    snapshot_ignore_empty_commit: Flag | None = Field(default=None, alias="snapshot.ignore-empty-commit")
+    changelog_num_retained_min: Int | None = Field(default=None, alias="changelog.num-retained.min", gt=0)
+    changelog_num_retained_max: Int | None = Field(default=None, alias="changelog.num-retained.max", gt=0)
+    changelog_time_retained_ms: DurationMs | None = Field(default=None, alias="changelog.time-retained")
+    consumer_changelog_only: Flag = Field(default=False, alias="consumer.changelog-only")
+
+    # --- commit ------------------------------------------------------------------------------------------------------
+    commit_user_prefix: str | None = Field(default=None, alias="commit.user-prefix")
+    commit_max_retries: Int = Field(default=10, alias="commit.max-retries", ge=0)
+    commit_min_retry_wait_ms: DurationMs = Field(default=10, alias="commit.min-retry-wait")
+    commit_max_retry_wait_ms: DurationMs = Field(default=10_000, alias="commit.max-retry-wait")
+    commit_timeout_ms: DurationMs | None = Field(default=None, alias="commit.timeout")
+    commit_force_compact: Flag = Field(default=False, alias="commit.force-compact")
+    commit_force_create_snapshot: Flag = Field(default=False, alias="commit.force-create-snapshot")
+    write_only: Flag = Field(default=False, alias="write-only")
+    """No compaction and no expiry by writers."""
+
+    # --- schema changes ----------------------------------------------------------------------------------------------
+    null_to_not_null_disabled: Flag = Field(default=True, alias="alter-column-null-to-not-null.disabled")
+    explicit_type_casting_disabled: Flag = Field(default=False, alias="disable-explicit-type-casting")
+    add_column_before_partition: Flag = Field(default=False, alias="add-column-before-partition")
+
+    # --- performance: writing ----------------------------------------------------------------------------------------
+    write_buffer_size_bytes: SizeBytes = Field(default=256 * 1024 * 1024, alias="write-buffer-size", gt=0)
+    write_buffer_spillable: Flag = Field(default=True, alias="write-buffer-spillable")
+    write_buffer_for_append: Flag = Field(default=False, alias="write-buffer-for-append")
+    write_buffer_spill_max_disk_size_bytes: SizeBytes = Field(
+        default=LONG_MAX, alias="write-buffer-spill.max-disk-size"
+    )
+
+    # --- performance: compaction -------------------------------------------------------------------------------------
+    compaction_trigger: Int = Field(default=5, alias="num-sorted-run.compaction-trigger", gt=0)
+    """Sorted runs at which universal compaction starts to look for work."""
+    stop_trigger_given: Int | None = Field(default=None, alias="num-sorted-run.stop-trigger", gt=0)
+    num_levels_given: Int | None = Field(default=None, alias="num-levels", gt=1)
+    compaction_max_size_amplification_percent: Int = Field(
+        default=200, alias="compaction.max-size-amplification-percent"
+    )
+    compaction_size_ratio: Int = Field(default=1, alias="compaction.size-ratio")
+    """Percent by which the next run may be larger than those picked so far."""
+    compaction_force_up_level_0: Flag = Field(default=False, alias="compaction.force-up-level-0")
+    compaction_optimization_interval_ms: DurationMs | None = Field(
+        default=None, alias="compaction.optimization-interval"
+    )
+    compaction_total_size_threshold_bytes: SizeBytes | None = Field(
+        default=None, alias="compaction.total-size-threshold"
+    )
+    compaction_incremental_size_threshold_bytes: SizeBytes | None = Field(
+        default=None, alias="compaction.incremental-size-threshold"
+    )
+    compaction_offpeak_start_hour: Int = Field(default=-1, alias="compaction.offpeak.start.hour")
+    compaction_offpeak_end_hour: Int = Field(default=-1, alias="compaction.offpeak.end.hour")
+    compaction_offpeak_ratio: Int = Field(default=0, alias="compaction.offpeak-ratio")
+    lookup_compact: Annotated[LookupCompact, _text(_enum(LookupCompact))] = Field(
+        default=LookupCompact.RADICAL, alias="lookup-compact"
+    )
+    lookup_compact_max_interval_given: Int | None = Field(default=None, alias="lookup-compact.max-interval")
+    lookup_wait: Flag = Field(default=True, alias="lookup-wait")
+    """Commits of a table that needs lookup wait until nothing is left at level 0."""
+    compaction_min_file_num: Int = Field(default=5, alias="compaction.min.file-num", gt=0)
+    """Small files of an append bucket at which they are put together."""
+    compaction_small_file_ratio: Ratio = Field(default=0.7, alias="compaction.small-file-ratio")
+    compaction_force_rewrite_all_files: Flag = Field(default=False, alias="compaction.force-rewrite-all-files")
+
+    # --- performance: reading ----------------------------------------------------------------------------------------
+    split_target_size_bytes: SizeBytes = Field(default=128 * 1024 * 1024, alias="source.split.target-size", gt=0)
+    split_open_file_cost_bytes: SizeBytes = Field(default=4 * 1024 * 1024, alias="source.split.open-file-cost")
+    file_index_read_enabled: Flag = Field(default=True, alias="file-index.read.enabled")
+
+    @classmethod
+    def parse(
+        cls,
+        options: Mapping[str, str],
+        *,
+        has_primary_key: bool,
+        schema_version: int = 3,
+        strict: bool = True,
+    ) -> CoreOptions:
+        """Reads the options of a table.
+
+        `strict` refuses keys that nobody knows, for options that a user of ours typed; the options of a table of
+        somebody else are read with `strict=False`. Raises `InvalidRequestError` that names the option.
+        """
+        if strict:
+            _refuse_unknown_keys(options)
+        effective = dict(options)
+        for old, new in _FALLBACK_KEYS.items():
+            if old in options:
+                effective.setdefault(new, options[old])
+        if schema_version < 3:
+            effective.setdefault("file.format", "orc")
+        try:
+            return cls.model_validate({**effective, " has-primary-key": has_primary_key, " given": dict(options)})
+        except ValidationError as error:
+            raise _option_error(error, effective) from error
+
+    @property
+    def target_file_size_bytes(self) -> int:
+        """Size at which a file is closed: 128 MB for keyed tables, 256 MB for append tables, unless it is set."""
+        default = KEYED_TARGET_FILE_SIZE_BYTES if self.has_primary_key else APPEND_TARGET_FILE_SIZE_BYTES
+        return self.target_file_size_given_bytes or default
+
+    @property
+    def compaction_file_size_bytes(self) -> int:
+        """Files smaller than this are small: compaction rewrites them rather than leaving them as they are."""
+        return int(self.target_file_size_bytes * self.compaction_small_file_ratio)
+
+    @property
+    def num_levels(self) -> int:
+        """Levels, level 0 included; more if files stand above."""
+        return self.num_levels_given or self.compaction_trigger + 1
+
+    @property
+    def stop_trigger(self) -> int:
+        """Sorted runs at which writing waits for compaction; never below the compaction trigger."""
+        given = self.stop_trigger_given
+        return max(self.compaction_trigger + 3 if given is None else given, self.compaction_trigger)
+
+    @property
+    def needs_lookup(self) -> bool:
+        """True when level 0 holds changes and the lowest level above holds the whole rows: LSM semantics §0, §2.7."""
+        return self.has_primary_key and (
+            self.merge_engine is MergeEngine.FIRST_ROW
+            or self.changelog_producer is ChangelogProducer.LOOKUP
+            or self.deletion_vectors_enabled
+            or self.force_lookup
+        )
+
+    @property
+    def lookup_compact_max_interval(self) -> int:
+        """Rounds without a compaction after which a gentle table moves level 0 up; never below the trigger."""
+        given = self.lookup_compact_max_interval_given
+        return max(self.compaction_trigger, 2 * self.compaction_trigger if given is None else given)
+
+    @property
+    def sequence_descending(self) -> bool:
+        """True when the smaller sequence value wins."""
+        return self.sequence_field_sort_order is SortOrder.DESCENDING
+
+    @property
+    def changelog_is_decoupled(self) -> bool:
+        """True when changelogs are to outlive their snapshots, which the expiry of this version does not do."""
+        return (
+            (self.changelog_num_retained_min or 0) > self.snapshot_num_retained_min
+            or (self.changelog_num_retained_max or 0) > self.snapshot_num_retained_max
+            or (self.changelog_time_retained_ms or 0) > self.snapshot_time_retained_ms
+        )
+
+    def format_at_level(self, level: int) -> str:
+        """File format of a level."""
+        return dict(self.file_format_per_level).get(str(level), self.file_format).lower()
+
+    def compression_at_level(self, level: int) -> str:
+        """Compression codec of a level."""
+        return dict(self.file_compression_per_level).get(str(level), self.file_compression).lower()
+
+    def stats_mode_at_level(self, level: int) -> str:
+        """Statistics mode of columns that have none of their own."""
+        return dict(self.metadata_stats_mode_per_level).get(str(level), self.metadata_stats_mode)
+
+    def field_option(self, column: str, name: str) -> str | None:
+        """Value of `fields.<column>.<name>`."""
+        return self.given.get(f"fields.{column}.{name}")
+
+    def stats_mode(self, column: str, level: int = 0) -> str:
+        """Statistics mode of a column at a level; see `codec.stats.stats_modes` for the rule of the first n columns."""
+        return self.field_option(column, "stats-mode") or self.stats_mode_at_level(level)
+
+
+def _refuse_unknown_keys(options: Mapping[str, str]) -> None:
+    for key in options:
+        if not is_known_key(key):
+            near = nearest_key(key)
+            hint = f"did you mean {near}?" if near else "options are spelled as in Apache Paimon, such as merge-engine"
+            raise InvalidRequestError(f"unknown option {key!r}; {hint}")
+
+
+def _option_error(error: ValidationError, options: Mapping[str, str]) -> InvalidRequestError:
+    first = error.errors()[0]
+    key = str(first["loc"][0]) if first["loc"] else "?"
+    reason = first["msg"].removeprefix("Value error, ")
+    return InvalidRequestError(f"option {key} = {options.get(key)!r} cannot be used: {reason}")

@@ -1,0 +1,1 @@
+"""Rules for new schemas and for changes of one."""

@@ -1,0 +1,307 @@
+"""Changes of a table's schema, and what they make of it: a pure function from schema to schema.
+
+| change | allowed when | existing files |
+|---|---|---|
+| AddColumn | the type is nullable, the name is free | read as null |
+| DropColumn | no key column, no option names it, one column remains | the column is passed over, its id stays used |
+| RenameColumn | no partition column | found by field id; options and keys that name it are rewritten |
+| ChangeType | no key column, the cast exists | cast while reading |
+| SetNullable | NULL -> NOT NULL only where the table's option allows it | unchanged |
+| MoveColumn | always | unchanged |
+| SetOption, ResetOption | the option may change once the table holds snapshots | unchanged |
+| SetComment, SetColumnComment | always | unchanged |
+
+Source: table format §2.4, §13.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from freshet.storage.casts.evolution import can_cast
+from freshet.storage.exceptions import InvalidRequestError
+from freshet.storage.model.data_type import DataField, DataType, with_nullable
+from freshet.storage.model.field_ids import assign_ids
+from freshet.storage.model.schema import TableSchema
+from freshet.storage.model.sql_type import column_type
+from freshet.storage.options.keys import IMMUTABLE_KEYS
+from freshet.storage.options.values import option_text
+
+_COLUMN_LISTS: Final = ("bucket-key", "sequence.field", "partial-update.remove-record-on-sequence-group")
+_SINGLE_COLUMNS: Final = ("rowkind.field", "record-level.time-field")
+
+
+@dataclass(frozen=True, slots=True)
+class AddColumn:
+    """A new nullable column, last unless `first` or `after` says otherwise."""
+
+    name: str
+    type: str | DataType
+    comment: str | None = None
+    first: bool = False
+    after: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DropColumn:
+    """Takes a column away; adding the name again makes a new column."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class RenameColumn:
+    """Gives a column another name."""
+
+    name: str
+    new_name: str
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeType:
+    """Gives a column another type; its nullability stays."""
+
+    name: str
+    type: str | DataType
+
+
+@dataclass(frozen=True, slots=True)
+class SetNullable:
+    """Allows or forbids nulls."""
+
+    name: str
+    nullable: bool
+
+
+@dataclass(frozen=True, slots=True)
+class MoveColumn:
+    """Puts a column first, or behind another one."""
+
+    name: str
+    first: bool = False
+    after: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SetOption:
+    """Sets an option of the table."""
+
+    key: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class ResetOption:
+    """Takes an option back to its default."""
+
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class SetComment:
+    """Comment of the table; None takes it away."""
+
+    comment: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class SetColumnComment:
+    """Comment of a column; None takes it away."""
+
+    name: str
+    comment: str | None
+
+
+SchemaChange = (
+    AddColumn
+    | DropColumn
+    | RenameColumn
+    | ChangeType
+    | SetNullable
+    | MoveColumn
+    | SetOption
+    | ResetOption
+    | SetComment
+    | SetColumnComment
+)
+
+
+def apply_changes(
+    schema: TableSchema, changes: Sequence[SchemaChange], *, has_snapshot: bool, time_ms: int
+) -> TableSchema:
+    """The schema after the changes, one id higher. Raises `InvalidRequestError` naming the change that is refused."""
+    if not changes:
+        raise InvalidRequestError("name at least one change, such as AddColumn('note', 'STRING')")
+    result = schema
+    for change in changes:
+        if not isinstance(change, SchemaChange):
+            raise InvalidRequestError(
+                f"{change!r} is no change of a table; changes are AddColumn('note', 'STRING'), "
+                "SetOption('write-only', 'true') and the like"
+            )
+        result = _apply(result, change, has_snapshot)
+    return replace(result, id=schema.id + 1, time_ms=time_ms)
+
+
+def _apply(schema: TableSchema, change: SchemaChange, has_snapshot: bool) -> TableSchema:
+    match change:
+        case AddColumn():
+            return _add(schema, change)
+        case DropColumn(name):
+            return _drop(schema, name)
+        case RenameColumn(name, new_name):
+            return _rename(schema, name, new_name)
+        case ChangeType(name, target):
+            return _retype(schema, name, column_type(name, target))
+        case SetNullable(name, nullable):
+            return _set_nullable(schema, name, nullable)
+        case MoveColumn(name, first, after):
+            column = _column(schema, name, "move")
+            rest = [field for field in schema.fields if field.name != name]
+            return replace(schema, fields=_insert(rest, column, first, after))
+        case SetOption(key, value):
+            return _set_option(schema, key, option_text(value), has_snapshot)
+        case ResetOption(key):
+            return _set_option(schema, key, None, has_snapshot)
+        case SetComment(comment):
+            return replace(schema, comment=comment)
+        case SetColumnComment(name, comment):
+            return _replace_column(schema, replace(_column(schema, name, "comment on"), description=comment))
+
+
+def _add(schema: TableSchema, change: AddColumn) -> TableSchema:
+    data_type = column_type(change.name, change.type)
+    if change.name in schema.by_name:
+        raise InvalidRequestError(f"cannot add column {change.name!r}: the table has one of that name")
+    if not data_type.nullable:
+        raise InvalidRequestError(
+            f"cannot add column {change.name!r} as NOT NULL: existing rows have no value for it; leave NOT NULL out"
+        )
+    bare = DataField(0, change.name, data_type, change.comment)
+    (column,), highest = assign_ids([bare], schema.highest_field_id + 1)
+    fields = _insert(list(schema.fields), column, change.first, change.after)
+    return replace(schema, fields=fields, highest_field_id=highest)
+
+
+def _drop(schema: TableSchema, name: str) -> TableSchema:
+    _column(schema, name, "drop")
+    _refuse_keys(schema, name, "drop")
+    rest = tuple(field for field in schema.fields if field.name != name)
+    if not rest:
+        raise InvalidRequestError(f"cannot drop column {name!r}: it is the only one")
+    users = [key for key, value in schema.options.items() if _option_names(key, value, name)]
+    if users:
+        raise InvalidRequestError(f"cannot drop column {name!r}: option {users[0]!r} names it; reset the option first")
+    return replace(schema, fields=rest)
+
+
+def _rename(schema: TableSchema, name: str, new_name: str) -> TableSchema:
+    column = _column(schema, name, "rename")
+    if name in schema.partition_keys:
+        raise InvalidRequestError(f"cannot rename column {name!r}: it is a partition key, folders carry its name")
+    if new_name in schema.by_name:
+        raise InvalidRequestError(f"cannot rename column {name!r}: the table has a column {new_name!r}")
+    renamed = replace(column, name=new_name)
+    fields = tuple(renamed if field.name == name else field for field in schema.fields)
+    keys = tuple(new_name if key == name else key for key in schema.primary_keys)
+    options = dict(_renamed_option(key, value, name, new_name) for key, value in schema.options.items())
+    return replace(schema, fields=fields, primary_keys=keys, options=options)
+
+
+def _retype(schema: TableSchema, name: str, target: DataType) -> TableSchema:
+    column = _column(schema, name, "change the type of")
+    _refuse_keys(schema, name, "change the type of")
+    target = with_nullable(target, column.type.nullable)
+    explicit = schema.options.get("disable-explicit-type-casting", "false").lower() != "true"
+    if not can_cast(column.type, target, explicit=explicit):
+        raise InvalidRequestError(
+            f"cannot change column {name!r} from {column.type} to {target}: existing values cannot be cast; "
+            f"add a new column instead"
+        )
+    return _replace_column(schema, replace(column, type=target))
+
+
+def _set_nullable(schema: TableSchema, name: str, nullable: bool) -> TableSchema:
+    column = _column(schema, name, "change")
+    if nullable and name in schema.primary_keys:
+        raise InvalidRequestError(f"cannot make column {name!r} nullable: it belongs to the primary key")
+    forbidden = schema.options.get("alter-column-null-to-not-null.disabled", "true").lower() != "false"
+    if column.type.nullable and not nullable and forbidden:
+        raise InvalidRequestError(
+            f"cannot make column {name!r} NOT NULL: existing rows may hold nulls; set "
+            f"'alter-column-null-to-not-null.disabled' = 'false' if you know that they do not"
+        )
+    return _replace_column(schema, replace(column, type=with_nullable(column.type, nullable)))
+
+
+def _set_option(schema: TableSchema, key: str, value: str | None, has_snapshot: bool) -> TableSchema:
+    old = schema.options.get(key)
+    if old == value:
+        return schema
+    if key in IMMUTABLE_KEYS and has_snapshot:
+        raise InvalidRequestError(
+            f"option {key!r} cannot change from {old!r} to {value!r}: files written already depend on it; "
+            f"create another table and copy the rows"
+        )
+    if key == "bucket" and has_snapshot and (value is None or old is None or "-1" in (old, value)):
+        raise InvalidRequestError(f"option 'bucket' cannot change from {old!r} to {value!r} once the table holds rows")
+    options = {name: text for name, text in schema.options.items() if name != key}
+    if value is not None:
+        options[key] = value
+    return replace(schema, options=options)
+
+
+def _column(schema: TableSchema, name: str, verb: str) -> DataField:
+    if name not in schema.by_name:
+        raise InvalidRequestError(
+            f"cannot {verb} column {name!r}: no such column; there are {', '.join(schema.column_names)}"
+        )
+    return schema.by_name[name]
+
+
+def _refuse_keys(schema: TableSchema, name: str, verb: str) -> None:
+    if name in schema.partition_keys:
+        raise InvalidRequestError(f"cannot {verb} column {name!r}: it is a partition key")
+    if name in schema.primary_keys:
+        raise InvalidRequestError(f"cannot {verb} column {name!r}: it belongs to the primary key")
+
+
+def _replace_column(schema: TableSchema, column: DataField) -> TableSchema:
+    return replace(schema, fields=tuple(column if field.name == column.name else field for field in schema.fields))
+
+
+def _insert(fields: list[DataField], column: DataField, first: bool, after: str | None) -> tuple[DataField, ...]:
+    if first and after is not None:
+        raise InvalidRequestError(f"column {column.name!r}: say either first or after, not both")
+    position = 0 if first else len(fields)
+    if after is not None:
+        names = [field.name for field in fields]
+        if after not in names:
+            raise InvalidRequestError(f"cannot put column {column.name!r} after {after!r}: no such column")
+        position = names.index(after) + 1
+    return (*fields[:position], column, *fields[position:])
+
+
+def _option_names(key: str, value: str, column: str) -> bool:
+    if key in _COLUMN_LISTS or key in _SINGLE_COLUMNS:
+        return column in value.split(",")
+    match = re.match(r"^fields\.(.+)\.[^.]+$", key)
+    return match is not None and (column in match[1].split(",") or (_is_group(key) and column in value.split(",")))
+
+
+def _is_group(key: str) -> bool:
+    return key.endswith(".sequence-group")
+
+
+def _renamed_option(key: str, value: str, name: str, new_name: str) -> tuple[str, str]:
+    """An option with the column's new name wherever the key or the value names the column."""
+    if key in _COLUMN_LISTS or key in _SINGLE_COLUMNS or _is_group(key):
+        value = ",".join(new_name if item == name else item for item in value.split(","))
+    match = re.match(r"^fields\.(.+)\.([^.]+)$", key)
+    if match is not None:
+        columns = ",".join(new_name if item == name else item for item in match[1].split(","))
+        key = f"fields.{columns}.{match[2]}"
+    return key, value

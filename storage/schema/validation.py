@@ -1,0 +1,256 @@
+"""What a table's schema and options must fulfil together, checked before the first file is written.
+
+1. Names: columns are there, are not doubled, and are no system names.
+2. Keys: primary and partition keys are scalar columns, not doubled; the primary key contains every partition key, and
+   has a column more than they; key columns are NOT NULL.
+3. Options: spelled right, of the right type, supported (`feature_gate`), and no key or partition among them.
+4. Buckets: a keyed table says how many; an append table has a bucket key exactly when it has a number of buckets.
+5. Combinations that contradict each other, and the options of the merge engine (`engine_validation`).
+6. What becomes part of a file's name can be one.
+
+Source: table format §2.2, §8.1, §8.2; LSM semantics §4.7.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Final
+
+from freshet.storage.codec.bucket_function import BucketFunctionType, check_bucket_function
+from freshet.storage.codec.partition_path import check_partition_types
+from freshet.storage.codec.stats import parse_stats_mode
+from freshet.storage.exceptions import InvalidRequestError
+from freshet.storage.model.data_type import ArrayType, DataField, DataType, MapType, RowType, ScalarType, TypeRoot
+from freshet.storage.model.schema import KEY_COLUMN_PREFIX, SYSTEM_COLUMNS, TableSchema
+from freshet.storage.options.core import DYNAMIC_BUCKET, ChangelogProducer, CoreOptions
+from freshet.storage.options.supported import Access, check_access
+from freshet.storage.schema.engine_validation import check_engine
+
+_UNAWARE_BUCKET: Final = DYNAMIC_BUCKET
+_NO_PARTITION_FOLDER: Final = frozenset({TypeRoot.BINARY, TypeRoot.VARBINARY})
+_MOVED_OUT: Final = {"primary-key": "primary_keys", "partition": "partition_keys"}
+
+
+def validate_new_table(schema: TableSchema) -> CoreOptions:
+    """Checks a table that is to be created and returns its options, parsed.
+
+    Raises `InvalidRequestError`, or `UnsupportedFeatureError` for what the format has but Freshet does not.
+    """
+    check_columns(schema)
+    _check_keys(schema)
+    for key, argument in _MOVED_OUT.items():
+        if key in schema.options:
+            raise InvalidRequestError(f"{key} cannot be given as an option; give {argument} instead")
+    options = CoreOptions.parse(schema.options, has_primary_key=schema.has_primary_key, schema_version=schema.version)
+    if schema.has_primary_key and "bucket" not in schema.options:
+        raise InvalidRequestError(
+            "a table with a primary key needs the option bucket, a fixed number of buckets such as 4 "
+            "(about one per gigabyte of a partition; dynamic buckets are not supported yet)"
+        )
+    check_engine(schema, options, ())  # what nobody supports is told before what only Freshet does not
+    check_access(options, Access.CREATE, "with these options")
+    check_options(schema, options, schema.options.keys())
+    return options
+
+
+def validate_changed_schema(before: TableSchema, after: TableSchema) -> CoreOptions:
+    """Checks a table whose schema is to change and returns its options, parsed.
+
+    Spelling and support are asked of the options that change only: a table made elsewhere keeps what it has.
+    """
+    check_columns(after)
+    _check_keys(after, nullable_before=[name for name in before.primary_keys if before.by_name[name].type.nullable])
+    changed = {key: value for key, value in after.options.items() if before.options.get(key) != value}
+    CoreOptions.parse(changed, has_primary_key=after.has_primary_key)
+    options = CoreOptions.parse(
+        after.options, has_primary_key=after.has_primary_key, schema_version=after.version, strict=False
+    )
+    check_engine(after, options, ())
+    check_access(options, Access.CREATE, "with this option", keys=changed.keys())
+    check_options(after, options, changed.keys())
+    return options
+
+
+def check_columns(schema: TableSchema) -> None:
+    """Checks the names of the columns, nested ones too, and that the comment is text."""
+    if schema.comment is not None and not isinstance(schema.comment, str):
+        raise InvalidRequestError(f"the comment of a table is text, not {schema.comment!r}")
+    if not schema.fields:
+        raise InvalidRequestError("a table needs at least one column")
+    _refuse_doubles(schema.column_names, "column")
+    for name in schema.column_names:
+        if not isinstance(name, str) or not name.strip():
+            raise InvalidRequestError(f"a column name must be text and not blank, not {name!r}")
+        if name in SYSTEM_COLUMNS or name.startswith(KEY_COLUMN_PREFIX):
+            raise InvalidRequestError(
+                f"column name {name} is kept for system columns (those and names that start with {KEY_COLUMN_PREFIX}); "
+                "rename the column"
+            )
+    for column in schema.fields:
+        _check_nested(column.name, column.type)
+
+
+def check_options(schema: TableSchema, options: CoreOptions, typed: Collection[str]) -> None:
+    """Checks options against columns and against each other; also for a changed schema.
+
+    `typed` names the options that are set now; those that a table has already may be without effect.
+    """
+    _check_buckets(schema, options)
+    check_dynamic_options(schema, options, typed)
+    check_partition_types(schema.partition_keys, schema.types_of(schema.partition_keys), options.partition_legacy_name)
+
+
+def check_dynamic_options(schema: TableSchema, options: CoreOptions, typed: Collection[str]) -> None:
+    """Checks options given for one opening of a table against its columns and each other; not those of buckets."""
+    _check_named_columns(schema, options)
+    _check_combinations(schema, options)
+    check_engine(schema, options, typed)
+    _check_file_names(options)
+    for mode in (options.metadata_stats_mode, *(mode for _, mode in options.metadata_stats_mode_per_level)):
+        parse_stats_mode(mode)
+
+
+def _check_keys(schema: TableSchema, nullable_before: Sequence[str] = ()) -> None:
+    for what, keys in (("primary key", schema.primary_keys), ("partition", schema.partition_keys)):
+        _refuse_doubles(keys, f"{what} column")
+        for name in keys:
+            column = _column(schema, name, f"the {what}")
+            if not isinstance(column.type, ScalarType):
+                raise InvalidRequestError(f"column {name} of type {column.type} cannot be part of the {what}")
+            if what == "partition" and column.type.root in _NO_PARTITION_FOLDER:
+                raise InvalidRequestError(f"a table cannot be partitioned by column {name} of type {column.type}")
+    if not schema.primary_keys:
+        return
+    missing = [name for name in schema.partition_keys if name not in schema.primary_keys]
+    if missing:
+        raise InvalidRequestError(
+            f"the primary key ({', '.join(schema.primary_keys)}) must contain the partition columns, "
+            f"{', '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing; a key that may move between "
+            "partitions needs dynamic buckets, which are not supported yet"
+        )
+    if set(schema.primary_keys) == set(schema.partition_keys):
+        raise InvalidRequestError(
+            "the primary key consists of the partition columns only, so that a partition would hold one row; "
+            "add a column to the primary key"
+        )
+    for name in schema.primary_keys:
+        if schema.by_name[name].type.nullable and name not in nullable_before:
+            raise InvalidRequestError(f"primary key column {name} must be NOT NULL")
+
+
+def _check_nested(column: str, data_type: DataType) -> None:
+    match data_type:
+        case ArrayType(element=element):
+            _check_nested(column, element)
+        case MapType(key=key, value=value):
+            _check_nested(column, key)
+            _check_nested(column, value)
+        case RowType(fields=fields):
+            names = [field.name for field in fields]
+            if not all(name.strip() for name in names):
+                raise InvalidRequestError(f"column {column}: a field of {data_type} has a blank name")
+            _refuse_doubles(names, f"column {column}: field")
+            for field in fields:
+                _check_nested(f"{column}.{field.name}", field.type)
+
+
+def _check_buckets(schema: TableSchema, options: CoreOptions) -> None:
+    if schema.has_primary_key and options.bucket < 1:
+        kind = "dynamic" if options.bucket == DYNAMIC_BUCKET else "postponed"
+        raise InvalidRequestError(
+            f"bucket={options.bucket} ({kind} buckets) is not supported yet; use a number such as 4"
+        )
+    if options.bucket == _UNAWARE_BUCKET:
+        if options.bucket_key:
+            raise InvalidRequestError("bucket-key has no meaning with bucket=-1; set a number of buckets or remove it")
+        return
+    if options.bucket < 1:
+        raise InvalidRequestError(f"bucket={options.bucket}: the number of buckets must be positive, or -1 for none")
+    bucket_key = options.bucket_key or schema.trimmed_primary_keys
+    if not bucket_key:
+        raise InvalidRequestError("an append table with buckets needs the option bucket-key, or bucket=-1 for none")
+    _refuse_doubles(bucket_key, "bucket-key column")
+    for name in bucket_key:
+        column = _column(schema, name, "bucket-key")
+        if not isinstance(column.type, ScalarType):
+            raise InvalidRequestError(f"column {name} of type {column.type} cannot be part of the bucket-key")
+        if name in schema.partition_keys:
+            raise InvalidRequestError(f"bucket-key must not contain the partition column {name}")
+        if schema.has_primary_key and name not in schema.primary_keys:
+            raise InvalidRequestError(f"bucket-key column {name} must be part of the primary key")
+    try:
+        function = BucketFunctionType(options.bucket_function_type)
+    except ValueError as error:
+        raise InvalidRequestError(
+            f"option bucket-function.type = {options.bucket_function_type!r} cannot be used: "
+            f"expected one of {', '.join(BucketFunctionType)}"
+        ) from error
+    check_bucket_function(function, schema.types_of(bucket_key))
+
+
+def _check_named_columns(schema: TableSchema, options: CoreOptions) -> None:
+    _refuse_doubles(options.sequence_field, "sequence.field column")
+    for name in options.sequence_field:
+        column = _column(schema, name, "sequence.field")
+        if not isinstance(column.type, ScalarType):
+            raise InvalidRequestError(f"sequence.field column {name} of type {column.type} has no order")
+    if options.rowkind_field is not None:
+        column = _column(schema, options.rowkind_field, "rowkind.field")
+        if column.type.root not in (TypeRoot.CHAR, TypeRoot.VARCHAR):
+            raise InvalidRequestError(f"rowkind.field column {column.name} must be a STRING, it is {column.type}")
+    for key in options.given:
+        parts = key.split(".")
+        if parts[0] != "fields" or len(parts) < 2 or parts[1] == "default-aggregate-function":
+            continue
+        for name in parts[1].split(","):
+            _column(schema, name, key)
+        if parts[-1] == "stats-mode":
+            parse_stats_mode(options.given[key])
+
+
+def _check_combinations(schema: TableSchema, options: CoreOptions) -> None:
+    if options.snapshot_num_retained_min > options.snapshot_num_retained_max:
+        raise InvalidRequestError(
+            f"snapshot.num-retained.min={options.snapshot_num_retained_min} is larger than "
+            f"snapshot.num-retained.max={options.snapshot_num_retained_max}"
+        )
+    if options.streaming_read_overwrite and not schema.has_primary_key:
+        raise InvalidRequestError("streaming-read-overwrite needs a primary key")
+    if schema.has_primary_key:
+        return
+    if options.changelog_producer is not ChangelogProducer.NONE:
+        raise InvalidRequestError("changelog-producer needs a primary key; append tables have no changelog files")
+    if options.bucket == _UNAWARE_BUCKET and options.full_compaction_delta_commits is not None:
+        raise InvalidRequestError("full-compaction.delta-commits has no meaning for an append table without buckets")
+
+
+def _check_file_names(options: CoreOptions) -> None:
+    names = {
+        "data-file.prefix": options.data_file_prefix,
+        "changelog-file.prefix": options.changelog_file_prefix,
+        "partition.default-name": options.partition_default_name,
+    }
+    for key, text in names.items():
+        if "/" in text or not text.isprintable() or not text.strip():
+            raise InvalidRequestError(f"option {key} = {text!r} cannot be used: it becomes part of a file's name")
+    directory = options.data_file_path_directory
+    if directory is not None and not all(part.strip(". ") and part.isprintable() for part in directory.split("/")):
+        raise InvalidRequestError(
+            f"option data-file.path-directory = {directory!r} cannot be used: expected folders below the table's, "
+            "such as data or data/files"
+        )
+
+
+def _column(schema: TableSchema, name: str, where: str) -> DataField:
+    column = schema.by_name.get(name)
+    if column is None:
+        raise InvalidRequestError(
+            f"{where} names column {name!r}, which the table does not have; columns: {', '.join(schema.column_names)}"
+        )
+    return column
+
+
+def _refuse_doubles(names: Sequence[str], what: str) -> None:
+    for name in names:
+        if names.count(name) > 1:
+            raise InvalidRequestError(f"{what} {name} is named twice")

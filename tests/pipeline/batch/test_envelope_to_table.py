@@ -1,0 +1,95 @@
+"""From files of Debezium records through the runner into a table: every outcome, counted and in input order."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from freshet.pipeline.config.pipeline_file import load_pipeline
+from freshet.pipeline.exceptions import PipelineFailedError
+from freshet.pipeline.progress import Progress
+from freshet.pipeline.runner import Runner
+from freshet.storage.catalog import Catalog
+from tests.pipeline.records import TOAST, change
+
+pytestmark = pytest.mark.spark
+
+PIPELINE = """\
+name: orders
+sources:
+  - files: {{path: {root}/in}}
+    format: debezium-json
+table:
+  warehouse: {root}/warehouse
+  name: shop.orders
+  columns: {{id: BIGINT, status: STRING, total: "DECIMAL(14,4)", at: TIMESTAMP(6), opened: TIME(3), seen: TIMESTAMP(9),
+             doc: STRING}}
+  primary_key: [id]
+  options: {{bucket: 2}}
+trigger: {{available_now: true}}
+checkpoint: {root}/checkpoint
+"""
+
+LATER = [
+    change("u", None, {"id": 1, "status": "paid", "total": "AeJA", "at": 1700000000123456, "opened": 36000000,
+                       "seen": 1700000000123456789, "doc": TOAST}),
+    change("u", None, {"id": 99, "status": "ghost", "doc": TOAST}),
+    change("d", {"id": 2}),
+    change("u", {"id": 3, "status": "new"}, {"id": 4, "status": "moved", "extra": 1}),
+]  # fmt: skip
+EARLIER = [change("c", None, {"id": key, "status": "new", "doc": "kept text"}) for key in (1, 2, 3)]
+
+
+def test_files_become_a_table(spark: SparkSession, tmp_path: Path) -> None:
+    config = _pipeline(tmp_path)
+    # The second file comes first by name: the modification time decides.
+    _write(tmp_path / "in" / "b.json", [json.dumps(each) for each in EARLIER], 1000)
+    _write(
+        tmp_path / "in" / "a.json", [*(json.dumps(each) for each in LATER), "{broken", json.dumps({"ts_ms": 1})], 2000
+    )
+    told: list[Progress] = []
+    Runner(spark, [config], on_progress=told.append).run()
+    catalog = Catalog(config.table.warehouse)
+    table = catalog.table("shop.orders").scan().to_arrow().sort_by("id")
+    rows = table.drop_columns(["seen"]).to_pylist()
+    assert [(row["id"], row["status"], row["doc"]) for row in rows] == [(1, "paid", "kept text"), (4, "moved", None)]
+    assert str(rows[0]["total"]) == "12.3456"
+    assert rows[0]["opened"].isoformat() == "10:00:00"
+    assert table.column("seen")[0].value == 1700000000123456789
+    dead = sorted(
+        (row["log_offset"], row["column_name"], row["reason"])
+        for row in catalog.table("shop.orders_dead_letters").scan().to_arrow().to_pylist()
+    )
+    assert [column for _, column, _ in dead] == ["doc", None]
+    assert dead[1][2] == "the value is not JSON of the form expected"
+    result = told[0].report.result
+    assert (result.record_count, result.applied, result.dead_count, dict(result.skipped)) == (
+        9 + 2, 6, 2, {"heartbeat": 1, "blank line": 2}
+    )  # fmt: skip
+    assert result.notes == {"unknown field extra": 1}
+
+
+def test_a_truncate_record_fails_the_run_with_advice(spark: SparkSession, tmp_path: Path) -> None:
+    config = _pipeline(tmp_path)
+    _write(tmp_path / "in" / "a.json", [json.dumps(change("t"))], 1000)
+    with pytest.raises(PipelineFailedError) as caught:
+        Runner(spark, [config]).run()
+    assert str(caught.value).startswith("pipeline 'orders': truncate record at ")
+    assert "on_truncate: skip" in str(caught.value)
+    assert caught.value.exit_code == 1
+
+
+def _pipeline(root: Path):
+    (root / "in").mkdir()
+    path = root / "orders.yaml"
+    path.write_text(PIPELINE.format(root=root))
+    return load_pipeline(path, {})
+
+
+def _write(path: Path, lines: list[str], modified_s: int) -> None:
+    path.write_text("".join(line + "\n" for line in lines) + "\n")
+    os.utime(path, (modified_s, modified_s))

@@ -1,0 +1,207 @@
+"""What `FileIO` promises, on a local disk."""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from freshet.storage.exceptions import (
+    AlreadyExistsError,
+    InvalidRequestError,
+    NotFoundError,
+    RetryableError,
+    UnknownOutcomeError,
+    UnsupportedFeatureError,
+)
+from freshet.storage.files import local_file_io
+from freshet.storage.io.local_file_io import LocalFileIO
+
+FILES = LocalFileIO()
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(os.listdir(folder))
+
+
+def test_an_exclusive_create_makes_the_whole_file_and_leaves_no_temporary(tmp_path: Path) -> None:
+    target = tmp_path / "deep" / "er" / "snapshot-1"
+    assert FILES.create_exclusive(str(target), b"one")
+    assert target.read_bytes() == b"one"
+    assert names(target.parent) == ["snapshot-1"]
+
+
+def test_a_taken_name_is_left_alone(tmp_path: Path) -> None:
+    target = str(tmp_path / "snapshot-1")
+    assert FILES.create_exclusive(target, b"one")
+    assert not FILES.create_exclusive(target, b"two")
+    assert FILES.read_bytes(target) == b"one"
+    assert names(tmp_path) == ["snapshot-1"]
+
+
+def test_of_many_claimants_exactly_one_wins(tmp_path: Path) -> None:
+    target = str(tmp_path / "snapshot-7")
+    start = threading.Barrier(8)
+    wins: list[int] = []
+
+    def claim(number: int) -> None:
+        start.wait()
+        if FILES.create_exclusive(target, b"%d" % number):
+            wins.append(number)
+
+    threads = [threading.Thread(target=claim, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(wins) == 1
+    assert FILES.read_bytes(target) == b"%d" % wins[0]
+    assert names(tmp_path) == ["snapshot-7"]
+
+
+def test_a_claim_whose_answer_was_lost_is_recognised_by_its_second_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real_link = os.link
+
+    def link_then_repeat(source: str, target: str) -> None:
+        real_link(source, target)
+        raise FileExistsError(errno.EEXIST, "exists", target)
+
+    monkeypatch.setattr(local_file_io.os, "link", link_then_repeat)
+    assert FILES.create_exclusive(str(tmp_path / "snapshot-1"), b"one")
+
+
+def test_a_file_system_without_hard_links_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(source: str, target: str) -> None:
+        raise OSError(errno.EOPNOTSUPP, "not supported")
+
+    monkeypatch.setattr(local_file_io.os, "link", refuse)
+    with pytest.raises(UnsupportedFeatureError, match="hard links"):
+        FILES.create_exclusive(str(tmp_path / "snapshot-1"), b"one")
+    assert names(tmp_path) == []
+
+
+def test_an_unsynced_claim_has_an_unknown_outcome(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(path: str) -> None:
+        raise OSError(errno.EIO, "io")
+
+    monkeypatch.setattr(local_file_io, "_sync_folder", fail)
+    with pytest.raises(UnknownOutcomeError, match="snapshot-1"):
+        FILES.create_exclusive(str(tmp_path / "snapshot-1"), b"one")
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
+def test_a_full_disk_says_so_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int) -> None:
+    def fail(descriptor: int) -> None:
+        raise OSError(code, "full")
+
+    monkeypatch.setattr(local_file_io.os, "fsync", fail)
+    with pytest.raises(RetryableError, match=r"snapshot-1.*free some space"):
+        FILES.create_exclusive(str(tmp_path / "snapshot-1"), b"one")
+    with pytest.raises(RetryableError, match="LATEST"):
+        FILES.overwrite(str(tmp_path / "LATEST"), b"1")
+    output = FILES.open_output(str(tmp_path / "data-1.parquet"))
+    output.write(b"half")
+    with pytest.raises(RetryableError, match=r"data-1\.parquet"):
+        output.close()
+    assert output.closed
+    assert names(tmp_path) == []
+
+
+def test_a_really_full_disk_while_writing(tmp_path: Path) -> None:
+    """/dev/full fails every write with ENOSPC, as a full disk does once the buffer is flushed."""
+    output = local_file_io.LocalOutputFile(str(tmp_path / "x"))
+    full = os.open("/dev/full", os.O_WRONLY)
+    os.dup2(full, output._file.fileno())
+    os.close(full)
+    with pytest.raises(RetryableError, match="No space left"):
+        output.write(b"x" * (local_file_io.WRITE_BUFFER_BYTES + 1))
+    output.abort()
+    assert names(tmp_path) == []
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_folder_without_rights(tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    with pytest.raises(InvalidRequestError, match="right"):
+        FILES.create_exclusive(str(tmp_path / "snapshot-1"), b"one")
+
+
+@pytest.mark.parametrize("code", [errno.EACCES, errno.EPERM, errno.EROFS])
+def test_missing_rights_name_the_path_and_the_remedy(code: int) -> None:
+    error = local_file_io.storage_error(OSError(code, "denied"), "create", "/data/t/x")
+    assert isinstance(error, InvalidRequestError)
+    assert "/data/t/x" in str(error)
+    assert "right" in str(error)
+
+
+def test_overwrite_replaces_atomically(tmp_path: Path) -> None:
+    target = str(tmp_path / "LATEST")
+    FILES.overwrite(target, b"1")
+    before = FILES.open_input(target)
+    FILES.overwrite(target, b"22")
+    assert before.read() == b"1"
+    assert FILES.read_bytes(target) == b"22"
+    assert names(tmp_path) == ["LATEST"]
+
+
+def test_output_is_exclusive_and_makes_its_folders(tmp_path: Path) -> None:
+    target = str(tmp_path / "p=1" / "bucket-0" / "data-1.parquet")
+    output = FILES.open_output(target)
+    output.write(b"ab")
+    output.write(pa.py_buffer(b"cd"))
+    assert output.tell() == 4
+    output.close()
+    output.close()
+    assert FILES.size(target) == 4
+    with pytest.raises(AlreadyExistsError, match="never overwritten"):
+        FILES.open_output(target)
+
+
+def test_abort_removes_the_file_and_is_harmless_after_close(tmp_path: Path) -> None:
+    output = FILES.open_output(str(tmp_path / "a"))
+    output.write(b"x")
+    output.abort()
+    output.close()
+    assert names(tmp_path) == []
+    kept = FILES.open_output(str(tmp_path / "b"))
+    kept.close()
+    kept.abort()
+    assert names(tmp_path) == ["b"]
+
+
+def test_listing(tmp_path: Path) -> None:
+    assert FILES.list(str(tmp_path / "missing")) == []
+    (tmp_path / "b").write_bytes(b"123")
+    (tmp_path / "a").mkdir()
+    folder, file = FILES.list(str(tmp_path))
+    assert (folder.name, folder.is_folder, folder.size_bytes) == ("a", True, 0)
+    assert (file.name, file.is_folder, file.size_bytes, file.path) == ("b", False, 3, str(tmp_path / "b"))
+    assert abs(file.modified_ms - (tmp_path / "b").stat().st_mtime * 1000) < 2
+
+
+def test_missing_files(tmp_path: Path) -> None:
+    missing = str(tmp_path / "nothing" / "here")
+    for read in (FILES.read_bytes, FILES.size, FILES.open_input):
+        with pytest.raises(NotFoundError, match="nothing/here"):
+            read(missing)
+    assert not FILES.exists(missing)
+    assert not FILES.delete(missing)
+    assert not FILES.delete_folder_if_empty(missing)
+    FILES.delete_tree(missing)
+
+
+def test_deleting(tmp_path: Path) -> None:
+    FILES.make_folders(str(tmp_path / "a" / "b"))
+    assert FILES.exists(str(tmp_path / "a" / "b"))
+    assert not FILES.delete_folder_if_empty(str(tmp_path / "a"))
+    assert FILES.delete_folder_if_empty(str(tmp_path / "a" / "b"))
+    FILES.overwrite(str(tmp_path / "a" / "f"), b"")
+    assert FILES.delete(str(tmp_path / "a" / "f"))
+    FILES.delete_tree(str(tmp_path / "a"))
+    assert names(tmp_path) == []

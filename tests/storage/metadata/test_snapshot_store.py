@@ -1,0 +1,191 @@
+"""Snapshots, hints, tags and consumers; what hints may do wrong is table format §1.1."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from pathlib import Path
+
+import pytest
+
+from freshet.storage.codec.snapshot_json import encode_snapshot
+from freshet.storage.exceptions import CorruptDataError, NotFoundError
+from freshet.storage.io.env import local_env
+from freshet.storage.metadata.snapshot_store import SnapshotStore
+from freshet.storage.model.snapshot import CommitKind, Snapshot
+from freshet.storage.paths import TablePaths
+
+
+def snapshot(snapshot_id: int, time_ms: int = 0, user: str = "me") -> Snapshot:
+    return Snapshot(
+        id=snapshot_id,
+        schema_id=0,
+        base_manifest_list="b",
+        delta_manifest_list="d",
+        commit_user=user,
+        commit_identifier=snapshot_id,
+        commit_kind=CommitKind.APPEND,
+        time_ms=time_ms,
+        total_record_count=0,
+        delta_record_count=0,
+    )
+
+
+def store_with(
+    location: Path, ids: range | list[int], latest: str | None = None, earliest: str | None = None
+) -> SnapshotStore:
+    store = SnapshotStore(local_env(), TablePaths(str(location)))
+    for snapshot_id in ids:
+        assert store.try_commit(snapshot(snapshot_id, time_ms=snapshot_id * 10))
+    folder = location / "snapshot"
+    folder.mkdir(exist_ok=True, parents=True)
+    if latest is not None:
+        (folder / "LATEST").write_text(latest)
+    if earliest is not None:
+        (folder / "EARLIEST").write_text(earliest)
+    return store
+
+
+def test_an_empty_table(tmp_path: Path) -> None:
+    store = SnapshotStore(local_env(), TablePaths(str(tmp_path)))
+    assert store.latest() is None
+    assert store.earliest() is None
+    assert store.list_ids() == []
+    assert store.at_or_before(99) is None
+    assert list(store.newest_first()) == []
+    assert store.tags() == {}
+    assert store.branches() == []
+    assert store.consumers() == {}
+    assert store.min_consumer_next() is None
+
+
+@pytest.mark.parametrize(
+    "hint", [None, "5", "5\n", "3", "1", "6", "99", "0", "-1", "", "x", "2"], ids=lambda hint: repr(hint)
+)
+def test_the_latest_snapshot_whatever_the_hint_says(tmp_path: Path, hint: str | None) -> None:
+    store = store_with(tmp_path, range(2, 6), latest=hint, earliest=hint)
+    latest, earliest = store.latest(), store.earliest()
+    assert latest is not None
+    assert latest.id == 5
+    assert earliest is not None
+    # An EARLIEST that names a snapshot there is trusted, as the format says.
+    assert earliest.id == (int(hint) if hint is not None and hint.strip() in {"2", "3", "5"} else 2)
+
+
+def test_a_hint_far_behind_does_not_step_all_the_way(tmp_path: Path) -> None:
+    store = store_with(tmp_path, range(1, 60), latest="2")
+    assert store.latest_id() == 59
+
+
+def test_stray_names_are_passed_over(tmp_path: Path) -> None:
+    store = store_with(tmp_path, [1, 2])
+    for name in ("snapshot-5.tmp", ".snapshot-9.u.tmp", "snapshot-", "notes"):
+        (tmp_path / "snapshot" / name).write_text("{}")
+    assert store.list_ids() == [1, 2]
+    assert store.latest_id() == 2
+
+
+def test_of_two_writers_one_gets_the_id(tmp_path: Path) -> None:
+    results: list[tuple[str, bool]] = []
+    barrier = threading.Barrier(8)
+
+    def claim(user: str) -> None:
+        store = SnapshotStore(local_env(), TablePaths(str(tmp_path)))
+        barrier.wait()
+        results.append((user, store.try_commit(snapshot(1, user=user))))
+
+    threads = [threading.Thread(target=claim, args=(f"w{i}",)) for i in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    winners = [user for user, won in results if won]
+    assert len(winners) == 1
+    assert SnapshotStore(local_env(), TablePaths(str(tmp_path))).snapshot(1).commit_user == winners[0]
+
+
+def test_a_snapshot_that_is_not_there_is_named_with_those_that_are(tmp_path: Path) -> None:
+    store = store_with(tmp_path, range(3, 6))
+    with pytest.raises(NotFoundError, match="snapshot 2 does not exist: the table has snapshots 3 to 5"):
+        store.snapshot(2)
+
+
+def test_broken_and_misnamed_snapshots_are_corrupt(tmp_path: Path) -> None:
+    store = store_with(tmp_path, [1])
+    (tmp_path / "snapshot" / "snapshot-2").write_bytes(encode_snapshot(snapshot(2))[:40])
+    (tmp_path / "snapshot" / "snapshot-3").write_bytes(encode_snapshot(snapshot(7)))
+    with pytest.raises(CorruptDataError, match="snapshot-2"):
+        store.snapshot(2)
+    with pytest.raises(CorruptDataError, match="holds snapshot 7"):
+        store.snapshot(3)
+
+
+def test_newest_first_ends_where_snapshots_have_expired(tmp_path: Path) -> None:
+    store = store_with(tmp_path, [1, 4, 5, 6])
+    assert [found.id for found in store.newest_first()] == [6, 5, 4]
+
+
+@pytest.mark.parametrize(
+    ("time_ms", "found"), [(0, None), (29, None), (30, 3), (39, 3), (40, 4), (79, 7), (80, 8), (999, 8)]
+)
+def test_the_snapshot_at_a_time(tmp_path: Path, time_ms: int, found: int | None) -> None:
+    store = store_with(tmp_path, range(3, 9))
+    at = store.at_or_before(time_ms)
+    assert (at.id if at else None) == found
+
+
+def test_hints_are_written(tmp_path: Path) -> None:
+    store = store_with(tmp_path, [1, 2])
+    store.write_latest_hint(2)
+    store.write_earliest_hint(1)
+    assert (tmp_path / "snapshot" / "LATEST").read_bytes() == b"2"
+    assert (tmp_path / "snapshot" / "EARLIEST").read_bytes() == b"1"
+
+
+def test_tags_branches_and_consumers(tmp_path: Path) -> None:
+    store = store_with(tmp_path, [1])
+    for folder in ("tag", "branch/branch-dev/snapshot", "consumer"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "tag" / "tag-v 1").write_bytes(encode_snapshot(snapshot(9)))
+    (tmp_path / "branch" / "branch-dev" / "snapshot" / "snapshot-3").write_bytes(encode_snapshot(snapshot(3)))
+    (tmp_path / "consumer" / "consumer-a").write_text('{"nextSnapshot": 7}')
+    (tmp_path / "consumer" / "consumer-b").write_text('{\n  "nextSnapshot" : 4\n}')
+    assert {name: tag.id for name, tag in store.tags().items()} == {"v 1": 9}
+    assert store.branches() == ["dev"]
+    latest = store.branch("dev").latest()
+    assert latest is not None
+    assert latest.id == 3
+    assert store.consumers() == {"a": 7, "b": 4}
+    assert store.min_consumer_next() == 4
+    with pytest.raises(NotFoundError, match=r"no tag 'v2'; tags there are: v 1"):
+        store.tag("v2")
+
+
+def test_a_consumer_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    store = store_with(tmp_path, [1])
+    (tmp_path / "consumer").mkdir()
+    (tmp_path / "consumer" / "consumer-a").write_text("{}")
+    with pytest.raises(CorruptDataError, match=r"consumer-a"):
+        store.consumers()
+
+
+def test_a_snapshot_is_read_once(tmp_path: Path) -> None:
+    store = store_with(tmp_path, [1])
+    first = store.snapshot(1)
+    (tmp_path / "snapshot" / "snapshot-1").write_bytes(encode_snapshot(dataclasses.replace(first, commit_user="x")))
+    assert store.snapshot(1) == first
+    store.forget(1)
+    assert store.snapshot(1).commit_user == "x"
+
+
+def test_the_latest_is_what_is_on_disk_after_a_rollback(tmp_path: Path) -> None:
+    store = store_with(tmp_path, range(1, 4))
+    assert [store.snapshot(i).commit_user for i in (1, 2, 3)] == ["me"] * 3
+    for snapshot_id in (2, 3):
+        (tmp_path / "snapshot" / f"snapshot-{snapshot_id}").write_bytes(
+            encode_snapshot(snapshot(snapshot_id, user="you"))
+        )
+    latest = store.latest()
+    assert latest is not None
+    assert latest.commit_user == "you"
+    assert store.snapshot(2).commit_user == "you"
