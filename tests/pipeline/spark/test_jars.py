@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from freshet.pipeline import jars
 from freshet.pipeline.exceptions import InvalidRequestError
+from freshet.pipeline.spark import jars
 
 CONTENT = b"a jar"
 # Writes CONTENT for every dependency of the ivy file, slowly, and counts its calls.

@@ -15,7 +15,7 @@ from freshet.storage.casts.casts import can_cast, cast_scalar
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.model.data_type import parse_data_type
 from tests.kit.paimon_judge import PaimonError, PaimonJudge
-from tests.storage.files import cast_samples
+from tests.storage.casts import cast_samples
 
 pytestmark = pytest.mark.judge
 

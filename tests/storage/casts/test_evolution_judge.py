@@ -11,7 +11,7 @@ import pytest
 from freshet import Catalog
 from tests.contract.cases import canonical
 from tests.kit.paimon_judge import PaimonJudge, add_column, column_type, drop_column, rename_column
-from tests.storage.files import cast_samples
+from tests.storage.casts import cast_samples
 
 pytestmark = pytest.mark.judge
 

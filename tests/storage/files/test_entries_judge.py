@@ -17,7 +17,7 @@ from freshet.storage.metadata.table_store import open_table_store
 from freshet.storage.model.manifest import ManifestEntry
 from tests.contract.cases import CASES, Case, arrow_rows
 from tests.kit.paimon_judge import PaimonJudge
-from tests.storage.files import cast_samples
+from tests.storage.casts import cast_samples
 
 pytestmark = pytest.mark.judge
 

@@ -18,7 +18,7 @@ from freshet.storage.exceptions import (
     UnknownOutcomeError,
     UnsupportedFeatureError,
 )
-from freshet.storage.files import local_file_io
+from freshet.storage.io import local_file_io
 from freshet.storage.io.local_file_io import LocalFileIO
 
 FILES = LocalFileIO()
