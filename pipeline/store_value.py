@@ -20,7 +20,8 @@ from typing import Final
 
 from pyspark.sql import types as spark
 
-from freshet.pipeline.batch.arrow_bridge import is_nanos, spark_type
+from freshet.pipeline.batch.arrow_bridge import spark_type
+from freshet.pipeline.decode.carriers import is_nanos
 from freshet.pipeline.exceptions import ConfigurationError
 from freshet.pipeline.formats.typed_value import steps_for
 from freshet.pipeline.formats.value import PLAIN_TEXT, text_leaf

@@ -1,36 +1,14 @@
-"""Between Spark's types and the table's: what carries a column through Spark, and how a task turns it back.
-
-| table | Spark's carrier | Arrow from and to Spark | Arrow in storage |
-|---|---|---|---|
-| TIME(p) | BIGINT, milliseconds of the day | int64 | time32[ms] |
-| TIMESTAMP(0), (1-3) | TIMESTAMP_NTZ | timestamp[us] | timestamp[s], [ms], rounded down |
-| TIMESTAMP(4-6) | TIMESTAMP_NTZ | timestamp[us] | timestamp[us] |
-| TIMESTAMP(7-9), with or without zone | BIGINT, nanoseconds since 1970 | int64 | timestamp[ns] |
-| TIMESTAMP(p <= 6) WITH LOCAL TIME ZONE | TIMESTAMP | timestamp[us, any zone] | as above, zone UTC |
-| CHAR, VARCHAR / BINARY, VARBINARY | STRING / BINARY | utf8 / binary | the same |
-| ARRAY, MAP, ROW | the same, of carriers | list, map, struct | the same, of storage types |
-| all others | the type of the same name | as storage | |
-
-Spark has no type for nanoseconds and none that its Arrow transfer and the Kafka source agree on for TIME, hence the
-64-bit integers; reading a table through Spark gives the same carriers, so what is read can be written back unchanged.
-
-Source: table format §2.3.
-"""
+"""The Spark types that carry the table's columns; the drawing is in `freshet.pipeline.decode.carriers`."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
-import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql import types as spark
 
-from freshet.storage.model.arrow_types import arrow_type
+from freshet.pipeline.decode.carriers import is_nanos
 from freshet.storage.model.data_type import ArrayType, DataField, DataType, MapType, RowType, ScalarType, TypeRoot
-
-CARRIED_PRECISION_MAX: Final = 6
-"""Fraction digits that Spark's timestamps hold; more travel as BIGINT."""
 
 _SIMPLE: Final[dict[TypeRoot, spark.DataType]] = {
     TypeRoot.BOOLEAN: spark.BooleanType(),
@@ -47,8 +25,6 @@ _SIMPLE: Final[dict[TypeRoot, spark.DataType]] = {
     TypeRoot.DATE: spark.DateType(),
     TypeRoot.TIME: spark.LongType(),
 }
-_TIMES: Final = frozenset({TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ})
-_FLOOR_UNITS: Final[dict[str, Any]] = {"s": "second", "ms": "millisecond"}
 
 
 def spark_type(data_type: DataType) -> spark.DataType:
@@ -75,91 +51,3 @@ def spark_type(data_type: DataType) -> spark.DataType:
 def spark_struct(fields: Sequence[DataField]) -> spark.StructType:
     """The carriers of several columns, names and nullability kept."""
     return spark.StructType([spark.StructField(f.name, spark_type(f.type), f.type.nullable) for f in fields])
-
-
-def is_nanos(data_type: DataType) -> bool:
-    """True for timestamps finer than Spark's."""
-    return (
-        isinstance(data_type, ScalarType)
-        and data_type.root in _TIMES
-        and (data_type.precision or 0) > CARRIED_PRECISION_MAX
-    )
-
-
-def carrier_arrow_type(data_type: DataType) -> Any:
-    """The Arrow type of a column as Spark sends and takes it."""
-    match data_type:
-        case ArrayType(element=element):
-            return pa.list_(pa.field("element", carrier_arrow_type(element), element.nullable))
-        case MapType(key=key, value=value):
-            key_field: Any = pa.field("key", carrier_arrow_type(key), nullable=False)
-            value_field: Any = pa.field("value", carrier_arrow_type(value), value.nullable)
-            return pa.map_(key_field, value_field)
-        case RowType(fields=fields):
-            return pa.struct([pa.field(f.name, carrier_arrow_type(f.type), f.type.nullable) for f in fields])
-        case ScalarType(root=TypeRoot.TIME):
-            return pa.int64()
-        case ScalarType() if is_nanos(data_type):
-            return pa.int64()
-        case ScalarType(root=TypeRoot.TIMESTAMP):
-            return pa.timestamp("us")
-        case ScalarType(root=TypeRoot.TIMESTAMP_LTZ):
-            return pa.timestamp("us", "UTC")
-        case _:
-            return arrow_type(data_type)
-
-
-def restore_array(array: pa.Array, data_type: DataType) -> pa.Array:
-    """A column as it came from Spark, in the table's Arrow type; the same object where nothing differs.
-
-    Timestamps finer than the table's type are rounded down; any other value that does not fit raises
-    `pa.ArrowInvalid`.
-    """
-    return _convert(array, data_type, arrow_type(data_type))
-
-
-def carry_array(array: pa.Array, data_type: DataType) -> pa.Array:
-    """A column of the table in the Arrow type that Spark takes; the inverse of `restore_array`."""
-    return _convert(array, data_type, carrier_arrow_type(data_type))
-
-
-def _convert(array: Any, data_type: DataType, target: Any) -> Any:
-    if array.type == target:
-        return array
-    match data_type:
-        case ArrayType(element=element):
-            return _over_children(array, _convert(array.values, element, target.value_type), target)
-        case MapType(key=key, value=value):
-            entries = [_convert(array.keys, key, target.key_type), _convert(array.items, value, target.item_type)]
-            pairs = pa.StructArray.from_arrays(entries, fields=[target.key_field, target.item_field])
-            return _over_children(array, pairs, target)
-        case RowType(fields=fields):
-            children = [_convert(array.field(place), f.type, target[place].type) for place, f in enumerate(fields)]
-            return pa.StructArray.from_arrays(children, fields=list(target), mask=_mask(array))
-        case _:
-            return _convert_scalar(array, target)
-
-
-def _convert_scalar(array: Any, target: Any) -> Any:
-    source = array.type
-    if pa.types.is_timestamp(source) and pa.types.is_timestamp(target):
-        # The zone only labels an instant in UTC; relabelling first keeps the cast from shifting anything.
-        array = array.cast(pa.timestamp(source.unit, target.tz)) if source.tz != target.tz else array
-        if target.unit in _FLOOR_UNITS and source.unit != target.unit:
-            array = pc.floor_temporal(array, options=pc.RoundTemporalOptions(unit=_FLOOR_UNITS[target.unit]))
-        return array.cast(target)
-    if pa.types.is_time32(target) and pa.types.is_integer(source):
-        return array.cast(pa.int32()).cast(target)
-    if pa.types.is_time32(source) and pa.types.is_integer(target):
-        return array.cast(pa.int32()).cast(target)
-    return array.cast(target)
-
-
-def _mask(array: Any) -> Any:
-    return array.is_null() if array.null_count else None
-
-
-def _over_children(array: Any, child: Any, target: Any) -> Any:
-    """The lists or maps of `array` over other elements; validity, offsets and slice are kept as they are."""
-    buffers = array.buffers()[:2]
-    return pa.Array.from_buffers(target, len(array), buffers, array.null_count, array.offset, [child])

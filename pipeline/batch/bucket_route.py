@@ -34,7 +34,7 @@ import pyarrow as pa
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - the customary name
 
-from freshet.pipeline.batch.arrow_bridge import restore_array
+from freshet.pipeline.decode.carriers import restore_array
 from freshet.storage.codec.bucket_function import BucketFunctionType, bucket_ids
 from freshet.storage.model.data_type import DataType, ScalarType, TypeRoot
 

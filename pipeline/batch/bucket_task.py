@@ -30,7 +30,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from freshet.pipeline.batch.arrow_bridge import carrier_arrow_type, restore_array
 from freshet.pipeline.batch.dead_letters import dead_letter_rows
 from freshet.pipeline.batch.gathered_rows import GatheredRows
 from freshet.pipeline.batch.routed_rows import (
@@ -49,6 +48,7 @@ from freshet.pipeline.batch.routed_rows import (
 )
 from freshet.pipeline.batch.task_result import TaskResult, encode_error, encode_result
 from freshet.pipeline.batch.unavailable_values import UnavailableValues
+from freshet.pipeline.decode.carriers import carrier_arrow_type, restore_array
 from freshet.storage.codec.binary_row import distinct_rows
 from freshet.storage.exceptions import NotFoundError, RetryableError, StorageError
 from freshet.storage.io.env import local_env

@@ -28,9 +28,10 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the customary name
 from pyspark.sql import types as spark
 
-from freshet.pipeline.batch.arrow_bridge import is_nanos, spark_type
+from freshet.pipeline.batch.arrow_bridge import spark_type
 from freshet.pipeline.batch.arrow_map import KeptColumns
 from freshet.pipeline.batch.bucket_route import KeyColumn, bucket_column, epoch_micros, task_column, task_count
+from freshet.pipeline.decode.carriers import is_nanos
 from freshet.pipeline.exceptions import InvalidRequestError
 from freshet.pipeline.spark.sources import POSITION_BITS
 from freshet.storage.codec.bucket_function import BucketFunctionType

@@ -35,9 +35,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from freshet.pipeline.batch.arrow_bridge import carry_array
 from freshet.pipeline.batch.routed_rows import COLUMN, DATA_PREFIX, KIND, REASON, TAG, TAG_DEAD, UNAVAILABLE
 from freshet.pipeline.config.engine_rules import engine_rules
+from freshet.pipeline.decode.carriers import carry_array
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.row_kind import RowKind
 from freshet.storage.model.snapshot import Snapshot

@@ -27,7 +27,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql import types as spark
 from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
 
-from freshet.pipeline.batch.arrow_bridge import carrier_arrow_type, carry_array, spark_struct
+from freshet.pipeline.batch.arrow_bridge import spark_struct
+from freshet.pipeline.decode.carriers import carrier_arrow_type, carry_array
 from freshet.pipeline.exceptions import InvalidRequestError
 from freshet.pipeline.spark.pushed_filters import to_predicate
 from freshet.storage.catalog import Catalog

@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from freshet.pipeline.batch.arrow_bridge import carry_array, restore_array, spark_struct
+from freshet.pipeline.batch.arrow_bridge import spark_struct
 from freshet.pipeline.batch.bucket_route import (
     KeyColumn,
     body_column,
@@ -21,6 +21,7 @@ from freshet.pipeline.batch.bucket_route import (
     task_column,
     task_count,
 )
+from freshet.pipeline.decode.carriers import carry_array, restore_array
 from freshet.storage.codec.binary_row import encode_row, row_body
 from freshet.storage.codec.bucket_function import BucketFunctionType, bucket_ids
 from freshet.storage.model.arrow_types import arrow_type

@@ -1,0 +1,1 @@
+"""From raw records to outcomes, pure on Arrow: no Spark and no broker here."""

@@ -1,0 +1,100 @@
+"""What a decoder gives: one row per outcome of a record, in flat columns, and one tally per Arrow stream.
+
+| column | type | data (tag 0) | dead letter (tag 1) | tally (tag 3) |
+|---|---|---|---|---|
+| `_bucket` | int32 | bucket; NULL where Spark computes it from a `select` expression | NULL | NULL |
+| `_tag` | int8 | 0 | 1 | 3 |
+| `_kind` | int8 | row kind of the row | NULL | NULL |
+| `_source` | int32 | index of the source in the pipeline file | the same | the same |
+| `_rank` | int64 | files: modification time, microseconds; Kafka: NULL | the same | NULL |
+| `_topic` | string | topic, or path of the file | the same | NULL |
+| `_kafka_partition` | int32 | partition; NULL for files | the same | NULL |
+| `_offset` | int64 | offset; files: place of the line | the same | NULL |
+| `_sub` | int32 | 0 for the first row of a record, 1 for the second | 0 | NULL |
+| `_timestamp` | timestamp[us, UTC] | of the record | of the record | NULL |
+| `_reason` | string | NULL | why, counted by this text | NULL |
+| `_column` | string | NULL | the table column that is to blame, if one is | NULL |
+| `_raw_key`, `_raw_value` | binary | of rows that may yet become dead letters | of the record | value: the tally |
+| `_unavailable` | string | places of the columns whose stored value stays, as "3,7" | NULL | NULL |
+| `_d0` … | carriers | the table's columns by place; see `carriers` | NULL | NULL |
+
+(source, rank, topic, Kafka partition, offset, sub) is the input order, the most significant first.
+
+A tally is the JSON of a `Tally`: the records that a decoder read, those it skipped by reason, and what else it counted.
+It crosses the shuffle as a row, so it is there exactly once for the rows that are there, whatever was computed twice.
+Skipped records are no rows: they are in the tally alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+import orjson
+import pyarrow as pa
+
+BUCKET: Final = "_bucket"
+TAG: Final = "_tag"
+KIND: Final = "_kind"
+SOURCE: Final = "_source"
+RANK: Final = "_rank"
+TOPIC: Final = "_topic"
+KAFKA_PARTITION: Final = "_kafka_partition"
+OFFSET: Final = "_offset"
+SUB: Final = "_sub"
+TIMESTAMP: Final = "_timestamp"
+REASON: Final = "_reason"
+COLUMN: Final = "_column"
+RAW_KEY: Final = "_raw_key"
+RAW_VALUE: Final = "_raw_value"
+UNAVAILABLE: Final = "_unavailable"
+DATA_PREFIX: Final = "_d"
+
+TAG_DATA: Final = 0
+TAG_DEAD: Final = 1
+TAG_TALLY: Final = 3
+
+ORDER_COLUMNS: Final = (SOURCE, RANK, TOPIC, KAFKA_PARTITION, OFFSET, SUB)
+"""The input order, the most significant first."""
+
+HEAD_SCHEMA: Final = pa.schema(
+    [
+        pa.field(BUCKET, pa.int32()),
+        pa.field(TAG, pa.int8(), nullable=False),
+        pa.field(KIND, pa.int8()),
+        pa.field(SOURCE, pa.int32()),
+        pa.field(RANK, pa.int64()),
+        pa.field(TOPIC, pa.string()),
+        pa.field(KAFKA_PARTITION, pa.int32()),
+        pa.field(OFFSET, pa.int64()),
+        pa.field(SUB, pa.int32()),
+        pa.field(TIMESTAMP, pa.timestamp("us", "UTC")),
+        pa.field(REASON, pa.string()),
+        pa.field(COLUMN, pa.string()),
+        pa.field(RAW_KEY, pa.binary()),
+        pa.field(RAW_VALUE, pa.binary()),
+        pa.field(UNAVAILABLE, pa.string()),
+    ]
+)
+"""Every outcome has these columns first, then `_d0` … of the table."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """What one decoder counted. Counts are of records."""
+
+    read: int = 0
+    skipped: Mapping[str, int] = field(default_factory=dict)
+    notes: Mapping[str, int] = field(default_factory=dict)
+    """What is worth telling beside: unknown fields, TOAST values found in `before` or left NULL."""
+
+    def encode(self) -> bytes:
+        """The value of a tally row."""
+        return orjson.dumps({"read": self.read, "skipped": dict(self.skipped), "notes": dict(self.notes)})
+
+    @classmethod
+    def decode(cls, value: bytes) -> Tally:
+        """The inverse of `encode`."""
+        document = orjson.loads(value)
+        return cls(document["read"], document["skipped"], document["notes"])
