@@ -105,7 +105,9 @@ class Catalog:
             if if_not_exists:
                 return self.table(identifier)
             raise AlreadyExistsError(
-                f"table {identifier} exists already at {location}; pass if_not_exists=True to use it"
+                f"table {identifier} exists already at {location}; pass if_not_exists=True to use it",
+                table=identifier,
+                path=location,
             )
         fields, highest = _columns(schema, primary_keys, partition_keys)
         new = TableSchema(
@@ -120,7 +122,9 @@ class Catalog:
         )
         validate_new_table(new)
         if not store.commit(new) and not if_not_exists:
-            raise AlreadyExistsError(f"table {identifier} was created by somebody else at this moment; open it")
+            raise AlreadyExistsError(
+                f"table {identifier} was created by somebody else at this moment; open it", table=identifier
+            )
         return self.table(identifier)
 
     def table(self, identifier: str, *, options: Mapping[str, object] | None = None) -> Table:

@@ -10,15 +10,43 @@
     ├── ConflictError           reread and replan: somebody else committed
     └── UnknownOutcomeError     find out first; never delete or retry blindly
 
-Facts are attributes, the message is for people and names what to do. A class exists only where a caller acts
+Every error carries what it is about as attributes, each None where it is not known or not the point: `table` (its
+name, or its folder where no name is known), `column`, `option` (the key), `path` (a file or folder). The message is
+for people and names what to do; programs look at the class and the attributes. A class exists only where a caller acts
 differently.
 """
 
 from __future__ import annotations
 
+from copy import copy
+from typing import Self
+
 
 class StorageError(Exception):
     """Root of every error that `storage` raises on purpose."""
+
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        table: str | None = None,
+        column: str | None = None,
+        option: str | None = None,
+        path: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.table = table
+        self.column = column
+        self.option = option
+        self.path = path
+
+    def reworded(self, message: str, **facts: str | None) -> Self:
+        """The same kind of error about the same things with another message; `facts` fill in what it did not know."""
+        known = {name: value for name, value in vars(self).items() if value is not None}
+        error = copy(self)
+        error.args = (message,)
+        vars(error).update(facts | known)
+        return error
 
 
 class RetryableError(StorageError):
@@ -44,10 +72,9 @@ class AlreadyExistsError(InvalidRequestError):
 class CorruptDataError(StorageError):
     """Bytes on disk are not what the format says. `byte_offset` is None where it is unknown."""
 
-    def __init__(self, message: str, *, path: str, byte_offset: int | None = None) -> None:
+    def __init__(self, message: str = "", *, path: str | None = None, byte_offset: int | None = None) -> None:
         at = f"{path} at byte {byte_offset}" if byte_offset is not None else path
-        super().__init__(f"{message} [{at}]")
-        self.path = path
+        super().__init__(message if path is None else f"{message} [{at}]", path=path)
         self.byte_offset = byte_offset
 
 

@@ -157,13 +157,17 @@ class Table:
         for _ in range(ALTER_ATTEMPTS):
             current = self.store.schemas.latest()
             if current is None:
-                raise NotFoundError(f"table {self.name} was dropped while it was open; there is nothing to alter")
+                raise NotFoundError(
+                    f"table {self.name} was dropped while it was open; there is nothing to alter", table=self.name
+                )
             has_snapshot = self.store.snapshots.latest() is not None
             changed = apply_changes(current, changes, has_snapshot=has_snapshot, time_ms=self.store.env.now_ms())
             validate_changed_schema(current, changed)
             if self.store.schemas.commit(changed):
                 return Table(open_table_store(self.store.env, self.location), name=self.name)
-        raise ConflictError(f"table {self.name}: the schema was changed by others {ALTER_ATTEMPTS} times; try again")
+        raise ConflictError(
+            f"table {self.name}: the schema was changed by others {ALTER_ATTEMPTS} times; try again", table=self.name
+        )
 
     def with_options(self, options: Mapping[str, object]) -> Table:
         """The same table with options overridden for this object only."""

@@ -57,7 +57,8 @@ class TableSession:
         if self._pending:
             raise InvalidRequestError(
                 f"the last commit to {self._store.location} failed and waits for its next try: commit again, or abort, "
-                "before writing more"
+                "before writing more",
+                path=self._store.location,
             )
         if not self._has_rows:
             # Rows of others committed since our last commit are older than these: number ours after them.
@@ -117,7 +118,9 @@ class TableSession:
 
     def _check_open(self) -> None:
         if self._is_closed:
-            raise InvalidRequestError(f"this writer of {self._store.location} is closed; open another one")
+            raise InvalidRequestError(
+                f"this writer of {self._store.location} is closed; open another one", path=self._store.location
+            )
 
     def _next_identifier(self) -> int:
         last = self._committer.has_committed(0).last

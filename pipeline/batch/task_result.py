@@ -23,12 +23,15 @@ RESULT_COLUMN: Final = "result"
 RESULT_SPARK_SCHEMA: Final = spark.StructType([spark.StructField(RESULT_COLUMN, spark.BinaryType())])
 _ARROW_SCHEMA: Final = pa.schema([pa.field(RESULT_COLUMN, pa.binary())])
 
-_ERRORS: Final = {
+_ERRORS: Final[Mapping[str, type[exceptions.StorageError]]] = {
     error.__name__: error
     for error in (
         exceptions.InvalidRequestError,
         exceptions.UnsupportedFeatureError,
         exceptions.NotFoundError,
+        exceptions.AlreadyExistsError,
+        exceptions.RetryableError,
+        exceptions.CorruptDataError,
         exceptions.ConflictError,
         exceptions.UnknownOutcomeError,
     )
@@ -94,10 +97,7 @@ def encode_result(result: TaskResult) -> pa.RecordBatch:
 
 def encode_error(error: exceptions.StorageError) -> pa.RecordBatch:
     """An error of the rows or the table, as a result."""
-    document: dict[str, Any] = {"error": type(error).__name__, "text": str(error)}
-    if isinstance(error, exceptions.CorruptDataError):
-        document |= {"path": error.path, "byte_offset": error.byte_offset}
-    return _row(document)
+    return _row({"error": type(error).__name__, "text": str(error), "facts": vars(error)})
 
 
 def sum_results(rows: Sequence[bytes]) -> TaskResult:
@@ -130,11 +130,9 @@ def _sum_by_key(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _error(document: Mapping[str, Any]) -> exceptions.StorageError:
-    if document["error"] == exceptions.CorruptDataError.__name__:
-        # The text ends with the place already, which the constructor would add again.
-        text = document["text"].rsplit(" [", 1)[0]
-        return exceptions.CorruptDataError(text, path=document["path"], byte_offset=document["byte_offset"])
-    return _ERRORS.get(document["error"], exceptions.StorageError)(document["text"])
+    error = _ERRORS.get(document["error"], exceptions.StorageError)(document["text"])
+    vars(error).update(document["facts"])
+    return error
 
 
 def _row(document: Mapping[str, Any]) -> pa.RecordBatch:

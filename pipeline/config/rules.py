@@ -24,7 +24,7 @@ from freshet.pipeline.config.model import (
     SourceConfig,
     TableConfig,
 )
-from freshet.storage.exceptions import InvalidRequestError
+from freshet.storage.exceptions import InvalidRequestError, StorageError
 from freshet.storage.model.schema import SYSTEM_COLUMNS
 from freshet.storage.model.sql_type import parse_sql_type
 from freshet.storage.options.core import CoreOptions, MergeEngine
@@ -170,8 +170,7 @@ def _groups(config: PipelineConfig) -> Iterator[Finding]:
     try:
         rules = _rules(table)
     except InvalidRequestError as error:
-        named = [key for key in table.options if key in str(error)]
-        yield ("table", "options", *named[:1]), str(error)
+        yield _option_place("options", table.options, error), str(error)
         return
     for index, source in enumerate(config.sources):
         for group in rules.filled_groups(column for column in table.columns if source.fills(column)):
@@ -220,8 +219,7 @@ def _options(table: TableConfig) -> Iterator[Finding]:
     try:
         CoreOptions.parse(table.options, has_primary_key=bool(table.primary_key))
     except InvalidRequestError as error:
-        named = [key for key in table.options if f" {key} " in str(error) or f"'{key}'" in str(error)]
-        yield ("table", "options", *named[:1]), str(error)
+        yield _option_place("options", table.options, error), str(error)
         return
     for key in table.write_options:
         if decides_meaning(key):
@@ -232,8 +230,14 @@ def _options(table: TableConfig) -> Iterator[Finding]:
     try:
         CoreOptions.parse({**table.options, **table.write_options}, has_primary_key=bool(table.primary_key))
     except InvalidRequestError as error:
-        named = [key for key in table.write_options if f" {key} " in str(error) or f"'{key}'" in str(error)]
-        yield ("table", "write_options", *named[:1]), str(error)
+        yield _option_place("write_options", table.write_options, error), str(error)
+
+
+def _option_place(section: str, written: Mapping[str, object], error: StorageError) -> Place:
+    """Where the option that an error is about is written, or the whole section where it is not written there."""
+    if error.option is not None and error.option in written:
+        return "table", section, error.option
+    return "table", section
 
 
 def _trigger(config: PipelineConfig) -> Iterator[Finding]:

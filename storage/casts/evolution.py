@@ -63,7 +63,8 @@ class ReadColumn:
             assert self.source is not None
             raise InvalidRequestError(
                 f"column {self.wanted.name!r} was written as {self.source.type} and is {self.wanted.type} now, but a "
-                f"value does not convert: {error}; alter the column back, or leave it out"
+                f"value does not convert: {error}; alter the column back, or leave it out",
+                column=self.wanted.name,
             ) from error
 
 
@@ -89,7 +90,8 @@ def _read_column(source: DataField | None, wanted: DataField) -> ReadColumn:
     except UnsupportedFeatureError as error:
         raise UnsupportedFeatureError(
             f"column {wanted.name!r} was written as {source.type} and is {wanted.type} now: {error}; "
-            "alter the column back, or leave it out"
+            "alter the column back, or leave it out",
+            column=wanted.name,
         ) from error
 
 

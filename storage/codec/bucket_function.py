@@ -76,10 +76,15 @@ def check_bucket_function(function: BucketFunctionType | str, types: Sequence[Da
     if BucketFunctionType(function) is BucketFunctionType.MOD and (
         len(types) != 1 or types[0].root not in (TypeRoot.INT, TypeRoot.BIGINT)
     ):
-        raise InvalidRequestError("bucket-function.type=mod needs a bucket key of exactly one INT or BIGINT column")
+        raise InvalidRequestError(
+            "bucket-function.type=mod needs a bucket key of exactly one INT or BIGINT column",
+            option="bucket-function.type",
+        )
     for data_type in types if BucketFunctionType(function) is BucketFunctionType.HIVE else ():
         if data_type.root in (TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ):
-            raise UnsupportedFeatureError(f"bucket-function.type=hive has no hash for {data_type}; use default")
+            raise UnsupportedFeatureError(
+                f"bucket-function.type=hive has no hash for {data_type}; use default", option="bucket-function.type"
+            )
 
 
 def _hive_buckets(

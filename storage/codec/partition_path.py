@@ -81,7 +81,8 @@ def check_partition_types(names: Sequence[str], types: Sequence[DataType], legac
 def _session_zone_error(name: str) -> UnsupportedFeatureError:
     return UnsupportedFeatureError(
         f"partition column {name} of type TIMESTAMP WITH LOCAL TIME ZONE with partition.legacy-name=false: its folder "
-        "names depend on the time zone of each writer's session; use partition.legacy-name=true or another column type"
+        "names depend on the time zone of each writer's session; use partition.legacy-name=true or another column type",
+        column=name,
     )
 
 

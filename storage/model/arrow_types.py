@@ -121,7 +121,9 @@ def fields_from_arrow(
     """
     for key in (*primary_keys, *partition_keys):
         if key not in schema.names:
-            raise InvalidRequestError(f"key column {key!r} is not in the schema; columns are {', '.join(schema.names)}")
+            raise InvalidRequestError(
+                f"key column {key!r} is not in the schema; columns are {', '.join(schema.names)}", column=key
+            )
     if len(set(schema.names)) != len(schema.names):
         raise InvalidRequestError(f"column names must be unique; got {', '.join(schema.names)}")
     columns = []
@@ -129,7 +131,7 @@ def fields_from_arrow(
         try:
             data_type = data_type_from_arrow(column.type, column.nullable and column.name not in primary_keys)
         except UnsupportedFeatureError as error:
-            raise UnsupportedFeatureError(f"column {column.name!r}: {error}") from error
+            raise UnsupportedFeatureError(f"column {column.name!r}: {error}", column=column.name) from error
         columns.append(DataField(-1, column.name, data_type))
     return assign_ids(columns)
 
@@ -150,7 +152,11 @@ def _conform_column(data: pa.Table, field: DataField, table: str) -> pa.ChunkedA
     position = data.schema.get_field_index(field.name)
     if position < 0:
         hint = "with NULLs where there is no value" if field.type.nullable else "NULL is not allowed there"
-        raise InvalidRequestError(f"the input lacks column {field.name!r} ({field.type}) of {table}; add it, {hint}")
+        raise InvalidRequestError(
+            f"the input lacks column {field.name!r} ({field.type}) of {table}; add it, {hint}",
+            column=field.name,
+            table=table,
+        )
     column = data.column(position)
     target = arrow_type(field.type)
     if not column.type.equals(target):
@@ -158,7 +164,9 @@ def _conform_column(data: pa.Table, field: DataField, table: str) -> pa.ChunkedA
     if _holds_forbidden_null(column, field.type):
         raise InvalidRequestError(
             f"column {field.name!r} of {table} is {field.type}, the input holds nulls where NOT NULL forbids them; "
-            "remove those rows"
+            "remove those rows",
+            column=field.name,
+            table=table,
         )
     return column
 
@@ -197,7 +205,9 @@ def _forbids_null(data_type: DataType) -> bool:
 def _cast_losslessly(column: pa.ChunkedArray, field: DataField, target: pa.DataType, table: str) -> pa.ChunkedArray:
     if not _is_lossless_pair(column.type, target):
         raise InvalidRequestError(
-            f"column {field.name!r} of {table} is {field.type}, the input has {column.type}; cast it before writing"
+            f"column {field.name!r} of {table} is {field.type}, the input has {column.type}; cast it before writing",
+            column=field.name,
+            table=table,
         )
     try:
         if pt.is_decimal(target) and pt.is_integer(column.type):
@@ -208,7 +218,9 @@ def _cast_losslessly(column: pa.ChunkedArray, field: DataField, target: pa.DataT
             _refuse_rounded(column, converted)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise InvalidRequestError(
-            f"column {field.name!r} of {table} is {field.type}; the input ({column.type}) does not fit: {error}"
+            f"column {field.name!r} of {table} is {field.type}; the input ({column.type}) does not fit: {error}",
+            column=field.name,
+            table=table,
         ) from error
     return converted
 

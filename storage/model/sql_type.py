@@ -42,12 +42,13 @@ def column_type(name: str, written: str | DataType) -> DataType:
     if not isinstance(name, str) or not isinstance(written, str | DataType):
         raise InvalidRequestError(
             f"column {name!r}: a column is a name with a type such as 'BIGINT' or 'DECIMAL(14, 4)', not {written!r}; "
-            "Arrow types go into a pyarrow schema"
+            "Arrow types go into a pyarrow schema",
+            column=name,
         )
     try:
         return parse_sql_type(written) if isinstance(written, str) else written
     except InvalidRequestError as error:
-        raise type(error)(f"column {name!r}: {error}") from error
+        raise error.reworded(f"column {name!r}: {error}", column=name) from error
 
 
 def _parse_field(text: str) -> DataField:

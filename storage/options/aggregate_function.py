@@ -124,7 +124,7 @@ def read_function_name(key: str, text: str) -> AggregateFunction:
     except ValueError as error:
         near = difflib.get_close_matches(text.lower().replace("-", "_"), list(AggregateFunction), n=1, cutoff=0.6)
         hint = f"did you mean {near[0]}?" if near else f"functions are {', '.join(AggregateFunction)}"
-        raise InvalidRequestError(f"option {key} = {text!r} names no aggregate function; {hint}") from error
+        raise InvalidRequestError(f"option {key} = {text!r} names no aggregate function; {hint}", option=key) from error
 
 
 def options_of(function: AggregateFunction) -> frozenset[str]:
@@ -168,7 +168,9 @@ class _OptionReader:
         try:
             return parse(text)
         except ValueError as error:
-            raise InvalidRequestError(f"option {self.key(name)} = {text!r} cannot be used: {error}") from error
+            raise InvalidRequestError(
+                f"option {self.key(name)} = {text!r} cannot be used: {error}", option=self.key(name)
+            ) from error
 
 
 def _time_field(column: DataField, reader: _OptionReader) -> str | None:
@@ -179,13 +181,16 @@ def _time_field(column: DataField, reader: _OptionReader) -> str | None:
     if given is not None and given not in names:
         raise InvalidRequestError(
             f"option {reader.key('ts-field')} names field {given!r}, which the values of column {column.name} "
-            f"do not have; fields: {', '.join(names)}"
+            f"do not have; fields: {', '.join(names)}",
+            option=reader.key("ts-field"),
+            column=column.name,
         )
     field = row.fields[names.index(given)] if given is not None else row.fields[-1]
     if field.type.root not in _TEXTS:
         raise InvalidRequestError(
             f"column {column.name}: merge_map_with_keytime compares times as text, but field {field.name} is "
-            f"{field.type}; name a STRING field with {reader.key('ts-field')}"
+            f"{field.type}; name a STRING field with {reader.key('ts-field')}",
+            column=column.name,
         )
     return given
 
@@ -199,21 +204,25 @@ def _nested(name: AggregateFunction, ignore_retract: bool, column: DataField, re
         if not key:
             raise InvalidRequestError(
                 f"column {column.name}: {name} needs option {reader.key('nested-key')}, the fields that tell the rows "
-                f"of the array apart, such as {row.fields[0].name}"
+                f"of the array apart, such as {row.fields[0].name}",
+                column=column.name,
+                option=reader.key("nested-key"),
             )
         return ColumnFunction(name, ignore_retract, nested_key=key, null_strategy=strategy)
     sequence = _nested_names("nested-sequence-field", column, row, reader)
     for dependent in ("nested-key-null-strategy", "nested-sequence-field"):
         if not key and reader.is_given(dependent):
             raise InvalidRequestError(
-                f"option {reader.key(dependent)} needs option {reader.key('nested-key')}; set it, or remove the option"
+                f"option {reader.key(dependent)} needs option {reader.key('nested-key')}; set it, or remove the option",
+                option=reader.key(dependent),
             )
     types = {field.name: field.type for field in row.fields}
     for field_name in sequence:
         if not isinstance(types[field_name], ScalarType):
             raise InvalidRequestError(
                 f"option {reader.key('nested-sequence-field')}: field {field_name} of type {types[field_name]} "
-                "has no order; name a scalar field"
+                "has no order; name a scalar field",
+                option=reader.key("nested-sequence-field"),
             )
     return ColumnFunction(
         name,
@@ -233,7 +242,9 @@ def _nested_names(name: str, column: DataField, row: RowType, reader: _OptionRea
         if field_name not in known:
             raise InvalidRequestError(
                 f"option {reader.key(name)} names field {field_name!r}, which the rows of column {column.name} "
-                f"do not have; fields: {', '.join(known)}"
+                f"do not have; fields: {', '.join(known)}",
+                option=reader.key(name),
+                column=column.name,
             )
     return names
 
@@ -251,7 +262,9 @@ def _check_type(name: AggregateFunction, key: str, column: DataField) -> None:
         remedy = "choose another function" if key == own else f"give the column a function of its own with {own}"
         raise InvalidRequestError(
             f"option {key} = {name} cannot be used: {name} takes {wanted}, column {column.name} is "
-            f"{column.type}; {remedy}, or change the column's type"
+            f"{column.type}; {remedy}, or change the column's type",
+            option=key,
+            column=column.name,
         )
 
 

@@ -380,11 +380,11 @@ def _refuse_unknown_keys(options: Mapping[str, str]) -> None:
         if not is_known_key(key):
             near = nearest_key(key)
             hint = f"did you mean {near}?" if near else "options are spelled as in Apache Paimon, such as merge-engine"
-            raise InvalidRequestError(f"unknown option {key!r}; {hint}")
+            raise InvalidRequestError(f"unknown option {key!r}; {hint}", option=key)
 
 
 def _option_error(error: ValidationError, options: Mapping[str, str]) -> InvalidRequestError:
     first = error.errors()[0]
     key = str(first["loc"][0]) if first["loc"] else "?"
     reason = first["msg"].removeprefix("Value error, ")
-    return InvalidRequestError(f"option {key} = {options.get(key)!r} cannot be used: {reason}")
+    return InvalidRequestError(f"option {key} = {options.get(key)!r} cannot be used: {reason}", option=key)

@@ -139,7 +139,9 @@ def _partial_update_functions(
             raise InvalidRequestError(
                 f"option {key} = {name} cannot be used: column {column.name} is in no sequence group, where "
                 f"partial-update only takes last_non_null_value; put the column into a group with "
-                f"fields.<ordering column>.sequence-group, or {other} last_non_null_value"
+                f"fields.<ordering column>.sequence-group, or {other} last_non_null_value",
+                option=key,
+                column=column.name,
             )
         functions[column.name] = column_function(name, key, column, options)
     return functions
@@ -158,14 +160,18 @@ def _sequence_groups(schema: TableSchema, options: CoreOptions) -> tuple[Sequenc
             if name in owners:
                 where = "twice" if owners[name] == key else f"in {owners[name]} as well"
                 raise InvalidRequestError(
-                    f"option {key} names column {name} {where}; a column belongs to one sequence group, take it out"
+                    f"option {key} names column {name} {where}; a column belongs to one sequence group, take it out",
+                    option=key,
+                    column=name,
                 )
             owners[name] = key
         for name in ordering:
             if not isinstance(schema.by_name[name].type, ScalarType):
                 raise InvalidRequestError(
                     f"option {key}: column {name} of type {schema.by_name[name].type} has no order; "
-                    "order the group by a scalar column"
+                    "order the group by a scalar column",
+                    option=key,
+                    column=name,
                 )
         groups.append(SequenceGroup(ordering, protected, not removing.isdisjoint(ordering)))
     positions = {name: position for position, name in enumerate(schema.column_names)}
@@ -178,11 +184,15 @@ def _group_column(schema: TableSchema, key: str, name: str) -> DataField:
         blanks = "; names stand without blanks" if name.strip() in schema.by_name else ""
         raise InvalidRequestError(
             f"option {key} names column {name!r}, which the table does not have{blanks}; "
-            f"columns: {', '.join(schema.column_names)}"
+            f"columns: {', '.join(schema.column_names)}",
+            option=key,
+            column=name,
         )
     if name in schema.primary_keys:
         raise InvalidRequestError(
-            f"option {key} names column {name} of the primary key, which never changes; take it out of the group"
+            f"option {key} names column {name} of the primary key, which never changes; take it out of the group",
+            option=key,
+            column=name,
         )
     return column
 
@@ -197,17 +207,20 @@ def _check_removal(options: CoreOptions, groups: tuple[SequenceGroup, ...]) -> N
         if is_set and options.ignore_delete:
             raise InvalidRequestError(
                 f"options {key} and ignore-delete contradict each other: a delete cannot both remove the row and be "
-                "ignored; remove one of them"
+                "ignored; remove one of them",
+                option=key,
             )
     if options.partial_update_remove_record_on_delete and groups:
         raise InvalidRequestError(
             f"option {_REMOVE_ON_DELETE} cannot be used with sequence groups, where a delete sets a group to null; "
-            f"remove it, or name ordering columns in {_REMOVE_ON_GROUP}"
+            f"remove it, or name ordering columns in {_REMOVE_ON_GROUP}",
+            option=_REMOVE_ON_DELETE,
         )
     ordering = [name for group in groups for name in group.ordering]
     for name in named or ():
         if name not in ordering:
             columns = f"ordering columns: {', '.join(ordering)}" if ordering else "the table has no sequence groups"
             raise InvalidRequestError(
-                f"option {_REMOVE_ON_GROUP} names {name!r}, which orders no sequence group; {columns}"
+                f"option {_REMOVE_ON_GROUP} names {name!r}, which orders no sequence group; {columns}",
+                option=_REMOVE_ON_GROUP,
             )

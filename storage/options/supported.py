@@ -234,11 +234,14 @@ def check_access(options: CoreOptions, access: Access, where: str, keys: Collect
         text = _value(options, rule.key)
         if text is not None and rule.refused <= access and rule.applies(text, options):
             raise UnsupportedFeatureError(
-                f"table {where} cannot be {verb}: {rule.key}={text} is not supported ({rule.reason}); {rule.remedy}"
+                f"table {where} cannot be {verb}: {rule.key}={text} is not supported ({rule.reason}); {rule.remedy}",
+                option=rule.key,
             )
     for key, text in options.given.items():
         if (keys is None or key in keys) and key.endswith(".map.storage-layout") and text.lower() != "default":
-            raise UnsupportedFeatureError(f"table {where} cannot be {verb}: {key}={text} is not supported; {_LATER}")
+            raise UnsupportedFeatureError(
+                f"table {where} cannot be {verb}: {key}={text} is not supported; {_LATER}", option=key
+            )
 
 
 def _value(options: CoreOptions, key: str) -> str | None:

@@ -175,10 +175,13 @@ def _apply(schema: TableSchema, change: SchemaChange, has_snapshot: bool) -> Tab
 def _add(schema: TableSchema, change: AddColumn) -> TableSchema:
     data_type = column_type(change.name, change.type)
     if change.name in schema.by_name:
-        raise InvalidRequestError(f"cannot add column {change.name!r}: the table has one of that name")
+        raise InvalidRequestError(
+            f"cannot add column {change.name!r}: the table has one of that name", column=change.name
+        )
     if not data_type.nullable:
         raise InvalidRequestError(
-            f"cannot add column {change.name!r} as NOT NULL: existing rows have no value for it; leave NOT NULL out"
+            f"cannot add column {change.name!r} as NOT NULL: existing rows have no value for it; leave NOT NULL out",
+            column=change.name,
         )
     bare = DataField(0, change.name, data_type, change.comment)
     (column,), highest = assign_ids([bare], schema.highest_field_id + 1)
@@ -191,19 +194,25 @@ def _drop(schema: TableSchema, name: str) -> TableSchema:
     _refuse_keys(schema, name, "drop")
     rest = tuple(field for field in schema.fields if field.name != name)
     if not rest:
-        raise InvalidRequestError(f"cannot drop column {name!r}: it is the only one")
+        raise InvalidRequestError(f"cannot drop column {name!r}: it is the only one", column=name)
     users = [key for key, value in schema.options.items() if _option_names(key, value, name)]
     if users:
-        raise InvalidRequestError(f"cannot drop column {name!r}: option {users[0]!r} names it; reset the option first")
+        raise InvalidRequestError(
+            f"cannot drop column {name!r}: option {users[0]!r} names it; reset the option first",
+            column=name,
+            option=users[0],
+        )
     return replace(schema, fields=rest)
 
 
 def _rename(schema: TableSchema, name: str, new_name: str) -> TableSchema:
     column = _column(schema, name, "rename")
     if name in schema.partition_keys:
-        raise InvalidRequestError(f"cannot rename column {name!r}: it is a partition key, folders carry its name")
+        raise InvalidRequestError(
+            f"cannot rename column {name!r}: it is a partition key, folders carry its name", column=name
+        )
     if new_name in schema.by_name:
-        raise InvalidRequestError(f"cannot rename column {name!r}: the table has a column {new_name!r}")
+        raise InvalidRequestError(f"cannot rename column {name!r}: the table has a column {new_name!r}", column=name)
     renamed = replace(column, name=new_name)
     fields = tuple(renamed if field.name == name else field for field in schema.fields)
     keys = tuple(new_name if key == name else key for key in schema.primary_keys)
@@ -219,7 +228,8 @@ def _retype(schema: TableSchema, name: str, target: DataType) -> TableSchema:
     if not can_cast(column.type, target, explicit=explicit):
         raise InvalidRequestError(
             f"cannot change column {name!r} from {column.type} to {target}: existing values cannot be cast; "
-            f"add a new column instead"
+            f"add a new column instead",
+            column=name,
         )
     return _replace_column(schema, replace(column, type=target))
 
@@ -227,12 +237,13 @@ def _retype(schema: TableSchema, name: str, target: DataType) -> TableSchema:
 def _set_nullable(schema: TableSchema, name: str, nullable: bool) -> TableSchema:
     column = _column(schema, name, "change")
     if nullable and name in schema.primary_keys:
-        raise InvalidRequestError(f"cannot make column {name!r} nullable: it belongs to the primary key")
+        raise InvalidRequestError(f"cannot make column {name!r} nullable: it belongs to the primary key", column=name)
     forbidden = schema.options.get("alter-column-null-to-not-null.disabled", "true").lower() != "false"
     if column.type.nullable and not nullable and forbidden:
         raise InvalidRequestError(
             f"cannot make column {name!r} NOT NULL: existing rows may hold nulls; set "
-            f"'alter-column-null-to-not-null.disabled' = 'false' if you know that they do not"
+            f"'alter-column-null-to-not-null.disabled' = 'false' if you know that they do not",
+            column=name,
         )
     return _replace_column(schema, replace(column, type=with_nullable(column.type, nullable)))
 
@@ -244,7 +255,8 @@ def _set_option(schema: TableSchema, key: str, value: str | None, has_snapshot: 
     if key in IMMUTABLE_KEYS and has_snapshot:
         raise InvalidRequestError(
             f"option {key!r} cannot change from {old!r} to {value!r}: files written already depend on it; "
-            f"create another table and copy the rows"
+            f"create another table and copy the rows",
+            option=key,
         )
     if key == "bucket" and has_snapshot and (value is None or old is None or "-1" in (old, value)):
         raise InvalidRequestError(f"option 'bucket' cannot change from {old!r} to {value!r} once the table holds rows")
@@ -257,16 +269,16 @@ def _set_option(schema: TableSchema, key: str, value: str | None, has_snapshot: 
 def _column(schema: TableSchema, name: str, verb: str) -> DataField:
     if name not in schema.by_name:
         raise InvalidRequestError(
-            f"cannot {verb} column {name!r}: no such column; there are {', '.join(schema.column_names)}"
+            f"cannot {verb} column {name!r}: no such column; there are {', '.join(schema.column_names)}", column=name
         )
     return schema.by_name[name]
 
 
 def _refuse_keys(schema: TableSchema, name: str, verb: str) -> None:
     if name in schema.partition_keys:
-        raise InvalidRequestError(f"cannot {verb} column {name!r}: it is a partition key")
+        raise InvalidRequestError(f"cannot {verb} column {name!r}: it is a partition key", column=name)
     if name in schema.primary_keys:
-        raise InvalidRequestError(f"cannot {verb} column {name!r}: it belongs to the primary key")
+        raise InvalidRequestError(f"cannot {verb} column {name!r}: it belongs to the primary key", column=name)
 
 
 def _replace_column(schema: TableSchema, column: DataField) -> TableSchema:
@@ -275,12 +287,14 @@ def _replace_column(schema: TableSchema, column: DataField) -> TableSchema:
 
 def _insert(fields: list[DataField], column: DataField, first: bool, after: str | None) -> tuple[DataField, ...]:
     if first and after is not None:
-        raise InvalidRequestError(f"column {column.name!r}: say either first or after, not both")
+        raise InvalidRequestError(f"column {column.name!r}: say either first or after, not both", column=column.name)
     position = 0 if first else len(fields)
     if after is not None:
         names = [field.name for field in fields]
         if after not in names:
-            raise InvalidRequestError(f"cannot put column {column.name!r} after {after!r}: no such column")
+            raise InvalidRequestError(
+                f"cannot put column {column.name!r} after {after!r}: no such column", column=column.name
+            )
         position = names.index(after) + 1
     return (*fields[:position], column, *fields[position:])
 

@@ -58,23 +58,28 @@ def _check_combinations(schema: TableSchema, options: CoreOptions) -> None:
         if options.sequence_field:
             raise InvalidRequestError(
                 "sequence.field cannot be used with merge-engine=first-row, which keeps the row that was written "
-                "first; remove it"
+                "first; remove it",
+                option="sequence.field",
             )
         if producer not in (ChangelogProducer.NONE, ChangelogProducer.LOOKUP):
             raise InvalidRequestError(
-                f"changelog-producer={producer} cannot be used with merge-engine=first-row; use none or lookup"
+                f"changelog-producer={producer} cannot be used with merge-engine=first-row; use none or lookup",
+                option="changelog-producer",
             )
         if options.deletion_vectors_enabled:
             raise InvalidRequestError(
                 "deletion-vectors.enabled cannot be used with merge-engine=first-row, which never replaces a row; "
-                "remove it"
+                "remove it",
+                option="deletion-vectors.enabled",
             )
     for name in options.sequence_field:
         key = own_function_key(name)
         if key in options.given:
             raise InvalidRequestError(
                 f"option {key} cannot be used: column {name} is a sequence.field, which always takes the value of "
-                "the last row; remove the option"
+                "the last row; remove the option",
+                option=key,
+                column=name,
             )
 
 
@@ -86,7 +91,9 @@ def _check_removal(schema: TableSchema, options: CoreOptions, engine: EngineOpti
         if text is not None and text.upper() == "TRUE":
             raise InvalidRequestError(
                 f"options aggregation.remove-record-on-delete and fields.{name}.ignore-retract contradict each "
-                "other: a delete cannot both remove the row and be ignored; remove one of them"
+                "other: a delete cannot both remove the row and be ignored; remove one of them",
+                option=f"fields.{name}.ignore-retract",
+                column=name,
             )
 
 
@@ -95,16 +102,20 @@ def _check_producer(options: CoreOptions) -> None:
     if options.full_compaction_delta_commits is not None and producer is ChangelogProducer.LOOKUP:
         raise InvalidRequestError(
             "full-compaction.delta-commits cannot be used with changelog-producer=lookup; remove it, or use "
-            "changelog-producer=full-compaction"
+            "changelog-producer=full-compaction",
+            option="full-compaction.delta-commits",
         )
     if options.streaming_read_overwrite and producer in (ChangelogProducer.LOOKUP, ChangelogProducer.FULL_COMPACTION):
         raise InvalidRequestError(
             f"streaming-read-overwrite cannot be used with changelog-producer={producer}: changes would be read twice; "
-            "remove it"
+            "remove it",
+            option="streaming-read-overwrite",
         )
     if options.deletion_vectors_enabled and producer is ChangelogProducer.FULL_COMPACTION:
         raise InvalidRequestError(
-            "deletion-vectors.enabled cannot be used with changelog-producer=full-compaction; use none, input or lookup"
+            "deletion-vectors.enabled cannot be used with changelog-producer=full-compaction; "
+            "use none, input or lookup",
+            option="deletion-vectors.enabled",
         )
 
 
@@ -117,7 +128,8 @@ def _check_typed(schema: TableSchema, options: CoreOptions, engine: EngineOption
     if key == "aggregation.remove-record-on-delete" and options.ignore_delete and parse_bool(text):
         raise InvalidRequestError(
             "options aggregation.remove-record-on-delete and ignore-delete contradict each other: a delete cannot "
-            "both remove the row and be ignored; remove one of them"
+            "both remove the row and be ignored; remove one of them",
+            option="aggregation.remove-record-on-delete",
         )
     if key == DEFAULT_FUNCTION_KEY:
         _check_takes_effect(schema, options, key, *_ENGINES_WITH_FUNCTIONS)
@@ -136,13 +148,13 @@ def _check_column_option(schema: TableSchema, options: CoreOptions, engine: Engi
         known = sorted(_FUNCTION_OPTIONS | _OTHER_OPTIONS | {"map.storage-layout"})
         near = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
         hint = f"did you mean fields.{column}.{near[0]}?" if near else f"options of a column are {', '.join(known)}"
-        raise InvalidRequestError(f"unknown option {key!r}; {hint}")
+        raise InvalidRequestError(f"unknown option {key!r}; {hint}", option=key)
     if name == "sequence-group":
         _check_takes_effect(schema, options, key, MergeEngine.PARTIAL_UPDATE)
         return
     if column not in schema.by_name:
         each = " and ".join(f"fields.{one}.{name}" for one in column.split(","))
-        raise InvalidRequestError(f"option {key} has no effect: it is for one column; write {each}")
+        raise InvalidRequestError(f"option {key} has no effect: it is for one column; write {each}", option=key)
     _check_takes_effect(schema, options, key, *_ENGINES_WITH_FUNCTIONS)
     if not any(column in group.ordering for group in engine.groups):
         _check_function_option(schema, options, engine, key, column, name)
@@ -153,23 +165,33 @@ def _check_function_option(
 ) -> None:
     no_effect = f"option {key} = {options.given[key]} has no effect"
     if column in schema.primary_keys:
-        raise InvalidRequestError(f"{no_effect}: column {column} belongs to the primary key; remove the option")
+        raise InvalidRequestError(
+            f"{no_effect}: column {column} belongs to the primary key; remove the option",
+            option=key,
+            column=column,
+        )
     function = engine.functions.get(column)
     if function is None:
         raise InvalidRequestError(
             f"{no_effect}: column {column} has no function; give it one with {own_function_key(column)}, "
-            "or remove the option"
+            "or remove the option",
+            option=key,
+            column=column,
         )
     if name == "aggregate-function":
         _check_order_of_booleans(schema, engine, key, column)
     elif name not in options_of(function.name):
         raise InvalidRequestError(
             f"{no_effect}: function {function.name} of column {column} does not read it; remove the option, or choose "
-            "another function"
+            "another function",
+            option=key,
+            column=column,
         )
     if name == "count-limit" and function.count_limit is not None and function.count_limit < 1:
         raise InvalidRequestError(
-            f"option {key} = {function.count_limit} cannot be used: the array would stay empty; give a number from 1 on"
+            f"option {key} = {function.count_limit} cannot be used: the array would stay empty; "
+            "give a number from 1 on",
+            option=key,
         )
 
 
@@ -179,7 +201,9 @@ def _check_order_of_booleans(schema: TableSchema, engine: EngineOptions, key: st
     if name in same and schema.by_name[column].type.root is TypeRoot.BOOLEAN:
         raise InvalidRequestError(
             f"option {key} = {name} cannot be used for column {column} of type BOOLEAN, which Apache Paimon 2.0 "
-            f"does not compare; use {same[name]}, which gives the same"
+            f"does not compare; use {same[name]}, which gives the same",
+            option=key,
+            column=column,
         )
 
 
@@ -201,5 +225,5 @@ def _check_takes_effect(schema: TableSchema, options: CoreOptions, key: str, *en
     else:
         return
     raise InvalidRequestError(
-        f"option {key} = {options.given[key]} has no effect {because}; {remedy}, or remove the option"
+        f"option {key} = {options.given[key]} has no effect {because}; {remedy}, or remove the option", option=key
     )

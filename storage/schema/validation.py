@@ -40,12 +40,13 @@ def validate_new_table(schema: TableSchema) -> CoreOptions:
     _check_keys(schema)
     for key, argument in _MOVED_OUT.items():
         if key in schema.options:
-            raise InvalidRequestError(f"{key} cannot be given as an option; give {argument} instead")
+            raise InvalidRequestError(f"{key} cannot be given as an option; give {argument} instead", option=key)
     options = CoreOptions.parse(schema.options, has_primary_key=schema.has_primary_key, schema_version=schema.version)
     if schema.has_primary_key and "bucket" not in schema.options:
         raise InvalidRequestError(
             "a table with a primary key needs the option bucket, a fixed number of buckets such as 4 "
-            "(about one per gigabyte of a partition; dynamic buckets are not supported yet)"
+            "(about one per gigabyte of a partition; dynamic buckets are not supported yet)",
+            option="bucket",
         )
     check_engine(schema, options, ())  # what nobody supports is told before what only Freshet does not
     check_access(options, Access.CREATE, "with these options")
@@ -84,7 +85,8 @@ def check_columns(schema: TableSchema) -> None:
         if name in SYSTEM_COLUMNS or name.startswith(KEY_COLUMN_PREFIX):
             raise InvalidRequestError(
                 f"column name {name} is kept for system columns (those and names that start with {KEY_COLUMN_PREFIX}); "
-                "rename the column"
+                "rename the column",
+                column=name,
             )
     for column in schema.fields:
         _check_nested(column.name, column.type)
@@ -116,9 +118,13 @@ def _check_keys(schema: TableSchema, nullable_before: Sequence[str] = ()) -> Non
         for name in keys:
             column = _column(schema, name, f"the {what}")
             if not isinstance(column.type, ScalarType):
-                raise InvalidRequestError(f"column {name} of type {column.type} cannot be part of the {what}")
+                raise InvalidRequestError(
+                    f"column {name} of type {column.type} cannot be part of the {what}", column=name
+                )
             if what == "partition" and column.type.root in _NO_PARTITION_FOLDER:
-                raise InvalidRequestError(f"a table cannot be partitioned by column {name} of type {column.type}")
+                raise InvalidRequestError(
+                    f"a table cannot be partitioned by column {name} of type {column.type}", column=name
+                )
     if not schema.primary_keys:
         return
     missing = [name for name in schema.partition_keys if name not in schema.primary_keys]
@@ -135,7 +141,7 @@ def _check_keys(schema: TableSchema, nullable_before: Sequence[str] = ()) -> Non
         )
     for name in schema.primary_keys:
         if schema.by_name[name].type.nullable and name not in nullable_before:
-            raise InvalidRequestError(f"primary key column {name} must be NOT NULL")
+            raise InvalidRequestError(f"primary key column {name} must be NOT NULL", column=name)
 
 
 def _check_nested(column: str, data_type: DataType) -> None:
@@ -148,7 +154,7 @@ def _check_nested(column: str, data_type: DataType) -> None:
         case RowType(fields=fields):
             names = [field.name for field in fields]
             if not all(name.strip() for name in names):
-                raise InvalidRequestError(f"column {column}: a field of {data_type} has a blank name")
+                raise InvalidRequestError(f"column {column}: a field of {data_type} has a blank name", column=column)
             _refuse_doubles(names, f"column {column}: field")
             for field in fields:
                 _check_nested(f"{column}.{field.name}", field.type)
@@ -158,32 +164,47 @@ def _check_buckets(schema: TableSchema, options: CoreOptions) -> None:
     if schema.has_primary_key and options.bucket < 1:
         kind = "dynamic" if options.bucket == DYNAMIC_BUCKET else "postponed"
         raise InvalidRequestError(
-            f"bucket={options.bucket} ({kind} buckets) is not supported yet; use a number such as 4"
+            f"bucket={options.bucket} ({kind} buckets) is not supported yet; use a number such as 4", option="bucket"
         )
     if options.bucket == _UNAWARE_BUCKET:
         if options.bucket_key:
-            raise InvalidRequestError("bucket-key has no meaning with bucket=-1; set a number of buckets or remove it")
+            raise InvalidRequestError(
+                "bucket-key has no meaning with bucket=-1; set a number of buckets or remove it", option="bucket-key"
+            )
         return
     if options.bucket < 1:
-        raise InvalidRequestError(f"bucket={options.bucket}: the number of buckets must be positive, or -1 for none")
+        raise InvalidRequestError(
+            f"bucket={options.bucket}: the number of buckets must be positive, or -1 for none", option="bucket"
+        )
     bucket_key = options.bucket_key or schema.trimmed_primary_keys
     if not bucket_key:
-        raise InvalidRequestError("an append table with buckets needs the option bucket-key, or bucket=-1 for none")
+        raise InvalidRequestError(
+            "an append table with buckets needs the option bucket-key, or bucket=-1 for none", option="bucket-key"
+        )
     _refuse_doubles(bucket_key, "bucket-key column")
     for name in bucket_key:
-        column = _column(schema, name, "bucket-key")
+        column = _column(schema, name, "bucket-key", option="bucket-key")
         if not isinstance(column.type, ScalarType):
-            raise InvalidRequestError(f"column {name} of type {column.type} cannot be part of the bucket-key")
+            raise InvalidRequestError(
+                f"column {name} of type {column.type} cannot be part of the bucket-key",
+                option="bucket-key",
+                column=name,
+            )
         if name in schema.partition_keys:
-            raise InvalidRequestError(f"bucket-key must not contain the partition column {name}")
+            raise InvalidRequestError(
+                f"bucket-key must not contain the partition column {name}", option="bucket-key", column=name
+            )
         if schema.has_primary_key and name not in schema.primary_keys:
-            raise InvalidRequestError(f"bucket-key column {name} must be part of the primary key")
+            raise InvalidRequestError(
+                f"bucket-key column {name} must be part of the primary key", option="bucket-key", column=name
+            )
     try:
         function = BucketFunctionType(options.bucket_function_type)
     except ValueError as error:
         raise InvalidRequestError(
             f"option bucket-function.type = {options.bucket_function_type!r} cannot be used: "
-            f"expected one of {', '.join(BucketFunctionType)}"
+            f"expected one of {', '.join(BucketFunctionType)}",
+            option="bucket-function.type",
         ) from error
     check_bucket_function(function, schema.types_of(bucket_key))
 
@@ -191,19 +212,25 @@ def _check_buckets(schema: TableSchema, options: CoreOptions) -> None:
 def _check_named_columns(schema: TableSchema, options: CoreOptions) -> None:
     _refuse_doubles(options.sequence_field, "sequence.field column")
     for name in options.sequence_field:
-        column = _column(schema, name, "sequence.field")
+        column = _column(schema, name, "sequence.field", option="sequence.field")
         if not isinstance(column.type, ScalarType):
-            raise InvalidRequestError(f"sequence.field column {name} of type {column.type} has no order")
+            raise InvalidRequestError(
+                f"sequence.field column {name} of type {column.type} has no order", option="sequence.field", column=name
+            )
     if options.rowkind_field is not None:
-        column = _column(schema, options.rowkind_field, "rowkind.field")
+        column = _column(schema, options.rowkind_field, "rowkind.field", option="rowkind.field")
         if column.type.root not in (TypeRoot.CHAR, TypeRoot.VARCHAR):
-            raise InvalidRequestError(f"rowkind.field column {column.name} must be a STRING, it is {column.type}")
+            raise InvalidRequestError(
+                f"rowkind.field column {column.name} must be a STRING, it is {column.type}",
+                option="rowkind.field",
+                column=column.name,
+            )
     for key in options.given:
         parts = key.split(".")
         if parts[0] != "fields" or len(parts) < 2 or parts[1] == "default-aggregate-function":
             continue
         for name in parts[1].split(","):
-            _column(schema, name, key)
+            _column(schema, name, key, option=key)
         if parts[-1] == "stats-mode":
             parse_stats_mode(options.given[key])
 
@@ -212,16 +239,22 @@ def _check_combinations(schema: TableSchema, options: CoreOptions) -> None:
     if options.snapshot_num_retained_min > options.snapshot_num_retained_max:
         raise InvalidRequestError(
             f"snapshot.num-retained.min={options.snapshot_num_retained_min} is larger than "
-            f"snapshot.num-retained.max={options.snapshot_num_retained_max}"
+            f"snapshot.num-retained.max={options.snapshot_num_retained_max}",
+            option="snapshot.num-retained.min",
         )
     if options.streaming_read_overwrite and not schema.has_primary_key:
-        raise InvalidRequestError("streaming-read-overwrite needs a primary key")
+        raise InvalidRequestError("streaming-read-overwrite needs a primary key", option="streaming-read-overwrite")
     if schema.has_primary_key:
         return
     if options.changelog_producer is not ChangelogProducer.NONE:
-        raise InvalidRequestError("changelog-producer needs a primary key; append tables have no changelog files")
+        raise InvalidRequestError(
+            "changelog-producer needs a primary key; append tables have no changelog files", option="changelog-producer"
+        )
     if options.bucket == _UNAWARE_BUCKET and options.full_compaction_delta_commits is not None:
-        raise InvalidRequestError("full-compaction.delta-commits has no meaning for an append table without buckets")
+        raise InvalidRequestError(
+            "full-compaction.delta-commits has no meaning for an append table without buckets",
+            option="full-compaction.delta-commits",
+        )
 
 
 def _check_file_names(options: CoreOptions) -> None:
@@ -232,20 +265,25 @@ def _check_file_names(options: CoreOptions) -> None:
     }
     for key, text in names.items():
         if "/" in text or not text.isprintable() or not text.strip():
-            raise InvalidRequestError(f"option {key} = {text!r} cannot be used: it becomes part of a file's name")
+            raise InvalidRequestError(
+                f"option {key} = {text!r} cannot be used: it becomes part of a file's name", option=key
+            )
     directory = options.data_file_path_directory
     if directory is not None and not all(part.strip(". ") and part.isprintable() for part in directory.split("/")):
         raise InvalidRequestError(
             f"option data-file.path-directory = {directory!r} cannot be used: expected folders below the table's, "
-            "such as data or data/files"
+            "such as data or data/files",
+            option="data-file.path-directory",
         )
 
 
-def _column(schema: TableSchema, name: str, where: str) -> DataField:
+def _column(schema: TableSchema, name: str, where: str, option: str | None = None) -> DataField:
     column = schema.by_name.get(name)
     if column is None:
         raise InvalidRequestError(
-            f"{where} names column {name!r}, which the table does not have; columns: {', '.join(schema.column_names)}"
+            f"{where} names column {name!r}, which the table does not have; columns: {', '.join(schema.column_names)}",
+            column=name,
+            option=option,
         )
     return column
 
@@ -253,4 +291,4 @@ def _column(schema: TableSchema, name: str, where: str) -> DataField:
 def _refuse_doubles(names: Sequence[str], what: str) -> None:
     for name in names:
         if names.count(name) > 1:
-            raise InvalidRequestError(f"{what} {name} is named twice")
+            raise InvalidRequestError(f"{what} {name} is named twice", column=name)

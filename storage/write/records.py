@@ -78,7 +78,8 @@ class RecordRules:
         if not isinstance(data, pa.Table | pa.RecordBatch):
             raise InvalidRequestError(
                 f"rows for {self._table} are a pyarrow Table or RecordBatch, not {type(data).__name__}; "
-                "pa.Table.from_pylist(rows) and pa.Table.from_pandas(frame) make one"
+                "pa.Table.from_pylist(rows) and pa.Table.from_pandas(frame) make one",
+                table=self._table,
             )
         table = pa.Table.from_batches([data]) if isinstance(data, pa.RecordBatch) else data
         self._check_columns(table.schema)
@@ -101,10 +102,14 @@ class RecordRules:
         for name in schema.names:
             if name not in self._names and name != ROW_KIND_COLUMN:
                 raise InvalidRequestError(
-                    f"{self._table} has no column {name!r}; its columns are {', '.join(f.name for f in self._fields)}"
+                    f"{self._table} has no column {name!r}; its columns are {', '.join(f.name for f in self._fields)}",
+                    table=self._table,
+                    column=name,
                 )
         if len(set(schema.names)) != len(schema.names):
-            raise InvalidRequestError(f"the rows for {self._table} name a column twice: {', '.join(schema.names)}")
+            raise InvalidRequestError(
+                f"the rows for {self._table} name a column twice: {', '.join(schema.names)}", table=self._table
+            )
 
     def _check_nulls(self, table: pa.Table) -> None:
         for field in self._fields:
@@ -115,7 +120,9 @@ class RecordRules:
                 what = "part of the primary key" if field.name in self._primary_keys else "NOT NULL"
                 raise InvalidRequestError(
                     f"column {field.name!r} of {self._table} is {what}, but row {_first_null(column)} of the input "
-                    f"holds NULL there ({column.null_count} rows do); give it a value or leave the rows out"
+                    f"holds NULL there ({column.null_count} rows do); give it a value or leave the rows out",
+                    column=field.name,
+                    table=self._table,
                 )
 
     def _with_defaults(self, rows: pa.Table) -> pa.Table:
@@ -143,14 +150,20 @@ class RecordRules:
         elif pt.is_string(column.type) or pt.is_large_string(column.type) or pt.is_string_view(column.type):
             codes = pc.index_in(column.cast(pa.string()), value_set=_KIND_TEXT_SET)
         else:
-            raise InvalidRequestError(f"column {name!r} of {self._table} must hold row kinds, not {column.type}")
+            raise InvalidRequestError(
+                f"column {name!r} of {self._table} must hold row kinds, not {column.type}",
+                column=name,
+                table=self._table,
+            )
         outside: Any = pc.or_(pc.less(codes, pa.scalar(0)), pc.greater(codes, pa.scalar(len(KIND_TEXTS) - 1)))
         is_bad: Any = pc.fill_null(outside, True)
         if pc.any(is_bad).as_py():
             row = pc.index(is_bad, True).as_py()
             raise InvalidRequestError(
                 f"column {name!r} of {self._table} holds {column[row].as_py()!r} in row {row} of the input; "
-                f"row kinds are {', '.join(KIND_TEXTS)}"
+                f"row kinds are {', '.join(KIND_TEXTS)}",
+                column=name,
+                table=self._table,
             )
         kinds: Kinds = codes.to_numpy().astype(np.int8)
         return kinds
@@ -161,7 +174,8 @@ class RecordRules:
             text = KIND_TEXTS[kinds[retracts[0]]]
             raise InvalidRequestError(
                 f"{self._table} has no primary key and takes only rows of kind +I and +U, but the input has {text}; "
-                "leave those rows out or write to a table with a primary key"
+                "leave those rows out or write to a table with a primary key",
+                table=self._table,
             )
 
 
@@ -174,5 +188,6 @@ def _default_scalar(field: DataField) -> pa.Scalar[Any]:
         return pa.array([field.default_value], pa.string()).cast(arrow_type(field.type))[0]
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise InvalidRequestError(
-            f"the default value {field.default_value!r} of column {field.name!r} is no {field.type}: {error}"
+            f"the default value {field.default_value!r} of column {field.name!r} is no {field.type}: {error}",
+            column=field.name,
         ) from error

@@ -128,7 +128,9 @@ class TableWriter:
         """Takes rows that are known to belong to one bucket, and returns how many were accepted."""
         total = max(1, self._router.total_buckets)
         if not 0 <= bucket < total:
-            raise InvalidRequestError(f"{self._store.location} has buckets 0 to {total - 1}, not {bucket}")
+            raise InvalidRequestError(
+                f"{self._store.location} has buckets 0 to {total - 1}, not {bucket}", path=self._store.location
+            )
         accepted = self._rules.accept(data)
         with self._unbroken():
             for piece in self._pieces(accepted):
@@ -226,7 +228,8 @@ class TableWriter:
         if self._is_broken:
             raise InvalidRequestError(
                 f"this writer of {self._store.location} failed before and may have lost rows; abort it, then write all "
-                "rows since the last commit again"
+                "rows since the last commit again",
+                path=self._store.location,
             )
         self._is_broken = True
         yield
@@ -258,7 +261,9 @@ class TableWriter:
                         f"partition {self._store.partition_path(partition) or '(the table has none)'} of "
                         f"{self._store.location} was written with {entry.total_buckets} buckets, the option bucket is "
                         f"{expected} now; set bucket={entry.total_buckets} again, or rewrite the partition with an "
-                        "overwrite"
+                        "overwrite",
+                        option="bucket",
+                        path=self._store.location,
                     )
         self._checked_partitions.add(partition)
 
