@@ -2,7 +2,8 @@
 
     PipelineConfig ── name, trigger, checkpoint, dead_letters, spark
       ├── sources[]: SourceConfig ── kafka | files, format, schema, select, on_unknown_field, on_truncate
-      └── table: TableConfig ── warehouse, name, columns, primary_key, partition_by, options
+      ├── table: TableConfig ── warehouse, name, columns, primary_key, partition_by, options
+      └── max_dead_letters: MaxDeadLetters ── share, count
 
 Defaults stand here and nowhere else; `config.pipeline_file` reads the files and reports what is wrong. A value whose
 key names a secret (password, secret, jaas, key, token, credential) is a `SecretStr`: every output of a model masks it,
@@ -19,8 +20,20 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    SecretStr,
+    StrictBool,
+    model_validator,
+)
 
+from freshet.pipeline.config.interval import spark_interval
+from freshet.pipeline.config.origin import Origin
 from freshet.storage.model.data_type import DataField, with_nullable
 from freshet.storage.model.field_ids import assign_ids
 from freshet.storage.model.schema import TableSchema
@@ -47,8 +60,10 @@ FILE_OPTIONS: Final = (
 )  # fmt: skip
 """Options of Spark's file source that a stream takes."""
 
+SHARE_RECORDS_MIN: Final = 1000
+"""`max_dead_letters.share` says nothing about smaller batches: a few bad records may be most of them."""
+
 _SECRET_KEY: Final = re.compile(r"password|secret|jaas|key|token|credential", re.IGNORECASE)
-_INTERVAL: Final = r"^\s*\d+\s*(milliseconds?|ms|seconds?|s|minutes?|min|m|hours?|h)\s*$"
 _TABLE_NAME: Final = r"^[^.\s/]+\.[^.\s/]+$"
 
 
@@ -77,6 +92,10 @@ def _masked(value: Any) -> Any:
     if not isinstance(texts, Mapping):
         return texts
     return {key: SecretStr(item) if is_secret_key(key) else item for key, item in texts.items()}
+
+
+def _number_text(value: Any) -> Any:
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
 Texts = Annotated[dict[str, str], BeforeValidator(_texts)]
@@ -195,8 +214,24 @@ class TableConfig(_Model):
 class TriggerConfig(_Model):
     """When micro-batches start: on a clock, or over what is there now and then the end."""
 
-    processing_time: str | None = Field(default=None, pattern=_INTERVAL)
-    available_now: bool = False
+    processing_time: Annotated[str, BeforeValidator(_number_text), AfterValidator(spark_interval)] | None = None
+    """As Spark's trigger takes it, whatever unit was written."""
+    available_now: StrictBool = False
+
+
+class MaxDeadLetters(_Model):
+    """How many records of one batch may become dead letters before the run stops, with nothing committed."""
+
+    share: float = Field(default=0.5, ge=0, le=1)
+    """Of the records of a batch; judged only in batches of at least `SHARE_RECORDS_MIN` records."""
+    count: int | None = Field(default=None, ge=0)
+    """Records, whatever the size of the batch; None is no bound."""
+
+    def is_exceeded(self, dead: int, read: int) -> bool:
+        """True when `dead` of the `read` records of a batch are too many."""
+        if self.count is not None and dead > self.count:
+            return True
+        return read >= SHARE_RECORDS_MIN and dead > self.share * read
 
 
 class PipelineConfig(_Model):
@@ -210,7 +245,19 @@ class PipelineConfig(_Model):
     checkpoint: str = Field(min_length=1)
     dead_letters: str | None = Field(default=None, pattern=_TABLE_NAME)
     """Default: the table's name and `_dead_letters`."""
+    max_dead_letters: MaxDeadLetters = MaxDeadLetters()
     spark: MaskedTexts = Field(default_factory=dict)
+
+    _origin: Origin = PrivateAttr(default_factory=Origin)
+
+    @property
+    def origin(self) -> Origin:
+        """The file that this was read from, for messages."""
+        return self._origin
+
+    def read_from(self, origin: Origin) -> None:
+        """Says which file this was read from; whoever reads the file calls it."""
+        self._origin = origin
 
     @property
     def dead_letter_table(self) -> str:

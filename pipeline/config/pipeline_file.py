@@ -6,6 +6,10 @@
 `$$` stands for one dollar sign. All problems of all files are raised together as one `ConfigurationError`. No secret
 ever stands in a message.
 
+Keys are the text that stands there, and of plain values only `true` and `false` are booleans: YAML 1.1 would make
+booleans of columns named `no` or `on`, and other numbers of `010` and `1_000`. Plain whole numbers are numbers (they
+may stand inside JSON), everything else is text.
+
 This module alone knows YAML, and it alone reads files or the environment. Source: design §3.
 """
 
@@ -24,17 +28,22 @@ from pydantic import BaseModel, ValidationError
 from freshet.pipeline.config.model import (
     FILE_OPTIONS,
     FilesConfig,
+    MaxDeadLetters,
     PipelineConfig,
     SourceConfig,
     TableConfig,
     TriggerConfig,
 )
-from freshet.pipeline.config.rules import Place, contradictions, decides_meaning, nearest, warnings
+from freshet.pipeline.config.origin import Origin, Place
+from freshet.pipeline.config.rules import contradictions, decides_meaning, nearest, warnings
 from freshet.pipeline.exceptions import ConfigurationError, Problem
 
 __all__ = ["PipelineConfig", "load_pipeline", "load_pipelines", "warnings"]
 
 _REFERENCE: Final = re.compile(r"\$\$|\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
+DEPTH_MAX: Final = 50
+"""Levels of keys in a pipeline file; more can only be an alias that contains itself."""
+
 _PLAIN_MESSAGES: Final = {
     "missing": "is missing",
     "string_type": "wants text",
@@ -44,7 +53,23 @@ _PLAIN_MESSAGES: Final = {
     "tuple_type": "wants a list",
     "too_short": "must not be empty",
     "string_too_short": "must not be empty",
+    "bool_type": "wants true or false",
 }
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML whose plain scalars are true, false, null, whole numbers and text."""
+
+
+_Loader.yaml_implicit_resolvers = {}
+
+for _tag, _pattern, _first in (
+    ("bool", r"true|True|TRUE|false|False|FALSE", "tTfF"),
+    ("null", r"~|null|Null|NULL|", "~nN\0"),
+    ("int", r"0|-?[1-9][0-9]{0,17}", "-0123456789"),
+    ("merge", r"<<", "<"),
+):
+    _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(f"^(?:{_pattern})$"), list(_first))
 
 
 def load_pipeline(path: str | Path, env: Mapping[str, str] | None = None) -> PipelineConfig:
@@ -57,7 +82,13 @@ def load_pipelines(paths: Sequence[str | Path], env: Mapping[str, str] | None = 
     env = os.environ if env is None else env
     problems: list[Problem] = []
     configs: list[tuple[str, PipelineConfig]] = []
+    known: set[Path] = set()
     for path in map(str, paths):
+        place = Path(path).resolve()
+        if place in known:
+            problems.append(Problem("is named twice; name each pipeline file once", path))
+            continue
+        known.add(place)
         try:
             text = Path(path).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
@@ -91,6 +122,7 @@ def parse_pipeline(text: str, path: str, env: Mapping[str, str]) -> tuple[Pipeli
         return None, [*document.problems, *found]
     found = [document.problem(place, message) for place, message in contradictions(config)]
     problems = [*document.problems, *found]
+    config.read_from(document.origin)
     return (None if problems else config), problems
 
 
@@ -103,8 +135,13 @@ class _Document:
     lines: dict[Place, int] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
 
+    @property
+    def origin(self) -> Origin:
+        """The place of this file's values."""
+        return Origin(self.path, self.lines)
+
     def read(self, text: str) -> Any:
-        loader = yaml.SafeLoader(text)
+        loader = _Loader(text)
         try:
             node = loader.get_single_node()
             return None if node is None else self._value(loader, node, ())
@@ -113,12 +150,15 @@ class _Document:
 
     def problem(self, place: Place, message: str) -> Problem:
         """A problem at the innermost key of `place` that stands in the file."""
-        line = next((self.lines[place[:end]] for end in range(len(place), -1, -1) if place[:end] in self.lines), None)
-        name = ".".join(str(part) for part in place)
-        return Problem(f"{name}: {message}" if name else message, self.path, line)
+        return self.origin.problem(place, message)
 
-    def _value(self, loader: yaml.SafeLoader, node: yaml.Node, place: Place) -> Any:
+    def _value(self, loader: _Loader, node: yaml.Node, place: Place) -> Any:
         self.lines.setdefault(place, node.start_mark.line + 1)
+        if len(place) > DEPTH_MAX:
+            raise yaml.MarkedYAMLError(
+                problem=f"is nested more than {DEPTH_MAX} deep, or an alias contains itself",
+                problem_mark=node.start_mark,
+            )
         if isinstance(node, yaml.MappingNode):
             loader.flatten_mapping(node)
             return self._mapping(loader, node, place)
@@ -127,10 +167,13 @@ class _Document:
         value = loader.construct_object(node)
         return self._expand(value, place) if isinstance(value, str) else value
 
-    def _mapping(self, loader: yaml.SafeLoader, node: yaml.MappingNode, place: Place) -> dict[str, Any]:
+    def _mapping(self, loader: _Loader, node: yaml.MappingNode, place: Place) -> dict[str, Any]:
         result: dict[str, Any] = {}
         for key_node, value_node in node.value:
-            key = str(loader.construct_object(key_node))
+            if not isinstance(key_node, yaml.ScalarNode):
+                self.problems.append(Problem("a key is a text", self.path, key_node.start_mark.line + 1))
+                continue
+            key = key_node.value
             inner = (*place, key)
             if key in result:
                 self.problems.append(Problem(f"the key {key!r} stands twice", self.path, key_node.start_mark.line + 1))
@@ -162,6 +205,8 @@ def _message(item: Mapping[str, Any]) -> str:
     kind = str(item["type"])
     if kind == "extra_forbidden":
         return f"unknown key{nearest(str(item['loc'][-1]), _keys_beside(item['loc']))}"
+    if kind == "value_error":
+        return str(item["ctx"]["error"])
     if kind == "string_pattern_mismatch":
         return f"does not have the form wanted ({item['ctx']['pattern']})"
     return _PLAIN_MESSAGES.get(kind) or str(item["msg"])
@@ -176,6 +221,8 @@ def _keys_beside(loc: Sequence[str | int]) -> list[str]:
         model = TableConfig
     elif loc[0] == "trigger" and len(loc) > 1:
         model = TriggerConfig
+    elif loc[0] == "max_dead_letters" and len(loc) > 1:
+        model = MaxDeadLetters
     names = [str(info.alias or name) for name, info in model.model_fields.items()]
     return [*names, *FILE_OPTIONS] if model is FilesConfig else names
 

@@ -11,6 +11,7 @@ Source: design §1.11 (input order), §3; the outcome table of the Debezium form
 from __future__ import annotations
 
 import difflib
+import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
@@ -23,14 +24,16 @@ from freshet.pipeline.config.model import (
     PipelineConfig,
     SourceConfig,
     TableConfig,
+    revealed,
 )
+from freshet.pipeline.config.origin import Place
+from freshet.pipeline.config.source_options import wrong_file_values, wrong_kafka_values
 from freshet.storage.exceptions import InvalidRequestError, StorageError
 from freshet.storage.model.schema import SYSTEM_COLUMNS
 from freshet.storage.model.sql_type import parse_sql_type
 from freshet.storage.options.core import CoreOptions, MergeEngine
 from freshet.storage.options.keys import IMMUTABLE_KEYS
 
-Place = tuple[str | int, ...]
 Finding = tuple[Place, str]
 
 METADATA_COLUMNS: Final = ("_op", "_source", "_ts_ms", "_topic", "_partition", "_offset", "_timestamp", "_headers")
@@ -48,6 +51,8 @@ _SET_BY_US: Final = {
     "endingTimestamp": "a stream has no end; use trigger: {available_now: true}",
 }
 _ENVELOPE_NAMES: Final = re.compile(r"(?<![A-Za-z0-9_`.])(_source|_ts_ms|_offset|_timestamp)\b")
+_SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
+_FILE_URI: Final = re.compile(r"file:(/[^/]|//[^/]*/)", re.IGNORECASE)
 _COLUMN_PREFIX: Final = "fields."
 _STATS_SUFFIX: Final = ".stats-mode"
 
@@ -67,6 +72,8 @@ def contradictions(config: PipelineConfig) -> Iterator[Finding]:
 def _each_key(config: PipelineConfig) -> Iterator[Finding]:
     yield from _table(config)
     yield from _trigger(config)
+    yield from _location(config.checkpoint, ("checkpoint",))
+    yield from _location(config.table.warehouse, ("table", "warehouse"))
     if config.dead_letter_table == config.table.name:
         yield ("dead_letters",), "the dead letters need a table of their own"
     if not config.sources:
@@ -94,6 +101,12 @@ def warnings(config: PipelineConfig) -> Iterator[str]:
             "which of two changes of one key is the later one is decided by the order of the sources in this file"
         )
     for source in config.sources:
+        topics = _several_topics(source)
+        if topics and any(source.fills(name) for name in unordered):
+            yield (
+                f"one source reads {topics}, and neither sequence.field nor a sequence group orders the changes: of "
+                "two changes of one key the one from the topic whose name sorts last is taken for the later one"
+            )
         if any(source.fills(name) for name in unordered):
             computed = [key for key in config.table.primary_key if not _is_plain(source.select.get(key, key))]
             if computed:
@@ -113,6 +126,17 @@ def warnings(config: PipelineConfig) -> Iterator[str]:
     yield from _retract_warnings(config, rules)
     if not config.table.primary_key and any(source.is_debezium for source in config.sources):
         yield "the table has no primary key: updates are appended as rows and deletes become dead letters"
+
+
+def _several_topics(source: SourceConfig) -> str | None:
+    """What a Kafka source that may read more than one topic reads; None for one topic and for files."""
+    options = {key.lower(): value for key, value in revealed(source.kafka or {}).items()}
+    if "subscribepattern" in options:
+        return f"every topic that matches {options['subscribepattern']}"
+    topics = {part.strip() for part in options.get("subscribe", "").split(",") if part.strip()}
+    if "assign" in options:
+        topics = set(json.loads(options["assign"]))
+    return f"the topics {', '.join(sorted(topics))}" if len(topics) > 1 else None
 
 
 def sequence_fields(options: Mapping[str, str]) -> tuple[str, ...]:
@@ -250,7 +274,10 @@ def _source(config: PipelineConfig, source: SourceConfig, place: Place) -> Itera
     if (source.kafka is None) == (source.files is None):
         yield place, "a source has exactly one of kafka and files"
     if source.kafka is not None:
-        yield from _kafka(source.kafka, (*place, "kafka"))
+        yield from _kafka(revealed(source.kafka), (*place, "kafka"))
+    if source.files is not None:
+        yield from _location(source.files.path, (*place, "files", "path"))
+        yield from wrong_file_values(source.files.options, (*place, "files"))
     for name, text in source.payload_types.items():
         yield from _type(text, (*place, "schema", name))
         if name in METADATA_COLUMNS:
@@ -269,7 +296,16 @@ def _source(config: PipelineConfig, source: SourceConfig, place: Place) -> Itera
                 yield (*place, key), f"belongs to the Debezium formats, not to {source.format}"
 
 
-def _kafka(options: Mapping[str, object], place: Place) -> Iterator[Finding]:
+def _location(text: str, place: Place) -> Iterator[Finding]:
+    """A folder is an absolute path or a URI: what a relative one means depends on where the command was called."""
+    if _SCHEME.match(text):
+        if text.lower().startswith("file:") and not _FILE_URI.match(text):
+            yield place, f"{text!r} has no absolute path; write file:///data/…"
+    elif not text.startswith("/"):
+        yield place, f"{text!r} is a relative path; write an absolute path or a URI, such as file:///data/…"
+
+
+def _kafka(options: Mapping[str, str], place: Place) -> Iterator[Finding]:
     if not options.get("kafka.bootstrap.servers"):
         yield place, "kafka.bootstrap.servers is missing (host:port[,host:port])"
     given = [key for key in _SUBSCRIPTIONS if key in options]
@@ -282,6 +318,7 @@ def _kafka(options: Mapping[str, object], place: Place) -> Iterator[Finding]:
             yield (*place, key), f"cannot be set here: {_SET_BY_US[known]}"
         elif known is None and not key.startswith("kafka."):
             yield (*place, key), f"unknown option of the Kafka source{nearest(key, KAFKA_OPTIONS)}"
+    yield from wrong_kafka_values({key: value for key, value in options.items() if value}, place)
 
 
 def _type(text: str, place: Place) -> Iterator[Finding]:

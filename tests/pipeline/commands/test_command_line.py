@@ -16,7 +16,7 @@ import pytest
 from freshet.storage.catalog import Catalog
 from freshet.storage.table import Table
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 PIPELINE = """
 name: from-files

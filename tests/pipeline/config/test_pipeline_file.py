@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from freshet.pipeline.config.model import revealed
+from freshet.pipeline.config.model import MaxDeadLetters, revealed
 from freshet.pipeline.config.pipeline_file import load_pipeline, load_pipelines, parse_pipeline, warnings
 from freshet.pipeline.exceptions import ConfigurationError
 from freshet.storage.model.data_type import TypeRoot
@@ -86,7 +86,25 @@ def test_secrets_are_masked_in_every_output_but_reach_the_library(tmp_path: Path
         ("maxOffsetsPerTrigger", "maxOffsetPerTrigger", "unknown option of the Kafka source (did you mean 'maxOffsetsPerTrigger'?)"),
         ("subscribe:", "kafka.subscribe:", "wants exactly one of assign, subscribe, subscribePattern; given: none"),
         ("1 second}", "1 second, available_now: true}", "p.yaml:14: trigger: wants exactly one of"),
-        ("1 second}", "soon}", "p.yaml:14: trigger.processing_time: does not have the form wanted"),
+        ("1 second}", "soon}", "p.yaml:14: trigger.processing_time: 'soon' is no interval; write a whole number and a unit"),
+        ("1 second}", "9999999999 h}", "p.yaml:14: trigger.processing_time: '9999999999 h' is longer than a year"),
+        ("{processing_time: 1 second}", "{available_now: yes}", "p.yaml:14: trigger.available_now: wants true or false"),
+        ("maxOffsetsPerTrigger: 1000", "maxOffsetsPerTrigger: 10k", "p.yaml:4: sources.0.kafka.maxOffsetsPerTrigger: wants a whole number of 1 or more, written in digits, not '10k'"),
+        ("maxOffsetsPerTrigger: 1000", "maxOffsetsPerTrigger: 0", "p.yaml:4: sources.0.kafka.maxOffsetsPerTrigger: wants a whole number of 1 or more"),
+        ("maxOffsetsPerTrigger: 1000", "minPartitions: -3", "p.yaml:4: sources.0.kafka.minPartitions: wants a whole number of 1 or more, written in digits (at most 2147483647), not '-3'"),
+        ("maxOffsetsPerTrigger: 1000", "minOffsetsPerTrigger: 5, maxOffsetsPerTrigger: 4", "minOffsetsPerTrigger (5) is more than maxOffsetsPerTrigger (4)"),
+        ("earliest", "first", "p.yaml:3: sources.0.kafka.startingOffsets: wants earliest, latest, or JSON such as"),
+        ("earliest", "{t: {0: x}}", "sources.0.kafka.startingOffsets: wants earliest, latest, or JSON such as"),
+        ("subscribe: shop.public.orders", "assign: shop.public.orders", "sources.0.kafka.assign: wants JSON such as"),
+        ("${SERVERS}", "localhost", "p.yaml:3: sources.0.kafka.kafka.bootstrap.servers: wants host:port[,host:port]; 'localhost' is none"),
+        ("${SERVERS}", "localhost:99999", "'localhost:99999' is none"),
+        ("maxOffsetsPerTrigger: 1000", "failOnDataLoss: no", "sources.0.kafka.failOnDataLoss: wants true or false, not 'no'"),
+        ("${WAREHOUSE:-file:///tmp/freshet}/_ch", "_ch", "p.yaml:15: checkpoint: '_checkpoints/shop-orders' is a relative path; write an absolute path"),
+        ("${WAREHOUSE:-file:///tmp/freshet}/_ch", "file:_ch", "p.yaml:15: checkpoint: 'file:_checkpoints/shop-orders' has no absolute path"),
+        ("file:///tmp/freshet}\"\n", "lake}\"\n", "p.yaml:9: table.warehouse: 'lake' is a relative path"),
+        ("checkpoint:", "max_dead_letters: {share: 1.5}\ncheckpoint:", "p.yaml:15: max_dead_letters.share: Input should be less than or equal to 1"),
+        ("checkpoint:", "max_dead_letters: {part: 1}\ncheckpoint:", "p.yaml:15: max_dead_letters.part: unknown key"),
+        ("spark: {", "loop: &loop [*loop]\nspark: {", "nested more than 50 deep, or an alias contains itself"),
         ("status: STRING", "status: STRNG", "p.yaml:11: table.columns.status: unknown column type 'STRNG'"),
         ("[order_id]", "[order]", "p.yaml:12: table.primary_key: primary_key names 'order', which is no column (did you mean 'order_id'?)"),
         ("order_id: id,", "ordr_id: id,", "p.yaml:7: sources.0.select.ordr_id: selects 'ordr_id', which is no column of the table (did you mean 'order_id'?)"),
@@ -108,6 +126,74 @@ def test_a_mistake_is_named_with_its_line(old: str, new: str, expected: str) -> 
     assert old in GOOD
     found = problems(GOOD.replace(old, new))
     assert any(expected in problem for problem in found), found
+
+
+@pytest.mark.parametrize(
+    ("written", "wanted"),
+    [
+        ("5 s", "5 seconds"), ("500 ms", "500 milliseconds"), ("1 min", "1 minute"), ("10m", "10 minutes"),
+        ("2 h", "2 hours"), ("1 Second", "1 second"), ("0", "0 seconds"), ("0 s", "0 seconds"), ("1 day", "1 day"),
+        ("250 milliseconds", "250 milliseconds"),
+    ],
+)  # fmt: skip
+def test_intervals_are_taken_as_people_write_them(written: str, wanted: str, tmp_path: Path) -> None:
+    assert read(GOOD.replace("1 second}", written + "}"), tmp_path).trigger.processing_time == wanted
+
+
+def test_words_that_yaml_1_1_takes_for_booleans_are_text(tmp_path: Path) -> None:
+    words = ["no", "on", "yes", "off", "y", "n", "No", "ON"]
+    columns = ", ".join(f"{word}: STRING" for word in words)
+    text = GOOD.replace("status: STRING", columns).replace("[order_id]", "[order_id, no, on]")
+    text = text.replace("order_id: id,", "order_id: id, no: off, on: y,").replace('file:///tmp/freshet}"\n', 'x:/w}"\n')
+    text = text.replace("deduplicate,", "deduplicate, write-only: true,")
+    config = read(text, tmp_path)
+    assert [name for name in config.table.columns if name in words] == words
+    assert config.table.primary_key == ("order_id", "no", "on")
+    assert config.sources[0].select["no"] == "off"
+    assert config.sources[0].select["on"] == "y"
+    assert config.table.options["write-only"] == "true"
+
+
+@pytest.mark.parametrize("written", ["010", "1_000", "1.10", "1:30", "2024-01-01", "0x10", "1e3", "+5", "12"])
+def test_option_values_are_the_text_that_stands_there(written: str, tmp_path: Path) -> None:
+    text = GOOD.replace("spark.sql.shuffle.partitions: 4", f"spark.app.note: {written}")
+    assert revealed(read(text, tmp_path).spark)["spark.app.note"] == written
+
+
+def test_offsets_written_as_yaml_are_json_with_numbers(tmp_path: Path) -> None:
+    config = read(GOOD.replace("earliest", '{t: {0: 5, "1": -2}}'), tmp_path)
+    assert revealed(config.sources[0].kafka or {})["startingOffsets"] == '{"t": {"0": 5, "1": -2}}'
+
+
+def test_one_file_named_twice_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "p.yaml"
+    path.write_text(GOOD)
+    (tmp_path / "link.yaml").symlink_to(path)
+    for other in (path, tmp_path / "link.yaml", tmp_path / "x" / ".." / "p.yaml"):
+        with pytest.raises(ConfigurationError, match="is named twice"):
+            load_pipelines([path, other], ENV)
+
+
+def test_several_topics_of_one_source_are_warned_of(tmp_path: Path) -> None:
+    for topics in ("subscribe: 'a, b'", "subscribePattern: 'shop.*'", 'assign: {"a": [0], "b": [0]}'):
+        found = warnings_of(GOOD.replace("subscribe: shop.public.orders", topics), tmp_path)
+        assert any("one source reads" in text and "sequence.field" in text for text in found), (topics, found)
+    ordered = GOOD.replace("subscribe: shop.public.orders", "subscribe: 'a, b'").replace(
+        "deduplicate,", "deduplicate, sequence.field: total,"
+    )
+    assert not any("one source reads" in text for text in warnings_of(ordered, tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("share", "count", "dead", "read", "expected"),
+    [
+        (0.5, None, 999, 999, False), (0.5, None, 500, 1000, False), (0.5, None, 501, 1000, True),
+        (1.0, None, 5000, 5000, False), (1.0, 10, 11, 20, True), (1.0, 10, 10, 20, False), (0.0, None, 1, 1000, True),
+        (1.0, 0, 1, 1, True),
+    ],
+)  # fmt: skip
+def test_when_dead_letters_are_too_many(share: float, count: int | None, dead: int, read: int, expected: bool) -> None:
+    assert MaxDeadLetters(share=share, count=count).is_exceeded(dead, read) is expected
 
 
 def test_every_problem_is_reported_not_just_the_first() -> None:
@@ -166,6 +252,6 @@ def warnings_of(text: str, tmp_path: Path) -> list[str]:
 
 
 def test_the_example_of_a_single_source_is_valid_without_an_environment() -> None:
-    config = load_pipeline(Path(__file__).parents[2] / "conf" / "pipelines" / "orders.yaml", {})
+    config = load_pipeline(Path(__file__).parents[3] / "conf" / "pipelines" / "orders.yaml", {})
     assert config.table.table_schema.primary_keys == ("order_id",)
     assert list(warnings(config)) == []

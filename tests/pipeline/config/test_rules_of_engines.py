@@ -41,7 +41,7 @@ table:
   options: {bucket: 1, OPTIONS}
 checkpoint: /c
 """
-CONF = Path(__file__).parents[2] / "conf" / "pipelines"
+CONF = Path(__file__).parents[3] / "conf" / "pipelines"
 
 
 def problems(text: str) -> list[str]:

@@ -1,0 +1,26 @@
+"""Where the values of a pipeline file stand: the file, and the line of each key."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from freshet.pipeline.exceptions import Problem
+
+Place = tuple[str | int, ...]
+"""A path of keys and list indexes, for example ("sources", 0, "select", "total")."""
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """One file. A config that was made from values alone has no path."""
+
+    path: str | None = None
+    lines: Mapping[Place, int] = field(default_factory=dict)
+
+    def problem(self, place: Place, message: str) -> Problem:
+        """A problem at the innermost key of `place` that stands in the file."""
+        ends = range(len(place), -1, -1)
+        line = next((self.lines[place[:end]] for end in ends if place[:end] in self.lines), None)
+        name = ".".join(str(part) for part in place)
+        return Problem(f"{name}: {message}" if name else message, self.path, line)
