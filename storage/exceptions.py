@@ -5,6 +5,7 @@
     ├── InvalidRequestError     fix the call, the option or the input; nothing was written
     │   ├── UnsupportedFeatureError   the table uses something this version does not read or write
     │   ├── NotFoundError             the database, table, snapshot, tag or file that was named is not there
+    │   ├── DifferentInputError       a commit was made already under this identifier, from other input
     │   └── AlreadyExistsError        the thing to be created is there already
     ├── CorruptDataError        stop; carries the path and, where it is known, the byte offset
     ├── ConflictError           reread and replan: somebody else committed
@@ -19,7 +20,19 @@ differently.
 from __future__ import annotations
 
 from copy import copy
-from typing import Self
+from typing import Protocol, Self
+
+
+class Digest(Protocol):
+    """What a commit was made from (`model.commit_digest`)."""
+
+    @property
+    def hash(self) -> str:
+        """Equal exactly when the input was."""
+
+    @property
+    def text(self) -> str:
+        """The range that was read, for people."""
 
 
 class StorageError(Exception):
@@ -67,6 +80,29 @@ class NotFoundError(InvalidRequestError):
 
 class AlreadyExistsError(InvalidRequestError):
     """What was to be created exists already."""
+
+
+class DifferentInputError(InvalidRequestError):
+    """The identifier was committed already, from other input: a restored checkpoint, or two programs on one of them.
+
+    `committed` and `given` are the digests of both sides; `committed` is None where it is forgotten.
+    """
+
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        table: str | None = None,
+        commit_user: str = "",
+        identifier: int = -1,
+        committed: Digest | None = None,
+        given: Digest | None = None,
+    ) -> None:
+        super().__init__(message, table=table)
+        self.commit_user = commit_user
+        self.identifier = identifier
+        self.committed = committed
+        self.given = given
 
 
 class CorruptDataError(StorageError):

@@ -12,18 +12,16 @@ from __future__ import annotations
 
 from operator import index
 from types import TracebackType
-from typing import Final
 
 import pyarrow as pa
 
 from freshet.storage.commit.committer import CommitResult, Committer
+from freshet.storage.commit.identity import check_identifier
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.merge.merge_metrics import MergeMetrics
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.commit_message import CommitMessage
 from freshet.storage.write.table_writer import TableWriter
-
-IDENTIFIER_MAX: Final = 2**63 - 1
 
 
 class TableSession:
@@ -136,6 +134,5 @@ def _checked_identifier(identifier: int) -> int:
         number = index(identifier)
     except TypeError as error:
         raise InvalidRequestError(f"a commit identifier is a whole number, not {identifier!r}") from error
-    if not 0 <= number <= IDENTIFIER_MAX:
-        raise InvalidRequestError(f"a commit identifier is a number from 0 to {IDENTIFIER_MAX}, not {number}")
+    check_identifier(number)
     return number

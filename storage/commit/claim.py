@@ -17,7 +17,8 @@ A claim that is not part of the history is taken back and counts as lost.
 
 from __future__ import annotations
 
-from freshet.storage.commit.identity import COMMITS_PROPERTY, CommitIdentity, parse_history
+from freshet.storage.commit.history import COMMITS_PROPERTY, parse_history
+from freshet.storage.commit.identity import CommitIdentity
 from freshet.storage.commit.manifest_index import ManifestIndex
 from freshet.storage.exceptions import NotFoundError, UnknownOutcomeError
 from freshet.storage.metadata.live_files import delta_entries

@@ -25,12 +25,14 @@ from typing import Final
 from freshet.storage.commit.changes import Bucket, SnapshotChange, append_change, compact_change
 from freshet.storage.commit.conflict import Conflict, SortKey
 from freshet.storage.commit.expire import expire_after_commit
-from freshet.storage.commit.identity import CommitIdentity, CommitTrace, is_committed
+from freshet.storage.commit.history import CommitTrace
+from freshet.storage.commit.identity import CommitIdentity, check_identifier, is_committed
 from freshet.storage.commit.snapshot_commit import SnapshotCommit, SnapshotOutcome
 from freshet.storage.exceptions import InvalidRequestError, StorageError
 from freshet.storage.io.env import CrashPoint
 from freshet.storage.merge.key_order import KeyComparator
 from freshet.storage.metadata.table_store import TableStore
+from freshet.storage.model.commit_digest import CommitDigest
 from freshet.storage.model.commit_message import COMMIT_MESSAGE_VERSION, CommitMessage
 from freshet.storage.model.snapshot import Snapshot
 
@@ -67,11 +69,17 @@ class Committer:
         self._query_id = query_id
         self._snapshot_commit = SnapshotCommit(store, commit_user, _sort_key(store))
 
-    def has_committed(self, identifier: int) -> CommitCheck:
-        """Applies the rules of `commit.identity`; raises where the outcome is foreign or unknown."""
+    def has_committed(self, identifier: int, *, digest: CommitDigest | None = None) -> CommitCheck:
+        """Applies the rules of `commit.identity`; raises where the outcome is foreign or unknown.
+
+        `digest` says what the commit is made from; `DifferentInputError` when the identifier was committed from
+        something else.
+        """
+        check_identifier(identifier)
         self._store.schemas.check_current(self._store.schema)
         history = self._snapshot_commit.history(self._snapshot_commit.latest())
-        known = is_committed(history, self._commit_user, identifier, self._query_id, table=self._store.location)
+        identity = CommitIdentity(self._commit_user, identifier, self._query_id, digest)
+        known = is_committed(history, identity, table=self._store.location)
         return CommitCheck(known, history.users.get(self._commit_user))
 
     def commit(
@@ -79,11 +87,12 @@ class Committer:
         identifier: int,
         messages: Sequence[CommitMessage],
         *,
+        digest: CommitDigest | None = None,
         properties: Mapping[str, str] | None = None,
         watermark: int | None = None,
         force_empty: bool = True,
     ) -> CommitResult:
-        """Makes the messages visible, once.
+        """Makes the messages visible, once per identifier; with a digest, once per identifier and input.
 
         An empty commit is made as well unless `force_empty` is False: only a snapshot proves that a batch was there.
         Without it, a commit that holds nothing but compactions writes only the COMPACT snapshot and leaves no trace
@@ -95,7 +104,7 @@ class Committer:
         given_way: tuple[Conflict, ...] = ()
         append = append_change(messages)
         if force_empty or not append.is_empty:
-            identity = CommitIdentity(self._commit_user, identifier, self._query_id)
+            identity = CommitIdentity(self._commit_user, identifier, self._query_id, digest)
             outcome = self._snapshot_commit.commit(append, identity, properties=properties, watermark=watermark)
             if outcome.already_committed or outcome.snapshot is None:
                 return CommitResult((), already_committed=True)
@@ -162,8 +171,7 @@ def _sort_key(store: TableStore) -> SortKey | None:
 
 
 def _check_messages(identifier: int, messages: Sequence[CommitMessage]) -> None:
-    if identifier < 0:
-        raise InvalidRequestError(f"a commit identifier is 0 or more, not {identifier}")
+    check_identifier(identifier)
     for message in messages:
         if message.version != COMMIT_MESSAGE_VERSION:
             raise InvalidRequestError(

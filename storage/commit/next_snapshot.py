@@ -7,7 +7,7 @@
 | watermark | the larger of both |
 | timeMillis | the clock, but never earlier than the latest: time travel searches by halves |
 | schemaId | the latest schema, whichever one the writer had |
-| properties | those of the commit, and the map of all users' last commits (`commit.identity`) |
+| properties | those of the commit, and the map of all users' last commits (`commit.history`) |
 
 Source: table format §3.1.
 """
@@ -19,14 +19,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from freshet.storage.commit.changes import SnapshotChange
-from freshet.storage.commit.identity import (
-    COMMITS_PROPERTY,
-    FIRST_SNAPSHOT_ID,
-    CommitHistory,
-    CommitIdentity,
-    CommitTrace,
-    history_to_text,
-)
+from freshet.storage.commit.history import COMMITS_PROPERTY, FIRST_SNAPSHOT_ID, CommitHistory, history_to_text
+from freshet.storage.commit.identity import CommitIdentity
 from freshet.storage.model.snapshot import Snapshot
 
 
@@ -59,7 +53,7 @@ def next_snapshot(
     time_ms = now_ms if latest is None else max(now_ms, latest.time_ms)
     if identity.is_traced:
         history = history.with_commit(
-            identity.commit_user, CommitTrace(identity.identifier, identity.query_id, time_ms)
+            identity.commit_user, identity.identifier, identity.query_id, time_ms, identity.digest
         )
     changelog_rows = sum(entry.file.row_count for entry in change.changelog_entries)
     known = None if latest is None else latest.watermark

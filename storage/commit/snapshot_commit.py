@@ -27,7 +27,8 @@ from freshet.storage.commit.changes import SnapshotChange
 from freshet.storage.commit.claim import SnapshotClaim
 from freshet.storage.commit.commit_files import CommitFiles
 from freshet.storage.commit.conflict import Conflict, SortKey, bucket_count_conflicts, find_conflicts
-from freshet.storage.commit.identity import FIRST_SNAPSHOT_ID, CommitHistory, CommitIdentity, history_of, is_committed
+from freshet.storage.commit.history import FIRST_SNAPSHOT_ID, CommitHistory, history_of
+from freshet.storage.commit.identity import CommitIdentity, is_committed
 from freshet.storage.commit.manifest_index import index_of
 from freshet.storage.commit.manifest_merge import MergeRule
 from freshet.storage.commit.next_snapshot import SnapshotLists, next_snapshot
@@ -158,9 +159,7 @@ class SnapshotCommit:
             return SnapshotOutcome(won)
         # 2. Identity, against the history of the snapshot that this round builds on.
         history = self.history(latest)
-        if identity.is_traced and is_committed(
-            history, identity.commit_user, identity.identifier, identity.query_id, table=store.location
-        ):
+        if identity.is_traced and is_committed(history, identity, table=store.location):
             files.take_back()
             return SnapshotOutcome(None, already_committed=True)
         # 3. Conflicts.

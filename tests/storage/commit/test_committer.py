@@ -11,17 +11,19 @@ import pytest
 
 from freshet.storage.codec.snapshot_json import encode_snapshot
 from freshet.storage.commit.committer import Committer
-from freshet.storage.commit.identity import COMMITS_PROPERTY, parse_history
+from freshet.storage.commit.history import COMMITS_PROPERTY, parse_history
 from freshet.storage.commit.manifest_index import index_of
 from freshet.storage.exceptions import (
     ConflictError,
+    DifferentInputError,
     InvalidRequestError,
     RetryableError,
     StorageError,
     UnknownOutcomeError,
 )
 from freshet.storage.metadata.table_store import TableStore, open_table_store
-from freshet.storage.model.snapshot import CommitKind, Snapshot
+from freshet.storage.model.commit_digest import CommitDigest
+from freshet.storage.model.snapshot import BATCH_COMMIT_IDENTIFIER, CommitKind, Snapshot
 from tests.kit.hand_made import (
     assert_contiguous,
     assert_everything_named_is_there,
@@ -161,6 +163,49 @@ def test_checkpoint_deleted_is_refused() -> None:
     with pytest.raises(InvalidRequestError, match="checkpoint was deleted"):
         append(store, "b", 0, query_id="another")
     assert live_names(store) == ["a@0"]
+
+
+def test_same_batch_of_other_input_is_refused_and_nothing_is_written() -> None:
+    disk = SimDisk()
+    store = make_table(disk.boot())
+    first, second = CommitDigest("1", "offsets [0, 10)"), CommitDigest("2", "offsets [0, 12)")
+    Committer(store, "u", "q").commit(0, [message(store, new=[new_file(store, "a")])], digest=first)
+    store = reopen(disk)
+    committer = Committer(store, "u", "q")
+    assert committer.has_committed(0, digest=first).is_committed
+    with pytest.raises(DifferentInputError, match=r"offsets \[0, 10\).*offsets \[0, 12\)"):
+        committer.has_committed(0, digest=second)
+    names = disk.names()
+    with pytest.raises(DifferentInputError):
+        committer.commit(0, [], digest=second)
+    assert disk.names() == names
+    assert committer.commit(0, [], digest=first).already_committed
+    assert committer.commit(1, [], digest=second).snapshots
+
+
+def test_commits_without_order_are_refused_before_anything_is_written() -> None:
+    disk = SimDisk()
+    store = make_table(disk.boot())
+    file = new_file(store, "a")
+    names = disk.names()
+    for call in (
+        lambda: Committer(store, "u").commit(BATCH_COMMIT_IDENTIFIER, [message(store, new=[file])]),
+        lambda: Committer(store, "u").has_committed(BATCH_COMMIT_IDENTIFIER),
+    ):
+        with pytest.raises(InvalidRequestError, match="batch jobs of other libraries"):
+            call()
+    assert disk.names() == names
+
+
+def test_users_beyond_any_number_are_recognised_and_new_ones_may_start_anywhere() -> None:
+    disk = SimDisk()
+    store = make_table(disk.boot())
+    for number in range(210):
+        Committer(store, f"user-{number}").commit(0, [])
+    store = reopen(disk)
+    assert all(Committer(store, f"user-{number}").has_committed(0).is_committed for number in (0, 1, 209))
+    assert Committer(store, "user-0").commit(0, []).already_committed
+    assert Committer(store, "late").commit(7, []).snapshots
 
 
 def test_history_expired_by_others_is_an_unknown_outcome() -> None:

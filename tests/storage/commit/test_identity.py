@@ -1,4 +1,4 @@
-"""The truth table of commit identity, and the map that every snapshot carries."""
+"""The truth table of commit identity, and the refusals."""
 
 from __future__ import annotations
 
@@ -6,47 +6,25 @@ from itertools import product
 
 import pytest
 
-from freshet.storage.commit.identity import (
-    COMMITS_PROPERTY,
-    EMPTY_HISTORY,
-    USERS_MAX,
-    CommitHistory,
-    CommitTrace,
-    Verdict,
-    decide,
-    history_of,
-    history_to_text,
-    is_committed,
-    parse_history,
-)
-from freshet.storage.exceptions import InvalidRequestError, UnknownOutcomeError
-from freshet.storage.model.snapshot import BATCH_COMMIT_IDENTIFIER, CommitKind, Snapshot
+from freshet.storage.commit.history import CommitHistory, CommitTrace
+from freshet.storage.commit.identity import CommitIdentity, Verdict, check_identifier, decide, is_committed
+from freshet.storage.exceptions import DifferentInputError, InvalidRequestError, UnknownOutcomeError
+from freshet.storage.model.commit_digest import CommitDigest
+from freshet.storage.model.snapshot import BATCH_COMMIT_IDENTIFIER
 
-
-def snapshot(
-    snapshot_id: int,
-    user: str,
-    identifier: int,
-    history: CommitHistory | None = None,
-    kind: CommitKind = CommitKind.APPEND,
-) -> Snapshot:
-    return Snapshot(
-        id=snapshot_id,
-        schema_id=0,
-        base_manifest_list="base",
-        delta_manifest_list="delta",
-        commit_user=user,
-        commit_identifier=identifier,
-        commit_kind=kind,
-        time_ms=1000 + snapshot_id,
-        total_record_count=0,
-        delta_record_count=0,
-        properties=None if history is None else {COMMITS_PROPERTY: history_to_text(history)},
-    )
+SAME, OTHER = CommitDigest("aaa", "topic t: 0 [10, 20)"), CommitDigest("bbb", "topic t: 0 [0, 20)")
 
 
 def history(complete: bool = True, **users: tuple[int, str | None]) -> CommitHistory:
     return CommitHistory({user: CommitTrace(last, query, 1) for user, (last, query) in users.items()}, complete)
+
+
+def identity(identifier: int, query_id: str | None = "q", digest: CommitDigest | None = None) -> CommitIdentity:
+    return CommitIdentity("u", identifier, query_id, digest)
+
+
+def with_digests(last: int, *digests: tuple[int, CommitDigest | None]) -> CommitHistory:
+    return CommitHistory({"u": CommitTrace(last, "q", 1, digests)}, is_complete=True)
 
 
 def test_truth_table_every_cell() -> None:
@@ -59,84 +37,62 @@ def test_truth_table_every_cell() -> None:
             expected = Verdict.ALREADY_COMMITTED if identifier <= 5 else Verdict.WRITE
         else:
             expected = Verdict.FOREIGN_QUERY
-        assert decide(known, "u", identifier, "q") is expected, (name, complete, identifier)
+        assert decide(known, identity(identifier)) is expected, (name, complete, identifier)
+
+
+@pytest.mark.parametrize(
+    ("identifier", "given", "verdict"),
+    [
+        (5, SAME, Verdict.ALREADY_COMMITTED),
+        (5, OTHER, Verdict.OTHER_INPUT),
+        (5, None, Verdict.ALREADY_COMMITTED),
+        (4, OTHER, Verdict.ALREADY_COMMITTED),  # equal: 4 was committed from it
+        (4, SAME, Verdict.OTHER_INPUT),
+        (3, SAME, Verdict.ALREADY_COMMITTED),  # committed by an older release, without a digest
+        (2, SAME, Verdict.OTHER_INPUT),  # forgotten
+        (2, None, Verdict.ALREADY_COMMITTED),
+        (6, SAME, Verdict.WRITE),
+        (6, OTHER, Verdict.WRITE),
+    ],
+)
+def test_truth_table_of_digests(identifier: int, given: CommitDigest | None, verdict: Verdict) -> None:
+    known = with_digests(5, (5, SAME), (4, OTHER), (3, None))
+    assert decide(known, identity(identifier, digest=given)) is verdict
+    if verdict is Verdict.ALREADY_COMMITTED:
+        assert decide(history(u=(5, "q")), identity(identifier, digest=given)) is verdict, "nobody gave digests before"
+
+
+def test_foreign_query_is_told_before_the_digest() -> None:
+    assert decide(with_digests(5, (5, SAME)), identity(5, "x", OTHER)) is Verdict.FOREIGN_QUERY
 
 
 def test_plain_writer_without_query_id_is_idempotent_and_does_not_take_over_a_query() -> None:
-    assert decide(history(u=(5, None)), "u", 5, None) is Verdict.ALREADY_COMMITTED
-    assert decide(history(u=(5, None)), "u", 6, None) is Verdict.WRITE
-    assert decide(history(u=(5, "q")), "u", 6, None) is Verdict.FOREIGN_QUERY
+    assert decide(history(u=(5, None)), identity(5, None)) is Verdict.ALREADY_COMMITTED
+    assert decide(history(u=(5, None)), identity(6, None)) is Verdict.WRITE
+    assert decide(history(u=(5, "q")), identity(6, None)) is Verdict.FOREIGN_QUERY
 
 
-def test_batch_identifier_is_never_known() -> None:
-    known = EMPTY_HISTORY.with_commit("u", CommitTrace(BATCH_COMMIT_IDENTIFIER, None, 1))
-    assert known.users == {}
-    assert decide(history(u=(5, None)), "u", BATCH_COMMIT_IDENTIFIER, None) is Verdict.WRITE
+@pytest.mark.parametrize("identifier", [-1, BATCH_COMMIT_IDENTIFIER, BATCH_COMMIT_IDENTIFIER + 1])
+def test_identifiers_without_an_order_are_refused(identifier: int) -> None:
+    with pytest.raises(InvalidRequestError, match=str(identifier)):
+        check_identifier(identifier)
+    check_identifier(BATCH_COMMIT_IDENTIFIER - 1)
 
 
 def test_refusals_name_the_remedy() -> None:
     with pytest.raises(InvalidRequestError, match=r"checkpoint was deleted .* another commit user"):
-        is_committed(history(u=(5, "x")), "u", 0, "q", table="t")
+        is_committed(history(u=(5, "x")), identity(0), table="t")
     with pytest.raises(UnknownOutcomeError, match=r"table t.*snapshots have expired.*snapshot.num-retained.min"):
-        is_committed(history(complete=False), "u", 3, "q", table="t")
+        is_committed(history(complete=False), identity(3), table="t")
 
 
-def test_map_is_found_behind_snapshots_of_others() -> None:
-    ours = snapshot(7, "u", 3, history(u=(3, "q")))
-    others = [snapshot(8, "paimon", 1), snapshot(9, "paimon", 2, kind=CommitKind.COMPACT)]
-    known = history_of([*reversed(others), ours])
-    assert known.users["u"] == CommitTrace(3, "q", 1)
-    assert known.users["paimon"] == CommitTrace(2, None, 1009)
-    assert known.is_complete
-
-
-def test_snapshot_of_another_library_under_our_user_makes_us_stop() -> None:
-    ours = snapshot(7, "u", 3, history(u=(3, "q")))
-    known = history_of([snapshot(8, "u", 1), ours])
-    assert known.users["u"] == CommitTrace(3, None, 1008), "the larger identifier, and no longer our query"
-    assert decide(known, "u", 4, "q") is Verdict.FOREIGN_QUERY
-    assert decide(known, "u", 3, None) is Verdict.ALREADY_COMMITTED
-
-
-def test_batch_commit_of_another_library_says_nothing() -> None:
-    assert history_of([snapshot(1, "u", BATCH_COMMIT_IDENTIFIER)]).users == {}
-
-
-def test_history_is_complete_only_down_to_snapshot_one() -> None:
-    assert history_of([]) == EMPTY_HISTORY
-    assert history_of([snapshot(2, "a", 1), snapshot(1, "a", 0)]).is_complete
-    assert not history_of([snapshot(9, "a", 1), snapshot(8, "a", 0)]).is_complete
-    assert not history_of([snapshot(9, "u", 4, history(complete=False, u=(4, "q")))]).is_complete
-
-
-def test_walk_stops_at_the_carrier() -> None:
-    def lazily() -> object:
-        yield snapshot(9, "u", 4, history(u=(4, "q")))
-        raise AssertionError("walked past the carrier")
-
-    assert history_of(lazily()).users["u"].identifier == 4  # type: ignore[arg-type]
-
-
-def test_carried_map_is_bounded_and_says_so() -> None:
-    known = EMPTY_HISTORY
-    for number in range(USERS_MAX + 1):
-        known = known.with_commit(f"user-{number:04}", CommitTrace(0, None, time_ms=10_000 + number))
-    assert len(known.users) == USERS_MAX
-    assert "user-0000" not in known.users, "the one that committed longest ago"
-    assert not known.is_complete
-    assert decide(known, "user-0000", 1, None) is Verdict.UNKNOWN_OUTCOME
-
-
-def test_the_committing_user_is_never_the_one_that_is_dropped() -> None:
-    known = EMPTY_HISTORY
-    for number in range(USERS_MAX):
-        known = known.with_commit(f"user-{number:04}", CommitTrace(0, None, time_ms=10_000))
-    assert "late" in known.with_commit("late", CommitTrace(1, "q", time_ms=1)).users
-
-
-def test_text_round_trip_and_refusal_of_anything_else() -> None:
-    known = history(complete=False, u=(4, "q"), v=(9, None))
-    assert parse_history(history_to_text(known), 1) == known
-    for text in ("", "[]", '{"users": []}', '{"complete": true, "users": {"u": [1]}}'):
-        with pytest.raises(UnknownOutcomeError, match="snapshot 12"):
-            parse_history(text, 12)
+def test_other_input_shows_both_ranges() -> None:
+    with pytest.raises(DifferentInputError) as caught:
+        is_committed(with_digests(5, (5, SAME)), identity(5, digest=OTHER), table="t")
+    error = caught.value
+    assert SAME.text in str(error)
+    assert OTHER.text in str(error)
+    assert (error.commit_user, error.identifier, error.committed, error.given) == ("u", 5, SAME, OTHER)
+    with pytest.raises(DifferentInputError, match=r"lies before 5.*no longer known.*newest checkpoint") as caught:
+        is_committed(with_digests(5, (5, SAME)), identity(1, digest=OTHER), table="t")
+    assert caught.value.committed is None

@@ -1,0 +1,157 @@
+"""The last commits of every user, as snapshots carry them in their properties.
+
+Every snapshot that this library writes carries, under one key of its `properties`, the last commit of every user, so
+that snapshot expiry cannot forget one:
+
+    freshet.commits = {"complete": true,
+                       "users": {"orders-cdc": [17, "<query id or null>", <time_ms>]},
+                       "digests": {"orders-cdc": [[17, "<hash>", "<range>"], [16, null, ""]]}}
+
+`digests` holds the last few commits of users who give one, newest first; null stands for a commit without. Releases
+that do not know the key ignore it, and drop it with the next snapshot they write: from then on nothing is known of
+them.
+
+Other writers of the format do not hand properties on. The history is therefore read by walking back from the latest
+snapshot to the newest one that carries the key; snapshots of others passed on the way count as commits of their user
+without a query id, of whatever kind they are (an empty append may have been skipped by its writer).
+
+*Complete* means that no commit can have been forgotten: the walk ended at a carrier that says so, or at snapshot 1. No
+user is ever dropped: one takes some 100 bytes of the snapshot file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
+
+import orjson
+
+from freshet.storage.exceptions import UnknownOutcomeError
+from freshet.storage.model.commit_digest import DIGEST_TEXT_MAX, CommitDigest
+from freshet.storage.model.snapshot import BATCH_COMMIT_IDENTIFIER, Snapshot
+
+COMMITS_PROPERTY: Final = "freshet.commits"
+"""Key of the carried map in a snapshot's properties; part of what we write, do not change."""
+
+DIGESTS_KEPT: Final = 4
+"""Digests carried for each user. A query restarts at its last batch or, where the checkpoint was not written, at the
+one before; anything older is refused anyway."""
+
+FIRST_SNAPSHOT_ID: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class CommitTrace:
+    """The last commit of one user. `query_id` is None for plain writers and for snapshots of other libraries.
+
+    `digests` are (identifier, digest) of its last commits, newest first; empty for users who never give any.
+    """
+
+    identifier: int
+    query_id: str | None
+    time_ms: int
+    digests: tuple[tuple[int, CommitDigest | None], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CommitHistory:
+    """Last commits by user. `is_complete` is False when a user may have been forgotten."""
+
+    users: Mapping[str, CommitTrace]
+    is_complete: bool
+
+    def with_commit(
+        self, commit_user: str, identifier: int, query_id: str | None, time_ms: int, digest: CommitDigest | None = None
+    ) -> CommitHistory:
+        """The history after one more commit."""
+        before = self.users.get(commit_user)
+        digests = () if before is None else before.digests
+        if digest is not None and before is not None and not digests:
+            digests = ((before.identifier, None),)  # what came before the first digest counts as equal to any
+        if digest is not None or digests:
+            digests = ((identifier, digest), *digests)[:DIGESTS_KEPT]
+        trace = CommitTrace(identifier, query_id, time_ms, digests)
+        return CommitHistory(MappingProxyType({**self.users, commit_user: trace}), self.is_complete)
+
+
+EMPTY_HISTORY: Final = CommitHistory(MappingProxyType({}), is_complete=True)
+"""History of a table without snapshots."""
+
+
+def history_of(newest_first: Iterable[Snapshot]) -> CommitHistory:
+    """Reads the history from the snapshots of a table, newest first; stops at the first that carries the map.
+
+    The iterable may be lazy and may end early where snapshots have expired.
+    """
+    passed: list[Snapshot] = []
+    base = CommitHistory(MappingProxyType({}), is_complete=False)
+    is_empty = True
+    for snapshot in newest_first:
+        is_empty = False
+        text = (snapshot.properties or {}).get(COMMITS_PROPERTY)
+        if text is not None:
+            base = parse_history(text, snapshot.id)
+            break
+        passed.append(snapshot)
+        if snapshot.id == FIRST_SNAPSHOT_ID:
+            base = EMPTY_HISTORY
+            break
+    if is_empty:
+        return EMPTY_HISTORY
+    users = dict(base.users)
+    for snapshot in reversed(passed):
+        _overlay(users, snapshot)
+    return CommitHistory(MappingProxyType(users), base.is_complete)
+
+
+def parse_history(text: str, snapshot_id: int) -> CommitHistory:
+    """Reads the carried map; text that is no such map is refused, because guessing could double a commit."""
+    try:
+        source = orjson.loads(text)
+        digests = {
+            str(user): tuple(
+                (int(identifier), None if hashed is None else CommitDigest(str(hashed), str(shown)))
+                for identifier, hashed, shown in items
+            )
+            for user, items in source.get("digests", {}).items()
+        }
+        users = {
+            str(user): CommitTrace(
+                int(identifier), None if query_id is None else str(query_id), int(time_ms), digests.get(user, ())
+            )
+            for user, (identifier, query_id, time_ms) in source["users"].items()
+        }
+        return CommitHistory(MappingProxyType(users), is_complete=bool(source["complete"]))
+    except (orjson.JSONDecodeError, KeyError, TypeError, ValueError, AttributeError) as error:
+        raise UnknownOutcomeError(
+            f"snapshot {snapshot_id}: the property {COMMITS_PROPERTY} is unreadable ({error}); "
+            "a newer version of this library may have written it: upgrade before writing"
+        ) from error
+
+
+def history_to_text(history: CommitHistory) -> str:
+    """Writes the carried map; the inverse of `parse_history`."""
+    traces = sorted(history.users.items())
+    source: dict[str, object] = {
+        "complete": history.is_complete,
+        "users": {user: [trace.identifier, trace.query_id, trace.time_ms] for user, trace in traces},
+    }
+    digests = {user: [_digest_item(*item) for item in trace.digests] for user, trace in traces if trace.digests}
+    if digests:
+        source["digests"] = digests
+    return orjson.dumps(source).decode()
+
+
+def _digest_item(identifier: int, digest: CommitDigest | None) -> list[object]:
+    return [identifier, None, ""] if digest is None else [identifier, digest.hash, digest.text[:DIGEST_TEXT_MAX]]
+
+
+def _overlay(users: dict[str, CommitTrace], snapshot: Snapshot) -> None:
+    """Counts a snapshot of another library as a commit of its user, without a query id."""
+    if snapshot.commit_identifier == BATCH_COMMIT_IDENTIFIER:
+        return
+    known = users.get(snapshot.commit_user)
+    last = snapshot.commit_identifier if known is None else max(known.identifier, snapshot.commit_identifier)
+    users[snapshot.commit_user] = CommitTrace(last, None, snapshot.time_ms)
