@@ -15,7 +15,7 @@ ARGS ?=
 PYTHON_CHECK := import sys; sys.version_info >= (3, 11) or sys.exit("Freshet needs Python 3.11 or newer: make PYTHON=python3.11 …")
 
 .DEFAULT_GOAL := help
-.PHONY: help venv venv-pypaimon jars demo demo-join demo-clean test test-all lint format bench clean
+.PHONY: help venv venv-pypaimon jars demo demo-join demo-clean test test-all lint format options bench clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -72,6 +72,10 @@ format: venv
 bench: venv venv-pypaimon jars
 	@$(BIN)/python -m freshet.pipeline.spark.jars delta >/dev/null
 	$(BIN)/python -m tests.bench $(ARGS)
+
+# storage/OPTIONS.md from the declaration of the options; a test compares them.
+options: venv
+	$(BIN)/python -m tests.kit.option_list > storage/OPTIONS.md.new && mv storage/OPTIONS.md.new storage/OPTIONS.md
 
 clean: demo-clean
 	rm -rf bench-output build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis spark-warehouse

@@ -125,57 +125,100 @@ class CoreOptions(BaseModel):
 
     # --- buckets -----------------------------------------------------------------------------------------------------
     bucket: Int = Field(default=DYNAMIC_BUCKET, alias="bucket")
+    """Buckets of each table partition; every row of a key lies in one bucket, which one task writes. More buckets write
+    faster and make smaller files. Keyed tables need a number; -1 is an append table without buckets. Cannot change
+    once the table has data."""
     bucket_key: Annotated[tuple[str, ...], _text(lambda text: tuple(text.split(",")))] = Field(
         default=(), alias="bucket-key"
     )
-    """Names are not trimmed: that is how the format reads them."""
+    """Columns whose hash decides the bucket; for keyed tables a part of the primary key, which is the default. Names
+    are not trimmed: that is how the format reads them."""
     bucket_function_type: Annotated[str, _text(str.lower)] = Field(default="default", alias="bucket-function.type")
+    """Hash of the bucket key: `default`, `mod` (one INT or BIGINT column) or `hive`. Another function would look for
+    rows in other buckets, so it never changes."""
     bucket_append_ordered: Flag = Field(default=True, alias="bucket-append-ordered")
-    """Sequence numbers of a bucketed append table continue from the bucket's maximum."""
+    """Sequence numbers of a bucketed append table continue from the bucket's maximum, so that rows keep the order in
+    which they came."""
 
     # --- files -------------------------------------------------------------------------------------------------------
     file_format: Annotated[str, _text(str.lower)] = Field(default="parquet", alias="file.format")
+    """Format of data files. Only `parquet` is read and written here."""
     file_format_per_level: Pairs = Field(default=(), alias="file.format.per.level")
+    """Format by level, as `0:parquet,5:parquet`; other formats than Parquet are refused."""
     file_compression: Annotated[str, _text(str.lower)] = Field(default="zstd", alias="file.compression")
+    """Codec of data files: `zstd`, `snappy`, `gzip`, `lz4` or `none`."""
     file_compression_per_level: Pairs = Field(default=(), alias="file.compression.per.level")
+    """Codec by level, as `0:lz4,5:zstd`. A fast codec at level 0 makes commits quicker; files of level 0 are rewritten
+    soon."""
     file_compression_zstd_level: Int = Field(default=1, alias="file.compression.zstd-level")
+    """Level of zstd; higher levels make smaller files and slower commits."""
     file_block_size_bytes: SizeBytes | None = Field(default=None, alias="file.block-size")
+    """Bytes of a Parquet row group. Smaller groups let filters skip more and compress less."""
     data_file_prefix: str = Field(default="data-", alias="data-file.prefix")
+    """How names of data files begin."""
     data_file_path_directory: str | None = Field(default=None, alias="data-file.path-directory")
+    """Folder below the table's in which partitions and buckets lie. Never changes once the table has a snapshot."""
     changelog_file_prefix: str = Field(default="changelog-", alias="changelog-file.prefix")
+    """How names of changelog files begin."""
     file_suffix_include_compression: Flag = Field(default=False, alias="file.suffix.include.compression")
+    """Names the codec in the file name (`.zst.parquet`)."""
     thin_mode: Flag = Field(default=False, alias="data-file.thin-mode")
-    """Leaves the `_KEY_` columns out of data files."""
+    """Leaves the `_KEY_` columns out of data files, which hold the same values as columns anyway. Smaller files; tools
+    that read files by themselves may expect the columns."""
     target_file_size_given_bytes: SizeBytes | None = Field(default=None, alias="target-file-size")
+    """Size at which a data file is closed; 128 MB for keyed tables, 256 MB for append tables. Larger files are cheaper
+    to plan and dearer to rewrite."""
     target_file_row_num: Long = Field(default=LONG_MAX, alias="target-file-row-num", gt=0)
+    """Rows at which a data file is closed when it is written; compaction goes by size only."""
     partition_default_name: str = Field(default=DEFAULT_PARTITION_NAME, alias="partition.default-name")
+    """Folder of rows whose partition value is NULL or blank. A change makes earlier files of such partitions
+    unreadable."""
     partition_legacy_name: Flag = Field(default=True, alias="partition.legacy-name")
+    """Writes dates in partition folders as days since 1970 and timestamps in ISO form, as Paimon does by default. A
+    change makes earlier partitions unreadable."""
 
     # --- statistics --------------------------------------------------------------------------------------------------
     metadata_stats_mode: str = Field(default="truncate(16)", alias="metadata.stats-mode")
+    """Statistics kept per column: `none`, `counts`, `truncate(n)` or `full`. Filters skip files by them; more
+    statistics make larger manifests."""
     metadata_stats_mode_per_level: Pairs = Field(default=(), alias="metadata.stats-mode.per.level")
+    """Statistics mode by level, as `0:none`."""
     stats_dense_store: Flag = Field(default=True, alias="metadata.stats-dense-store")
+    """Leaves columns without statistics out of manifest entries."""
     stats_keep_first_n_columns: Int = Field(default=-1, alias="metadata.stats-keep-first-n-columns")
+    """Keeps statistics of the first n columns only; -1 keeps them of all. Worth setting for very wide tables."""
 
     # --- manifests ---------------------------------------------------------------------------------------------------
     manifest_format: Annotated[str, _text(str.lower)] = Field(default="avro", alias="manifest.format")
+    """Format of manifests; only `avro` is supported."""
     manifest_compression: Annotated[str, _text(str.lower)] = Field(default="zstd", alias="manifest.compression")
+    """Codec of manifests: `zstd`, `snappy`, `deflate` or `none`."""
     manifest_target_file_size_bytes: SizeBytes = Field(default=8 * 1024 * 1024, alias="manifest.target-file-size")
+    """Size to which small manifests are merged."""
     manifest_full_compaction_threshold_bytes: SizeBytes = Field(
         default=16 * 1024 * 1024, alias="manifest.full-compaction-threshold-size"
     )
+    """Size of manifests with deletions, or too small, at which all of them are rewritten. Larger values rewrite more
+    rarely and make more to read."""
     manifest_merge_min_count: Int = Field(default=30, alias="manifest.merge-min-count")
+    """Small manifests at the end of the list that are worth merging. Lower values make commits slower and plans faster.
+    """
     manifest_delete_file_drop_stats: Flag = Field(default=False, alias="manifest.delete-file-drop-stats")
+    """Leaves statistics out of the entries of deleted files."""
 
     # --- merging -----------------------------------------------------------------------------------------------------
     merge_engine: Annotated[MergeEngine, _text(_enum(MergeEngine))] = Field(
         default=MergeEngine.DEDUPLICATE, alias="merge-engine"
     )
+    """How rows of one key become one row: `deduplicate` keeps the latest, `partial-update` the latest value of each
+    column, `aggregation` folds each column by its function, `first-row` keeps the first. Never changes once the
+    table has a snapshot."""
     changelog_producer: Annotated[ChangelogProducer, _text(_enum(ChangelogProducer))] = Field(
         default=ChangelogProducer.NONE, alias="changelog-producer"
     )
+    """Where changelog files come from: `none`, `input`, `lookup` or `full-compaction`."""
     ignore_delete: Flag = Field(default=False, alias="ignore-delete")
-    """Drops -D and -U rows before the write buffer."""
+    """Drops -D and -U rows before the write buffer. Deletions are then lost for good."""
     ignore_update_before: Flag = Field(default=False, alias="ignore-update-before")
     """Drops -U rows before the write buffer."""
     partial_update_remove_record_on_delete: Flag = Field(default=False, alias="partial-update.remove-record-on-delete")
@@ -183,97 +226,156 @@ class CoreOptions(BaseModel):
     partial_update_remove_record_on_sequence_group: ColumnNames | None = Field(
         default=None, alias="partial-update.remove-record-on-sequence-group"
     )
-    """Ordering columns of sequence groups: a -D that is not behind in such a group removes the row."""
+    """Ordering columns of sequence groups: a -D that does not come late for such a group removes the row."""
     aggregation_remove_record_on_delete: Flag = Field(default=False, alias="aggregation.remove-record-on-delete")
-    """A -D removes the row rather than being retracted column by column."""
+    """A -D removes the row instead of being retracted column by column."""
     rowkind_field: str | None = Field(default=None, alias="rowkind.field")
+    """Column whose text (`+I`, `-U`, `+U`, `-D`) is the kind of a row; NULL is an error."""
     sequence_field: Names = Field(default=(), alias="sequence.field")
+    """Columns that decide which of two changes of one key is later, instead of the order of arrival. A NULL is earlier
+    than every value. A late change loses, a late delete as well."""
     sequence_field_sort_order: Annotated[SortOrder, _text(_enum(SortOrder))] = Field(
         default=SortOrder.ASCENDING, alias="sequence.field.sort-order"
     )
+    """`descending` lets the smaller value win."""
     sequence_snapshot_ordering: Flag = Field(default=False, alias="sequence.snapshot-ordering")
+    """Orders changes by the snapshot that brought them; not supported here."""
     sequence_number_init_mode: Annotated[SequenceInitMode, _text(_enum(SequenceInitMode))] = Field(
         default=SequenceInitMode.SCAN, alias="write.sequence-number-init-mode"
     )
+    """Where a writer takes its first sequence number from; only `scan` is supported."""
     deletion_vectors_enabled: Flag = Field(default=False, alias="deletion-vectors.enabled")
+    """Marks deleted rows in index files, so that reads need not merge; not supported here yet."""
     force_lookup: Flag = Field(default=False, alias="force-lookup")
+    """Looks up the stored row at every compaction of level 0, as the lookup changelog does, without a changelog.
+    Commits take longer, reads get whole rows."""
     streaming_read_overwrite: Flag = Field(default=False, alias="streaming-read-overwrite")
+    """Streaming readers see overwrites too."""
     full_compaction_delta_commits: Int | None = Field(default=None, alias="full-compaction.delta-commits", gt=0)
+    """Compacts every bucket in full after so many commits."""
 
     # --- snapshots ---------------------------------------------------------------------------------------------------
     snapshot_num_retained_min: Int = Field(default=10, alias="snapshot.num-retained.min", gt=0)
+    """Snapshots that expiry always keeps."""
     snapshot_num_retained_max: Int = Field(default=INT_MAX, alias="snapshot.num-retained.max", gt=0)
+    """Snapshots that expiry keeps at most, however young. Readers of older ones fail."""
     snapshot_time_retained_ms: DurationMs = Field(default=3_600_000, alias="snapshot.time-retained")
+    """Age at which a snapshot may expire. Must be longer than the longest read and the longest pause of a streaming
+    reader without a consumer id."""
     snapshot_expire_limit: Int = Field(default=50, alias="snapshot.expire.limit", gt=0)
+    """Snapshots that one expiry removes at most, so that a commit is never kept waiting for long."""
     snapshot_clean_empty_directories: Flag = Field(default=False, alias="snapshot.clean-empty-directories")
+    """Expiry removes folders that have become empty. Costs a listing per folder."""
     snapshot_ignore_empty_commit: Flag | None = Field(default=None, alias="snapshot.ignore-empty-commit")
+    """Makes no snapshot of a commit without files."""
     changelog_num_retained_min: Int | None = Field(default=None, alias="changelog.num-retained.min", gt=0)
+    """Changelogs kept beyond their snapshots; not supported here yet."""
     changelog_num_retained_max: Int | None = Field(default=None, alias="changelog.num-retained.max", gt=0)
+    """Most changelogs kept beyond their snapshots; not supported here yet."""
     changelog_time_retained_ms: DurationMs | None = Field(default=None, alias="changelog.time-retained")
+    """Age of changelogs kept beyond their snapshots; not supported here yet."""
     consumer_changelog_only: Flag = Field(default=False, alias="consumer.changelog-only")
+    """Consumers hold back the expiry of changelogs, not of snapshots."""
 
     # --- commit ------------------------------------------------------------------------------------------------------
     commit_user_prefix: str | None = Field(default=None, alias="commit.user-prefix")
+    """How made-up commit users begin."""
     commit_max_retries: Int = Field(default=10, alias="commit.max-retries", ge=0)
+    """How often a commit that lost the race for a snapshot id tries again. Many writers of one table need more."""
     commit_min_retry_wait_ms: DurationMs = Field(default=10, alias="commit.min-retry-wait")
+    """Wait before the first retry; doubled each time."""
     commit_max_retry_wait_ms: DurationMs = Field(default=10_000, alias="commit.max-retry-wait")
+    """Longest wait between two retries."""
     commit_timeout_ms: DurationMs | None = Field(default=None, alias="commit.timeout")
+    """Time after which a commit gives up."""
     commit_force_compact: Flag = Field(default=False, alias="commit.force-compact")
+    """Compacts in full at every commit. Slow; for tables that are written rarely."""
     commit_force_create_snapshot: Flag = Field(default=False, alias="commit.force-create-snapshot")
+    """Makes a snapshot even of a commit without files."""
     write_only: Flag = Field(default=False, alias="write-only")
-    """No compaction and no expiry by writers."""
+    """Writers neither compact nor expire. Somebody else must (`freshet compact`), else reads get slower with every
+    commit."""
 
     # --- schema changes ----------------------------------------------------------------------------------------------
     null_to_not_null_disabled: Flag = Field(default=True, alias="alter-column-null-to-not-null.disabled")
+    """Refuses to make a nullable column NOT NULL, which old rows may break."""
     explicit_type_casting_disabled: Flag = Field(default=False, alias="disable-explicit-type-casting")
+    """Allows only changes of type that cannot lose a value."""
     add_column_before_partition: Flag = Field(default=False, alias="add-column-before-partition")
+    """Puts new columns before the partition columns."""
 
     # --- performance: writing ----------------------------------------------------------------------------------------
     write_buffer_size_bytes: SizeBytes = Field(default=256 * 1024 * 1024, alias="write-buffer-size", gt=0)
+    """Memory for rows of all buckets of a writer until they are sorted and written. Larger buffers make fewer, larger
+    files; a Spark task needs this much and some 300 MB more."""
     write_buffer_spillable: Flag = Field(default=True, alias="write-buffer-spillable")
+    """Lets a full buffer put sorted runs on local disk instead of writing a level-0 file each time."""
     write_buffer_for_append: Flag = Field(default=False, alias="write-buffer-for-append")
+    """Buffers rows of append tables too."""
     write_buffer_spill_max_disk_size_bytes: SizeBytes = Field(
         default=LONG_MAX, alias="write-buffer-spill.max-disk-size"
     )
+    """Bytes of sorted runs on disk at which the buffer is flushed."""
 
     # --- performance: compaction -------------------------------------------------------------------------------------
     compaction_trigger: Int = Field(default=5, alias="num-sorted-run.compaction-trigger", gt=0)
-    """Sorted runs at which universal compaction starts to look for work."""
+    """Sorted runs of a bucket at which compaction looks for work. Lower values make reads faster and writes amplify
+    more."""
     stop_trigger_given: Int | None = Field(default=None, alias="num-sorted-run.stop-trigger", gt=0)
+    """Sorted runs at which writing waits for compaction; three above the compaction trigger unless set, and never below
+    it."""
     num_levels_given: Int | None = Field(default=None, alias="num-levels", gt=1)
+    """Levels of a bucket, level 0 included; one more than the compaction trigger unless set."""
     compaction_max_size_amplification_percent: Int = Field(
         default=200, alias="compaction.max-size-amplification-percent"
     )
+    """Size of all runs but the last, in percent of the last, at which everything is compacted. Lower values save disk
+    and rewrite more."""
     compaction_size_ratio: Int = Field(default=1, alias="compaction.size-ratio")
     """Percent by which the next run may be larger than those picked so far."""
     compaction_force_up_level_0: Flag = Field(default=False, alias="compaction.force-up-level-0")
+    """Every compaction takes all of level 0."""
     compaction_optimization_interval_ms: DurationMs | None = Field(
         default=None, alias="compaction.optimization-interval"
     )
+    """Compacts in full at least this often, for readers of the last level alone."""
     compaction_total_size_threshold_bytes: SizeBytes | None = Field(
         default=None, alias="compaction.total-size-threshold"
     )
+    """Buckets below this size are compacted in full each time."""
     compaction_incremental_size_threshold_bytes: SizeBytes | None = Field(
         default=None, alias="compaction.incremental-size-threshold"
     )
+    """Compacts in full when the runs above the last level exceed this size."""
     compaction_offpeak_start_hour: Int = Field(default=-1, alias="compaction.offpeak.start.hour")
+    """Hour of the day at which off-peak time begins; -1 for never."""
     compaction_offpeak_end_hour: Int = Field(default=-1, alias="compaction.offpeak.end.hour")
+    """Hour of the day at which off-peak time ends; -1 for never."""
     compaction_offpeak_ratio: Int = Field(default=0, alias="compaction.offpeak-ratio")
+    """`compaction.size-ratio` in off-peak time."""
     lookup_compact: Annotated[LookupCompact, _text(_enum(LookupCompact))] = Field(
         default=LookupCompact.RADICAL, alias="lookup-compact"
     )
+    """`radical` moves level 0 up with every compaction of a table that needs lookup, `gentle` now and then."""
     lookup_compact_max_interval_given: Int | None = Field(default=None, alias="lookup-compact.max-interval")
+    """Rounds without a compaction after which a gentle table moves level 0 up; twice the compaction trigger unless set.
+    """
     lookup_wait: Flag = Field(default=True, alias="lookup-wait")
     """Commits of a table that needs lookup wait until nothing is left at level 0."""
     compaction_min_file_num: Int = Field(default=5, alias="compaction.min.file-num", gt=0)
     """Small files of an append bucket at which they are put together."""
     compaction_small_file_ratio: Ratio = Field(default=0.7, alias="compaction.small-file-ratio")
+    """Files below this share of the target size are small: compaction rewrites them instead of only moving them up."""
     compaction_force_rewrite_all_files: Flag = Field(default=False, alias="compaction.force-rewrite-all-files")
+    """A full compaction rewrites large files too."""
 
     # --- performance: reading ----------------------------------------------------------------------------------------
     split_target_size_bytes: SizeBytes = Field(default=128 * 1024 * 1024, alias="source.split.target-size", gt=0)
+    """Bytes that one reading task gets."""
     split_open_file_cost_bytes: SizeBytes = Field(default=4 * 1024 * 1024, alias="source.split.open-file-cost")
+    """Bytes that every file counts for at least when splits are packed."""
     file_index_read_enabled: Flag = Field(default=True, alias="file-index.read.enabled")
+    """Uses the indexes beside data files to skip them."""
 
     @classmethod
     def parse(
