@@ -10,6 +10,7 @@ user belongs to one program at a time. A commit that is known already discards t
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from operator import index
 from types import TracebackType
 
@@ -22,6 +23,19 @@ from freshet.storage.merge.merge_metrics import MergeMetrics
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.commit_message import CommitMessage
 from freshet.storage.write.table_writer import TableWriter
+
+
+@dataclass(slots=True)
+class _PendingCommit:
+    """Files that wait to be committed, with the number that belongs to them."""
+
+    identifier: int
+    is_automatic: bool
+    """The number is our choice: where another program of this user was quicker, the next one is as good."""
+    messages: list[CommitMessage]
+    base_id: int
+    """Latest snapshot from before the first try; 0 for none."""
+    was_tried: bool = False
 
 
 class TableSession:
@@ -38,7 +52,7 @@ class TableSession:
         self._writer = self._open_writer()
         self._has_rows = False
         self._is_closed = False
-        self._pending: list[CommitMessage] = []
+        self._pending: _PendingCommit | None = None
 
     @property
     def merge_metrics(self) -> MergeMetrics:
@@ -52,7 +66,7 @@ class TableSession:
         `InvalidRequestError` before anything is taken when a column does not fit.
         """
         self._check_open()
-        if self._pending:
+        if self._pending is not None:
             raise InvalidRequestError(
                 f"the last commit to {self._store.location} failed and waits for its next try: commit again, or abort, "
                 "before writing more",
@@ -72,23 +86,62 @@ class TableSession:
     def commit(self, identifier: int | None = None) -> CommitResult:
         """Makes everything written since the last commit visible, exactly once per identifier.
 
-        Without an identifier the one after the last of this commit user is taken: then a program that dies and starts
-        again must find out by itself which rows it had committed. When making the snapshot fails, the rows are still
-        there: commit again, under the same identifier if the outcome was unknown. When writing the files of the rows
-        fails (a full disk), they may be lost: further calls are refused until `abort`, then write them again.
+        Without an identifier the one after the last of this commit user is taken, and the next one should another
+        program take it meanwhile; a program that dies and starts again must find out by itself which rows it had
+        committed. When making the snapshot fails or is interrupted, the rows are still there and keep their number:
+        commit again, without a number or with the same one, and they are in the table once whatever became of the
+        first try. When writing the files of the rows fails (a full disk), they may be lost: further calls are refused
+        until `abort`, then write them again.
         """
         self._check_open()
-        number = self._next_identifier() if identifier is None else _checked_identifier(identifier)
-        if self._committer.has_committed(number).is_committed:
+        pending = self._pending
+        if pending is None:
+            pending = self._prepare(identifier)
+        elif identifier is not None and _checked_identifier(identifier) != pending.identifier:
+            raise InvalidRequestError(
+                f"the last commit to {self._store.location} failed as number {pending.identifier} and waits for its "
+                f"next try; its rows may be in the table already, so they cannot be committed as {identifier}: commit "
+                f"as {pending.identifier} or without a number, or abort",
+                path=self._store.location,
+            )
+        result = CommitResult((), already_committed=True) if pending is None else self._commit(pending)
+        if result.already_committed:
             self._writer.abort()
-            self._forget()
-            return CommitResult((), already_committed=True)
-        if not self._pending:
-            self._pending = self._writer.prepare_commit(number)
-        result = self._committer.commit(number, self._pending)
         self._forget()
-        self._writer.rebase(self._store.snapshots.latest())
+        if not result.already_committed:
+            self._writer.rebase(self._store.snapshots.latest())
         return result
+
+    def _prepare(self, identifier: int | None) -> _PendingCommit | None:
+        """Makes files of the rows for a commit of this number, or the next one; None when the number is used up."""
+        check = self._committer.has_committed(0 if identifier is None else _checked_identifier(identifier))
+        if identifier is None:
+            number = 0 if check.last is None else check.last.identifier + 1
+            check_identifier(number)
+        elif check.is_committed:
+            return None
+        else:
+            number = _checked_identifier(identifier)
+        base_id = 0 if check.latest is None else check.latest.id
+        messages = self._writer.prepare_commit(number)
+        self._pending = _PendingCommit(number, identifier is None, messages, base_id)
+        return self._pending
+
+    def _commit(self, pending: _PendingCommit) -> CommitResult:
+        """Commits under the number of the pending commit; one that we chose ourselves may have to be chosen anew."""
+        base_id = pending.base_id if pending.was_tried else None
+        pending.was_tried = True
+        while True:
+            result = self._committer.commit(pending.identifier, pending.messages, base_id=base_id)
+            if not (result.already_committed and pending.is_automatic):
+                return result
+            # The number is used up: by an earlier try of ours whose end we did not see, or by another program.
+            if self._committer.snapshot_with(pending.messages, after_id=pending.base_id) is not None:
+                return result
+            last = self._committer.has_committed(pending.identifier).last
+            assert last is not None, "somebody has committed this number"
+            pending.identifier = last.identifier + 1
+            check_identifier(pending.identifier)
 
     def abort(self) -> None:
         """Gives up what was written since the last commit and removes its files.
@@ -99,7 +152,7 @@ class TableSession:
         self._forget()
 
     def _forget(self) -> None:
-        self._pending, self._has_rows = [], False
+        self._pending, self._has_rows = None, False
 
     def close(self) -> None:
         """Ends the session; uncommitted rows are gone."""
@@ -119,10 +172,6 @@ class TableSession:
             raise InvalidRequestError(
                 f"this writer of {self._store.location} is closed; open another one", path=self._store.location
             )
-
-    def _next_identifier(self) -> int:
-        last = self._committer.has_committed(0).last
-        return 0 if last is None else last.identifier + 1
 
     def _open_writer(self) -> TableWriter:
         return TableWriter(self._store, base_snapshot=self._store.snapshots.latest(), parallelism=self._parallelism)

@@ -22,11 +22,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
+from freshet.storage.commit.added_files import snapshot_that_added
 from freshet.storage.commit.changes import Bucket, SnapshotChange, append_change, compact_change
 from freshet.storage.commit.conflict import Conflict, SortKey
 from freshet.storage.commit.expire import expire_after_commit
 from freshet.storage.commit.history import CommitTrace
 from freshet.storage.commit.identity import CommitIdentity, check_identifier, is_committed
+from freshet.storage.commit.manifest_index import index_of
 from freshet.storage.commit.snapshot_commit import SnapshotCommit, SnapshotOutcome
 from freshet.storage.exceptions import InvalidRequestError, StorageError
 from freshet.storage.io.env import CrashPoint
@@ -41,10 +43,14 @@ _LOG: Final = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class CommitCheck:
-    """Whether an identifier is committed, and the last commit of its user that the table knows."""
+    """Whether an identifier is committed, and the last commit of its user that the table knows.
+
+    `latest` is the snapshot that says so, None for a table without any.
+    """
 
     is_committed: bool
     last: CommitTrace | None
+    latest: Snapshot | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,10 +83,18 @@ class Committer:
         """
         check_identifier(identifier)
         self._store.schemas.check_current(self._store.schema)
-        history = self._snapshot_commit.history(self._snapshot_commit.latest())
+        latest = self._snapshot_commit.latest()
+        history = self._snapshot_commit.history(latest)
         identity = CommitIdentity(self._commit_user, identifier, self._query_id, digest)
         known = is_committed(history, identity, table=self._store.location)
-        return CommitCheck(known, history.users.get(self._commit_user))
+        return CommitCheck(known, history.users.get(self._commit_user), latest)
+
+    def snapshot_with(self, messages: Sequence[CommitMessage], *, after_id: int) -> Snapshot | None:
+        """The snapshot above `after_id` that made these messages visible, whatever number it has; None if none did."""
+        entries = append_change(messages).entries or compact_change(messages).entries
+        index = index_of(self._store.manifests)
+        latest = self._snapshot_commit.latest()
+        return snapshot_that_added(self._store, index, entries, after_id=after_id, latest=latest)
 
     def commit(
         self,
@@ -91,12 +105,14 @@ class Committer:
         properties: Mapping[str, str] | None = None,
         watermark: int | None = None,
         force_empty: bool = True,
+        base_id: int | None = None,
     ) -> CommitResult:
         """Makes the messages visible, once per identifier; with a digest, once per identifier and input.
 
         An empty commit is made as well unless `force_empty` is False: only a snapshot proves that a batch was there.
         Without it, a commit that holds nothing but compactions writes only the COMPACT snapshot and leaves no trace
-        of its identity.
+        of its identity. `base_id` is the latest snapshot from before the first try to commit these messages, when
+        this is not the first: `ConflictError` where that try took effect under another identifier.
         """
         _check_messages(identifier, messages)
         self._store.schemas.check_current(self._store.schema)
@@ -105,7 +121,9 @@ class Committer:
         append = append_change(messages)
         if force_empty or not append.is_empty:
             identity = CommitIdentity(self._commit_user, identifier, self._query_id, digest)
-            outcome = self._snapshot_commit.commit(append, identity, properties=properties, watermark=watermark)
+            outcome = self._snapshot_commit.commit(
+                append, identity, properties=properties, watermark=watermark, base_id=base_id
+            )
             if outcome.already_committed or outcome.snapshot is None:
                 return CommitResult((), already_committed=True)
             snapshots.append(outcome.snapshot)

@@ -4,7 +4,8 @@ One round:
 
 1. read the latest snapshot; if an earlier round ended without an answer, look whether its snapshot is there;
 2. ask the identity of the commit against the history that this snapshot carries (a replay may have won meanwhile);
-3. check conflicts; a compaction gives way bucket by bucket, anything else raises;
+3. check that no snapshot since the base has added these files, and conflicts; a compaction gives way bucket by bucket,
+   anything else raises;
 4. write delta manifests, merge old manifests, write both manifest lists, build the snapshot;
 5. create `snapshot-N` exclusively. Won: write the LATEST hint. Lost: remove what only this round named, wait, again.
 
@@ -23,6 +24,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from freshet.storage.commit.added_files import snapshot_that_added
 from freshet.storage.commit.changes import SnapshotChange
 from freshet.storage.commit.claim import SnapshotClaim
 from freshet.storage.commit.commit_files import CommitFiles
@@ -79,6 +81,8 @@ class _Rounds:
     """Latest snapshot that the first unanswered claim was built on."""
     failure_count: int = 0
     """Rounds that ended in an error."""
+    checked_id: int | None = None
+    """Up to this snapshot it is known that nobody has added the new files; None before the first look."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +93,7 @@ class _Request:
     identity: CommitIdentity
     properties: Mapping[str, str]
     watermark: int | None
+    base_id: int | None
 
 
 class SnapshotCommit:
@@ -123,9 +128,13 @@ class SnapshotCommit:
         *,
         properties: Mapping[str, str] | None = None,
         watermark: int | None = None,
+        base_id: int | None = None,
     ) -> SnapshotOutcome:
-        """Runs rounds until the change is visible, known to be visible, or refused."""
-        request = _Request(change, identity, properties or {}, watermark)
+        """Runs rounds until the change is visible, known to be visible, or refused.
+
+        `base_id` is the latest snapshot from before the first try to commit these files, None when this is the first.
+        """
+        request = _Request(change, identity, properties or {}, watermark, base_id)
         rounds = _Rounds(CommitFiles(self._store.manifests, self._merge_rule))
         started_ms = self._store.env.now_ms()
         retry_count = 0
@@ -163,6 +172,7 @@ class SnapshotCommit:
             files.take_back()
             return SnapshotOutcome(None, already_committed=True)
         # 3. Conflicts.
+        self._check_new_files(request, latest, rounds)
         self._strict_mode.check(request.change, latest)
         manifests = [] if latest is None else data_manifests(store.manifests, latest)
         fitting, given_way = self._fit(request.change, latest, manifests)
@@ -180,6 +190,23 @@ class SnapshotCommit:
         store.env.reach(CrashPoint.COMMIT_SNAPSHOT_CREATED)
         self._write_latest_hint(snapshot.id)
         return SnapshotOutcome(snapshot, given_way=given_way, is_certain=is_certain)
+
+    def _check_new_files(self, request: _Request, latest: Snapshot | None, rounds: _Rounds) -> None:
+        """Raises `ConflictError` when the files of this commit are in the table already, under another number."""
+        latest_id = FIRST_SNAPSHOT_ID - 1 if latest is None else latest.id
+        checked_id = request.base_id if rounds.checked_id is None else rounds.checked_id
+        rounds.checked_id = latest_id
+        if checked_id is None:
+            return  # the first look of the first try: nobody had these files before
+        entries = request.change.entries
+        known = snapshot_that_added(self._store, self._index, entries, after_id=checked_id, latest=latest)
+        if known is not None:
+            raise ConflictError(
+                f"table {self._store.location}: files of this commit are in the table already, since snapshot "
+                f"{known.id} ({known.commit_identifier} of {known.commit_user!r}); nothing was committed again. An "
+                "earlier try took effect: go on with what comes next",
+                path=self._store.location,
+            )
 
     def _take(self, snapshot: Snapshot, identity: CommitIdentity, rounds: _Rounds) -> bool:
         """True when the id is ours, False when it is another's; any error but a refusal is *no answer*."""

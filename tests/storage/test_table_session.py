@@ -1,0 +1,167 @@
+"""Whose number is it: commits of a session whose end was not seen, or whose number another program has taken."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from freshet.storage.catalog import Catalog
+from freshet.storage.exceptions import ConflictError, InvalidRequestError, StorageError, UnknownOutcomeError
+from freshet.storage.model.snapshot import Snapshot
+from freshet.storage.table import Table
+
+OPTIONS = {"bucket": "-1", "commit.max-retries": "0"}
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Table:
+    return create(tmp_path)
+
+
+def create(tmp_path: Path, **options: str) -> Table:
+    return Catalog(str(tmp_path)).create_table("shop.log", schema={"id": "BIGINT"}, options={**OPTIONS, **options})
+
+
+def rows(*ids: int) -> pa.Table:
+    return pa.table({"id": pa.array(ids, pa.int64())})
+
+
+def held(table: Table) -> list[int]:
+    return sorted(table.scan().to_arrow()["id"].to_pylist())
+
+
+class InterruptedClaim:
+    """The first claim takes effect or not, and ends in an exception; the later ones are as always."""
+
+    def __init__(self, table: Table, error: BaseException, *, takes_effect: bool) -> None:
+        self._claim = table.store.snapshots.try_commit
+        self._error: BaseException | None = error
+        self._takes_effect = takes_effect
+
+    def __call__(self, snapshot: Snapshot) -> bool:
+        error, self._error = self._error, None
+        if error is None:
+            return self._claim(snapshot)
+        if self._takes_effect:
+            assert self._claim(snapshot)
+        raise error
+
+
+@pytest.mark.parametrize("takes_effect", [True, False])
+@pytest.mark.parametrize("error", [MemoryError(), KeyboardInterrupt()])
+@pytest.mark.parametrize("number", [None, 4])
+def test_rows_of_an_interrupted_commit_are_there_once(
+    table: Table, error: BaseException, takes_effect: bool, number: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with table.writer("loader") as writer:
+        writer.write(rows(*range(100)))
+        with monkeypatch.context() as patch:
+            patch.setattr(
+                table.store.snapshots, "try_commit", InterruptedClaim(table, error, takes_effect=takes_effect)
+            )
+            with pytest.raises(type(error)):
+                writer.commit(number)
+        result = writer.commit()
+        assert result.already_committed is takes_effect
+        assert held(table) == list(range(100))
+        writer.write(rows(100))
+        writer.commit()
+    assert held(table) == list(range(101))
+    first = number or 0
+    assert [snapshot.commit_identifier for snapshot in table.snapshots()] == [first, first + 1]
+
+
+def test_pending_commit_keeps_its_number(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    with table.writer("loader") as writer:
+        writer.write(rows(1))
+        claim = InterruptedClaim(table, KeyboardInterrupt(), takes_effect=True)
+        monkeypatch.setattr(table.store.snapshots, "try_commit", claim)
+        with pytest.raises(KeyboardInterrupt):
+            writer.commit(3)
+        with pytest.raises(InvalidRequestError, match=r"number 3 .* cannot be committed as 4"):
+            writer.commit(4)
+        assert writer.commit(3).already_committed
+    assert held(table) == [1]
+
+
+class DiskThatStopsAnswering:
+    """Creates the snapshot, and from then on nothing can be read until it is told to answer again."""
+
+    def __init__(self, table: Table, patch: pytest.MonkeyPatch) -> None:
+        self._claim = table.store.snapshots.try_commit
+        self._is_gone = False
+        self._read = table.store.env.file_io.read_bytes
+        patch.setattr(table.store.snapshots, "try_commit", self.claim)
+        patch.setattr(table.store.env.file_io, "read_bytes", self.read, raising=False)
+
+    def claim(self, snapshot: Snapshot) -> bool:
+        self._claim(snapshot)
+        self._is_gone = True
+        raise UnknownOutcomeError("no answer")
+
+    def read(self, path: str) -> bytes:
+        if self._is_gone:
+            raise StorageError("the disk does not answer")
+        return self._read(path)
+
+
+def test_commit_of_unknown_outcome_is_committed_once(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    with table.writer("loader") as writer:
+        writer.write(rows(*range(100)))
+        with monkeypatch.context() as patch:
+            DiskThatStopsAnswering(table, patch)
+            with pytest.raises(UnknownOutcomeError, match="without an answer"):
+                writer.commit()
+        assert writer.commit().already_committed
+    assert held(table) == list(range(100))
+
+
+def test_interrupted_commit_is_found_although_another_program_has_gone_on(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = Catalog(str(Path(table.location).parents[1])).table("shop.log")
+    with table.writer("loader") as writer, other.writer("loader") as rival:
+        writer.write(rows(1))
+        claim = InterruptedClaim(table, KeyboardInterrupt(), takes_effect=True)
+        monkeypatch.setattr(table.store.snapshots, "try_commit", claim)
+        with pytest.raises(KeyboardInterrupt):
+            writer.commit()
+        rival.write(rows(2))
+        rival.commit()
+        assert writer.commit().already_committed
+    assert held(table) == [1, 2]
+
+
+def test_same_files_under_another_number_are_refused(table: Table) -> None:
+    with table.writer("loader") as writer:
+        writer.write(rows(1))
+        messages = writer._writer.prepare_commit(0)
+        committer = writer._committer
+        committer.commit(0, messages, base_id=0)
+        with pytest.raises(ConflictError, match=r"in the table already, since snapshot 1 \(0 of 'loader'\)"):
+            committer.commit(1, messages, base_id=0)
+    assert held(table) == [1]
+
+
+def test_programs_that_share_a_user_lose_no_commit(tmp_path: Path) -> None:
+    create(tmp_path, **{"commit.max-retries": "200"})
+    commits = 12
+
+    def load(first: int) -> Iterator[int]:
+        session = Catalog(str(tmp_path)).table("shop.log").writer("loader")
+        with session as writer:
+            for number in range(first, first + commits):
+                writer.write(rows(number))
+                result = writer.commit()
+                assert not result.already_committed
+                yield result.snapshots[0].commit_identifier
+
+    with ThreadPoolExecutor(2) as pool:
+        numbers = [number for made in pool.map(list, [load(0), load(1000)]) for number in made]
+    table = Catalog(str(tmp_path)).table("shop.log")
+    assert held(table) == [*range(commits), *range(1000, 1000 + commits)]
+    assert sorted(numbers) == list(range(2 * commits)), "each number belongs to one commit"
