@@ -14,8 +14,6 @@ from dataclasses import dataclass
 from operator import index
 from types import TracebackType
 
-import pyarrow as pa
-
 from freshet.storage.commit.committer import CommitResult, Committer
 from freshet.storage.commit.identity import check_identifier
 from freshet.storage.exceptions import InvalidRequestError
@@ -59,11 +57,16 @@ class TableSession:
         """How many keys this session has merged, and for how many of them values were folded one by one."""
         return self._writer.merge_metrics
 
-    def write(self, data: pa.Table | pa.RecordBatch) -> int:
+    def write(self, data: object) -> int:
         """Takes rows; an optional column `_ROW_KIND` says '+I', '-U', '+U' or '-D' (default '+I').
 
+        `data` is a pyarrow Table, RecordBatch or RecordBatchReader, a pandas or polars frame or anything else with the
+        Arrow C stream interface, a list of dicts, or a dict of lists. A column that is missing is its default value,
+        else NULL; a NOT NULL column must be there (of a -D, where the merge engine removes the row, only the key).
+
         Returns the rows accepted, which is less than given where the table ignores deletes. Raises
-        `InvalidRequestError` before anything is taken when a column does not fit.
+        `InvalidRequestError` before anything is taken when a column does not fit; if a later batch of a stream does
+        not, the batches before it are taken already and the session goes on after `abort` only.
         """
         self._check_open()
         if self._pending is not None:

@@ -23,6 +23,7 @@ Source: table format §6.
 
 from __future__ import annotations
 
+import datetime
 import math
 import re
 from collections.abc import Sequence
@@ -30,7 +31,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Final
 
-from freshet.storage.codec.binary_row_values import decode_row, encode_row
+from freshet.storage.codec.binary_row_values import EPOCH_DAY_ORDINAL, decode_row, encode_row
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.model.data_file import SimpleStats
 from freshet.storage.model.data_type import DataType, ScalarType, TypeRoot, with_nullable
@@ -203,7 +204,12 @@ def _greatest(first: Any, second: Any) -> Any:
 
 
 def _order(value: Any) -> Any:
-    """Order of the format: text by UTF-8 bytes, NaN above all numbers, -0.0 below 0.0."""
+    """Order of the format: text by UTF-8 bytes, NaN above all numbers, -0.0 below 0.0, dates by their day.
+
+    Days outside the years 1 to 9999 come as integers, which compare with no `datetime.date`.
+    """
+    if isinstance(value, datetime.date):
+        return value.toordinal() - EPOCH_DAY_ORDINAL
     if isinstance(value, str):
         return value.encode()
     if isinstance(value, float):

@@ -13,6 +13,7 @@ Source: LSM semantics §0, §2.9.
 
 from __future__ import annotations
 
+import datetime
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from freshet.storage.codec.binary_row import decode_row
+from freshet.storage.codec.binary_row_values import EPOCH_DAY_ORDINAL
 from freshet.storage.merge.sort_words import (
     WORD_BITS,
     FixedWord,
@@ -113,7 +115,13 @@ class KeyComparator:
 
 
 def comparable(value: Any) -> Any:
-    """A Python value that sorts by the rules of keys; only floats need help (-0.0 < 0.0, NaN greatest, NaN = NaN)."""
+    """A Python value that sorts by the rules of keys.
+
+    Floats need help (-0.0 < 0.0, NaN greatest, NaN = NaN), and so do dates: days outside the years 1 to 9999 come as
+    integers, so all of them are compared as days since the epoch.
+    """
+    if isinstance(value, datetime.date):
+        return value.toordinal() - EPOCH_DAY_ORDINAL
     if not isinstance(value, float):
         return value
     if value != value:

@@ -8,6 +8,7 @@ remedy.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 
@@ -41,5 +42,12 @@ class MergedTable:
 
 def key_text(rows: pa.Table, row: int, key_columns: tuple[str, ...]) -> str:
     """A key as people write it: `(shop=3, id='a')`."""
-    values = [f"{name}={rows.column(name)[row].as_py()!r}" for name in key_columns if name in rows.column_names]
+    values = [f"{name}={_shown(rows.column(name)[row])}" for name in key_columns if name in rows.column_names]
     return f"({', '.join(values)})"
+
+
+def _shown(value: pa.Scalar[Any]) -> str:
+    try:
+        return repr(value.as_py())
+    except (OverflowError, ValueError):  # a date or time outside the years 1 to 9999
+        return str(getattr(value, "value", value))

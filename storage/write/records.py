@@ -1,17 +1,23 @@
 """What may be written: rows as they come from a caller, checked column by column and brought to the table's types.
 
-In this order, as Paimon does:
-1. every table column is there, converts without loss, and NULL stands in no NOT NULL column; other columns are refused
-2. NULL becomes the default value of its column, where there is one
-3. the kind of each row: `rowkind.field`, else the column `_ROW_KIND` ('+I' '-U' '+U' '-D' or their codes), else +I
-4. `ignore-delete` drops -D and -U, `ignore-update-before` drops -U
-5. retracts that are left must be what the merge engine takes (`retract_rules`)
+In this order:
+1. columns that the table does not have are refused
+2. the kind of each row: `rowkind.field`, else the column `_ROW_KIND` ('+I' '-U' '+U' '-D' or their codes), else +I
+3. a column that is missing is its default value, else NULL. A NOT NULL column without a default must be there, and so
+   must the columns of `sequence.field`: without them a row would be older than every other row of its key
+4. NULL stands in no NOT NULL column. A -D that the merge engine needs nothing but the key of may hold NULL there, or
+   lack the column; files have no NULL in such a column, so it is written as zero, empty text or the like
+5. values convert without loss; NULL becomes the default value of its column, where there is one
+6. no value is longer than its type
+7. `ignore-delete` drops -D and -U, `ignore-update-before` drops -U
+8. retracts that are left must be what the merge engine takes (`retract_rules`)
 
-Nothing is taken from an input of which one row is refused. Source: LSM semantics §1.1.
+Nothing is taken from a table of which one row is refused. Source: LSM semantics §1.1.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -23,12 +29,17 @@ import pyarrow.types as pt
 
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.model.arrow_types import arrow_type, conform
-from freshet.storage.model.data_type import DataField
+from freshet.storage.model.data_type import ArrayType, DataField, DataType, MapType, RowType, TypeRoot
 from freshet.storage.model.row_kind import KIND_TEXTS, ROW_KIND_COLUMN, RowKind
 from freshet.storage.model.schema import TableSchema
+from freshet.storage.model.value_length import limits_length, longer_than_type
+from freshet.storage.write.input_rows import input_tables
 from freshet.storage.write.retract_rules import RetractRules
 
 Kinds = npt.NDArray[np.int8]
+
+VALUE_TEXT_MAX: Final = 60
+"""Characters of a value in a message."""
 
 _KIND_TEXT_SET: Final = pa.array(KIND_TEXTS, pa.string())
 
@@ -52,13 +63,21 @@ class RecordRules:
         rowkind_field: str | None = None,
         ignore_delete: bool = False,
         ignore_update_before: bool = False,
+        sequence_field: Sequence[str] = (),
+        deletes_by_key: bool = False,
         retract_rules: RetractRules | None = None,
     ) -> None:
+        """`deletes_by_key` says that of a -D only the key matters to the table's merge engine."""
         self._fields = schema.fields
         self._names = frozenset(schema.column_names)
         self._table = table
         self._primary_keys = frozenset(schema.primary_keys)
         self._rowkind_field = rowkind_field
+        self._always_given = dict.fromkeys(sequence_field, "sequence.field")
+        if rowkind_field is not None:
+            self._always_given[rowkind_field] = "rowkind.field"
+        self._deletes_by_key = deletes_by_key
+        self._limited = [field for field in schema.fields if limits_length(field.type)]
         self._dropped = {
             kind
             for kind, is_dropped in (
@@ -73,19 +92,19 @@ class RecordRules:
         self._takes_retracts = schema.has_primary_key
         self._retract_rules = retract_rules
 
+    def input_tables(self, data: object) -> Iterator[pa.Table]:
+        """The rows of anything that is taken as rows, in the tables to be accepted one by one (`input_rows`)."""
+        return input_tables(data, self._fields, table=self._table)
+
     def accept(self, data: pa.Table | pa.RecordBatch) -> AcceptedRows:
         """Applies the rules; raises `InvalidRequestError` naming column and row."""
-        if not isinstance(data, pa.Table | pa.RecordBatch):
-            raise InvalidRequestError(
-                f"rows for {self._table} are a pyarrow Table or RecordBatch, not {type(data).__name__}; "
-                "pa.Table.from_pylist(rows) and pa.Table.from_pandas(frame) make one",
-                table=self._table,
-            )
         table = pa.Table.from_batches([data]) if isinstance(data, pa.RecordBatch) else data
         self._check_columns(table.schema)
-        self._check_nulls(table)
+        kinds = self._kinds(table)
+        table = self._with_missing(table, kinds)
+        table = self._without_forbidden_nulls(table, kinds)
         rows = self._with_defaults(conform(table, self._fields, table=self._table))
-        kinds = self._kinds(table, rows)
+        self._check_lengths(rows)
         if kinds is not None and self._dropped:
             keep = ~np.isin(kinds, list(self._dropped))
             if not keep.all():
@@ -111,16 +130,71 @@ class RecordRules:
                 f"the rows for {self._table} name a column twice: {', '.join(schema.names)}", table=self._table
             )
 
-    def _check_nulls(self, table: pa.Table) -> None:
+    def _with_missing(self, table: pa.Table, kinds: Kinds | None) -> pa.Table:
+        """The table with a column for each that is missing and may be."""
+        given = frozenset(table.schema.names)
         for field in self._fields:
-            if field.type.nullable or field.name not in table.schema.names:
+            if field.name in given:
                 continue
-            column = table.column(field.name)
-            if column.null_count:
+            if field.name in self._always_given:
+                raise InvalidRequestError(
+                    f"the input lacks column {field.name!r} ({field.type}) of {self._table}, which the option "
+                    f"{self._always_given[field.name]} names; add it",
+                    table=self._table,
+                    column=field.name,
+                    option=self._always_given[field.name],
+                )
+            if field.type.nullable:
+                column = pa.nulls(table.num_rows, arrow_type(field.type))
+            elif field.name in self._defaults:
+                column = pa.repeat(self._defaults[field.name], table.num_rows)
+            elif field.name not in self._primary_keys and self._needs_key_only(kinds, table.num_rows).all():
+                column = pa.nulls(table.num_rows, arrow_type(field.type)) if table.num_rows else None
+            else:
+                continue  # conform refuses it
+            if column is not None:
+                table = table.append_column(field.name, column)
+        return table
+
+    def _without_forbidden_nulls(self, table: pa.Table, kinds: Kinds | None) -> pa.Table:
+        for field in self._fields:
+            position = table.schema.get_field_index(field.name)
+            if field.type.nullable or position < 0:
+                continue
+            column = table.column(position)
+            if not column.null_count:
+                continue
+            is_wrong = column.is_null().to_numpy()
+            if field.name not in self._primary_keys:
+                is_wrong = is_wrong & ~self._needs_key_only(kinds, table.num_rows)
+            if is_wrong.any():
                 what = "part of the primary key" if field.name in self._primary_keys else "NOT NULL"
                 raise InvalidRequestError(
-                    f"column {field.name!r} of {self._table} is {what}, but row {_first_null(column)} of the input "
-                    f"holds NULL there ({column.null_count} rows do); give it a value or leave the rows out",
+                    f"column {field.name!r} of {self._table} is {what}, but row {np.flatnonzero(is_wrong)[0]} of the "
+                    f"input holds NULL there ({is_wrong.sum()} rows do); give it a value or leave the rows out",
+                    column=field.name,
+                    table=self._table,
+                )
+            table = table.set_column(position, field.name, _filled(column, field))
+        return table
+
+    def _needs_key_only(self, kinds: Kinds | None, count: int) -> npt.NDArray[np.bool_]:
+        """True for the rows of which nothing but the key is looked at: some deletes, and what will be dropped."""
+        if kinds is None:
+            return np.zeros(count, np.bool_)
+        which = self._dropped | ({RowKind.DELETE} if self._deletes_by_key else set())
+        return np.isin(kinds, list(which))
+
+    def _check_lengths(self, rows: pa.Table) -> None:
+        for field in self._limited:
+            column = rows.column(field.name)
+            too_long = longer_than_type(column, field.type)
+            if too_long is not None:
+                row = int(np.flatnonzero(too_long)[0])
+                raise InvalidRequestError(
+                    f"column {field.name!r} of {self._table} is {field.type}, but row {row} of the input holds "
+                    f"{_shown(column[row])} there, which is longer ({too_long.sum()} rows do); shorten it, or make the "
+                    "column longer with ChangeType",
                     column=field.name,
                     table=self._table,
                 )
@@ -128,15 +202,19 @@ class RecordRules:
     def _with_defaults(self, rows: pa.Table) -> pa.Table:
         for name, default in self._defaults.items():
             position = rows.schema.get_field_index(name)
+            if position < 0:
+                continue
             column = rows.column(position)
             if column.null_count:
                 filled = column.fill_null(default)
                 rows = rows.set_column(position, rows.schema.field(position), filled)
         return rows
 
-    def _kinds(self, given: pa.Table, rows: pa.Table) -> Kinds | None:
-        if self._rowkind_field is not None:
-            return self._parsed_kinds(rows.column(self._rowkind_field), self._rowkind_field)
+    def _kinds(self, given: pa.Table) -> Kinds | None:
+        field = next((field for field in self._fields if field.name == self._rowkind_field), None)
+        if field is not None and field.name in given.schema.names:
+            rows = self._with_defaults(conform(given.select([field.name]), [field], table=self._table))
+            return self._parsed_kinds(rows.column(0), field.name)
         if ROW_KIND_COLUMN in given.schema.names:
             return self._parsed_kinds(given.column(ROW_KIND_COLUMN), ROW_KIND_COLUMN)
         return None
@@ -179,8 +257,34 @@ class RecordRules:
             )
 
 
-def _first_null(column: pa.ChunkedArray[Any]) -> int:
-    return int(pc.index(pc.is_null(column), True).as_py())
+def _filled(column: pa.ChunkedArray[Any], field: DataField) -> pa.Array[Any] | pa.ChunkedArray[Any]:
+    """The column with a value in place of each NULL."""
+    goal = arrow_type(field.type)
+    if column.null_count == len(column):
+        return pa.repeat(pa.scalar(_blank(field.type), goal), len(column))
+    blank = pa.array([_blank(field.type)], goal).cast(column.type)
+    positions = np.arange(len(column), dtype=np.int64)
+    positions[column.is_null().to_numpy()] = len(column)
+    return pa.chunked_array([*column.chunks, blank], column.type).take(pa.array(positions))
+
+
+def _blank(data_type: DataType) -> Any:
+    """A value that every column of the type can hold."""
+    match data_type:
+        case ArrayType() | MapType():
+            return []
+        case RowType(fields=fields):
+            return {field.name: None if field.type.nullable else _blank(field.type) for field in fields}
+    if data_type.root in (TypeRoot.CHAR, TypeRoot.VARCHAR):
+        return ""
+    if data_type.root in (TypeRoot.BINARY, TypeRoot.VARBINARY):
+        return b""
+    return False if data_type.root is TypeRoot.BOOLEAN else 0
+
+
+def _shown(value: pa.Scalar[Any]) -> str:
+    text = repr(value.as_py())
+    return text if len(text) <= VALUE_TEXT_MAX else text[: VALUE_TEXT_MAX - 1] + "…"
 
 
 def _default_scalar(field: DataField) -> pa.Scalar[Any]:

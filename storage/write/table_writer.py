@@ -38,7 +38,8 @@ from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.commit_message import CommitMessage
 from freshet.storage.model.data_file import DataFileMeta
 from freshet.storage.model.snapshot import Snapshot
-from freshet.storage.options.core import CoreOptions
+from freshet.storage.options.core import ChangelogProducer, CoreOptions, MergeEngine
+from freshet.storage.options.engine import engine_options
 from freshet.storage.write.append_bucket_writer import AppendBucketWriter, AppendTools
 from freshet.storage.write.bucket_writer import BucketWriter
 from freshet.storage.write.bucketing import BucketRouter
@@ -106,22 +107,33 @@ class TableWriter:
         """The snapshot this writer builds on."""
         return self._snapshot
 
-    def write(self, data: pa.Table | pa.RecordBatch) -> int:
-        """Takes rows and returns how many were accepted: rows of ignored kinds are not.
+    def write(self, data: object) -> int:
+        """Takes rows (`input_rows`) and returns how many were accepted: rows of ignored kinds are not.
 
         `_ROW_KIND` is an optional column. The memory of the rows must not be changed before the next `prepare_commit`:
-        they are not always copied. Raises `InvalidRequestError` naming column and row before any row is taken.
+        they are not always copied. Raises `InvalidRequestError` naming column and row before any row is taken; when a
+        later batch of a stream is refused, the writer may be used again after `abort` only.
         """
-        with self.timings.step("route"):
-            accepted = self._rules.accept(data)
+        tables = self._rules.input_tables(data)
+        accepted = self._accepted(next(tables))
         with self._unbroken():
-            for piece in self._pieces(accepted):
-                with self.timings.step("route"):
-                    groups = list(self._router.route(piece, self._executor()))
-                for group in groups:
-                    self._writer(group.partition, group.bucket).write(group.rows, group.kinds)
-                del groups
-                self._keep_within_memory()
+            row_count = self._take(accepted)
+            for rows in tables:
+                row_count += self._take(self._accepted(rows))
+        return row_count
+
+    def _accepted(self, rows: pa.Table) -> AcceptedRows:
+        with self.timings.step("route"):
+            return self._rules.accept(rows)
+
+    def _take(self, accepted: AcceptedRows) -> int:
+        for piece in self._pieces(accepted):
+            with self.timings.step("route"):
+                groups = list(self._router.route(piece, self._executor()))
+            for group in groups:
+                self._writer(group.partition, group.bucket).write(group.rows, group.kinds)
+            del groups
+            self._keep_within_memory()
         return int(accepted.rows.num_rows)
 
     def write_bucket(self, partition: bytes, bucket: int, data: pa.Table | pa.RecordBatch) -> int:
@@ -353,8 +365,19 @@ def _record_rules(store: TableStore) -> RecordRules:
         rowkind_field=options.rowkind_field,
         ignore_delete=options.ignore_delete,
         ignore_update_before=options.ignore_update_before,
+        sequence_field=options.sequence_field,
+        deletes_by_key=_deletes_by_key(store),
         retract_rules=RetractRules.of(store.schema, options, store.location) if store.schema.has_primary_key else None,
     )
+
+
+def _deletes_by_key(store: TableStore) -> bool:
+    """Whether of a -D only the key matters: it removes the row, and no changelog repeats what it says."""
+    if not store.schema.has_primary_key or store.options.changelog_producer is ChangelogProducer.INPUT:
+        return False
+    if store.options.merge_engine is MergeEngine.DEDUPLICATE:
+        return True
+    return engine_options(store.schema, store.options).remove_record_on_delete
 
 
 def _matches(known: BucketId, partition: bytes | None, bucket: int | None) -> bool:

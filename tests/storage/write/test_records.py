@@ -9,8 +9,10 @@ import pyarrow as pa
 import pytest
 
 from freshet.storage.exceptions import InvalidRequestError
-from freshet.storage.model.arrow_types import fields_from_arrow
+from freshet.storage.model.arrow_types import arrow_type, fields_from_arrow
+from freshet.storage.model.data_type import DataField
 from freshet.storage.model.schema import TableSchema
+from freshet.storage.model.sql_type import parse_sql_type
 from freshet.storage.write.records import RecordRules
 
 ARROW = pa.schema([pa.field("id", pa.int64(), False), pa.field("v", pa.string()), pa.field("n", pa.int32(), False)])
@@ -19,7 +21,15 @@ ARROW = pa.schema([pa.field("id", pa.int64(), False), pa.field("v", pa.string())
 def rules(*, keyed: bool = True, **options: object) -> RecordRules:
     fields, highest = fields_from_arrow(ARROW, ["id"] if keyed else [])
     schema = TableSchema(0, fields, highest, primary_keys=("id",) if keyed else ())
+    if "sequence_field" in options:
+        options["sequence_field"] = (options["sequence_field"],)
     return RecordRules(schema, table="shop.t", **options)  # type: ignore[arg-type]
+
+
+def with_default(name: str) -> RecordRules:
+    fields, highest = fields_from_arrow(ARROW, ["id"])
+    fields = tuple(replace(f, default_value="7") if f.name == name else f for f in fields)
+    return RecordRules(TableSchema(0, fields, highest, primary_keys=("id",)), table="shop.t")
 
 
 def rows(**columns: list[object]) -> pa.Table:
@@ -48,8 +58,82 @@ def test_null_in_a_not_null_column() -> None:
 def test_unknown_and_missing_columns() -> None:
     with pytest.raises(InvalidRequestError, match="no column 'extra'"):
         rules().accept(rows(extra=[1, 2]))
-    with pytest.raises(InvalidRequestError, match="'v'"):
-        rules().accept(pa.table({"id": [1], "n": [1]}))
+    with pytest.raises(InvalidRequestError, match=r"lacks column 'n' \(INT NOT NULL\)"):
+        rules().accept(pa.table({"id": [1], "v": ["a"]}))
+
+
+def test_a_missing_nullable_column_is_null_or_its_default() -> None:
+    data = pa.table({"id": [1, 2], "n": [1, 2]})
+    assert rules().accept(data).rows.column("v").to_pylist() == [None, None]
+    assert with_default("v").accept(data).rows.column("v").to_pylist() == ["7", "7"]
+
+
+def test_a_missing_not_null_column_is_its_default() -> None:
+    data = pa.table({"id": [1, 2], "v": ["a", "b"]})
+    assert with_default("n").accept(data).rows.column("n").to_pylist() == [7, 7]
+    with pytest.raises(InvalidRequestError, match="'n' of shop.t is NOT NULL"):  # NULL is not *missing*
+        with_default("n").accept(rows(n=[1, None]))
+
+
+@pytest.mark.parametrize("option", ["sequence_field", "rowkind_field"])
+def test_a_column_that_an_option_names_must_be_there(option: str) -> None:
+    with pytest.raises(InvalidRequestError, match=r"lacks column 'v'.*add it") as raised:
+        rules(**{option: "v"}).accept(pa.table({"id": [1], "n": [1]}))
+    assert (raised.value.column, raised.value.option) == ("v", option.replace("_", "."))
+
+
+def test_a_delete_needs_the_key_only_where_the_engine_says_so() -> None:
+    deletes = pa.table({"id": [1, 2], "_ROW_KIND": ["-D", "-D"]})
+    accepted = rules(deletes_by_key=True).accept(deletes)
+    assert accepted.rows.to_pylist() == [{"id": 1, "v": None, "n": 0}, {"id": 2, "v": None, "n": 0}]
+    with pytest.raises(InvalidRequestError, match="lacks column 'n'"):
+        rules().accept(deletes)
+    with pytest.raises(InvalidRequestError, match="lacks column 'id'"):
+        rules(deletes_by_key=True).accept(deletes.drop_columns(["id"]).append_column("n", pa.array([1, 2])))
+
+
+def test_a_delete_among_other_rows_may_hold_null() -> None:
+    mixed = pa.table({"id": [1, 2, 3], "n": [5, None, 7], "_ROW_KIND": ["+I", "-D", "+U"]})
+    assert rules(deletes_by_key=True).accept(mixed).rows.column("n").to_pylist() == [5, 0, 7]
+    wrong = mixed.set_column(1, "n", pa.array([5, None, None], pa.int64()))
+    with pytest.raises(InvalidRequestError, match=r"'n' of shop.t is NOT NULL, but row 2 .*\(1 rows do\)"):
+        rules(deletes_by_key=True).accept(wrong)
+
+
+def test_deletes_that_are_ignored_need_nothing_but_the_key() -> None:
+    accepted = rules(ignore_delete=True).accept(pa.table({"id": [1], "_ROW_KIND": ["-D"]}))
+    assert accepted.rows.num_rows == 0
+
+
+@pytest.mark.parametrize(
+    ("written", "fits", "too_long"),
+    [
+        ("VARCHAR(3)", "äöü", "abcd"),
+        ("CHAR(2)", "a", "abc"),
+        ("BINARY(2)", b"a", b"abc"),
+        ("VARBINARY(2)", b"ab", b"abc"),
+        ("ARRAY<VARCHAR(3)>", ["abc", None], ["abc", "abcd"]),
+        ("MAP<VARCHAR(1), BINARY(1)>", [("k", b"v")], [("k", b"vv")]),
+        ("ROW<x CHAR(1), y INT>", {"x": "a", "y": 1}, {"x": "ab", "y": 1}),
+    ],
+)
+def test_a_value_longer_than_its_type_is_refused(written: str, fits: object, too_long: object) -> None:
+    field = DataField(1, "c", parse_sql_type(written))
+    key = DataField(0, "id", parse_sql_type("INT NOT NULL"))
+    table = RecordRules(TableSchema(0, (key, field), 1, primary_keys=("id",)), table="shop.t")
+    column = pa.array([fits, None, fits], arrow_type(field.type))
+    assert table.accept(pa.table({"id": [1, 2, 3], "c": column})).rows.column("c").to_pylist() == column.to_pylist()
+    column = pa.array([fits, None, too_long], arrow_type(field.type))
+    with pytest.raises(InvalidRequestError, match=r"column 'c' of shop.t is .*, but row 2 .*longer \(1 rows do\)"):
+        table.accept(pa.table({"id": [1, 2, 3], "c": column}))
+
+
+def test_a_default_value_counts_as_well() -> None:
+    field = DataField(1, "c", parse_sql_type("VARCHAR(3)"), default_value="abcd")
+    key = DataField(0, "id", parse_sql_type("INT NOT NULL"))
+    table = RecordRules(TableSchema(0, (key, field), 1, primary_keys=("id",)), table="shop.t")
+    with pytest.raises(InvalidRequestError, match="'abcd'"):
+        table.accept(pa.table({"id": [1]}))
 
 
 def test_default_values_replace_nulls() -> None:
