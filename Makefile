@@ -9,13 +9,14 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PYPAIMON := .venv-pypaimon
+FLINK := .venv-flink
 PIP_QUIET := --disable-pip-version-check --quiet
 PYTEST := $(BIN)/python -m pytest
 ARGS ?=
 PYTHON_CHECK := import sys; sys.version_info >= (3, 11) or sys.exit("Freshet needs Python 3.11 or newer: make PYTHON=python3.11 …")
 
 .DEFAULT_GOAL := help
-.PHONY: help venv venv-pypaimon jars demo demo-join demo-clean test test-all lint format options bench clean
+.PHONY: help venv venv-pypaimon venv-flink jars demo demo-join demo-clean test test-all lint format options bench clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -35,7 +36,16 @@ $(PYPAIMON)/.stamp: requirements-pypaimon.lock
 	@$(PYPAIMON)/bin/python -m pip install $(PIP_QUIET) --requirement requirements-pypaimon.lock
 	@touch $@
 
+# The bench's peer Flink: its jars come as a Python package, of which nothing is imported.
+$(FLINK)/.stamp: requirements-flink.lock
+	@echo "venv: $(FLINK) from requirements-flink.lock"
+	@test -x $(FLINK)/bin/python || $(PYTHON) -m venv $(FLINK)
+	@$(FLINK)/bin/python -m pip install $(PIP_QUIET) --no-deps --requirement requirements-flink.lock
+	@touch $@
+
 venv: $(VENV)/.stamp
+
+venv-flink: $(FLINK)/.stamp
 
 venv-pypaimon: $(PYPAIMON)/.stamp
 
@@ -69,8 +79,8 @@ format: venv
 	$(BIN)/ruff check --fix --exit-zero --quiet .
 	$(BIN)/ruff format .
 
-bench: venv venv-pypaimon jars
-	@$(BIN)/python -m freshet.pipeline.spark.jars delta >/dev/null
+bench: venv venv-pypaimon venv-flink jars
+	@$(BIN)/python -m freshet.pipeline.spark.jars delta flink >/dev/null
 	$(BIN)/python -m tests.bench $(ARGS)
 
 # storage/OPTIONS.md from the declaration of the options; a test compares them.

@@ -1,9 +1,10 @@
 """`make bench`: the workloads against the peers, on this machine, in one run.
 
-    python -m tests.bench [--factor 1.0] [--rounds 3] [--parts storage,engines,memory,spark]
+    python -m tests.bench [--factor 1.0] [--rounds 3] [--parts cdc,storage,engines,memory,spark]
 
-The first round of each peer is printed as cold; the median of the later ones as warm. Peers take turns. Results are
-written as they come; a part that fails is told at the end, by the exit code as well.
+The first part, `cdc`, is the benchmark of record: the job that users run. The first round of each peer is printed as
+cold; the median of the later ones as warm. Peers take turns. Results are written as they come; a part that fails is
+told at the end, by the exit code as well.
 """
 
 from __future__ import annotations
@@ -18,13 +19,14 @@ import traceback
 from pathlib import Path
 from typing import Final
 
+from tests.bench.cdc_bench import cdc
 from tests.bench.engine_bench import engines
 from tests.bench.measure import tell
 from tests.bench.results import Results
 from tests.bench.spark_bench import through_spark
 from tests.bench.storage_bench import storage
 
-PARTS: Final = ("storage", "engines", "memory", "spark")
+PARTS: Final = ("cdc", "storage", "engines", "memory", "spark")
 
 
 def main() -> None:
@@ -61,6 +63,8 @@ def main() -> None:
 def _run(part: str, results: Results, folder: Path, arguments: argparse.Namespace) -> None:
     factor, rounds, without = arguments.factor, arguments.rounds, arguments.without.split(",")
     match part:
+        case "cdc":
+            cdc(results, folder, factor, rounds, without)
         case "storage":
             storage(results, folder, factor, rounds, without)
         case "engines":

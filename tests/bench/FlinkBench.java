@@ -1,0 +1,132 @@
+import com.sun.management.OperatingSystemMXBean;
+import java.io.BufferedReader;
+import java.io.InputStreamReader;
+import java.io.PrintStream;
+import java.lang.management.ManagementFactory;
+import java.util.HashMap;
+import java.util.Locale;
+import java.util.Map;
+import org.apache.flink.configuration.Configuration;
+import org.apache.flink.core.execution.JobClient;
+import org.apache.flink.runtime.minicluster.MiniCluster;
+import org.apache.flink.runtime.minicluster.MiniClusterConfiguration;
+import org.apache.flink.streaming.api.environment.StreamExecutionEnvironment;
+import org.apache.flink.table.api.EnvironmentSettings;
+import org.apache.flink.table.api.TableResult;
+import org.apache.flink.table.api.bridge.java.StreamTableEnvironment;
+
+/**
+ * Apache Paimon on Flink, the peer of the CDC benchmarks: Kafka with debezium-json into a keyed table, two slots in one
+ * JVM that stays warm. One command a line, one JSON line as the answer; columns are separated by semicolons.
+ *
+ * <pre>
+ *   cdc    boot= topic= warehouse= columns=id:BIGINT;... key=id checkpoint_ms=    until the latest offset
+ *   start  the same words                                                        starts a query that goes on
+ *   stop                                                                         stops it; answers with CPU seconds
+ * </pre>
+ */
+public class FlinkBench {
+  private static final OperatingSystemMXBean SYSTEM =
+      (OperatingSystemMXBean) ManagementFactory.getOperatingSystemMXBean();
+
+  private static int port;
+  private static JobClient job;
+  private static double cpuAtStart;
+
+  public static void main(String[] arguments) throws Exception {
+    PrintStream answers = System.out;
+    System.setOut(System.err); // what libraries print must not stand among the answers
+    BufferedReader commands = new BufferedReader(new InputStreamReader(System.in));
+    startCluster();
+    for (String line = commands.readLine(); line != null; line = commands.readLine()) {
+      String answer;
+      try {
+        answer = run(line.trim().split(" "));
+      } catch (Throwable failure) {
+        failure.printStackTrace();
+        answer = "{\"error\": \"" + String.valueOf(failure).replace('"', '\'').replace('\n', ' ') + "\"}";
+      }
+      answers.println(answer);
+      answers.flush();
+    }
+    Runtime.getRuntime().halt(0); // the cluster's threads would keep the JVM alive
+  }
+
+  private static String run(String[] words) throws Exception {
+    Map<String, String> given = new HashMap<>();
+    for (int place = 1; place < words.length; place++) {
+      int at = words[place].indexOf('=');
+      given.put(words[place].substring(0, at), words[place].substring(at + 1));
+    }
+    switch (words[0]) {
+      case "cdc":
+        double cpu = cpuSeconds();
+        long started = System.nanoTime();
+        insert(given, "'scan.bounded.mode'='latest-offset',").await();
+        double seconds = (System.nanoTime() - started) / 1e9;
+        return String.format(
+            Locale.ROOT, "{\"seconds\": %.3f, \"cpu_seconds\": %.2f}", seconds, cpuSeconds() - cpu);
+      case "start":
+        cpuAtStart = cpuSeconds();
+        job = insert(given, "").getJobClient().get();
+        return "{\"seconds\": 0}";
+      case "stop":
+        job.cancel().get();
+        return String.format(Locale.ROOT, "{\"seconds\": 0, \"cpu_seconds\": %.2f}", cpuSeconds() - cpuAtStart);
+      default:
+        throw new IllegalArgumentException("no command " + words[0]);
+    }
+  }
+
+  private static TableResult insert(Map<String, String> given, String bound) {
+    StreamTableEnvironment tables = tables(given.get("checkpoint_ms"));
+    String columns = given.get("columns").replace(';', ',').replace(':', ' ');
+    tables.executeSql(
+        "CREATE CATALOG paimon WITH ('type'='paimon','warehouse'='file:" + given.get("warehouse") + "')");
+    tables.executeSql("CREATE DATABASE IF NOT EXISTS paimon.bench");
+    tables.executeSql(
+        "CREATE TEMPORARY TABLE changes (" + columns + ") WITH ('connector'='kafka','topic'='" + given.get("topic")
+            + "','properties.bootstrap.servers'='" + given.get("boot") + "','scan.startup.mode'='earliest-offset',"
+            + bound + "'format'='debezium-json')");
+    tables.executeSql(
+        "CREATE TABLE paimon.bench.t (" + columns + ", PRIMARY KEY (" + given.get("key")
+            + ") NOT ENFORCED) WITH ('bucket'='2')");
+    return tables.executeSql("INSERT INTO paimon.bench.t SELECT * FROM changes");
+  }
+
+  private static StreamTableEnvironment tables(String checkpointMillis) {
+    Configuration configuration = new Configuration();
+    configuration.setString("execution.target", "remote");
+    configuration.setString("rest.address", "localhost");
+    configuration.setString("rest.port", String.valueOf(port));
+    configuration.setString("restart-strategy.type", "none");
+    configuration.setString("table.exec.sink.upsert-materialize", "NONE"); // the sink refuses it
+    configuration.setString("execution.checkpointing.interval", checkpointMillis + " ms");
+    StreamExecutionEnvironment environment = new StreamExecutionEnvironment(configuration);
+    environment.setParallelism(2);
+    return StreamTableEnvironment.create(environment, EnvironmentSettings.newInstance().inStreamingMode().build());
+  }
+
+  private static void startCluster() throws Exception {
+    Configuration configuration = new Configuration();
+    configuration.setString("rest.bind-port", "18081-18099");
+    configuration.setString("rest.address", "localhost");
+    configuration.setString("taskmanager.memory.managed.size", "512m");
+    configuration.setString("taskmanager.memory.network.min", "256m");
+    configuration.setString("taskmanager.memory.network.max", "256m");
+    configuration.setString("heartbeat.timeout", "600000");
+    MiniCluster cluster =
+        new MiniCluster(
+            new MiniClusterConfiguration.Builder()
+                .setConfiguration(configuration)
+                .setNumTaskManagers(1)
+                .setNumSlotsPerTaskManager(2)
+                .build());
+    cluster.start();
+    port = cluster.getRestAddress().get().getPort();
+  }
+
+  private static double cpuSeconds() {
+    return SYSTEM.getProcessCpuTime() / 1e9;
+  }
+}

@@ -1,0 +1,35 @@
+"""Apache Paimon on Flink as a peer: its JVM with the pinned jars; see `FlinkBench.java` for the commands."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Final
+
+from freshet.pipeline.spark.jars import ensure_jars, java_command, pyspark_jars
+from tests.bench.peers import REPOSITORY, Peer
+
+FLINK_ENVIRONMENT: Final = REPOSITORY / ".venv-flink"
+"""Flink's own jars come as a Python package (`make venv-flink`)."""
+
+_OPENED: Final = (
+    "lang", "net", "io", "nio", "lang.reflect", "text", "time", "util", "util.concurrent", "util.concurrent.atomic",
+    "util.concurrent.locks",
+)  # fmt: skip
+_EXPORTED: Final = ("sun.net.util=ALL-UNNAMED",)
+
+
+def flink(logs: Path) -> Peer:
+    """The peer, not yet warm."""
+    jars = [
+        *sorted(FLINK_ENVIRONMENT.glob("lib/python3*/site-packages/pyflink/lib/*.jar")),
+        *ensure_jars("paimon"),
+        *ensure_jars("flink"),
+        *pyspark_jars("hadoop-client-api", "hadoop-client-runtime"),
+    ]
+    opened = [f"--add-opens=java.base/java.{name}=ALL-UNNAMED" for name in _OPENED]
+    exported = [f"--add-exports=java.base/{name}" for name in _EXPORTED]
+    class_path = os.pathsep.join(map(str, jars))
+    command = [java_command(), "-Xmx6g", *opened, "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED", *exported]
+    source = str(Path(__file__).with_name("FlinkBench.java"))
+    return Peer("paimon-flink", [*command, "-cp", class_path, source], logs / "paimon-flink.log")
