@@ -1,6 +1,6 @@
 """`make bench`: the workloads against the peers, on this machine, in one run.
 
-    python -m tests.bench [--factor 1.0] [--rounds 3] [--parts cdc,storage,engines,memory,spark]
+    python -m tests.bench [--factor 1.0] [--rounds 3] [--parts cdc,latency,storage,engines,memory,spark]
 
 The first part, `cdc`, is the benchmark of record: the job that users run. The first round of each peer is printed as
 cold; the median of the later ones as warm. Peers take turns. Results are written as they come; a part that fails is
@@ -21,12 +21,13 @@ from typing import Final
 
 from tests.bench.cdc_bench import cdc
 from tests.bench.engine_bench import engines
+from tests.bench.latency_bench import latency
 from tests.bench.measure import tell
 from tests.bench.results import Results
 from tests.bench.spark_bench import through_spark
 from tests.bench.storage_bench import storage
 
-PARTS: Final = ("cdc", "storage", "engines", "memory", "spark")
+PARTS: Final = ("cdc", "latency", "storage", "engines", "memory", "spark")
 
 
 def main() -> None:
@@ -65,6 +66,8 @@ def _run(part: str, results: Results, folder: Path, arguments: argparse.Namespac
     match part:
         case "cdc":
             cdc(results, folder, factor, rounds, without)
+        case "latency":
+            latency(results, folder, without)
         case "storage":
             storage(results, folder, factor, rounds, without)
         case "engines":
