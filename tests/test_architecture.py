@@ -11,11 +11,12 @@ A rule that breaks names the file, the line and the rule. New modules are placed
 from __future__ import annotations
 
 import ast
+import functools
 import graphlib
 import re
 import sys
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -112,20 +113,34 @@ class Module:
     def package(self) -> str:
         return self.name.split(".")[0]
 
-    def imports(self) -> Iterator[tuple[int, str]]:
+    def imports(self) -> Sequence[tuple[int, str]]:
         """(line, module) of every import, ours without `freshet.`; `from a import b` is `a.b` for modules."""
-        for node in ast.walk(self.tree):
-            if isinstance(node, ast.Import):
-                yield from ((node.lineno, _below_freshet(alias.name)) for alias in node.names)
-            elif isinstance(node, ast.ImportFrom):
-                base = _below_freshet("." * node.level + (node.module or ""))
-                for alias in node.names:
-                    path = ROOT.joinpath(*base.split("."), alias.name)
-                    is_module = base.split(".")[0] in PACKAGES and (path.is_dir() or path.with_suffix(".py").exists())
-                    yield (
-                        node.lineno,
-                        f"{base}.{alias.name}" if is_module or base in ("pyarrow", "pyspark.sql") else base,
-                    )
+        return _imports(self.tree)
+
+
+@functools.cache
+def _imports(tree: ast.Module) -> list[tuple[int, str]]:
+    return list(_each_import(tree))
+
+
+def _each_import(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, _below_freshet(alias.name)) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = _below_freshet("." * node.level + (node.module or ""))
+            for alias in node.names:
+                is_module = base.split(".")[0] in PACKAGES and _is_module(f"{base}.{alias.name}")
+                yield (
+                    node.lineno,
+                    f"{base}.{alias.name}" if is_module or base in ("pyarrow", "pyspark.sql") else base,
+                )
+
+
+@functools.cache
+def _is_module(name: str) -> bool:
+    path = ROOT.joinpath(*name.split("."))
+    return path.is_dir() or path.with_suffix(".py").exists()
 
 
 def _below_freshet(name: str) -> str:
@@ -139,6 +154,7 @@ def _module(path: str, source: str) -> Module:
     return Module(path, ast.parse(source))
 
 
+@functools.cache
 def _modules() -> list[Module]:
     files = [file for package in PACKAGES for file in sorted((ROOT / package).rglob("*.py"))]
     files.append(ROOT / FRONT_DOOR)
@@ -272,11 +288,7 @@ def test_rule(rule: Callable[[Module], Iterator[str]]) -> None:
 def test_no_import_cycles() -> None:
     modules = {module.name: module for module in _modules()}
     graph = {
-        name: {
-            target
-            for _, target in module.imports()
-            if target in modules and target != name and not _typing_only(module, target)
-        }
+        name: {target for target in _imported_at_run_time(module) if target in modules and target != name}
         for name, module in modules.items()
     }
     order = list(graphlib.TopologicalSorter(graph).static_order())  # raises CycleError and names the cycle
@@ -289,15 +301,15 @@ def test_packages_are_there() -> None:
     assert len(_modules()) > 50
 
 
-def _typing_only(module: Module, target: str) -> bool:
-    """Whether every import of `target` stands under `if TYPE_CHECKING:`."""
+def _imported_at_run_time(module: Module) -> set[str]:
+    """Modules that are imported elsewhere than under `if TYPE_CHECKING:`."""
     guarded = {
         inner
         for node in ast.walk(module.tree)
         if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
         for inner in range(node.lineno, (node.end_lineno or node.lineno) + 1)
     }
-    return all(line in guarded for line, name in module.imports() if name == target)
+    return {name for line, name in module.imports() if line not in guarded}
 
 
 BAD = [
