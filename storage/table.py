@@ -16,6 +16,8 @@ from freshet.storage.commit.expire import ExpireResult, expire_snapshots
 from freshet.storage.commit.orphan_files import OrphanResult, remove_orphan_files
 from freshet.storage.describe import describe_table
 from freshet.storage.exceptions import ConflictError, NotFoundError
+from freshet.storage.lookup.file_lookup import FoundRows
+from freshet.storage.lookup.stored_rows import find_stored_rows
 from freshet.storage.metadata.table_store import TableStore, open_table_store
 from freshet.storage.model.arrow_types import arrow_schema
 from freshet.storage.model.manifest import ManifestEntry
@@ -91,6 +93,19 @@ class Table:
             timestamp_ms=timestamp_ms,
             limit=limit,
         )
+
+    def lookup(
+        self, keys: pa.Table, columns: Sequence[str] | None = None, *, snapshot_id: int | None = None
+    ) -> FoundRows:
+        """The rows that stand for some keys at a snapshot (the latest if none is named), without a scan of the table.
+
+        `keys` has every column of the primary key, one row for each key asked; `columns` are those wanted, all if None.
+        The answer has the rows found and, for each key asked, the position of its row or -1. Columns are those of this
+        object's schema. Raises `InvalidRequestError` for a table without a primary key, a key column that is missing,
+        NULL or of another type, and unknown columns; `NotFoundError` for a snapshot that is not there.
+        """
+        snapshot = find_snapshot(self.store.snapshots, snapshot_id=snapshot_id)
+        return find_stored_rows(self.store, snapshot, keys, columns)
 
     def compact(self, *, full: bool = True) -> CommitResult:
         """Compacts every bucket: fully, or only where the picking rule asks for it.

@@ -3,7 +3,7 @@
     1. cut the unit's files into sections of overlapping keys, plan what moves and what is rewritten
     2. rewrite: sections in key order through one writer, which rolls at the target size; deletes are dropped where no
        older row can lie below: output level above 0 and not below the highest level that has files; in tables that need
-       lookup, keys of level 0 are merged with the row found above the output level (`lookup_rows`), also lone ones
+       lookup, keys of level 0 are merged with the row found above the output level (`lookup`), also lone ones
     3. before = files moved or rewritten, after = the same files at their new level and the outputs
 
 Sequence numbers, statistics and delete counts of outputs come from the rows kept; moved files keep theirs. Rows stream:
@@ -28,7 +28,6 @@ from typing import Final
 import pyarrow as pa
 
 from freshet.storage.compact.levels import Levels
-from freshet.storage.compact.lookup_rows import HigherLevels
 from freshet.storage.compact.picker import CompactionUnit
 from freshet.storage.compact.prefetch import prefetched
 from freshet.storage.compact.task import Section, plan_task
@@ -38,6 +37,9 @@ from freshet.storage.files.key_value_writer import KeyValueFileWriter
 from freshet.storage.files.parquet_schema import SYSTEM_FIELDS
 from freshet.storage.io.env import CrashPoint
 from freshet.storage.io.spill_file import SpillFile
+from freshet.storage.lookup.higher_levels import HigherLevels
+from freshet.storage.lookup.run_lookup import RunLookup
+from freshet.storage.lookup.semi_join import SemiJoin
 from freshet.storage.merge.key_order import KeyComparator, RowOrder
 from freshet.storage.merge.lookup_levels import LEVEL_FIELD, with_levels
 from freshet.storage.merge.merge_function import MergeFunction
@@ -142,7 +144,9 @@ class Rewriter:
         if not self.store.options.needs_lookup or output_level == 0 or all(file.level != 0 for file in files):
             return None
         runs = tuple(run for run in levels.runs if run.level > output_level)
-        return HigherLevels(self.store, partition, bucket, self.order, self.comparator, runs, executor is not None)
+        files = SemiJoin(self.store, partition, bucket, self.order.key_columns, executor is not None)
+        lookup = RunLookup(files, self.order.key_columns, self.store.key_types, self.comparator)
+        return HigherLevels(lookup, self.order, self.store.options, runs)
 
     def _rewrite(
         self,

@@ -11,7 +11,7 @@ Writers refuse retracts before they are buffered (Apache Paimon lets a lone one 
 speaks of a file that somebody else wrote. Sequence fields are forbidden: oldest is by sequence number.
 
 Which rows of level 0 are new is decided where level 0 is compacted: a key that exists above is left out there
-(`compact.lookup_rows`). Readers take levels above 0 only, where each key stands once.
+(`lookup.higher_levels`). Readers take levels above 0 only, where each key stands once.
 
 Source: LSM semantics §2.3, §4.4.
 """

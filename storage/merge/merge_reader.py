@@ -20,11 +20,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
 
-from freshet.storage.merge.key_order import KeySegments, RowOrder, comparable, sort_segments
+from freshet.storage.merge.key_order import Key, KeySegments, RowOrder, row_key, sort_segments
 from freshet.storage.merge.lookup_levels import stored_columns
 from freshet.storage.merge.merge_function import MergeFunction, retracts
 from freshet.storage.merge.take import take_rows
@@ -32,7 +32,6 @@ from freshet.storage.merge.take import take_rows
 FILL_ROWS: Final = 64 * 1024
 """Rows of each run that a round waits for, unless the caller says otherwise."""
 
-Key = tuple[Any, ...]
 Completion = Callable[[KeySegments], KeySegments]
 """Adds rows from elsewhere to the keys of a round, or leaves keys out."""
 
@@ -181,15 +180,4 @@ class RunBuffer:
 
     def key(self, batch: pa.RecordBatch, row: int) -> Key:
         """Key of a row of a batch, comparable."""
-        return tuple(_key_value(batch.column(name)[row]) for name in self._key_columns)
-
-
-def _key_value(scalar: pa.Scalar[Any]) -> Any:
-    convert = _CONVERSIONS.get(scalar.type.id)
-    return comparable(scalar.as_py()) if convert is None else convert(scalar)
-
-
-_CONVERSIONS: Final[dict[int, Callable[[Any], Any]]] = {
-    kind.id: (lambda scalar: scalar.value)
-    for kind in (pa.timestamp("s"), pa.time32("ms"), pa.time64("us"), pa.date32())
-}
+        return row_key(batch, row, self._key_columns)

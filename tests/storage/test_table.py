@@ -345,3 +345,20 @@ def test_front_door_loads_no_spark() -> None:
     code = "import freshet, sys; assert freshet.col; print('pyspark' in sys.modules, 'freshet.pipeline' in sys.modules)"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.split() == ["False", "False"]
+
+
+def test_lookup_gives_rows_by_key_at_a_snapshot(catalog: Catalog) -> None:
+    table = catalog.create_table(
+        "db.found", schema={"id": "BIGINT", "v": "STRING"}, primary_keys=["id"], options={"bucket": "3"}
+    )
+    keys = pa.table({"id": pa.array([7, 2, 99, 7], pa.int64())})
+    assert table.lookup(keys).by_key().to_pylist() == [{"id": None, "v": None}] * 4
+    with table.writer("loader") as writer:
+        writer.write(pa.table({"id": range(10), "v": [f"old {key}" for key in range(10)]}))
+        first = writer.commit(1).snapshots[0].id
+        writer.write(pa.table({"id": [2, 7], "v": ["x", "new 7"], "_ROW_KIND": ["-D", "+U"]}))
+        writer.commit(2)
+    assert table.lookup(keys, ["v"]).by_key()["v"].to_pylist() == ["new 7", None, None, "new 7"]
+    found = table.lookup(keys, ["v"], snapshot_id=first)
+    assert found.rows.num_rows == 2
+    assert found.by_key()["v"].to_pylist() == ["old 7", "old 2", None, "old 7"]

@@ -11,15 +11,14 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import freshet.storage.compact.lookup_rows as lookup_rows
 import freshet.storage.compact.rewriter as rewriter_module
 import freshet.storage.files.parquet_file as parquet_file
+import freshet.storage.lookup.semi_join as semi_join
 from freshet.storage.compact.levels import Levels, build_levels
 from freshet.storage.compact.picker import CompactionUnit, GentlePatience, PickRules, pick_force_up_level_0
 from freshet.storage.compact.rewriter import CompactionResult, Rewriter
@@ -101,8 +100,8 @@ def place(at: Bucket, level: int, **values: str) -> None:
 def tiny_batches() -> Iterator[None]:
     """Rounds of a few rows, batches of two, and all runs but one put aside on scratch disk."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lookup_rows, "KEY_BATCH_ROWS", 2)
-        patch.setattr(lookup_rows, "ROW_BATCH_ROWS", 2)
+        patch.setattr(semi_join, "KEY_BATCH_ROWS", 2)
+        patch.setattr(semi_join, "ROW_BATCH_ROWS", 2)
         patch.setattr(rewriter_module, "FILL_ROWS_MIN", 3)
         patch.setattr(rewriter_module, "FILL_ROWS_MAX", 3)
         patch.setattr(rewriter_module, "OPEN_COLUMNS_MAX", 1)
@@ -270,7 +269,7 @@ def test_rounds_and_row_groups_of_many_rows(tmp_path: Path) -> None:
 
 def test_row_groups_between_the_keys_found_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parquet_file, "ROW_GROUP_BYTES", 64 * 1024)
-    monkeypatch.setattr(lookup_rows, "KEY_BATCH_ROWS", 500)
+    monkeypatch.setattr(semi_join, "KEY_BATCH_ROWS", 500)
     read: list[int] = []
 
     def counted(*arguments: Any, **options: Any) -> Iterator[pa.RecordBatch]:
@@ -278,7 +277,7 @@ def test_row_groups_between_the_keys_found_are_not_read(tmp_path: Path, monkeypa
             read.append(batch.num_rows)
             yield batch
 
-    monkeypatch.setattr(lookup_rows, "read_key_value_file", counted)
+    monkeypatch.setattr(semi_join, "read_key_value_file", counted)
     at = bucket(tmp_path, KEY, VALUE, pa.field("w", pa.string()), joins=True, force_lookup="true")
     at.table.place(table_of(range(0, 60_000, 2), "top"), level=5)
     keys = [*range(100), *range(30_001, 30_101, 2), *range(59_000, 59_100)]
@@ -286,18 +285,6 @@ def test_row_groups_between_the_keys_found_are_not_read(tmp_path: Path, monkeypa
     found = texts(at.rows(at.compact(1).after))
     assert found == {key: "(new)" if key % 2 else "(top+new)" for key in keys}
     assert 100 <= sum(read) < 3000
-
-
-@pytest.mark.parametrize(
-    ("places", "expected"),
-    [
-        ([1], [(0, 0)]),
-        ([1, 1, 2, 5, 5], [(0, 1), (2, 2), (3, 4)]),
-        (list(range(1, 129)), [(2 * at, 2 * at + 1) for at in range(64)]),
-    ],
-)
-def test_stretches_are_of_one_batch_and_not_too_many(places: list[int], expected: list[tuple[int, int]]) -> None:
-    assert lookup_rows._stretches(np.array(places)) == expected
 
 
 def table_of(keys: Sequence[int], text: str) -> pa.Table:

@@ -1,0 +1,1 @@
+"""Stored rows by key: keys in, the rows that stand (or their absence) out."""

@@ -1,0 +1,220 @@
+"""Finds the rows of a primary-key table at one snapshot, by key.
+
+    1. keys are grouped by table partition and bucket, as rows are when they are written
+    2. of each bucket, files in whose key range no key lies are left out
+    3. every run of the others is asked for the keys (`RunLookup`), and what the runs have of a key is merged by the
+       table's engine, as a scan would: deletes hide, sequence fields decide, first-row passes over level 0
+
+The result is that of a scan filtered by these keys, at the cost of the files and row groups the keys are in.
+
+Source: LSM semantics §2.1, §2.7, §6.2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from freshet.storage.codec.binary_row import distinct_rows
+from freshet.storage.codec.bucket_function import bucket_ids
+from freshet.storage.exceptions import InvalidRequestError
+from freshet.storage.lookup.file_lookup import FoundRows, no_rows_found
+from freshet.storage.lookup.run_lookup import RunLookup
+from freshet.storage.lookup.semi_join import SemiJoin
+from freshet.storage.merge.engine import merge_function, row_order
+from freshet.storage.merge.key_order import KeyComparator, RowOrder, sort_segments
+from freshet.storage.merge.lookup_levels import with_level
+from freshet.storage.merge.section import interval_partition, older_first
+from freshet.storage.merge.sort_words import Positions
+from freshet.storage.merge.take import take_rows
+from freshet.storage.metadata.live_files import live_entries
+from freshet.storage.metadata.table_store import TableStore
+from freshet.storage.model.arrow_types import arrow_schema
+from freshet.storage.model.data_file import EMPTY_ROW, DataFileMeta
+from freshet.storage.model.manifest import ManifestEntry
+from freshet.storage.model.schema import SEQUENCE_NUMBER_COLUMN
+from freshet.storage.model.snapshot import Snapshot
+from freshet.storage.options.core import MergeEngine
+
+
+def find_stored_rows(
+    store: TableStore, snapshot: Snapshot | None, keys: pa.Table, columns: Sequence[str] | None = None
+) -> FoundRows:
+    """The rows that stand at the snapshot for these keys; with no snapshot (an empty table) there are none.
+
+    `keys` is an Arrow table with every column of the primary key (others are passed over), in any order of rows; a key
+    may repeat. `columns` names the columns wanted, all if None; key columns only if they are named.
+
+    `rows` of the answer has each row found once, in no particular order, as a scan would give it: merged, deleted keys
+    absent, columns in the order asked, in the types of the table. `positions` has one number for each row of `keys`:
+    the position of its row in `rows`, or -1 where nothing stands. So the stored value of column c for key i is
+    `rows["c"][positions[i]]`, and `by_key()` gives them side by side.
+
+    Columns are those of `store`, also where the snapshot was made with another schema.
+
+    Raises `InvalidRequestError` for a table without a primary key, a key column that is missing, NULL or of another
+    type, and an unknown column; `CorruptDataError` for files that are missing or damaged.
+    """
+    names = _checked_columns(store, columns)
+    asked = _checked_keys(store, keys)
+    schema = pa.schema([arrow_schema(store.schema).field(name) for name in names])
+    positions = np.full(asked.num_rows, -1, np.int64)
+    parts: list[pa.Table] = [schema.empty_table()]
+    count = 0
+    for bucket, rows in _by_bucket(store, snapshot, asked):
+        found = bucket.find(take_rows(asked, rows), names)
+        is_found = found.is_found
+        positions[rows[is_found]] = found.positions[is_found] + count
+        parts.append(found.rows.cast(schema))
+        count += found.rows.num_rows
+    return FoundRows(pa.concat_tables(parts), positions)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredBucket:
+    """The live files of one bucket, to be asked by key."""
+
+    store: TableStore
+    partition: bytes
+    bucket: int
+    files: tuple[DataFileMeta, ...]
+
+    def find(self, keys: pa.Table, columns: Sequence[str]) -> FoundRows:
+        """The rows that stand for keys of this bucket; see `find_stored_rows`."""
+        key_order = RowOrder(self.store.schema.trimmed_primary_keys)
+        numbered = keys.append_column(SEQUENCE_NUMBER_COLUMN, pa.array(np.zeros(keys.num_rows, np.int64)))
+        segments = sort_segments(numbered, key_order)
+        distinct = take_rows(keys, segments.order[segments.starts], key_order.key_columns)
+        found = self._find_sorted(distinct, columns)
+        positions = np.empty(keys.num_rows, np.int64)
+        counts = np.diff(segments.starts, append=len(segments.order))
+        positions[segments.order] = np.repeat(found.positions, counts)
+        return FoundRows(found.rows, positions)
+
+    def _find_sorted(self, keys: pa.Table, columns: Sequence[str]) -> FoundRows:
+        """The same for keys in order, each once."""
+        store, order = self.store, row_order(self.store.schema, self.store.options)
+        function = merge_function(store.schema, store.options, table=store.location)
+        wanted = {*function.columns_needed(tuple(columns)), *columns, *order.key_columns, *order.sequence_columns}
+        read = [name for name in store.schema.column_names if name in wanted]
+        merged: list[pa.Table] = []
+        for candidates in self._candidates(keys, read, has_levels=function.reads_levels):
+            segments = sort_segments(pa.concat_tables(candidates), order, [rows.num_rows for rows in candidates])
+            needed = tuple(dict.fromkeys((*columns, *order.key_columns)))
+            merged.append(function.merge(segments, drop_delete=True, columns=needed))
+        if not merged:
+            schema = pa.schema([arrow_schema(store.schema).field(name) for name in columns])
+            return no_rows_found(schema, keys.num_rows)
+        rows = pa.concat_tables(merged)
+        return FoundRows(rows.select(list(columns)), _positions_of(keys, rows, order.key_columns))
+
+    def _candidates(self, keys: pa.Table, columns: Sequence[str], *, has_levels: bool) -> Iterator[list[pa.Table]]:
+        """What the runs of each section have of the keys, older runs first."""
+        store = self.store
+        key_columns, comparator = store.schema.trimmed_primary_keys, KeyComparator(store.key_types)
+        files = SemiJoin(store, self.partition, self.bucket, key_columns)
+        lookup = RunLookup(files, key_columns, store.key_types, comparator)
+        is_first_row = store.options.merge_engine is MergeEngine.FIRST_ROW
+        visible = [file for file in self.files if file.level > 0 or not is_first_row]
+        near = [file for file, _, _ in lookup.files_of_keys(visible, keys)]
+        for section in interval_partition(near, comparator):
+            candidates: list[pa.Table] = []
+            for run in older_first(section):
+                for file, start, end in lookup.files_of_keys(run.files, keys):
+                    rows = files.find(file, keys.slice(start, end - start), columns).rows
+                    if rows.num_rows:
+                        candidates.append(with_level(rows, file.level) if has_levels else rows)
+            if candidates:
+                yield candidates
+
+
+def _positions_of(keys: pa.Table, rows: pa.Table, key_columns: tuple[str, ...]) -> Positions:
+    """Where each of the keys is in `rows`, -1 where it is not; both sides have each key once."""
+    both = pa.concat_tables([keys.select(list(key_columns)), rows.select(list(key_columns))])
+    both = both.append_column(SEQUENCE_NUMBER_COLUMN, pa.array(np.zeros(both.num_rows, np.int64)))
+    segments = sort_segments(both, RowOrder(key_columns), [keys.num_rows, rows.num_rows])
+    shared = segments.starts[~segments.lone]
+    positions = np.full(keys.num_rows, -1, np.int64)
+    positions[segments.order[shared]] = segments.order[shared + 1] - keys.num_rows
+    return positions
+
+
+def _by_bucket(
+    store: TableStore, snapshot: Snapshot | None, keys: pa.Table
+) -> Iterator[tuple[StoredBucket, Positions]]:
+    """Buckets that may hold some of the keys, and the positions of these keys."""
+    if snapshot is None or not keys.num_rows:
+        return
+    partitions, codes = [EMPTY_ROW], np.zeros(keys.num_rows, np.int64)
+    if store.schema.partition_keys:
+        partitions, codes = distinct_rows(
+            [keys.column(name) for name in store.schema.partition_keys], store.partition_types
+        )
+    entries = live_entries(store.manifests, snapshot, partition=frozenset(partitions).__contains__)
+    by_partition: dict[bytes, list[ManifestEntry]] = {}
+    for entry in entries:
+        by_partition.setdefault(entry.partition, []).append(entry)
+    for code, partition in enumerate(partitions):
+        rows = np.flatnonzero(codes == code)
+        yield from _buckets_of(store, partition, by_partition.get(partition, []), keys, rows)
+
+
+def _buckets_of(
+    store: TableStore, partition: bytes, entries: Sequence[ManifestEntry], keys: pa.Table, rows: Positions
+) -> Iterator[tuple[StoredBucket, Positions]]:
+    """The same within one partition, by the bucket count its files were written with."""
+    files: dict[tuple[int, int], list[DataFileMeta]] = {}
+    for entry in entries:
+        if entry.bucket >= 0:  # files of postponed buckets are seen by nobody yet
+            files.setdefault((entry.total_buckets, entry.bucket), []).append(entry.file)
+    asked = take_rows(keys, rows)
+    for total in {total for total, _ in files}:
+        if total < 1:  # somebody else decides where a key goes: it may be anywhere
+            for bucket in [bucket for of_total, bucket in files if of_total == total]:
+                yield StoredBucket(store, partition, bucket, tuple(files[total, bucket])), rows
+            continue
+        arrays = [asked.column(name) for name in store.bucket_key]
+        buckets = bucket_ids(arrays, store.bucket_key_types, total, store.options.bucket_function_type)
+        for bucket in np.unique(buckets).tolist():
+            if members := files.get((total, bucket)):
+                yield StoredBucket(store, partition, bucket, tuple(members)), rows[buckets == bucket]
+
+
+def _checked_columns(store: TableStore, columns: Sequence[str] | None) -> tuple[str, ...]:
+    known = store.schema.column_names
+    names = known if columns is None else tuple(dict.fromkeys(columns))
+    for name in names:
+        if name not in known:
+            raise InvalidRequestError(
+                f"there is no column {name!r} in {store.location}; columns are {', '.join(known)}"
+            )
+    return names
+
+
+def _checked_keys(store: TableStore, keys: pa.Table) -> pa.Table:
+    """The key columns in the table's types."""
+    names = store.schema.primary_keys
+    if not names:
+        raise InvalidRequestError(f"rows of {store.location} cannot be found by key: it has no primary key; scan it")
+    types = arrow_schema(store.schema)
+    columns = []
+    for name in names:
+        if name not in keys.column_names:
+            raise InvalidRequestError(
+                f"the key column {name!r} of {store.location} is missing among {keys.column_names}; its primary key is "
+                f"({', '.join(names)})"
+            )
+        column, field = keys.column(name), types.field(name)
+        if column.null_count:
+            raise InvalidRequestError(f"the key column {name!r} of {store.location} holds NULL; a primary key may not")
+        try:
+            columns.append(column.cast(field.type))
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            raise InvalidRequestError(
+                f"the key column {name!r} of {store.location} is {field.type}, the keys asked have {column.type}: "
+                f"{error}"
+            ) from error
+    return pa.table(columns, schema=pa.schema([types.field(name) for name in names]))
