@@ -144,8 +144,8 @@ class Rewriter:
         if not self.store.options.needs_lookup or output_level == 0 or all(file.level != 0 for file in files):
             return None
         runs = tuple(run for run in levels.runs if run.level > output_level)
-        files = SemiJoin(self.store, partition, bucket, self.order.key_columns, executor is not None)
-        lookup = RunLookup(files, self.order.key_columns, self.store.key_types, self.comparator)
+        reading = SemiJoin(self.store, partition, bucket, self.order.key_columns, executor is not None)
+        lookup = RunLookup(reading, self.order.key_columns, self.store.key_types, self.comparator)
         return HigherLevels(lookup, self.order, self.store.options, runs)
 
     def _rewrite(

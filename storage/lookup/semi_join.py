@@ -124,7 +124,7 @@ class SemiJoin:
     def _count_up_to(self, keys: pa.Table, last: tuple[Any, ...]) -> int:
         """Number of keys that are not behind the last key of a batch."""
         if row_key(keys, keys.num_rows - 1, self.key_columns) <= last:
-            return keys.num_rows
+            return int(keys.num_rows)
         count = bisect_left(range(keys.num_rows), last, key=lambda row: row_key(keys, row, self.key_columns))
         return count + int(row_key(keys, count, self.key_columns) == last)
 
