@@ -14,13 +14,11 @@ begun and refused is begun again by the next run.
 from __future__ import annotations
 
 import json
-import signal
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from types import FrameType
-from typing import Any, Final
+from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
@@ -34,6 +32,7 @@ from freshet.pipeline.config.model import revealed
 from freshet.pipeline.config.pipeline_file import PipelineConfig
 from freshet.pipeline.exceptions import PipelineError, PipelineFailedError, brief_reason
 from freshet.pipeline.progress import Progress, ProgressHub, ProgressListener
+from freshet.pipeline.signals import when_asked_to_stop
 from freshet.pipeline.spark.sources import read_stream
 from freshet.pipeline.transforms import envelope
 from freshet.storage.catalog import Catalog
@@ -170,26 +169,6 @@ def stop_on_signals(runner: Runner) -> Iterator[None]:
     """SIGTERM and Ctrl-C ask the runner to stop; a second one ends the program at once."""
     with when_asked_to_stop(runner.request_stop):
         yield
-
-
-@contextmanager
-def when_asked_to_stop(action: Callable[[], None]) -> Iterator[None]:
-    """SIGTERM and Ctrl-C call `action`, which must return at once; a second one ends the program."""
-    signals = (signal.SIGTERM, signal.SIGINT)
-    before: Mapping[signal.Signals, Any] = {number: signal.getsignal(number) for number in signals}
-
-    def ask(_number: int, _frame: FrameType | None) -> None:
-        for number in signals:
-            signal.signal(number, signal.SIG_DFL)
-        action()
-
-    for number in signals:
-        signal.signal(number, ask)
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def spark_settings(configs: Sequence[PipelineConfig]) -> dict[str, str]:

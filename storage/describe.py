@@ -1,32 +1,45 @@
 """A table as text: its columns, its latest snapshot, and the levels of each bucket as a drawing.
 
-    dt=19675/bucket-0    3 runs, 1,203 rows, 4.2 MB
-      L0  ▏                          120 rows    12.0 KB  seq 1083..1202  keys 4 .. 977    data-….parquet
-      L0  ▏                           83 rows     9.1 KB  seq 1000..1082  keys 12 .. 480   data-….parquet
-      L5  ████████████████████████  1,000 rows   4.2 MB   2 files         keys 1 .. 999
+    dt=19675/bucket-0  3 runs, 1,203 rows, 4.2 MB
+      L0  ▏                 120 rows   12.0 KB  seq 1083..1202  keys 4 .. 977
+      L0  ▏                  83 rows    9.1 KB  seq 1000..1082  keys 12 .. 480
+      L5  ████████████  1,000 rows    4.2 MB  2 files  keys 1 .. 999
 
-The newest run is on top; the bar is the share of the bucket's bytes.
+The newest run is on top; the bar is the share of the bucket's bytes. Lines have at most `WIDTH` characters (a location
+may be longer), and no control character of a name or key reaches the terminal. `table_facts` gives the same as values.
 """
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import groupby
-from typing import Final
+from typing import Any, Final
 
 from freshet.storage.codec.binary_row import decode_row
 from freshet.storage.compact.levels import build_levels
 from freshet.storage.merge.key_order import KeyComparator
+from freshet.storage.metadata.live_files import delta_entries
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.data_file import DataFileMeta
-from freshet.storage.model.manifest import ManifestEntry
-from freshet.storage.model.snapshot import Snapshot
+from freshet.storage.model.manifest import EntryKind, ManifestEntry
+from freshet.storage.model.snapshot import CommitKind, Snapshot
 from freshet.storage.model.sorted_run import LevelRun
 
-BAR_WIDTH: Final = 24
-KEY_TEXT_MAX: Final = 24
+WIDTH: Final = 100
+BAR_WIDTH: Final = 12
+KEY_TEXT_MAX: Final = 14
 BUCKETS_SHOWN: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class CommitRows:
+    """Rows of one commit by their kind; None where the files do not say, or the commit only rewrote files."""
+
+    written: int | None
+    deleted: int | None
 
 
 def describe_table(store: TableStore, name: str) -> str:
@@ -36,8 +49,41 @@ def describe_table(store: TableStore, name: str) -> str:
     if snapshot is not None:
         entries = list(store.live.at(snapshot).entries())
         lines.append(f"{_count(len(entries), 'file')}, {size_text(sum(e.file.file_size_bytes for e in entries))}")
-        lines += ["", *_bucket_lines(store, entries)]
+        if entries:
+            legend = "levels of each bucket, newest on top; a bar is the share of the bucket's bytes"
+            lines += ["", legend, *_bucket_lines(store, entries)]
     return "\n".join(lines)
+
+
+def table_facts(store: TableStore, name: str) -> dict[str, Any]:
+    """What `describe_table` says, as values that JSON can hold."""
+    schema = store.schema
+    snapshot = store.snapshots.latest()
+    return {
+        "table": name,
+        "location": store.paths.location,
+        "schema_id": schema.id,
+        "comment": schema.comment,
+        "columns": [
+            {"name": field.name, "type": str(field.type), "comment": field.description} for field in schema.fields
+        ],
+        "primary_key": list(schema.primary_keys),
+        "partition_by": list(schema.partition_keys),
+        "options": dict(schema.options),
+        "snapshot": None if snapshot is None else _snapshot_facts(snapshot),
+        "buckets": [] if snapshot is None else _bucket_facts(store, list(store.live.at(snapshot).entries())),
+    }
+
+
+def commit_rows(store: TableStore, snapshot: Snapshot) -> CommitRows:
+    """How many rows a commit wrote and how many deletions it brought, from the files it added."""
+    if snapshot.commit_kind is CommitKind.COMPACT:
+        return CommitRows(None, None)
+    added = [entry.file for entry in delta_entries(store.manifests, snapshot) if entry.kind is EntryKind.ADD]
+    if any(file.delete_row_count is None for file in added):
+        return CommitRows(None, None)
+    deleted = sum(file.delete_row_count or 0 for file in added)
+    return CommitRows(sum(file.row_count for file in added) - deleted, deleted)
 
 
 def size_text(size_bytes: int) -> str:
@@ -67,43 +113,98 @@ def partition_label(store: TableStore, partition: bytes) -> str:
 def _header(store: TableStore, name: str) -> list[str]:
     schema = store.schema
     kind = f"primary key ({', '.join(schema.primary_keys)})" if schema.has_primary_key else "append-only"
-    lines = [f"{name}: {kind}", f"at {store.paths.location}", f"schema {schema.id}:"]
-    width = max(len(column.name) for column in schema.fields)
-    lines += [f"  {column.name:<{width}}  {column.type}" for column in schema.fields]
+    lines = [*_wrapped(f"{name}: {kind}", 2), printable(f"at {store.paths.location}"), f"schema {schema.id}:"]
+    width = max(len(printable(column.name)) for column in schema.fields)
+    for column in schema.fields:
+        lines += _wrapped(f"  {printable(column.name):<{width}}  {column.type}", 4)
     if schema.partition_keys:
-        lines.append(f"partitioned by {', '.join(schema.partition_keys)}")
-    lines += [f"  {key} = {value}" for key, value in sorted(schema.options.items())]
+        lines += _wrapped(f"partitioned by {', '.join(schema.partition_keys)}", 2)
+    for key, value in sorted(schema.options.items()):
+        lines += _wrapped(f"  {key} = {value}", 4)
     return lines
+
+
+def printable(text: str) -> str:
+    """The text with control characters written as escapes."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+
+
+def _wrapped(text: str, indent: int) -> list[str]:
+    return textwrap.wrap(
+        printable(text), WIDTH, subsequent_indent=" " * indent, drop_whitespace=True, replace_whitespace=False
+    )
 
 
 def _snapshot_lines(snapshot: Snapshot | None) -> list[str]:
     if snapshot is None:
         return ["no snapshot yet: nothing was committed"]
-    return [
+    return _wrapped(
         f"snapshot {snapshot.id}: {snapshot.commit_kind} by {snapshot.commit_user} #{snapshot.commit_identifier} "
-        f"at {time_text(snapshot.time_ms)}, {snapshot.total_record_count:,} records stored"
+        f"at {time_text(snapshot.time_ms)}, {_count(snapshot.total_record_count, 'record')} stored",
+        2,
+    )
+
+
+def _snapshot_facts(snapshot: Snapshot) -> dict[str, Any]:
+    return {
+        "id": snapshot.id,
+        "kind": str(snapshot.commit_kind),
+        "commit_user": snapshot.commit_user,
+        "identifier": snapshot.commit_identifier,
+        "time_ms": snapshot.time_ms,
+        "records": snapshot.total_record_count,
+    }
+
+
+def _bucket_facts(store: TableStore, entries: Sequence[ManifestEntry]) -> list[dict[str, Any]]:
+    return [
+        {
+            "partition": store.partition_path(partition),
+            "bucket": bucket,
+            "files": len(files),
+            "rows": sum(file.row_count for file in files),
+            "size_bytes": sum(file.file_size_bytes for file in files),
+            "runs": [
+                {
+                    "level": run.level,
+                    "files": len(run.run.files),
+                    "rows": sum(file.row_count for file in run.run.files),
+                    "size_bytes": run.size_bytes,
+                }
+                for run in _runs(store, files)
+            ],
+        }
+        for (partition, bucket), files in _by_bucket(entries)
     ]
 
 
-def _bucket_lines(store: TableStore, entries: Sequence[ManifestEntry]) -> list[str]:
+def _by_bucket(entries: Sequence[ManifestEntry]) -> list[tuple[tuple[bytes, int], list[DataFileMeta]]]:
     def bucket_of(entry: ManifestEntry) -> tuple[bytes, int]:
         return entry.partition, entry.bucket
 
-    lines: list[str] = []
     ordered = sorted(entries, key=bucket_of)
-    buckets = [(bucket, [entry.file for entry in group]) for bucket, group in groupby(ordered, key=bucket_of)]
+    return [(bucket, [entry.file for entry in group]) for bucket, group in groupby(ordered, key=bucket_of)]
+
+
+def _runs(store: TableStore, files: Sequence[DataFileMeta]) -> Sequence[LevelRun]:
+    return build_levels(files, store.options.num_levels, KeyComparator(store.key_types).sort_key).runs
+
+
+def _bucket_lines(store: TableStore, entries: Sequence[ManifestEntry]) -> list[str]:
+    lines: list[str] = []
+    buckets = _by_bucket(entries)
     for (partition, bucket), files in buckets[:BUCKETS_SHOWN]:
         lines += _levels(store, f"{partition_label(store, partition)}bucket-{bucket}", files)
     if len(buckets) > BUCKETS_SHOWN:
-        lines.append(f"… and {len(buckets) - BUCKETS_SHOWN} more buckets")
+        lines.append(f"… and {_count(len(buckets) - BUCKETS_SHOWN, 'more bucket')}")
     return lines
 
 
 def _levels(store: TableStore, label: str, files: Sequence[DataFileMeta]) -> list[str]:
     size = sum(file.file_size_bytes for file in files)
-    runs = build_levels(files, store.options.num_levels, KeyComparator(store.key_types).sort_key).runs
+    runs = _runs(store, files)
     rows = sum(file.row_count for file in files)
-    lines = [f"{label}    {_count(len(runs), 'run')}, {rows:,} rows, {size_text(size)}"]
+    lines = _wrapped(f"{label}  {_count(len(runs), 'run')}, {_count(rows, 'row')}, {size_text(size)}", 2)
     return lines + [_run_line(store, run, size) for run in runs]
 
 
@@ -111,16 +212,17 @@ def _run_line(store: TableStore, level_run: LevelRun, bucket_bytes: int) -> str:
     files = level_run.run.files
     filled = round(BAR_WIDTH * level_run.size_bytes / max(bucket_bytes, 1))
     bar = "█" * filled if filled else "▏"
-    rows = sum(file.row_count for file in files)
+    rows = _count(sum(file.row_count for file in files), "row")
     deletes = sum(file.delete_row_count or 0 for file in files)
     sequence = f"seq {min(f.min_sequence_number for f in files)}..{max(f.max_sequence_number for f in files)}"
     parts = [
-        f"  L{level_run.level}  {bar:<{BAR_WIDTH}}  {rows:>10,} rows {size_text(level_run.size_bytes):>10}  {sequence}",
-        f"{deletes} deletes" if deletes else "",
+        f"  L{level_run.level}  {bar:<{BAR_WIDTH}}  {rows:>12} {size_text(level_run.size_bytes):>9}",
+        sequence if len(files) == 1 else _count(len(files), "file"),
+        _count(deletes, "delete") if deletes else "",
         _key_range(store, files),
-        files[0].file_name if len(files) == 1 else _count(len(files), "file"),
     ]
-    return "  ".join(part for part in parts if part)
+    line = printable("  ".join(part for part in parts if part))
+    return line if len(line) <= WIDTH else f"{line[: WIDTH - 1]}…"
 
 
 def _key_range(store: TableStore, files: Sequence[DataFileMeta]) -> str:

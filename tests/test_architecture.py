@@ -78,7 +78,8 @@ OWNERS = {
     "yaml": ["pipeline/config/pipeline_file.py"],
     "pydantic_settings": ["pipeline/config/pipeline_file.py"],
     "tomllib": ["pipeline/spark/jars.py"],
-    "typer": ["pipeline/commands/command_line.py"],
+    "typer": ["pipeline/commands/"],
+    "rich": ["pipeline/commands/"],
     "testcontainers": [],
 }
 

@@ -1,0 +1,112 @@
+"""The command dead-letters: which records of a pipeline did not become rows, and why."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import typer
+
+from freshet.pipeline.commands.arguments import AsJson, Warehouse, open_table
+from freshet.pipeline.commands.output import plural, print_columns, print_json, say
+from freshet.storage.describe import printable
+from freshet.storage.exceptions import InvalidRequestError
+from freshet.storage.table import Table
+
+NEEDED: Final = (
+    "pipeline",
+    "topic",
+    "kafka_partition",
+    "log_offset",
+    "record_time",
+    "reason",
+    "column_name",
+    "raw_value",
+)
+LAST: Final = 5
+VALUE_MAX: Final = 160
+"""Characters of a record's value that are shown."""
+
+
+def dead_letters(
+    warehouse: Warehouse,
+    table: Annotated[str, typer.Argument(metavar="TABLE", help="The dead-letter table, or the table of the pipeline.")],
+    pipeline: Annotated[str | None, typer.Option(help="Only records of this pipeline.")] = None,
+    last: Annotated[int, typer.Option(min=0, help="How many of the last records to show.")] = LAST,
+    as_json: AsJson = False,
+) -> None:
+    """Count dead letters by pipeline, column and reason, and show the last ones."""
+    rows = _rows(_dead_letter_table(warehouse, table))
+    if pipeline is not None:
+        rows = rows.filter(pc.equal(rows["pipeline"], pipeline))
+    reasons = _by_reason(rows)
+    shown = rows.slice(max(0, rows.num_rows - last)).to_pylist()
+    if as_json:
+        print_json({"count": rows.num_rows, "reasons": reasons, "last": shown})
+        return
+    say(plural(rows.num_rows, "dead letter"))
+    if not rows.num_rows:
+        return
+    cells = [[f"{each['count']:,}", each["pipeline"], each["column"] or "-", each["reason"]] for each in reasons]
+    print_columns(["count", "pipeline", "column", "reason"], cells, right=["count"])
+    for row in shown:
+        say("")
+        for line in _record_lines(row):
+            say(line)
+
+
+def _dead_letter_table(warehouse: str, name: str) -> Table:
+    """The table of this name if it holds dead letters, else the one beside it that a pipeline uses by default."""
+    opened = open_table(warehouse, name)
+    if set(NEEDED) <= set(opened.schema.column_names):
+        return opened
+    default = f"{name}_dead_letters"
+    try:
+        return open_table(warehouse, default)
+    except InvalidRequestError as error:
+        raise InvalidRequestError(
+            f"table {name} holds no dead letters, and there is no table {default}; name the table that the pipeline "
+            "file calls dead_letters (a table is made when a pipeline runs for the first time)"
+        ) from error
+
+
+def _rows(table: Table) -> pa.Table:
+    """Dead letters in the order of their record times; values are cut, they may be megabytes."""
+    batches = []
+    for batch in table.scan(columns=[*NEEDED, "raw_key"]).to_batches():
+        index = batch.schema.get_field_index("raw_value")
+        cut = pc.binary_slice(batch.column(index), 0, VALUE_MAX + 1)
+        batches.append(batch.set_column(index, "raw_value", cut))
+    if not batches:
+        return table.scan(columns=[*NEEDED, "raw_key"]).schema.empty_table()
+    return pa.Table.from_batches(batches).sort_by("record_time")
+
+
+def _by_reason(rows: pa.Table) -> list[dict[str, Any]]:
+    counted = rows.group_by(["pipeline", "column_name", "reason"]).aggregate([([], "count_all")])
+    facts = [
+        {"count": row["count_all"], "pipeline": row["pipeline"], "column": row["column_name"], "reason": row["reason"]}
+        for row in counted.to_pylist()
+    ]
+    return sorted(facts, key=lambda fact: (-fact["count"], fact["pipeline"], fact["reason"]))
+
+
+def _record_lines(row: dict[str, Any]) -> list[str]:
+    place = row["topic"] or "?"
+    if row["kafka_partition"] is not None:
+        place = f"{place} partition {row['kafka_partition']} offset {row['log_offset']}"
+    when = "" if row["record_time"] is None else f", {row['record_time']:%Y-%m-%d %H:%M:%S} UTC"
+    column = f"column {row['column_name']}: " if row["column_name"] else ""
+    return [
+        printable(f"{row['pipeline']}: {place}{when}"),
+        printable(f"  {column}{row['reason']}"),
+        f"  {_value_text(row['raw_value'])}",
+    ]
+
+
+def _value_text(value: bytes | None) -> str:
+    if value is None:
+        return "no value"
+    text = printable(value.decode("utf-8", "replace"))
+    return text if len(text) <= VALUE_MAX else f"{text[: VALUE_MAX - 1]}…"

@@ -1,0 +1,122 @@
+"""Commands that look after a table: compact, expire, orphans."""
+
+from __future__ import annotations
+
+import threading
+from typing import Annotated
+
+import typer
+
+from freshet.pipeline.commands.arguments import AsJson, TableName, Warehouse, age_ms, open_table
+from freshet.pipeline.commands.output import complain, plural, print_json, say, working
+from freshet.pipeline.signals import when_asked_to_stop
+from freshet.storage.describe import size_text
+from freshet.storage.exceptions import ConflictError, RetryableError
+
+
+def compact(
+    warehouse: Warehouse,
+    table: TableName,
+    full: Annotated[
+        bool | None,
+        typer.Option(
+            "--full/--as-needed",
+            help="Merge all files of a bucket, or only where the table's rule asks for it. "
+            "Default: --full; with --every: --as-needed.",
+        ),
+    ] = None,
+    every: Annotated[
+        float | None,
+        typer.Option(min=0, help="Compact again after this many seconds, until the command is stopped."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Compact every bucket of a table. Streams that write to it meanwhile are not disturbed."""
+    if every is None:
+        with working(f"compacting {table}"):
+            ids = _compact_once(warehouse, table, full=full is not False)
+        _tell(ids, as_json, quiet=False)
+        return
+    stop = threading.Event()
+    with when_asked_to_stop(stop.set):
+        while not stop.is_set():
+            try:
+                ids = _compact_once(warehouse, table, full=full is True)
+            except (ConflictError, RetryableError) as error:
+                complain(f"this round gave way to another writer, the next one tries again: {error}")
+                ids = []
+            _tell(ids, as_json, quiet=True)
+            stop.wait(every)
+
+
+def expire(
+    warehouse: Warehouse,
+    table: TableName,
+    retain_max: Annotated[int | None, typer.Option(help="Keep at most this many snapshots.")] = None,
+    retain_min: Annotated[int | None, typer.Option(help="Keep at least this many snapshots.")] = None,
+    older_than_hours: Annotated[float | None, typer.Option(help="Keep snapshots that are younger.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Remove old snapshots and the files that only they use. What is not given comes from the table's options."""
+    age = None if older_than_hours is None else age_ms(older_than_hours)
+    with working(f"expiring snapshots of {table}"):
+        result = open_table(warehouse, table).expire_snapshots(
+            retain_max=retain_max, retain_min=retain_min, older_than_ms=age
+        )
+    if as_json:
+        print_json(
+            {
+                "snapshots": list(result.snapshot_ids),
+                "data_files": result.data_file_count,
+                "metadata_files": result.metadata_file_count,
+            }
+        )
+        return
+    say(
+        f"{plural(len(result.snapshot_ids), 'snapshot')} expired, {plural(result.data_file_count, 'data file')} and "
+        f"{plural(result.metadata_file_count, 'metadata file')} removed"
+    )
+
+
+def orphans(
+    warehouse: Warehouse,
+    table: TableName,
+    older_than_hours: Annotated[
+        float, typer.Option(help="Leave files that are younger: a writer may be about to commit them.")
+    ] = 24,
+    delete: Annotated[
+        bool, typer.Option("--delete", help="Remove the files; without it they are only listed.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """List or remove files that no snapshot uses, as crashes leave them."""
+    age = age_ms(older_than_hours)
+    with working(f"looking for orphan files of {table}"):
+        result = open_table(warehouse, table).remove_orphan_files(older_than_ms=age, dry_run=not delete)
+    if as_json:
+        files = [{"path": file.path, "size_bytes": file.size_bytes} for file in result.files]
+        print_json({"files": files, "deleted": delete})
+        return
+    for file in result.files:
+        say(file.path)
+    done = "removed" if delete else "nothing was removed; --delete removes them"
+    say(
+        f"{plural(len(result.files), 'file')}, {size_text(result.size_bytes)}; {done}" if result.files else "no orphans"
+    )
+
+
+def _compact_once(warehouse: str, table: str, *, full: bool) -> list[int]:
+    """Compacts the table as it is now; gives the ids of the snapshots made, perhaps none."""
+    return [snapshot.id for snapshot in open_table(warehouse, table).compact(full=full).snapshots]
+
+
+def _tell(snapshot_ids: list[int], as_json: bool, *, quiet: bool) -> None:
+    """What a round did; a job that goes on for days says nothing of rounds that did nothing."""
+    if not snapshot_ids and quiet:
+        return
+    if as_json:
+        print_json({"snapshots": snapshot_ids})
+    elif snapshot_ids:
+        say(f"compacted in snapshot {', '.join(map(str, snapshot_ids))}")
+    else:
+        say("nothing to compact")

@@ -1,0 +1,115 @@
+"""How commands print: tables and JSON on standard output, messages and bars on standard error.
+
+A bar or a spinner is shown only where standard error is a terminal, so that logs hold whole lines.
+"""
+
+from __future__ import annotations
+
+import base64
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from decimal import Decimal
+from typing import Any, Final
+
+import orjson
+from rich.console import Console
+from rich.progress import track
+
+from freshet.storage.describe import printable
+
+_LEFT: Final = "<"
+_RIGHT: Final = ">"
+
+
+def say(text: str) -> None:
+    """A line on standard output, at once."""
+    print(text, flush=True)
+
+
+def complain(text: str) -> None:
+    """A message on standard error, marked as ours."""
+    print(f"freshet: {text}", file=sys.stderr, flush=True)
+
+
+def print_json(value: object) -> None:
+    """One JSON document, indented for people."""
+    print(orjson.dumps(value, default=json_value, option=orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS).decode())
+
+
+def json_line(value: object) -> str:
+    """One JSON document on one line."""
+    return orjson.dumps(value, default=json_value, option=orjson.OPT_NON_STR_KEYS).decode()
+
+
+def json_value(value: object) -> object:
+    """What JSON has no form for: exact decimals as text, bytes as base64, intervals as text."""
+    if isinstance(value, Decimal):
+        return str(value)
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    if isinstance(value, int):
+        return str(value)  # beyond 64 bits
+    if isinstance(value, timedelta):
+        return str(value)
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise TypeError(f"{type(value).__name__} has no form in JSON")
+
+
+def print_columns(header: Sequence[str], rows: Iterable[Sequence[str]], *, right: Iterable[str] = ()) -> None:
+    """Rows below a header, each column as wide as its widest cell; columns named in `right` end at one edge."""
+    numeric = set(right)
+    lines = [list(header), *([printable(cell) for cell in row] for row in rows)]
+    widths = [max(len(line[index]) for line in lines) for index in range(len(header))]
+    sides = [_RIGHT if name in numeric else _LEFT for name in header]
+    for line in lines:
+        cells = (f"{text:{side}{width}}" for text, side, width in zip(line, sides, widths, strict=True))
+        print("  ".join(cells).rstrip())
+
+
+def print_facts(facts: Sequence[Mapping[str, Any]], *, as_json: bool, header: Mapping[str, str]) -> None:
+    """A list of facts as JSON, or as columns; `header` maps the keys shown to their titles."""
+    if as_json:
+        print_json(list(facts))
+        return
+    numbers = [title for key, title in header.items() if facts and all(_is_number(fact.get(key)) for fact in facts)]
+    print_columns(list(header.values()), [[_cell(fact.get(key)) for key in header] for fact in facts], right=numbers)
+
+
+@contextmanager
+def working(what: str) -> Iterator[None]:
+    """Shows that something takes time, while it does."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield
+        return
+    with console.status(what):
+        yield
+
+
+def counted(items: Sequence[Any], what: str) -> Iterator[Any]:
+    """The items, with a bar that counts them."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield from items
+        return
+    yield from track(items, description=what, console=console, transient=True)
+
+
+def plural(number: int, noun: str) -> str:
+    """`1 file`, `2 files`, `1,000 files`."""
+    return f"{number:,} {noun}" + ("" if number == 1 else "s")
+
+
+def _is_number(value: object) -> bool:
+    return value is None or (isinstance(value, int | float) and not isinstance(value, bool))
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value:,}"
+    return str(value)

@@ -1,0 +1,118 @@
+"""Commands that show what a warehouse holds: tables, describe, snapshots, files."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from freshet.pipeline.commands.arguments import AsJson, TableName, Warehouse, open_table
+from freshet.pipeline.commands.output import print_facts, print_json, say
+from freshet.storage.catalog import Catalog
+from freshet.storage.describe import commit_rows, size_text, table_facts, time_text
+from freshet.storage.exceptions import StorageError
+
+
+def tables(
+    warehouse: Warehouse,
+    database: Annotated[str | None, typer.Argument(help="Only this database.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the tables of a warehouse."""
+    catalog = Catalog(warehouse)
+    databases = catalog.list_databases() if database is None else [database]
+    facts = [_table_line(catalog, f"{each}.{name}") for each in databases for name in catalog.list_tables(each)]
+    header = {
+        "table": "table",
+        "keys": "primary key",
+        "snapshot": "snapshot",
+        "records": "records",
+        "time": "time (UTC)",
+    }
+    print_facts(facts, as_json=as_json, header=header)
+
+
+def describe(warehouse: Warehouse, table: TableName, as_json: AsJson = False) -> None:
+    """Show columns, options, the latest snapshot, and the levels of each bucket."""
+    opened = open_table(warehouse, table)
+    if as_json:
+        print_json(table_facts(opened.store, opened.name))
+    else:
+        say(opened.describe())
+
+
+def snapshots(warehouse: Warehouse, table: TableName, as_json: AsJson = False) -> None:
+    """List the snapshots that are still there, oldest first.
+
+    `written` and `deleted` count the rows of the commit by their kind. Which of the rows written were new and which
+    replaced another row is known only where the commit wrote a changelog; `records` counts what the files hold.
+    """
+    opened = open_table(warehouse, table)
+    facts = []
+    for snapshot in opened.snapshots():
+        rows = commit_rows(opened.store, snapshot)
+        facts.append(
+            {
+                "snapshot": snapshot.id,
+                "kind": str(snapshot.commit_kind),
+                "time": time_text(snapshot.time_ms).removesuffix(" UTC"),
+                "commit_user": snapshot.commit_user,
+                "identifier": snapshot.commit_identifier,
+                "written": rows.written,
+                "deleted": rows.deleted,
+                "changelog_rows": snapshot.changelog_record_count,
+                "records": snapshot.total_record_count,
+                "change": snapshot.delta_record_count,
+            }
+        )
+    header = {
+        "snapshot": "snapshot", "kind": "kind", "time": "time (UTC)", "commit_user": "commit user",
+        "identifier": "identifier", "written": "written", "deleted": "deleted", "records": "records",
+    }  # fmt: skip
+    print_facts(facts, as_json=as_json, header=header)
+
+
+def files(
+    warehouse: Warehouse,
+    table: TableName,
+    snapshot_id: Annotated[int | None, typer.Option("--snapshot", help="Snapshot id; default: the latest.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the data files of a snapshot."""
+    opened = open_table(warehouse, table)
+    facts: list[dict[str, Any]] = []
+    for entry in opened.files(snapshot_id=snapshot_id):
+        file = entry.file
+        folder = opened.store.partition_path(entry.partition)
+        facts.append(
+            {
+                "bucket": f"{folder}/{entry.bucket}" if folder else str(entry.bucket),
+                "level": file.level,
+                "rows": file.row_count,
+                "deletes": file.delete_row_count,
+                "size_bytes": file.file_size_bytes,
+                "size": size_text(file.file_size_bytes),
+                "sequence_numbers": f"{file.min_sequence_number}..{file.max_sequence_number}",
+                "file": file.file_name,
+            }
+        )
+    header = {
+        "bucket": "bucket", "level": "level", "rows": "rows", "deletes": "deletes", "size": "size",
+        "sequence_numbers": "sequence numbers", "file": "file",
+    }  # fmt: skip
+    print_facts(facts, as_json=as_json, header=header)
+
+
+def _table_line(catalog: Catalog, name: str) -> dict[str, Any]:
+    """One table; one that cannot be read is listed with the reason."""
+    try:
+        table = catalog.table(name)
+        snapshot = table.store.snapshots.latest()
+    except StorageError as error:
+        return {"table": name, "error": str(error), "keys": f"cannot be read: {error}"}
+    keys = ", ".join(table.schema.primary_keys) or "none (append-only)"
+    facts: dict[str, Any] = {"table": name, "location": table.location, "keys": keys}
+    if snapshot is None:
+        return facts
+    time = time_text(snapshot.time_ms).removesuffix(" UTC")
+    return {**facts, "snapshot": snapshot.id, "records": snapshot.total_record_count, "time": time}

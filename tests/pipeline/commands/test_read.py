@@ -1,0 +1,98 @@
+"""The command read: the same rows in every format."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from decimal import Decimal
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from freshet import Catalog
+from tests.pipeline.commands.kit import Freshet
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> tuple[Path, str]:
+    """Two commits: 60 rows, then one of them anew."""
+    table = Catalog(tmp_path / "w").create_table(
+        "shop.orders",
+        schema={
+            "id": "BIGINT",
+            "total": "DECIMAL(10, 2)",
+            "note": "STRING",
+            "at": "TIMESTAMP(9)",
+            "raw": "BYTES",
+            "tags": "ARRAY<STRING>",
+        },
+        primary_keys=["id"],
+        options={"bucket": 1},
+    )
+    count = 60
+    rows = {
+        "id": list(range(count)),
+        "total": [Decimal(n) / 4 for n in range(count)],
+        "note": ["line\nbreak \x1b[31m" if n == 0 else f"n{n}" for n in range(count)],
+        "at": pa.array([1_772_368_215_250_000_001] * count, pa.timestamp("ns")),
+        "raw": [b"\x01\xff"] * count,
+        "tags": [["a", "b"] if n else None for n in range(count)],
+    }
+    with table.writer("loader") as writer:
+        writer.write(pa.table(rows, table.arrow_schema))
+        writer.commit(1)
+        writer.write(
+            pa.table({key: values[5:6] for key, values in rows.items()} | {"note": ["new"]}, table.arrow_schema)
+        )
+        writer.commit(2)
+    return tmp_path / "w", "shop.orders"
+
+
+def test_a_table_is_cut_and_says_so(freshet: Freshet, place: tuple[Path, str]) -> None:
+    called = freshet.good("read", *place)
+    header, first, *rest = called.out.splitlines()
+    assert header.split() == ["id", "total", "note", "at", "raw", "tags"]
+    assert len(rest) == 49
+    assert "line\\nbreak \\x1b[31m" in first
+    assert "NULL" in first
+    assert "the first 50 rows; --limit shows more" in called.err
+    few = freshet.good("read", *place, "--columns", "note, id", "--limit", "2")
+    assert [line.split()[-1] for line in few.out.splitlines()] == ["id", "0", "1"]
+    assert freshet.good("read", *place, "--limit", "60").err == ""
+
+
+def test_json_lines(freshet: Freshet, place: tuple[Path, str]) -> None:
+    rows = [json.loads(line) for line in freshet.good("read", *place, "--format", "json").out.splitlines()]
+    assert [row["id"] for row in rows] == list(range(60))
+    assert rows[5] == {
+        "id": 5, "total": "1.25", "note": "new", "at": "2026-03-01 12:30:15.250000001", "raw": "Af8=",
+        "tags": ["a", "b"],
+    }  # fmt: skip
+    old = freshet.good("read", *place, "--format", "json", "--snapshot", 1, "--columns", "id,note").out.splitlines()
+    assert json.loads(old[5]) == {"id": 5, "note": "n5"}
+
+
+def test_csv_and_arrow_for_programs(place: tuple[Path, str]) -> None:
+    def output(*arguments: str) -> bytes:
+        command = [sys.executable, "-m", "freshet", "read", *map(str, place), *arguments]
+        return subprocess.run(command, capture_output=True, check=True, timeout=120).stdout
+
+    lines = output("--format", "csv", "--limit", "2", "--columns", "id,total,raw,tags").decode().splitlines()
+    assert lines == ['"id","total","raw","tags"', '0,0.00,"01ff",', '1,0.25,"01ff","[""a"",""b""]"']
+    rows = pa.ipc.open_stream(output("--format", "arrow")).read_all()
+    assert rows.num_rows == 60
+    assert rows.schema.field("at").type == pa.timestamp("ns")
+
+
+def test_wrong_calls(freshet: Freshet, place: tuple[Path, str]) -> None:
+    for arguments, part in (
+        (["--columns", "nope"], "nope"),
+        (["--limit", "-1"], "--limit"),
+        (["--snapshot", "9"], "9"),
+        (["--format", "xml"], "--format"),
+    ):
+        called = freshet("read", *place, *arguments)
+        assert called.code == 2, called.err
+        assert part in called.err

@@ -1,0 +1,143 @@
+"""tables, describe, snapshots, files and the commands that look after a table: text for people, JSON for programs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import freshet as front_door
+from freshet import Catalog, Table
+from tests.pipeline.commands.kit import Freshet
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Table:
+    """Three commits: 2 rows, 2 rows of which one is a deletion, a compaction."""
+    table = Catalog(tmp_path / "w").create_table(
+        "shop.orders",
+        schema={"id": "BIGINT", "note": "STRING"},
+        primary_keys=["id"],
+        options={"bucket": 1, "write-only": True},
+        comment="orders",
+    )
+    with table.writer("loader") as writer:
+        writer.write(pa.table({"id": [1, 2], "note": ["a", "b"]}))
+        writer.commit(1)
+        writer.write(pa.table({"id": [2, 3], "note": ["b", "c"], "_ROW_KIND": ["-D", "+I"]}))
+        writer.commit(2)
+    table.compact()
+    return table
+
+
+def test_tables_are_listed_with_those_that_cannot_be_read(freshet: Freshet, table: Table, tmp_path: Path) -> None:
+    broken = Catalog(tmp_path / "w").create_table("other.log", schema={"text": "STRING"})
+    lines = freshet.good("tables", tmp_path / "w").out.splitlines()
+    assert [line.split()[0] for line in lines] == ["table", "other.log", "shop.orders"]
+    facts = freshet.good("tables", tmp_path / "w", "shop", "--json").facts
+    assert [(each["table"], each["snapshot"], each["records"]) for each in facts] == [("shop.orders", 3, 2)]
+    (Path(broken.location) / "schema" / "schema-0").write_text("{")
+    listed = freshet.good("tables", tmp_path / "w", "--json").facts
+    assert "schema-0" in listed[0]["error"]
+    assert listed[1]["table"] == "shop.orders"
+    missing = freshet("tables", tmp_path / "w", "shops")
+    assert missing.code == 2
+    assert "there is no database 'shops'" in missing.err
+
+
+def test_snapshots_say_what_was_written_and_deleted(freshet: Freshet, table: Table, tmp_path: Path) -> None:
+    facts = freshet.good("snapshots", tmp_path / "w", "shop.orders", "--json").facts
+    assert [(each["kind"], each["written"], each["deleted"], each["records"]) for each in facts] == [
+        ("APPEND", 2, 0, 2),
+        ("APPEND", 1, 1, 4),
+        ("COMPACT", None, None, 2),
+    ]
+    header, *rows = freshet.good("snapshots", tmp_path / "w", "shop.orders").out.splitlines()
+    assert header.split()[-3:] == ["written", "deleted", "records"]
+    assert [row.split()[-3:] for row in rows] == [["2", "0", "2"], ["1", "1", "4"], ["-", "-", "2"]]
+
+
+def test_describe_as_json(freshet: Freshet, table: Table, tmp_path: Path) -> None:
+    facts = freshet.good("describe", tmp_path / "w", "shop.orders", "--json").facts
+    assert facts["columns"][0] == {"name": "id", "type": "BIGINT NOT NULL", "comment": None}
+    assert (facts["primary_key"], facts["comment"], facts["snapshot"]["id"]) == (["id"], "orders", 3)
+    assert [(each["bucket"], each["rows"], [run["level"] for run in each["runs"]]) for each in facts["buckets"]] == [
+        (0, 2, [5])
+    ]
+
+
+def test_files_as_json(freshet: Freshet, table: Table, tmp_path: Path) -> None:
+    facts = freshet.good("files", tmp_path / "w", "shop.orders", "--snapshot", 2, "--json").facts
+    assert [(each["level"], each["rows"], each["deletes"]) for each in facts] == [(0, 2, 0), (0, 2, 1)]
+
+
+def test_care_as_json(freshet: Freshet, table: Table, tmp_path: Path) -> None:
+    (Path(table.location) / "bucket-0" / "data-lost-0.parquet").write_bytes(b"lost")
+    place = (tmp_path / "w", "shop.orders")
+    assert freshet.good("compact", *place, "--json").facts == {"snapshots": []}
+    now = ("--older-than-hours", 0)
+    expired = freshet.good("expire", *place, "--retain-max", 1, "--retain-min", 1, *now, "--json").facts
+    assert expired["snapshots"] == [1, 2]
+    assert expired["data_files"] == 2
+    listed = freshet.good("orphans", *place, *now, "--json").facts
+    assert [(Path(file["path"]).name, file["size_bytes"]) for file in listed["files"]] == [("data-lost-0.parquet", 4)]
+    assert listed["deleted"] is False
+    assert freshet.good("orphans", *place, *now, "--delete", "--json").facts["deleted"] is True
+    assert freshet.good("orphans", *place, *now).out == "no orphans\n"
+
+
+@pytest.mark.parametrize("position", [0, 1, 3])
+def test_debug_works_wherever_it_stands(freshet: Freshet, tmp_path: Path, position: int) -> None:
+    call: list[object] = ["describe", tmp_path, "shop.nothing"]
+    call.insert(position, "--debug")
+    called = freshet(*call)
+    assert called.code == 2
+    assert "Traceback" in called.err
+    assert "freshet: there is no table shop.nothing" in called.err
+
+
+def test_the_version(freshet: Freshet) -> None:
+    assert freshet.good("--version").out == f"{front_door.__version__}\n"
+
+
+def test_alter(freshet: Freshet, table: Table, tmp_path: Path) -> None:
+    place = (tmp_path / "w", "shop.orders")
+    called = freshet.good(
+        "alter", *place, "--rename", "note=remark", "--add", "total DECIMAL(10, 2)", "--column-comment", "total=in EUR",
+        "--set", "snapshot.num-retained.max=20", "--comment", "all orders",
+    )  # fmt: skip
+    assert called.out == "shop.orders has schema 1 now\n"
+    facts = freshet.good("describe", *place, "--json").facts
+    assert [(column["name"], column["comment"]) for column in facts["columns"]] == [
+        ("id", None),
+        ("remark", None),
+        ("total", "in EUR"),
+    ]
+    assert facts["columns"][2]["type"] == "DECIMAL(10, 2)"
+    assert (facts["comment"], facts["options"]["snapshot.num-retained.max"]) == ("all orders", "20")
+    freshet.good("alter", *place, "--type", "total DECIMAL(12, 2)", "--drop", "remark", "--unset", "write-only")
+    facts = freshet.good("describe", *place, "--json").facts
+    assert [column["type"] for column in facts["columns"]] == ["BIGINT NOT NULL", "DECIMAL(12, 2)"]
+    assert "write-only" not in facts["options"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "part"),
+    [
+        ([], "name at least one change"),
+        (["--rename", "note"], "write OLD=NEW"),
+        (["--add", "note"], "write the column and its type"),
+        (["--add", "note NOTHING"], "NOTHING"),
+        (["--drop", "nope"], "nope"),
+        (["--set", "bucket"], "write KEY=VALUE"),
+        (["--drop", "note", "--drop", "id"], "id"),
+    ],
+)
+def test_wrong_alters_change_nothing(
+    freshet: Freshet, table: Table, tmp_path: Path, arguments: list[str], part: str
+) -> None:
+    called = freshet("alter", tmp_path / "w", "shop.orders", *arguments)
+    assert called.code == 2, called.err
+    assert part in called.err
+    assert Catalog(tmp_path / "w").table("shop.orders").schema.id == 0
