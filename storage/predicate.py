@@ -6,21 +6,22 @@
     [("total", ">", 10)]       pyarrow's lists: a list is AND, a list of lists is OR of ANDs
 
 A predicate is an immutable tree without types that can be pickled. `bind` checks it against a schema and gives every
-literal its column's type; only a bound tree is evaluated. Rows for which the tree is not TRUE are left out.
+literal its column's type; only a bound tree is evaluated. Rows for which the tree is not TRUE are left out. A literal
+that its column cannot hold is compared as SQL does (`literal`): `bind` then rewrites the comparison, `i > 1.5` into
+`i > 1`, `i = 1.5` into FALSE. NaN equals itself and is above every number, as in Spark SQL.
 
 Values in `ColumnStats` and of bound literals are what `canonical` returns: bool, int, float, Decimal, str, bytes, date;
 for TIME and TIMESTAMP the integer in the unit of the column's Arrow type. Statistics are bounds, not values (strings
-are cut), so the answer of `may_match` is "no" only where it is certain. A NaN bound is none: writers may skip NaN.
+are cut), so the answer of `may_match` is "no" only where it is certain. Writers may leave NaN out of the bounds: of
+FLOAT and DOUBLE, lower bounds are certain and upper ones are not.
 """
 
 from __future__ import annotations
 
-import datetime
 import math
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from decimal import Decimal, InvalidOperation
 from functools import reduce
 from typing import Any, Final, NoReturn
 
@@ -29,6 +30,7 @@ import pyarrow.compute as pc
 
 from freshet.storage.codec.stats import NO_STATS, ColumnStats
 from freshet.storage.exceptions import InvalidRequestError
+from freshet.storage.literal import Between, Equal, Literal, canonical, place
 
 _OPERATORS: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
     "==": operator.eq,
@@ -39,19 +41,6 @@ _OPERATORS: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
     ">=": operator.ge,
 }
 _NEGATED: Final[Mapping[str, str]] = {"==": "!=", "!=": "==", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
-
-
-@dataclass(frozen=True, slots=True)
-class Literal:
-    """A value (as `canonical` says) with its Arrow type."""
-
-    value: Any
-    type: pa.DataType
-
-    @property
-    def scalar(self) -> pa.Scalar[Any]:
-        """The same for Arrow."""
-        return pa.scalar(self.value, self.type)
 
 
 class Predicate:
@@ -108,10 +97,15 @@ class Comparison(Predicate):
         return frozenset((self.column,))
 
     def bind(self, schema: pa.Schema) -> Predicate:
-        return replace(self, value=_literal(self.column, self.value, schema))
+        field = field_of(self.column, schema)
+        return _exactly(field.name, self.op, _placed(self.value, field))
 
     def to_arrow(self) -> pc.Expression:
-        expression: pc.Expression = _OPERATORS[self.op](pc.field(self.column), pc.scalar(self.value.scalar))
+        column = pc.field(self.column)
+        literal = self.value.value
+        if isinstance(literal, float):
+            return _compare_floats(column, self.op, self.value)
+        expression: pc.Expression = _OPERATORS[self.op](column, pc.scalar(self.value.scalar))
         return expression
 
     def may_be(self, wanted: bool, stats: Mapping[str, ColumnStats], row_count: int) -> bool:
@@ -119,9 +113,9 @@ class Comparison(Predicate):
         if bounds.null_count == row_count:
             return False
         literal = self.value.value
-        if isinstance(literal, float) and (not wanted or self.op == "!="):
-            return True  # NaN makes every comparison but != false, and may hide from the bounds
         op = self.op if wanted else _NEGATED[self.op]
+        if isinstance(literal, float) and (math.isnan(literal) or op in ("!=", ">", ">=")):
+            return True  # NaN is above every number, and may hide from the bounds
         low, high = _bound(bounds.min_value), _bound(bounds.max_value)
         match op:
             case "==":
@@ -145,13 +139,22 @@ class IsIn(Predicate):
         return frozenset((self.column,))
 
     def bind(self, schema: pa.Schema) -> Predicate:
-        field_of(self.column, schema)
-        return replace(self, values=tuple(_literal(self.column, value, schema) for value in self.values))
+        field = field_of(self.column, schema)
+        values, ranges = [], []
+        for value in self.values:
+            match _placed(value, field):
+                case Equal(first, last) as placed:
+                    if first == last:
+                        values.append(first)
+                    else:
+                        ranges.append(_exactly(field.name, "==", placed))
+        listed = IsIn(field.name, tuple(values))
+        return Or((listed, *ranges)) if ranges else listed
 
     def to_arrow(self) -> pc.Expression:
         column = pc.field(self.column)
         if self.values and pa.types.is_floating(self.values[0].type):
-            # Arrow's lookup tells -0.0 from 0.0 and finds NaN; equality does neither.
+            # Arrow's lookup tells -0.0 from 0.0; equality does not.
             parts = (Comparison(self.column, "==", literal).to_arrow() for literal in self.values)
             return reduce(operator.or_, parts)
         found = pc.scalar(False)
@@ -179,8 +182,7 @@ class IsNull(Predicate):
         return frozenset((self.column,))
 
     def bind(self, schema: pa.Schema) -> Predicate:
-        field_of(self.column, schema)
-        return self
+        return replace(self, column=field_of(self.column, schema).name)
 
     def to_arrow(self) -> pc.Expression:
         return pc.field(self.column).is_null()
@@ -188,6 +190,25 @@ class IsNull(Predicate):
     def may_be(self, wanted: bool, stats: Mapping[str, ColumnStats], row_count: int) -> bool:
         null_count = stats.get(self.column, NO_STATS).null_count
         return null_count is None or (null_count > 0 if wanted else null_count < row_count)
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown(Predicate):
+    """A comparison of `column` with NULL: neither true nor false for any row."""
+
+    column: str
+
+    def columns(self) -> frozenset[str]:
+        return frozenset((self.column,))
+
+    def bind(self, schema: pa.Schema) -> Predicate:
+        return replace(self, column=field_of(self.column, schema).name)
+
+    def to_arrow(self) -> pc.Expression:
+        return pc.scalar(pa.scalar(None, pa.bool_()))
+
+    def may_be(self, wanted: bool, stats: Mapping[str, ColumnStats], row_count: int) -> bool:
+        return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,9 +222,12 @@ class StartsWith(Predicate):
         return frozenset((self.column,))
 
     def bind(self, schema: pa.Schema) -> Predicate:
-        if not pa.types.is_string(field_of(self.column, schema).type) or not isinstance(self.prefix, str):
-            raise InvalidRequestError(f"filter on column {self.column!r}: starts_with needs a STRING and a string")
-        return self
+        field = field_of(self.column, schema)
+        if not pa.types.is_string(field.type) or not isinstance(self.prefix, str):
+            raise InvalidRequestError(
+                f"filter on column {self.column!r}: starts_with (LIKE 'prefix%') needs a STRING and a string"
+            )
+        return replace(self, column=field.name)
 
     def to_arrow(self) -> pc.Expression:
         return pc.starts_with(pc.field(self.column), self.prefix)
@@ -340,12 +364,14 @@ def col(name: str) -> Column:
     return Column(name)
 
 
-def to_predicate(source: Predicate | Sequence[Any] | None) -> Predicate | None:
-    """A filter as users give it: a predicate, pyarrow's list of tuples, a list of such lists, or nothing."""
+def from_lists(source: Predicate | Sequence[Any] | None) -> Predicate | None:
+    """pyarrow's list of tuples, or a list of such lists, as a predicate; a predicate or None as it is."""
     if source is None or isinstance(source, Predicate):
         return source
     if not isinstance(source, (list, tuple)) or not source:
-        raise InvalidRequestError(f"cannot read the filter {source!r}: use col(…) or a list of (column, op, value)")
+        raise InvalidRequestError(
+            f"cannot read the filter {source!r}: use SQL text, col(…) or a list of (column, op, value)"
+        )
     if all(isinstance(item, list) and item for item in source):
         return reduce(operator.or_, (reduce(operator.and_, map(_from_triple, part)) for part in source))
     return reduce(operator.and_, map(_from_triple, source))
@@ -359,18 +385,14 @@ def conjunction(parts: Iterable[Predicate]) -> Predicate | None:
     return kept[0] if len(kept) == 1 else And(kept)
 
 
-def canonical(scalar: pa.Scalar[Any]) -> Any:
-    """The plain value of an Arrow scalar: an integer for TIME and TIMESTAMP, else Python's own; None for null."""
-    if pa.types.is_timestamp(scalar.type) or pa.types.is_time(scalar.type):
-        return scalar.value
-    return scalar.as_py()
-
-
 def field_of(column: str, schema: pa.Schema) -> pa.Field[Any]:
-    """The column named in a filter."""
+    """The column named in a filter; the case of its letters may differ where only one column is meant."""
     index = schema.get_field_index(column)
     if index < 0:
-        raise InvalidRequestError(f"filter: there is no column {column!r}; columns are {', '.join(schema.names)}")
+        same = [name for name in schema.names if name.lower() == column.lower()]
+        if len(same) != 1:
+            raise InvalidRequestError(f"filter: there is no column {column!r}; columns are {', '.join(schema.names)}")
+        index = schema.get_field_index(same[0])
     return schema.field(index)
 
 
@@ -407,52 +429,47 @@ def _bound(value: Any) -> Any:
     return None if isinstance(value, float) and math.isnan(value) else value
 
 
-def _literal(column: str, value: Any, schema: pa.Schema) -> Literal:
-    """The literal with the column's type, or an error that names the column."""
-    target = field_of(column, schema).type
+def _placed(value: Any, field: pa.Field[Any]) -> Equal | Between:
     try:
-        if isinstance(value, Literal):
-            scalar = value.scalar.cast(target)
-        else:
-            scalar = _converted(value.item() if type(value).__module__ == "numpy" else value, target)
-    except (pa.ArrowException, ValueError, TypeError, OverflowError, InvalidOperation) as error:
-        raise InvalidRequestError(f"filter on column {column!r}: {value!r} is no value of its type {target}") from error
-    return Literal(canonical(scalar), target)
+        return place(value, field.type)
+    except ValueError as error:
+        raise InvalidRequestError(
+            f"filter on column {field.name!r}: {value!r} cannot be compared with its type {field.type}: {error}"
+        ) from error
 
 
-def _converted(value: Any, target: pa.DataType) -> pa.Scalar[Any]:
-    types = pa.types
-    if types.is_boolean(target):
-        accepted: tuple[type, ...] = (bool,)
-    elif types.is_integer(target):
-        accepted = (int,)
-    elif types.is_floating(target):
-        accepted = (int, float)
-    elif types.is_decimal(target):
-        accepted = (int, float, Decimal)
-        value = Decimal(repr(value)) if isinstance(value, float) else value
-    elif types.is_string(target):
-        accepted = (str,)
-    elif types.is_binary(target):
-        accepted = (bytes, bytearray, memoryview)
-        value = bytes(value) if isinstance(value, (bytearray, memoryview)) else value
-    elif types.is_date(target):
-        accepted = (datetime.date,)
-        value = datetime.date.fromisoformat(value) if isinstance(value, str) else value
-        if isinstance(value, datetime.datetime):
-            raise TypeError("a date was expected")
-    elif types.is_time(target):
-        accepted = (datetime.time,)
-        value = datetime.time.fromisoformat(value) if isinstance(value, str) else value
-    elif types.is_timestamp(target):
-        accepted = (datetime.datetime,)
-        value = datetime.datetime.fromisoformat(value) if isinstance(value, str) else value
-        if isinstance(value, datetime.datetime) and (value.tzinfo is None) != (target.tz is None):
-            raise TypeError("TIMESTAMP takes a time without zone, TIMESTAMP_LTZ one with a zone")
-    else:
-        raise TypeError("columns of this type can only be compared with NULL")
-    if not isinstance(value, accepted) or (isinstance(value, bool) and bool not in accepted):
-        raise TypeError("another type was expected")
-    if types.is_floating(target):
-        return pa.scalar(float(value), target)  # type: ignore[arg-type]
-    return pa.scalar(value, target)
+def _exactly(column: str, op: str, placed: Equal | Between) -> Predicate:
+    """`column op literal` in values that the column can have."""
+    if isinstance(placed, Equal):
+        first, last = placed.first, placed.last
+        if first == last or op in ("<", ">="):
+            return Comparison(column, op, first)
+        if op in ("<=", ">"):
+            return Comparison(column, op, last)
+        equal = And((Comparison(column, ">=", first), Comparison(column, "<=", last)))
+        return equal if op == "==" else Not(equal)
+    never = IsIn(column, ())
+    always = Not(never)
+    match op:
+        case "==":
+            return never
+        case "!=":
+            return always
+        case "<" | "<=":
+            if placed.is_above_all:
+                return always
+            return never if placed.below is None else Comparison(column, "<=", placed.below)
+        case _:
+            if placed.is_above_all:
+                return never
+            return always if placed.below is None else Comparison(column, ">", placed.below)
+
+
+def _compare_floats(column: pc.Expression, op: str, literal: Literal) -> pc.Expression:
+    """The comparison with NaN above every number; Arrow's own is false for NaN on either side, but for `!=`."""
+    nan = column.is_nan()
+    if math.isnan(literal.value):
+        answers = {"==": nan, "!=": ~nan, "<": ~nan, "<=": nan | ~nan, ">": nan & ~nan, ">=": nan}
+        return answers[op]
+    plain: pc.Expression = _OPERATORS[op](column, pc.scalar(literal.scalar))
+    return plain | nan if op in (">", ">=") else plain

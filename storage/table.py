@@ -16,6 +16,7 @@ from freshet.storage.commit.expire import ExpireResult, expire_snapshots
 from freshet.storage.commit.orphan_files import OrphanResult, remove_orphan_files
 from freshet.storage.describe import describe_table
 from freshet.storage.exceptions import ConflictError, NotFoundError
+from freshet.storage.filter_text import to_predicate
 from freshet.storage.lookup.file_lookup import FoundRows
 from freshet.storage.lookup.stored_rows import find_stored_rows
 from freshet.storage.metadata.table_store import TableStore, open_table_store
@@ -72,7 +73,7 @@ class Table:
     def scan(
         self,
         columns: Sequence[str] | None = None,
-        filter: Predicate | Sequence[Any] | None = None,  # noqa: A002  # the word every reader library uses
+        filter: Predicate | str | Sequence[Any] | None = None,  # noqa: A002  # the word every reader library uses
         *,
         snapshot_id: int | None = None,
         tag: str | None = None,
@@ -81,13 +82,14 @@ class Table:
     ) -> TableScan:
         """Rows of one snapshot (the latest, or at most one of snapshot id, tag and timestamp), merged.
 
-        `filter` is built with `col`, or a list as pyarrow takes them. Nothing is read yet. Raises
-        `InvalidRequestError` for unknown columns and `NotFoundError` for a snapshot or tag that is not there.
+        `filter` is SQL text such as `"total > 10"` (`filter_text` says what it may hold), built with `col`, or a list
+        as pyarrow takes them. Nothing is read yet. Raises `InvalidRequestError` for unknown columns and
+        `NotFoundError` for a snapshot or tag that is not there.
         """
         return TableScan(
             self.store,
             columns=columns,
-            filter=filter,
+            filter=to_predicate(filter),
             snapshot_id=snapshot_id,
             tag=tag,
             timestamp_ms=timestamp_ms,

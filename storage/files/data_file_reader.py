@@ -27,11 +27,12 @@ from freshet.storage.exceptions import CorruptDataError, InvalidRequestError
 from freshet.storage.files.data_file_paths import data_file_path
 from freshet.storage.files.parquet_file import READ_BATCH_ROWS, ParquetReader
 from freshet.storage.files.row_group_stats import row_group_stats
+from freshet.storage.literal import canonical
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.arrow_types import arrow_field, arrow_schema, arrow_type
 from freshet.storage.model.data_file import DataFileMeta
 from freshet.storage.model.data_type import DataField
-from freshet.storage.predicate import Predicate, canonical
+from freshet.storage.predicate import Predicate
 
 _WHOLE_GROUP_BYTES_MAX: Final = 32 * 1024 * 1024
 """Row groups up to this size (uncompressed) are decoded whole and side by side; larger ones are streamed."""

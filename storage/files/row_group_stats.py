@@ -18,9 +18,9 @@ from typing import Any
 import pyarrow as pa
 
 from freshet.storage.codec.stats import NO_STATS, ColumnStats
+from freshet.storage.literal import canonical
 from freshet.storage.model.arrow_types import arrow_type
 from freshet.storage.model.data_type import DataField, ScalarType
-from freshet.storage.predicate import canonical
 
 
 def row_group_stats(footer: Any, stored: pa.Schema, source: DataField, wanted: DataField) -> ColumnStats:

@@ -23,7 +23,7 @@ from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.model.split import Split
-from freshet.storage.predicate import Predicate, to_predicate
+from freshet.storage.predicate import Predicate, from_lists
 from freshet.storage.scan.planner import plan_scan
 from freshet.storage.scan.pruning import ScanFilter
 from freshet.storage.scan.split_reader import SplitReader, check_columns
@@ -63,7 +63,7 @@ class TableScan:
         self._store = _at_schema_of(store, self.snapshot) if travels else store
         self._limit = limit
         self._threads = threads
-        self._filter = ScanFilter.bind(self._store.schema, to_predicate(filter))
+        self._filter = ScanFilter.bind(self._store.schema, from_lists(filter))
         self._reader = SplitReader(self._store, check_columns(self._store, columns), self._filter)
 
     @property
