@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 from freshet.storage.exceptions import CorruptDataError, InvalidRequestError, NotFoundError
+from freshet.storage.filter_text import to_predicate
 from freshet.storage.model.data_type import DataField, parse_data_type
 from freshet.storage.predicate import Predicate, col
 from tests.kit.oracle import DeduplicateOracle, Row
@@ -185,6 +186,53 @@ def test_odd_partition_values(tmp_path: Path) -> None:
     assert table.rows(filter=col("p").is_null()) == [{"p": None, "v": 1}]
     assert table.rows(filter=col("p") == "", columns=["v"]) == [{"v": 2}]
     assert len(table.scan(filter=col("p") == "x/y=z%").plan()) == 1
+
+
+def _moment(millis: int) -> datetime.datetime:
+    return datetime.datetime(2026, 1, 1) + datetime.timedelta(milliseconds=millis)
+
+
+@pytest.mark.parametrize("is_keyed", [True, False])
+def test_literals_finer_than_the_column_at_every_level_of_pruning(tmp_path: Path, is_keyed: bool) -> None:
+    """Partitions, buckets, files and row groups; the oracle is Python on all rows."""
+    columns = pa.schema(
+        [
+            pa.field("p", pa.int8(), nullable=False),
+            pa.field("at", pa.timestamp("ms"), nullable=False),
+            ("v", pa.int32()),
+        ]
+    )
+    options = {"bucket": "3", "bucket-key": "at", "file.block-size": "1 kb"}
+    table = PlacedTable(tmp_path, columns, keys=["p", "at"] if is_keyed else [], partitions=["p"], options=options)
+    rows = [{"p": p, "at": _moment(10 * i), "v": i} for p in (1, 2, 127) for i in range(200)]
+    for part in (rows[::2], rows[1::2]):
+        table.place(part)
+    fine = _moment(1000) + datetime.timedelta(microseconds=1)
+    wanted = [
+        ("at < TIMESTAMP '2026-01-01 00:00:01.000001'", lambda r: r["at"] < fine),
+        ("at >= TIMESTAMP '2026-01-01 00:00:01.000001' AND p = 2.0", lambda r: r["at"] >= fine and r["p"] == 2),
+        (col("at") == fine, lambda r: False),
+        (col("at") != fine, lambda r: True),
+        (col("at").is_in([fine, _moment(20)]), lambda r: r["at"] == _moment(20)),
+        (col("at") == datetime.date(2026, 1, 1), lambda r: r["at"] == _moment(0)),
+        (col("p") < 1.5, lambda r: r["p"] == 1),
+        (col("p") < 300, lambda r: True),
+        ("p > 126.5 AND v = 3", lambda r: r["p"] == 127 and r["v"] == 3),
+        ("p = 1.5 OR v = 3.0", lambda r: r["v"] == 3),
+        ("NOT (v <= 197.5)", lambda r: r["v"] > 197),
+    ]
+    for condition, holds in wanted:
+        found = table.rows(filter=to_predicate(condition))
+        assert sorted((r["p"], r["v"]) for r in found) == [(r["p"], r["v"]) for r in rows if holds(r)], condition
+
+    def splits(condition: str) -> int:
+        return len(table.scan(filter=to_predicate(condition)).plan())
+
+    assert splits("at IS NOT NULL") == 9
+    assert splits("p = 1.5") == splits("p > 300") == splits("at = TIMESTAMP '2026-01-01 00:00:01.000001'") == 0
+    assert splits("p < 1.5") == 3
+    assert splits("at = TIMESTAMP '2026-01-01 00:00:01.0000' AND p <= 2.5") == 2
+    assert splits("v > 199.5") == 0
 
 
 def test_append_table(tmp_path: Path) -> None:
