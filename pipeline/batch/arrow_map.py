@@ -21,6 +21,12 @@ from pyspark.util import PythonEvalType
 ArrowFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
+def schema_text(frame: DataFrame) -> str:
+    """The frame's schema as text, without reading it into Python: equal texts, equal schemas."""
+    classic: Any = frame
+    return str(classic._jdf.schema().json())
+
+
 class KeptColumns:
     """Columns that live in the JVM as one list, made when first used; they belong to no frame."""
 

@@ -1,14 +1,16 @@
-"""One task of a micro-batch, in a Python worker: routed rows in, data files written, commit messages out.
+"""One task of a micro-batch, in a Python worker: routed rows in, data files written, one result out.
 
-    1. gather the rows of the task and take them in input order, in portions where they are many
-    2. set aside dead letters, count what was skipped, fill in unavailable values
+    1. as rows arrive: count tallies, write dead letters into files of their table, gather the rest
+    2. take the gathered rows in input order, in portions where they are many, and fill in unavailable values
     3. turn carriers back into the table's types; split by (table partition, bucket)
     4. write level 0 of each bucket and compact as the table's options say
-    5. write the dead letters into files of their table
-    6. tell the driver, which alone commits
+    5. tell the driver, which alone commits
 
 A task may run twice, even at the same time (retry, speculation, a driver that was declared dead): file names are
 random and nothing is visible before the commit, so the loser leaves files that nobody names.
+
+An error that the same rows would meet again is told as a result, whatever its class: Spark would only repeat the task.
+What a second attempt may get over (the disk, memory) is raised.
 
 Workers live for many batches: the table's store, with its cache of manifests, is kept per process and handed the base
 snapshot that the driver pinned, so a bucket is restored by reading only manifests that are new.
@@ -19,9 +21,7 @@ Source: design §1.5, §1.6.
 from __future__ import annotations
 
 import gc
-import time
-from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
@@ -30,43 +30,41 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from freshet.pipeline.batch.dead_letters import dead_letter_rows
+from freshet.pipeline.batch.dead_letters import WRITE_OPTIONS, DeadLetterWriter
 from freshet.pipeline.batch.gathered_rows import GatheredRows
-from freshet.pipeline.batch.routed_rows import (
-    BUCKET,
-    DATA_PREFIX,
-    KIND,
-    NOTES,
-    ORDER_FIELDS,
-    ORDER_PREFIX,
-    REASON,
-    SUB,
-    TAG,
-    TAG_DATA,
-    TAG_DEAD,
-    TAG_SKIPPED,
-)
+from freshet.pipeline.batch.lap_clock import LapClock
+from freshet.pipeline.batch.outcome_counts import OutcomeCounts
+from freshet.pipeline.batch.read_count import ReadCount, without_tallies
+from freshet.pipeline.batch.routing import POSITION
 from freshet.pipeline.batch.task_result import TaskResult, encode_error, encode_result
 from freshet.pipeline.batch.unavailable_values import UnavailableValues
 from freshet.pipeline.decode.carriers import carrier_arrow_type, restore_array
+from freshet.pipeline.decode.outcomes import BUCKET, DATA_PREFIX, KIND, ORDER_COLUMNS, TAG, TAG_DATA, TAG_DEAD
 from freshet.storage.codec.binary_row import distinct_rows
 from freshet.storage.exceptions import NotFoundError, RetryableError, StorageError
 from freshet.storage.io.env import local_env
 from freshet.storage.merge.take import take_rows
 from freshet.storage.metadata.table_store import TableStore, open_table_store
 from freshet.storage.model.arrow_types import arrow_schema
-from freshet.storage.model.commit_message import CommitMessage
 from freshet.storage.model.data_file import EMPTY_ROW
 from freshet.storage.model.row_kind import ROW_KIND_COLUMN
 from freshet.storage.model.schema import TableSchema
 from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.write.table_writer import TableWriter
 
-IGNORED: Final = "ignore-delete or ignore-update-before"
-"""Why rows of plain frames are skipped; `transforms` skips such records before they become rows."""
-
-HALF_APPLIED: Final = "key change of which only the deletion was applied"
-"""Note of records that are dead letters for their new row, which lies in another task than the deletion."""
+REPEATING_ERRORS: Final = (
+    StorageError,
+    ValueError,  # pa.ArrowInvalid among them
+    TypeError,
+    LookupError,
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    NotImplementedError,
+    pa.lib.ArrowCapacityError,
+    pa.lib.ArrowSerializationError,
+)
+"""Errors that the same rows would meet again."""
 
 _STORES_MAX: Final = 16
 """Tables that one worker keeps open."""
@@ -77,6 +75,7 @@ class BucketTask:
     """The work of each task of one micro-batch; a value that travels to the workers.
 
     `schema_id` and `base_snapshot_id` are pinned by the driver; `options` are those given beside the table's own.
+    `columns` are the table's columns that `_d0` … hold: columns it got since are NULL.
     """
 
     location: str
@@ -85,58 +84,67 @@ class BucketTask:
     base_snapshot_id: int | None
     pipeline: str
     micro_batch_id: int
+    columns: tuple[str, ...]
     dead_letter_location: str | None = None
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Takes the rows of one Spark partition, gives one row: the result. Nothing in, nothing out."""
-        clock = _Clock()
-        gathered = GatheredRows(local_env())
         try:
-            for batch in batches:
-                gathered.add(batch)
-            if not gathered.row_count:
-                return
-            clock.lap("receive")
-            yield encode_result(self._run(gathered, clock))
+            result = self._run(batches)
         except RetryableError:
             raise
-        except StorageError as error:
+        except REPEATING_ERRORS as error:
             yield encode_error(error)
             return
-        finally:
-            gathered.close()
-        _forget_garbage()
+        if result is not None:
+            yield encode_result(result)
+            _forget_garbage()
 
-    def _run(self, gathered: GatheredRows, clock: _Clock) -> TaskResult:
+    def _run(self, batches: Iterator[pa.RecordBatch]) -> TaskResult | None:
+        clock = LapClock()
+        arrived = _Arrived(self)
+        try:
+            for batch in batches:
+                arrived.add(batch)
+            if arrived.is_empty:
+                return None
+            clock.lap("receive")
+            return self._write(arrived, clock)
+        finally:
+            arrived.close()
+
+    def _write(self, arrived: _Arrived, clock: LapClock) -> TaskResult:
         store = _open_store(self.location, self.schema_id, self.options)
         snapshot = self._base_snapshot(store)
-        unavailable = UnavailableValues(store, snapshot)
-        rows = gathered.table()
-        unavailable.watch(rows)
-        counts = _Counts()
+        unavailable = UnavailableValues(store, snapshot, self.columns)
+        unavailable.watch(arrived.gathered.batches())
+        counts = arrived.counts
         writer = TableWriter(store, base_snapshot=snapshot, parallelism=1)
         try:
-            for portion in gathered.portions(_order_columns(rows)):
-                sorted_out = sort_out(portion, unavailable)
-                counts.add(sorted_out)
+            for portion in arrived.gathered.portions(arrived.order_columns):
+                filled = unavailable.fill(portion)
+                counts.add_data(filled.rows, restored=filled.count)
+                arrived.add_dead(filled.dead)
                 clock.lap("sort")
-                data = restore_rows(sorted_out.data, store.schema)
+                data = restore_rows(filled.rows, store.schema, self.columns)
                 clock.lap("restore")
-                for partition, bucket, part in split_rows(data, sorted_out.data, store.schema):
+                for partition, bucket, part in split_rows(data, filled.rows, store.schema):
                     counts.add_ignored(part.num_rows - writer.write_bucket(partition, bucket, part))
                 clock.lap("write")
             messages = writer.prepare_commit(self.micro_batch_id)
             clock.lap("flush and compact")
         finally:
             writer.close()
-        dead_letter_messages = self._write_dead_letters(counts.dead_rows())
+        dead_letter_messages = arrived.finish_dead()
         clock.lap("dead letters")
         return TaskResult(
             messages=tuple(messages),
             dead_letter_messages=dead_letter_messages,
-            row_count=gathered.row_count,
+            row_count=arrived.gathered.row_count,
             applied=counts.applied,
             dead=counts.dead,
+            first_dead=tuple(counts.first_dead.rows()),
+            read=arrived.read,
             skipped=counts.skipped,
             notes=counts.notes,
             restored=counts.restored,
@@ -154,47 +162,90 @@ class BucketTask:
         except NotFoundError:
             return store.snapshots.latest()
 
-    def _write_dead_letters(self, dead: pa.Table | None) -> tuple[CommitMessage, ...]:
-        if dead is None or not dead.num_rows:
-            return ()
-        assert self.dead_letter_location is not None, "only pipelines with a dead-letter table send dead letters"
-        store = _open_store(self.dead_letter_location, 0, (("write-only", "true"),))
-        writer = TableWriter(store, base_snapshot=None, parallelism=1)
-        writer.write(dead_letter_rows(dead, pipeline=self.pipeline, micro_batch_id=self.micro_batch_id))
-        messages = writer.prepare_commit()
-        writer.close()
-        return tuple(messages)
+
+class _Arrived:
+    """The rows of one task by what becomes of them: tallies are counted, dead letters written, the rest is gathered."""
+
+    def __init__(self, task: BucketTask) -> None:
+        self._task = task
+        self._dead_writer: DeadLetterWriter | None = None
+        self._is_outcomes = False
+        self._batch_count = 0
+        self.gathered = GatheredRows(local_env())
+        self.read = ReadCount()
+        self.counts = OutcomeCounts()
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._batch_count
+
+    @property
+    def order_columns(self) -> tuple[str, ...]:
+        return ORDER_COLUMNS if self._is_outcomes else (POSITION,)
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Takes a batch of routed rows."""
+        if not batch.num_rows:
+            return
+        self._batch_count += 1
+        self._is_outcomes = TAG in batch.schema.names
+        if not self._is_outcomes:
+            self.read.add_positions(batch.column(POSITION))
+            self.gathered.add(batch)
+            return
+        batch, tallies = without_tallies(batch)
+        for tally in tallies:
+            self.read.tallied += tally.read
+            self.counts.add_tally(tally)
+        tags: Any = batch.column(TAG)
+        is_dead: Any = pc.equal(tags, TAG_DEAD)
+        if pc.any(is_dead).as_py():
+            self.add_dead(pa.Table.from_batches([batch.filter(is_dead)]))
+            batch = batch.filter(pc.equal(tags, TAG_DATA))
+        self.gathered.add(batch)
+
+    def add_dead(self, dead: pa.Table) -> None:
+        """Takes outcomes that are dead letters, whenever that turned out."""
+        if not dead.num_rows:
+            return
+        self.counts.add_dead(dead)
+        location = self._task.dead_letter_location
+        if location is None:
+            raise ValueError("a frame with dead letters needs a table for them; name one")
+        if self._dead_writer is None:
+            self._dead_writer = DeadLetterWriter(
+                _open_store(location, 0, WRITE_OPTIONS),
+                pipeline=self._task.pipeline,
+                micro_batch_id=self._task.micro_batch_id,
+            )
+        self._dead_writer.write(dead)
+
+    def finish_dead(self) -> tuple[Any, ...]:
+        """The files of the dead letters."""
+        return () if self._dead_writer is None else self._dead_writer.finish()
+
+    def close(self) -> None:
+        """Removes what is not told to the driver."""
+        self.gathered.close()
+        if self._dead_writer is not None:
+            self._dead_writer.close()
 
 
-@dataclass(frozen=True, slots=True)
-class SortedOut:
-    """Rows by what becomes of them; `dead` and `skipped` are None for plain frames, which have neither."""
+def restore_rows(rows: pa.Table, schema: TableSchema, carried: tuple[str, ...]) -> pa.Table:
+    """The table's columns in its own types, with `_ROW_KIND` where the rows have one.
 
-    data: pa.Table
-    dead: pa.Table | None = None
-    skipped: pa.Table | None = None
-    restored: int = 0
-
-
-def sort_out(rows: pa.Table, unavailable: UnavailableValues) -> SortedOut:
-    """Splits ordered rows by tag and fills in unavailable values; what cannot be filled in is a dead letter."""
-    if TAG not in rows.column_names:
-        return SortedOut(rows)
-    tags = rows.column(TAG).to_numpy()
-    data = rows if not tags.any() else _where(rows, tags == TAG_DATA)
-    filled = unavailable.fill(data)
-    dead = pa.concat_tables([_where(rows, tags == TAG_DEAD), filled.dead])
-    return SortedOut(filled.rows, dead, _where(rows, tags == TAG_SKIPPED), filled.count)
-
-
-def restore_rows(rows: pa.Table, schema: TableSchema) -> pa.Table:
-    """The table's columns in its own types, with `_ROW_KIND` where the rows have one."""
+    `carried` are the columns that the rows have, by place; a column that is not among them is NULL.
+    """
+    places = {name: place for place, name in enumerate(carried)}
     columns = []
-    for place, field in enumerate(schema.fields):
-        column: Any = rows.column(f"{DATA_PREFIX}{place}")
-        if column.type != carrier_arrow_type(field.type) or column.type != arrow_schema([field])[0].type:
-            chunks = [restore_array(chunk, field.type) for chunk in column.chunks]
-            column = pa.chunked_array(chunks, arrow_schema([field])[0].type)
+    for field in schema.fields:
+        target = arrow_schema([field])[0].type
+        if field.name not in places:
+            columns.append(pa.nulls(rows.num_rows, target))
+            continue
+        column: Any = rows.column(f"{DATA_PREFIX}{places[field.name]}")
+        if column.type != carrier_arrow_type(field.type) or column.type != target:
+            column = pa.chunked_array([restore_array(chunk, field.type) for chunk in column.chunks], target)
         columns.append(column)
     names = list(schema.column_names)
     if KIND in rows.column_names:
@@ -211,7 +262,7 @@ def split_rows(data: pa.Table, routed: pa.Table, schema: TableSchema) -> Iterato
     if schema.partition_keys:
         arrays = [data.column(name) for name in schema.partition_keys]
         partitions, codes = distinct_rows(arrays, schema.types_of(schema.partition_keys))
-    buckets = routed.column(BUCKET).to_numpy().astype(np.int64)
+    buckets = routed.column(BUCKET).fill_null(0).to_numpy().astype(np.int64)
     width = int(buckets.max()) + 1
     groups = codes * width + buckets
     if (groups == groups[0]).all():
@@ -225,103 +276,9 @@ def split_rows(data: pa.Table, routed: pa.Table, schema: TableSchema) -> Iterato
         yield partitions[group // width], group % width, ordered.slice(start, end - start)
 
 
-class _Counts:
-    """What became of the records, over all portions of a task."""
-
-    def __init__(self) -> None:
-        self.applied = 0
-        self.restored = 0
-        self.dead: Counter[str] = Counter()
-        self.skipped: Counter[str] = Counter()
-        self.notes: Counter[str] = Counter()
-        self._dead_rows: list[pa.Table] = []
-
-    def add(self, sorted_out: SortedOut) -> None:
-        """Adds one portion."""
-        self.applied += _record_count(sorted_out.data)
-        self.restored += sorted_out.restored
-        self.dead.update(_reason_counts(sorted_out.dead))
-        self.skipped.update(_reason_counts(sorted_out.skipped))
-        self._add_half_applied(sorted_out.dead)
-        self.notes.update(_note_counts(sorted_out.data))
-        if sorted_out.dead is not None and sorted_out.dead.num_rows:
-            self._dead_rows.append(sorted_out.dead)
-
-    def add_ignored(self, count: int) -> None:
-        """Rows that the writer did not take, because the table ignores their kind."""
-        if count:
-            self.applied -= count
-            self.skipped[IGNORED] += count
-
-    def _add_half_applied(self, dead: pa.Table | None) -> None:
-        """Records whose second row is dead here, while the task of their first row counts them as applied.
-
-        They are dead letters, although the deletion of their old key is written: the sums of all tasks put that right,
-        and a note says how many they are.
-        """
-        if dead is None or not dead.num_rows:
-            return
-        seconds = dead.filter(pc.not_equal(dead.column(SUB), 0))
-        if seconds.num_rows:
-            self.applied -= seconds.num_rows
-            self.dead.update(_counted(seconds.column(REASON)))
-            self.notes[HALF_APPLIED] += seconds.num_rows
-
-    def dead_rows(self) -> pa.Table | None:
-        """The rows of all dead letters."""
-        return pa.concat_tables(self._dead_rows) if self._dead_rows else None
-
-
-def _order_columns(rows: pa.Table) -> list[str]:
-    names = [f"{ORDER_PREFIX}{place}" for place in range(len(ORDER_FIELDS))]
-    return [name for name in names if name in rows.column_names]
-
-
-def _where(rows: pa.Table, mask: Any) -> pa.Table:
-    return rows.filter(pa.array(mask))
-
-
-def _record_count(rows: pa.Table) -> int:
-    """Records, not rows: a key change is two rows of one record, the second with another place in it."""
-    if SUB not in rows.column_names:
-        return rows.num_rows
-    return int(np.count_nonzero(rows.column(SUB).to_numpy() == 0))
-
-
-def _reason_counts(rows: pa.Table | None) -> Mapping[str, int]:
-    if rows is None or not rows.num_rows:
-        return {}
-    return _counted(rows.filter(pc.equal(rows.column(SUB), 0)).column(REASON))
-
-
-def _counted(reasons: Any) -> Mapping[str, int]:
-    counted: Any = pc.value_counts(pc.fill_null(reasons, "unknown"))
-    return {entry["values"]: entry["counts"] for entry in counted.to_pylist()}
-
-
-def _note_counts(data: pa.Table) -> Mapping[str, int]:
-    if NOTES not in data.column_names:
-        return {}
-    counted: Any = pc.value_counts(pc.list_flatten(data.column(NOTES)))
-    return {entry["values"]: entry["counts"] for entry in counted.to_pylist()}
-
-
 @lru_cache(_STORES_MAX)
 def _open_store(location: str, schema_id: int, options: tuple[tuple[str, str], ...]) -> TableStore:
     return open_table_store(local_env(), location, options=dict(options) or None, schema_id=schema_id)
-
-
-class _Clock:
-    """Milliseconds between laps."""
-
-    def __init__(self) -> None:
-        self.times_ms: dict[str, float] = {}
-        self._last = time.perf_counter()
-
-    def lap(self, name: str) -> None:
-        now = time.perf_counter()
-        self.times_ms[name] = self.times_ms.get(name, 0.0) + (now - self._last) * 1000
-        self._last = now
 
 
 _is_frozen = False

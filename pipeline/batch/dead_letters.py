@@ -15,6 +15,8 @@
 An append-only table without buckets, created when a pipeline that names it starts for the first time. Several pipelines
 may share one. Dead letters are committed before the data of their batch and under the same identity, so a crash between
 the two loses and doubles neither: the replay finds the one and writes the other.
+
+A task writes them as they arrive, in no order: `DeadLetterWriter` holds a bounded part of them.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from freshet.pipeline.batch.routed_rows import (
+from freshet.pipeline.decode.outcomes import (
     COLUMN,
     KAFKA_PARTITION,
     OFFSET,
@@ -36,7 +38,10 @@ from freshet.pipeline.batch.routed_rows import (
 )
 from freshet.pipeline.exceptions import InvalidRequestError
 from freshet.storage.catalog import Catalog
+from freshet.storage.metadata.table_store import TableStore
+from freshet.storage.model.commit_message import CommitMessage
 from freshet.storage.table import Table
+from freshet.storage.write.table_writer import TableWriter
 
 DEAD_LETTER_COLUMNS: Final = {
     "pipeline": "STRING NOT NULL",
@@ -53,6 +58,9 @@ DEAD_LETTER_COLUMNS: Final = {
 
 _OPTIONS: Final = {"bucket": "-1"}
 
+WRITE_OPTIONS: Final = (("write-buffer-size", "32 mb"), ("write-only", "true"))
+"""Options of the store that a task writes dead letters with."""
+
 
 def open_dead_letters(catalog: Catalog, name: str) -> Table:
     """The dead-letter table of this name, created if need be; refuses a table of another shape."""
@@ -66,8 +74,29 @@ def open_dead_letters(catalog: Catalog, name: str) -> Table:
     return table
 
 
+class DeadLetterWriter:
+    """Writes the dead letters of one task into files of their table; close it whatever happens."""
+
+    def __init__(self, store: TableStore, *, pipeline: str, micro_batch_id: int) -> None:
+        self._pipeline = pipeline
+        self._micro_batch_id = micro_batch_id
+        self._writer = TableWriter(store, base_snapshot=None, parallelism=1)
+
+    def write(self, dead: pa.Table) -> None:
+        """Takes outcomes that are dead letters."""
+        self._writer.write(dead_letter_rows(dead, pipeline=self._pipeline, micro_batch_id=self._micro_batch_id))
+
+    def finish(self) -> tuple[CommitMessage, ...]:
+        """The files, complete."""
+        return tuple(self._writer.prepare_commit())
+
+    def close(self) -> None:
+        """Removes files that no message names."""
+        self._writer.close()
+
+
 def dead_letter_rows(rows: pa.Table, *, pipeline: str, micro_batch_id: int) -> pa.Table:
-    """Routed rows that are dead letters as rows of the dead-letter table; `_reason` must be set in each."""
+    """Outcomes that are dead letters as rows of their table."""
     count = rows.num_rows
     constant: Any = pa.repeat(pa.scalar(pipeline, pa.string()), count)
     batch: Any = pa.repeat(pa.scalar(micro_batch_id, pa.int64()), count)

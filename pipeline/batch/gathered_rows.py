@@ -1,14 +1,16 @@
 """The rows of one task, gathered as they come and given back in input order, in portions and in bounded memory.
 
     arriving batches ──▶ memory, up to MEMORY_BYTES ──▶ then all of them in one Arrow file on scratch disk, mapped
-    order columns alone are sorted ──▶ portions of about PORTION_BYTES, gathered from the batches they touch
+    sorted runs      ──▶ put in order as wholes: nothing is copied, portions of about PORTION_BYTES
+    runs that overlap ─▶ order columns alone are sorted; portions are gathered from the batches they touch
 
-A shuffle mixes whole runs, so a portion touches few batches. A task that fits into one portion, which every ordinary
-micro-batch does, is one table and nothing is copied that is in order already.
+A shuffle mixes whole runs, each of them sorted: those of Kafka partitions and of files never overlap. What has been
+mapped and handed out is let go page by page, so a task of any size holds about a portion.
 """
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
@@ -16,18 +18,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.ipc as ipc
 
-from freshet.pipeline.batch.input_order import Int64Array, input_order
+from freshet.pipeline.batch.input_order import Int64Array, Run, input_order, runs_in_order
 from freshet.storage.io.env import Env
 from freshet.storage.merge.take import take_rows
 
-MEMORY_BYTES: Final = 256 * 1024 * 1024
+MEMORY_BYTES: Final = 96 * 1024 * 1024
 """Rows held in memory while they arrive."""
 
-PORTION_BYTES: Final = 64 * 1024 * 1024
+PORTION_BYTES: Final = 48 * 1024 * 1024
 
 
 class GatheredRows:
-    """Rows of one task. Call `add` for each batch, then the others; `close` removes the scratch file."""
+    """Rows of one task. Call `add` for each batch, then `portions`; `close` removes the scratch file."""
 
     def __init__(self, env: Env, *, memory_bytes: int = MEMORY_BYTES, portion_bytes: int = PORTION_BYTES) -> None:
         self._env = env
@@ -37,6 +39,7 @@ class GatheredRows:
         self._folder: str | None = None
         self._path = ""
         self._sink: Any = None
+        self._mapped: mmap.mmap | None = None
         self._size_bytes = 0
         self.row_count = 0
 
@@ -53,31 +56,34 @@ class GatheredRows:
         if self._size_bytes > self._memory_bytes:
             self._move_to_disk()
 
-    def table(self) -> pa.Table:
+    def batches(self) -> Sequence[pa.RecordBatch]:
         """All rows, in the order in which they came; mapped, not read, when they lie on disk. Ends the adding."""
         if self._sink is not None:
             self._sink.close()
             self._sink = None
-            reader = ipc.open_file(pa.memory_map(self._path))
+            with open(self._path, "rb") as file:
+                self._mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            reader = ipc.open_file(pa.py_buffer(self._mapped))
             self._batches = [reader.get_batch(place) for place in range(reader.num_record_batches)]
-        return pa.Table.from_batches(self._batches)
+        return self._batches
 
     def portions(self, order_columns: Sequence[str]) -> Iterator[pa.Table]:
         """All rows in input order, given by these columns, the most significant first."""
-        table = self.table()
-        order = input_order([table.column(name) for name in order_columns])
-        step = max(1, self._portion_bytes * self.row_count // max(1, self._size_bytes))
-        if step >= self.row_count:
-            yield table if order is None else take_rows(table, order)
+        batches = self.batches()
+        if not batches:
             return
-        for start in range(0, self.row_count, step):
-            yield table.slice(start, step) if order is None else self._taken(order[start : start + step])
+        runs = runs_in_order(batches, order_columns, let_go=self._let_go)
+        for portion in self._sorted(order_columns) if runs is None else self._joined(runs):
+            yield portion
+            self._let_go()
 
     def close(self) -> None:
         """Lets the rows go."""
         self._batches = []
         if self._sink is not None:
             self._sink.close()
+            self._sink = None
+        self._mapped = None
         if self._folder is not None:
             self._env.release_scratch(self._folder)
             self._folder = None
@@ -90,12 +96,48 @@ class GatheredRows:
             self._sink.write_batch(batch)
         self._batches = []
 
+    def _joined(self, runs: Sequence[Run]) -> Iterator[pa.Table]:
+        """Runs that follow one another, cut where a portion is full."""
+        row_bytes = max(1, self._size_bytes // max(1, self.row_count))
+        step = max(1, self._portion_bytes // row_bytes)
+        parts: list[pa.RecordBatch] = []
+        count = 0
+        for run in runs:
+            for start in range(run.start, run.stop, step):
+                stop = min(run.stop, start + step)
+                if parts and count + stop - start > step:
+                    yield pa.Table.from_batches(parts)
+                    parts, count = [], 0
+                parts.append(self._batches[run.batch].slice(start, stop - start))
+                count += stop - start
+        yield pa.Table.from_batches(parts)
+
+    def _sorted(self, order_columns: Sequence[str]) -> Iterator[pa.Table]:
+        table = pa.Table.from_batches(self._batches)
+        order = input_order([table.column(name) for name in order_columns])
+        step = max(1, self._portion_bytes * self.row_count // max(1, self._size_bytes))
+        for start in range(0, self.row_count, step):
+            yield table.slice(start, step) if order is None else self._taken(order[start : start + step])
+
     def _taken(self, positions: Int64Array) -> pa.Table:
-        """These rows, from the batches they lie in and no others."""
+        """These rows, from the batches they lie in and no others.
+
+        Each batch gives its own before they are joined: whole batches may hold more of a column than 32-bit offsets
+        reach, a portion does not.
+        """
         ends = np.cumsum([batch.num_rows for batch in self._batches])
         starts = np.concatenate(([0], ends[:-1]))
         places = np.searchsorted(ends, positions, side="right")
-        touched, ranks = np.unique(places, return_inverse=True)
-        few = [self._batches[place] for place in touched.tolist()]
-        few_starts = np.concatenate(([0], np.cumsum([batch.num_rows for batch in few])[:-1]))
-        return take_rows(pa.Table.from_batches(few), few_starts[ranks] + (positions - starts[places]))
+        by_batch = np.argsort(places, kind="stable")
+        touched, firsts = np.unique(places[by_batch], return_index=True)
+        parts = []
+        for place, rows in zip(touched.tolist(), np.split(by_batch, firsts[1:]), strict=True):
+            parts.append(self._batches[place].take(pa.array(positions[rows] - starts[place])))
+        back = np.empty(len(positions), dtype=np.int64)
+        back[by_batch] = np.arange(len(positions))
+        return take_rows(pa.Table.from_batches(parts), back)
+
+    def _let_go(self) -> None:
+        """Pages that were read count as memory of the process until they are given back; the page cache keeps them."""
+        if self._mapped is not None:
+            self._mapped.madvise(mmap.MADV_DONTNEED)

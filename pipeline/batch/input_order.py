@@ -8,15 +8,17 @@
 
 A shuffle hands a task the sorted runs of its map tasks in any sequence, so the rows are put back in order here. In the
 usual case the rows are in order already (found out in one comparison per row and column, 1 ns each), or whole runs
-have changed places; numpy's stable sort takes such runs as they are.
+have changed places: `runs_in_order` finds them and puts them in order as wholes. Where runs overlap, all rows are
+sorted.
 
 Source: design §1.11.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +26,42 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 Int64Array = npt.NDArray[np.int64]
+
+RUNS_MAX: Final = 10_000
+"""More runs than this are no runs: the rows are sorted one by one."""
+
+
+class Run(NamedTuple):
+    """Rows `start` up to `stop` of one batch, in order; `first` and `last` are their places in the input order."""
+
+    batch: int
+    start: int
+    stop: int
+    first: tuple[Any, ...]
+    last: tuple[Any, ...]
+
+
+def runs_in_order(
+    batches: Sequence[pa.RecordBatch], order_columns: Sequence[str], *, let_go: Callable[[], None] = lambda: None
+) -> list[Run] | None:
+    """The sorted runs of these batches, one after the other in input order; None where they overlap.
+
+    `let_go` is called after each batch was looked at.
+    """
+    runs: list[Run] = []
+    for number, batch in enumerate(batches):
+        columns: list[Any] = [batch.column(name) for name in order_columns]
+        cuts = _descents([key for key in (_sort_key(column) for column in columns) if key is not None])
+        bounds = [0, *cuts, batch.num_rows]
+        if len(runs) + len(bounds) > RUNS_MAX:
+            return None
+        for start, stop in pairwise(bounds):
+            runs.append(Run(number, start, stop, _place(columns, start), _place(columns, stop - 1)))
+        let_go()
+    runs.sort(key=lambda run: run.first)
+    if any(before.last > after.first for before, after in pairwise(runs)):
+        return None
+    return runs
 
 
 def input_order(columns: Sequence[pa.Array | pa.ChunkedArray]) -> Int64Array | None:
@@ -53,20 +91,41 @@ def _sort_key(column: Any) -> npt.NDArray[Any] | None:
 
 
 def _text_ranks(column: Any) -> npt.NDArray[Any] | None:
-    """Few distinct texts (topics, paths) in many rows: ranked once, then looked up by dictionary code."""
-    encoded = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    encoded = encoded.dictionary_encode()
-    texts: Any = encoded.dictionary.to_pylist()
-    if len(texts) == 1 and not encoded.null_count:
+    """Few distinct texts (topics, paths) in many rows: ranked once, then looked up by dictionary code.
+
+    Chunk by chunk: all the paths of a task need not fit into one column of 32-bit offsets.
+    """
+    encoded = column.dictionary_encode()
+    chunks = encoded.unify_dictionaries().chunks if isinstance(encoded, pa.ChunkedArray) else [encoded]
+    texts: Any = chunks[0].dictionary.to_pylist()
+    if len(texts) == 1 and not column.null_count:
         return None
     ranks = np.empty(len(texts) + 1, dtype=np.int64)
     ranks[np.array(sorted(range(len(texts)), key=lambda place: texts[place].encode()), dtype=np.int64)] = np.arange(
         len(texts), dtype=np.int64
     )
     ranks[-1] = -1
-    indices: Any = encoded.indices
-    codes: Any = pc.fill_null(indices, -1)
-    return ranks[codes.to_numpy(zero_copy_only=False)]
+    codes: list[Any] = [pc.fill_null(chunk.indices, -1) for chunk in chunks]
+    return ranks[np.concatenate([code.to_numpy(zero_copy_only=False) for code in codes])]
+
+
+def _descents(keys: Sequence[npt.NDArray[Any]]) -> list[int]:
+    """Rows that are smaller than the one before them, compared column by column."""
+    if not keys:
+        return []
+    undecided = np.ones(len(keys[0]) - 1, dtype=bool)
+    falls = np.zeros(len(keys[0]) - 1, dtype=bool)
+    for key in keys:
+        before, after = key[:-1], key[1:]
+        falls |= undecided & (before > after)
+        undecided &= before == after
+    return [int(place) + 1 for place in np.flatnonzero(falls)]
+
+
+def _place(columns: Sequence[Any], row: int) -> tuple[Any, ...]:
+    """The row's place in the input order, so that NULL is smallest."""
+    values = [column[row].as_py() for column in columns]
+    return tuple((value is not None, value.encode() if isinstance(value, str) else value or 0) for value in values)
 
 
 def _is_sorted(keys: Sequence[npt.NDArray[Any]]) -> bool:

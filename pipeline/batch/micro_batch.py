@@ -2,7 +2,7 @@
 
     1. pin the base snapshot and ask the table whether this batch is committed: then nothing is run
     2. one Spark job: route, shuffle, write files (`bucket_task`), collect the commit messages
-    3. check: records that entered = applied + dead letters + skipped, as the tasks tell it
+    3. check: records that entered (`read_count`) = applied + dead letters + skipped, and not too many are dead letters
     4. commit the dead letters under the identity of the batch, unless an earlier attempt did
     5. commit the rows, APPEND and then COMPACT; an empty batch is committed too
 
@@ -18,24 +18,28 @@ Identity = (commit user, batch id, Spark's query id). Source: design §1.5–1.7
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from pyspark.sql import DataFrame, Observation, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - the customary name
+from pyspark.sql import DataFrame
 
+from freshet.pipeline.batch.arrow_map import schema_text
+from freshet.pipeline.batch.batch_settings import batch_settings
 from freshet.pipeline.batch.bucket_task import BucketTask
-from freshet.pipeline.batch.routed_rows import SUB, Routing, is_envelope, plan_routing
+from freshet.pipeline.batch.dead_letter_limit import DeadLetterLimit, sample_text
+from freshet.pipeline.batch.discard import discard_messages
+from freshet.pipeline.batch.envelope_rows import envelope_outcomes, is_envelope
+from freshet.pipeline.batch.lap_clock import LapClock
+from freshet.pipeline.batch.routing import Routing, TaskPlan, is_outcomes, route_outcomes, route_rows
+from freshet.pipeline.batch.schema_follow import refuse_other_columns
 from freshet.pipeline.batch.task_result import RESULT_SPARK_SCHEMA, TaskResult, sum_results
 from freshet.pipeline.exceptions import PipelineFailedError
 from freshet.storage.commit.committer import Committer
+from freshet.storage.model.schema import TableSchema
 from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.table import Table
 
-_ADAPTIVE: Final = "spark.sql.adaptive.enabled"
 _SHUFFLE_PARTITIONS: Final = "spark.sql.shuffle.partitions"
 
 
@@ -67,32 +71,44 @@ class MicroBatchWriter:
         table: Table,
         commit_user: str,
         *,
+        decoded: TableSchema | None = None,
         dead_letters: Table | None = None,
+        dead_letter_limit: DeadLetterLimit | None = None,
         options: Mapping[str, str] | None = None,
         tasks_max: int | None = None,
     ) -> None:
+        """`decoded` is the schema that frames of outcomes were decoded for, by default the table's of now."""
         self._table = table.with_options(options) if options else table
+        self._decoded = decoded or table.schema
         self._options = tuple(sorted((options or {}).items()))
         self._commit_user = commit_user
         self._dead_letters = dead_letters
+        self._dead_letter_limit = dead_letter_limit or DeadLetterLimit()
         self._tasks_max = tasks_max
         self._routing: tuple[object, Routing] | None = None
         self._committers: dict[object, Committer] = {}
 
     def write(self, frame: DataFrame, micro_batch_id: int, query_id: str | None) -> BatchReport:
         """Writes one batch, once; `query_id` is Spark's id of the streaming query."""
-        clock = _Clock()
+        clock = LapClock()
         self._refresh_schema()
         store = self._table.store
         base = store.snapshots.latest()
         committer = self._committer(self._table, query_id)
         if committer.has_committed(micro_batch_id).is_committed:  # 1
             return BatchReport(self._commit_user, micro_batch_id, is_replay=True)
-        routing = self._plan(frame)
-        clock.lap("plan")
-        read_count, result = self._run_job(frame, routing, self._task(base, micro_batch_id))  # 2
+        clock.lap("look")
+        with batch_settings(frame.sparkSession):
+            if is_envelope(frame):
+                frame = envelope_outcomes(frame, self._decoded, store.options)
+            routing = self._plan(frame)
+            clock.lap("plan")
+            task = self._task(base, micro_batch_id, routing.columns)
+            placed = routing.place(frame)
+            collected = routing.crossing.map_in_arrow(placed, task, RESULT_SPARK_SCHEMA).collect()  # 2
+        result = sum_results([row[0] for row in collected])
         clock.lap("job")
-        self._check_counts(read_count, result, micro_batch_id)  # 3
+        self._check(result, micro_batch_id)  # 3
         self._commit_dead_letters(result, micro_batch_id, query_id)  # 4
         committed = committer.commit(micro_batch_id, result.messages)  # 5
         clock.lap("commit")
@@ -102,7 +118,7 @@ class MicroBatchWriter:
             pipeline=self._commit_user,
             micro_batch_id=micro_batch_id,
             result=result,
-            read_count=read_count,
+            read_count=result.read_count,
             snapshot_ids=tuple(snapshot.id for snapshot in committed.snapshots),
             is_replay=committed.already_committed,
             level0_count=sum(level0),
@@ -127,20 +143,24 @@ class MicroBatchWriter:
 
     def _plan(self, frame: DataFrame) -> Routing:
         """The routing of this frame, planned once per schema of table and frame."""
-        identity = (self._table.schema.id, frame.schema.json())
+        identity = (self._table.schema.id, schema_text(frame))
         if self._routing is None or self._routing[0] != identity:
-            spark = frame.sparkSession
-            routing = plan_routing(
-                frame,
-                self._table.schema,
-                self._table.store.options,
-                shuffle_partitions=self._tasks_max or int(spark.conf.get(_SHUFFLE_PARTITIONS) or "200"),
-                parallelism=spark.sparkContext.defaultParallelism,
-            )
-            self._routing = (identity, routing)
+            self._routing = (identity, self._route(frame))
         return self._routing[1]
 
-    def _task(self, base: Snapshot | None, micro_batch_id: int) -> BucketTask:
+    def _route(self, frame: DataFrame) -> Routing:
+        spark = frame.sparkSession
+        tasks = TaskPlan(
+            shuffle_partitions=self._tasks_max or int(spark.conf.get(_SHUFFLE_PARTITIONS) or "200"),
+            parallelism=spark.sparkContext.defaultParallelism,
+        )
+        names = frame.columns
+        if is_outcomes(names):
+            refuse_other_columns(self._decoded, self._table.schema, self._table.name)
+            return route_outcomes(names, self._decoded, self._table.store.options, tasks)
+        return route_rows(frame, self._table.schema, self._table.store.options, tasks)
+
+    def _task(self, base: Snapshot | None, micro_batch_id: int, columns: tuple[str, ...]) -> BucketTask:
         return BucketTask(
             location=self._table.location,
             schema_id=self._table.schema.id,
@@ -148,26 +168,31 @@ class MicroBatchWriter:
             base_snapshot_id=None if base is None else base.id,
             pipeline=self._commit_user,
             micro_batch_id=micro_batch_id,
+            columns=columns,
             dead_letter_location=None if self._dead_letters is None else self._dead_letters.location,
         )
 
-    def _run_job(self, frame: DataFrame, routing: Routing, task: BucketTask) -> tuple[int, TaskResult]:
-        """Runs the job and returns the records that entered it, counted before the shuffle, and what the tasks tell."""
-        observation = Observation()
-        rows = routing.rows(frame)
-        record = F.when(F.col(SUB) == 0, F.lit(1)) if is_envelope(frame) else F.lit(1)
-        observed = rows.observe(observation, F.count(record).alias("records"))
-        with _without_adaptive_execution(frame.sparkSession):
-            placed = routing.place(observed)
-            collected = routing.crossing.map_in_arrow(placed, task, RESULT_SPARK_SCHEMA).collect()
-        return int(observation.get["records"]), sum_results([row[0] for row in collected])
-
-    def _check_counts(self, read_count: int, result: TaskResult, micro_batch_id: int) -> None:
-        if read_count != result.record_count:
+    def _check(self, result: TaskResult, micro_batch_id: int) -> None:
+        broken = result.read.broken_partitions()
+        if broken or result.read_count != result.record_count:
+            where = f"; rows of Spark partitions {broken} are missing or there twice" if broken else ""
             raise PipelineFailedError(
-                f"{read_count} records entered, but the tasks tell of {result.applied} applied, {result.dead_count} "
-                f"dead-lettered and {result.skipped_count} skipped; nothing was committed. This is a bug of Freshet: "
-                "please report it with the log of the run",
+                f"{result.read_count} records entered, but the tasks tell of {result.applied} applied, "
+                f"{result.dead_count} dead-lettered and {result.skipped_count} skipped{where}; nothing was committed. "
+                "Either the source gave other rows when Spark computed a part of the batch again, or this is a bug of "
+                "Freshet: please report it with the log of the run",
+                pipeline=self._commit_user,
+                micro_batch_id=micro_batch_id,
+            )
+        if self._dead_letter_limit.is_exceeded(result.dead_count, result.read_count):
+            discard_messages(self._table.store, result.messages)
+            if self._dead_letters is not None:
+                discard_messages(self._dead_letters.store, result.dead_letter_messages)
+            raise PipelineFailedError(
+                f"{result.dead_count} of the {result.read_count} records of the batch are dead letters, which is more "
+                f"than {self._dead_letter_limit} allows; nothing was committed, the dead letters neither. The first "
+                f"are:\n{sample_text(result.first_dead)}\nLook whether the format and the schema of the source are "
+                "right; to go on all the same, raise max_dead_letters",
                 pipeline=self._commit_user,
                 micro_batch_id=micro_batch_id,
             )
@@ -182,30 +207,3 @@ class MicroBatchWriter:
     def _level0_counts(self, snapshot: Snapshot | None) -> list[int]:
         live = self._table.store.live.at(snapshot)
         return [sum(1 for entry in files.values() if entry.file.level == 0) for files in live.by_bucket.values()]
-
-
-@contextmanager
-def _without_adaptive_execution(spark: SparkSession) -> Iterator[None]:
-    """With it a shuffle and what follows are two jobs; the frame of a batch has a session of its own."""
-    before = spark.conf.get(_ADAPTIVE)
-    if before == "false":
-        yield
-        return
-    spark.conf.set(_ADAPTIVE, "false")
-    try:
-        yield
-    finally:
-        spark.conf.set(_ADAPTIVE, before or "true")
-
-
-class _Clock:
-    """Milliseconds between laps."""
-
-    def __init__(self) -> None:
-        self.times_ms: dict[str, float] = {}
-        self._last = time.perf_counter()
-
-    def lap(self, name: str) -> None:
-        now = time.perf_counter()
-        self.times_ms[name] = (now - self._last) * 1000
-        self._last = now

@@ -2,11 +2,13 @@
 
 A task that ran twice tells twice, but Spark hands the driver only the result of the attempt that won; the files of the
 other are named by nobody. An error that a second attempt would meet again (bad rows, an unreadable file) is told like
-a result, so that the driver can raise it as what it is; any other ends the attempt and Spark may try again.
+a result, so that the driver can raise it as what it is; any other ends the attempt and Spark may try again. An error
+that is none of ours is told with the place in the code where it arose.
 """
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -15,6 +17,9 @@ import orjson
 import pyarrow as pa
 from pyspark.sql import types as spark
 
+from freshet.pipeline.batch.dead_letter_limit import merged_sample
+from freshet.pipeline.batch.read_count import ReadCount
+from freshet.pipeline.exceptions import PipelineFailedError
 from freshet.storage import exceptions
 from freshet.storage.codec.commit_message_json import decode_commit_messages, encode_commit_messages
 from freshet.storage.model.commit_message import CommitMessage
@@ -50,6 +55,10 @@ class TaskResult:
     row_count: int = 0
     applied: int = 0
     dead: Mapping[str, int] = field(default_factory=dict)
+    first_dead: tuple[Mapping[str, Any], ...] = ()
+    """The first dead letters in input order: the columns of the order, reason and column."""
+    read: ReadCount = field(default_factory=ReadCount)
+    """What the rows tell of the records that entered."""
     skipped: Mapping[str, int] = field(default_factory=dict)
     restored: int = 0
     """Rows whose unavailable values were filled in from the table."""
@@ -65,6 +74,11 @@ class TaskResult:
     def dead_count(self) -> int:
         """Records that became dead letters."""
         return sum(self.dead.values())
+
+    @property
+    def read_count(self) -> int:
+        """Records that entered."""
+        return self.read.record_count()
 
     @property
     def skipped_count(self) -> int:
@@ -85,6 +99,8 @@ def encode_result(result: TaskResult) -> pa.RecordBatch:
         "row_count": result.row_count,
         "applied": result.applied,
         "dead": dict(result.dead),
+        "first_dead": [dict(row) for row in result.first_dead],
+        "read": result.read.to_document(),
         "skipped": dict(result.skipped),
         "restored": result.restored,
         "notes": dict(result.notes),
@@ -95,9 +111,15 @@ def encode_result(result: TaskResult) -> pa.RecordBatch:
     return _row(document)
 
 
-def encode_error(error: exceptions.StorageError) -> pa.RecordBatch:
-    """An error of the rows or the table, as a result."""
-    return _row({"error": type(error).__name__, "text": str(error), "facts": vars(error)})
+def encode_error(error: Exception) -> pa.RecordBatch:
+    """An error that the same rows would meet again, as a result."""
+    document: dict[str, Any] = {"error": type(error).__name__, "text": str(error)}
+    if isinstance(error, exceptions.StorageError):
+        document["facts"] = vars(error)
+    else:
+        last = traceback.extract_tb(error.__traceback__)[-1:]
+        document["place"] = "".join(f"{frame.name} in {frame.filename}:{frame.lineno}" for frame in last)
+    return _row(document)
 
 
 def sum_results(rows: Sequence[bytes]) -> TaskResult:
@@ -112,6 +134,8 @@ def sum_results(rows: Sequence[bytes]) -> TaskResult:
         row_count=sum(d["row_count"] for d in documents),
         applied=sum(d["applied"] for d in documents),
         dead=_sum_by_key([d["dead"] for d in documents]),
+        first_dead=tuple(merged_sample([d["first_dead"] for d in documents])),
+        read=_sum_read([d["read"] for d in documents]),
         skipped=_sum_by_key([d["skipped"] for d in documents]),
         restored=sum(d["restored"] for d in documents),
         notes=_sum_by_key([d["notes"] for d in documents]),
@@ -119,6 +143,13 @@ def sum_results(rows: Sequence[bytes]) -> TaskResult:
         keys_looped=sum(d["keys_looped"] for d in documents),
         times_ms=_sum_by_key([d["times_ms"] for d in documents]),
     )
+
+
+def _sum_read(parts: Sequence[Mapping[str, Any]]) -> ReadCount:
+    total = ReadCount()
+    for part in parts:
+        total.add(ReadCount.from_document(part))
+    return total
 
 
 def _sum_by_key(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -129,7 +160,12 @@ def _sum_by_key(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return total
 
 
-def _error(document: Mapping[str, Any]) -> exceptions.StorageError:
+def _error(document: Mapping[str, Any]) -> Exception:
+    if "place" in document:
+        return PipelineFailedError(
+            f"a task failed, and would fail again: {document['error']}: {document['text']} ({document['place']}); "
+            "nothing was committed"
+        )
     error = _ERRORS.get(document["error"], exceptions.StorageError)(document["text"])
     vars(error).update(document["facts"])
     return error

@@ -2,20 +2,21 @@
 
 For each row that lacks a value, in input order, per key:
 
-| the latest state of the key | outcome |
+| the state of the key | outcome |
 |---|---|
 | an earlier row of the same batch that has the value | that value |
 | else the row stored in the table at the base snapshot | its value |
-| deleted earlier in the batch, or not stored, or NULL | the row is a dead letter naming the column |
+| deleted, or not stored, or NULL | the row is a dead letter naming the column |
 
 A value that PostgreSQL keeps out of line is never NULL, so a NULL that is stored stands for one that never came.
 
-In a partial-update table each sequence group has a state of its own, with the ordering values it was written under:
+Where rows have an order of their own (`sequence.field`, or a sequence group of a partial-update table, each with a
+state of its own) the state is the row that wins by it, not the one that came last:
 
-| the row, seen from the group | outcome |
+| the row, seen from the state | outcome |
 |---|---|
-| all its ordering columns are NULL | it is not about this group |
-| it orders before the state (a late record) | the group stays; the value stays NULL, nobody will take it |
+| all ordering columns of the group are NULL | it is not about this group |
+| it orders before the state (a late record or deletion) | the state stays; the value stays NULL, nobody takes it |
 | it orders at or after the state | as above, and it is the new state |
 
 Only the keys concerned are looked at, row by row; the rest of the batch is not touched. A retract row needs no values.
@@ -26,8 +27,9 @@ Source: what really arrives from Debezium, outcome table, "unchanged TOAST value
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import total_ordering
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -35,9 +37,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from freshet.pipeline.batch.routed_rows import COLUMN, DATA_PREFIX, KIND, REASON, TAG, TAG_DEAD, UNAVAILABLE
 from freshet.pipeline.config.engine_rules import engine_rules
 from freshet.pipeline.decode.carriers import carry_array
+from freshet.pipeline.decode.outcomes import COLUMN, DATA_PREFIX, KIND, REASON, TAG, TAG_DEAD, UNAVAILABLE
+from freshet.storage.merge.take import take_rows
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.row_kind import RowKind
 from freshet.storage.model.snapshot import Snapshot
@@ -49,22 +52,42 @@ NOT_STORED: Final = "a value that the change did not carry is not stored in the 
 
 Key = tuple[Any, ...]
 Order = tuple[tuple[bool, Any], ...]
+"""Ordering values, so that NULL is smallest whatever the direction."""
 Positions = npt.NDArray[np.int64]
 
 
+@total_ordering
+@dataclass(frozen=True, slots=True)
+class Descending:
+    """A value that is the smaller the larger it is."""
+
+    value: Any
+
+    def __lt__(self, other: Descending) -> bool:
+        return bool(other.value < self.value)
+
+
 class Unit(NamedTuple):
-    """Columns whose values change together: those of a sequence group, or (no `ordering`) of the whole row."""
+    """Columns whose values change together: those of a sequence group, or of the whole row.
+
+    `ordering` are the columns that decide which row wins; empty where the last one does.
+    """
 
     ordering: tuple[str, ...]
     columns: tuple[str, ...]
+    is_group: bool = False
+    is_descending: bool = False
 
     def order_of(self, row: Mapping[str, Any]) -> Order:
-        """The ordering values, so that NULL is smallest."""
-        return tuple((row[name] is not None, row[name]) for name in self.ordering)
+        """The place of the row among those of its key."""
+        values = [row[name] for name in self.ordering]
+        if self.is_descending:
+            return tuple((value is not None, Descending(value)) for value in values)
+        return tuple((value is not None, value) for value in values)
 
     def takes_part(self, row: Mapping[str, Any]) -> bool:
         """True when the row is about these columns."""
-        return not self.ordering or any(row[name] is not None for name in self.ordering)
+        return not self.is_group or any(row[name] is not None for name in self.ordering)
 
 
 class State(NamedTuple):
@@ -87,28 +110,34 @@ class UnavailableValues:
     """Looks up unavailable values in one table at one snapshot (None: the table is empty).
 
     `watch` sees all rows of a task once, in any order, and reads what is stored; `fill` then takes them in input order,
-    in as many portions as there are.
+    in as many portions as there are. `carried` are the table's columns that the rows have, by place.
     """
 
-    def __init__(self, store: TableStore, snapshot: Snapshot | None) -> None:
+    def __init__(self, store: TableStore, snapshot: Snapshot | None, carried: Sequence[str]) -> None:
         self._store = store
         self._snapshot = snapshot
-        self._places = {name: f"{DATA_PREFIX}{place}" for place, name in enumerate(store.schema.column_names)}
+        self._carried = tuple(carried)
+        self._places = {name: f"{DATA_PREFIX}{place}" for place, name in enumerate(carried)}
         self._units: tuple[Unit, ...] = ()
         self._watched: set[Key] = set()
         self._states: dict[tuple[Key, Unit], State] = {}
 
-    def watch(self, rows: pa.Table) -> None:
+    def watch(self, batches: Iterable[pa.RecordBatch]) -> None:
         """Notes the keys of the rows that lack values, and reads the stored rows of these keys."""
-        if UNAVAILABLE not in rows.column_names:
-            return
-        affected = _affected(rows)
-        if not len(affected):
-            return
-        lacking = rows.column(UNAVAILABLE).take(pa.array(affected)).to_pylist()
-        self._units = self._units_of(sorted({name for names in lacking for name in names}))
-        self._watched = set(self._keys(rows, affected))
-        self._states = self._stored(self._watched)
+        missing: set[str] = set()
+        for batch in batches:
+            if UNAVAILABLE not in batch.schema.names:
+                return
+            texts: Any = batch.column(UNAVAILABLE)
+            if texts.null_count == len(texts):
+                continue
+            affected = np.flatnonzero(texts.is_valid().to_numpy(zero_copy_only=False))
+            for text in pc.unique(texts.drop_null()).to_pylist():
+                missing |= self._named(text)
+            self._watched.update(self._keys(batch, affected))
+        if self._watched:
+            self._units = self._units_of(sorted(missing))
+            self._states = self._stored(self._watched)
 
     def fill(self, rows: pa.Table) -> FilledRows:
         """Fills in the rows of one portion."""
@@ -124,7 +153,7 @@ class UnavailableValues:
         filled = 0
         for place, (position, key) in enumerate(zip(related.tolist(), related_keys, strict=True)):
             row = {name: column[place] for name, column in zip(names, values, strict=True)}
-            missing = frozenset(lacking[place] or ())
+            missing = self._named(lacking[place])
             looked_up = self._look_up(key, row, missing)
             unknown = next((name for name, value in looked_up.items() if value is None), None)
             if unknown is not None:
@@ -159,14 +188,24 @@ class UnavailableValues:
                 self._states[key, unit] = State(order, values)
 
     def _units_of(self, columns: Sequence[str]) -> tuple[Unit, ...]:
-        rules = engine_rules(self._store.schema, self._store.options)
+        options = self._store.options
+        rules = engine_rules(self._store.schema, options)
+        whole: list[str] = []
         members: dict[tuple[str, ...], list[str]] = {}
         for name in columns:
             group = rules.group_of(name)
-            members.setdefault(() if group is None else group.ordering, []).append(name)
-        return tuple(Unit(ordering, tuple(names)) for ordering, names in members.items())
+            (whole if group is None else members.setdefault(group.ordering, [])).append(name)
+        units = [Unit(ordering, tuple(names), is_group=True) for ordering, names in members.items()]
+        if whole:
+            row = Unit(options.sequence_field, tuple(whole), is_descending=options.sequence_descending)
+            units.append(row)
+        return tuple(units)
 
-    def _keys(self, rows: pa.Table, positions: Positions) -> list[Key]:
+    def _named(self, text: str | None) -> frozenset[str]:
+        """The columns whose places the text lists."""
+        return frozenset(self._carried[int(place)] for place in text.split(",")) if text else frozenset()
+
+    def _keys(self, rows: pa.Table | pa.RecordBatch, positions: Positions) -> list[Key]:
         names = [self._places[name] for name in self._store.schema.primary_keys]
         parts = [rows.column(name).take(pa.array(positions)).to_pylist() for name in names]
         return list(zip(*parts, strict=True))
@@ -201,12 +240,6 @@ class UnavailableValues:
         return states
 
 
-def _affected(rows: pa.Table) -> Positions:
-    """Positions of the rows that lack values."""
-    lengths: Any = pc.fill_null(pc.list_value_length(rows.column(UNAVAILABLE)), 0)
-    return np.flatnonzero(lengths.to_numpy())
-
-
 def _carried_list(column: Any, data_type: Any) -> list[Any]:
     return [value for chunk in column.chunks for value in carry_array(chunk, data_type).to_pylist()]
 
@@ -234,4 +267,4 @@ def _with_values(column: Any, pairs: Sequence[tuple[int, Any]]) -> Any:
     positions = np.arange(len(column))
     positions[[position for position, _ in pairs]] = np.arange(len(column), len(column) + len(pairs))
     new = pa.array([value for _, value in pairs], column.type)
-    return pa.chunked_array([*column.chunks, new]).combine_chunks().take(pa.array(positions))
+    return take_rows(pa.table({"value": pa.chunked_array([*column.chunks, new])}), positions).column(0)

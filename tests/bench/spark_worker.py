@@ -27,7 +27,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import LongType, StructType
 
 from freshet.pipeline.batch.micro_batch import BatchReport
-from freshet.pipeline.batch.routed_rows import plan_routing
+from freshet.pipeline.batch.routing import plan_routing
 from freshet.pipeline.batch.table_sink import table_sink
 from freshet.pipeline.spark.jars import ensure_jars
 from freshet.pipeline.spark.session import create_session

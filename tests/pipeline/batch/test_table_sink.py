@@ -15,7 +15,7 @@ from pyspark.sql import types as st
 
 from freshet.pipeline.batch.bucket_task import HALF_APPLIED, IGNORED
 from freshet.pipeline.batch.micro_batch import BatchReport
-from freshet.pipeline.batch.routed_rows import TAG_DATA, TAG_DEAD, TAG_SKIPPED
+from freshet.pipeline.batch.routing import TAG_DATA, TAG_DEAD, TAG_SKIPPED
 from freshet.pipeline.batch.table_sink import QUERY_ID_PROPERTY, TableSink, table_sink
 from freshet.pipeline.batch.unavailable_values import NOT_STORED
 from freshet.pipeline.exceptions import PipelineFailedError

@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from freshet.pipeline.batch.routed_rows import COLUMN, KIND, REASON, TAG, UNAVAILABLE
+from freshet.pipeline.batch.routing import COLUMN, KIND, REASON, TAG, UNAVAILABLE
 from freshet.pipeline.batch.unavailable_values import NOT_STORED, UnavailableValues
 from freshet.storage.catalog import Catalog
 from freshet.storage.table import Table

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from freshet.pipeline.batch.arrow_bridge import spark_struct
-from freshet.pipeline.batch.bucket_route import (
+from freshet.pipeline.batch.bucket_expression import (
     KeyColumn,
     body_column,
     bucket_column,

@@ -1,0 +1,86 @@
+"""How many dead letters a batch may have before the run stops.
+
+A topic in another format than the file says gives nothing but dead letters: without a limit all of it would be copied
+into the dead-letter table. A batch over the limit is not committed at all, and neither are its dead letters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+
+from freshet.pipeline.batch.input_order import input_order
+from freshet.pipeline.decode.outcomes import COLUMN, KAFKA_PARTITION, OFFSET, ORDER_COLUMNS, REASON, TOPIC
+
+SHARE_DEFAULT: Final = 0.5
+RECORDS_MIN: Final = 1000
+"""A share says little about fewer records than these."""
+
+FIRST_SHOWN: Final = 10
+
+_SAMPLE_COLUMNS: Final = (*ORDER_COLUMNS, REASON, COLUMN)
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetterLimit:
+    """The largest share of a batch of at least 1000 records, and the largest number; None: no such limit."""
+
+    share: float | None = SHARE_DEFAULT
+    count: int | None = None
+
+    def is_exceeded(self, dead_count: int, read_count: int) -> bool:
+        """True when a batch of `read_count` records may not have so many dead letters."""
+        if self.count is not None and dead_count > self.count:
+            return True
+        return self.share is not None and read_count >= RECORDS_MIN and dead_count > self.share * read_count
+
+    def __str__(self) -> str:
+        parts = [] if self.share is None else [f"share: {self.share:g} of a batch of at least {RECORDS_MIN} records"]
+        parts += [] if self.count is None else [f"count: {self.count}"]
+        return "max_dead_letters " + ", ".join(parts)
+
+
+class DeadLetterSample:
+    """The first dead letters in input order, without their bytes."""
+
+    def __init__(self) -> None:
+        self._first: pa.Table | None = None
+
+    def add(self, dead: pa.Table) -> None:
+        """Takes dead letters in any order."""
+        rows = dead.select(list(_SAMPLE_COLUMNS))
+        self._first = _first(rows if self._first is None else pa.concat_tables([self._first, rows]))
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The first ones, for people and for the driver."""
+        return [] if self._first is None else self._first.to_pylist()
+
+
+def merged_sample(samples: Sequence[Sequence[dict[str, Any]]]) -> list[dict[str, Any]]:
+    """The first of several samples."""
+    rows = [row for sample in samples for row in sample]
+    rows.sort(key=lambda row: tuple((row[name] is not None, row[name]) for name in ORDER_COLUMNS))
+    return rows[:FIRST_SHOWN]
+
+
+def sample_text(rows: Sequence[dict[str, Any]]) -> str:
+    """One line per dead letter: where it lies and why it is one."""
+    return "\n".join(f"  {_where(row)}: {row[REASON]}{_column(row)}" for row in rows)
+
+
+def _first(rows: pa.Table) -> pa.Table:
+    order = input_order([rows.column(name) for name in ORDER_COLUMNS])
+    return rows.slice(0, FIRST_SHOWN) if order is None else rows.take(pa.array(order[:FIRST_SHOWN]))
+
+
+def _where(row: dict[str, Any]) -> str:
+    if row[KAFKA_PARTITION] is None:
+        return f"{row[TOPIC]}"
+    return f"{row[TOPIC]} partition {row[KAFKA_PARTITION]} offset {row[OFFSET]}"
+
+
+def _column(row: dict[str, Any]) -> str:
+    return "" if row[COLUMN] is None else f" (column {row[COLUMN]})"

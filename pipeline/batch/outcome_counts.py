@@ -1,0 +1,67 @@
+"""What became of the records of one task: applied, dead, skipped.
+
+A record may be two rows (a key change), which may lie in two tasks. It is counted where its first row is. Where its
+second row alone is dead, the record is a dead letter although the deletion of its old key is written: the task of the
+second row takes it from the applied ones, the sums of all tasks are right, and a note says how many they are.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from freshet.pipeline.batch.dead_letter_limit import DeadLetterSample
+from freshet.pipeline.batch.read_count import record_count
+from freshet.pipeline.decode.outcomes import REASON, SUB, Tally
+
+IGNORED: Final = "ignore-delete or ignore-update-before"
+"""Why rows of plain frames are skipped; a decoder skips such records before they become rows."""
+
+HALF_APPLIED: Final = "key change of which only the deletion was applied"
+"""Note of records that are dead letters for their new row alone."""
+
+
+class OutcomeCounts:
+    """Counts of one task."""
+
+    def __init__(self) -> None:
+        self.applied = 0
+        self.restored = 0
+        self.dead: Counter[str] = Counter()
+        self.skipped: Counter[str] = Counter()
+        self.notes: Counter[str] = Counter()
+        self.first_dead = DeadLetterSample()
+
+    def add_tally(self, tally: Tally) -> None:
+        """What a decoder counted; its skipped records are no rows."""
+        self.skipped.update(tally.skipped)
+        self.notes.update(tally.notes)
+
+    def add_data(self, rows: pa.Table, *, restored: int) -> None:
+        """Rows that go to the writer; `restored` of them got values from the table."""
+        self.applied += record_count(rows) if SUB in rows.column_names else rows.num_rows
+        self.restored += restored
+
+    def add_ignored(self, count: int) -> None:
+        """Rows that the writer did not take, because the table ignores their kind."""
+        if count:
+            self.applied -= count
+            self.skipped[IGNORED] += count
+
+    def add_dead(self, dead: pa.Table) -> None:
+        """Dead letters."""
+        self.first_dead.add(dead)
+        self.dead.update(_counted(dead.column(REASON)))
+        halves = dead.num_rows - record_count(dead)
+        if halves:
+            self.applied -= halves
+            self.notes[HALF_APPLIED] += halves
+
+
+def _counted(reasons: Any) -> Mapping[str, int]:
+    counted: Any = pc.value_counts(pc.fill_null(reasons, "unknown"))
+    return {entry["values"]: entry["counts"] for entry in counted.to_pylist()}

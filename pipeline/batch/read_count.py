@@ -1,0 +1,112 @@
+"""How many records entered a micro-batch, told by the rows that crossed the shuffle.
+
+What is counted beside the rows (an accumulator, an `Observation`) counts again where Spark computes a map task anew.
+What crosses with the rows is there exactly as often as they are:
+
+| frame | what tells |
+|---|---|
+| outcomes | tally rows: each decoder says how many records it read and how many of them it skipped |
+| any other | the place of each row in its Spark partition: those of a partition must be 0, 1, 2 … once each |
+
+The second finds rows that are missing or there twice, but not a missing end of a partition: nothing says where it ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from freshet.pipeline.decode.outcomes import RAW_VALUE, SUB, TAG, TAG_TALLY, Tally
+
+POSITION_BITS: Final = 33
+"""Width of the place in Spark's monotonically_increasing_id; the Spark partition stands above it."""
+
+
+class Places(NamedTuple):
+    """Rows seen of one Spark partition: their number, the largest place, the sum of the places."""
+
+    count: int
+    last: int
+    total: int
+
+    def plus(self, other: Places) -> Places:
+        """Both together."""
+        return Places(self.count + other.count, max(self.last, other.last), self.total + other.total)
+
+    @property
+    def expected(self) -> int:
+        """Rows that the partition must have had."""
+        return self.last + 1
+
+    @property
+    def is_whole(self) -> bool:
+        """True when no row before the last is missing and none is there twice."""
+        return self.count == self.expected and self.total == self.last * self.expected // 2
+
+
+@dataclass(slots=True)
+class ReadCount:
+    """What one task, or all of them together, saw of the input. Counts are of records."""
+
+    tallied: int = 0
+    """Records that decoders read."""
+    places: dict[int, Places] = field(default_factory=dict)
+    """Of frames without tallies: what was seen of each Spark partition."""
+
+    def add_positions(self, positions: Any) -> None:
+        """Takes the positions (`monotonically_increasing_id`) of rows of a frame that has no tallies."""
+        numbers = np.asarray(positions)
+        partitions = numbers >> POSITION_BITS
+        places = numbers & ((1 << POSITION_BITS) - 1)
+        order = np.argsort(partitions, kind="stable")
+        present, starts = np.unique(partitions[order], return_index=True)
+        for partition, part in zip(present.tolist(), np.split(places[order], starts[1:]), strict=True):
+            self._add_places(partition, Places(len(part), int(part.max()), int(part.sum())))
+
+    def add(self, other: ReadCount) -> None:
+        """Takes what another task saw."""
+        self.tallied += other.tallied
+        for partition, places in other.places.items():
+            self._add_places(partition, places)
+
+    def record_count(self) -> int:
+        """Records that entered."""
+        return self.tallied + sum(places.expected for places in self.places.values())
+
+    def broken_partitions(self) -> list[int]:
+        """Spark partitions of which rows are missing or there twice."""
+        return sorted(partition for partition, places in self.places.items() if not places.is_whole)
+
+    def to_document(self) -> dict[str, Any]:
+        """As JSON takes it."""
+        places = {str(partition): list(places) for partition, places in self.places.items()}
+        return {"tallied": self.tallied, "places": places}
+
+    @classmethod
+    def from_document(cls, document: Mapping[str, Any]) -> ReadCount:
+        """The inverse of `to_document`."""
+        places = {int(partition): Places(*numbers) for partition, numbers in document["places"].items()}
+        return cls(document["tallied"], places)
+
+    def _add_places(self, partition: int, places: Places) -> None:
+        known = self.places.get(partition)
+        self.places[partition] = places if known is None else known.plus(places)
+
+
+def without_tallies(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, list[Tally]]:
+    """The batch without its tally rows, and what they tell."""
+    is_tally: Any = pc.equal(batch.column(TAG), TAG_TALLY)
+    if not pc.any(is_tally).as_py():
+        return batch, []
+    values = batch.column(RAW_VALUE).filter(is_tally).to_pylist()
+    return batch.filter(pc.invert(is_tally)), [Tally.decode(value) for value in values]
+
+
+def record_count(rows: pa.Table | pa.RecordBatch) -> int:
+    """Records, not rows: a key change is two rows of one record, the second with another place in it."""
+    return int(np.count_nonzero(np.asarray(rows.column(SUB)) == 0)) if rows.num_rows else 0

@@ -1,0 +1,221 @@
+"""Routing: which columns of a frame cross the shuffle, and which task each row goes to.
+
+Three words: a *record* is what a source holds, an *outcome* is what a decoder made of it, a *routed row* is what
+crosses to a task. A frame of outcomes crosses as it is; the rows of any other frame are given the columns they need:
+
+| crosses as | frame of outcomes (`decode.outcomes`) | any other frame (columns = the table's) |
+|---|---|---|
+| `_bucket` int | as it is: the decoder, or `with_buckets`, has set it | bucket of the row, a Spark expression |
+| `_kind` | as it is | `_ROW_KIND` of the frame, if it has one |
+| `_position` | left out | Spark partition and place in it, one bigint: the input order |
+| `_d0` … | as they are | the columns of the table, by place |
+| all others | as they are | left out |
+
+Position names keep the columns of a table from colliding with ours. Everything here is built once per schema and used
+for every micro-batch: a Spark column is a value that belongs to no frame, and building one costs a call to the JVM per
+operator. The plan of outcomes does not grow with the columns: their names are handed over once.
+
+A column that the table got while a stream runs is not in its frame: the task writes NULL (`bucket_task`).
+
+Source: design §1.5, §1.11.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - the customary name
+from pyspark.sql import types as spark
+
+from freshet.pipeline.batch.arrow_bridge import spark_type
+from freshet.pipeline.batch.arrow_map import KeptColumns
+from freshet.pipeline.batch.bucket_expression import KeyColumn, bucket_column, epoch_micros, task_column, task_count
+from freshet.pipeline.decode.carriers import is_nanos
+from freshet.pipeline.decode.outcomes import BUCKET, DATA_PREFIX, HEAD_SCHEMA, KIND, OFFSET, TAG, TAG_DATA
+from freshet.pipeline.exceptions import InvalidRequestError
+from freshet.storage.codec.bucket_function import BucketFunctionType
+from freshet.storage.model.data_type import DataField, ScalarType, TypeRoot
+from freshet.storage.model.row_kind import ROW_KIND_COLUMN
+from freshet.storage.model.schema import TableSchema
+from freshet.storage.options.core import CoreOptions
+
+POSITION: Final = "_position"
+
+_OTHERS_BITS: Final = 10
+"""Dead letters go to the tasks in runs of 1024 offsets: they stay in order, and no task gets all of them."""
+
+_INTEGERS: Final = (spark.ByteType, spark.ShortType, spark.IntegerType, spark.LongType)
+
+
+@dataclass(frozen=True, slots=True)
+class Routing:
+    """How the rows of one frame go to the tasks.
+
+    `projection` gives the rows that cross, None where the frame has them already; `crossing` are their columns by name.
+    `task` is None where any task may take any row. `columns` are the table's columns that `_d0` … hold.
+    """
+
+    projection: KeptColumns | None
+    crossing: KeptColumns
+    task: Column | None
+    task_count: int
+    columns: tuple[str, ...]
+
+    def place(self, frame: DataFrame) -> DataFrame:
+        """The rows of the frame as they cross, each in the Spark partition of its task."""
+        rows = frame if self.projection is None else self.projection.select(frame)
+        return rows if self.task is None else rows.repartitionById(self.task_count, self.task)
+
+
+@dataclass(frozen=True, slots=True)
+class TaskPlan:
+    """What bounds the number of tasks of a batch."""
+
+    shuffle_partitions: int
+    parallelism: int
+
+    def count(self, schema: TableSchema, options: CoreOptions) -> int:
+        """Tasks that write this table."""
+        return task_count(
+            bucket_count=max(1, options.bucket),
+            is_partitioned=bool(schema.partition_keys),
+            shuffle_partitions=self.shuffle_partitions,
+            parallelism=self.parallelism,
+        )
+
+
+def is_outcomes(names: Sequence[str]) -> bool:
+    """True for the columns of a frame of outcomes."""
+    return set(HEAD_SCHEMA.names) <= set(names)
+
+
+def route_outcomes(names: Sequence[str], decoded: TableSchema, options: CoreOptions, tasks: TaskPlan) -> Routing:
+    """The way of a frame of outcomes with these columns; `decoded` is the schema whose columns `_d0` … are."""
+    crossing = KeptColumns([F.col(name) for name in names])
+    if options.bucket <= 0:
+        return Routing(None, crossing, None, 1, decoded.column_names)
+    count = tasks.count(decoded, options)
+    # What is no row of the table needs no bucket; tallies have no offset.
+    other = F.pmod(F.shiftright(F.coalesce(F.col(OFFSET), F.lit(0).cast("bigint")), _OTHERS_BITS), F.lit(count))
+    task = F.when(F.col(TAG) == TAG_DATA, _task(decoded, count)).otherwise(other.cast("int"))
+    return Routing(None, crossing, task, count, decoded.column_names)
+
+
+def route_rows(frame: DataFrame, schema: TableSchema, options: CoreOptions, tasks: TaskPlan) -> Routing:
+    """The way of a frame that has the table's columns; raises `InvalidRequestError` where they do not fit the table."""
+    given = frame.schema
+    _check_names(given.fieldNames(), schema)
+    fields = tuple(field for field in schema.fields if field.name in given.fieldNames())
+    data = {field.name: _carried(F.col(_quoted(field.name)), given[field.name].dataType, field) for field in fields}
+    head = {BUCKET: _bucket(data, schema, options)}
+    if ROW_KIND_COLUMN in given.fieldNames():
+        head[KIND] = F.col(ROW_KIND_COLUMN)
+    head[POSITION] = F.monotonically_increasing_id()
+    named = head | {f"{DATA_PREFIX}{place}": data[field.name] for place, field in enumerate(fields)}
+    projection = KeptColumns([column.alias(name) for name, column in named.items()])
+    crossing = KeptColumns([F.col(name) for name in named])
+    columns = tuple(field.name for field in fields)
+    if options.bucket <= 0:
+        return Routing(projection, crossing, None, 1, columns)
+    count = tasks.count(schema, options)
+    places = {name: place for place, name in enumerate(columns)}
+    partition_columns = [F.col(f"{DATA_PREFIX}{places[name]}") for name in schema.partition_keys]
+    task = task_column(partition_columns, F.col(BUCKET), count)
+    return Routing(projection, crossing, task, count, columns)
+
+
+def with_buckets(outcomes: DataFrame, decoded: TableSchema, options: CoreOptions) -> DataFrame:
+    """A frame of outcomes whose buckets Spark computes: for sources where `select` feeds the bucket key."""
+    data = {field.name: F.col(f"{DATA_PREFIX}{place}") for place, field in enumerate(decoded.fields)}
+    bucket = F.when(F.col(TAG) == TAG_DATA, _bucket(data, decoded, options))
+    return outcomes.withColumn(BUCKET, bucket)
+
+
+def bucket_keys(schema: TableSchema, options: CoreOptions) -> tuple[str, ...]:
+    """The columns of the bucket key: the option, else the primary key without the partition columns."""
+    return options.bucket_key or (schema.trimmed_primary_keys if schema.has_primary_key else ())
+
+
+def _task(schema: TableSchema, count: int) -> Column:
+    places = {field.name: place for place, field in enumerate(schema.fields)}
+    partition_columns = [F.col(f"{DATA_PREFIX}{places[name]}") for name in schema.partition_keys]
+    return task_column(partition_columns, F.col(BUCKET), count)
+
+
+def _bucket(data: Mapping[str, Column], schema: TableSchema, options: CoreOptions) -> Column:
+    names = bucket_keys(schema, options)
+    if options.bucket <= 1 or not names:
+        return F.lit(0)
+    keys = [KeyColumn(data[name], schema.by_name[name].type) for name in names]
+    return bucket_column(keys, options.bucket, BucketFunctionType(options.bucket_function_type))
+
+
+def _check_names(given: Sequence[str], schema: TableSchema) -> None:
+    """Every column that may not be NULL must be there; no other than the table's."""
+    missing = [field.name for field in schema.fields if field.name not in given and not field.type.nullable]
+    unknown = [name for name in given if name not in schema.by_name and name != ROW_KIND_COLUMN]
+    if missing or unknown:
+        found = [f"lacks {', '.join(missing)}"] if missing else []
+        found += [f"has {', '.join(unknown)}, which the table does not"] if unknown else []
+        raise InvalidRequestError(
+            f"the frame {' and '.join(found)}; the table's columns are {', '.join(schema.column_names)}"
+        )
+
+
+def _carried(column: Column, found: spark.DataType, field: DataField) -> Column:
+    """The column in the carrier of its table type; its default stands where it is NULL, as the writer has it."""
+    carried = _in_carrier(column, found, field)
+    if field.default_value is None:
+        return carried
+    return F.coalesce(carried, F.lit(field.default_value).cast(spark_type(field.type)))
+
+
+def _in_carrier(column: Column, found: spark.DataType, field: DataField) -> Column:
+    """The column in the carrier of its table type, if that loses nothing but fractions finer than the table's."""
+    wanted = spark_type(field.type)
+    if _same(found, wanted):
+        return column
+    if is_nanos(field.type) and isinstance(found, spark.TimestampNTZType | spark.TimestampType):
+        root = TypeRoot.TIMESTAMP_LTZ if isinstance(found, spark.TimestampType) else TypeRoot.TIMESTAMP
+        if isinstance(field.type, ScalarType) and field.type.root is root:
+            return epoch_micros(column, field.type) * F.lit(1000).cast("bigint")
+    if _widens(found, wanted):
+        return column.cast(wanted)
+    raise InvalidRequestError(
+        f"column {field.name!r} of the frame is {found.simpleString()}, the table's is {field.type}, which Spark "
+        f"carries as {wanted.simpleString()}; cast it in the query"
+    )
+
+
+def _same(found: spark.DataType, wanted: spark.DataType) -> bool:
+    """Equal but for nullability, which the task checks row by row, and for the length of texts."""
+    match found, wanted:
+        case spark.ArrayType(), spark.ArrayType():
+            return _same(found.elementType, wanted.elementType)
+        case spark.MapType(), spark.MapType():
+            return _same(found.keyType, wanted.keyType) and _same(found.valueType, wanted.valueType)
+        case spark.StructType(), spark.StructType():
+            return found.names == wanted.names and all(
+                _same(left.dataType, right.dataType) for left, right in zip(found, wanted, strict=True)
+            )
+        case spark.CharType() | spark.VarcharType(), spark.StringType():
+            return True
+        case _:
+            return found == wanted
+
+
+def _widens(found: spark.DataType, wanted: spark.DataType) -> bool:
+    if isinstance(found, _INTEGERS) and isinstance(wanted, _INTEGERS):
+        return _INTEGERS.index(type(found)) < _INTEGERS.index(type(wanted))
+    if isinstance(found, spark.FloatType) and isinstance(wanted, spark.DoubleType):
+        return True
+    if isinstance(found, spark.DecimalType) and isinstance(wanted, spark.DecimalType):
+        return found.scale <= wanted.scale and found.precision - found.scale <= wanted.precision - wanted.scale
+    return isinstance(found, spark.NullType)
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
