@@ -41,12 +41,13 @@ from freshet.pipeline.batch.unavailable_values import UnavailableValues
 from freshet.pipeline.decode.carriers import carrier_arrow_type, restore_array
 from freshet.pipeline.decode.outcomes import BUCKET, DATA_PREFIX, KIND, ORDER_COLUMNS, TAG, TAG_DATA, TAG_DEAD
 from freshet.storage.codec.binary_row import distinct_rows
-from freshet.storage.exceptions import NotFoundError, RetryableError, StorageError
+from freshet.storage.exceptions import InvalidRequestError, NotFoundError, RetryableError, StorageError
 from freshet.storage.io.env import local_env
 from freshet.storage.merge.take import take_rows
 from freshet.storage.metadata.table_store import TableStore, open_table_store
 from freshet.storage.model.arrow_types import arrow_schema
 from freshet.storage.model.data_file import EMPTY_ROW
+from freshet.storage.model.data_type import DataField
 from freshet.storage.model.row_kind import ROW_KIND_COLUMN
 from freshet.storage.model.schema import TableSchema
 from freshet.storage.model.snapshot import Snapshot
@@ -245,13 +246,22 @@ def restore_rows(rows: pa.Table, schema: TableSchema, carried: tuple[str, ...]) 
             continue
         column: Any = rows.column(f"{DATA_PREFIX}{places[field.name]}")
         if column.type != carrier_arrow_type(field.type) or column.type != target:
-            column = pa.chunked_array([restore_array(chunk, field.type) for chunk in column.chunks], target)
+            column = pa.chunked_array([_restored(chunk, field) for chunk in column.chunks], target)
         columns.append(column)
     names = list(schema.column_names)
     if KIND in rows.column_names:
         columns.append(rows.column(KIND))
         names.append(ROW_KIND_COLUMN)
     return pa.Table.from_arrays(columns, names=names)
+
+
+def _restored(chunk: pa.Array, field: DataField) -> pa.Array:
+    try:
+        return restore_array(chunk, field.type)
+    except pa.ArrowInvalid as error:
+        raise InvalidRequestError(
+            f"column {field.name!r} has a value that is no {field.type}: {error}", column=field.name
+        ) from error
 
 
 def split_rows(data: pa.Table, routed: pa.Table, schema: TableSchema) -> Iterator[tuple[bytes, int, pa.Table]]:

@@ -6,7 +6,7 @@ into the dead-letter table. A batch over the limit is not committed at all, and 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -59,14 +59,14 @@ class DeadLetterSample:
         return [] if self._first is None else self._first.to_pylist()
 
 
-def merged_sample(samples: Sequence[Sequence[dict[str, Any]]]) -> list[dict[str, Any]]:
+def merged_sample(samples: Sequence[Sequence[Mapping[str, Any]]]) -> list[Mapping[str, Any]]:
     """The first of several samples."""
     rows = [row for sample in samples for row in sample]
     rows.sort(key=lambda row: tuple((row[name] is not None, row[name]) for name in ORDER_COLUMNS))
     return rows[:FIRST_SHOWN]
 
 
-def sample_text(rows: Sequence[dict[str, Any]]) -> str:
+def sample_text(rows: Sequence[Mapping[str, Any]]) -> str:
     """One line per dead letter: where it lies and why it is one."""
     return "\n".join(f"  {_where(row)}: {row[REASON]}{_column(row)}" for row in rows)
 
@@ -76,11 +76,11 @@ def _first(rows: pa.Table) -> pa.Table:
     return rows.slice(0, FIRST_SHOWN) if order is None else rows.take(pa.array(order[:FIRST_SHOWN]))
 
 
-def _where(row: dict[str, Any]) -> str:
+def _where(row: Mapping[str, Any]) -> str:
     if row[KAFKA_PARTITION] is None:
         return f"{row[TOPIC]}"
     return f"{row[TOPIC]} partition {row[KAFKA_PARTITION]} offset {row[OFFSET]}"
 
 
-def _column(row: dict[str, Any]) -> str:
+def _column(row: Mapping[str, Any]) -> str:
     return "" if row[COLUMN] is None else f" (column {row[COLUMN]})"

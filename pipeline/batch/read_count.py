@@ -30,13 +30,13 @@ POSITION_BITS: Final = 33
 class Places(NamedTuple):
     """Rows seen of one Spark partition: their number, the largest place, the sum of the places."""
 
-    count: int
+    rows: int
     last: int
     total: int
 
     def plus(self, other: Places) -> Places:
         """Both together."""
-        return Places(self.count + other.count, max(self.last, other.last), self.total + other.total)
+        return Places(self.rows + other.rows, max(self.last, other.last), self.total + other.total)
 
     @property
     def expected(self) -> int:
@@ -46,7 +46,7 @@ class Places(NamedTuple):
     @property
     def is_whole(self) -> bool:
         """True when no row before the last is missing and none is there twice."""
-        return self.count == self.expected and self.total == self.last * self.expected // 2
+        return self.rows == self.expected and self.total == self.last * self.expected // 2
 
 
 @dataclass(slots=True)

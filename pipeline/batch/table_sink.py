@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping
 
 from pyspark.sql import DataFrame
 
+from freshet.pipeline.batch.dead_letter_limit import DeadLetterLimit
 from freshet.pipeline.batch.dead_letters import open_dead_letters
 from freshet.pipeline.batch.micro_batch import BatchReport, MicroBatchWriter
 from freshet.pipeline.exceptions import InvalidRequestError, PipelineFailedError, brief_reason
@@ -56,6 +57,7 @@ def table_sink(
     *,
     commit_user: str,
     dead_letters: str | None = None,
+    dead_letter_limit: DeadLetterLimit | None = None,
     options: Mapping[str, object] | None = None,
     tasks_max: int | None = None,
     on_report: Callable[[BatchReport], None] | None = None,
@@ -63,9 +65,10 @@ def table_sink(
     """The callable for `foreachBatch` that writes into `table` (`database.name`), which must exist.
 
     `commit_user` is the identity of the stream: it must stay the same from run to run, and belongs to one checkpoint
-    and one table. `dead_letters` names a table for frames of `transforms.envelope`; it is created if need be.
-    `options` override the table's own for this stream. `tasks_max` bounds the tasks of a batch, by default
-    `spark.sql.shuffle.partitions`. `on_report` is called on the driver after each batch.
+    and one table. `dead_letters` names a table for frames of outcomes (`decode.outcomes`), which is created if need be;
+    `dead_letter_limit` says how many of them stop the stream. `options` override the table's own for this stream.
+    `tasks_max` bounds the tasks of a batch, by default `spark.sql.shuffle.partitions`. `on_report` is called on the
+    driver after each batch.
     """
     if not commit_user.strip():
         raise InvalidRequestError("commit_user must not be blank: it is the identity of the stream")
@@ -74,6 +77,7 @@ def table_sink(
         catalog.table(table),
         commit_user,
         dead_letters=None if dead_letters is None else open_dead_letters(catalog, dead_letters),
+        dead_letter_limit=dead_letter_limit,
         options={key: str(value) for key, value in (options or {}).items()},
         tasks_max=tasks_max,
     )

@@ -117,8 +117,8 @@ def encode_error(error: Exception) -> pa.RecordBatch:
     if isinstance(error, exceptions.StorageError):
         document["facts"] = vars(error)
     else:
-        last = traceback.extract_tb(error.__traceback__)[-1:]
-        document["place"] = "".join(f"{frame.name} in {frame.filename}:{frame.lineno}" for frame in last)
+        ours = [frame for frame in traceback.extract_tb(error.__traceback__) if "freshet" in frame.filename]
+        document["place"] = "".join(f"{frame.name} in {frame.filename}:{frame.lineno}" for frame in ours[-1:])
     return _row(document)
 
 

@@ -5,9 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 import pyarrow as pa
+import pytest
 
 from freshet.pipeline.batch.bucket_task import BucketTask
+from freshet.pipeline.batch.task_result import sum_results
+from freshet.pipeline.exceptions import PipelineFailedError
 from freshet.storage.catalog import Catalog
+from freshet.storage.exceptions import RetryableError
+from freshet.storage.table import Table
+from tests.pipeline.batch.outcome_rows import data, outcome_table, tally
 
 
 def test_a_base_snapshot_that_expired_before_the_task_began_is_replaced_by_the_latest(tmp_path: Path) -> None:
@@ -19,7 +25,7 @@ def test_a_base_snapshot_that_expired_before_the_task_began_is_replaced_by_the_l
             writer.write(pa.table({"k": [number]}))
             writer.commit(number)
     pinned = table.snapshots()[0].id
-    task = BucketTask(table.location, table.schema.id, (), pinned, pipeline="p", micro_batch_id=0)
+    task = BucketTask(table.location, table.schema.id, (), pinned, pipeline="p", micro_batch_id=0, columns=("k",))
     before = task._base_snapshot(table.store)
     assert before is not None
     assert before.id == pinned
@@ -28,3 +34,39 @@ def test_a_base_snapshot_that_expired_before_the_task_began_is_replaced_by_the_l
     after = task._base_snapshot(fresh.store)
     assert after is not None
     assert after.id == table.snapshots()[-1].id > pinned
+
+
+@pytest.fixture
+def keyed(tmp_path: Path) -> Table:
+    return Catalog(str(tmp_path)).create_table(
+        "db.k", schema={"k": "BIGINT", "v": "STRING"}, primary_keys=["k"], options={"bucket": "1"}
+    )
+
+
+def _task(table: Table) -> BucketTask:
+    return BucketTask(table.location, 0, (), None, pipeline="p", micro_batch_id=0, columns=("k", "v"))
+
+
+@pytest.mark.parametrize("error", [pa.ArrowInvalid("offset overflow"), pa.lib.ArrowCapacityError("full"), KeyError(3)])
+def test_an_error_that_would_come_again_is_a_result(
+    keyed: Table, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def fail(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(BucketTask, "_write", fail)
+    rows = outcome_table(keyed.schema, [data(1, 1, "a"), tally(1)])
+    told = [batch.column(0)[0].as_py() for batch in _task(keyed)(iter(rows.to_batches()))]
+    with pytest.raises(PipelineFailedError, match=f"would fail again: {type(error).__name__}"):
+        sum_results(told)
+
+
+@pytest.mark.parametrize("error", [OSError("no space"), MemoryError(), RetryableError("later")])
+def test_an_error_that_may_pass_is_raised(keyed: Table, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    def fail(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(BucketTask, "_write", fail)
+    rows = outcome_table(keyed.schema, [data(1, 1, "a"), tally(1)])
+    with pytest.raises(type(error)):
+        list(_task(keyed)(iter(rows.to_batches())))

@@ -10,19 +10,21 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.sql import SparkSession
-from pyspark.sql import types as st
+from pyspark.sql import DataFrame, SparkSession
 
-from freshet.pipeline.batch.bucket_task import HALF_APPLIED, IGNORED
+from freshet.pipeline.batch.batch_settings import batch_settings
+from freshet.pipeline.batch.dead_letter_limit import DeadLetterLimit
 from freshet.pipeline.batch.micro_batch import BatchReport
-from freshet.pipeline.batch.routing import TAG_DATA, TAG_DEAD, TAG_SKIPPED
+from freshet.pipeline.batch.outcome_counts import HALF_APPLIED, IGNORED
+from freshet.pipeline.batch.routing import Routing
 from freshet.pipeline.batch.table_sink import QUERY_ID_PROPERTY, TableSink, table_sink
 from freshet.pipeline.batch.unavailable_values import NOT_STORED
 from freshet.pipeline.exceptions import PipelineFailedError
 from freshet.storage.catalog import Catalog
 from freshet.storage.exceptions import InvalidRequestError
-from freshet.storage.schema.change import AddColumn
+from freshet.storage.schema.change import AddColumn, ChangeType
 from freshet.storage.table import Table
+from tests.pipeline.batch.outcome_rows import MOMENT, data, dead, outcome_frame, tally
 
 pytestmark = pytest.mark.spark
 
@@ -192,7 +194,7 @@ def test_partitions_and_types_that_spark_carries_as_others(spark: SparkSession, 
 @pytest.mark.parametrize(
     ("schema", "message"),
     [
-        ("id bigint", "lacks name"),
+        ("name string", "lacks id"),
         ("id bigint, name string, more int", "has more, which the table does not"),
         ("id string, name string", "column 'id' of the frame is string"),
         ("id bigint, name int", "column 'name' of the frame is int"),
@@ -224,86 +226,37 @@ def test_rows_that_cannot_be_written(
     assert table.snapshots() == []
 
 
-_ENVELOPE = st.StructType(
-    [
-        st.StructField("tag", st.ByteType()),
-        st.StructField("row_kind", st.ByteType()),
-        st.StructField("reason", st.StringType()),
-        st.StructField("column", st.StringType()),
-        st.StructField(
-            "order",
-            st.StructType(
-                [
-                    st.StructField("source_index", st.IntegerType()),
-                    st.StructField("rank", st.LongType()),
-                    st.StructField("topic", st.StringType()),
-                    st.StructField("kafka_partition", st.IntegerType()),
-                    st.StructField("offset", st.LongType()),
-                    st.StructField("sub", st.IntegerType()),
-                    st.StructField("timestamp", st.TimestampType()),
-                ]
-            ),
-        ),
-        st.StructField("raw_key", st.BinaryType()),
-        st.StructField("raw_value", st.BinaryType()),
-        st.StructField("unavailable", st.ArrayType(st.StringType())),
-        st.StructField("notes", st.ArrayType(st.StringType())),
-        st.StructField(
-            "data", st.StructType([st.StructField("id", st.LongType()), st.StructField("name", st.StringType())])
-        ),
-    ]
-)
-_MOMENT = datetime.datetime(2024, 5, 1, 12)
-
-
-def _record(
-    offset: int,
-    tag: int = TAG_DATA,
-    *,
-    kind: int | None = 0,
-    data: tuple[Any, ...] | None = None,
-    reason: str | None = None,
-    sub: int = 0,
-    unavailable: list[str] | None = None,
-    notes: list[str] | None = None,
-) -> tuple[Any, ...]:
-    order = (0, 0, "orders", offset % 2, offset, sub, _MOMENT)
-    raw = (b"key", b"value") if tag == TAG_DEAD or unavailable else (None, None)
-    column = "name" if tag == TAG_DEAD else None
-    return tag, kind if tag == TAG_DATA else None, reason, column, order, *raw, unavailable, notes, data
-
-
 def test_outcomes_of_records_are_counted_and_dead_letters_kept(spark: SparkSession, tmp_path: Path, query: Any) -> None:
     table = _create(tmp_path, {"id": "BIGINT", "name": "STRING"})
     reports: list[BatchReport] = []
     sink = _sink(tmp_path, reports, dead_letters="shop.dead")
     records = [
-        _record(1, data=(1, "a"), notes=["unknown field x"]),
-        _record(3, TAG_DEAD, reason="no number"),
-        _record(5, TAG_SKIPPED, reason="tombstone"),
-        _record(7, TAG_SKIPPED, reason="tombstone"),
-        _record(9, kind=3, data=(1, None), sub=0),
-        _record(9, kind=0, data=(2, "b"), sub=1),
+        data(1, 1, "a"),
+        dead(3),
+        data(9, 1, None, kind=3),
+        data(9, 2, "b", sub=1),
+        tally(2, {"tombstone": 1}, {"unknown field x": 1}),
+        tally(3, {"tombstone": 1}),
     ]
-    sink(spark.createDataFrame(records[::-1], _ENVELOPE).repartition(2), 0)
+    sink(outcome_frame(spark, table.schema, records[::-1], bucket_count=2).repartition(2), 0)
     assert _rows(table) == [{"id": 2, "name": "b"}]
     report = reports[0]
     assert (report.read_count, report.result.applied, report.result.dead, report.result.skipped) == (
         5, 2, {"no number": 1}, {"tombstone": 2},
     )  # fmt: skip
     assert report.result.notes == {"unknown field x": 1}
-    dead = Catalog(str(tmp_path)).table("shop.dead").scan().to_arrow().to_pylist()
-    assert len(dead) == 1
-    assert {key: dead[0][key] for key in ("pipeline", "topic", "kafka_partition", "log_offset", "reason")} == {
+    letters = Catalog(str(tmp_path)).table("shop.dead").scan().to_arrow().to_pylist()
+    assert len(letters) == 1
+    assert {key: letters[0][key] for key in ("pipeline", "topic", "kafka_partition", "log_offset", "reason")} == {
         "pipeline": "orders", "topic": "orders", "kafka_partition": 1, "log_offset": 3, "reason": "no number",
     }  # fmt: skip
-    assert (dead[0]["column_name"], dead[0]["raw_key"], dead[0]["raw_value"]) == ("name", b"key", b"value")
-    assert dead[0]["record_time"].timestamp() == _MOMENT.replace(tzinfo=datetime.UTC).timestamp()
+    assert (letters[0]["column_name"], letters[0]["raw_key"], letters[0]["raw_value"]) == ("name", b"key", b"value")
+    assert letters[0]["record_time"] == MOMENT
 
 
 def test_a_crash_between_dead_letters_and_rows_doubles_neither(spark: SparkSession, tmp_path: Path, query: Any) -> None:
     table = _create(tmp_path, {"id": "BIGINT", "name": "STRING"})
-    frame = spark.createDataFrame([_record(1, data=(1, "a")), _record(3, TAG_DEAD, reason="bad")], _ENVELOPE)
+    frame = outcome_frame(spark, table.schema, [data(1, 1, "a"), dead(3), tally(2)], bucket_count=2)
     sink = _sink(tmp_path, [], dead_letters="shop.dead")
     sink(frame, 0)
     # Undo the commit of the rows alone, as if the driver had died before it.
@@ -319,37 +272,137 @@ def test_values_that_a_change_did_not_carry(spark: SparkSession, tmp_path: Path,
     table = _create(tmp_path, {"id": "BIGINT", "name": "STRING"})
     reports: list[BatchReport] = []
     sink = _sink(tmp_path, reports, dead_letters="shop.dead")
-    sink(spark.createDataFrame([_record(n, data=(n, f"stored {n}")) for n in range(1, 5)], _ENVELOPE), 0)
-    toast = ["name"]
+    sink(_stored(spark, table), 0)
     records = [
-        _record(11, kind=2, data=(1, None), unavailable=toast),  # from the table
-        _record(12, kind=2, data=(2, "newer")),
-        _record(14, kind=2, data=(2, None), unavailable=toast),  # from this batch
-        _record(13, kind=3, data=(3, None)),
-        _record(15, kind=2, data=(3, None), unavailable=toast),  # deleted before: nothing to keep
-        _record(17, kind=2, data=(9, None), unavailable=toast),  # never stored
+        data(11, 1, None, kind=2, unavailable="1"),  # from the table
+        data(12, 2, "newer", kind=2),
+        data(14, 2, None, kind=2, unavailable="1"),  # from this batch
+        data(13, 3, None, kind=3),
+        data(15, 3, None, kind=2, unavailable="1"),  # deleted before: nothing to keep
+        data(17, 9, None, kind=2, unavailable="1"),  # never stored
+        tally(6),
     ]
-    sink(spark.createDataFrame(records, _ENVELOPE), 1)
+    sink(outcome_frame(spark, table.schema, records, bucket_count=2), 1)
     assert {row["id"]: row["name"] for row in _rows(table)} == {1: "stored 1", 2: "newer", 4: "stored 4"}
     assert reports[1].result.restored == 2
     assert reports[1].result.dead == {NOT_STORED: 2}
-    dead = Catalog(str(tmp_path)).table("shop.dead").scan().to_arrow().to_pylist()
-    assert sorted((row["log_offset"], row["column_name"], row["raw_value"]) for row in dead) == [
+    letters = Catalog(str(tmp_path)).table("shop.dead").scan().to_arrow().to_pylist()
+    assert sorted((row["log_offset"], row["column_name"], row["raw_value"]) for row in letters) == [
         (15, "name", b"value"), (17, "name", b"value"),
     ]  # fmt: skip
 
 
-def test_a_schema_change_while_the_query_runs(spark: SparkSession, tmp_path: Path, query: Any) -> None:
+def _stored(spark: SparkSession, table: Table, *, bucket_count: int = 2) -> DataFrame:
+    rows = [data(number, number, f"stored {number}") for number in range(1, 5)]
+    return outcome_frame(spark, table.schema, [*rows, tally(4)], bucket_count=bucket_count)
+
+
+def test_a_nullable_column_added_while_the_query_runs_is_null(spark: SparkSession, tmp_path: Path, query: Any) -> None:
     table = _create(tmp_path, {"id": "BIGINT"})
-    sink = _sink(tmp_path, [])
-    sink(spark.range(2), 0)
+    plain, outcomes = _sink(tmp_path, []), _sink(tmp_path, [], dead_letters="shop.dead")
+    plain(spark.range(2), 0)
+    outcomes(outcome_frame(spark, table.schema, [data(1, 2), tally(1)], bucket_count=2), 1)
     table.alter(AddColumn("more", "INT"))
-    with pytest.raises(PipelineFailedError, match="lacks more"):
-        sink(spark.range(2, 4), 1)
-    sink(spark.createDataFrame([(5, 7)], "id bigint, more int"), 1)
-    assert {row["id"]: row["more"] for row in _rows(Catalog(str(tmp_path)).table("shop.orders"))} == {
-        0: None, 1: None, 5: 7,
-    }  # fmt: skip
+    plain(spark.range(3, 4), 2)
+    outcomes(outcome_frame(spark, table.schema, [data(1, 4), tally(1)], bucket_count=2), 3)
+    after_restart = _sink(tmp_path, [])
+    after_restart(spark.range(5, 6), 4)
+    after_restart(spark.createDataFrame([(6, 7)], "id bigint, more int"), 5)
+    found = {row["id"]: row["more"] for row in _rows(Catalog(str(tmp_path)).table("shop.orders"))}
+    assert found == {0: None, 1: None, 2: None, 3: None, 4: None, 5: None, 6: 7}
+
+
+def test_another_change_of_the_schema_stops_decoded_rows(spark: SparkSession, tmp_path: Path, query: Any) -> None:
+    table = _create(tmp_path, {"id": "BIGINT", "count": "INT"})
+    sink = _sink(tmp_path, [])
+    frame = outcome_frame(spark, table.schema, [data(1, 2, 3), tally(1)], bucket_count=2)
+    sink(frame, 0)
+    table.alter(ChangeType("count", "BIGINT"))
+    with pytest.raises(PipelineFailedError, match="column count is BIGINT there and INT in the file"):
+        sink(frame, 1)
+    assert len(table.snapshots()) == 1
+
+
+def test_records_that_do_not_add_up_are_not_committed(spark: SparkSession, tmp_path: Path, query: Any) -> None:
+    table = _create(tmp_path, {"id": "BIGINT"})
+    rows = [data(1, 1), data(2, 2), tally(3)]
+    with pytest.raises(PipelineFailedError, match="3 records entered, but the tasks tell of 2 applied"):
+        _sink(tmp_path, [])(outcome_frame(spark, table.schema, rows, bucket_count=2), 0)
+    assert table.snapshots() == []
+
+
+def test_rows_of_a_frame_that_are_there_twice_are_not_committed(
+    spark: SparkSession, tmp_path: Path, query: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The place of each row in its Spark partition crosses with it."""
+    table = _create(tmp_path, {"id": "BIGINT"})
+    place = Routing.place
+    monkeypatch.setattr(Routing, "place", lambda self, frame: place(self, frame).union(place(self, frame)))
+    with pytest.raises(PipelineFailedError, match="missing or there twice"):
+        _sink(tmp_path, [])(spark.range(10), 0)
+    assert table.snapshots() == []
+
+
+def _wrong_topic(spark: SparkSession, table: Table, dead_count: int, good_count: int) -> DataFrame:
+    rows = [dead(number, "the value is not JSON") for number in range(dead_count)]
+    rows += [data(number, number, "fine") for number in range(dead_count, dead_count + good_count)]
+    return outcome_frame(spark, table.schema, [*rows, tally(dead_count + good_count)], bucket_count=2)
+
+
+def test_a_batch_of_mostly_dead_letters_stops_the_run(spark: SparkSession, tmp_path: Path, query: Any) -> None:
+    table = _create(tmp_path, {"id": "BIGINT", "name": "STRING"})
+    sink = _sink(tmp_path, [], dead_letters="shop.dead")
+    with pytest.raises(PipelineFailedError) as caught:
+        sink(_wrong_topic(spark, table, 601, 399), 0)
+    text = str(caught.value)
+    assert "601 of the 1000 records of the batch are dead letters" in text
+    assert "max_dead_letters share: 0.5" in text
+    shown = [line.strip() for line in text.splitlines() if line.startswith("  ")]
+    # Kafka partition 0 first, its offsets in order: the first ten of the input order.
+    assert shown == [f"orders partition 0 offset {2 * n}: the value is not JSON (column name)" for n in range(10)]
+    for name in ("shop.orders", "shop.dead"):
+        refused = Catalog(str(tmp_path)).table(name)
+        assert refused.snapshots() == []
+        assert list(Path(refused.location).rglob("data-*")) == []
+
+
+def test_few_records_and_a_wider_limit_go_on(spark: SparkSession, tmp_path: Path, query: Any) -> None:
+    table = _create(tmp_path, {"id": "BIGINT", "name": "STRING"})
+    _sink(tmp_path, [], dead_letters="shop.dead")(_wrong_topic(spark, table, 90, 9), 0)
+    limit = DeadLetterLimit(share=None, count=2000)
+    wide = _sink(tmp_path, [], dead_letters="shop.dead", dead_letter_limit=limit)
+    wide(_wrong_topic(spark, table, 1500, 0), 1)
+    assert Catalog(str(tmp_path)).table("shop.dead").scan().to_arrow().num_rows == 1590
+    with pytest.raises(PipelineFailedError, match="count: 2000 allows"):
+        wide(_wrong_topic(spark, table, 2001, 9000), 2)
+
+
+def test_a_value_that_no_cast_takes_names_its_column(spark: SparkSession, tmp_path: Path, query: Any) -> None:
+    table = _create(tmp_path, {"id": "BIGINT", "time": "TIME(3)"})
+    sink = _sink(tmp_path, [])
+    with pytest.raises(PipelineFailedError, match="column 'time' has a value that is no TIME"):
+        sink(spark.createDataFrame([(1, 1 << 40)], "id bigint, time bigint"), 0)
+    assert isinstance(sink.failure, InvalidRequestError)
+    assert table.snapshots() == []
+
+
+def test_settings_of_arrow_are_in_force_and_put_back(spark: SparkSession, tmp_path: Path, query: Any) -> None:
+    table = _create(tmp_path, {"id": "BIGINT"}, options={"bucket": "1"})
+    key = "spark.sql.execution.arrow.maxRecordsPerBatch"
+    before = spark.conf.get(key)
+    spark.conf.set(key, "7")
+    try:
+        with batch_settings(spark):
+            assert spark.conf.get(key) == "7"
+            assert spark.conf.get("spark.sql.execution.arrow.maxBytesPerBatch") == "2147483647"
+        spark.conf.set(key, "0")
+        with batch_settings(spark):
+            assert spark.conf.get(key) == "16384"
+        assert spark.conf.get(key) == "0"
+        _sink(tmp_path, [])(spark.range(100), 0)
+    finally:
+        spark.conf.set(key, before)
+    assert table.scan().to_arrow().num_rows == 100
 
 
 def test_a_key_change_whose_new_row_is_dead_is_a_dead_letter_and_noted(
@@ -358,14 +411,15 @@ def test_a_key_change_whose_new_row_is_dead_is_a_dead_letter_and_noted(
     table = _create(tmp_path, {"id": "BIGINT", "name": "STRING"}, options={"bucket": "8"})
     reports: list[BatchReport] = []
     sink = _sink(tmp_path, reports, dead_letters="shop.dead")
-    sink(spark.createDataFrame([_record(n, data=(n, f"stored {n}")) for n in range(1, 5)], _ENVELOPE), 0)
+    sink(_stored(spark, table, bucket_count=8), 0)
     records = [
-        _record(11, kind=3, data=(1, None), sub=0),
-        _record(11, kind=0, data=(60, None), sub=1, unavailable=["name"]),
-        _record(12, kind=3, data=(2, None), sub=0),
-        _record(12, kind=0, data=(61, "whole"), sub=1),
+        data(11, 1, None, kind=3),
+        data(11, 60, None, sub=1, unavailable="1"),
+        data(12, 2, None, kind=3),
+        data(12, 61, "whole", sub=1),
+        tally(2),
     ]
-    sink(spark.createDataFrame(records, _ENVELOPE), 1)
+    sink(outcome_frame(spark, table.schema, records, bucket_count=8), 1)
     assert {row["id"]: row["name"] for row in _rows(table)} == {3: "stored 3", 4: "stored 4", 61: "whole"}
     report = reports[1]
     assert (report.read_count, report.result.applied, report.result.dead) == (2, 1, {NOT_STORED: 1})

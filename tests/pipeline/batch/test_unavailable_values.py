@@ -7,10 +7,11 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from freshet.pipeline.batch.routing import COLUMN, KIND, REASON, TAG, UNAVAILABLE
 from freshet.pipeline.batch.unavailable_values import NOT_STORED, UnavailableValues
+from freshet.pipeline.decode.outcomes import COLUMN, REASON
 from freshet.storage.catalog import Catalog
 from freshet.storage.table import Table
+from tests.pipeline.batch.outcome_rows import data, outcome_table
 
 COLUMNS = {"k": "BIGINT", "a": "STRING", "s": "BIGINT", "b": "STRING", "t": "BIGINT"}
 OPTIONS = {
@@ -33,30 +34,20 @@ def table(tmp_path: Path) -> Table:
     return table
 
 
-def _routed(*rows: tuple[int, tuple[object, ...], str]) -> pa.Table:
-    """Rows as they cross the shuffle: kind, values, names of unavailable columns."""
-    types = [pa.int64(), pa.string(), pa.int64(), pa.string(), pa.int64()]
-    columns: dict[str, pa.Array] = {
-        TAG: pa.array([0] * len(rows), pa.int8()),
-        KIND: pa.array([kind for kind, _, _ in rows], pa.int8()),
-        REASON: pa.nulls(len(rows), pa.string()),
-        COLUMN: pa.nulls(len(rows), pa.string()),
-        UNAVAILABLE: pa.array([names.split() or None for _, _, names in rows], pa.list_(pa.string())),
-    }
-    for place, data_type in enumerate(types):
-        columns[f"_d{place}"] = pa.array([values[place] for _, values, _ in rows], data_type)
-    return pa.table(columns)
-
-
 def _filled(
     table: Table, *rows: tuple[int, tuple[object, ...], str]
 ) -> tuple[list[tuple[object, ...]], list[str], int]:
     """What becomes of the rows: those that stay, the columns of the dead ones, and how many got values."""
-    values = UnavailableValues(table.store, table.store.snapshots.latest())
-    routed = _routed(*rows)
-    values.watch(routed)
+    names = list(table.schema.column_names)
+    values = UnavailableValues(table.store, table.store.snapshots.latest(), names)
+    outcomes = [
+        data(number, *row, kind=kind, unavailable=",".join(str(names.index(name)) for name in lacking.split()) or None)
+        for number, (kind, row, lacking) in enumerate(rows)
+    ]
+    routed = outcome_table(table.schema, outcomes)
+    values.watch(routed.to_batches())
     filled = values.fill(routed)
-    kept = [tuple(row[f"_d{place}"] for place in range(len(COLUMNS))) for row in filled.rows.to_pylist()]
+    kept = [tuple(row[f"_d{place}"] for place in range(len(names))) for row in filled.rows.to_pylist()]
     assert set(filled.dead.column(REASON).to_pylist()) <= {NOT_STORED}
     return kept, filled.dead.column(COLUMN).to_pylist(), filled.count
 
@@ -126,3 +117,45 @@ def test_two_groups_of_one_row(table: Table) -> None:
     )
     assert [(row[1], row[3]) for row in kept] == [("a1", "b"), ("a", "b"), ("a", "b")]
     assert (dead, count) == ([], 3)
+
+
+SEQUENCED = {"k": "BIGINT", "doc": "STRING", "at": "BIGINT"}
+
+
+def _sequenced(folder: Path, order: str) -> Table:
+    """k, doc, ordered by `at`; NEW is stored at 10."""
+    options = {"bucket": "1", "sequence.field": "at", "sequence.field.sort-order": order}
+    table = Catalog(str(folder)).create_table("db.s", schema=SEQUENCED, primary_keys=["k"], options=options)
+    with table.writer("loader") as writer:
+        writer.write(pa.Table.from_pylist([{"k": 1, "doc": "NEW", "at": 10}], schema=table.arrow_schema))
+        writer.commit(1)
+    return table
+
+
+def test_the_row_that_wins_by_the_sequence_field_gives_the_value(tmp_path: Path) -> None:
+    table = _sequenced(tmp_path, "ascending")
+    kept, dead, count = _filled(table, (ADD, (1, "OLD", 5), ""), (ADD, (1, None, 12), "doc"))
+    assert [row[1] for row in kept] == ["OLD", "NEW"]
+    assert (dead, count) == ([], 1)
+
+
+def test_a_late_deletion_makes_no_dead_letter(tmp_path: Path) -> None:
+    table = _sequenced(tmp_path, "ascending")
+    kept, dead, _ = _filled(table, (DELETE, (1, None, 5), ""), (ADD, (1, None, 12), "doc"))
+    assert [row[1] for row in kept] == [None, "NEW"]
+    assert dead == []
+    kept, dead, _ = _filled(table, (DELETE, (1, None, 11), ""), (ADD, (1, None, 12), "doc"))
+    assert (len(kept), dead) == (1, ["doc"])
+
+
+def test_a_descending_sequence_field_and_null_as_the_smallest(tmp_path: Path) -> None:
+    table = _sequenced(tmp_path, "descending")
+    rows = [(ADD, (1, "loses", 12), ""), (ADD, (1, "loses too", None), ""), (ADD, (1, None, 8), "doc")]
+    kept, dead, _ = _filled(table, *rows)
+    assert [row[1] for row in kept] == ["loses", "loses too", "NEW"]
+    assert dead == []
+
+
+def test_a_late_row_without_the_value_is_not_filled_and_not_dead(tmp_path: Path) -> None:
+    kept, dead, count = _filled(_sequenced(tmp_path, "ascending"), (ADD, (1, None, 9), "doc"))
+    assert (kept, dead, count) == ([(1, None, 9)], [], 0)
