@@ -23,6 +23,7 @@ from typing import Final
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
+from freshet.pipeline.batch.batch_settings import batch_settings
 from freshet.pipeline.batch.checkpoint_owner import claim_checkpoint
 from freshet.pipeline.batch.dead_letters import open_dead_letters
 from freshet.pipeline.batch.micro_batch import MicroBatchWriter
@@ -104,7 +105,14 @@ class Runner:
         claim_checkpoint(config.checkpoint, pipeline=config.name, table=table)
         dead_letters = open_dead_letters(Catalog(config.table.warehouse), config.dead_letter_table)
         options = config.table.write_options
-        writer = MicroBatchWriter(table, config.name, dead_letters=dead_letters, options=options)
+        writer = MicroBatchWriter(
+            table,
+            config.name,
+            decoded=config.table.table_schema,
+            dead_letters=dead_letters,
+            max_dead_letters=config.max_dead_letters,
+            options=options,
+        )
         return TableSink(writer, self._hub.add_report)
 
     def _start(self, config: PipelineConfig, frame: DataFrame, sink: TableSink) -> StreamingQuery:
@@ -117,9 +125,10 @@ class Runner:
 
         writer = frame.writeStream.queryName(config.name).foreachBatch(write)
         writer = writer.option("checkpointLocation", config.checkpoint)
-        if config.trigger.available_now:
-            return writer.trigger(availableNow=True).start()
-        return writer.trigger(processingTime=config.trigger.processing_time or "1 second").start()
+        with batch_settings(self._spark):  # the query's own session is a copy made by `start`
+            if config.trigger.available_now:
+                return writer.trigger(availableNow=True).start()
+            return writer.trigger(processingTime=config.trigger.processing_time or "1 second").start()
 
     def _frame(self, config: PipelineConfig) -> DataFrame:
         frames = [

@@ -27,13 +27,14 @@ from pyspark.sql import DataFrame
 from freshet.pipeline.batch.arrow_map import schema_text
 from freshet.pipeline.batch.batch_settings import batch_settings
 from freshet.pipeline.batch.bucket_task import BucketTask
-from freshet.pipeline.batch.dead_letter_limit import DeadLetterLimit, sample_text
+from freshet.pipeline.batch.dead_letter_sample import limit_text, sample_text
 from freshet.pipeline.batch.discard import discard_messages
 from freshet.pipeline.batch.envelope_rows import envelope_outcomes, is_envelope
 from freshet.pipeline.batch.lap_clock import LapClock
 from freshet.pipeline.batch.routing import Routing, TaskPlan, is_outcomes, route_outcomes, route_rows
 from freshet.pipeline.batch.schema_follow import refuse_other_columns
 from freshet.pipeline.batch.task_result import RESULT_SPARK_SCHEMA, TaskResult, sum_results
+from freshet.pipeline.config.model import MaxDeadLetters
 from freshet.pipeline.exceptions import PipelineFailedError
 from freshet.storage.commit.committer import Committer
 from freshet.storage.model.schema import TableSchema
@@ -73,7 +74,7 @@ class MicroBatchWriter:
         *,
         decoded: TableSchema | None = None,
         dead_letters: Table | None = None,
-        dead_letter_limit: DeadLetterLimit | None = None,
+        max_dead_letters: MaxDeadLetters | None = None,
         options: Mapping[str, str] | None = None,
         tasks_max: int | None = None,
     ) -> None:
@@ -83,7 +84,7 @@ class MicroBatchWriter:
         self._options = tuple(sorted((options or {}).items()))
         self._commit_user = commit_user
         self._dead_letters = dead_letters
-        self._dead_letter_limit = dead_letter_limit or DeadLetterLimit()
+        self._max_dead_letters = max_dead_letters or MaxDeadLetters()
         self._tasks_max = tasks_max
         self._routing: tuple[object, Routing] | None = None
         self._committers: dict[object, Committer] = {}
@@ -184,15 +185,15 @@ class MicroBatchWriter:
                 pipeline=self._commit_user,
                 micro_batch_id=micro_batch_id,
             )
-        if self._dead_letter_limit.is_exceeded(result.dead_count, result.read_count):
+        if self._max_dead_letters.is_exceeded(result.dead_count, result.read_count):
             discard_messages(self._table.store, result.messages)
             if self._dead_letters is not None:
                 discard_messages(self._dead_letters.store, result.dead_letter_messages)
             raise PipelineFailedError(
                 f"{result.dead_count} of the {result.read_count} records of the batch are dead letters, which is more "
-                f"than {self._dead_letter_limit} allows; nothing was committed, the dead letters neither. The first "
+                f"than {limit_text(self._max_dead_letters)} allows; nothing was committed, the dead letters neither. The first "
                 f"are:\n{sample_text(result.first_dead)}\nLook whether the format and the schema of the source are "
-                "right; to go on all the same, raise max_dead_letters",
+                "right; to go on all the same, raise the limit",
                 pipeline=self._commit_user,
                 micro_batch_id=micro_batch_id,
             )

@@ -14,7 +14,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from freshet.pipeline.batch.dead_letter_limit import DeadLetterSample
+from freshet.pipeline.batch.dead_letter_sample import DeadLetterSample
 from freshet.pipeline.batch.read_count import record_count
 from freshet.pipeline.decode.outcomes import REASON, SUB, Tally
 

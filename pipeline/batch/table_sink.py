@@ -17,9 +17,9 @@ from collections.abc import Callable, Mapping
 
 from pyspark.sql import DataFrame
 
-from freshet.pipeline.batch.dead_letter_limit import DeadLetterLimit
 from freshet.pipeline.batch.dead_letters import open_dead_letters
 from freshet.pipeline.batch.micro_batch import BatchReport, MicroBatchWriter
+from freshet.pipeline.config.model import MaxDeadLetters
 from freshet.pipeline.exceptions import InvalidRequestError, PipelineFailedError, brief_reason
 from freshet.storage.catalog import Catalog
 
@@ -57,7 +57,7 @@ def table_sink(
     *,
     commit_user: str,
     dead_letters: str | None = None,
-    dead_letter_limit: DeadLetterLimit | None = None,
+    max_dead_letters: MaxDeadLetters | None = None,
     options: Mapping[str, object] | None = None,
     tasks_max: int | None = None,
     on_report: Callable[[BatchReport], None] | None = None,
@@ -66,7 +66,7 @@ def table_sink(
 
     `commit_user` is the identity of the stream: it must stay the same from run to run, and belongs to one checkpoint
     and one table. `dead_letters` names a table for frames of outcomes (`decode.outcomes`), which is created if need be;
-    `dead_letter_limit` says how many of them stop the stream. `options` override the table's own for this stream.
+    `max_dead_letters` says how many of them stop the stream. `options` override the table's own for this stream.
     `tasks_max` bounds the tasks of a batch, by default `spark.sql.shuffle.partitions`. `on_report` is called on the
     driver after each batch.
     """
@@ -77,7 +77,7 @@ def table_sink(
         catalog.table(table),
         commit_user,
         dead_letters=None if dead_letters is None else open_dead_letters(catalog, dead_letters),
-        dead_letter_limit=dead_letter_limit,
+        max_dead_letters=max_dead_letters,
         options={key: str(value) for key, value in (options or {}).items()},
         tasks_max=tasks_max,
     )

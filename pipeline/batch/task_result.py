@@ -17,7 +17,7 @@ import orjson
 import pyarrow as pa
 from pyspark.sql import types as spark
 
-from freshet.pipeline.batch.dead_letter_limit import merged_sample
+from freshet.pipeline.batch.dead_letter_sample import merged_sample
 from freshet.pipeline.batch.read_count import ReadCount
 from freshet.pipeline.exceptions import PipelineFailedError
 from freshet.storage import exceptions

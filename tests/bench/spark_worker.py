@@ -27,7 +27,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import LongType, StructType
 
 from freshet.pipeline.batch.micro_batch import BatchReport
-from freshet.pipeline.batch.routing import plan_routing
+from freshet.pipeline.batch.routing import TaskPlan, route_rows
 from freshet.pipeline.batch.table_sink import table_sink
 from freshet.pipeline.spark.jars import ensure_jars
 from freshet.pipeline.spark.session import create_session
@@ -155,14 +155,14 @@ def _create(folder: str, workload: Workload) -> Table:
 
 
 def _count_only(frame: DataFrame, table: Table) -> None:
-    routing = plan_routing(frame, table.schema, table.store.options, shuffle_partitions=2, parallelism=2)
+    routing = route_rows(frame, table.schema, table.store.options, TaskPlan(shuffle_partitions=2, parallelism=2))
 
     def count(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield pa.record_batch({"rows": [sum(batch.num_rows for batch in batches)]})
 
     spark = frame.sparkSession
     spark.conf.set("spark.sql.adaptive.enabled", "false")
-    placed = routing.place(routing.rows(frame))
+    placed = routing.place(frame)
     routing.crossing.map_in_arrow(placed, count, StructType().add("rows", LongType())).collect()
 
 

@@ -13,12 +13,12 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from freshet.pipeline.batch.batch_settings import batch_settings
-from freshet.pipeline.batch.dead_letter_limit import DeadLetterLimit
 from freshet.pipeline.batch.micro_batch import BatchReport
 from freshet.pipeline.batch.outcome_counts import HALF_APPLIED, IGNORED
 from freshet.pipeline.batch.routing import Routing
 from freshet.pipeline.batch.table_sink import QUERY_ID_PROPERTY, TableSink, table_sink
 from freshet.pipeline.batch.unavailable_values import NOT_STORED
+from freshet.pipeline.config.model import MaxDeadLetters
 from freshet.pipeline.exceptions import PipelineFailedError
 from freshet.storage.catalog import Catalog
 from freshet.storage.exceptions import InvalidRequestError
@@ -356,7 +356,7 @@ def test_a_batch_of_mostly_dead_letters_stops_the_run(spark: SparkSession, tmp_p
         sink(_wrong_topic(spark, table, 601, 399), 0)
     text = str(caught.value)
     assert "601 of the 1000 records of the batch are dead letters" in text
-    assert "max_dead_letters share: 0.5" in text
+    assert "max_dead_letters: {share: 0.5}" in text
     shown = [line.strip() for line in text.splitlines() if line.startswith("  ")]
     # Kafka partition 0 first, its offsets in order: the first ten of the input order.
     assert shown == [f"orders partition 0 offset {2 * n}: the value is not JSON (column name)" for n in range(10)]
@@ -369,11 +369,11 @@ def test_a_batch_of_mostly_dead_letters_stops_the_run(spark: SparkSession, tmp_p
 def test_few_records_and_a_wider_limit_go_on(spark: SparkSession, tmp_path: Path, query: Any) -> None:
     table = _create(tmp_path, {"id": "BIGINT", "name": "STRING"})
     _sink(tmp_path, [], dead_letters="shop.dead")(_wrong_topic(spark, table, 90, 9), 0)
-    limit = DeadLetterLimit(share=None, count=2000)
-    wide = _sink(tmp_path, [], dead_letters="shop.dead", dead_letter_limit=limit)
+    limit = MaxDeadLetters(share=1, count=2000)
+    wide = _sink(tmp_path, [], dead_letters="shop.dead", max_dead_letters=limit)
     wide(_wrong_topic(spark, table, 1500, 0), 1)
     assert Catalog(str(tmp_path)).table("shop.dead").scan().to_arrow().num_rows == 1590
-    with pytest.raises(PipelineFailedError, match="count: 2000 allows"):
+    with pytest.raises(PipelineFailedError, match="count: 2000} allows"):
         wide(_wrong_topic(spark, table, 2001, 9000), 2)
 
 

@@ -1,4 +1,4 @@
-"""How many dead letters a batch may have before the run stops.
+"""What is told when a batch has more dead letters than `max_dead_letters` allows.
 
 A topic in another format than the file says gives nothing but dead letters: without a limit all of it would be copied
 into the dead-letter table. A batch over the limit is not committed at all, and neither are its dead letters.
@@ -7,40 +7,23 @@ into the dead-letter table. A batch over the limit is not committed at all, and 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import pyarrow as pa
 
 from freshet.pipeline.batch.input_order import input_order
+from freshet.pipeline.config.model import MaxDeadLetters
 from freshet.pipeline.decode.outcomes import COLUMN, KAFKA_PARTITION, OFFSET, ORDER_COLUMNS, REASON, TOPIC
-
-SHARE_DEFAULT: Final = 0.5
-RECORDS_MIN: Final = 1000
-"""A share says little about fewer records than these."""
 
 FIRST_SHOWN: Final = 10
 
 _SAMPLE_COLUMNS: Final = (*ORDER_COLUMNS, REASON, COLUMN)
 
 
-@dataclass(frozen=True, slots=True)
-class DeadLetterLimit:
-    """The largest share of a batch of at least 1000 records, and the largest number; None: no such limit."""
-
-    share: float | None = SHARE_DEFAULT
-    count: int | None = None
-
-    def is_exceeded(self, dead_count: int, read_count: int) -> bool:
-        """True when a batch of `read_count` records may not have so many dead letters."""
-        if self.count is not None and dead_count > self.count:
-            return True
-        return self.share is not None and read_count >= RECORDS_MIN and dead_count > self.share * read_count
-
-    def __str__(self) -> str:
-        parts = [] if self.share is None else [f"share: {self.share:g} of a batch of at least {RECORDS_MIN} records"]
-        parts += [] if self.count is None else [f"count: {self.count}"]
-        return "max_dead_letters " + ", ".join(parts)
+def limit_text(limit: MaxDeadLetters) -> str:
+    """The limit as it stands in a pipeline file."""
+    count = "" if limit.count is None else f", count: {limit.count}"
+    return f"max_dead_letters: {{share: {limit.share:g}{count}}}"
 
 
 class DeadLetterSample:
