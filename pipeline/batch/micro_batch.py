@@ -191,8 +191,8 @@ class MicroBatchWriter:
                 discard_messages(self._dead_letters.store, result.dead_letter_messages)
             raise PipelineFailedError(
                 f"{result.dead_count} of the {result.read_count} records of the batch are dead letters, which is more "
-                f"than {limit_text(self._max_dead_letters)} allows; nothing was committed, the dead letters neither. The first "
-                f"are:\n{sample_text(result.first_dead)}\nLook whether the format and the schema of the source are "
+                f"than {limit_text(self._max_dead_letters)} allows; nothing was committed, the dead letters neither. The "
+                f"first are:\n{sample_text(result.first_dead)}\nLook whether the format and the schema of the source are "
                 "right; to go on all the same, raise the limit",
                 pipeline=self._commit_user,
                 micro_batch_id=micro_batch_id,
