@@ -13,7 +13,8 @@
 | after 5, before Spark's commit log | both know it | runs no job |
 | while its tasks go on (zombie) | either | the commit that comes second finds the other, gives up |
 
-Identity = (commit user, batch id, Spark's query id). Source: design §1.5–1.7; Spark's replay: real parts §6.
+Identity = (commit user, batch id, Spark's query id), and a digest of what the batch read (`read_digest`): a batch of a
+known number that read something else is refused. Source: design §1.5–1.7; Spark's replay: real parts §6.
 """
 
 from __future__ import annotations
@@ -31,12 +32,14 @@ from freshet.pipeline.batch.dead_letter_sample import limit_text, sample_text
 from freshet.pipeline.batch.discard import discard_messages
 from freshet.pipeline.batch.envelope_rows import envelope_outcomes, is_envelope
 from freshet.pipeline.batch.lap_clock import LapClock
+from freshet.pipeline.batch.read_digest import ReadDigests
 from freshet.pipeline.batch.routing import Routing, TaskPlan, is_outcomes, route_outcomes, route_rows
 from freshet.pipeline.batch.schema_follow import refuse_other_columns
 from freshet.pipeline.batch.task_result import RESULT_SPARK_SCHEMA, TaskResult, sum_results
 from freshet.pipeline.config.model import MaxDeadLetters
 from freshet.pipeline.exceptions import PipelineFailedError
 from freshet.storage.commit.committer import Committer
+from freshet.storage.model.commit_digest import CommitDigest
 from freshet.storage.model.schema import TableSchema
 from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.table import Table
@@ -88,6 +91,7 @@ class MicroBatchWriter:
         self._tasks_max = tasks_max
         self._routing: tuple[object, Routing] | None = None
         self._committers: dict[object, Committer] = {}
+        self._digests = ReadDigests()
 
     def write(self, frame: DataFrame, micro_batch_id: int, query_id: str | None) -> BatchReport:
         """Writes one batch, once; `query_id` is Spark's id of the streaming query."""
@@ -96,7 +100,9 @@ class MicroBatchWriter:
         store = self._table.store
         base = store.snapshots.latest()
         committer = self._committer(self._table, query_id)
-        if committer.has_committed(micro_batch_id).is_committed:  # 1
+        digest = self._digests.digest(frame, micro_batch_id, query_id)
+        clock.lap("digest")
+        if committer.has_committed(micro_batch_id, digest=digest).is_committed:  # 1
             return BatchReport(self._commit_user, micro_batch_id, is_replay=True)
         clock.lap("look")
         with batch_settings(frame.sparkSession):
@@ -110,8 +116,8 @@ class MicroBatchWriter:
         result = sum_results([row[0] for row in collected])
         clock.lap("job")
         self._check(result, micro_batch_id)  # 3
-        self._commit_dead_letters(result, micro_batch_id, query_id)  # 4
-        committed = committer.commit(micro_batch_id, result.messages)  # 5
+        self._commit_dead_letters(result, micro_batch_id, query_id, digest)  # 4
+        committed = committer.commit(micro_batch_id, result.messages, digest=digest)  # 5
         clock.lap("commit")
         level0 = self._level0_counts(committed.snapshots[-1] if committed.snapshots else None)
         clock.lap("count")
@@ -190,20 +196,22 @@ class MicroBatchWriter:
             if self._dead_letters is not None:
                 discard_messages(self._dead_letters.store, result.dead_letter_messages)
             raise PipelineFailedError(
-                f"{result.dead_count} of the {result.read_count} records of the batch are dead letters, which is more "
-                f"than {limit_text(self._max_dead_letters)} allows; nothing was committed, the dead letters neither. The "
-                f"first are:\n{sample_text(result.first_dead)}\nLook whether the format and the schema of the source are "
+                f"{result.dead_count} of the {result.read_count} records of the batch are dead letters, more than "
+                f"{limit_text(self._max_dead_letters)} allows; nothing was committed, the dead letters neither. "
+                f"The first are:\n{sample_text(result.first_dead)}\nLook whether format and schema of the source are "
                 "right; to go on all the same, raise the limit",
                 pipeline=self._commit_user,
                 micro_batch_id=micro_batch_id,
             )
 
-    def _commit_dead_letters(self, result: TaskResult, micro_batch_id: int, query_id: str | None) -> None:
+    def _commit_dead_letters(
+        self, result: TaskResult, micro_batch_id: int, query_id: str | None, digest: CommitDigest | None
+    ) -> None:
         if self._dead_letters is None or not result.dead_letter_messages:
             return
         committer = self._committer(self._dead_letters, query_id)
-        if not committer.has_committed(micro_batch_id).is_committed:
-            committer.commit(micro_batch_id, result.dead_letter_messages)
+        if not committer.has_committed(micro_batch_id, digest=digest).is_committed:
+            committer.commit(micro_batch_id, result.dead_letter_messages, digest=digest)
 
     def _level0_counts(self, snapshot: Snapshot | None) -> list[int]:
         live = self._table.store.live.at(snapshot)

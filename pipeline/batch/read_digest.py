@@ -1,0 +1,201 @@
+"""What a micro-batch read: Spark's offsets of it and of the batch before, and for files which files they stand for.
+
+Two batches of one number are the same batch only if they read the same. After a checkpoint was restored from a backup,
+or with two drivers on one checkpoint, Spark plans a batch of a known number with other records: the table's commit
+would take it for a replay. The digest tells the two apart (`storage.commit.identity` judges).
+
+| source | what goes into the digest |
+|---|---|
+| any | the JSON of its offset at the end of this batch and of the batch before; none before batch 0 |
+| files | besides, path and modification time of each file, from `CHECKPOINT/sources/<i>/<N>`: their offset is only N |
+
+Inside `foreachBatch` the frame knows nothing of its query: it is found among the active ones of the JVM by the id that
+Spark sets on the thread. Where there is none (a frame that is handed to the sink by hand) there is no digest.
+
+Source: real parts §6, what a batch read; Spark's `FileStreamSourceLog`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import unquote, urlparse
+
+from pyspark.sql import DataFrame, SparkSession
+
+from freshet.storage.model.commit_digest import CommitDigest
+
+FILES_OFFSET: Final = "logOffset"
+COMPACT_INTERVAL_MAX: Final = 1000
+"""Files of the source's log that are looked through for one that holds a batch of before."""
+
+_FILES_SHOWN: Final = 2
+_RUN_PROPERTY: Final = "spark.jobGroup.id"
+"""Spark runs a query under the id of this run as its job group."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceRange:
+    """What one source gave to a batch: its offsets, as Spark's JSON, and its files as (path, modification time)."""
+
+    before: str | None
+    end: str | None
+    files: tuple[tuple[str, int], ...] = ()
+
+    def identity(self) -> list[Any]:
+        """Equal exactly when the same was read; the order of keys in the JSON does not count."""
+        return [_parsed(self.before), _parsed(self.end), [list(file) for file in self.files]]
+
+    def text(self) -> str:
+        """The range for people."""
+        if self.files:
+            shown = [f"{path} ({time_ms})" for path, time_ms in self.files[:_FILES_SHOWN]]
+            more = f" and {len(self.files) - _FILES_SHOWN} more files" if len(self.files) > _FILES_SHOWN else ""
+            return f"files {', '.join(shown)}{more}"
+        before, end = _parsed(self.before), _parsed(self.end)
+        if isinstance(end, Mapping) and all(isinstance(offsets, Mapping) for offsets in end.values()):
+            return "; ".join(_topic_text(topic, (before or {}).get(topic, {}), end[topic]) for topic in sorted(end))
+        return f"offsets {self.before} to {self.end}"
+
+
+def digest_of(ranges: Sequence[SourceRange]) -> CommitDigest:
+    """The digest of a batch that read these ranges, one per source."""
+    identity = json.dumps([each.identity() for each in ranges], sort_keys=True, separators=(",", ":"))
+    return CommitDigest(hashlib.sha256(identity.encode()).hexdigest(), "; ".join(each.text() for each in ranges))
+
+
+class ReadDigests:
+    """Digests of the batches of one sink; keeps what one batch has in common with the next."""
+
+    def __init__(self) -> None:
+        self._run: tuple[str | None, str | None] = (None, None)
+        self._query: Any = None
+        self._last: tuple[int, tuple[str | None, ...]] | None = None
+
+    def digest(self, frame: DataFrame, micro_batch_id: int, query_id: str | None) -> CommitDigest | None:
+        """The digest of the batch that this frame is; None where Spark runs no query of this id."""
+        if query_id is None:
+            return None
+        spark = frame.sparkSession
+        run = (query_id, spark.sparkContext.getLocalProperty(_RUN_PROPERTY))
+        if run != self._run:
+            self._run, self._query, self._last = run, _active_query(frame, query_id), None
+        if self._query is None:
+            return None
+        end = _offsets(self._query, micro_batch_id)
+        if end is None:
+            return None
+        before = self._before(micro_batch_id, len(end))
+        self._last = (micro_batch_id, end)
+        root = ""
+        ranges = []
+        for place, (start, stop) in enumerate(zip(before, end, strict=True)):
+            files: tuple[tuple[str, int], ...] = ()
+            if _is_files(stop):
+                root = root or str(self._query.resolvedCheckpointRoot())
+                read = partial(_text, spark, f"{root}/sources/{place}")
+                files = files_between(_log_offset(start), _log_offset(stop), read)
+            ranges.append(SourceRange(start, stop, files))
+        return digest_of(ranges)
+
+    def _before(self, micro_batch_id: int, count: int) -> tuple[str | None, ...]:
+        if micro_batch_id == 0:
+            return (None,) * count
+        if self._last is not None and self._last[0] == micro_batch_id - 1:
+            return self._last[1]
+        return _offsets(self._query, micro_batch_id - 1) or (None,) * count
+
+
+def files_between(before: int, end: int, read: Callable[[str], str | None]) -> tuple[tuple[str, int], ...]:
+    """The files of the batches of the source's log above `before` up to `end`, as (path, modification time in ms).
+
+    `read` gives a file of the log by its name, None where there is none. Every tenth file of the log (`N.compact`)
+    holds those before it as well, which may be gone.
+    """
+    found: list[tuple[str, int]] = []
+    for number in range(before + 1, end + 1):
+        for name in _names(number):
+            text = read(name)
+            if text is not None:
+                found += _entries(text, number)
+                break
+    return tuple(sorted(found))
+
+
+def _names(number: int) -> list[str]:
+    later = range(number + 1, number + COMPACT_INTERVAL_MAX)
+    return [str(number), f"{number}.compact", *(f"{each}.compact" for each in later if each % 10 == 9)]
+
+
+def _entries(text: str, number: int) -> list[tuple[str, int]]:
+    mark = f'"batchId":{number}'
+    documents = [json.loads(line) for line in text.splitlines()[1:] if mark in line]
+    return [(each["path"], int(each["timestamp"])) for each in documents if each["batchId"] == number]
+
+
+def _active_query(frame: DataFrame, query_id: str) -> Any:
+    classic: Any = frame
+    queries = classic._jdf.sparkSession().sharedState().activeStreamingQueries().values()
+    return next((query for query in queries if query.id().toString() == query_id), None)
+
+
+def _offsets(query: Any, micro_batch_id: int) -> tuple[str | None, ...] | None:
+    found = query.offsetLog().get(micro_batch_id)
+    if found.isEmpty():
+        return None
+    offsets = found.get().offsets()
+    each = [offsets.apply(place) for place in range(offsets.size())]
+    return tuple(None if offset.isEmpty() else str(offset.get().json()) for offset in each)
+
+
+def _text(spark: SparkSession, folder: str, name: str) -> str | None:
+    """A file of the checkpoint, through Spark's file systems where it does not lie on a local disk."""
+    parsed = urlparse(folder)
+    if parsed.scheme in ("", "file"):
+        path = Path(unquote(parsed.path) if parsed.scheme else folder) / name
+        return path.read_text(encoding="utf-8") if path.exists() else None
+    jvm: Any = spark._jvm
+    classic: Any = spark
+    path_there = jvm.org.apache.hadoop.fs.Path(f"{folder}/{name}")
+    files = path_there.getFileSystem(classic._jsparkSession.sessionState().newHadoopConf())
+    if not files.exists(path_there):
+        return None
+    stream = files.open(path_there)
+    try:
+        return str(jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
+    finally:
+        stream.close()
+
+
+def _is_files(offset: str | None) -> bool:
+    parsed = _parsed(offset)
+    return isinstance(parsed, Mapping) and set(parsed) == {FILES_OFFSET}
+
+
+def _log_offset(offset: str | None) -> int:
+    return int(_parsed(offset)[FILES_OFFSET]) if _is_files(offset) else -1
+
+
+def _parsed(offset: str | None) -> Any:
+    """The JSON of an offset; a source may write anything, which is then compared as text."""
+    if offset is None:
+        return None
+    try:
+        return json.loads(offset)
+    except ValueError:
+        return offset
+
+
+def _topic_text(topic: str, before: Mapping[str, int], end: Mapping[str, int]) -> str:
+    """The partitions that gave something."""
+    moved = [
+        f"{partition} [{before.get(partition, '')}, {offset})"
+        for partition, offset in sorted(end.items(), key=lambda item: int(item[0]))
+        if before.get(partition) != offset
+    ]
+    return f"topic {topic}: {', '.join(moved) or 'nothing'}"
