@@ -4,6 +4,7 @@
     ├── InvalidRequestError       fix the call; nothing was started, nothing was written
     │   └── ConfigurationError    fix the pipeline file; carries every problem with its place (exit code 2)
     └── PipelineFailedError       it ran and stopped; the message says why and what to do (exit code 1)
+        └── StoppedByRecordError  a record says what cannot be applied; raised in workers, found again by its marks
 
 Errors of `storage` pass through unchanged: their class says what to do already. Facts are attributes, the message is
 for people.
@@ -73,6 +74,14 @@ class PipelineFailedError(PipelineError):
         super().__init__(where + message)
         self.pipeline = pipeline
         self.micro_batch_id = micro_batch_id
+
+
+class StoppedByRecordError(PipelineFailedError):
+    """A record that must stop the run; its text carries `STOP` marks, because Spark keeps no more of it than text."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(f"{STOP}[{message}]{STOP}")
+        self.message = message
 
 
 def stop_message(text: str) -> str | None:

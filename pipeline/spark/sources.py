@@ -12,10 +12,10 @@
 
 The place of a line orders the lines of one file and is no line number: the block of the file (in units of 64 KiB) in
 the upper bits, below it the position within the Spark partition that reads it. Spark counts no positions on a streaming
-frame, so the lower bits are zero here and `routed_rows` fills them in for each batch. A file is split into blocks of
+frame, so the lower bits are zero here and the decoder counts the lines in them. A file is split into blocks of
 `spark.sql.files.maxPartitionBytes`, which must not be below 64 KiB.
 
-Options are passed on as they are; the column names are those of `formats.record`. Source: design §1.11.
+Options are passed on as they are; the column names are those of `decode.raw_records`. Source: design §1.11.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from typing import Final
 from pyspark.sql import DataFrame, SparkSession
 
 from freshet.pipeline.config.model import FilesConfig, SourceConfig, revealed
+from freshet.pipeline.decode.raw_records import HEADERS, KAFKA_PARTITION, KEY, OFFSET, RANK, TIMESTAMP, TOPIC, VALUE
 from freshet.pipeline.exceptions import ConfigurationError
-from freshet.pipeline.formats.record import HEADERS, KAFKA_PARTITION, KEY, OFFSET, RANK, TIMESTAMP, TOPIC, VALUE
 
 _HEADERS_TYPE: Final = "ARRAY<STRUCT<key: STRING, value: BINARY>>"
 _BLOCK_BITS: Final = 16

@@ -1,4 +1,4 @@
-"""Records as they arrive, and envelopes over them: what the tests of the transforms share.
+"""Records as they arrive, and what the decoder makes of them: what the tests of the decoder share; no Spark.
 
 The literals are captured shapes: Debezium 3.5 on PostgreSQL, the `schema` shortened to the members that a converter
 writes for the fields of a row.
@@ -6,22 +6,25 @@ writes for the fields of a row.
 
 from __future__ import annotations
 
+import datetime
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+import pyarrow as pa
 import yaml
-from pyspark.sql import DataFrame, Row, SparkSession
 
 from freshet.pipeline.config.pipeline_file import PipelineConfig, parse_pipeline
-from freshet.pipeline.spark.sources import kafka_records
-from freshet.pipeline.transforms import envelope
-
-KAFKA_COLUMNS = (
-    "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, "
-    "headers array<struct<key: string, value: binary>>"
+from freshet.pipeline.decode import raw_records
+from freshet.pipeline.decode.decoder import RecordDecoder
+from freshet.pipeline.decode.outcomes import (
+    TAG,
+    TAG_DEAD,
+    TAG_TALLY,
+    Tally,
 )
+from freshet.pipeline.decode.plan import plan_decoding
 
 SOURCE = {
     "version": "3.5.0.Final", "connector": "postgresql", "name": "shop", "ts_ms": 1700000000123, "snapshot": "false",
@@ -109,48 +112,93 @@ def pipeline_of(
     return config
 
 
-def kafka_frame(spark: SparkSession, records: Sequence[Record | Any]) -> DataFrame:
-    """Records as Spark's Kafka source gives them, offsets counted from 0."""
-    rows = []
-    for offset, each in enumerate(records):
-        record = each if isinstance(each, Record) else Record(each)
-        headers = [("__debezium.context.connectorName", bytearray(b"postgresql"))]
-        rows.append(
-            (_octets(record.key), _octets(record.value), record.topic, record.partition, offset, None, headers)
-        )  # fmt: skip
-    return spark.createDataFrame(rows, KAFKA_COLUMNS)
+RAW_SCHEMA = pa.schema(
+    [
+        pa.field(raw_records.KEY, pa.binary()),
+        pa.field(raw_records.VALUE, pa.binary()),
+        pa.field(raw_records.TOPIC, pa.string()),
+        pa.field(raw_records.KAFKA_PARTITION, pa.int32()),
+        pa.field(raw_records.OFFSET, pa.int64()),
+        pa.field(raw_records.TIMESTAMP, pa.timestamp("us", "UTC")),
+        pa.field(raw_records.RANK, pa.int64()),
+    ]
+)
+STAMP = datetime.datetime(2024, 1, 1, tzinfo=datetime.UTC)
 
 
-def outcomes(spark: SparkSession, config: PipelineConfig, records: Sequence[Record | Any]) -> list[list[Row]]:
-    """The rows that each record became, in the order of `sub`."""
-    found = envelope(kafka_records(kafka_frame(spark, records)), config, config.sources[0]).collect()
-    by_offset: dict[int, list[Row]] = {offset: [] for offset in range(len(records))}
-    for row in sorted(found, key=lambda row: (row["order"].offset, row["order"].sub)):
-        by_offset[row["order"].offset].append(row)
-    return list(by_offset.values())
+def raw_batch(records: Sequence[Record | Any], *, is_file: bool = False, first: int = 0) -> pa.RecordBatch:
+    """Records as Spark hands them to the decoder, offsets counted from `first`."""
+    rows = [each if isinstance(each, Record) else Record(each) for each in records]
+    columns = [
+        [octets(each.key) for each in rows],
+        [octets(each.value) for each in rows],
+        ["/in/a.json" if is_file else each.topic for each in rows],
+        [None if is_file else each.partition for each in rows],
+        [0 if is_file else first + place for place in range(len(rows))],
+        [STAMP] * len(rows),
+        [7 if is_file else 0] * len(rows),
+    ]
+    arrays = [pa.array(column, each.type) for column, each in zip(columns, RAW_SCHEMA, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=RAW_SCHEMA)
+
+
+@dataclass
+class Decoded:
+    """The rows of each record in the order of `sub`, and the tally."""
+
+    rows: list[list[dict[str, Any]]]
+    tally: Tally = field(default_factory=Tally)
+
+    @property
+    def shown(self) -> list[str]:
+        """Each record as text; "" for those that are skipped."""
+        return [shown(rows) for rows in self.rows]
+
+
+def decoder_of(config: PipelineConfig, source_index: int = 0) -> RecordDecoder:
+    """The decoder of one source."""
+    return RecordDecoder(plan_decoding(config, config.sources[source_index], source_index, config.table.table_schema))
+
+
+def decoded(config: PipelineConfig, records: Sequence[Record | Any], *, is_file: bool = False) -> Decoded:
+    """What the decoder makes of the records."""
+    batches = list(decoder_of(config)(iter([raw_batch(records, is_file=is_file)])))
+    by_offset: list[list[dict[str, Any]]] = [[] for _ in records]
+    tally = Tally()
+    for batch in batches:
+        assert batch.schema == batches[0].schema
+        for row in batch.to_pylist():
+            if row[TAG] == TAG_TALLY:
+                tally = Tally.decode(row["_raw_value"])
+            else:
+                by_offset[row["_offset"]].append(row)
+    for rows in by_offset:
+        rows.sort(key=lambda row: row["_sub"])
+    return Decoded(by_offset, tally)
 
 
 KINDS = ("+I", "-U", "+U", "-D")
 
 
-def shown(rows: Sequence[Row]) -> str:
-    """Outcome of one record as text: `+I(1, x)`, `dead column: reason`, `skip reason`."""
+def shown(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Outcome of one record as text: `+I(1, x)`, `dead column: reason`."""
     return "; ".join(_shown(row) for row in rows)
 
 
-def _shown(row: Row) -> str:
-    match row.tag:
-        case 0:
-            values = ", ".join(str(value) for value in row.data)
-            kept = f" keep {','.join(row.unavailable)}" if row.unavailable else ""
-            return f"{KINDS[row.row_kind]}({values}){kept}"
-        case 1:
-            return f"dead {row['column']}: {row.reason}"
-        case _:
-            return f"skip {row.reason}"
+def _shown(row: Mapping[str, Any]) -> str:
+    if row[TAG] == TAG_DEAD:
+        return f"dead {row['_column']}: {row['_reason']}"
+    values = ", ".join(_text(value) for name, value in row.items() if name.startswith("_d"))
+    kept = f" keep {row['_unavailable']}" if row["_unavailable"] else ""
+    return f"{KINDS[row['_kind']]}({values}){kept}"
 
 
-def _octets(value: Any) -> bytearray | None:
+def _text(value: Any) -> str:
+    return str(value.replace(tzinfo=None)) if isinstance(value, datetime.datetime) else str(value)
+
+
+def octets(value: Any) -> bytes | None:
+    """The bytes of a key or value."""
     if value is None:
         return None
-    return bytearray(value if isinstance(value, bytes) else json.dumps(value, ensure_ascii=False).encode())
+    return value if isinstance(value, bytes) else json.dumps(value, ensure_ascii=False).encode()

@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from freshet.pipeline.config.pipeline_file import load_pipelines
 from freshet.pipeline.runner import Runner
 from freshet.storage.catalog import Catalog
-from tests.pipeline.records import ORDER_SCHEMA, Record, change, outcomes, pipeline_of, shown, with_schema
+from tests.pipeline.spark_records import ORDER_SCHEMA, Record, change, outcomes, pipeline_of, shown, with_schema
 
 pytestmark = pytest.mark.spark
 

@@ -11,7 +11,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from freshet.pipeline.exceptions import stop_message
-from tests.pipeline.records import (
+from tests.pipeline.spark_records import (
     ORDER_SCHEMA,
     TOAST,
     Record,

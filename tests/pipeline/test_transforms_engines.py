@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.pipeline.records import TOAST, Record, change, outcomes, pipeline_of, shown
+from tests.pipeline.spark_records import TOAST, Record, change, outcomes, pipeline_of, shown
 
 pytestmark = pytest.mark.spark
 

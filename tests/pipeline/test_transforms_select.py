@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 from freshet.pipeline.exceptions import ConfigurationError, stop_message
 from freshet.pipeline.spark.sources import kafka_records
 from freshet.pipeline.transforms import envelope
-from tests.pipeline.records import Record, change, kafka_frame, outcomes, pipeline_of, shown
+from tests.pipeline.spark_records import Record, change, kafka_frame, outcomes, pipeline_of, shown
 
 pytestmark = pytest.mark.spark
 

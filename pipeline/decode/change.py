@@ -1,0 +1,129 @@
+"""What a record says, read the careful way: a change, or why it is none.
+
+`read_…` of `debezium` and `flat` give one of these for every record. A record that must stop the run raises.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from freshet.pipeline.decode.dialect import Fact
+from freshet.pipeline.decode.json_value import JsonValue, parse_json
+
+INSERT, UPDATE_BEFORE, UPDATE_AFTER, DELETE = 0, 1, 2, 3
+"""Row kinds, as in `freshet.storage.model.row_kind`."""
+
+NO_ENVELOPE: Final = "the value is not JSON of the form expected"
+NO_OBJECT: Final = "the value is not a JSON object"
+TOMBSTONE, BLANK_LINE = "tombstone", "blank line"
+
+_SCALE: Final = re.compile("-?[0-9]{1,4}")
+
+Facts = Mapping[str, Fact] | None
+"""What the record's schema says of the fields; None when the record brings no schema."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A row that was inserted, updated or deleted. `before` is the row before an update, where the record brings it."""
+
+    kind: int
+    image: Mapping[str, JsonValue]
+    before: Mapping[str, JsonValue] | None = None
+    facts: Facts = None
+    op: str | None = None
+    ts_ms: int | None = None
+    source: JsonValue = None
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """A record that is only counted."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Dead:
+    """A record that cannot be read."""
+
+    reason: str
+    column: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Truncate:
+    """A record that says that the source table was truncated."""
+
+
+Reading = Change | Skipped | Dead | Truncate
+
+
+@dataclass(frozen=True, slots=True)
+class RawRecord:
+    """One record; `is_line` for lines of files."""
+
+    key: bytes | None
+    value: bytes | None
+    is_line: bool = False
+
+
+def parsed(octets: bytes) -> JsonValue:
+    """The JSON value of some bytes; raises `ValueError` where they are none, however deep they are nested."""
+    try:
+        return parse_json(octets.decode())
+    except RecursionError as error:
+        raise ValueError("nested too deep") from error
+
+
+def key_image(key: bytes | None) -> dict[str, JsonValue] | None:
+    """The fields of a message key, which may stand under `payload` beside a `schema`; None when it is no object."""
+    return unwrapped(key_object(key))
+
+
+def key_object(key: bytes | None) -> dict[str, JsonValue] | None:
+    """The JSON object that a key is, or None."""
+    if key is None:
+        return None
+    try:
+        value = parsed(key)
+    except ValueError:
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def unwrapped(members: dict[str, JsonValue] | None) -> dict[str, JsonValue] | None:
+    """The object under `payload` where `schema` and `payload` are all there is; None when that is no object."""
+    if members is not None and is_wrapped(members):
+        payload = members["payload"]
+        return payload if isinstance(payload, dict) else None
+    return members
+
+
+def is_wrapped(members: Mapping[str, JsonValue]) -> bool:
+    """True for just `schema` and `payload`."""
+    return len(members) == 2 and "schema" in members and "payload" in members
+
+
+def facts_of(fields: JsonValue) -> Facts:
+    """The facts in the list of fields of a Connect schema; None when it is no list."""
+    if not isinstance(fields, list):
+        return None
+    facts = {}
+    for each in fields:
+        if isinstance(each, dict) and isinstance(each.get("field"), str):
+            name, parameters = each.get("name"), each.get("parameters")
+            scale = parameters.get("scale") if isinstance(parameters, dict) else None
+            own = int(scale) if isinstance(scale, str) and _SCALE.fullmatch(scale) else None
+            facts[each["field"]] = Fact(name if isinstance(name, str) else "", own)
+    return facts
+
+
+def whole_ts(value: JsonValue) -> int | None:
+    """`ts_ms` as a BIGINT, None where it is none."""
+    text = str(value) if isinstance(value, str) else ""
+    number = int(text) if len(text) < 20 and text.lstrip("-").isdecimal() and text.isascii() else None
+    return number if number is not None and -(2**63) <= number < 2**63 else None

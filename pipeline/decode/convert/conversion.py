@@ -1,0 +1,52 @@
+"""The converter of a type, for a dialect and what the record's schema says of the field."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from freshet.pipeline.decode.convert.converter import Converter
+from freshet.pipeline.decode.convert.decimals import DecimalConverter
+from freshet.pipeline.decode.convert.nested import ArrayConverter, MapConverter, RowConverter
+from freshet.pipeline.decode.convert.scalars import (
+    BooleanConverter,
+    BytesConverter,
+    FloatConverter,
+    IntegerConverter,
+    TextConverter,
+)
+from freshet.pipeline.decode.convert.times import DateConverter, TimeConverter, TimestampConverter
+from freshet.pipeline.decode.dialect import Dialect, Fact
+from freshet.storage.model.data_type import ArrayType, DataType, MapType, RowType, TypeRoot, with_nullable
+
+
+@lru_cache(1024)
+def converter_for(data_type: DataType, dialect: Dialect, fact: Fact | None = None) -> Converter:
+    """The converter; values inside others never have a fact of their own."""
+    match data_type:
+        case ArrayType(element=element):
+            return ArrayConverter(data_type, converter_for(element, dialect))
+        case MapType(key=key, value=value):
+            return MapConverter(
+                data_type, converter_for(with_nullable(key, False), dialect), converter_for(value, dialect)
+            )
+        case RowType(fields=fields):
+            return RowConverter(data_type, {field.name: converter_for(field.type, dialect) for field in fields})
+    match data_type.root:
+        case TypeRoot.BOOLEAN:
+            return BooleanConverter(data_type)
+        case TypeRoot.FLOAT | TypeRoot.DOUBLE:
+            return FloatConverter(data_type)
+        case TypeRoot.DECIMAL:
+            return DecimalConverter(data_type, dialect, fact)
+        case TypeRoot.CHAR | TypeRoot.VARCHAR:
+            return TextConverter(data_type)
+        case TypeRoot.BINARY | TypeRoot.VARBINARY:
+            return BytesConverter(data_type, dialect)
+        case TypeRoot.DATE:
+            return DateConverter(data_type, dialect, fact)
+        case TypeRoot.TIME:
+            return TimeConverter(data_type, dialect, fact)
+        case TypeRoot.TIMESTAMP | TypeRoot.TIMESTAMP_LTZ:
+            return TimestampConverter(data_type, dialect, fact)
+        case _:
+            return IntegerConverter(data_type)

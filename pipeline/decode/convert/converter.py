@@ -1,0 +1,94 @@
+"""What a conversion is: one value at a time with full semantics, or a column of values of one JSON type at once.
+
+A converter turns JSON values into the carrier of a column's type. `one` knows every form that the type takes. A *lane*
+is the short way for a form that really arrives: the type that msgspec reads it into, and the conversion of a column of
+such values. A value that its lane does not take is marked, and its record goes the careful way, where `one` decides.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from freshet.pipeline.decode.carriers import carrier_arrow_type
+from freshet.pipeline.decode.json_value import JsonValue, parse_json
+from freshet.storage.model.data_type import DataType
+
+Mask = npt.NDArray[np.bool_]
+Converted = tuple[Any, Mask | None]
+"""An Arrow array in the carrier's type, and the places that did not convert (None: all did)."""
+
+
+class _Lost(Enum):
+    LOST = "lost"
+
+
+LOST: Final = _Lost.LOST
+"""Instead of a value that does not fit its type."""
+
+NO_RAW: Final = msgspec.Raw(b"")
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """The type of the attribute, what stands there when the field is missing, and the conversion of a column."""
+
+    annotation: Any
+    default: Any
+    convert: Callable[[Sequence[Any]], Converted]
+
+
+class Converter(ABC):
+    """Conversion into one type."""
+
+    def __init__(self, data_type: DataType) -> None:
+        self.data_type = data_type
+        self.arrow: Any = carrier_arrow_type(data_type)
+        self.raw_lane = Lane(msgspec.Raw, NO_RAW, self._convert_raw)
+
+    @abstractmethod
+    def one(self, value: JsonValue) -> Any:
+        """A value that is not null, as Arrow takes it for the carrier's type; `LOST` where it does not fit."""
+
+    def lane(self, kinds: frozenset[str]) -> Lane:
+        """The lane for these kinds of values; none seen yet: the one to try first."""
+        return self.raw_lane
+
+    def one_by_one(self, values: Sequence[JsonValue]) -> Converted:
+        """A column by `one`."""
+        converted = [None if value is None else self.one(value) for value in values]
+        if LOST not in converted:
+            return pa.array(converted, self.arrow), None
+        bad = np.fromiter((value is LOST for value in converted), bool, len(converted))
+        return pa.array([None if value is LOST else value for value in converted], self.arrow), bad
+
+    def _convert_raw(self, values: Sequence[msgspec.Raw]) -> Converted:
+        try:
+            return self.one_by_one([parse_json(bytes(value).decode()) if len(value) else None for value in values])
+        except RecursionError:
+            # Nested too deep for the careful path too, which decides record by record.
+            return pa.nulls(len(values), self.arrow), np.ones(len(values), bool)
+
+
+def with_nulls(numbers: npt.NDArray[Any], nulls: Mask | None, data_type: Any) -> Any:
+    """An Arrow array of fixed width over `numbers`, NULL where `nulls` is true."""
+    if nulls is None or not nulls.any():
+        return pa.Array.from_buffers(data_type, len(nulls) if nulls is not None else -1, [None, pa.py_buffer(numbers)])
+    validity = pa.py_buffer(np.packbits(~nulls, bitorder="little"))
+    return pa.Array.from_buffers(data_type, len(nulls), [validity, pa.py_buffer(numbers)])
+
+
+def null_mask(array: Any) -> Mask:
+    """True where the array is NULL."""
+    if not array.null_count:
+        return np.zeros(len(array), bool)
+    mask: Mask = array.is_null().to_numpy(zero_copy_only=False)
+    return mask

@@ -1,0 +1,207 @@
+"""Booleans, whole numbers, floating point, texts and bytes.
+
+| type | accepted | refused |
+|---|---|---|
+| BOOLEAN | true, false, 0, 1, also as text | all else |
+| TINYINT … BIGINT | whole numbers in range, as number or text; 5.0 is 5 | fractions, out of range |
+| FLOAT, DOUBLE | numbers, NaN, Infinity by any of their usual names | text; finite numbers that overflow |
+| CHAR, VARCHAR(n) | everything; objects and arrays as JSON text | longer than n characters; lone surrogates |
+| BINARY, VARBINARY(n) | base64, url-safe base64 or hex, as configured | other text, longer than n bytes |
+"""
+
+from __future__ import annotations
+
+import binascii
+import math
+import re
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Annotated, Any, Final
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from freshet.pipeline.decode.convert.converter import LOST, Converted, Converter, Lane
+from freshet.pipeline.decode.dialect import Dialect
+from freshet.pipeline.decode.json_value import BOOL, INT, NUMBER, STRING, JsonNumber, JsonValue, text_of
+from freshet.storage.model.data_type import LENGTH_MAX, ScalarType, TypeRoot
+
+_BITS: Final = {TypeRoot.TINYINT: 8, TypeRoot.SMALLINT: 16, TypeRoot.INT: 32, TypeRoot.BIGINT: 64}
+_BOOLEANS: Final = {
+    "true": True, "1": True, "TRUE": True, "True": True, "false": False, "0": False, "FALSE": False, "False": False,
+}  # fmt: skip
+_WHOLE: Final = re.compile(r"\s*([+-]?[0-9]{1,40})(?:[.]0+)?\s*")
+_FLOAT: Final = re.compile(r"\s*[+-]?([0-9]+[.]?[0-9]*|[.][0-9]+)([eE][+-]?[0-9]+)?\s*")
+_SPECIAL: Final = {
+    "NaN": math.nan, "NAN": math.nan, "Infinity": math.inf, "+Infinity": math.inf, "POSITIVE_INFINITY": math.inf,
+    "-Infinity": -math.inf, "NEGATIVE_INFINITY": -math.inf,
+}  # fmt: skip
+_URL_SAFE: Final = re.compile(r"[A-Za-z0-9_-]*={0,2}")
+_LOST_BITS: Final = 29
+"""Bits of a double's fraction that a float does not have."""
+
+
+class BooleanConverter(Converter):
+    """BOOLEAN."""
+
+    def one(self, value: JsonValue) -> Any:
+        return _BOOLEANS.get(text_of(value) or "", LOST)
+
+    def lane(self, kinds: frozenset[str]) -> Lane:
+        if kinds <= {BOOL}:
+            return Lane(bool | None, None, lambda values: (pa.array(values, pa.bool_()), None))
+        if kinds == {INT}:
+            bit = Annotated[int, msgspec.Meta(ge=0, le=1)]
+            return Lane(bit | None, None, lambda values: (pa.array(values, pa.int8()).cast(pa.bool_()), None))
+        return self.raw_lane
+
+
+class IntegerConverter(Converter):
+    """TINYINT, SMALLINT, INT, BIGINT."""
+
+    def __init__(self, data_type: ScalarType) -> None:
+        super().__init__(data_type)
+        bits = _BITS[data_type.root]
+        self._low, self._high = -(2 ** (bits - 1)), 2 ** (bits - 1) - 1
+
+    def one(self, value: JsonValue) -> Any:
+        number = whole_number(value)
+        return number if number is not None and self._low <= number <= self._high else LOST
+
+    def lane(self, kinds: frozenset[str]) -> Lane:
+        if kinds <= {INT}:
+            whole = Annotated[int, msgspec.Meta(ge=self._low, le=self._high)]
+            return Lane(whole | None, None, lambda values: (pa.array(values, self.arrow), None))
+        return self.raw_lane
+
+
+def whole_number(value: JsonValue) -> int | None:
+    """The whole number that a value writes; None when it writes none."""
+    text = text_of(value) or ""
+    found = _WHOLE.fullmatch(text)
+    if found:
+        return int(found[1])
+    if isinstance(value, JsonNumber) and _FLOAT.fullmatch(text) and abs(float(text)) < 2**64:
+        exact = Fraction(text)
+        return exact.numerator if exact.denominator == 1 else None
+    return None
+
+
+class FloatConverter(Converter):
+    """FLOAT and DOUBLE; a FLOAT is the one nearest to the text, not to the double nearest to the text."""
+
+    def __init__(self, data_type: ScalarType) -> None:
+        super().__init__(data_type)
+        self._is_single = data_type.root is TypeRoot.FLOAT
+
+    def one(self, value: JsonValue) -> Any:
+        text = text_of(value) or ""
+        if text in _SPECIAL:
+            return _SPECIAL[text]
+        if not _FLOAT.fullmatch(text):
+            return LOST
+        number = _single(text) if self._is_single else float(text)
+        number = 0.0 if text == "-0" else number  # JSON has no integer of that name
+        return number if math.isfinite(number) else LOST
+
+    def lane(self, kinds: frozenset[str]) -> Lane:
+        return Lane(float | None, None, self._convert) if kinds <= {INT, NUMBER} else self.raw_lane
+
+    def _convert(self, values: Sequence[Any]) -> Converted:
+        doubles = pa.array(values, pa.float64())
+        if not self._is_single:
+            return doubles, None
+        numbers = doubles.fill_null(0.0).to_numpy(zero_copy_only=False)
+        with np.errstate(over="ignore"):
+            singles = numbers.astype(np.float32)
+        # Half way between two floats: the digits behind the double decide, which the careful path still has.
+        half_way = (numbers.view(np.int64) & ((1 << _LOST_BITS) - 1)) == 1 << (_LOST_BITS - 1)
+        bad = ~np.isfinite(singles) | half_way | ((np.abs(numbers) < np.finfo(np.float32).tiny) & (numbers != 0))
+        return pa.array(singles, pa.float32(), mask=None if not doubles.null_count else _nulls(doubles)), (
+            bad if bad.any() else None
+        )
+
+
+def _nulls(array: Any) -> Any:
+    return array.is_null().to_numpy(zero_copy_only=False)
+
+
+def _single(text: str) -> float:
+    double = float(text)
+    with np.errstate(over="ignore"):
+        nearest = np.float32(double)
+    if not math.isfinite(double) or not np.isfinite(nearest) or double == 0 or abs(double) < 1e-300:
+        return float(nearest)
+    exact = Fraction(text.strip())
+    around = (np.nextafter(nearest, np.float32(-np.inf)), nearest, np.nextafter(nearest, np.float32(np.inf)))
+    candidates = [each for each in around if np.isfinite(each)]
+    return float(min(candidates, key=lambda each: (abs(Fraction(float(each)) - exact), int(each.view(np.int32)) & 1)))
+
+
+class TextConverter(Converter):
+    """CHAR, VARCHAR, STRING."""
+
+    def __init__(self, data_type: ScalarType) -> None:
+        super().__init__(data_type)
+        self._length_max = data_type.length if data_type.length != LENGTH_MAX else None
+
+    def one(self, value: JsonValue) -> Any:
+        text = text_of(value)
+        assert text is not None
+        if self._length_max is not None and len(text) > self._length_max:
+            return LOST
+        return text if is_writable(text) else LOST
+
+    def lane(self, kinds: frozenset[str]) -> Lane:
+        return Lane(str | None, None, self._convert) if kinds <= {STRING} else self.raw_lane
+
+    def _convert(self, values: Sequence[Any]) -> Converted:
+        texts = pa.array(values, pa.string())
+        if self._length_max is None:
+            return texts, None
+        too_long = pc.greater(pc.utf8_length(texts), self._length_max).fill_null(False)
+        return texts, too_long.to_numpy(zero_copy_only=False) if pc.any(too_long).as_py() else None
+
+
+def is_writable(text: str) -> bool:
+    """False for lone surrogates: UTF-8 cannot write them."""
+    if text.isascii():
+        return True
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+class BytesConverter(Converter):
+    """BINARY, VARBINARY, BYTES."""
+
+    def __init__(self, data_type: ScalarType, dialect: Dialect) -> None:
+        super().__init__(data_type)
+        self._length_max = data_type.length if data_type.length is not None else LENGTH_MAX
+        self._mode = dialect.binary_mode
+
+    def one(self, value: JsonValue) -> Any:
+        try:
+            octets = self._octets(text_of(value) or "")
+        except (binascii.Error, ValueError):
+            return LOST
+        return octets if len(octets) <= self._length_max else LOST
+
+    def lane(self, kinds: frozenset[str]) -> Lane:
+        return Lane(str | None, None, self.one_by_one) if kinds <= {STRING} else self.raw_lane
+
+    def _octets(self, text: str) -> bytes:
+        match self._mode:
+            case "hex":
+                return binascii.unhexlify(text)
+            case "base64-url-safe":
+                if not _URL_SAFE.fullmatch(text):
+                    raise ValueError("not base64")
+                plain = text.replace("-", "+").replace("_", "/")
+                return binascii.a2b_base64(plain + "=" * (-len(plain) % 4), strict_mode=True)
+            case _:
+                return binascii.a2b_base64(text, strict_mode=True)

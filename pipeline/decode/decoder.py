@@ -1,0 +1,339 @@
+"""The decoder: batches of raw records in, batches of outcomes out, one tally at the end; no Spark, no broker.
+
+    record batch ─ blocks ─ by schema ─┬─ fast: structs, columns ──────┬─ columns of the table, rules ─ outcomes
+                                       └─ careful: one by one ─────────┘
+                            what many careful records have in common is learned: the fast way takes it from then on
+
+A record that breaks a rule of its row, or any other, goes the careful way, alone; its fast neighbours do not notice.
+A record that must stop the run raises `StoppedByRecordError`.
+
+Source: design §1.3; the outcome table of the Debezium formats.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from freshet.pipeline.decode import raw_records
+from freshet.pipeline.decode.careful import CarefulReader, Rows, UnknownFields, images_of
+from freshet.pipeline.decode.change import Change, Dead, RawRecord, Skipped, Truncate
+from freshet.pipeline.decode.fast import FastReader
+from freshet.pipeline.decode.fast_structs import Slot
+from freshet.pipeline.decode.images import Findings, Images, Note, Places
+from freshet.pipeline.decode.inputs import FactsKey, facts_key
+from freshet.pipeline.decode.json_value import kind_of
+from freshet.pipeline.decode.outcome_batches import OutcomeWriter
+from freshet.pipeline.decode.outcomes import Tally
+from freshet.pipeline.decode.plan import DecodePlan
+from freshet.pipeline.decode.schemas_seen import SchemasSeen, schema_prefix
+from freshet.pipeline.exceptions import StoppedByRecordError
+
+BLOCK_RECORDS: Final = 16_384
+BLOCK_BYTES: Final = 32 * 1024 * 1024
+"""A block is decoded at once; a record longer than this is a block of its own."""
+
+_SAMPLE: Final = 64
+"""Careful records that are looked at for what they have in common."""
+_CAREFUL_FEW: Final = 8
+"""So many careful records of a block are no reason to look."""
+_LEARN_SHARE: Final = 0.02
+"""Share of a block that must have something in common before the fast way takes it."""
+_LEARN_ROUNDS: Final = 4
+_UNKNOWN_MAX: Final = 500
+"""Names of unknown fields that the fast way takes."""
+_NEVER_LEARNED: Final = frozenset({"event_count", "data_collections", "databaseName", "ts_ms", "schema", "payload"})
+"""Names by which flat records are told to be no rows."""
+
+_TRUNCATED: Final = (
+    ": the source table was truncated and on_truncate is fail; delete the rows of the table yourself, then set "
+    "on_truncate: skip and start again"
+)
+_UNKNOWN: Final = (
+    "; on_unknown_field is fail: add the field to the table or to `schema`, or set on_unknown_field: ignore"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RecordDecoder:
+    """The decoder of one source; a small value that travels to the workers. Call it once per stream of batches."""
+
+    plan: DecodePlan
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Takes record batches of `raw_records`, gives batches of `outcomes`."""
+        state = _state_of(self.plan)
+        counts = _Counts()
+        for batch in batches:
+            for block in _blocks(batch):
+                with _without_gc():
+                    outcomes = list(state.decode(block, counts))
+                yield from outcomes
+        if counts.read:
+            yield state.writer.tally(Tally(counts.read, counts.skipped, counts.notes))
+
+
+@dataclass(slots=True)
+class _Counts:
+    read: int = 0
+    skipped: Counter[str] = field(default_factory=Counter)
+    notes: Counter[str] = field(default_factory=Counter)
+
+
+class _State:
+    """What one process knows of one source: the structs made so far, and what they were made from."""
+
+    def __init__(self, plan: DecodePlan) -> None:
+        self.plan = plan
+        self.writer = OutcomeWriter(plan)
+        self._careful = CarefulReader(plan)
+        self._schemas = SchemasSeen()
+        self._kinds: dict[Slot, frozenset[str]] = {}
+        self._unknown: dict[str, None] = {}
+        self._readers: dict[FactsKey, FastReader] = {}
+        names = {each.name for each in plan.fields}
+        flat = plan.format == "debezium-unwrapped"
+        self._is_always_careful = flat and any(
+            marks <= names
+            for marks in ({"event_count", "data_collections"}, {"source", "databaseName"}, {"schema", "payload"})
+        )
+        self._heartbeats = flat and "ts_ms" in names
+
+    def decode(self, block: pa.RecordBatch, counts: _Counts) -> Iterator[pa.RecordBatch]:
+        """The outcomes of one block."""
+        findings = Findings()
+        values = block.column(raw_records.VALUE)
+        first = counts.read
+        counts.read += block.num_rows
+        places = np.arange(block.num_rows)
+        if values.null_count and self.plan.format != "debezium-unwrapped":
+            findings.skipped["tombstone"] += values.null_count
+            places = np.flatnonzero(values.is_valid().to_numpy(zero_copy_only=False))
+        images, careful = self._read(block, values, places, findings.skipped)
+        context = self.writer.block(block, first)
+        notes: list[Note] = []
+        for each in images:
+            batch, broken = context.rows(each)
+            careful = np.union1d(careful, broken)
+            notes += _without(each.notes, broken)
+            if batch is not None:
+                yield batch
+        for facts, found in self._one_by_one(block, careful, findings).items():
+            each = images_of(self.plan, self._careful.inputs(facts), found)
+            batch, broken = context.rows(each, findings.dead)
+            notes += _without(each.notes, broken)
+            if batch is not None:
+                yield batch
+        if findings.dead:
+            yield context.dead(findings.dead)
+        counts.skipped.update(findings.skipped)
+        for note in notes:
+            if len(note.records):
+                counts.notes[note.text] += len(note.records)
+
+    # --- the fast way ------------------------------------------------------------------------------------------------
+
+    def _read(self, block: Any, values: Any, places: Places, skipped: Counter[str]) -> tuple[list[Images], Places]:
+        """The images that are read the fast way, and the records that are not; learns while there is something."""
+        if self._is_always_careful or not len(places):
+            return [], places
+        for _ in range(_LEARN_ROUNDS):
+            images, careful, counted = self._read_fast(block, values, places)
+            if not self._learns(block, values, careful, len(places)):
+                break
+        skipped.update(counted)
+        return images, careful
+
+    def _read_fast(self, block: Any, values: Any, places: Places) -> tuple[list[Images], Places, Counter[str]]:
+        able, careful = self._readable(block, values, places)
+        images: list[Images] = []
+        skipped: Counter[str] = Counter()
+        left = [careful]
+        part = values if len(able) == len(values) else values.take(pa.array(able))
+        for group in self._schemas.groups(part, able):
+            read = self._reader(group.facts).read(group.values, group.places)
+            left.append(read.careful)
+            skipped.update(read.skipped)
+            if read.images is not None:
+                images.append(read.images)
+        return images, np.sort(np.concatenate(left)), skipped
+
+    def _readable(self, block: Any, values: Any, places: Places) -> tuple[Places, Places]:
+        """The places of values that are there and UTF-8 throughout, and the others."""
+        able = np.zeros(len(values), bool)
+        able[places] = True
+        if values.null_count:
+            able &= values.is_valid().to_numpy(zero_copy_only=False)
+        try:
+            values.cast(pa.string())
+        except pa.ArrowInvalid:
+            able &= np.fromiter((_is_utf8(value) for value in values.to_pylist()), bool, len(values))
+        if self._heartbeats:
+            keys = block.column(raw_records.KEY).cast(pa.large_binary())
+            marked = pc.match_substring(keys, b'"serverName"').fill_null(False)
+            able &= ~marked.to_numpy(zero_copy_only=False)
+        return np.flatnonzero(able), places[~able[places]]
+
+    def _reader(self, facts: FactsKey) -> FastReader:
+        found = self._readers.get(facts)
+        if found is None:
+            inputs = self._careful.inputs(facts)
+            found = self._readers[facts] = FastReader(self.plan, inputs, self._kinds, list(self._unknown))
+        return found
+
+    def _learns(self, block: Any, values: Any, careful: Places, count: int) -> bool:
+        """Looks at some of the careful records; true when the fast way now takes what many of them have in common."""
+        if len(careful) <= max(_CAREFUL_FEW, count * _LEARN_SHARE):
+            return False
+        sample = careful[:: max(1, len(careful) // _SAMPLE)][:_SAMPLE].tolist()
+        kinds: Counter[tuple[Slot, str]] = Counter()
+        unknown: Counter[str] = Counter()
+        prefixes: Counter[tuple[bytes, FactsKey]] = Counter()
+        for place in sample:
+            record = _raw_record(block, place)
+            reading = self._careful.read(record)
+            if not isinstance(reading, Change):
+                continue
+            kinds.update(self._kinds_in(reading))
+            unknown.update(self._unknown_in(reading))
+            prefix = schema_prefix(record.value) if record.value is not None and reading.facts is not None else None
+            if prefix is not None:
+                prefixes[prefix, facts_key(self.plan, reading.facts)] += 1
+        least = count * _LEARN_SHARE * len(sample) / len(careful)
+        return self._take(kinds, unknown, prefixes, least)
+
+    def _take(
+        self,
+        kinds: Mapping[tuple[Slot, str], int],
+        unknown: Mapping[str, int],
+        prefixes: Mapping[tuple[bytes, FactsKey], int],
+        least: float,
+    ) -> bool:
+        learned = False
+        for (prefix, facts), seen in prefixes.items():
+            if seen >= least:
+                learned |= self._schemas.learn(prefix, facts)
+        if learned:
+            return True
+        for (slot, kind), seen in kinds.items():
+            known = self._kinds.get(slot, frozenset())
+            if seen >= least and kind not in known:
+                self._kinds[slot] = known | {kind}
+                learned = True
+        for name, seen in unknown.items():
+            if seen >= least and len(self._unknown) < _UNKNOWN_MAX and name not in self._unknown:
+                self._unknown[name] = None
+                learned = True
+        if learned:
+            self._readers.clear()
+        return learned
+
+    def _kinds_in(self, change: Change) -> set[tuple[Slot, str]]:
+        found = set()
+        source = change.source if isinstance(change.source, dict) else {}
+        for each in self._careful.inputs(None).all:
+            slot = (each.is_member, each.name)
+            given = [source] if each.is_member else [change.image, change.before or {}]
+            for members in given:
+                value = members.get(each.name)
+                if value is not None:
+                    found.add((slot, kind_of(value)))
+        return found
+
+    def _unknown_in(self, change: Change) -> list[str]:
+        if self.plan.fails_on_unknown:
+            return []
+        names = dict.fromkeys([*change.image, *(change.before or {})])
+        known = {each.name for each in self.plan.fields} | {self.plan.kind_field}
+        never = _NEVER_LEARNED if self.plan.format == "debezium-unwrapped" else frozenset()
+        return [name for name in names if name not in known and name not in never and name.isprintable()]
+
+    # --- the careful way ---------------------------------------------------------------------------------------------
+
+    def _one_by_one(self, block: Any, places: Places, findings: Findings) -> dict[FactsKey, dict[int, Rows]]:
+        found: dict[FactsKey, dict[int, Rows]] = {}
+        for place in places.tolist():
+            reading: Any = self._careful.read(_raw_record(block, place))
+            if isinstance(reading, Change):
+                reading = self._careful.rows(reading)
+            match reading:
+                case Rows(facts=facts):
+                    found.setdefault(facts, {})[place] = reading
+                case Skipped(reason):
+                    findings.skipped[reason] += 1
+                case Dead(reason, column):
+                    findings.dead[place] = (reason, column)
+                case Truncate():
+                    if not self.plan.skips_truncate:
+                        raise StoppedByRecordError("truncate record at " + _where(block, place) + _TRUNCATED)
+                    findings.skipped["truncate"] += 1
+                case UnknownFields(names):
+                    shown = f"unknown field {', '.join(names)} in the record at {_where(block, place)}"
+                    raise StoppedByRecordError(shown + _UNKNOWN)
+        return found
+
+
+@contextmanager
+def _without_gc() -> Iterator[None]:
+    """No collection within a block: it would look at each of its values, and doubles the time."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+@lru_cache(32)
+def _state_of(plan: DecodePlan) -> _State:
+    return _State(plan)
+
+
+def _blocks(batch: Any) -> Iterator[Any]:
+    """Slices of limited size."""
+    lengths = pc.fill_null(pc.binary_length(batch.column(raw_records.VALUE)), 0).to_numpy(zero_copy_only=False)
+    ends = lengths.astype(np.int64).cumsum()
+    start = 0
+    while start < batch.num_rows:
+        used = ends[start - 1] if start else 0
+        end = int(np.searchsorted(ends, used + BLOCK_BYTES, side="right"))
+        end = min(max(end, start + 1), start + BLOCK_RECORDS)
+        yield batch.slice(start, end - start)
+        start = end
+
+
+def _raw_record(block: Any, place: int) -> RawRecord:
+    key, value = block.column(raw_records.KEY)[place], block.column(raw_records.VALUE)[place]
+    is_line = not block.column(raw_records.KAFKA_PARTITION)[place].is_valid
+    return RawRecord(key.as_py(), value.as_py(), is_line)
+
+
+def _where(block: Any, place: int) -> str:
+    topic = block.column(raw_records.TOPIC)[place].as_py()
+    partition = block.column(raw_records.KAFKA_PARTITION)[place].as_py()
+    offset = block.column(raw_records.OFFSET)[place].as_py()
+    return f"{topic or '?'} partition {-1 if partition is None else partition} offset {offset}"
+
+
+def _is_utf8(value: bytes | None) -> bool:
+    try:
+        (value or b"").decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _without(notes: Any, broken: Places) -> list[Note]:
+    if not len(broken):
+        return list(notes)
+    return [Note(note.text, np.setdiff1d(np.asarray(note.records, np.int64), broken)) for note in notes]

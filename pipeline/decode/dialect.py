@@ -1,0 +1,47 @@
+"""How a source writes values that JSON has no type for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from freshet.pipeline.config.model import SourceConfig
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """How values without a JSON type are written.
+
+    `coded_decimals`: decimals may be base64 of the unscaled number; `digits_are_coded`: so are texts of digits alone.
+    `numeric_times`: Debezium's time.precision.mode, `isostring` refuses numbers. `binary_mode`: base64, base64-url-safe
+    or hex.
+    """
+
+    coded_decimals: bool
+    digits_are_coded: bool
+    numeric_times: str
+    binary_mode: str
+
+
+PLAIN_TEXT: Final = Dialect(
+    coded_decimals=False, digits_are_coded=False, numeric_times="isostring", binary_mode="base64"
+)
+"""Texts: numbers and ISO times."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """What the schema beside a record says of a field: the name of its type ('' if it has none), and the scale."""
+
+    name: str
+    scale: int | None = None
+
+
+def dialect_of(source: SourceConfig) -> Dialect:
+    """The dialect that a source's configuration describes."""
+    return Dialect(
+        coded_decimals=source.is_debezium,
+        digits_are_coded=source.is_debezium and source.decimal_handling_mode == "precise",
+        numeric_times=source.numeric_times,
+        binary_mode="base64" if source.binary_handling_mode == "bytes" else source.binary_handling_mode,
+    )

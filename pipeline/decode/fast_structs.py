@@ -1,0 +1,129 @@
+"""The msgspec types of the fast way, made from what arrives: a record as structs, a field as its lane says.
+
+Field types are the lanes' (`convert.converter.Lane`); fields that nothing reads become members of the struct once they
+are known by name, so that a struct can refuse the ones that are not. A missing field has the lane's default, where the
+rows before updates are wanted `UNSET`, because there missing is not NULL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
+
+from freshet.pipeline.decode.convert.converter import NO_RAW, Lane
+from freshet.pipeline.decode.flat import ADDED_PREFIX
+from freshet.pipeline.decode.inputs import Inputs
+from freshet.pipeline.decode.plan import DecodePlan
+
+Slot = tuple[bool, str]
+"""A member that is read: of `_source` (true) or of the row, and its name."""
+
+Op = Literal["r", "c", "u", "d"]
+_SOURCE_MARKS: Final = ("source_", "")
+_Long = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)] | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Structs:
+    """The struct of one shape.
+
+    `decode` gives a record, of the row itself in flat formats. `row_names` are the attributes of a row by member name;
+    `row_slots` the names in the order of the attributes that inputs read, `lanes` the lane of each input.
+    """
+
+    decode: Callable[[Any], Any]
+    row: type
+    source: type | None
+    row_names: Mapping[str, str]
+    source_names: Mapping[str, str]
+    lanes: tuple[Lane, ...]
+    unknown: Mapping[str, str]
+
+
+def slots_of(inputs: Inputs) -> list[Slot]:
+    """The slot of each input."""
+    return [(each.is_member, each.name) for each in inputs.all]
+
+
+def lanes_of(inputs: Inputs, kinds: Mapping[Slot, frozenset[str]]) -> tuple[Lane, ...]:
+    """The lane of each input for the kinds of values seen; a member that several inputs read is kept raw."""
+    slots = slots_of(inputs)
+    return tuple(
+        each.converter.lane(kinds.get(slot, frozenset())) if slots.count(slot) == 1 else each.converter.raw_lane
+        for each, slot in zip(inputs.all, slots, strict=True)
+    )
+
+
+def build_structs(
+    plan: DecodePlan, inputs: Inputs, kinds: Mapping[Slot, frozenset[str]], unknown: Sequence[str]
+) -> Structs:
+    """The structs of one shape."""
+    lanes = lanes_of(inputs, kinds)
+    members: dict[str, tuple[Any, Any]] = {}
+    source: dict[str, tuple[Any, Any]] = {}
+    is_flat = plan.format != "debezium-json"
+    for each, lane in zip(inputs.all, lanes, strict=True):
+        if not each.is_member:
+            members[each.name] = _slot_type(lane, tells_missing=plan.takes_before)
+        elif is_flat:
+            for mark in _SOURCE_MARKS:
+                members[f"{ADDED_PREFIX}{mark}{each.name}"] = (lane.annotation, lane.default)
+        else:
+            source[each.name] = (lane.annotation, lane.default)
+    if plan.kind_field is not None and plan.kind_field not in members:
+        members[plan.kind_field] = (str | None, None)
+    if plan.format == "debezium-unwrapped":
+        members |= {
+            "__op": (str | None, None),
+            "__deleted": (str | bool | None, None),
+            "__ts_ms": (_Long, None),
+            "__source_ts_ms": (_Long, None),
+        }
+    for name in unknown:
+        members.setdefault(name, (msgspec.Raw | msgspec.UnsetType, msgspec.UNSET))
+    row, row_names = _struct("Row", members, forbids_unknown=True)
+    source_names: Mapping[str, str] = {}
+    of_source: type | None = None
+    top: type = row
+    if not is_flat:
+        envelope: list[tuple[str, Any, Any]] = [
+            ("before", row | None, None),
+            ("after", row | None, None),
+            ("op", Op | None, None),
+        ]
+        if any(each.name == "_ts_ms" for each in plan.scope) or any(c.metadata == "_ts_ms" for c in plan.columns):
+            envelope.append(("ts_ms", _Long, None))
+        if any(each.name == "_source" for each in plan.scope):
+            envelope.append(("source", msgspec.Raw, NO_RAW))
+        elif source:
+            of_source, source_names = _struct("Source", source, forbids_unknown=False)
+            envelope.append(("source", of_source | None, None))
+        top = msgspec.defstruct("Envelope", envelope, gc=False)
+    return Structs(
+        decode=msgspec.json.Decoder(top).decode,
+        row=row,
+        source=of_source,
+        row_names=row_names,
+        source_names=source_names,
+        lanes=lanes,
+        unknown={name: row_names[name] for name in unknown},
+    )
+
+
+def _slot_type(lane: Lane, *, tells_missing: bool) -> tuple[Any, Any]:
+    if not tells_missing or lane.annotation is msgspec.Raw:
+        return lane.annotation, lane.default
+    return lane.annotation | msgspec.UnsetType, msgspec.UNSET
+
+
+def _struct(
+    name: str, members: Mapping[str, tuple[Any, Any]], *, forbids_unknown: bool
+) -> tuple[type, Mapping[str, str]]:
+    names = {member: f"m{place}" for place, member in enumerate(members)}
+    fields = [(names[member], annotation, default) for member, (annotation, default) in members.items()]
+    back = {attribute: member for member, attribute in names.items()}
+    struct = msgspec.defstruct(name, fields, rename=back, gc=False, forbid_unknown_fields=forbids_unknown)
+    return struct, names

@@ -1,0 +1,54 @@
+"""Rows on their way from records to outcomes: the inputs of each image of each record, as Arrow arrays.
+
+An update of another key, or one whose row before it is taken back, has two images: sub 0 the old one, sub 1 the new.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from freshet.pipeline.decode.convert.converter import Mask
+
+Places = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """Something to be counted by name, and the records (places in the block) where it was found."""
+
+    text: str
+    records: Sequence[int] | Places
+
+
+@dataclass(frozen=True, slots=True)
+class Images:
+    """Some images of one block; all arrays are of one length.
+
+    `records` are places in the block, `inputs` the arrays of `Inputs.all`, `missing` says of payload fields (by place)
+    in which rows their value is unavailable.
+    """
+
+    records: Places
+    kinds: npt.NDArray[np.int8]
+    subs: npt.NDArray[np.int32]
+    inputs: Sequence[Any]
+    ops: Any
+    ts_ms: Any
+    sources: Any
+    missing: Mapping[int, Mask]
+    notes: Sequence[Note] = ()
+
+
+@dataclass(slots=True)
+class Findings:
+    """What became of the records of one block that are no rows."""
+
+    skipped: Counter[str] = field(default_factory=Counter)
+    dead: dict[int, tuple[str, str | None]] = field(default_factory=dict)
+    """Place in the block to reason and column."""

@@ -1,0 +1,129 @@
+"""What a decoder reads of each record, as a list of columns: payload fields, then fields of `_source`.
+
+| input | read from | type |
+|---|---|---|
+| payload field | the row before or after the change | the field's |
+| `_source.x` that fills a column | `source` | the column's, by the text of the value |
+| `_source.x` that expressions read | `source` | STRING |
+
+Both ways of decoding, the fast and the careful, fill the same inputs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from freshet.pipeline.decode.change import Facts
+from freshet.pipeline.decode.convert.conversion import converter_for
+from freshet.pipeline.decode.convert.converter import Converter, Lane
+from freshet.pipeline.decode.convert.scalars import IntegerConverter, TextConverter
+from freshet.pipeline.decode.dialect import PLAIN_TEXT, Dialect, Fact
+from freshet.pipeline.decode.json_value import INT, STRING, JsonValue, text_of
+from freshet.pipeline.decode.plan import STRING as STRING_TYPE
+from freshet.pipeline.decode.plan import ColumnPlan, DecodePlan, PayloadField
+from freshet.storage.model.data_type import DataType, ScalarType, TypeRoot
+
+FactsKey = tuple[tuple[str, Fact], ...] | None
+"""The facts that matter, in the order of the fields; None without a schema."""
+
+_NO_FACT: Final = Fact("")
+_TIMES: Final = frozenset({TypeRoot.DATE, TypeRoot.TIME, TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ})
+
+
+class MemberConverter(Converter):
+    """A field of `_source`: whatever it is, its text is converted."""
+
+    def __init__(self, data_type: DataType) -> None:
+        super().__init__(data_type)
+        self._text = converter_for(data_type, PLAIN_TEXT)
+
+    def one(self, value: JsonValue) -> Any:
+        text = text_of(value)
+        assert text is not None
+        return self._text.one(str(text))
+
+    def lane(self, kinds: frozenset[str]) -> Lane:
+        expected = {IntegerConverter: INT, TextConverter: STRING}.get(type(self._text))
+        return self._text.lane(kinds) if expected is not None and kinds <= {expected} else self.raw_lane
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Input:
+    """One column that is read.
+
+    `is_member` for fields of `_source`; `column` is what a dead letter names; `place` the table column that a member
+    fills.
+    """
+
+    name: str
+    converter: Converter
+    column: str
+    is_vital: bool
+    reason: str
+    is_member: bool = False
+    may_be_toast: bool = False
+    place: int | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Inputs:
+    """The inputs of one source and one set of facts."""
+
+    all: tuple[Input, ...]
+    field_count: int
+    """The payload fields come first."""
+
+
+def facts_key(plan: DecodePlan, facts: Facts) -> FactsKey:
+    """What matters of a record's facts."""
+    if facts is None or not plan.wants_facts:
+        return None
+    return tuple((field.name, facts.get(field.name, _NO_FACT)) for field in plan.fields if field.wants_fact)
+
+
+def inputs_of(plan: DecodePlan, key: FactsKey) -> Inputs:
+    """All inputs under these facts."""
+    facts = None if key is None else dict(key)
+    fields = [_field_input(field, plan.dialect, facts) for field in plan.fields]
+    direct = [_member_input(column, place) for place, column in enumerate(plan.columns) if column.member is not None]
+    read = [
+        Input(each.name, MemberConverter(STRING_TYPE), each.name, False, "", is_member=True)
+        for each in plan.scope
+        if each.is_member
+    ]
+    return Inputs((*fields, *direct, *read), len(fields))
+
+
+def _field_input(field: PayloadField, dialect: Dialect, facts: dict[str, Fact] | None) -> Input:
+    fact = facts[field.name] if facts is not None and field.wants_fact else None
+    return Input(
+        name=field.name,
+        converter=converter_for(field.type, dialect, fact),
+        column=field.column,
+        is_vital=field.is_vital,
+        reason=f"the value of field {field.name} does not fit {field.type}{_hint(field.type, dialect)}",
+        may_be_toast=field.may_be_toast,
+    )
+
+
+def _member_input(column: ColumnPlan, place: int) -> Input:
+    assert column.member is not None
+    text = f"_source.{column.member}"
+    return Input(
+        name=column.member,
+        converter=MemberConverter(column.field.type),
+        column=column.field.name,
+        is_vital=column.is_vital,
+        reason=f"the value of {text!r} does not fit {column.field.type}",
+        is_member=True,
+        place=place,
+    )
+
+
+def _hint(data_type: DataType, dialect: Dialect) -> str:
+    if not isinstance(data_type, ScalarType):
+        return ""
+    if data_type.root in _TIMES:
+        return " (numbers need time_precision_mode)" if dialect.numeric_times == "isostring" else ""
+    return " (exactly)" if data_type.root is TypeRoot.DECIMAL else ""

@@ -1,0 +1,64 @@
+"""JSON as the careful path reads it: exact numbers, the last of several members of one name, nothing but strict JSON.
+
+A value is None, a bool, a `str`, a `JsonNumber` (the text of a number as it stands in the record), a list or a dict.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final, NoReturn
+
+JsonValue = Any
+
+STRING, INT, NUMBER, BOOL, NESTED = "string", "int", "number", "bool", "nested"
+"""Kinds of values; `INT` is a number without point and exponent."""
+
+
+class JsonNumber(str):
+    """The text of a number."""
+
+    __slots__ = ()
+
+
+def _refuse(text: str) -> NoReturn:
+    raise ValueError(f"{text} is no JSON")
+
+
+_DECODER: Final = json.JSONDecoder(parse_float=JsonNumber, parse_int=JsonNumber, parse_constant=_refuse)
+
+
+def parse_json(text: str) -> JsonValue:
+    """The value of a text; raises `ValueError` (no JSON) or `RecursionError` (nested about a thousand deep)."""
+    return _DECODER.decode(text)
+
+
+def kind_of(value: JsonValue) -> str:
+    """The kind of a value that is not null."""
+    if isinstance(value, JsonNumber):
+        return INT if value.lstrip("-").isdecimal() else NUMBER
+    if isinstance(value, str):
+        return STRING
+    return BOOL if isinstance(value, bool) else NESTED
+
+
+def text_of(value: JsonValue) -> str | None:
+    """A value as text: strings and numbers as they are, objects and arrays as compact JSON; None for null."""
+    if value is None or isinstance(value, str):
+        return value
+    return compact_json(value)
+
+
+def compact_json(value: JsonValue) -> str:
+    """The JSON of a value without blanks, numbers as they were written."""
+    match value:
+        case JsonNumber():
+            return value
+        case str():
+            return json.dumps(value, ensure_ascii=False)
+        case list():
+            return "[" + ",".join(map(compact_json, value)) + "]"
+        case dict():
+            members = (f"{json.dumps(name, ensure_ascii=False)}:{compact_json(item)}" for name, item in value.items())
+            return "{" + ",".join(members) + "}"
+        case _:
+            return json.dumps(value)

@@ -1,0 +1,290 @@
+"""Outcomes as Arrow batches: images become rows of the table, checked, placed in their bucket, in input order."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, MutableMapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from freshet.pipeline.decode import raw_records
+from freshet.pipeline.decode.carriers import carrier_arrow_type, restore_array
+from freshet.pipeline.decode.convert.converter import Mask
+from freshet.pipeline.decode.images import Images, Places
+from freshet.pipeline.decode.outcomes import (
+    BUCKET,
+    COLUMN,
+    DATA_PREFIX,
+    HEAD_SCHEMA,
+    KAFKA_PARTITION,
+    KIND,
+    OFFSET,
+    RANK,
+    RAW_KEY,
+    RAW_VALUE,
+    REASON,
+    SOURCE,
+    SUB,
+    TAG,
+    TAG_DATA,
+    TAG_DEAD,
+    TAG_TALLY,
+    TIMESTAMP,
+    TOPIC,
+    UNAVAILABLE,
+    Tally,
+)
+from freshet.pipeline.decode.plan import DecodePlan, ScopeColumn
+from freshet.pipeline.decode.row_rules import broken_rules, with_zeros
+from freshet.storage.codec.bucket_function import bucket_ids
+
+SCOPE_PREFIX: Final = "_p"
+"""Begins the names of the columns that expressions read."""
+
+_HEAD_ONLY: Final = frozenset({"_topic", "_partition", "_offset", "_timestamp"})
+"""Metadata that stands in the head already."""
+
+_HEADERS_TYPE: Final = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
+
+
+def scope_columns(plan: DecodePlan) -> dict[str, ScopeColumn]:
+    """The columns appended for expressions, by name."""
+    wanted = [each for each in plan.scope if each.is_member or each.name not in _HEAD_ONLY]
+    return {f"{SCOPE_PREFIX}{place}": each for place, each in enumerate(wanted)}
+
+
+def outcome_schema(plan: DecodePlan) -> Any:
+    """The Arrow schema of a decoder's batches."""
+    data = [pa.field(f"{DATA_PREFIX}{place}", carrier_arrow_type(c.field.type)) for place, c in enumerate(plan.columns)]
+    scope = [
+        pa.field(name, _HEADERS_TYPE if each.type is None else carrier_arrow_type(each.type))
+        for name, each in scope_columns(plan).items()
+    ]
+    return pa.schema([*HEAD_SCHEMA, *data, *scope])
+
+
+class OutcomeWriter:
+    """Makes the batches of one source."""
+
+    def __init__(self, plan: DecodePlan) -> None:
+        self.plan = plan
+        self.schema = outcome_schema(plan)
+        self.scope = scope_columns(plan)
+        self.unknown = frozenset(plan.expressions)
+        self.field_places = {each.name: place for place, each in enumerate(plan.fields)}
+        members = [column.field.name for column in plan.columns if column.member is not None]
+        self.member_places = {name: len(plan.fields) + place for place, name in enumerate(members)}
+        read = [each.name for each in plan.scope if each.is_member]
+        first = len(plan.fields) + len(members)
+        self.read_member_places = {name: first + place for place, name in enumerate(read)}
+        self.kept_fields: dict[str, list[int]] = {}
+        for place, column in enumerate(plan.columns):
+            if column.only_field is not None:
+                self.kept_fields.setdefault(column.only_field, []).append(place)
+
+    def block(self, block: Any, first: int) -> BlockWriter:
+        """The writer of one block; `first` is the number of records that the stream had before it."""
+        return BlockWriter(self, block, first)
+
+    def tally(self, tally: Tally) -> Any:
+        """The one tally of a stream."""
+        return self._batch(1, {TAG: pa.array([TAG_TALLY], pa.int8()), RAW_VALUE: pa.array([tally.encode()])}, [])
+
+    def _batch(self, count: int, head: Mapping[str, Any], rest: Sequence[Any]) -> Any:
+        given = {SOURCE: pa.array(np.full(count, self.plan.source_index, np.int32)), **head}
+        columns = [given.get(each.name) for each in HEAD_SCHEMA]
+        columns += rest or [None] * (len(self.schema) - len(columns))
+        arrays = [
+            pa.nulls(count, each.type) if column is None else column
+            for each, column in zip(self.schema, columns, strict=True)
+        ]
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+
+@dataclass(slots=True)
+class BlockWriter:
+    """Makes the batches of one block of records."""
+
+    writer: OutcomeWriter
+    raw: Any
+    first: int
+
+    def rows(
+        self, images: Images, dead: MutableMapping[int, tuple[str, str | None]] | None = None
+    ) -> tuple[Any | None, Places]:
+        """The batch of the rows, and the records that break a rule, which are not in it.
+
+        With `dead`, the reasons are put there, those of the row after a change first.
+        """
+        plan = self.writer.plan
+        columns = self._table_columns(images)
+        kept = {
+            place: mask
+            for field_place, mask in images.missing.items()
+            for place in self.writer.kept_fields.get(plan.fields[field_place].name, ())
+        }
+        broken = np.zeros(len(images.records), bool)
+        found = [
+            each for each in broken_rules(plan, columns, images.kinds, kept, self.writer.unknown) if each.rows.any()
+        ]
+        for each in found:
+            broken |= each.rows
+        records = np.unique(images.records[broken])
+        if dead is not None:
+            for wanted_sub in (np.max(images.subs, initial=0), 0):
+                for each in found:
+                    for record in images.records[each.rows & (images.subs == wanted_sub)].tolist():
+                        dead.setdefault(record, (each.reason, each.column))
+        chosen = None
+        if len(records):
+            chosen = np.flatnonzero(~np.isin(images.records, records))
+            if not len(chosen):
+                return None, records
+        columns = with_zeros(plan, columns, images.kinds, self.writer.unknown)
+        return self._batch(images, columns, kept, chosen), records
+
+    def dead(self, dead: Mapping[int, tuple[str, str | None]]) -> Any:
+        """The batch of dead letters."""
+        places = np.fromiter(sorted(dead), np.int64, len(dead))
+        found = [dead[place] for place in places.tolist()]
+        head = {
+            **self._head(places, np.zeros(len(places), np.int32)),
+            TAG: pa.array(np.full(len(places), TAG_DEAD, np.int8)),
+            REASON: pa.array([_writable(reason) for reason, _ in found], pa.string()),
+            COLUMN: pa.array([column for _, column in found], pa.string()),
+            RAW_KEY: self._raw(raw_records.KEY, places),
+            RAW_VALUE: self._raw(raw_records.VALUE, places),
+        }
+        return self.writer._batch(len(places), head, [])
+
+    def _batch(self, images: Images, columns: Sequence[Any], kept: Mapping[int, Mask], chosen: Any) -> Any:
+        plan = self.writer.plan
+        scope = self._scope(images)
+        records, kinds, subs = images.records, images.kinds, images.subs
+        if chosen is not None:
+            take = pa.array(chosen)
+            columns = [array.take(take) for array in columns]
+            scope = [None if array is None else array.take(take) for array in scope]
+            records, kinds, subs = records[chosen], kinds[chosen], subs[chosen]
+            kept = {place: mask[chosen] for place, mask in kept.items()}
+        count = len(records)
+        head: dict[str, Any] = {
+            **self._head(records, subs),
+            TAG: pa.array(np.full(count, TAG_DATA, np.int8)),
+            KIND: pa.array(kinds),
+            BUCKET: self._buckets(columns, count),
+        }
+        stays = {place: mask for place, mask in kept.items() if mask.any()}
+        may_die = np.logical_or.reduce([*stays.values(), np.full(count, bool(plan.expressions))])
+        if may_die.any():
+            head[RAW_KEY] = self._raw(raw_records.KEY, records, may_die)
+            head[RAW_VALUE] = self._raw(raw_records.VALUE, records, may_die)
+            head[UNAVAILABLE] = self._unavailable(stays, count)
+        rest = [
+            array if array.type == each.type else array.cast(each.type)
+            for array, each in zip(columns, list(self.writer.schema)[len(HEAD_SCHEMA) :], strict=False)
+        ]
+        scoped = list(self.writer.schema)[len(HEAD_SCHEMA) + len(rest) :]
+        rest += [
+            pa.nulls(count, each.type) if array is None else array for array, each in zip(scope, scoped, strict=True)
+        ]
+        return self.writer._batch(count, head, rest)
+
+    def _table_columns(self, images: Images) -> list[Any]:
+        """The table's columns; NULL where Spark computes them or nothing fills them."""
+        writer, count = self.writer, len(images.records)
+        columns = []
+        for column in writer.plan.columns:
+            arrow = carrier_arrow_type(column.field.type)
+            if column.direct is not None:
+                array = images.inputs[writer.field_places[column.direct]]
+            elif column.member is not None:
+                array = images.inputs[writer.member_places[column.field.name]]
+            elif column.metadata is not None:
+                array = self._metadata(column.metadata, images)
+            else:
+                array = None
+            columns.append(pa.nulls(count, arrow) if array is None else array)
+        return columns
+
+    def _metadata(self, name: str, images: Images) -> Any:
+        match name:
+            case "_op":
+                return images.ops
+            case "_ts_ms":
+                return images.ts_ms
+            case "_source":
+                return images.sources
+            case "_topic":
+                return self._taken(raw_records.TOPIC, images.records)
+            case "_offset":
+                return self._offsets(images.records)
+            case "_partition":
+                return self._taken(raw_records.KAFKA_PARTITION, images.records)
+            case _:
+                return self._taken(raw_records.HEADERS, images.records).cast(_HEADERS_TYPE)
+
+    def _scope(self, images: Images) -> list[Any]:
+        writer = self.writer
+        arrays = []
+        for each in writer.scope.values():
+            if each.is_member:
+                arrays.append(images.inputs[writer.read_member_places[each.name]])
+            elif each.name in writer.field_places:
+                arrays.append(images.inputs[writer.field_places[each.name]])
+            else:
+                arrays.append(self._metadata(each.name, images))
+        return arrays
+
+    def _head(self, records: Places, subs: Any) -> dict[str, Any]:
+        timestamps = self._taken(raw_records.TIMESTAMP, records)
+        return {
+            RANK: self._taken(raw_records.RANK, records),
+            TOPIC: self._taken(raw_records.TOPIC, records),
+            KAFKA_PARTITION: self._taken(raw_records.KAFKA_PARTITION, records),
+            OFFSET: self._offsets(records),
+            SUB: pa.array(subs),
+            TIMESTAMP: timestamps.cast(pa.timestamp("us", timestamps.type.tz)).view(pa.timestamp("us", "UTC")),
+        }
+
+    def _offsets(self, records: Places) -> Any:
+        """Offsets; in files the number of the line within the stream makes the lower bits."""
+        offsets = self._taken(raw_records.OFFSET, records)
+        if self.writer.plan.is_kafka:
+            return offsets
+        return pa.array(offsets.to_numpy(zero_copy_only=False) + records + self.first)
+
+    def _taken(self, name: str, records: Places) -> Any:
+        column = self.raw.column(name)
+        if len(records) == len(column) and len(records) and records[0] == 0 and (np.diff(records) == 1).all():
+            return column
+        return column.take(pa.array(records))
+
+    def _raw(self, name: str, records: Places, mask: Mask | None = None) -> Any:
+        indices = pa.array(records, mask=None if mask is None else ~mask)
+        return self.raw.column(name).take(indices)
+
+    def _buckets(self, columns: Sequence[Any], count: int) -> Any:
+        bucket = self.writer.plan.bucket
+        if bucket is None:
+            return None
+        if bucket.count <= 1:
+            return pa.array(np.zeros(count, np.int32))
+        keys = [restore_array(columns[place], each) for place, each in zip(bucket.places, bucket.types, strict=True)]
+        return pa.array(bucket_ids(keys, bucket.types, bucket.count, bucket.function))
+
+    def _unavailable(self, stays: Mapping[int, Mask], count: int) -> Any:
+        columns = self.writer.plan.columns
+        looked_up = {place: mask for place, mask in stays.items() if columns[place].may_stay}
+        if not looked_up:
+            return None
+        texts: list[str | None] = [None] * count
+        for row in np.flatnonzero(np.logical_or.reduce(list(looked_up.values()))).tolist():
+            texts[row] = ",".join(str(place) for place, mask in sorted(looked_up.items()) if mask[row])
+        return pa.array(texts, pa.string())
+
+
+def _writable(text: str) -> str:
+    return text.encode(errors="replace").decode()

@@ -1,0 +1,158 @@
+"""What makes a row of the table a dead letter, column by column, over whole columns at once.
+
+| a column is to blame when | +I, +U, -U | -D |
+|---|---|---|
+| it is a key column and NULL | yes | yes |
+| it is a sequence field and NULL | no: orders before every change that has one | yes: it would be the oldest change |
+| it is NOT NULL and NULL | yes, unless its stored value stays | no: the zero of its type is written |
+
+| sequence groups that the source fills | +I, +U | -U, -D |
+|---|---|---|
+| all ordering columns of a group are NULL, and another column of it is not | dead: never taken | no |
+| no group has all of its ordering columns | no | dead: it would change nothing |
+
+A deletion is told by its vital columns: the row is going anyway, and losing the deletion over some other value would
+leave it in the table for good.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from freshet.pipeline.decode.carriers import carrier_arrow_type
+from freshet.pipeline.decode.change import DELETE, UPDATE_BEFORE
+from freshet.pipeline.decode.convert.converter import Mask
+from freshet.pipeline.decode.plan import DecodePlan
+from freshet.storage.model.data_type import ArrayType, DataType, MapType, RowType
+from freshet.storage.options.engine import SequenceGroup
+
+KEY_NULL: Final = "NULL in a key column"
+NOT_NULL: Final = "NULL in a NOT NULL column"
+SEQUENCE_NULL: Final = (
+    "the sequence field of a deletion is NULL: it could not be told from the oldest change of its key"
+)
+
+Kinds = npt.NDArray[np.int8]
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """One rule that some rows break: which, and what the dead letter says."""
+
+    rows: Mask
+    reason: str
+    column: str
+
+
+def broken_rules(
+    plan: DecodePlan,
+    columns: Sequence[Any],
+    kinds: Kinds,
+    kept: Mapping[int, Mask],
+    unknown: AbstractSet[int] = frozenset(),
+) -> Iterator[Broken]:
+    """The rules that rows break, the most telling first.
+
+    `columns` are the table's by place, `kept` says where a column's stored value stays, `unknown` are the places of
+    columns that are not computed yet.
+    """
+    is_delete: Mask = kinds == DELETE
+    for place, column in enumerate(plan.columns):
+        array = columns[place]
+        if place in unknown or not array.null_count:
+            continue
+        name = column.field.name
+        if column.is_key:
+            yield Broken(_nulls(array), KEY_NULL, name)
+            continue
+        if column.is_sequence:
+            yield Broken(_nulls(array) & is_delete, SEQUENCE_NULL, name)
+        if not column.field.type.nullable:
+            rows = _nulls(array) & ~is_delete
+            if place in kept and not column.keeps_on_null:
+                rows &= ~kept[place]
+            yield Broken(rows, NOT_NULL, name)
+    if plan.groups:
+        yield from _broken_groups(plan, columns, kinds, kept, unknown)
+
+
+def _broken_groups(
+    plan: DecodePlan, columns: Sequence[Any], kinds: Kinds, kept: Mapping[int, Mask], unknown: AbstractSet[int]
+) -> Iterator[Broken]:
+    places = {column.field.name: place for place, column in enumerate(plan.columns)}
+    used = {places[name] for group in plan.groups for name in (*group.ordering, *group.protected) if name in places}
+    if not used.isdisjoint(unknown):
+        return
+    is_retract: Mask = (kinds == DELETE) | (kinds == UPDATE_BEFORE)
+    lacks_any = []
+    for group in plan.groups:
+        ordering = [_nulls(columns[places[name]]) for name in group.ordering]
+        lacks_any.append(np.logical_or.reduce(ordering))
+        lacks_all: Mask = np.logical_and.reduce(ordering) & ~is_retract
+        if lacks_all.any():
+            names = ", ".join(group.ordering)
+            reason = f"NULL in the ordering of its sequence group ({names}): its values would never be taken"
+            yield Broken(lacks_all & _has_value(group, columns, places, kept), reason, group.ordering[0])
+    names = "; ".join(", ".join(group.ordering) for group in plan.groups)
+    reason = f"NULL in the ordering of the sequence group ({names}): the deletion would change nothing"
+    yield Broken(np.logical_and.reduce(lacks_any) & is_retract, reason, plan.groups[0].ordering[0])
+
+
+def _has_value(
+    group: SequenceGroup, columns: Sequence[Any], places: Mapping[str, int], kept: Mapping[int, Mask]
+) -> Mask:
+    """True where the row has a value for a column of the group, at hand or unavailable."""
+    found: Mask = np.zeros(len(columns[0]), bool)
+    for name in group.protected:
+        place = places[name]
+        found |= ~_nulls(columns[place])
+        if place in kept:
+            found |= kept[place]
+    return found
+
+
+def with_zeros(plan: DecodePlan, columns: Sequence[Any], kinds: Kinds, unknown: AbstractSet[int]) -> list[Any]:
+    """The columns, the zero of the type in NOT NULL columns of deletions that have no value there."""
+    filled = list(columns)
+    is_delete = kinds == DELETE
+    if not is_delete.any():
+        return filled
+    for place, column in enumerate(plan.columns):
+        array = columns[place]
+        if place in unknown or column.is_key or column.field.type.nullable or not array.null_count:
+            continue
+        arrow = carrier_arrow_type(column.field.type)
+        lacks = is_delete & _nulls(array)
+        if lacks.any():
+            zeros = pa.array([zero_of(column.field.type)], arrow)
+            whole = pa.concat_arrays([array, zeros])
+            filled[place] = whole.take(pa.array(np.where(lacks, len(array), np.arange(len(array)))))
+    return filled
+
+
+def zero_of(data_type: DataType) -> Any:
+    """The zero of a type as Arrow takes it for the carrier: what a deletion holds where nothing is known."""
+    match data_type:
+        case ArrayType() | MapType():
+            return []
+        case RowType(fields=fields):
+            return {field.name: None if field.type.nullable else zero_of(field.type) for field in fields}
+    arrow = carrier_arrow_type(data_type)
+    if pa.types.is_string(arrow):
+        return ""
+    return b"" if pa.types.is_binary(arrow) else False if pa.types.is_boolean(arrow) else 0
+
+
+def _nulls(array: Any) -> Mask:
+    if not array.null_count:
+        return np.zeros(len(array), bool)
+    mask: Mask = pc.is_null(array).to_numpy(zero_copy_only=False)
+    return mask
