@@ -20,6 +20,8 @@ from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.merge.merge_metrics import MergeMetrics
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.commit_message import CommitMessage
+from freshet.storage.options.core import CoreOptions
+from freshet.storage.options.values import LONG_MAX
 from freshet.storage.write.table_writer import TableWriter
 
 
@@ -75,15 +77,15 @@ class TableSession:
                 "before writing more",
                 path=self._store.location,
             )
-        if not self._has_rows:
-            # Rows of others committed since our last commit are older than these: number ours after them.
+        if not self._has_rows and _numbers_early(self._store.options, self._store.schema.has_primary_key):
             self._writer.rebase(self._store.snapshots.latest())
-            self._has_rows = True
+        self._has_rows = True
         return self._writer.write(data)
 
     def compact(self, *, full: bool = False) -> None:
         """Compacts the buckets written by this session with the next commit."""
         self._check_open()
+        self._writer.rebase(self._store.snapshots.latest())
         self._writer.compact(full=full)
 
     def commit(self, identifier: int | None = None) -> CommitResult:
@@ -111,8 +113,8 @@ class TableSession:
         if result.already_committed:
             self._writer.abort()
         self._forget()
-        if not result.already_committed:
-            self._writer.rebase(self._store.snapshots.latest())
+        if result.snapshots:
+            self._writer.rebase(result.snapshots[-1])
         return result
 
     def _prepare(self, identifier: int | None) -> _PendingCommit | None:
@@ -126,6 +128,8 @@ class TableSession:
         else:
             number = _checked_identifier(identifier)
         base_id = 0 if check.latest is None else check.latest.id
+        # What others have committed since is older than our rows: number ours after it.
+        self._writer.rebase(check.latest)
         messages = self._writer.prepare_commit(number)
         self._pending = _PendingCommit(number, identifier is None, messages, base_id)
         return self._pending
@@ -178,6 +182,13 @@ class TableSession:
 
     def _open_writer(self) -> TableWriter:
         return TableWriter(self._store, base_snapshot=self._store.snapshots.latest(), parallelism=self._parallelism)
+
+
+def _numbers_early(options: CoreOptions, has_primary_key: bool) -> bool:
+    """True when rows may become files, with sequence numbers, before the commit."""
+    if not has_primary_key:
+        return options.bucket > 0
+    return not options.write_buffer_spillable or options.write_buffer_spill_max_disk_size_bytes < LONG_MAX
 
 
 def _checked_identifier(identifier: int) -> int:

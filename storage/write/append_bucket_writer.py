@@ -12,7 +12,6 @@ writer. Source: LSM semantics §8.2; table format §7.4.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 
@@ -28,10 +27,12 @@ from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.commit_message import CommitMessage
 from freshet.storage.model.data_file import DataFileMeta, FileSource
 from freshet.storage.options.core import CoreOptions
-from freshet.storage.write.bucket_writer import check_schema_ids, has_newer_schema, live_if_overtaken
+from freshet.storage.write.bucket_state import BucketState, RestoreBuckets
+from freshet.storage.write.bucket_writer import check_schema_ids, has_newer_schema, state_if_overtaken
 from freshet.storage.write.bucketing import UNAWARE_BUCKET
 from freshet.storage.write.increment import Increment
 from freshet.storage.write.records import Kinds
+from freshet.storage.write.write_buffer import own_copy
 from freshet.storage.write.write_timings import WriteTimings
 
 
@@ -40,26 +41,28 @@ class AppendTools:
     """What the bucket writers of one append table share."""
 
     store: TableStore
-    total_buckets: int
+    restore: RestoreBuckets
     timings: WriteTimings
 
 
 class AppendBucketWriter:
     """A `BucketWriter`."""
 
-    def __init__(self, tools: AppendTools, partition: bytes, bucket: int, committed: Sequence[DataFileMeta]) -> None:
+    def __init__(
+        self, tools: AppendTools, partition: bytes, bucket: int, total_buckets: int, state: BucketState
+    ) -> None:
         self._tools = tools
         self._store = tools.store
         self._partition = partition
         self._bucket = bucket
-        self._committed = list(committed)
-        self._increment = Increment()
+        self._total_buckets = total_buckets
+        self._committed = state.data_files
+        self._increment = Increment(is_ordered=False)
         self._chunks: list[pa.Table] = []
         self._chunk_bytes = 0
         self._open_file: AppendFileWriter | None = None
-        is_ordered = tools.total_buckets != UNAWARE_BUCKET and tools.store.options.bucket_append_ordered
-        self._next_sequence = _next_sequence(committed) if is_ordered else 0
-        self._is_ordered = is_ordered
+        self._is_ordered = total_buckets != UNAWARE_BUCKET and tools.store.options.bucket_append_ordered
+        self._next_sequence = state.next_sequence if self._is_ordered else 0
 
     @property
     def memory_bytes(self) -> int:
@@ -73,6 +76,10 @@ class AppendBucketWriter:
         if rows.num_rows:
             self._chunks.append(rows)
             self._chunk_bytes += rows.nbytes
+
+    def own_memory(self) -> None:
+        if self._chunks:
+            self._chunks = [own_copy(self._chunks)]
 
     def release_memory(self) -> None:
         if not self._chunks:
@@ -110,32 +117,37 @@ class AppendBucketWriter:
                 with self._tools.timings.step("compaction"):
                     outputs = join_files(self._store, self._partition, self._bucket, unit)
             except CorruptDataError:
-                own = self._increment.own_files()
-                live = live_if_overtaken(self._store, self._partition, self._bucket, unit, own)
-                if live is None:
+                own, bucket = self._increment.own_files(), (self._partition, self._bucket)
+                state = state_if_overtaken(self._tools.restore, self._store, bucket, unit, own)
+                if state is None:
                     raise
-                self.rebase(live)
+                self.rebase(state)
                 return False
             for file in self._increment.add_compaction(unit, outputs):
                 self._delete(file)
         return bool(units)
 
-    def settle(self, executor: Executor | None = None) -> None:
-        is_due = self._tools.total_buckets != UNAWARE_BUCKET and not self._store.options.write_only
+    @property
+    def must_wait(self) -> bool:
+        return False
+
+    def settle(self, executor: Executor | None = None, *, only_if_must: bool = False) -> None:
+        if only_if_must:
+            return
+        is_due = self._total_buckets != UNAWARE_BUCKET and not self._store.options.write_only
         if is_due and not has_newer_schema(self._store, self._files()):
             self.compact(full=False)
 
     def drain(self) -> CommitMessage:
         self._committed = self._increment.applied_to(self._committed)
-        return self._increment.drain(self._partition, self._bucket, self._tools.total_buckets)
+        return self._increment.drain(self._partition, self._bucket, self._total_buckets)
 
-    def rebase(self, committed: Sequence[DataFileMeta]) -> None:
-        if not self._increment.fits_on(committed):
-            for file in self._increment.drop_compaction():
-                self._delete(file)
-        self._committed = list(committed)
+    def rebase(self, state: BucketState) -> None:
+        for file in self._increment.drop_unfit(state.data_files):
+            self._delete(file)
+        self._committed = state.data_files
         if self._is_ordered:
-            self._next_sequence = max(self._next_sequence, _next_sequence(committed))
+            self._next_sequence = max(self._next_sequence, state.next_sequence)
 
     def abort(self) -> None:
         self._chunks.clear()
@@ -144,14 +156,14 @@ class AppendBucketWriter:
             self._open_file.abort()
             self._open_file = None
         own = self._increment.own_files()
-        self._increment = Increment()
+        self._increment = Increment(is_ordered=False)
         for file in own:
             self._delete(file)
 
     def _units(self, full: bool) -> list[tuple[DataFileMeta, ...]]:
         files = self._files()
         rules = append_rules(self._store.options)
-        if self._tools.total_buckets == UNAWARE_BUCKET:
+        if self._total_buckets == UNAWARE_BUCKET:
             return pick_bins(files, rules, full=full)
         if full:
             unit = pick_full_bucket(files, rules, force_rewrite=self._store.options.compaction_force_rewrite_all_files)
@@ -174,7 +186,3 @@ def append_rules(options: CoreOptions) -> AppendRules:
         open_file_cost_bytes=options.split_open_file_cost_bytes,
         min_file_count=options.compaction_min_file_num,
     )
-
-
-def _next_sequence(files: Sequence[DataFileMeta]) -> int:
-    return max((file.max_sequence_number for file in files), default=-1) + 1

@@ -6,16 +6,18 @@ A bucket writer is used by one thread at a time. Its life: `write` â€¦ `flush` â
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from concurrent.futures import Executor
 from typing import Protocol
 
 import pyarrow as pa
 
 from freshet.storage.exceptions import InvalidRequestError
+from freshet.storage.metadata.live_files import BucketId
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.commit_message import CommitMessage
 from freshet.storage.model.data_file import DataFileMeta
+from freshet.storage.write.bucket_state import BucketState, RestoreBuckets
 from freshet.storage.write.records import Kinds
 
 
@@ -36,6 +38,10 @@ class BucketWriter(Protocol):
         """Takes rows in input order."""
         ...
 
+    def own_memory(self) -> None:
+        """Copies rows that share memory with rows of other buckets."""
+        ...
+
     def release_memory(self) -> None:
         """Puts rows aside: to scratch disk, or into files of the table."""
         ...
@@ -48,16 +54,21 @@ class BucketWriter(Protocol):
         """One round of compaction on what was flushed; False when there was nothing to do."""
         ...
 
-    def settle(self, executor: Executor | None = None) -> None:
-        """The compaction that is due after a flush, as the options ask."""
+    @property
+    def must_wait(self) -> bool:
+        """True while the bucket has more sorted runs than writing may leave behind (back-pressure)."""
+        ...
+
+    def settle(self, executor: Executor | None = None, *, only_if_must: bool = False) -> None:
+        """The compaction that is due after a flush, as the options ask; or only what back-pressure demands."""
         ...
 
     def drain(self) -> CommitMessage:
         """Hands out everything since the last message; files it names are no longer this writer's to delete."""
         ...
 
-    def rebase(self, committed: Sequence[DataFileMeta]) -> None:
-        """Continues on other committed files; changes not handed out stay where they still fit."""
+    def rebase(self, state: BucketState) -> None:
+        """Continues on another state of the bucket; changes not handed out stay where they still fit."""
         ...
 
     def abort(self) -> None:
@@ -79,18 +90,18 @@ def check_schema_ids(store: TableStore, files: Iterable[DataFileMeta]) -> None:
         )
 
 
-def live_if_overtaken(
+def state_if_overtaken(
+    restore: RestoreBuckets,
     store: TableStore,
-    partition: bytes,
-    bucket: int,
+    bucket: BucketId,
     inputs: Iterable[DataFileMeta],
     own: Iterable[DataFileMeta],
-) -> list[DataFileMeta] | None:
-    """Asked when inputs of a compaction could not be read: the live files of the bucket if somebody else has compacted
-    inputs away (they may have expired since), None if all of them should be there.
+) -> BucketState | None:
+    """Asked when inputs of a compaction could not be read: the latest state of the bucket if somebody else has
+    compacted inputs away (they may have expired since), None if all of them should be there.
 
     `own` are the files that this writer has not handed out yet.
     """
-    live = store.live.at(store.snapshots.latest()).files_of(partition, bucket)
-    there = {(file.file_name, file.level) for file in (*live, *own)}
-    return None if all((file.file_name, file.level) in there for file in inputs) else live
+    state = restore(store.snapshots.latest(), [bucket])[bucket]
+    there = {(file.file_name, file.level) for file in (*state.data_files, *own)}
+    return None if all((file.file_name, file.level) in there for file in inputs) else state

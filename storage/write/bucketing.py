@@ -1,22 +1,25 @@
-"""Splits rows by table partition and bucket, keeping their order inside each bucket.
+"""Which bucket each row goes to: the interface, and the router of tables with a fixed number of buckets.
 
 | table | bucket of a row |
 |---|---|
 | bucket = n > 0 | bucket function over the bucket key (the primary key without partition columns, if not given) |
 | append, bucket = -1 | 0 for every row; the total is recorded as -1 |
 
-One group number per row, one stable sort of these small numbers (a radix sort), one gather per group. Rows that all
-belong together are passed on as they are.
+The number of buckets belongs to the partition: it is what the partition's files were written with, and the option only
+for partitions without files (`BucketCounts`).
+
+Rows are split with their order kept inside each bucket: one group number per row, one stable sort of these small
+numbers (a radix sort), one gather per group. Rows that all belong together are passed on as they are.
 
 Source: table format §8.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -26,9 +29,12 @@ from freshet.storage.codec.binary_row import distinct_rows
 from freshet.storage.codec.bucket_function import bucket_ids
 from freshet.storage.exceptions import UnsupportedFeatureError
 from freshet.storage.merge.take import take_rows
+from freshet.storage.model.commit_message import CommitMessage
 from freshet.storage.model.data_file import EMPTY_ROW
 from freshet.storage.model.data_type import DataType
 from freshet.storage.model.schema import TableSchema
+from freshet.storage.model.snapshot import Snapshot
+from freshet.storage.write.bucket_counts import BucketCounts
 from freshet.storage.write.records import AcceptedRows, Kinds
 
 UNAWARE_BUCKET: Final = -1
@@ -40,42 +46,93 @@ SEPARATE_GROUPS_MAX: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class RoutedRows:
-    """Rows of one bucket, in input order."""
+    """Rows of one bucket, in input order; `total_buckets` is what commit messages record of its partition."""
 
     partition: bytes
     bucket: int
+    total_buckets: int
     rows: pa.Table
     kinds: Kinds | None
 
 
-class BucketRouter:
-    """Routes rows of one table; holds nothing of them."""
+class RowRouter(Protocol):
+    """Assigns rows to buckets. It may keep state, which is committed with the rows it has routed.
 
-    def __init__(self, schema: TableSchema, *, bucket: int, bucket_key: tuple[str, ...], function: str) -> None:
-        if bucket < 1 and not (bucket == UNAWARE_BUCKET and not schema.has_primary_key):
+    Used by one thread. Its life is that of the table writer: `route` … `prepare_commit`, again and again; `rebase` when
+    the writer goes on upon another snapshot, `abort` when rows and messages since the last commit are given up.
+    """
+
+    def route(self, accepted: AcceptedRows, executor: Executor | None = None) -> Iterator[RoutedRows]:
+        """The rows, bucket by bucket."""
+        ...
+
+    def total_buckets(self, partition: bytes) -> int:
+        """What commit messages record for rows of this partition; not positive where buckets have no fixed number."""
+        ...
+
+    def note(self, partition: bytes, total_buckets: int) -> None:
+        """Tells what the files of the partition were found to be written with."""
+        ...
+
+    def prepare_commit(self) -> Sequence[CommitMessage]:
+        """What the state of the router adds to the commit: index changes, no rows."""
+        ...
+
+    def rebase(self, snapshot: Snapshot | None) -> None:
+        """Continues on another snapshot, usually the one just committed."""
+        ...
+
+    def abort(self) -> None:
+        """Forgets what was not committed, and removes its files."""
+        ...
+
+
+class BucketRouter:
+    """The `RowRouter` of tables with a fixed number of buckets, or none; its only state is the counts it has asked."""
+
+    def __init__(
+        self, schema: TableSchema, *, counts: BucketCounts, bucket_key: tuple[str, ...], function: str
+    ) -> None:
+        if counts.default < 1 and not (counts.default == UNAWARE_BUCKET and not schema.has_primary_key):
             raise UnsupportedFeatureError(
-                f"bucket={bucket} (dynamic or postponed buckets) is not supported yet for tables with a primary key; "
-                "create the table with a fixed number, for example bucket=4"
+                f"bucket={counts.default} (dynamic or postponed buckets) is not supported yet for tables with a "
+                "primary key; create the table with a fixed number, for example bucket=4"
             )
-        self.total_buckets = bucket
+        self._counts = counts
         self._partition_keys = schema.partition_keys
         self._partition_types: tuple[DataType, ...] = schema.types_of(schema.partition_keys)
         self._bucket_key = bucket_key or schema.trimmed_primary_keys
         self._bucket_types: tuple[DataType, ...] = schema.types_of(self._bucket_key)
         self._function = function
 
+    def total_buckets(self, partition: bytes) -> int:
+        return self._counts.of([partition])[0]
+
+    def note(self, partition: bytes, total_buckets: int) -> None:
+        self._counts.note(partition, total_buckets)
+
+    def prepare_commit(self) -> Sequence[CommitMessage]:
+        return ()
+
+    def rebase(self, snapshot: Snapshot | None) -> None:
+        self._counts.rebase(snapshot)
+
+    def abort(self) -> None:
+        pass
+
     def route(self, accepted: AcceptedRows, executor: Executor | None = None) -> Iterator[RoutedRows]:
-        """The groups of these rows."""
         rows, kinds = accepted.rows, accepted.kinds
         if not rows.num_rows:
             return
         partitions, codes = self._partitions(rows)
-        buckets = self._buckets(rows)
-        bucket_count = max(self.total_buckets, 1)
+        totals = self._counts.of(partitions)
+        buckets = self._buckets(rows, codes, np.array(totals))
+        bucket_count = max(1, *totals)
         groups = _groups(codes, buckets, bucket_count, len(partitions) * bucket_count)
         first = int(groups[0])
         if groups.min() == groups.max():
-            yield RoutedRows(partitions[first // bucket_count], first % bucket_count, rows, kinds)
+            code = first // bucket_count
+            yield RoutedRows(partitions[code], first % bucket_count, totals[code], rows, kinds)
             return
         order = np.argsort(groups, kind="stable")
         counts = np.bincount(groups)
@@ -89,7 +146,8 @@ class BucketRouter:
             else:
                 part = together.slice(start, len(positions))
             part_kinds = None if kinds is None else kinds[positions]
-            yield RoutedRows(partitions[group // bucket_count], group % bucket_count, part, part_kinds)
+            code = group // bucket_count
+            yield RoutedRows(partitions[code], group % bucket_count, totals[code], part, part_kinds)
             start += len(positions)
 
     def _partitions(self, rows: pa.Table) -> tuple[list[bytes], npt.NDArray[np.int64] | None]:
@@ -97,11 +155,21 @@ class BucketRouter:
             return [EMPTY_ROW], None
         return distinct_rows([rows.column(name) for name in self._partition_keys], self._partition_types)
 
-    def _buckets(self, rows: pa.Table) -> npt.NDArray[np.int32] | None:
-        if self.total_buckets <= 1:
+    def _buckets(
+        self, rows: pa.Table, codes: npt.NDArray[np.int64] | None, totals: npt.NDArray[np.int64]
+    ) -> npt.NDArray[np.int32] | None:
+        distinct = np.unique(totals)
+        if distinct[-1] <= 1:
             return None
         columns = [rows.column(name) for name in self._bucket_key]
-        return bucket_ids(columns, self._bucket_types, self.total_buckets, self._function)
+        if codes is None or len(distinct) == 1:
+            return bucket_ids(columns, self._bucket_types, int(distinct[-1]), self._function)
+        buckets = np.zeros(rows.num_rows, np.int32)
+        total_of_row = totals[codes]
+        for total in distinct[distinct > 1].tolist():
+            chosen = total_of_row == total
+            buckets[chosen] = bucket_ids(columns, self._bucket_types, total, self._function)[chosen]
+        return buckets
 
 
 def _groups(

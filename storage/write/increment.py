@@ -1,12 +1,16 @@
 """What a writer changed in one bucket since its last commit message, and which files are only its own so far.
 
-    new file                       ADD in the message's new files
-    round of compaction            its inputs go to compact_before, its outputs to compact_after, but an input that is
-                                   itself an output not yet committed leaves compact_after instead, and its bytes go at
-                                   once, unless the name lives on: as an input that was only moved, or as an output of
-                                   this round
+    AppendIncrement     new files; the APPEND snapshot
+    CompactIncrement    rounds of compaction; the COMPACT snapshot, each round may be dropped apart
 
-Thus several rounds between two commits show as one, and a file that only changed its level is never deleted.
+A round says which files leave the bucket and which enter it. A round that takes up the output of an earlier one, or has
+looked keys up in it, is joined with that: several rounds between two commits show as one, outputs between them
+disappear, and their bytes go at once, unless the name lives on, as an input that was only moved or as an output of the
+later round. A file that only changed its level is never deleted.
+
+A round is dropped when files that it needs are gone from the committed bucket. Rounds of a primary-key table come one
+upon the other (which deletes may be dropped depends on the levels below), so the later ones go with it; those of append
+tables have nothing in common.
 
 Source: LSM semantics §1.4.
 """
@@ -19,86 +23,150 @@ from dataclasses import dataclass, field
 from freshet.storage.model.commit_message import CommitMessage
 from freshet.storage.model.data_file import DataFileMeta
 
+FileId = tuple[str, int]
+"""(name, level): a file that was moved to another level is another one here."""
+
 
 @dataclass(slots=True)
-class Increment:
-    """Changes not handed out yet."""
+class AppendIncrement:
+    """Files with new rows."""
 
     new_files: list[DataFileMeta] = field(default_factory=list)
-    compact_before: dict[str, DataFileMeta] = field(default_factory=dict)
-    compact_after: list[DataFileMeta] = field(default_factory=list)
+
+    @property
+    def is_empty(self) -> bool:
+        """True when there are none."""
+        return not self.new_files
+
+
+@dataclass(slots=True)
+class CompactionRound:
+    """`before` leaves the bucket, `after` enters it. `lookups` are names of committed files in which keys were looked
+    up; they must still be there when the round is committed.
+    """
+
+    before: dict[FileId, DataFileMeta]
+    after: list[DataFileMeta]
     lookups: set[str] = field(default_factory=set)
-    """Committed files that rounds looked keys up in; they must still be there when the rounds are committed."""
+
+    @property
+    def outputs(self) -> list[DataFileMeta]:
+        """Files whose bytes exist only because of the round: what it wrote, not what it moved."""
+        moved = {name for name, _ in self.before}
+        return [file for file in self.after if file.file_name not in moved]
+
+    def fits_on(self, present: set[FileId]) -> bool:
+        """True when every file that the round needs is among those present."""
+        names = {name for name, _ in present}
+        return self.before.keys() <= present and self.lookups <= names
+
+
+@dataclass(slots=True)
+class CompactIncrement:
+    """Rounds in the order they were made. `is_ordered`: a round makes sense only upon the ones before it."""
+
+    is_ordered: bool = True
+    rounds: list[CompactionRound] = field(default_factory=list)
+
+    @property
+    def is_empty(self) -> bool:
+        """True when there are none."""
+        return not self.rounds
+
+    def add(
+        self, before: Sequence[DataFileMeta], after: Sequence[DataFileMeta], lookups: Iterable[str] = ()
+    ) -> list[DataFileMeta]:
+        """Adds a round; returns the files whose bytes nobody needs any more."""
+        names = set(lookups)
+        taken = {_id(file) for file in before}
+        joined = CompactionRound({}, [])
+        kept: list[CompactionRound] = []
+        for earlier in self.rounds:
+            outputs = {_id(file) for file in earlier.after}
+            if outputs & taken or {name for name, _ in outputs} & names:
+                joined.before.update(earlier.before)
+                joined.after += earlier.after
+                joined.lookups |= earlier.lookups
+            else:
+                kept.append(earlier)
+        between = {_id(file) for file in joined.after}
+        moved = {name for name, _ in joined.before}
+        outputs_now = {file.file_name for file in after}
+        obsolete = [
+            file
+            for file in before
+            if _id(file) in between and file.file_name not in moved and file.file_name not in outputs_now
+        ]
+        joined.lookups |= names - {file.file_name for file in joined.outputs}
+        joined.before.update({_id(file): file for file in before if _id(file) not in between})
+        joined.after = [file for file in joined.after if _id(file) not in taken] + list(after)
+        self.rounds = [*kept, joined]
+        return obsolete
+
+    def drop_unfit(self, present: set[FileId]) -> list[DataFileMeta]:
+        """Drops the rounds that do not fit on these files, and those that depend on them; returns their outputs."""
+        kept: list[CompactionRound] = []
+        dropped: list[CompactionRound] = []
+        for each in self.rounds:
+            is_unfit = not each.fits_on(present) or (self.is_ordered and bool(dropped))
+            (dropped if is_unfit else kept).append(each)
+        self.rounds = kept
+        return [file for each in dropped for file in each.outputs]
+
+
+class Increment:
+    """Both halves of the changes of one bucket that no message names yet."""
+
+    def __init__(self, *, is_ordered: bool = True) -> None:
+        self.append = AppendIncrement()
+        self.compact = CompactIncrement(is_ordered)
 
     @property
     def is_empty(self) -> bool:
         """True when nothing changed."""
-        return not (self.new_files or self.compact_before or self.compact_after)
+        return self.append.is_empty and self.compact.is_empty
 
     def add_new_files(self, files: Sequence[DataFileMeta]) -> None:
         """Files that hold new rows."""
-        self.new_files.extend(files)
+        self.append.new_files.extend(files)
 
     def add_compaction(
         self, before: Sequence[DataFileMeta], after: Sequence[DataFileMeta], lookups: Iterable[DataFileMeta] = ()
     ) -> list[DataFileMeta]:
         """One round; returns the files whose bytes nobody needs any more."""
-        own = {file.file_name for file in self.own_files()}
-        self.lookups |= {file.file_name for file in lookups} - own
-        outputs = {file.file_name for file in after}
-        obsolete: list[DataFileMeta] = []
-        for file in before:
-            if file in self.compact_after:
-                self.compact_after.remove(file)
-                if file.file_name not in self.compact_before and file.file_name not in outputs:
-                    obsolete.append(file)
-            else:
-                self.compact_before[file.file_name] = file
-        self.compact_after.extend(after)
-        return obsolete
-
-    def drop_compaction(self) -> list[DataFileMeta]:
-        """Forgets all rounds; returns the outputs, whose bytes nobody needs then."""
-        outputs = [file for file in self.compact_after if file.file_name not in self.compact_before]
-        self.compact_before.clear()
-        self.compact_after.clear()
-        self.lookups.clear()
-        return outputs
+        new = {file.file_name for file in self.append.new_files}
+        return self.compact.add(before, after, {file.file_name for file in lookups} - new)
 
     def own_files(self) -> list[DataFileMeta]:
         """Files that exist only because of this increment."""
-        outputs = [file for file in self.compact_after if file.file_name not in self.compact_before]
-        return [*self.new_files, *outputs]
+        return [*self.append.new_files, *(file for each in self.compact.rounds for file in each.outputs)]
 
     def applied_to(self, committed: Sequence[DataFileMeta]) -> list[DataFileMeta]:
         """The files of the bucket as this writer sees them: what is committed, with the changes."""
-        gone = {(file.file_name, file.level) for file in self.compact_before.values()}
-        files = [*committed, *self.new_files]
-        return [file for file in files if (file.file_name, file.level) not in gone] + self.compact_after
+        gone = {file_id for each in self.compact.rounds for file_id in each.before}
+        kept = [file for file in (*committed, *self.append.new_files) if _id(file) not in gone]
+        return kept + [file for each in self.compact.rounds for file in each.after]
 
-    def fits_on(self, committed: Sequence[DataFileMeta]) -> bool:
-        """True when every input of the rounds is still there, committed or one of the new files, and every file that
-        they looked keys up in.
-        """
-        there = {(file.file_name, file.level) for file in (*committed, *self.new_files)}
-        names = {file.file_name for file in committed}
-        return self.lookups <= names and all(
-            (file.file_name, file.level) in there for file in self.compact_before.values()
-        )
+    def drop_unfit(self, committed: Sequence[DataFileMeta]) -> list[DataFileMeta]:
+        """Drops rounds that do not fit on these committed files; returns outputs whose bytes nobody needs then."""
+        return self.compact.drop_unfit({_id(file) for file in (*committed, *self.append.new_files)})
 
     def drain(self, partition: bytes, bucket: int, total_buckets: int) -> CommitMessage:
         """The message, after which this is empty."""
+        rounds = self.compact.rounds
         message = CommitMessage(
             partition,
             bucket,
             total_buckets,
-            new_files=tuple(self.new_files),
-            compact_before=tuple(self.compact_before.values()),
-            compact_after=tuple(self.compact_after),
-            compact_lookups=tuple(sorted(self.lookups)),
+            new_files=tuple(self.append.new_files),
+            compact_before=tuple(file for each in rounds for file in each.before.values()),
+            compact_after=tuple(file for each in rounds for file in each.after),
+            compact_lookups=tuple(sorted({name for each in rounds for name in each.lookups})),
         )
-        self.new_files.clear()
-        self.compact_before.clear()
-        self.compact_after.clear()
-        self.lookups.clear()
+        self.append.new_files = []
+        self.compact.rounds = []
         return message
+
+
+def _id(file: DataFileMeta) -> FileId:
+    return (file.file_name, file.level)

@@ -1,9 +1,10 @@
 """Writes one bucket of a primary-key table: buffer, level-0 files, compaction.
 
-    write    gives each row the next sequence number, in input order, and buffers it
+    write    buffers rows, numbered from 0 in input order
     release  the buffer becomes a sorted run on scratch disk, or, where it may not spill or the disk share is used up,
              a level-0 file
-    flush    the buffer, merged, becomes level-0 files
+    flush    the buffer, merged, becomes level-0 files; only now its numbers become sequence numbers, after the largest
+             of the bucket's files
     settle   one round of compaction by the picking rule, and more while there are more runs than the stop trigger;
              none for write-only tables, nor where another program has written files of a newer schema meanwhile:
              rewriting them with the schema of this writer would lose their new columns
@@ -16,18 +17,23 @@ compaction take it.
 A compaction of which somebody else has compacted away what it reads, and that has expired, is given up; the writer
 goes on with the files that are live now.
 
-Sequence numbers start after the largest of the bucket's files. Source: LSM semantics §1.
+Of two writers of one bucket the one that commits last must win, so a writer is brought to the latest snapshot before it
+flushes (`TableWriter.rebase`). Paimon numbers rows when they are written: there the one that commits last loses to the
+one that wrote last, and a delete that it commits may do nothing.
+
+Source: LSM semantics §1.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from freshet.storage.compact.levels import Levels, build_levels
 from freshet.storage.compact.picker import (
@@ -49,7 +55,8 @@ from freshet.storage.model.commit_message import CommitMessage
 from freshet.storage.model.data_file import DataFileMeta, FileSource
 from freshet.storage.model.schema import SEQUENCE_NUMBER_COLUMN, VALUE_KIND_COLUMN
 from freshet.storage.options.core import CoreOptions, LookupCompact
-from freshet.storage.write.bucket_writer import check_schema_ids, has_newer_schema, live_if_overtaken
+from freshet.storage.write.bucket_state import BucketState, RestoreBuckets
+from freshet.storage.write.bucket_writer import check_schema_ids, has_newer_schema, state_if_overtaken
 from freshet.storage.write.increment import Increment
 from freshet.storage.write.records import Kinds
 from freshet.storage.write.write_buffer import WriteBuffer
@@ -67,30 +74,33 @@ GIVE_BACK_BYTES_MIN: Final = 16 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class BucketTools:
-    """What the bucket writers of one table share; `patience` is by partition and bucket."""
+    """What the bucket writers of one table share; `restore` gives the states of buckets at a snapshot."""
 
     store: TableStore
     rewriter: Rewriter
-    total_buckets: int
     new_spill_path: Callable[[], str]
     may_spill: Callable[[], bool]
+    restore: RestoreBuckets
     timings: WriteTimings
-    patience: dict[tuple[bytes, int], GentlePatience] = field(default_factory=dict)
 
 
 class KeyValueBucketWriter:
     """A `BucketWriter`."""
 
-    def __init__(self, tools: BucketTools, partition: bytes, bucket: int, committed: Sequence[DataFileMeta]) -> None:
+    def __init__(
+        self, tools: BucketTools, partition: bytes, bucket: int, total_buckets: int, state: BucketState
+    ) -> None:
         self._tools = tools
         self._store = tools.store
         self._partition = partition
         self._bucket = bucket
+        self._total_buckets = total_buckets
         self._buffer = WriteBuffer(tools.rewriter.order, tools.rewriter.function, tools.new_spill_path)
+        self._buffered_count = 0
         self._increment = Increment()
-        self._levels = self._build_levels(committed)
-        self._next_sequence = _next_sequence(committed)
-        self._last_full_ms = _last_full_ms(self._levels)
+        self._memory = state.memory
+        self._levels = self._levels_of(state)
+        self._next_sequence = state.next_sequence
 
     @property
     def memory_bytes(self) -> int:
@@ -112,12 +122,15 @@ class KeyValueBucketWriter:
 
     def write(self, rows: pa.Table, kinds: Kinds | None) -> None:
         count = rows.num_rows
-        numbers = np.arange(self._next_sequence, self._next_sequence + count, dtype=np.int64)
-        self._next_sequence += count
+        numbers = np.arange(self._buffered_count, self._buffered_count + count, dtype=np.int64)
+        self._buffered_count += count
         codes = np.zeros(count, np.int8) if kinds is None else kinds
         system = [pa.chunked_array([pa.array(numbers)]), pa.chunked_array([pa.array(codes)])]
         schema = pa.schema([*_SYSTEM_FIELDS, *rows.schema])
         self._buffer.add(pa.Table.from_arrays([*system, *rows.columns], schema=schema))
+
+    def own_memory(self) -> None:
+        self._buffer.own_memory()
 
     def release_memory(self) -> None:
         if not self._tools.may_spill():
@@ -140,13 +153,15 @@ class KeyValueBucketWriter:
         try:
             for rows in timings.timed("sort and merge", self._buffer.drain(executor)):
                 with timings.step("parquet"):
-                    writer.write(rows)
+                    writer.write(_numbered(rows, self._next_sequence))
             with timings.step("parquet"):
                 files = writer.close()
             is_done = True
         finally:
             if not is_done:
                 writer.abort()
+        self._next_sequence += self._buffered_count
+        self._buffered_count = 0
         self._increment.add_new_files(files)
         self._levels = self._levels.changed((), files)
         _give_back(size_bytes)
@@ -164,11 +179,11 @@ class KeyValueBucketWriter:
         """What the picking rule asks for; `takes_level_0` if it asks for level 0 when for nothing else."""
         env, options = self._store.env, self._store.options
         rules = pick_rules(options, env.creation_time_ms() // _HOUR_MS % 24)
-        now_ms, last_full_ms = env.creation_time_ms(), self._last_full_ms
+        now_ms, last_full_ms = env.creation_time_ms(), self._last_full_ms()
         if takes_level_0 and options.lookup_compact is LookupCompact.GENTLE:
-            patience = self._tools.patience.setdefault(
-                (self._partition, self._bucket), GentlePatience(options.lookup_compact_max_interval)
-            )
+            patience = self._memory.patience
+            if patience is None or patience.interval != options.lookup_compact_max_interval:
+                patience = self._memory.patience = GentlePatience(options.lookup_compact_max_interval)
             return pick_force_up_level_0(
                 self._levels, rules, now_ms=now_ms, last_full_ms=last_full_ms, is_due=patience.is_over
             )
@@ -179,17 +194,17 @@ class KeyValueBucketWriter:
         if unit is None:
             return False
         if unit.is_full:
-            self._last_full_ms = self._store.env.creation_time_ms()
+            self._memory.last_full_ms = self._store.env.creation_time_ms()
         try:
             with self._tools.timings.step("compaction"):
                 result = self._tools.rewriter.compact(self._partition, self._bucket, self._levels, unit, executor)
         except CorruptDataError:
             own = self._increment.own_files()
             read = self._levels.files if self._store.options.needs_lookup else unit.files
-            live = live_if_overtaken(self._store, self._partition, self._bucket, read, own)
-            if live is None:
+            state = state_if_overtaken(self._tools.restore, self._store, (self._partition, self._bucket), read, own)
+            if state is None:
                 raise
-            self.rebase(live)
+            self.rebase(state)
             return False
         self._levels = self._levels.changed(result.before, result.after)
         for file in self._increment.add_compaction(result.before, result.after, result.lookups):
@@ -197,36 +212,50 @@ class KeyValueBucketWriter:
         _give_back(sum(file.file_size_bytes for file in unit.files))
         return True
 
-    def settle(self, executor: Executor | None = None) -> None:
+    @property
+    def must_wait(self) -> bool:
+        return self._levels.run_count > self._store.options.stop_trigger
+
+    def settle(self, executor: Executor | None = None, *, only_if_must: bool = False) -> None:
         options = self._store.options
         if options.write_only or has_newer_schema(self._store, self._levels.files):
             return
         takes_level_0 = options.needs_lookup and options.lookup_wait
-        if not self._carry_out(self._pick(takes_level_0=takes_level_0), executor):
-            return
-        while self._levels.run_count > options.stop_trigger:
-            if not self._carry_out(self._pick(takes_level_0=takes_level_0), executor):
-                return
+        is_due = not only_if_must or self.must_wait
+        while is_due and self._carry_out(self._pick(takes_level_0=takes_level_0), executor):
+            is_due = self.must_wait
 
     def drain(self) -> CommitMessage:
-        return self._increment.drain(self._partition, self._bucket, self._tools.total_buckets)
+        return self._increment.drain(self._partition, self._bucket, self._total_buckets)
 
-    def rebase(self, committed: Sequence[DataFileMeta]) -> None:
-        if not self._increment.fits_on(committed):
-            for file in self._increment.drop_compaction():
-                self._delete(file)
-        self._levels = self._build_levels(self._increment.applied_to(committed))
-        self._next_sequence = max(self._next_sequence, _next_sequence(committed))
+    def rebase(self, state: BucketState) -> None:
+        for file in self._increment.drop_unfit(state.data_files):
+            self._delete(file)
+        self._memory = state.memory
+        if self._increment.is_empty:
+            self._levels = self._levels_of(state)
+        else:
+            self._levels = self._build_levels(self._increment.applied_to(state.data_files))
+        self._next_sequence = max(self._next_sequence, state.next_sequence)
 
     def abort(self) -> None:
         self._buffer.clear()
+        self._buffered_count = 0
         own = self._increment.own_files()
         self._increment = Increment()
         for file in own:
             self._delete(file)
 
+    def _levels_of(self, state: BucketState) -> Levels:
+        return state.levels(self._store.options.num_levels, self._tools.rewriter.comparator.sort_key)
+
     def _build_levels(self, files: Sequence[DataFileMeta]) -> Levels:
         return build_levels(files, self._store.options.num_levels, self._tools.rewriter.comparator.sort_key)
+
+    def _last_full_ms(self) -> int | None:
+        """When the bucket was last compacted in full, as far as this process or the files tell."""
+        times = [file.creation_time_ms for file in self._levels.files if file.level == self._levels.max_level]
+        return max((at for at in (*times, self._memory.last_full_ms) if at is not None), default=None)
 
     def _delete(self, file: DataFileMeta) -> None:
         delete_data_file(self._store, self._partition, self._bucket, file)
@@ -259,11 +288,10 @@ def _give_back(size_bytes: int) -> None:
         pa.default_memory_pool().release_unused()
 
 
-def _next_sequence(files: Sequence[DataFileMeta]) -> int:
-    return max((file.max_sequence_number for file in files), default=-1) + 1
-
-
-def _last_full_ms(levels: Levels) -> int | None:
-    """When the bucket was last compacted in full, as far as its files tell."""
-    times = [file.creation_time_ms for file in levels.files if file.level == levels.max_level]
-    return max((at for at in times if at is not None), default=None)
+def _numbered(rows: pa.Table | pa.RecordBatch, first: int) -> pa.Table | pa.RecordBatch:
+    """The rows with their numbers counted from `first` on."""
+    if first == 0:
+        return rows
+    position = rows.schema.get_field_index(SEQUENCE_NUMBER_COLUMN)
+    numbers = pc.add(rows.column(position), pa.scalar(first, pa.int64()))
+    return rows.set_column(position, rows.schema.field(position), numbers)

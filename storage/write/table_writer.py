@@ -2,13 +2,18 @@
 
     writer = TableWriter(store, base_snapshot=LATEST)
     writer.write(rows)                      any number of times
+    writer.rebase(latest_snapshot)          so that rows are numbered after what others have committed meanwhile
     messages = writer.prepare_commit(7)     files are complete; the committer makes them visible
-    writer.rebase(latest_snapshot)          continue on what is committed now
+    writer.rebase(own_snapshot)             continue on what is committed now
 
-Buckets are restored from the base snapshot when rows first touch them. After `prepare_commit` the writer goes on with
-its own files as if they were committed; `rebase` puts that right when another writer changed the bucket or the commit's
-compaction gave way. Memory: the rows of all buckets together stay within `write-buffer-size`; then the largest buckets
-are spilled first, until half of it is free. A writer is used by one thread, and uses `parallelism` threads of its own.
+Buckets are restored from the base snapshot when rows first touch them, from what the process knows of them
+(`BucketStates`). After `prepare_commit` the writer goes on with its own files as if they were committed; `rebase` puts
+that right when another writer changed the bucket or the commit's compaction gave way.
+
+Memory: the rows of all buckets together stay within `write-buffer-size`; then the largest buckets are spilled first,
+until half of it is free, and the rows of the others are copied: those of many small buckets are slices of one gather,
+and a single slice keeps all of it. A writer is used by one thread of one process, and uses `parallelism` threads of its
+own.
 
 Files that no returned message names are deleted by `abort` and `close`, all others are the committer's. When a call
 fails after rows were taken, the writer takes no more: its rows may be gone, so only `abort` and `close` go on.
@@ -18,7 +23,8 @@ Source: LSM semantics §1.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import os
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
 from enum import Enum
@@ -26,27 +32,21 @@ from typing import Final
 
 import pyarrow as pa
 
-from freshet.storage.compact.rewriter import Rewriter
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.io.env import CrashPoint
 from freshet.storage.io.scratch import Scratch
-from freshet.storage.merge.engine import lookup_merge_function, merge_function, row_order
-from freshet.storage.merge.key_order import KeyComparator
 from freshet.storage.merge.merge_metrics import MergeMetrics
-from freshet.storage.metadata.live_files import LiveFiles
+from freshet.storage.metadata.live_files import BucketId
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.commit_message import CommitMessage
-from freshet.storage.model.data_file import DataFileMeta
 from freshet.storage.model.snapshot import Snapshot
-from freshet.storage.options.core import ChangelogProducer, CoreOptions, MergeEngine
-from freshet.storage.options.engine import engine_options
-from freshet.storage.write.append_bucket_writer import AppendBucketWriter, AppendTools
+from freshet.storage.write.bucket_state import BucketState, BucketStates, process_states
 from freshet.storage.write.bucket_writer import BucketWriter
-from freshet.storage.write.bucketing import BucketRouter
-from freshet.storage.write.key_value_bucket_writer import BucketTools, KeyValueBucketWriter
-from freshet.storage.write.records import AcceptedRows, RecordRules
-from freshet.storage.write.retract_rules import RetractRules
+from freshet.storage.write.bucketing import RoutedRows, RowRouter
+from freshet.storage.write.key_value_bucket_writer import KeyValueBucketWriter
+from freshet.storage.write.records import AcceptedRows
 from freshet.storage.write.write_timings import WriteTimings
+from freshet.storage.write.writer_factory import bucket_writers, record_rules, row_router
 
 PIECE_BYTES_MAX: Final = 64 * 1024 * 1024
 PIECE_BYTES_MIN: Final = 256 * 1024
@@ -54,11 +54,6 @@ PIECE_BYTES_MIN: Final = 256 * 1024
 
 BUCKET_BYTES_MAX: Final = 1024 * 1024 * 1024
 """A bucket's rows are put aside beyond this in any case: a column of strings has 32-bit offsets."""
-
-MERGE_BYTES_MAX: Final = 64 * 1024 * 1024
-"""Rows that a round of merging in compaction holds, a quarter of the write buffer at most."""
-
-BucketId = tuple[bytes, int]
 
 
 class LatestSnapshot(Enum):
@@ -79,26 +74,32 @@ class TableWriter:
         *,
         base_snapshot: Snapshot | LatestSnapshot | None = LATEST,
         parallelism: int = 2,
+        router: RowRouter | None = None,
+        states: BucketStates | None = None,
     ) -> None:
+        """`router` takes the place of the one that the options ask for, `states` of those of the process."""
         store.check_writable()
         self._store = store
         self._snapshot = store.snapshots.latest() if isinstance(base_snapshot, LatestSnapshot) else base_snapshot
         self._parallelism = max(1, parallelism)
+        self._process_id = os.getpid()
         self._pool: ThreadPoolExecutor | None = None
         self._scratch = Scratch(store.env)
         self.timings = WriteTimings()
         self.merge_metrics = MergeMetrics()
-        self._rules = _record_rules(store)
-        self._router = BucketRouter(
-            store.schema,
-            bucket=store.options.bucket,
-            bucket_key=store.options.bucket_key,
-            function=store.options.bucket_function_type,
+        self._rules = record_rules(store)
+        self._router = router or row_router(store, self._snapshot)
+        self._states = states or process_states(store)
+        self._open_bucket = bucket_writers(
+            store,
+            restore=self._restore,
+            scratch=self._scratch,
+            may_spill=self._may_spill,
+            timings=self.timings,
+            metrics=self.merge_metrics,
         )
-        self._open_bucket = self._bucket_factory()
         self._writers: dict[BucketId, BucketWriter] = {}
         self._touched: set[BucketId] = set()
-        self._checked_partitions: set[bytes] = set()
         self._due_for_full: set[BucketId] = set()
         self._is_broken = False
 
@@ -114,6 +115,7 @@ class TableWriter:
         they are not always copied. Raises `InvalidRequestError` naming column and row before any row is taken; when a
         later batch of a stream is refused, the writer may be used again after `abort` only.
         """
+        self._check_process()
         tables = self._rules.input_tables(data)
         accepted = self._accepted(next(tables))
         with self._unbroken():
@@ -128,26 +130,29 @@ class TableWriter:
 
     def _take(self, accepted: AcceptedRows) -> int:
         for piece in self._pieces(accepted):
-            with self.timings.step("route"):
-                groups = list(self._router.route(piece, self._executor()))
+            groups = self._routed(piece)
             for group in groups:
-                self._writer(group.partition, group.bucket).write(group.rows, group.kinds)
+                self._writers[group.partition, group.bucket].write(group.rows, group.kinds)
             del groups
             self._keep_within_memory()
         return int(accepted.rows.num_rows)
 
     def write_bucket(self, partition: bytes, bucket: int, data: pa.Table | pa.RecordBatch) -> int:
         """Takes rows that are known to belong to one bucket, and returns how many were accepted."""
-        total = max(1, self._router.total_buckets)
-        if not 0 <= bucket < total:
+        self._check_process()
+        total = self._router.total_buckets(partition)
+        if not 0 <= bucket < max(1, total):
             raise InvalidRequestError(
-                f"{self._store.location} has buckets 0 to {total - 1}, not {bucket}", path=self._store.location
+                f"{self._place(partition)} has buckets 0 to {max(1, total) - 1}, not {bucket}; route the rows again",
+                path=self._store.location,
             )
         accepted = self._rules.accept(data)
         with self._unbroken():
             for piece in self._pieces(accepted):
                 if piece.rows.num_rows:
-                    self._writer(partition, bucket).write(piece.rows, piece.kinds)
+                    if not self._open({(partition, bucket): total}):
+                        self._check_total(partition, total, self._router.total_buckets(partition))
+                    self._writers[partition, bucket].write(piece.rows, piece.kinds)
                     self._keep_within_memory()
         return int(accepted.rows.num_rows)
 
@@ -164,24 +169,30 @@ class TableWriter:
         Takes the buckets that this writer ever wrote to; with `all_buckets`, or a partition or bucket named, also those
         of the table that match. Not `full`: one round, where the picking rule asks for it.
         """
+        self._check_process()
         candidates = set(self._touched)
         if all_buckets or partition is not None or bucket is not None:
-            candidates |= self._live().by_bucket.keys()
-        chosen = [self._writer(*known) for known in sorted(candidates) if _matches(known, partition, bucket)]
+            candidates |= self._store.live.at(self._snapshot).by_bucket.keys()
+        self.compact_buckets([known for known in candidates if _matches(known, partition, bucket)], full=full)
+
+    def compact_buckets(self, buckets: Collection[BucketId], *, full: bool) -> None:
+        """The same for the buckets named."""
 
         def work(writer: BucketWriter, executor: Executor | None) -> None:
             writer.flush(executor)
             writer.compact(full=full, executor=executor)
 
         with self._unbroken():
-            self._on_buckets(chosen, work)
+            self._on_buckets(self._opened(sorted(buckets)), work)
 
     def prepare_commit(self, identifier: int | None = None, *, wait_compaction: bool = True) -> list[CommitMessage]:
         """Makes files of all rows, compacts as the options ask, and returns one message per changed bucket.
 
         `full-compaction.delta-commits` = n compacts every bucket written since the last time in full when the
-        identifier is a multiple of n, or is not given. `wait_compaction=False` leaves compaction out of this commit.
+        identifier is a multiple of n, or is not given. `wait_compaction=False` leaves compaction to others as long as
+        no bucket has so many sorted runs that writing must wait (`num-sorted-run.stop-trigger`).
         """
+        self._check_process()
         delta_commits = self._store.options.full_compaction_delta_commits
         changed = {known for known, writer in self._writers.items() if writer.has_changes}
         self._due_for_full |= changed if delta_commits is not None else set()
@@ -192,16 +203,17 @@ class TableWriter:
             writer.flush(executor)
             if is_full:
                 writer.compact(full=True, executor=executor)
-            elif wait_compaction:
-                writer.settle(executor)
+            else:
+                writer.settle(executor, only_if_must=not wait_compaction)
 
         chosen = changed | self._due_for_full if is_full else changed
         with self._unbroken():
-            self._on_buckets([self._writer(*known) for known in sorted(chosen)], work)
+            self._on_buckets(self._opened(sorted(chosen)), work)
+            routed = self._router.prepare_commit()
             if is_full:
                 self._due_for_full.clear()
             self._store.env.reach(CrashPoint.WRITE_PREPARED)
-        messages = [writer.drain() for _, writer in sorted(self._writers.items())]
+        messages = [*(writer.drain() for _, writer in sorted(self._writers.items())), *routed]
         return [message for message in messages if not message.is_empty]
 
     def rebase(self, snapshot: Snapshot | None) -> None:
@@ -209,22 +221,25 @@ class TableWriter:
 
         Rows and files not handed out yet are kept; a compaction of files that are gone meanwhile is given up.
         """
+        self._check_process()
         self._snapshot = snapshot
-        self._checked_partitions.clear()
+        self._router.rebase(snapshot)
         # Buckets without changes are opened again when they are needed: that costs less than to keep them.
         self._writers = {known: writer for known, writer in self._writers.items() if writer.has_changes}
-        live = self._live()
-        for (partition, bucket), writer in self._writers.items():
-            self._check_total_buckets(live, partition)
-            writer.rebase(live.files_of(partition, bucket))
+        for known, state in self._states.at(self._store, snapshot, self._writers.keys()).items():
+            self._check_total(known[0], self._router.total_buckets(known[0]), state.total_buckets)
+            self._writers[known].rebase(state)
 
     def abort(self) -> None:
         """Gives up all rows and files that no message names; the writer may be used again, on the same snapshot."""
+        if self._process_id != os.getpid():
+            return  # a forked child: threads, files and scratch space are the parent's
         writers, self._writers = self._writers, {}
         self._due_for_full.clear()
         self._is_broken = False
         for writer in writers.values():
             writer.abort()
+        self._router.abort()
         self._scratch.release()
         if self._pool is not None:
             self._pool.shutdown()
@@ -247,37 +262,67 @@ class TableWriter:
         yield
         self._is_broken = False
 
-    def _writer(self, partition: bytes, bucket: int) -> BucketWriter:
-        known = self._writers.get((partition, bucket))
-        if known is not None:
-            return known
-        live = self._live()
-        self._check_total_buckets(live, partition)
-        writer = self._open_bucket(partition, bucket, live.files_of(partition, bucket))
-        self._writers[partition, bucket] = writer
-        self._touched.add((partition, bucket))
-        return writer
+    def _routed(self, piece: AcceptedRows) -> list[RoutedRows]:
+        """The piece by bucket, with a writer open for each; routed anew where a partition has another count of buckets
+        than was known.
+        """
+        while True:
+            with self.timings.step("route"):
+                groups = list(self._router.route(piece, self._executor()))
+            if self._open({(group.partition, group.bucket): group.total_buckets for group in groups}):
+                return groups
 
-    def _live(self) -> LiveFiles:
-        return self._store.live.at(self._snapshot)
+    def _open(self, totals: dict[BucketId, int]) -> bool:
+        """Opens the writers that are missing; False, and nothing opened, when a partition was not routed rightly."""
+        missing = [known for known in totals if known not in self._writers]
+        states = self._states.at(self._store, self._snapshot, missing) if missing else {}
+        counts = {known[0]: found for known, state in states.items() if (found := state.total_buckets) is not None}
+        wrong = {
+            partition
+            for partition, bucket in states
+            if counts.get(partition, totals[partition, bucket]) != totals[partition, bucket]
+        }
+        for partition in wrong:
+            if all(taken != partition for taken, _ in self._writers):
+                self._router.note(partition, counts[partition])
+            self._check_total(partition, self._router.total_buckets(partition), counts[partition])
+        if wrong:
+            return False
+        for known, state in states.items():
+            self._writers[known] = self._open_bucket(*known, totals[known], state)
+            self._touched.add(known)
+        return True
 
-    def _check_total_buckets(self, live: LiveFiles, partition: bytes) -> None:
-        """Raises `InvalidRequestError` when the partition holds files of another number of buckets."""
-        if partition in self._checked_partitions:
-            return
-        expected = self._router.total_buckets
-        for (name, _), files in live.by_bucket.items():
-            for entry in files.values() if name == partition else ():
-                if entry.total_buckets != expected:
-                    raise InvalidRequestError(
-                        f"partition {self._store.partition_path(partition) or '(the table has none)'} of "
-                        f"{self._store.location} was written with {entry.total_buckets} buckets, the option bucket is "
-                        f"{expected} now; set bucket={entry.total_buckets} again, or rewrite the partition with an "
-                        "overwrite",
-                        option="bucket",
-                        path=self._store.location,
-                    )
-        self._checked_partitions.add(partition)
+    def _opened(self, buckets: Sequence[BucketId]) -> list[BucketWriter]:
+        """Writers of buckets that rows or files put there: their partitions have the count that the files say."""
+        missing = [known for known in buckets if known not in self._writers]
+        for known, state in self._states.at(self._store, self._snapshot, missing).items() if missing else ():
+            total = state.total_buckets or self._router.total_buckets(known[0])
+            self._writers[known] = self._open_bucket(*known, total, state)
+            self._touched.add(known)
+        return [self._writers[known] for known in buckets]
+
+    def _restore(self, snapshot: Snapshot | None, buckets: Collection[BucketId]) -> dict[BucketId, BucketState]:
+        return self._states.at(self._store, snapshot, buckets)
+
+    def _check_total(self, partition: bytes, total: int, found: int | None) -> None:
+        """Raises `InvalidRequestError` when rows were routed for another number of buckets than the files have."""
+        if found is not None and found != total:
+            raise InvalidRequestError(
+                f"{self._place(partition)} was written with {found} buckets, rows for it were routed to {total}; "
+                "abort, open the table again and write them again"
+            )
+
+    def _place(self, partition: bytes) -> str:
+        path = self._store.partition_path(partition)
+        return f"partition {path} of {self._store.location}" if path else self._store.location
+
+    def _check_process(self) -> None:
+        if self._process_id != os.getpid():
+            raise InvalidRequestError(
+                f"this writer of {self._store.location} was opened by process {self._process_id} and is used by the "
+                f"forked process {os.getpid()}, which has none of its threads; open a writer in each process"
+            )
 
     def _pieces(self, accepted: AcceptedRows) -> Iterable[AcceptedRows]:
         rows, kinds = accepted.rows, accepted.kinds
@@ -304,6 +349,8 @@ class TableWriter:
             used -= writer.memory_bytes
             chosen.append(writer)
         self._on_buckets(chosen, lambda writer, _: writer.release_memory())
+        for writer in self._writers.values():
+            writer.own_memory()
 
     def _may_spill(self) -> bool:
         options = self._store.options
@@ -332,52 +379,6 @@ class TableWriter:
         if self._pool is None:
             self._pool = ThreadPoolExecutor(self._parallelism, thread_name_prefix="freshet-write")
         return self._pool
-
-    def _bucket_factory(self) -> Callable[[bytes, int, Sequence[DataFileMeta]], BucketWriter]:
-        store, total = self._store, self._router.total_buckets
-        if not store.schema.has_primary_key:
-            append = AppendTools(store, total, self.timings)
-            return lambda partition, bucket, files: AppendBucketWriter(append, partition, bucket, files)
-        rewriter = Rewriter(
-            store=store,
-            order=row_order(store.schema, store.options),
-            function=merge_function(store.schema, store.options, self.merge_metrics, table=store.location),
-            lookup_function=lookup_merge_function(
-                store.schema, store.options, self.merge_metrics, table=store.location
-            ),
-            comparator=KeyComparator(store.key_types),
-            merge_bytes=_merge_bytes(store.options),
-            new_spill_path=self._scratch.new_path,
-        )
-        tools = BucketTools(store, rewriter, total, self._scratch.new_path, self._may_spill, self.timings)
-        return lambda partition, bucket, files: KeyValueBucketWriter(tools, partition, bucket, files)
-
-
-def _merge_bytes(options: CoreOptions) -> int:
-    return min(MERGE_BYTES_MAX, options.write_buffer_size_bytes // 4)
-
-
-def _record_rules(store: TableStore) -> RecordRules:
-    options = store.options
-    return RecordRules(
-        store.schema,
-        table=store.location,
-        rowkind_field=options.rowkind_field,
-        ignore_delete=options.ignore_delete,
-        ignore_update_before=options.ignore_update_before,
-        sequence_field=options.sequence_field,
-        deletes_by_key=_deletes_by_key(store),
-        retract_rules=RetractRules.of(store.schema, options, store.location) if store.schema.has_primary_key else None,
-    )
-
-
-def _deletes_by_key(store: TableStore) -> bool:
-    """Whether of a -D only the key matters: it removes the row, and no changelog repeats what it says."""
-    if not store.schema.has_primary_key or store.options.changelog_producer is ChangelogProducer.INPUT:
-        return False
-    if store.options.merge_engine is MergeEngine.DEDUPLICATE:
-        return True
-    return engine_options(store.schema, store.options).remove_record_on_delete
 
 
 def _matches(known: BucketId, partition: bytes | None, bucket: int | None) -> bool:

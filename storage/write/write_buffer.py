@@ -1,6 +1,6 @@
 """Rows of one bucket between `write` and the level-0 file: in memory as they came, then spilled as sorted runs.
 
-    add      chunks in arrival order, each row with its sequence number
+    add      chunks in arrival order, each row with a number that grows in this order
     spill    the chunks, sorted, become one run on scratch disk; memory is free again, no file of the table was made
     drain    spilled runs, oldest first, and what is still in memory, merged into one stream in key order
 
@@ -19,10 +19,11 @@ Source: LSM semantics §0, §1.2, §2.8.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor
 from typing import Final
 
+import numpy as np
 import pyarrow as pa
 
 from freshet.storage.io.spill_file import SpillFile
@@ -66,6 +67,11 @@ class WriteBuffer:
         if rows.num_rows:
             self._chunks.append(rows)
             self.size_bytes += rows.nbytes
+
+    def own_memory(self) -> None:
+        """Copies rows whose memory is shared with others: a slice keeps all of what it was cut from."""
+        if self._chunks:
+            self._chunks = [own_copy(self._chunks)]
 
     def spill(self) -> None:
         """Moves what is in memory to scratch disk."""
@@ -123,6 +129,14 @@ class WriteBuffer:
         self._chunks.clear()
         self.size_bytes = 0
         return rows
+
+
+def own_copy(chunks: Sequence[pa.Table]) -> pa.Table:
+    """The rows of all chunks in memory of their own."""
+    rows = pa.concat_tables(chunks)
+    if all(column.num_chunks > 1 for column in rows.columns):
+        return rows.combine_chunks()
+    return rows.take(np.arange(rows.num_rows))
 
 
 def rows_within(budget_bytes: int, size_bytes: int, row_count: int) -> int:

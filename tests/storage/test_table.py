@@ -160,6 +160,20 @@ def test_two_sessions_take_turns(catalog: Catalog) -> None:
             assert held(table) == [(1, f"b{number}", number)], "the later commit wins"
 
 
+@pytest.mark.parametrize("first_to_commit", [0, 1])
+def test_of_two_sessions_the_one_that_commits_last_wins(catalog: Catalog, first_to_commit: int) -> None:
+    """Both have written before either commits. (Paimon numbers rows at the write: there the later write wins.)"""
+    table = create(catalog)
+    load(table, 1)
+    with table.writer("a") as one, catalog.table("shop.orders").writer("b") as two:
+        one.write(rows((1, "one", 1), (2, "", 0), kinds=["+U", "-D"]))
+        two.write(rows((1, "", 0), (2, "two", 2), kinds=["-D", "+U"]))
+        for session in (one, two) if first_to_commit == 0 else (two, one):
+            session.commit()
+    expected = (2, "two", 2) if first_to_commit == 0 else (1, "one", 1)
+    assert [row for row in held(table) if row[0] in (1, 2)] == [expected]
+
+
 def test_wrong_rows_are_refused_whole(catalog: Catalog) -> None:
     table = create(catalog)
     with table.writer("loader") as writer:

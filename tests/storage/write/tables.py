@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from freshet.storage.merge.key_order import KeyComparator
 from freshet.storage.merge.lookup_levels import with_level
 from freshet.storage.merge.merge_reader import merge_section
 from freshet.storage.merge.section import interval_partition, older_first
-from freshet.storage.metadata.live_files import NO_FILES, LiveFiles
+from freshet.storage.metadata.live_files import NO_FILES, BucketId, LiveFiles
 from freshet.storage.metadata.schema_store import SchemaStore
 from freshet.storage.metadata.table_store import TableStore, open_table_store
 from freshet.storage.model.arrow_types import fields_from_arrow
@@ -27,6 +27,7 @@ from freshet.storage.model.schema import TableSchema
 from freshet.storage.model.snapshot import CommitKind, Snapshot
 from freshet.storage.options.core import MergeEngine
 from freshet.storage.paths import TablePaths
+from freshet.storage.write.bucket_state import BucketState, BucketStates
 from freshet.storage.write.table_writer import TableWriter
 
 KEYED = pa.schema([pa.field("k", pa.int64(), nullable=False), ("v", pa.string())])
@@ -40,6 +41,16 @@ class _CommittedFiles:
 
     def at(self, snapshot: Snapshot | None) -> LiveFiles:
         return NO_FILES if snapshot is None else self.states[snapshot.id]
+
+
+class _CommittedBuckets(BucketStates):
+    """The states of buckets without manifests."""
+
+    def at(
+        self, store: TableStore, snapshot: Snapshot | None, buckets: Collection[BucketId]
+    ) -> dict[BucketId, BucketState]:
+        live = store.live.at(snapshot)
+        return {bucket: BucketState(live.by_bucket.get(bucket, {})) for bucket in buckets}
 
 
 class WrittenTable:
@@ -68,7 +79,7 @@ class WrittenTable:
         self.messages: list[CommitMessage] = []
 
     def writer(self, **options: Any) -> TableWriter:
-        return TableWriter(self.store, base_snapshot=self.snapshot, **options)
+        return TableWriter(self.store, base_snapshot=self.snapshot, states=_CommittedBuckets(), **options)
 
     def commit(self, messages: Sequence[CommitMessage], *, with_compaction: bool = True) -> Snapshot:
         """Applies the messages: the new files, then the compaction."""

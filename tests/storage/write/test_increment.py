@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from freshet.storage.write.increment import Increment
 from tests.storage.compact.shapes import a_file
 
@@ -60,8 +62,60 @@ def test_rounds_are_dropped_when_their_inputs_are_gone() -> None:
     committed, new, out = a_file("committed"), a_file("new"), a_file("out", level=5)
     increment.add_new_files([new])
     increment.add_compaction([committed, new], [out])
-    assert increment.fits_on([committed])
+    assert increment.drop_unfit([committed]) == []
     assert increment.applied_to([committed]) == [out]
-    assert not increment.fits_on([])
-    assert increment.drop_compaction() == [out]
+    assert increment.drop_unfit([]) == [out]
     assert increment.applied_to([]) == [new]
+
+
+def test_the_append_half_outlives_the_compact_half() -> None:
+    increment = Increment()
+    old, new, out = a_file("old"), a_file("new"), a_file("out", level=5)
+    increment.add_new_files([new])
+    increment.add_compaction([old, new], [out])
+    increment.drop_unfit([])
+    message = increment.drain(b"", 0, 1)
+    assert (message.new_files, message.has_compaction) == ((new,), False)
+
+
+@pytest.mark.parametrize(
+    ("is_ordered", "dropped", "left"), [(True, ["x2", "x3"], ["x1"]), (False, ["x2"], ["x1", "x3"])]
+)
+def test_one_round_is_dropped_with_those_upon_it(is_ordered: bool, dropped: list[str], left: list[str]) -> None:
+    """Three rounds that share no file; the input of the second was compacted by somebody else."""
+    increment = Increment(is_ordered=is_ordered)
+    inputs = [a_file(f"f{number}") for number in (1, 2, 3)]
+    for number, file in enumerate(inputs, 1):
+        increment.add_compaction([file], [a_file(f"x{number}", level=4)])
+    assert [file.file_name for file in increment.drop_unfit([inputs[0], inputs[2]])] == dropped
+    message = increment.drain(b"", 0, 1)
+    assert [file.file_name for file in message.compact_after] == left
+
+
+def test_a_round_upon_an_output_is_dropped_with_the_round_that_made_it() -> None:
+    increment = Increment(is_ordered=False)
+    first, second = a_file("first"), a_file("second")
+    middle, last = a_file("middle", level=4), a_file("last", level=5)
+    increment.add_compaction([first], [middle])
+    increment.add_compaction([middle, second], [last])
+    assert increment.drop_unfit([second]) == [last]
+    assert increment.is_empty
+
+
+def test_a_round_that_looked_keys_up_in_an_output_depends_on_it() -> None:
+    increment = Increment(is_ordered=False)
+    first, second, above = a_file("first"), a_file("second"), a_file("above", level=5)
+    out = a_file("out", level=5)
+    increment.add_compaction([first], [out], [above])
+    increment.add_compaction([second], [a_file("low", level=1)], [out])
+    (joined,) = increment.compact.rounds
+    assert joined.lookups == {"above"}
+    assert [file.file_name for file in increment.drop_unfit([second, above])] == ["out", "low"]
+
+
+def test_a_round_fits_only_while_the_files_it_looked_into_are_there() -> None:
+    increment = Increment()
+    old, above, out = a_file("old"), a_file("above", level=5), a_file("out", level=1)
+    increment.add_compaction([old], [out], [above])
+    assert increment.drop_unfit([old, replace(above, level=4)]) == [], "at whatever level"
+    assert increment.drop_unfit([old]) == [out]

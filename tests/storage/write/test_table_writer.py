@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -225,12 +227,53 @@ def test_a_full_compaction_moves_a_large_file_and_drops_nothing(tmp_path: Path) 
     assert len(table.rows()) == 3000
 
 
-def test_another_number_of_buckets_is_refused(tmp_path: Path) -> None:
+def test_a_partition_keeps_the_number_of_buckets_it_has(tmp_path: Path) -> None:
     table = WrittenTable(tmp_path, bucket="2")
-    commit(table, rows((1, "a"), (2, "b"), (3, "c")))
+    commit(table, rows(*[(number, "a") for number in range(20)]))
     table.store = replace(table.store, options=table.store.options.model_copy(update={"bucket": 4}))
-    with pytest.raises(InvalidRequestError, match=r"written with 2 buckets.*bucket=2"):
-        table.writer().write(rows((1, "a")))
+    commit(table, rows(*[(number, "b") for number in range(20)]))
+    assert {(entry.bucket, entry.total_buckets) for entry in table.committed.at(table.snapshot).entries()} == {
+        (0, 2),
+        (1, 2),
+    }
+    assert table.rows() == [{"k": n, "v": "b"} for n in sorted(range(20), key=lambda n: (_bucket_of(table, n), n))]
+
+
+def test_of_two_writers_the_one_that_commits_last_wins(tmp_path: Path) -> None:
+    """Apache Paimon numbers rows at the write: there the rows written last win."""
+    table = WrittenTable(tmp_path)
+    commit(table, rows((1, "old"), (2, "old")))
+    first, second = table.writer(), table.writer()
+    first.write(rows((1, "first"), (2, "first"), kinds=["+U", "-D"]))
+    second.write(rows((1, "second"), (2, "second")))
+    table.commit(second.prepare_commit())
+    first.rebase(table.snapshot)
+    table.commit(first.prepare_commit())
+    assert table.rows() == [{"k": 1, "v": "first"}], "the later commit wins, also with a delete"
+    ranges = [(file.min_sequence_number, file.max_sequence_number) for file in table.files()]
+    assert sorted(ranges) == [(0, 1), (2, 3), (4, 5)]
+
+
+def test_spilled_rows_are_numbered_when_they_are_flushed(tmp_path: Path) -> None:
+    table = WrittenTable(tmp_path, write_buffer_size="200 kb")
+    writer, other = table.writer(), table.writer()
+    for number in range(3):
+        writer.write(rows(*[(key, f"{number}-{key}" * 20) for key in range(4000)]))
+    assert list(tmp_path.glob("freshet-*/*")), "some rows are on scratch disk"
+    other.write(rows((0, "other"), (7, "other")))
+    table.commit(other.prepare_commit())
+    writer.rebase(table.snapshot)
+    table.commit(writer.prepare_commit())
+    assert {row["v"] for row in table.rows() if row["k"] in (0, 7)} == {"2-0" * 20, "2-7" * 20}
+
+
+def test_rows_routed_for_another_number_of_buckets_are_refused(tmp_path: Path) -> None:
+    table = WrittenTable(tmp_path, bucket="2")
+    commit(table, rows(*[(number, "a") for number in range(20)]))
+    table.store = replace(table.store, options=table.store.options.model_copy(update={"bucket": 4}))
+    writer = table.writer()
+    with pytest.raises(InvalidRequestError, match="was written with 2 buckets, rows for it were routed to 4"):
+        writer.write_bucket(EMPTY_ROW, 1, rows((1, "a")))
 
 
 def test_a_bucket_that_is_not_there(tmp_path: Path) -> None:
@@ -245,6 +288,42 @@ def test_routed_rows(tmp_path: Path) -> None:
     assert writer.write_bucket(EMPTY_ROW, 0, rows((2, "b"), (1, "a"))) == 2
     table.commit(writer.prepare_commit(1))
     assert table.rows() == [{"k": 1, "v": "a"}, {"k": 2, "v": "b"}]
+
+
+def test_one_hot_partition_of_many_stays_within_the_write_buffer(tmp_path: Path) -> None:
+    """Rows of many small buckets are slices of one gather, and each slice keeps all of it."""
+    arrow = pa.schema([*KEYED, pa.field("day", pa.int32(), nullable=False)])
+    table = WrittenTable(tmp_path, arrow=arrow, keys=["k", "day"], partitions=["day"], write_buffer_size="4 mb")
+    writer = table.writer()
+    before = pa.total_allocated_bytes()
+    highest = 0
+    for number in range(20):
+        keys = np.arange(20_000) + number * 20_000
+        days = np.where(keys % 100 == 0, keys // 100 % 100, 7).astype(np.int32)
+        writer.write(pa.table({"k": keys, "v": [f"{key:040d}" for key in keys], "day": days}))
+        highest = max(highest, pa.total_allocated_bytes() - before)
+    writer.close()
+    assert highest < 2 * 4 * 1024 * 1024
+
+
+def test_a_forked_process_is_refused_the_writer_of_its_parent(tmp_path: Path) -> None:
+    table = WrittenTable(tmp_path, bucket="2")
+    writer = table.writer()
+    writer.write(rows(*[(number, "a") for number in range(20)]))
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            for call in (lambda: writer.write(rows((1, "b"))), writer.prepare_commit, lambda: writer.rebase(None)):
+                with pytest.raises(InvalidRequestError, match="forked process"):
+                    call()
+            writer.close()
+            status = 0
+        finally:
+            os._exit(status)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    table.commit(writer.prepare_commit())
+    assert len(table.rows()) == 20
 
 
 @pytest.mark.parametrize("spillable", ["true", "false"])
@@ -346,6 +425,12 @@ def test_rebase_between_two_commits_of_another_compactor(tmp_path: Path) -> None
     table.commit([message])
     assert table.rows() == [{"k": 1, "v": "c"}, {"k": 2, "v": "b"}]
     assert {file.file_name for file in table.files()} <= table.data_files_on_disk()
+
+
+def _bucket_of(table: WrittenTable, key: int) -> int:
+    entries = table.committed.at(table.snapshot).entries()
+    (bucket,) = {entry.bucket for entry in entries if key in {row[2] for row in table.stored(entry.file)}}
+    return bucket
 
 
 def _files(table: WrittenTable) -> list[Path]:

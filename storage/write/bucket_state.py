@@ -1,0 +1,242 @@
+"""What a process knows of the buckets it works on, from one commit to the next.
+
+    BucketState      one bucket at one snapshot: its files, how many buckets its partition has
+    BucketMemory     what is known of a bucket beside its files and follows it from state to state
+    BucketStates     the buckets of one table that this process touched, all at one snapshot
+
+A state is a function of its snapshot. `BucketStates.at` gives the states at the snapshot that the caller builds on:
+
+| the snapshot asked for              | what happens |
+|-------------------------------------|--------------|
+| the one known                       | known buckets as they are |
+| later, at most `STEPS_MAX` commits  | the deltas of these commits are applied; the known one must stand unchanged |
+| anything else: far, rolled back, expired | all is forgotten |
+| earlier, while the known one stands | read for the caller alone, nothing is kept |
+
+What is not known is read from the manifests that may hold it. So a process may come back to a bucket after others have
+worked on it, or never: nothing has to be told to it. Buckets that were not asked for longest are let go when the files
+of all buckets together are more than `FILES_MAX`; what their memory holds goes with them.
+
+Source: LSM semantics §1.1, §1.4.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Final
+from weakref import WeakKeyDictionary
+
+from freshet.storage.compact.levels import KeyOrder, Levels, build_levels
+from freshet.storage.compact.picker import GentlePatience
+from freshet.storage.exceptions import NotFoundError
+from freshet.storage.io.env import Env
+from freshet.storage.metadata.live_files import STEPS_MAX, BucketId, delta_entries, live_entries
+from freshet.storage.metadata.table_store import TableStore
+from freshet.storage.model.data_file import DataFileMeta
+from freshet.storage.model.manifest import EntryKind, FileIdentity, ManifestEntry
+from freshet.storage.model.snapshot import Snapshot
+
+FILES_MAX: Final = 100_000
+"""Files of all known buckets of one table. The entries themselves are shared with the manifests in memory."""
+
+TABLES_MAX: Final = 32
+"""Tables of which one process knows buckets."""
+
+_NO_FILES: Final[Mapping[FileIdentity, ManifestEntry]] = MappingProxyType({})
+
+
+@dataclass(slots=True)
+class BucketMemory:
+    """What the bucket's files do not tell. Belongs to whoever works on the bucket: one thread at a time.
+
+    `last_full_ms` is when this process last picked a full compaction; `patience` counts idle picks of gentle lookup.
+    """
+
+    patience: GentlePatience | None = None
+    last_full_ms: int | None = None
+    levels: tuple[Mapping[FileIdentity, ManifestEntry], Levels] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BucketState:
+    """Live files of one bucket at one snapshot."""
+
+    files: Mapping[FileIdentity, ManifestEntry] = field(default_factory=lambda: _NO_FILES)
+    memory: BucketMemory = field(default_factory=BucketMemory, compare=False)
+
+    @property
+    def data_files(self) -> list[DataFileMeta]:
+        """The files without their place."""
+        return [entry.file for entry in self.files.values()]
+
+    @property
+    def total_buckets(self) -> int | None:
+        """Number of buckets that the partition was written with; None for a bucket without files."""
+        return next((entry.total_buckets for entry in self.files.values()), None)
+
+    @property
+    def next_sequence(self) -> int:
+        """The sequence number after the largest of the files."""
+        return max((entry.file.max_sequence_number for entry in self.files.values()), default=-1) + 1
+
+    def levels(self, num_levels: int, key_order: KeyOrder) -> Levels:
+        """The files as an LSM tree."""
+        known = self.memory.levels
+        if known is not None and known[0] is self.files and known[1].num_levels >= num_levels:
+            return known[1]
+        levels = build_levels(self.data_files, num_levels, key_order)
+        self.memory.levels = (self.files, levels)
+        return levels
+
+    def after(self, delta: Iterable[ManifestEntry]) -> BucketState:
+        """The bucket once a commit with these entries, all of this bucket, has followed."""
+        files = dict(self.files)
+        entries = list(delta)
+        for entry in entries:
+            if entry.kind is EntryKind.ADD:
+                files[entry.identity] = entry
+        for entry in entries:
+            if entry.kind is EntryKind.DELETE:
+                files.pop(entry.identity, None)
+        return BucketState(MappingProxyType(files), self.memory)
+
+
+class BucketStates:
+    """The buckets of one table, as one process knows them. May be shared by threads."""
+
+    def __init__(self, files_max: int = FILES_MAX) -> None:
+        self._files_max = files_max
+        self._lock = threading.Lock()
+        self._base: Snapshot | None = None
+        self._known: OrderedDict[BucketId, BucketState] = OrderedDict()
+        self._file_count = 0
+
+    @property
+    def known(self) -> frozenset[BucketId]:
+        """Buckets held at the moment."""
+        with self._lock:
+            return frozenset(self._known)
+
+    def at(
+        self, store: TableStore, snapshot: Snapshot | None, buckets: Collection[BucketId]
+    ) -> dict[BucketId, BucketState]:
+        """The states of these buckets at a snapshot; buckets without files have a state too.
+
+        Raises `UnsupportedFeatureError` where rows are marked as deleted, `NotFoundError` when the snapshot has expired
+        and is not known.
+        """
+        if snapshot is None:
+            return {bucket: BucketState() for bucket in buckets}
+        with self._lock:
+            if not self._advance(store, snapshot):
+                return _read_states(store, snapshot, buckets)
+            missing = [bucket for bucket in buckets if bucket not in self._known]
+            if missing:
+                for bucket, state in _read_states(store, snapshot, missing).items():
+                    self._known[bucket] = state
+                    self._file_count += len(state.files)
+            states = {}
+            for bucket in buckets:
+                self._known.move_to_end(bucket)
+                states[bucket] = self._known[bucket]
+            self._let_go()
+        return states
+
+    def _advance(self, store: TableStore, snapshot: Snapshot) -> bool:
+        """Brings what is known to the snapshot; False when it is earlier than what is known, which stays."""
+        base = self._base
+        if base == snapshot:
+            return True
+        if base is not None and self._known:
+            stands = _still_stands(store, base)
+            if stands and snapshot.id < base.id:
+                return False
+            if stands and base.id < snapshot.id <= base.id + STEPS_MAX and self._step(store, base, snapshot):
+                self._base = snapshot
+                return True
+        self._known.clear()
+        self._file_count = 0
+        self._base = snapshot
+        return True
+
+    def _step(self, store: TableStore, base: Snapshot, snapshot: Snapshot) -> bool:
+        """Applies the deltas after `base` up to `snapshot`; False, and nothing changed, when one has expired."""
+        store.manifests.refuse_deletion_vectors(snapshot.index_manifest)
+        changes: list[dict[BucketId, list[ManifestEntry]]] = []
+        try:
+            for snapshot_id in range(base.id + 1, snapshot.id + 1):
+                step = snapshot if snapshot_id == snapshot.id else store.snapshots.fresh(snapshot_id)
+                by_bucket: dict[BucketId, list[ManifestEntry]] = {}
+                for entry in delta_entries(store.manifests, step):
+                    by_bucket.setdefault((entry.partition, entry.bucket), []).append(entry)
+                changes.append(by_bucket)
+        except NotFoundError:
+            return False
+        for by_bucket in changes:
+            for bucket, entries in by_bucket.items():
+                state = self._known.get(bucket)
+                if state is not None:
+                    self._known[bucket] = after = state.after(entries)
+                    self._file_count += len(after.files) - len(state.files)
+        return True
+
+    def _let_go(self) -> None:
+        while self._file_count > self._files_max and len(self._known) > 1:
+            _, state = self._known.popitem(last=False)
+            self._file_count -= len(state.files)
+
+
+def _still_stands(store: TableStore, snapshot: Snapshot) -> bool:
+    """False when the snapshot has expired, or is another one by now: the table was rolled back or made anew."""
+    try:
+        return store.snapshots.fresh(snapshot.id) == snapshot
+    except NotFoundError:
+        return False
+
+
+def _read_states(store: TableStore, snapshot: Snapshot, buckets: Collection[BucketId]) -> dict[BucketId, BucketState]:
+    found: dict[BucketId, dict[FileIdentity, ManifestEntry]] = {bucket: {} for bucket in buckets}
+    for entry in live_entries(store.manifests, snapshot, bucket_ids=buckets):
+        found[entry.partition, entry.bucket][entry.identity] = entry
+    return {bucket: BucketState(MappingProxyType(files)) for bucket, files in found.items()}
+
+
+class _ProcessStates:
+    """The states of all tables that this process has opened, by environment and folder."""
+
+    def __init__(self) -> None:
+        self.process_id = os.getpid()
+        self._lock = threading.Lock()
+        self._tables: WeakKeyDictionary[Env, OrderedDict[str, BucketStates]] = WeakKeyDictionary()
+
+    def of_table(self, store: TableStore) -> BucketStates:
+        with self._lock:
+            tables = self._tables.setdefault(store.env, OrderedDict())
+            states = tables.setdefault(store.location, BucketStates())
+            tables.move_to_end(store.location)
+            while len(tables) > TABLES_MAX:
+                tables.popitem(last=False)
+            return states
+
+
+_process_states = _ProcessStates()
+
+RestoreBuckets = Callable[[Snapshot | None, Collection[BucketId]], dict[BucketId, BucketState]]
+"""States of buckets at a snapshot."""
+
+
+def process_states(store: TableStore) -> BucketStates:
+    """The states that this process keeps of a table, whatever schema and options the store has.
+
+    A table that was dropped and made anew in the same folder is noticed by its snapshots. A forked process starts with
+    none: a lock of its parent may be held by a thread that it does not have.
+    """
+    global _process_states
+    if _process_states.process_id != os.getpid():
+        _process_states = _ProcessStates()
+    return _process_states.of_table(store)

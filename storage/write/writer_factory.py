@@ -1,0 +1,96 @@
+"""Makes what a table writer needs of its table: the rules for rows, the router, the writers of buckets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from freshet.storage.compact.rewriter import Rewriter
+from freshet.storage.io.scratch import Scratch
+from freshet.storage.merge.engine import lookup_merge_function, merge_function, row_order
+from freshet.storage.merge.key_order import KeyComparator
+from freshet.storage.merge.merge_metrics import MergeMetrics
+from freshet.storage.metadata.table_store import TableStore
+from freshet.storage.model.snapshot import Snapshot
+from freshet.storage.options.core import ChangelogProducer, MergeEngine
+from freshet.storage.options.engine import engine_options
+from freshet.storage.write.append_bucket_writer import AppendBucketWriter, AppendTools
+from freshet.storage.write.bucket_counts import BucketCounts
+from freshet.storage.write.bucket_state import BucketState, RestoreBuckets
+from freshet.storage.write.bucket_writer import BucketWriter
+from freshet.storage.write.bucketing import BucketRouter, RowRouter
+from freshet.storage.write.key_value_bucket_writer import BucketTools, KeyValueBucketWriter
+from freshet.storage.write.records import RecordRules
+from freshet.storage.write.retract_rules import RetractRules
+from freshet.storage.write.write_timings import WriteTimings
+
+MERGE_BYTES_MAX: Final = 64 * 1024 * 1024
+"""Rows that a round of merging in compaction holds, a quarter of the write buffer at most."""
+
+OpenBucket = Callable[[bytes, int, int, BucketState], BucketWriter]
+"""Makes the writer of (partition, bucket, total buckets of the partition, state)."""
+
+
+def record_rules(store: TableStore) -> RecordRules:
+    """What may be written."""
+    options = store.options
+    return RecordRules(
+        store.schema,
+        table=store.location,
+        rowkind_field=options.rowkind_field,
+        ignore_delete=options.ignore_delete,
+        ignore_update_before=options.ignore_update_before,
+        sequence_field=options.sequence_field,
+        deletes_by_key=_deletes_by_key(store),
+        retract_rules=RetractRules.of(store.schema, options, store.location) if store.schema.has_primary_key else None,
+    )
+
+
+def row_router(store: TableStore, snapshot: Snapshot | None) -> RowRouter:
+    """The router that the table's options ask for."""
+    return BucketRouter(
+        store.schema,
+        counts=BucketCounts(store, snapshot),
+        bucket_key=store.options.bucket_key,
+        function=store.options.bucket_function_type,
+    )
+
+
+def bucket_writers(
+    store: TableStore,
+    *,
+    restore: RestoreBuckets,
+    scratch: Scratch,
+    may_spill: Callable[[], bool],
+    timings: WriteTimings,
+    metrics: MergeMetrics,
+) -> OpenBucket:
+    """The maker of bucket writers of a table; they share its tools."""
+    if not store.schema.has_primary_key:
+        append = AppendTools(store, restore, timings)
+        return lambda partition, bucket, total, state: AppendBucketWriter(append, partition, bucket, total, state)
+    rewriter = table_rewriter(store, scratch, metrics)
+    tools = BucketTools(store, rewriter, scratch.new_path, may_spill, restore, timings)
+    return lambda partition, bucket, total, state: KeyValueBucketWriter(tools, partition, bucket, total, state)
+
+
+def table_rewriter(store: TableStore, scratch: Scratch, metrics: MergeMetrics) -> Rewriter:
+    """The compaction of a primary-key table."""
+    return Rewriter(
+        store=store,
+        order=row_order(store.schema, store.options),
+        function=merge_function(store.schema, store.options, metrics, table=store.location),
+        lookup_function=lookup_merge_function(store.schema, store.options, metrics, table=store.location),
+        comparator=KeyComparator(store.key_types),
+        merge_bytes=min(MERGE_BYTES_MAX, store.options.write_buffer_size_bytes // 4),
+        new_spill_path=scratch.new_path,
+    )
+
+
+def _deletes_by_key(store: TableStore) -> bool:
+    """Whether of a -D only the key matters: it removes the row, and no changelog repeats what it says."""
+    if not store.schema.has_primary_key or store.options.changelog_producer is ChangelogProducer.INPUT:
+        return False
+    if store.options.merge_engine is MergeEngine.DEDUPLICATE:
+        return True
+    return engine_options(store.schema, store.options).remove_record_on_delete
