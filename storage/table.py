@@ -165,8 +165,11 @@ class Table:
         """Removes files that nothing names and that are older than the age given (a crash leaves such files)."""
         return remove_orphan_files(self.store, older_than_ms=older_than_ms, dry_run=dry_run)
 
-    def alter(self, *changes: SchemaChange) -> Table:
+    def alter(self, *changes: SchemaChange, allow_lossy: bool = False) -> Table:
         """Changes the schema, all changes or none, and returns the table opened with the new one.
+
+        A change of type that could lose or break stored values is refused, naming what could happen, unless
+        `allow_lossy` says that it may.
 
         Raises `InvalidRequestError` naming the change that is refused, `ConflictError` when others change the schema
         all the time.
@@ -178,7 +181,13 @@ class Table:
                     f"table {self.name} was dropped while it was open; there is nothing to alter", table=self.name
                 )
             has_snapshot = self.store.snapshots.latest() is not None
-            changed = apply_changes(current, changes, has_snapshot=has_snapshot, time_ms=self.store.env.now_ms())
+            changed = apply_changes(
+                current,
+                changes,
+                has_snapshot=has_snapshot,
+                time_ms=self.store.env.now_ms(),
+                allow_lossy=allow_lossy,
+            )
             validate_changed_schema(current, changed)
             if self.store.schemas.commit(changed):
                 return Table(open_table_store(self.store.env, self.location), name=self.name)

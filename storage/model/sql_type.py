@@ -3,6 +3,8 @@
     type   = scalar | ( "ARRAY<" type ">" | "MAP<" type "," type ">" | "ROW<" field { "," field } ">" ) [ "NOT NULL" ]
     field  = name [ ":" ] type            a name is a word or stands in back quotes
 
+CHAR, VARCHAR, BINARY and VARBINARY need their length here: without one they would hold a single character or byte.
+
 Field ids inside a ROW are 0 until `freshet.storage.model.field_ids` hands them out.
 """
 
@@ -17,6 +19,7 @@ from freshet.storage.model.data_type import ArrayType, DataField, DataType, MapT
 _CONSTRUCTED: Final = re.compile(
     r"^\s*(ARRAY|MAP|ROW|STRUCT)\s*<(.*)>\s*(NOT\s+NULL|NULL)?\s*$", re.IGNORECASE | re.DOTALL
 )
+_WITHOUT_LENGTH: Final = re.compile(r"^\s*(CHAR|VARCHAR|BINARY|VARBINARY)\s*(?:NOT\s+NULL|NULL)?\s*$", re.IGNORECASE)
 _FIELD: Final = re.compile(r"^\s*(?:`([^`]+)`|([^\s:<>,`]+))\s*:?\s*(.+)$", re.DOTALL)
 
 
@@ -24,6 +27,14 @@ def parse_sql_type(text: str) -> DataType:
     """Reads a type; raises `InvalidRequestError` showing the text that cannot be read."""
     match = _CONSTRUCTED.match(text)
     if match is None:
+        bare = _WITHOUT_LENGTH.match(text)
+        if bare is not None:
+            name = bare[1].upper()
+            unlimited = {"VARCHAR": "STRING, or ", "VARBINARY": "BYTES, or "}.get(name, "")
+            raise InvalidRequestError(
+                f"the column type {text.strip()!r} has no length, which in SQL means {name}(1); "
+                f"write {unlimited}{name}(n) with the length that you mean"
+            )
         return parse_data_type(text)
     head, inner, null = match[1].upper(), match[2], match[3]
     nullable = not (null or "").upper().startswith("NOT")

@@ -5,7 +5,7 @@
 | AddColumn | the type is nullable, the name is free | read as null |
 | DropColumn | no key column, no option names it, one column remains | the column is passed over, its id stays used |
 | RenameColumn | no partition column | found by field id; options and keys that name it are rewritten |
-| ChangeType | no key column, the cast exists | cast while reading |
+| ChangeType | no key column, the cast exists, stored rows allow it (`type_change`) | cast while reading |
 | SetNullable | NULL -> NOT NULL only where the table's option allows it | unchanged |
 | MoveColumn | always | unchanged |
 | SetOption, ResetOption | the option may change once the table holds snapshots | unchanged |
@@ -29,6 +29,7 @@ from freshet.storage.model.schema import TableSchema
 from freshet.storage.model.sql_type import column_type
 from freshet.storage.options.keys import IMMUTABLE_KEYS
 from freshet.storage.options.values import option_text
+from freshet.storage.schema.type_change import check_stored_rows
 
 _COLUMN_LISTS: Final = ("bucket-key", "sequence.field", "partial-update.remove-record-on-sequence-group")
 _SINGLE_COLUMNS: Final = ("rowkind.field", "record-level.time-field")
@@ -130,9 +131,17 @@ SchemaChange = (
 
 
 def apply_changes(
-    schema: TableSchema, changes: Sequence[SchemaChange], *, has_snapshot: bool, time_ms: int
+    schema: TableSchema,
+    changes: Sequence[SchemaChange],
+    *,
+    has_snapshot: bool,
+    time_ms: int,
+    allow_lossy: bool = False,
 ) -> TableSchema:
-    """The schema after the changes, one id higher. Raises `InvalidRequestError` naming the change that is refused."""
+    """The schema after the changes, one id higher. Raises `InvalidRequestError` naming the change that is refused.
+
+    `has_snapshot` says that there may be rows; `allow_lossy` that they may lose values to a change of type.
+    """
     if not changes:
         raise InvalidRequestError("name at least one change, such as AddColumn('note', 'STRING')")
     result = schema
@@ -142,11 +151,27 @@ def apply_changes(
                 f"{change!r} is no change of a table; changes are AddColumn('note', 'STRING'), "
                 "SetOption('write-only', 'true') and the like"
             )
-        result = _apply(result, change, has_snapshot)
+        if isinstance(change, ChangeType):
+            target = column_type(change.name, change.type)
+            result = _retype(result, change.name, target, has_snapshot=has_snapshot, allow_lossy=allow_lossy)
+        else:
+            result = _apply(result, change, has_snapshot)
     return replace(result, id=schema.id + 1, time_ms=time_ms)
 
 
-def _apply(schema: TableSchema, change: SchemaChange, has_snapshot: bool) -> TableSchema:
+def _apply(
+    schema: TableSchema,
+    change: AddColumn
+    | DropColumn
+    | RenameColumn
+    | SetNullable
+    | MoveColumn
+    | SetOption
+    | ResetOption
+    | SetComment
+    | SetColumnComment,
+    has_snapshot: bool,
+) -> TableSchema:
     match change:
         case AddColumn():
             return _add(schema, change)
@@ -154,8 +179,6 @@ def _apply(schema: TableSchema, change: SchemaChange, has_snapshot: bool) -> Tab
             return _drop(schema, name)
         case RenameColumn(name, new_name):
             return _rename(schema, name, new_name)
-        case ChangeType(name, target):
-            return _retype(schema, name, column_type(name, target))
         case SetNullable(name, nullable):
             return _set_nullable(schema, name, nullable)
         case MoveColumn(name, first, after):
@@ -220,7 +243,7 @@ def _rename(schema: TableSchema, name: str, new_name: str) -> TableSchema:
     return replace(schema, fields=fields, primary_keys=keys, options=options)
 
 
-def _retype(schema: TableSchema, name: str, target: DataType) -> TableSchema:
+def _retype(schema: TableSchema, name: str, target: DataType, *, has_snapshot: bool, allow_lossy: bool) -> TableSchema:
     column = _column(schema, name, "change the type of")
     _refuse_keys(schema, name, "change the type of")
     target = with_nullable(target, column.type.nullable)
@@ -231,6 +254,8 @@ def _retype(schema: TableSchema, name: str, target: DataType) -> TableSchema:
             f"add a new column instead",
             column=name,
         )
+    if has_snapshot:
+        check_stored_rows(schema, column, target, allow_lossy=allow_lossy)
     return _replace_column(schema, replace(column, type=target))
 
 
@@ -258,8 +283,13 @@ def _set_option(schema: TableSchema, key: str, value: str | None, has_snapshot: 
             f"create another table and copy the rows",
             option=key,
         )
-    if key == "bucket" and has_snapshot and (value is None or old is None or "-1" in (old, value)):
-        raise InvalidRequestError(f"option 'bucket' cannot change from {old!r} to {value!r} once the table holds rows")
+    if key == "bucket" and has_snapshot:
+        raise InvalidRequestError(
+            f"option 'bucket' cannot change from {old!r} to {value!r}: the rows of the table lie in the buckets that "
+            "they were written to; create another table with that number and copy the rows, or change the option with "
+            "Apache Paimon and let it rewrite each partition (INSERT OVERWRITE)",
+            option="bucket",
+        )
     options = {name: text for name, text in schema.options.items() if name != key}
     if value is not None:
         options[key] = value

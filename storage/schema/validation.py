@@ -1,6 +1,6 @@
 """What a table's schema and options must fulfil together, checked before the first file is written.
 
-1. Names: columns are there, are not doubled, and are no system names.
+1. Names: columns are there, are not doubled, differ by more than upper and lower case, and are no system names.
 2. Keys: primary and partition keys are scalar columns, not doubled; the primary key contains every partition key, and
    has a column more than they; key columns are NOT NULL.
 3. Options: spelled right, of the right type, supported (`feature_gate`), and no key or partition among them.
@@ -13,7 +13,7 @@ Source: table format §2.2, §8.1, §8.2; LSM semantics §4.7.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Final
 
 from freshet.storage.codec.bucket_function import BucketFunctionType, check_bucket_function
@@ -59,7 +59,7 @@ def validate_changed_schema(before: TableSchema, after: TableSchema) -> CoreOpti
 
     Spelling and support are asked of the options that change only: a table made elsewhere keeps what it has.
     """
-    check_columns(after)
+    check_columns(after, before)
     _check_keys(after, nullable_before=[name for name in before.primary_keys if before.by_name[name].type.nullable])
     changed = {key: value for key, value in after.options.items() if before.options.get(key) != value}
     CoreOptions.parse(changed, has_primary_key=after.has_primary_key)
@@ -72,8 +72,12 @@ def validate_changed_schema(before: TableSchema, after: TableSchema) -> CoreOpti
     return options
 
 
-def check_columns(schema: TableSchema) -> None:
-    """Checks the names of the columns, nested ones too, and that the comment is text."""
+def check_columns(schema: TableSchema, before: TableSchema | None = None) -> None:
+    """Checks the names of the columns, nested ones too, and that the comment is text.
+
+    Names that differ in upper and lower case only are refused unless the schema had them before: Spark SQL and other
+    engines cannot tell them apart, but tables made elsewhere may have them.
+    """
     if schema.comment is not None and not isinstance(schema.comment, str):
         raise InvalidRequestError(f"the comment of a table is text, not {schema.comment!r}")
     if not schema.fields:
@@ -90,6 +94,38 @@ def check_columns(schema: TableSchema) -> None:
             )
     for column in schema.fields:
         _check_nested(column.name, column.type)
+    had = {} if before is None else dict(_case_clashes(before.fields))
+    for name, other in _case_clashes(schema.fields):
+        if had.get(name) != other:
+            raise InvalidRequestError(
+                f"columns {other} and {name} differ in upper and lower case only, which Spark SQL and other engines "
+                "cannot tell apart; rename one of them",
+                column=name,
+            )
+
+
+def _case_clashes(fields: Sequence[DataField], prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Columns and nested fields that are spelled like an earlier one but for the case, each with that one."""
+    first: dict[str, str] = {}
+    for field in fields:
+        path = prefix + field.name
+        other = first.setdefault(path.lower(), path)
+        if other != path:
+            yield path, other
+        for fields_of_row in _rows_in(field.type):
+            yield from _case_clashes(fields_of_row, path + ".")
+
+
+def _rows_in(data_type: DataType) -> tuple[Sequence[DataField], ...]:
+    """The fields of each row in a type."""
+    match data_type:
+        case ArrayType(element=element):
+            return _rows_in(element)
+        case MapType(key=key, value=value):
+            return (*_rows_in(key), *_rows_in(value))
+        case RowType(fields=fields):
+            return (fields,)
+    return ()
 
 
 def check_options(schema: TableSchema, options: CoreOptions, typed: Collection[str]) -> None:

@@ -233,6 +233,10 @@ def test_options_that_are_not_supported_yet(catalog: Catalog, options: dict[str,
         ({"primary_keys": ["status"], "partition_keys": ["status"]}, ["add a column to the primary key"]),
         ({"options": {}}, ["bucket", "such as 4"]),
         ({"schema": {"id": "BIGINT", "v": "WEIRD"}}, ["column 'v'", "WEIRD"]),
+        ({"schema": {"id": "BIGINT", "v": "VARCHAR"}}, ["column 'v'", "write STRING, or VARCHAR(n)"]),
+        ({"schema": {"id": "BIGINT", "v": "varbinary not null"}}, ["column 'v'", "write BYTES, or VARBINARY(n)"]),
+        ({"schema": {"id": "BIGINT", "v": "ARRAY<CHAR>"}}, ["column 'v'", "write CHAR(n)"]),
+        ({"schema": {"id": "BIGINT", "A": "INT", "a": "INT"}}, ["A and a", "upper and lower case"]),
         ({"schema": {"id": "BIGINT", "v": "ARRAY<INT"}}, ["column 'v'", "ARRAY<INT"]),
         ({"schema": {"id": "BIGINT", "v": "DECIMAL(50, 2)"}}, ["column 'v'", "1..38"]),
         ({"schema": {"id": "BIGINT", "v": int}}, ["column 'v'", "BIGINT"]),
@@ -404,17 +408,15 @@ def test_wrong_commit_users(table: Table, user: Any) -> None:
     refused(lambda: table.writer(user), "commit user")
 
 
-def test_two_writers_of_different_bucket_counts(catalog: Catalog) -> None:
+def test_the_number_of_buckets_stays_once_there_are_rows(catalog: Catalog) -> None:
     made = catalog.create_table("shop.orders", schema={"id": "BIGINT"}, primary_keys=["id"], options={"bucket": 2})
+    assert made.alter(SetOption("bucket", "3")).schema.options["bucket"] == "3"
+    made = made.alter(SetOption("bucket", "2"))
     with made.writer("old") as old:
         old.write(pa.table({"id": [1, 2, 3]}))
         old.commit(0)
-        four = made.alter(SetOption("bucket", "4"))
-        with four.writer("new") as new, unchanged(catalog.warehouse):
-            refused(lambda: new.write(pa.table({"id": [4]})), "2 buckets", "bucket is 4", "set bucket=2")
-        old.write(pa.table({"id": [5]}))
-        old.commit(1)
-    assert sorted(four.scan().to_arrow()["id"].to_pylist()) == [1, 2, 3, 5], "the rows stay readable"
+    with unchanged(catalog.warehouse):
+        refused(lambda: made.alter(SetOption("bucket", "4")), "'bucket'", "from '2' to '4'", "copy the rows")
 
 
 def test_two_first_writers_of_different_bucket_counts(catalog: Catalog) -> None:
@@ -528,9 +530,14 @@ def test_filters_joined_by_words(table: Table) -> None:
         (SetNullable("total", False), ["'total'", "existing rows"]),
         (MoveColumn("nope", first=True), ["'nope'"]),
         (SetOption("bukcet", "4"), ["did you mean bucket?"]),
-        (SetOption("bucket", "0"), ["bucket=0"]),
-        (SetOption("bucket", "many"), ["bucket", "whole number"]),
-        (SetOption("bucket", "-1"), ["bucket"]),
+        (SetOption("bucket", "0"), ["'bucket'", "to '0'", "copy the rows"]),
+        (SetOption("bucket", "many"), ["'bucket'", "to 'many'"]),
+        (SetOption("bucket", "-1"), ["'bucket'", "to '-1'"]),
+        (ChangeType("total", "SMALLINT"), ["'total'", "from INT to SMALLINT", "wrap", "allow_lossy=True"]),
+        (ChangeType("status", "VARCHAR"), ["'status'", "STRING, or VARCHAR(n)"]),
+        (RenameColumn("total", "Status"), ["status and Status", "upper and lower case"]),
+        (AddColumn("ID", "INT"), ["id and ID"]),
+        (AddColumn("note", "ROW<a INT, A INT>"), ["note.a and note.A"]),
         (SetOption("merge-engine", "aggregation"), ["merge-engine"]),
         (SetOption("primary-key", "total"), ["primary-key"]),
         (SetOption("path", "/elsewhere"), ["path"]),

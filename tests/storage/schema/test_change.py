@@ -99,6 +99,7 @@ def test_null_to_not_null_needs_the_option() -> None:
         (SetNullable("id", True), "primary key"),
         (SetOption("merge-engine", "first-row"), "merge-engine"),
         (SetOption("bucket", "-1"), "bucket"),
+        (SetOption("bucket", "4"), r"from '2' to '4'.*copy the rows.*INSERT OVERWRITE"),
         (ResetOption("bucket"), "bucket"),
     ],
     ids=str,
@@ -114,8 +115,8 @@ def test_a_column_that_an_option_names_is_not_dropped() -> None:
 
 
 def test_options_are_free_until_the_first_snapshot() -> None:
-    changed = after(SetOption("merge-engine", "first-row"), has_snapshot=False)
-    assert changed.options["merge-engine"] == "first-row"
+    changed = after(SetOption("merge-engine", "first-row"), SetOption("bucket", "8"), has_snapshot=False)
+    assert (changed.options["merge-engine"], changed.options["bucket"]) == ("first-row", "8")
     assert after(SetOption("write-only", "true")).options["write-only"] == "true"
     only_column = replace(schema(), fields=schema().fields[2:3], partition_keys=(), primary_keys=())
     with pytest.raises(InvalidRequestError, match="only one"):
