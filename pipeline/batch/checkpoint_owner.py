@@ -12,6 +12,8 @@ Folders on object stores are not looked at.
 from __future__ import annotations
 
 import json
+import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 from urllib.parse import unquote, urlparse
@@ -20,26 +22,90 @@ from freshet.pipeline.exceptions import ConfigurationError
 from freshet.storage.table import Table
 
 OWNER_FILE: Final = "freshet.json"
+SPARK_METADATA: Final = "metadata"
 
 
 def claim_checkpoint(checkpoint: str, *, pipeline: str, table: Table) -> None:
     """Writes the owner into a new checkpoint; raises `ConfigurationError` when it belongs to somebody else."""
-    folder = _local_folder(checkpoint)
-    if folder is None:
+    problem = checkpoint_problem(checkpoint, pipeline=pipeline, table=table)
+    if problem is not None:
+        raise ConfigurationError(problem)
+    folder = local_folder(checkpoint)
+    if folder is None or (folder / OWNER_FILE).exists():
         return
-    first = table.store.schemas.schema(table.store.schemas.list_ids()[0])
-    owner = {"pipeline": pipeline, "table": table.location, "created_ms": first.time_ms}
-    path = folder / OWNER_FILE
-    if not path.exists():
+    try:
         folder.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(owner), encoding="utf-8")
-        return
-    found = json.loads(path.read_text(encoding="utf-8"))
-    if found != owner:
-        raise ConfigurationError(_difference(checkpoint, found, owner))
+        # Under another name first: a crash must not leave an owner file without an owner in it.
+        unfinished = folder / f".{OWNER_FILE}.{os.getpid()}.tmp"
+        unfinished.write_text(json.dumps(_owner(pipeline, table)), encoding="utf-8")
+        unfinished.replace(folder / OWNER_FILE)
+    except OSError as error:
+        raise ConfigurationError(f"checkpoint {checkpoint} cannot be written: {error}") from error
 
 
-def _difference(checkpoint: str, found: dict[str, object], owner: dict[str, object]) -> str:
+def checkpoint_problem(checkpoint: str, *, pipeline: str, table: Table | None) -> str | None:
+    """Why a pipeline cannot use a checkpoint, or None; writes nothing. `table` is None where there is none yet."""
+    folder = local_folder(checkpoint)
+    if folder is None:
+        return None
+    try:
+        text = (folder / OWNER_FILE).read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return _problem_of_new(checkpoint, folder)
+    except (OSError, UnicodeDecodeError) as error:
+        return f"checkpoint {checkpoint} cannot be read: {error}"
+    try:
+        found = json.loads(text)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        return (
+            f"checkpoint {checkpoint}: {folder / OWNER_FILE} does not say which pipeline it belongs to (it is empty or "
+            f"damaged). If it is the checkpoint of {pipeline!r}, remove that file; else choose another checkpoint"
+        )
+    if table is None:
+        wanted = found if found.get("pipeline") == pipeline else {"pipeline": pipeline}
+        if wanted is not found:
+            return _difference(checkpoint, found, wanted)
+        return (
+            f"checkpoint {checkpoint} belongs to the table at {found.get('table')}, which is not there (it may have "
+            "been dropped): what the checkpoint says is read would be missing in a new one. Delete the checkpoint to "
+            "read everything again"
+        )
+    owner = _owner(pipeline, table)
+    return None if found == owner else _difference(checkpoint, found, owner)
+
+
+def query_id_of(checkpoint: str) -> str | None:
+    """The id of the streaming query that a checkpoint belongs to; None for a new one and on object stores."""
+    folder = local_folder(checkpoint)
+    if folder is None:
+        return None
+    try:
+        document = json.loads((folder / SPARK_METADATA).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return document.get("id") if isinstance(document, dict) else None
+
+
+def _owner(pipeline: str, table: Table) -> dict[str, object]:
+    first = table.store.schemas.schema(table.store.schemas.list_ids()[0])
+    return {"pipeline": pipeline, "table": table.location, "created_ms": first.time_ms}
+
+
+def _problem_of_new(checkpoint: str, folder: Path) -> str | None:
+    """What is wrong with a folder that no pipeline has claimed yet."""
+    if (folder / SPARK_METADATA).exists():
+        return f"checkpoint {checkpoint} belongs to a streaming query that is not Freshet's; choose another folder"
+    nearest = next(parent for parent in (folder, *folder.parents) if parent.exists())
+    if not nearest.is_dir():
+        return f"checkpoint {checkpoint} cannot be made: {nearest} is a file; choose another folder"
+    if not os.access(nearest, os.W_OK | os.X_OK):
+        return f"checkpoint {checkpoint} cannot be written: no right to write in {nearest}"
+    return None
+
+
+def _difference(checkpoint: str, found: Mapping[str, object], owner: Mapping[str, object]) -> str:
     if found.get("pipeline") != owner["pipeline"]:
         what = f"belongs to pipeline {found.get('pipeline')!r}, not {owner['pipeline']!r}"
     elif found.get("table") != owner["table"]:
@@ -52,7 +118,8 @@ def _difference(checkpoint: str, found: dict[str, object], owner: dict[str, obje
     )
 
 
-def _local_folder(checkpoint: str) -> Path | None:
+def local_folder(checkpoint: str) -> Path | None:
+    """The folder of a checkpoint on this machine's file system; None for other stores."""
     parsed = urlparse(checkpoint)
     if parsed.scheme == "file":
         return Path(unquote(parsed.path))

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import threading
 from importlib import import_module
 from typing import Annotated, Any, Literal
 
 import typer
 
-from freshet.pipeline.batch.table_setup import check_table
+from freshet.logstore.kafka_client import ClusterAnswer
 from freshet.pipeline.commands.arguments import PipelineFiles
 from freshet.pipeline.commands.output import complain, say
 from freshet.pipeline.config.model import PipelineConfig
 from freshet.pipeline.config.pipeline_file import load_pipelines, warnings
-from freshet.pipeline.exceptions import EXIT_INVALID, InvalidRequestError
+from freshet.pipeline.config.rules import subscribed_topics
+from freshet.pipeline.exceptions import ConfigurationError, InvalidRequestError, Problem
+from freshet.pipeline.kafka_reach import Brokers, ask_once, brokers_of, wait_for_brokers
+from freshet.pipeline.preflight import problems_before_start, refuse_to_start
+from freshet.pipeline.signals import when_asked_to_stop
 from freshet.pipeline.spark.jars import SPARK_GROUP, ensure_jars
 
 
@@ -29,18 +34,34 @@ def run(
     """
     configs = load_pipelines(files)
     _warn(configs)
+    refuse_to_start(configs)
+    stop = threading.Event()
+    with when_asked_to_stop(stop.set):
+        if not wait_for_brokers(configs, say=complain, stop=stop):
+            return
     _spark_part("running").run_pipelines(configs, progress=progress)
 
 
-def check(files: PipelineFiles) -> None:
+def check(
+    files: PipelineFiles,
+    no_spark: Annotated[
+        bool, typer.Option("--no-spark", help="Do not start Spark to analyse the expressions of select.")
+    ] = False,
+    offline: Annotated[bool, typer.Option("--offline", help="Do not ask the Kafka brokers.")] = False,
+) -> None:
     """Say what is wrong with pipeline files. Starts no pipeline and writes nothing."""
     configs = load_pipelines(files)
     _warn(configs)
-    wrong = [(config, text) for config in configs for text in check_table(config.table)]
-    for config, text in wrong:
-        complain(f"{config.name}: table {config.table.name}: {text}")
-    if wrong:
-        raise typer.Exit(EXIT_INVALID)
+    problems = [problem for config in configs for problem in problems_before_start(config)]
+    if not offline:
+        problems += _broker_problems(configs)
+    if any(source.select for config in configs for source in config.sources):
+        if no_spark:
+            complain("the expressions of select were not analysed: that needs Spark (--no-spark)")
+        else:
+            problems += _spark_part("running").analyse_select(configs)
+    if problems:
+        raise ConfigurationError(problems)
     for config in configs:
         say(f"{config.name}: ok, into {config.table.name}")
 
@@ -48,6 +69,35 @@ def check(files: PipelineFiles) -> None:
 def jars() -> None:
     """Print the jars that Spark needs, as --jars takes them; they are fetched once per machine."""
     say(",".join(str(jar) for jar in ensure_jars(SPARK_GROUP)))
+
+
+def _broker_problems(configs: list[PipelineConfig]) -> list[Problem]:
+    """Clusters that do not answer are problems; topics that are not there yet are warned of."""
+    answers: list[tuple[Brokers, ClusterAnswer]] = []
+    problems = []
+    for config in configs:
+        for index, source in enumerate(config.sources):
+            brokers = brokers_of(source)
+            if brokers is None:
+                continue
+            if brokers.settings.untranslated:
+                complain(
+                    f"{config.name}: the brokers at {brokers.servers} were not asked: only the Java client knows "
+                    f"{brokers.settings.untranslated}"
+                )
+                continue
+            answer = next((answer for known, answer in answers if known == brokers), None)
+            if answer is None:
+                answer = ask_once(brokers)
+                answers.append((brokers, answer))
+            if answer.failure:
+                place = ("sources", index, "kafka", "kafka.bootstrap.servers")
+                text = f"no broker answers at {brokers.servers} ({answer.failure}); start it, or check with --offline"
+                problems.append(config.origin.problem(place, config.without_secrets(text)))
+                continue
+            for topic in sorted(subscribed_topics(source) - answer.topics):
+                complain(f"{config.name}: warning: there is no topic {topic} at {brokers.servers}")
+    return problems
 
 
 def _warn(configs: list[PipelineConfig]) -> None:

@@ -1,25 +1,43 @@
-"""What `freshet run` does: one Spark session, all pipelines, until they end or are asked to stop."""
+"""The part of `freshet run` and `freshet check` that needs Spark."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from freshet.pipeline.commands.output import say
+from freshet.pipeline.commands.output import complain, say
 from freshet.pipeline.config.model import PipelineConfig
+from freshet.pipeline.exceptions import ConfigurationError, Problem
+from freshet.pipeline.kafka_reach import watched_brokers
 from freshet.pipeline.runner import Runner, spark_settings, stop_on_signals
 from freshet.pipeline.spark.jars import SPARK_GROUP, ensure_jars
+from freshet.pipeline.spark.select_check import has_expressions, select_problems
 from freshet.pipeline.spark.session import create_session
 
 
 def run_pipelines(configs: Sequence[PipelineConfig], *, progress: str) -> None:
-    """Runs the pipelines; raises what made one of them fail."""
+    """Runs the pipelines in one session; raises what made one of them fail."""
     del progress
     jars = ensure_jars(SPARK_GROUP) if _needs_kafka(configs) else []
     spark = create_session(configs[0].name, settings=spark_settings(configs), jars=jars)
     try:
         runner = Runner(spark, configs, say=say)
-        with stop_on_signals(runner):
+        with stop_on_signals(runner), watched_brokers(configs, say=complain):
             runner.run()
+    except ConfigurationError as error:
+        if any(problem.path for problem in error.problems):
+            raise
+        raise ConfigurationError(select_problems(spark, configs) or error.problems) from error
+    finally:
+        spark.stop()
+
+
+def analyse_select(configs: Sequence[PipelineConfig]) -> list[Problem]:
+    """What Spark says about the expressions of `select`; starts a session only where there is one to analyse."""
+    if not has_expressions(configs):
+        return []
+    spark = create_session("freshet check", settings={"spark.sql.shuffle.partitions": "1"})
+    try:
+        return select_problems(spark, configs)
     finally:
         spark.stop()
 

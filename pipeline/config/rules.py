@@ -128,14 +128,20 @@ def warnings(config: PipelineConfig) -> Iterator[str]:
         yield "the table has no primary key: updates are appended as rows and deletes become dead letters"
 
 
+def subscribed_topics(source: SourceConfig) -> set[str]:
+    """The topics that a Kafka source names; none for files and for a pattern."""
+    options = {key.lower(): value for key, value in revealed(source.kafka or {}).items()}
+    if "assign" in options:
+        return set(json.loads(options["assign"]))
+    return {part.strip() for part in options.get("subscribe", "").split(",") if part.strip()}
+
+
 def _several_topics(source: SourceConfig) -> str | None:
     """What a Kafka source that may read more than one topic reads; None for one topic and for files."""
-    options = {key.lower(): value for key, value in revealed(source.kafka or {}).items()}
-    if "subscribepattern" in options:
-        return f"every topic that matches {options['subscribepattern']}"
-    topics = {part.strip() for part in options.get("subscribe", "").split(",") if part.strip()}
-    if "assign" in options:
-        topics = set(json.loads(options["assign"]))
+    pattern = {key.lower(): value for key, value in revealed(source.kafka or {}).items()}.get("subscribepattern")
+    if pattern:
+        return f"every topic that matches {pattern}"
+    topics = subscribed_topics(source)
     return f"the topics {', '.join(sorted(topics))}" if len(topics) > 1 else None
 
 

@@ -1,0 +1,115 @@
+"""The door to Kafka beside Spark: the only module that uses librdkafka.
+
+Spark's source takes the options of the Java client (`kafka.security.protocol`, `kafka.sasl.jaas.config`, …). Those that
+say how to connect are translated here, as far as librdkafka has a word for them.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient
+
+PREFIX: Final = "kafka."
+"""Options of Spark's source that begin so belong to the client."""
+
+_SAME: Final[tuple[str, ...]] = (
+    "bootstrap.servers", "security.protocol", "client.id", "client.dns.lookup", "ssl.cipher.suites",
+    "sasl.kerberos.service.name",
+)  # fmt: skip
+_PEM_FILES: Final[Mapping[str, str]] = {"ssl.truststore": "ssl.ca.location", "ssl.keystore": "ssl.keystore.location"}
+_USER_MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+_JAAS_VALUE: Final = r"""\b%s\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)'|([^\s;]+))"""
+
+
+@dataclass(frozen=True, slots=True)
+class ClientSettings:
+    """Settings of a librdkafka client, or why there are none."""
+
+    values: Mapping[str, str] = field(default_factory=dict)
+    untranslated: str | None = None
+    """The option of the Java client that librdkafka has no word for; a client without it would be refused."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterAnswer:
+    """What a cluster said: its topics, or why it did not answer."""
+
+    topics: frozenset[str] = frozenset()
+    failure: str | None = None
+
+
+def client_settings(options: Mapping[str, str]) -> ClientSettings:
+    """Options of Spark's Kafka source as settings of librdkafka; what does not concern the connection is left out."""
+    given = {key.removeprefix(PREFIX): value for key, value in options.items() if key.startswith(PREFIX)}
+    values = {key: given[key] for key in _SAME if key in given}
+    mechanism = given.get("sasl.mechanism", "GSSAPI").upper()
+    if given.get("security.protocol", "").upper().startswith("SASL"):
+        user, password = (_jaas(given.get("sasl.jaas.config", ""), name) for name in ("username", "password"))
+        if mechanism not in _USER_MECHANISMS or user is None or password is None:
+            return ClientSettings(untranslated=f"{PREFIX}sasl.mechanism = {mechanism}")
+        values |= {"sasl.mechanism": mechanism, "sasl.username": user, "sasl.password": password}
+    for store, setting in _PEM_FILES.items():
+        if f"{store}.location" in given:
+            if given.get(f"{store}.type", "JKS").upper() != "PEM" or store == "ssl.keystore":
+                return ClientSettings(untranslated=f"{PREFIX}{store}.location")
+            values[setting] = given[f"{store}.location"]
+    if "ssl.endpoint.identification.algorithm" in given:
+        values["ssl.endpoint.identification.algorithm"] = given["ssl.endpoint.identification.algorithm"] or "none"
+    return ClientSettings(values)
+
+
+class KafkaCluster:
+    """Asks one cluster whether it answers; keeps its connections from one question to the next."""
+
+    def __init__(self, settings: ClientSettings) -> None:
+        """Raises `ValueError` for settings that librdkafka refuses."""
+        self._lock = threading.Lock()
+        self._last_error: str | None = None
+        configuration: dict[str, Any] = {
+            **settings.values,
+            "error_cb": self._keep_error,
+            "log_level": 0,
+            "socket.timeout.ms": 10_000,
+        }
+        try:
+            self._client = AdminClient(configuration)
+        except KafkaException as error:
+            raise ValueError(_text(error)) from error
+
+    def ask(self, timeout_s: float) -> ClusterAnswer:
+        """The topics of the cluster, or why nobody answered within the time."""
+        try:
+            metadata = self._client.list_topics(timeout=timeout_s)
+        except KafkaException as error:
+            self._client.poll(0)  # delivers what `_keep_error` is to hear
+            with self._lock:
+                return ClusterAnswer(failure=self._last_error or _text(error))
+        with self._lock:
+            self._last_error = None
+        return ClusterAnswer(frozenset(metadata.topics))
+
+    def _keep_error(self, error: KafkaError) -> None:
+        """Called by librdkafka; the reason of one connection says more than `all brokers are down`."""
+        with self._lock:
+            if error.code() != KafkaError._ALL_BROKERS_DOWN or self._last_error is None:
+                self._last_error = error.str()
+
+
+def _text(error: KafkaException) -> str:
+    detail = error.args[0] if error.args else error
+    return detail.str() if isinstance(detail, KafkaError) else str(detail)
+
+
+def _jaas(config: str, name: str) -> str | None:
+    """A value of a JAAS line such as `… PlainLoginModule required username="u" password="p";`."""
+    match = re.search(_JAAS_VALUE % name, config)
+    if match is None:
+        return None
+    quoted = match[1] if match[1] is not None else match[2]
+    return match[3] if quoted is None else re.sub(r"\\(.)", r"\1", quoted)

@@ -1,0 +1,120 @@
+"""Whether the brokers of a pipeline's sources answer: asked before a run starts, and while it runs.
+
+Spark's source keeps silent about brokers that it cannot reach, and gives up after minutes. A run therefore waits until
+each cluster has answered once, and afterwards says when one stops and when it is back.
+
+A cluster that only the Java client can be told how to reach (a JKS key store, Kerberos) is not asked.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final
+
+from freshet.logstore.kafka_client import ClientSettings, ClusterAnswer, KafkaCluster, client_settings
+from freshet.pipeline.config.model import PipelineConfig, SourceConfig, revealed
+
+ASK_S: Final = 5.0
+"""How long a cluster has to answer."""
+
+PAUSE_S: Final = 2.0
+"""Between two questions to a cluster that has not answered yet."""
+
+REMIND_EVERY: Final = 8
+"""Unanswered questions between two messages about the same cluster."""
+
+WATCH_S: Final = 10.0
+"""Between two questions while pipelines run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Brokers:
+    """One cluster as some sources name it."""
+
+    servers: str
+    settings: ClientSettings
+
+
+def brokers_of(source: SourceConfig) -> Brokers | None:
+    """The cluster of a source; None for files."""
+    if source.kafka is None:
+        return None
+    options = revealed(source.kafka)
+    return Brokers(options.get("kafka.bootstrap.servers", ""), client_settings(options))
+
+
+def clusters(configs: Iterable[PipelineConfig]) -> list[Brokers]:
+    """The clusters of some pipelines, each once."""
+    found: list[Brokers] = []
+    for config in configs:
+        for source in config.sources:
+            brokers = brokers_of(source)
+            if brokers is not None and brokers not in found:
+                found.append(brokers)
+    return found
+
+
+def ask_once(brokers: Brokers, timeout_s: float = ASK_S) -> ClusterAnswer:
+    """Asks a cluster with a client of its own; settings that librdkafka refuses are a failure too."""
+    try:
+        return KafkaCluster(brokers.settings).ask(timeout_s)
+    except ValueError as error:
+        return ClusterAnswer(failure=str(error))
+
+
+def wait_for_brokers(
+    configs: Sequence[PipelineConfig], *, say: Callable[[str], None], stop: threading.Event, pause_s: float = PAUSE_S
+) -> bool:
+    """Waits until every cluster has answered, and says of which it waits; False when `stop` was set meanwhile."""
+    for brokers in clusters(configs):
+        if brokers.settings.untranslated:
+            continue
+        tries = 0
+        while (answer := ask_once(brokers)).failure:
+            if tries % REMIND_EVERY == 0:
+                say(f"no broker answers at {brokers.servers} ({answer.failure}); trying again until one does")
+            tries += 1
+            if stop.wait(pause_s):
+                return False
+        if tries:
+            say(f"a broker answers at {brokers.servers}")
+    return not stop.is_set()
+
+
+@contextmanager
+def watched_brokers(
+    configs: Sequence[PipelineConfig], *, say: Callable[[str], None], every_s: float = WATCH_S
+) -> Iterator[None]:
+    """Says, while the block runs, when a cluster stops answering and when it is back."""
+    ended = threading.Event()
+    watched = [brokers for brokers in clusters(configs) if not brokers.settings.untranslated]
+    threads = [
+        threading.Thread(target=_watch, args=(brokers, say, ended, every_s), name="freshet-brokers", daemon=True)
+        for brokers in watched
+    ]
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        for thread in threads:
+            thread.join(timeout=ASK_S + 1)
+
+
+def _watch(brokers: Brokers, say: Callable[[str], None], ended: threading.Event, every_s: float) -> None:
+    try:
+        cluster = KafkaCluster(brokers.settings)
+    except ValueError:
+        return  # said before the run began
+    is_down = False
+    while not ended.wait(every_s):
+        failure = cluster.ask(ASK_S).failure
+        if failure and not is_down and not ended.is_set():
+            say(f"no broker answers at {brokers.servers} any more ({failure}); trying again until one does")
+        elif is_down and not failure:
+            say(f"a broker answers at {brokers.servers} again")
+        is_down = failure is not None

@@ -1,0 +1,129 @@
+"""What is looked at before a pipeline starts, without Spark and without writing anything.
+
+    files.path is there  ·  the table is as the file says  ·  the checkpoint is this pipeline's, or new and writable
+    ·  the dead-letter table is one  ·  neither table holds commits of an earlier query of this name
+
+The last one: who removes table and checkpoint to start over and keeps the dead letters would run until the first dead
+letter, and then be refused for ever.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final
+from urllib.parse import unquote, urlparse
+
+from freshet.pipeline.batch.checkpoint_owner import checkpoint_problem, query_id_of
+from freshet.pipeline.batch.table_setup import check_table
+from freshet.pipeline.config.model import PipelineConfig
+from freshet.pipeline.config.origin import Place
+from freshet.pipeline.exceptions import ConfigurationError, Problem
+from freshet.storage.catalog import Catalog
+from freshet.storage.commit.committer import Committer
+from freshet.storage.exceptions import InvalidRequestError, StorageError, UnknownOutcomeError
+from freshet.storage.table import Table
+
+Finding = tuple[Place, str]
+
+DEAD_LETTER_KEYS: Final = ("pipeline", "reason", "raw_value", "micro_batch_id")
+"""Columns by which a dead-letter table is known."""
+
+_NEW_QUERY: Final = "a query that has not begun"
+_LOCAL: Final = re.compile(r"(file:|/)", re.IGNORECASE)
+
+
+def problems_before_start(config: PipelineConfig) -> list[Problem]:
+    """Everything that would keep a pipeline from running, with the place in its file."""
+    looks: tuple[Callable[[PipelineConfig], Iterator[Finding]], ...] = (_files, _tables)
+    return [config.origin.problem(place, text) for look in looks for place, text in look(config)]
+
+
+def refuse_to_start(configs: list[PipelineConfig]) -> None:
+    """Raises `ConfigurationError` with the problems of all pipelines, if there are any."""
+    problems = [problem for config in configs for problem in problems_before_start(config)]
+    if problems:
+        raise ConfigurationError(problems)
+
+
+def _files(config: PipelineConfig) -> Iterator[Finding]:
+    for index, source in enumerate(config.sources):
+        if source.files is None or not _LOCAL.match(source.files.path):
+            continue
+        place = ("sources", index, "files", "path")
+        path = unquote(urlparse(source.files.path).path) if ":" in source.files.path else source.files.path
+        if glob.has_magic(path):
+            parts = Path(path).parts
+            path = str(Path(*parts[: next(i for i, part in enumerate(parts) if glob.has_magic(part))]))
+        if not os.path.exists(path):
+            yield place, f"{path} is not there; make the folder, it may be empty"
+        elif os.path.isdir(path) and not os.access(path, os.R_OK | os.X_OK):
+            yield place, f"no right to read {path}"
+
+
+def _tables(config: PipelineConfig) -> Iterator[Finding]:
+    """The table, what belongs to it, and the checkpoint."""
+    try:
+        differences = check_table(config.table)
+        catalog = Catalog(config.table.warehouse)
+        table = catalog.table(config.table.name) if catalog.has_table(config.table.name) else None
+        dead = catalog.table(config.dead_letter_table) if catalog.has_table(config.dead_letter_table) else None
+    except (StorageError, OSError) as error:
+        yield _place_of(error), str(error)
+        return
+    for text in differences:
+        yield ("table",), f"{config.table.name} exists and differs: {text}. Change the file, or alter the table"
+    problem = checkpoint_problem(config.checkpoint, pipeline=config.name, table=table)
+    if problem:
+        yield ("checkpoint",), problem
+        return
+    if table is not None:
+        yield from _earlier_query(config, table, ("checkpoint",), _REMEDY_TABLE)
+    if dead is None:
+        return
+    if not set(DEAD_LETTER_KEYS) <= set(dead.schema.column_names) or dead.schema.has_primary_key:
+        columns = ", ".join(dead.schema.column_names)
+        yield ("dead_letters",), f"table {dead.name} is no dead-letter table (its columns: {columns}); name another one"
+    else:
+        yield from _earlier_query(config, dead, ("dead_letters",), _REMEDY_DEAD)
+
+
+_REMEDY_TABLE: Final = (
+    "Restore the checkpoint, or give the pipeline another name: it then starts as a new writer and may repeat rows "
+    "that are in the table already"
+)
+_REMEDY_DEAD: Final = (
+    "Name another table under dead_letters, drop this one once its records have been looked at, or give the pipeline "
+    "another name"
+)
+
+
+def _earlier_query(config: PipelineConfig, table: Table, place: Place, remedy: str) -> Iterator[Finding]:
+    """Whether a table holds commits under this pipeline's name that were not made with this checkpoint."""
+    if not _LOCAL.match(config.checkpoint):
+        return  # its query id is not known here; the first commit will find out
+    query_id = query_id_of(config.checkpoint)
+    try:
+        Committer(table.store, config.name, query_id or _NEW_QUERY).has_committed(0)
+    except UnknownOutcomeError:
+        return  # history has expired: for a batch to decide
+    except InvalidRequestError:
+        whose = "the checkpoint is new" if query_id is None else f"the checkpoint belongs to query {query_id}"
+        yield (
+            place,
+            f"table {table.name} holds commits that an earlier query made under the name {config.name!r}, and {whose}: "
+            f"the run would be refused. {remedy}",
+        )
+    except (StorageError, OSError) as error:
+        yield place, str(error)
+
+
+def _place_of(error: Exception) -> Place:
+    """Where in a file an error of the storage belongs, as far as it says what it is about."""
+    column, option = getattr(error, "column", None), getattr(error, "option", None)
+    if option:
+        return ("table", "options", option)
+    return ("table", "columns", column) if column else ("table",)

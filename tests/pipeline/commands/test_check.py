@@ -1,0 +1,112 @@
+"""check and run find what is wrong with a pipeline file before anything starts: one message, its line, exit code 2."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from freshet.pipeline.commands import pipelines
+from tests.kit.folders import unchanged
+from tests.pipeline.commands.kit import Freshet
+
+TEXT = """\
+name: orders
+sources:
+  - files: {path: "FOLDER/in"}
+    format: json
+    select: {id: id, total: total}
+table:
+  warehouse: "FOLDER/w"
+  name: shop.orders
+  columns: {id: BIGINT, total: INT}
+  primary_key: [id]
+  options: {bucket: 1}
+checkpoint: "FOLDER/c"
+"""
+KAFKA = '- kafka: {kafka.bootstrap.servers: "127.0.0.1:PORT", subscribe: t}'
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "in").mkdir()
+    return tmp_path
+
+
+def written(folder: Path, *changes: tuple[str, str]) -> Path:
+    text = TEXT
+    for old, new in changes:
+        assert old in text
+        text = text.replace(old, new)
+    path = folder / "p.yaml"
+    path.write_text(text.replace("FOLDER", str(folder)))
+    return path
+
+
+@pytest.mark.parametrize("command", ["check", "run"])
+@pytest.mark.parametrize(
+    ("old", "new", "part"),
+    [
+        ("FOLDER/in", "FOLDER/missing", "p.yaml:3: sources.0.files.path"),
+        ("FOLDER/in", "in", "p.yaml:3: sources.0.files.path: 'in' is a relative path"),
+        ("FOLDER/c", "c", "p.yaml:12: checkpoint: 'c' is a relative path"),
+        ("FOLDER/c", "FOLDER/p.yaml/c", "p.yaml:12: checkpoint: "),
+        ("bucket: 1", "merge-engine: deduplicate", "p.yaml:11: table.options.bucket: a table with a primary key needs"),
+        ("checkpoint:", "trigger: {processing_time: 5 parsecs}\ncheckpoint:", "'5 parsecs' is no interval"),
+    ],
+)
+def test_nothing_is_made_where_something_is_wrong(
+    freshet: Freshet, folder: Path, command: str, old: str, new: str, part: str
+) -> None:
+    path = written(folder, (old, new))
+    with unchanged(folder):
+        called = freshet(command, path)
+    assert called.code == 2, called.err
+    assert part in called.err, called.err
+
+
+def test_check_without_spark_says_so(freshet: Freshet, folder: Path) -> None:
+    called = freshet.good("check", "--no-spark", written(folder))
+    assert called.out == "orders: ok, into shop.orders\n"
+    assert "select were not analysed" in called.err
+
+
+def test_check_of_plain_columns_starts_no_spark(
+    freshet: Freshet, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pipelines, "_spark_part", lambda name: pytest.fail("Spark was started"))
+    freshet.good("check", written(folder, ("    select: {id: id, total: total}\n", "")))
+
+
+def test_check_asks_the_broker_unless_offline(freshet: Freshet, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pipelines.ask_once, "__defaults__", (1.0,))
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # not listening: connections are refused
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        path = written(folder, ('- files: {path: "FOLDER/in"}', KAFKA.replace("127.0.0.1:PORT", address)))
+        called = freshet("check", "--no-spark", path)
+        assert called.code == 2
+        assert f"p.yaml:3: sources.0.kafka.kafka.bootstrap.servers: no broker answers at {address}" in called.err
+        assert "ok, into" in freshet.good("check", "--offline", "--no-spark", path).out
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("expression", "part"),
+    [
+        ("total +", "not a Spark SQL expression"),
+        ("nofunc(total)", "Cannot resolve routine `nofunc`"),
+        ("sum(total)", "must give one value per row"),
+        ("array(1, 2)", "the column is INT"),
+    ],
+)
+def test_check_analyses_select(freshet: Freshet, folder: Path, expression: str, part: str) -> None:
+    path = written(folder, ("total: total", f'total: "{expression}"'))
+    with unchanged(folder):
+        called = freshet("check", path)
+    assert called.code == 2
+    assert f"p.yaml:5: sources.0.select.total: {part}" in called.err or (
+        "p.yaml:5: sources.0.select.total: " in called.err and part in called.err
+    ), called.err

@@ -1,0 +1,81 @@
+"""Waiting for brokers, and saying so."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from freshet.logstore.kafka_client import ClusterAnswer
+from freshet.pipeline import kafka_reach
+from freshet.pipeline.config.pipeline_file import PipelineConfig, parse_pipeline
+from freshet.pipeline.kafka_reach import clusters, wait_for_brokers, watched_brokers
+
+TEXT = """\
+name: orders
+sources:
+  - {kafka: {kafka.bootstrap.servers: "h:1", subscribe: a}, format: json}
+  - {kafka: {kafka.bootstrap.servers: "h:1", subscribe: b}, format: json}
+  - {files: {path: /in}, format: json}
+table: {warehouse: /w, name: shop.orders, columns: {id: INT}}
+checkpoint: /c
+"""
+
+
+@pytest.fixture
+def config() -> PipelineConfig:
+    found, problems = parse_pipeline(TEXT, "p.yaml", {})
+    assert found is not None, problems
+    return found
+
+
+def answering(monkeypatch: pytest.MonkeyPatch, *failures: str | None) -> None:
+    """The cluster answers so, one question after the other, and the last answer for ever."""
+    left: Iterator[str | None] = iter(failures)
+
+    class Cluster:
+        def __init__(self, settings: object) -> None:
+            del settings
+
+        def ask(self, timeout_s: float) -> ClusterAnswer:
+            return ClusterAnswer(failure=next(left, failures[-1]))
+
+    monkeypatch.setattr(kafka_reach, "KafkaCluster", Cluster)
+
+
+def test_each_cluster_counts_once(config: PipelineConfig) -> None:
+    assert [brokers.servers for brokers in clusters([config, config])] == ["h:1"]
+
+
+def test_waiting_is_said_once_and_its_end(config: PipelineConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    answering(monkeypatch, "refused", "refused", None)
+    said: list[str] = []
+    assert wait_for_brokers([config], say=said.append, stop=threading.Event(), pause_s=0)
+    assert said == ["no broker answers at h:1 (refused); trying again until one does", "a broker answers at h:1"]
+
+
+def test_who_waits_can_be_stopped(config: PipelineConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    answering(monkeypatch, "refused")
+    stop = threading.Event()
+    assert not wait_for_brokers([config], say=lambda text: stop.set(), stop=stop, pause_s=0)
+
+
+def test_a_cluster_that_goes_away_and_comes_back_is_told(
+    config: PipelineConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answering(monkeypatch, None, "gone", "gone", None)
+    said: list[str] = []
+    back = threading.Event()
+
+    def say(text: str) -> None:
+        said.append(text)
+        if "again" in text and text.startswith("a broker"):
+            back.set()
+
+    with watched_brokers([config], say=say, every_s=0.001):
+        assert back.wait(30)
+    assert said == [
+        "no broker answers at h:1 any more (gone); trying again until one does",
+        "a broker answers at h:1 again",
+    ]
