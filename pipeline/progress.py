@@ -1,8 +1,12 @@
-"""Progress of running pipelines: rows per second, batch, lag, level 0, and where the time went.
+"""Progress of running pipelines: rows per second, batch, lag, level 0, and where the time went, as values.
+
+`progress_report` makes text and JSON of them.
 
 Two sides tell of one micro-batch: the sink knows what became of the records (`BatchReport`), Spark knows the lag and
 its own times (`StreamingQueryListener`). They meet here by query name and batch id; a `Progress` is complete when both
 have told. `ProgressListener` may be added to any session: `spark.streams.addListener(ProgressListener(hub))`.
+
+A query that found nothing to read for some seconds is idle; Spark tells that by the id of the query.
 
 Lag = records that the source had and that were not read when the batch began; None for sources that do not know.
 """
@@ -25,7 +29,10 @@ UNMATCHED_MAX: Final = 100
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """One micro-batch, told by both sides. `spark_ms` are the durations that Spark gives."""
+    """One micro-batch, told by both sides. `spark_ms` are the durations that Spark gives.
+
+    `records_per_s` is 0 where Spark gives no duration.
+    """
 
     report: BatchReport
     records_per_s: float
@@ -33,45 +40,17 @@ class Progress:
     batch_ms: float
     spark_ms: Mapping[str, int] = field(default_factory=dict)
 
-    def line(self) -> str:
-        """One line for people."""
-        report = self.report
-        result = report.result
-        outcome = [f"{result.applied:,} applied"]
-        outcome += [f"{result.dead_count:,} dead letters"] if result.dead_count else []
-        outcome += [f"{result.skipped_count:,} skipped"] if result.skipped_count else []
-        outcome += [f"{count:,} × {note}" for note, count in sorted(result.notes.items())]
-        about = "" if self.lag is None else f" · lag {self.lag:,}"
-        about += f" · {result.keys_merged:,} keys merged" if result.keys_merged else ""
-        about += f", {result.keys_looped:,} of them value by value" if result.keys_looped else ""
-        return (
-            f"{report.pipeline} · batch {report.micro_batch_id} · {report.read_count:,} records "
-            f"({', '.join(outcome)}) · {self.records_per_s:,.0f}/s{about} · level 0: {report.level0_count} files · "
-            f"{self.batch_ms:.0f} ms ({self._times()})"
-        )
-
-    def _times(self) -> str:
-        """Driver steps; the job is split by what its tasks did, so far as they tell."""
-        report = self.report
-        tasks = report.result.times_ms
-        parts = {
-            "job": report.times_ms.get("job", 0.0),
-            "commit": report.times_ms.get("commit", 0.0),
-            "log": float(self.spark_ms.get("walCommit", 0) + self.spark_ms.get("commitOffsets", 0)),
-        }
-        inner = {"sort": tasks.get("sort", 0.0) + tasks.get("restore", 0.0)}
-        inner["write"] = tasks.get("write", 0.0)
-        inner["flush+compact"] = tasks.get("flush and compact", 0.0)
-        text = ", ".join(f"{name} {value:.0f}" for name, value in parts.items() if value >= 1)
-        detail = ", ".join(f"{name} {value:.0f}" for name, value in inner.items() if value >= 1)
-        return f"{text}; tasks: {detail}" if detail else text
-
 
 class ProgressHub:
     """Brings the two sides together and hands each complete `Progress` on; called from several threads."""
 
-    def __init__(self, on_progress: Callable[[Progress], None]) -> None:
+    def __init__(
+        self, on_progress: Callable[[Progress], None], on_idle: Callable[[str], None] = lambda pipeline: None
+    ) -> None:
+        """`on_idle` gets the name of a query that waits for records, every few seconds while it waits."""
         self._on_progress = on_progress
+        self._on_idle = on_idle
+        self._names: dict[str, str] = {}
         self._reports: dict[tuple[str, int], BatchReport] = {}
         self._lock = threading.Lock()
 
@@ -81,6 +60,18 @@ class ProgressHub:
             self._reports[report.pipeline, report.micro_batch_id] = report
             while len(self._reports) > UNMATCHED_MAX:
                 self._reports.pop(next(iter(self._reports)))
+
+    def add_query(self, query_id: str, name: str) -> None:
+        """A query has started."""
+        with self._lock:
+            self._names[query_id] = name
+
+    def add_idle(self, query_id: str) -> None:
+        """A query found nothing to read."""
+        with self._lock:
+            name = self._names.get(query_id)
+        if name is not None:
+            self._on_idle(name)
 
     def add_spark_progress(self, source: Mapping[str, Any]) -> None:
         """Spark's side: the JSON of a `StreamingQueryProgress`."""
@@ -101,7 +92,8 @@ class ProgressListener(StreamingQueryListener):
         self._hub = hub
 
     def onQueryStarted(self, event: Any) -> None:  # noqa: N802 - Spark's name
-        """Nothing to tell yet."""
+        """Idle queries are told by their id alone."""
+        self._hub.add_query(str(event.id), event.name or "")
 
     def onQueryProgress(self, event: Any) -> None:  # noqa: N802 - Spark's name
         """A micro-batch is over."""
@@ -109,6 +101,7 @@ class ProgressListener(StreamingQueryListener):
 
     def onQueryIdle(self, event: Any) -> None:  # noqa: N802 - Spark's name
         """No new records."""
+        self._hub.add_idle(str(event.id))
 
     def onQueryTerminated(self, event: Any) -> None:  # noqa: N802 - Spark's name
         """The runner sees this by itself."""

@@ -33,6 +33,7 @@ from freshet.pipeline.config.model import revealed
 from freshet.pipeline.config.pipeline_file import PipelineConfig
 from freshet.pipeline.exceptions import PipelineError, PipelineFailedError, brief_reason
 from freshet.pipeline.progress import Progress, ProgressHub, ProgressListener
+from freshet.pipeline.progress_report import progress_line
 from freshet.pipeline.signals import when_asked_to_stop
 from freshet.pipeline.spark.sources import read_stream
 from freshet.pipeline.transforms import envelope
@@ -57,7 +58,8 @@ class _Running:
 
 
 class Runner:
-    """Runs some pipelines in one session. `on_progress` gets every micro-batch, `say` what people should know."""
+    """Runs some pipelines in one session. `on_progress` gets every micro-batch, `on_idle` the name of a pipeline that
+    waits for records, `say` what people should know."""
 
     def __init__(
         self,
@@ -65,11 +67,12 @@ class Runner:
         configs: Sequence[PipelineConfig],
         *,
         on_progress: Callable[[Progress], None] | None = None,
+        on_idle: Callable[[str], None] = lambda pipeline: None,
         say: Callable[[str], None] = lambda text: None,
     ) -> None:
         self._spark = spark
         self._configs = tuple(configs)
-        self._hub = ProgressHub(on_progress or (lambda progress: say(progress.line())))
+        self._hub = ProgressHub(on_progress or (lambda progress: say(progress_line(progress))), on_idle)
         self._say = say
         self._stop = threading.Event()
 

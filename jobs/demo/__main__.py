@@ -28,6 +28,7 @@ from confluent_kafka import Producer
 from freshet.jobs.demo.shop import CUSTOMERS_TOPIC, ORDERS_TOPIC, Shop
 from freshet.pipeline.config.pipeline_file import PipelineConfig, load_pipelines
 from freshet.pipeline.progress import Progress
+from freshet.pipeline.progress_report import progress_line
 from freshet.pipeline.runner import Runner, spark_settings, stop_on_signals
 from freshet.pipeline.spark.jars import SPARK_GROUP, ensure_jars
 from freshet.pipeline.spark.session import SHORT_LIVED, create_session
@@ -62,7 +63,7 @@ class Demo:
         """Shows a batch and adds it up."""
         report = progress.report
         if report.read_count:
-            print("  " + progress.line(), flush=True)
+            print("  " + progress_line(progress), flush=True)
         self._has_begun.set()
         self._read[report.pipeline] += report.read_count
         totals = self._totals.setdefault(report.pipeline, {"applied": 0, "dead letters": 0, "skipped": 0})

@@ -36,6 +36,7 @@ from freshet.jobs.demo.shop import Message
 from freshet.pipeline.batch.table_setup import open_or_create
 from freshet.pipeline.config.pipeline_file import PipelineConfig, load_pipelines
 from freshet.pipeline.progress import Progress
+from freshet.pipeline.progress_report import progress_line
 from freshet.pipeline.runner import Runner, spark_settings, stop_on_signals
 from freshet.pipeline.spark.jars import SPARK_GROUP, ensure_jars
 from freshet.pipeline.spark.session import SHORT_LIVED, create_session
@@ -108,7 +109,7 @@ class Run:
         """Shows a batch and adds it up."""
         report = progress.report
         if report.read_count:
-            print("  " + progress.line(), flush=True)
+            print("  " + progress_line(progress), flush=True)
         with self._has_read:
             self._read[report.pipeline] += report.read_count
             self._dead += report.result.dead_count

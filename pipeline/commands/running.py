@@ -8,6 +8,7 @@ from freshet.pipeline.commands.output import complain, say
 from freshet.pipeline.config.model import PipelineConfig
 from freshet.pipeline.exceptions import ConfigurationError, Problem
 from freshet.pipeline.kafka_reach import watched_brokers
+from freshet.pipeline.progress_report import ProgressReporter
 from freshet.pipeline.runner import Runner, spark_settings, stop_on_signals
 from freshet.pipeline.spark.jars import SPARK_GROUP, ensure_jars
 from freshet.pipeline.spark.select_check import has_expressions, select_problems
@@ -16,11 +17,17 @@ from freshet.pipeline.spark.session import create_session
 
 def run_pipelines(configs: Sequence[PipelineConfig], *, progress: str) -> None:
     """Runs the pipelines in one session; raises what made one of them fail."""
-    del progress
+    remark = say if progress == "text" else complain
+    reporter = ProgressReporter(
+        say,
+        remark,
+        dead_letter_tables={config.name: config.dead_letter_table for config in configs},
+        as_json=progress == "json",
+    )
     jars = ensure_jars(SPARK_GROUP) if _needs_kafka(configs) else []
     spark = create_session(configs[0].name, settings=spark_settings(configs), jars=jars)
     try:
-        runner = Runner(spark, configs, say=say)
+        runner = Runner(spark, configs, on_progress=reporter.take, on_idle=reporter.idle, say=remark)
         with stop_on_signals(runner), watched_brokers(configs, say=complain):
             runner.run()
     except ConfigurationError as error:

@@ -1,8 +1,6 @@
-"""What is told of a micro-batch: both sides brought together, the lag, one line for people."""
+"""What is told of a micro-batch: both sides brought together, and the lag."""
 
 from __future__ import annotations
-
-from dataclasses import replace
 
 from freshet.pipeline.batch.micro_batch import BatchReport
 from freshet.pipeline.batch.task_result import TaskResult, encode_result, sum_results
@@ -35,20 +33,6 @@ def test_a_batch_is_told_when_both_sides_have_spoken() -> None:
     assert told == []
     hub.add_spark_progress(_spark_progress(7, end={"t": {"0": 5, "1": 5}}, latest={"t": {"0": 9, "1": 6}}))
     assert [(each.report, each.records_per_s, each.lag, each.batch_ms) for each in told] == [(REPORT, 2000.0, 5, 500.0)]
-    line = told[0].line()
-    for part in (
-        "orders",
-        "batch 7",
-        "1,000 records",
-        "900 applied",
-        "64 dead letters",
-        "36 skipped",
-        "2,000/s",
-        "lag 5",
-    ):
-        assert part in line
-    assert "level 0: 3 files" in line
-    assert "job 200, commit 30, log 30; tasks: write 12" in line
 
 
 def test_lag_counts_new_kafka_partitions_from_their_begin_and_leaves_other_sources_out() -> None:
@@ -59,12 +43,13 @@ def test_lag_counts_new_kafka_partitions_from_their_begin_and_leaves_other_sourc
     assert lag_of({}) is None
 
 
-def test_the_line_says_what_merging_cost() -> None:
-    assert "merged" not in Progress(REPORT, 1.0, None, 1.0).line()
-    merged = replace(REPORT, result=replace(REPORT.result, keys_merged=1200, keys_looped=0))
-    assert " · 1,200 keys merged · level 0" in Progress(merged, 1.0, None, 1.0).line()
-    looped = replace(REPORT, result=replace(REPORT.result, keys_merged=1200, keys_looped=7))
-    assert " · 1,200 keys merged, 7 of them value by value · level 0" in Progress(looped, 1.0, None, 1.0).line()
+def test_an_idle_query_is_told_by_its_name() -> None:
+    idle: list[str] = []
+    hub = ProgressHub(lambda progress: None, idle.append)
+    hub.add_idle("unknown")
+    hub.add_query("id-1", "orders")
+    hub.add_idle("id-1")
+    assert idle == ["orders"]
 
 
 def test_what_tasks_tell_of_merging_is_added_up() -> None:

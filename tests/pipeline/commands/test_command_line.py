@@ -185,7 +185,9 @@ def test_run_to_the_end_of_the_input_and_again(tmp_path: Path) -> None:
     _input(tmp_path, {"id": 1, "total": "1.50"}, {"id": 2, "total": 2}, {"id": "x"}, {"id": 1, "total": 3, "more": 1})
     ran = _freshet("run", path)
     assert ran.returncode == 0, ran.stderr
-    assert "4 records (3 applied, 1 dead letters" in ran.stdout
+    assert "from-files: batch 0: 4 records in " in ran.stdout
+    assert "3 applied, 1 dead letter;" in ran.stdout
+    assert "dead letters so far, in shop.orders_dead_letters: 1 × " in ran.stdout
     assert "Traceback" not in ran.stderr
     catalog = Catalog(str(tmp_path / "warehouse"))
     rows = {row["id"]: str(row["total"]) for row in catalog.table("shop.orders").scan().to_arrow().to_pylist()}
