@@ -11,6 +11,7 @@ A text without a schema is base64 if it looks so: a multiple of four characters 
 alone can be either; the dialect (`decimal.handling.mode`) says which.
 
 Columns of base64 up to 8 bytes are converted with numpy, text by text length: 0.05 µs a value, against 2 µs one by one.
+Columns of numbers as texts are cast by Arrow, 0.15 µs a value; before, they took two thirds of the time of a record.
 """
 
 from __future__ import annotations
@@ -137,6 +138,14 @@ class DecimalConverter(Converter):
         converted = self._cast(texts)
         return (converted, None) if converted is not None else self._convert_raw(values)
 
+    def _convert_rest(self, texts: Any, values: Sequence[Any], rest: npt.NDArray[np.int64]) -> Converted:
+        """Texts that are no base64 of few bytes: by Arrow if they all are numbers with a point or a sign."""
+        if self._fact is None:
+            plain = texts if len(rest) == len(texts) else texts.take(pa.array(rest))
+            if pc.all(pc.match_substring_regex(plain, "[-.]")).as_py() and (cast := self._cast(plain)) is not None:
+                return cast, None
+        return self.one_by_one([values[place] for place in rest.tolist()])
+
     def _cast(self, texts: Any) -> Any | None:
         """Texts of numbers, by Arrow; None where it takes one of them otherwise than `one` does."""
         if pc.all(pc.match_substring_regex(texts, f"^(?:{_NUMBER.pattern})$")).as_py() is False:
@@ -171,7 +180,7 @@ class DecimalConverter(Converter):
         rest = np.flatnonzero(~done & ~nulls)
         if len(rest) == 0:
             return _decimals(unscaled, nulls, self.arrow), None
-        others, bad = self.one_by_one([values[place] for place in rest.tolist()])
+        others, bad = self._convert_rest(texts, values, rest)
         all_bad = None
         if bad is not None:
             all_bad = np.zeros(len(values), bool)
