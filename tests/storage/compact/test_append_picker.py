@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from freshet.storage.compact.append_picker import AppendRules, pick_bins, pick_full_bucket, pick_window
 from freshet.storage.model.data_file import DataFileMeta
 from tests.storage.compact.shapes import a_file, sizes
@@ -20,6 +22,32 @@ def test_window_takes_the_oldest_files_in_order() -> None:
 
 def test_window_leaves_big_files_behind() -> None:
     assert sizes(pick_window(files(190, 20, 30, 40), RULES)) == [20, 30, 40]
+
+
+def test_a_file_that_outweighs_the_others_is_not_rewritten_for_them() -> None:
+    assert sizes(pick_window(files(60, 5, 5, 5), RULES)) == [5, 5, 5]
+    assert pick_window(files(60, 5, 5), RULES) == ()
+    assert sizes(pick_window(files(10, 5, 5), RULES)) == [10, 5, 5]
+
+
+@pytest.mark.parametrize("target", [1_000, 100_000_000])
+def test_a_byte_is_rewritten_a_few_times_however_long_the_history(target: int) -> None:
+    rules = AppendRules(target, target * 7 // 10, open_file_cost_bytes=0)
+    bucket: list[DataFileMeta] = []
+    rewritten = most = 0
+    for number in range(2000):
+        bucket.append(a_file(f"f{number}", size=90 + number * 7919 % 20, sequence=number))
+        unit = pick_window(bucket, rules)
+        total = sum(sizes(unit))
+        outputs = [min(target, total - start) for start in range(0, total, target)]
+        rewritten += total
+        bucket = [file for file in bucket if file not in unit]
+        bucket += [
+            a_file(f"c{number}-{n}", size=s, sequence=unit[0].min_sequence_number) for n, s in enumerate(outputs)
+        ]
+        most = max(most, sum(file.file_size_bytes < rules.small_file_bytes for file in bucket))
+    assert rewritten <= 8 * 2000 * 100
+    assert most <= 4 * 5
 
 
 def test_full_compaction_of_a_bucket_skips_big_files_at_the_front() -> None:
