@@ -11,7 +11,6 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from freshet.storage.commit.committer import CommitResult, Committer
 from freshet.storage.commit.expire import ExpireResult, expire_snapshots
 from freshet.storage.commit.orphan_files import OrphanResult, remove_orphan_files
 from freshet.storage.describe import describe_table
@@ -30,11 +29,8 @@ from freshet.storage.scan.table_scan import TableScan
 from freshet.storage.scan.time_travel import find_snapshot
 from freshet.storage.schema.change import SchemaChange, apply_changes
 from freshet.storage.schema.validation import validate_changed_schema
+from freshet.storage.table_compaction import CompactionBudget, CompactionResult, ProgressCallback, TableCompaction
 from freshet.storage.table_session import TableSession
-from freshet.storage.write.table_writer import TableWriter
-
-COMPACT_USER_PREFIX: Final = "freshet-compact-"
-"""Compactions beside a stream commit under a user of their own (a random one), never under the stream's."""
 
 ALTER_ATTEMPTS: Final = 10
 
@@ -109,23 +105,22 @@ class Table:
         snapshot = find_snapshot(self.store.snapshots, snapshot_id=snapshot_id)
         return find_stored_rows(self.store, snapshot, keys, columns)
 
-    def compact(self, *, full: bool = True) -> CommitResult:
-        """Compacts every bucket: fully, or only where the picking rule asks for it.
+    def compact(
+        self,
+        *,
+        full: bool = True,
+        partition: bytes | None = None,
+        budget: CompactionBudget | None = None,
+        progress: ProgressCallback | None = None,
+    ) -> CompactionResult:
+        """Compacts bucket by bucket, the one with most to do first: fully, or only where the picking rule asks for it.
 
-        If somebody else compacts a bucket meanwhile, that bucket is left to them.
+        It commits as it goes, under a user of its own, and stops where the budget is used up. A bucket that somebody
+        else compacts meanwhile is left to them. `partition` is a serialized partition row; None is all of them.
         """
-        latest = self.store.snapshots.latest()
-        user = COMPACT_USER_PREFIX + self.store.env.new_uuid()
-        if latest is None:
-            return CommitResult(())
-        writer = TableWriter(self.store, base_snapshot=latest, parallelism=2)
-        try:
-            writer.compact(full=full, all_buckets=True)
-            messages = writer.prepare_commit(0)
-            result = Committer(self.store, user).commit(0, messages, force_empty=False)
-        finally:
-            writer.close()
-        return result
+        self.store.check_writable()
+        compaction = TableCompaction(self.store)
+        return compaction.run(compaction.plan(full=full, partition=partition), budget=budget, progress=progress)
 
     def snapshots(self) -> list[Snapshot]:
         """All snapshots that are still there, oldest first."""

@@ -4,6 +4,9 @@
         writer.write(rows)
         writer.commit(identifier=7)      a second time, in any process: nothing happens
 
+A session goes on when the table is altered: rows written until then are committed in the columns they were written
+with, and the first `write` after that commit takes the new schema.
+
 Rows written and not committed are gone when the session ends. Identifiers of one commit user must grow; the commit
 user belongs to one program at a time. A commit that is known already discards the rows written for it.
 """
@@ -20,6 +23,7 @@ from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.merge.merge_metrics import MergeMetrics
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.commit_message import CommitMessage
+from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.options.core import CoreOptions
 from freshet.storage.options.values import LONG_MAX
 from freshet.storage.write.table_writer import TableWriter
@@ -47,9 +51,10 @@ class TableSession:
                 f"the commit user is a name of printable characters such as 'loader-1', not {commit_user!r}"
             )
         self._store = store
+        self._commit_user = commit_user
         self._committer = Committer(store, commit_user)
         self._parallelism = parallelism
-        self._writer = self._open_writer()
+        self._writer = self._open_writer(store, store.snapshots.latest())
         self._has_rows = False
         self._is_closed = False
         self._pending: _PendingCommit | None = None
@@ -77,6 +82,7 @@ class TableSession:
                 "before writing more",
                 path=self._store.location,
             )
+        self._take_up_schema()
         if not self._has_rows and _numbers_early(self._store.options, self._store.schema.has_primary_key):
             self._writer.rebase(self._store.snapshots.latest())
         self._has_rows = True
@@ -86,6 +92,7 @@ class TableSession:
         """Compacts the buckets written by this session with the next commit."""
         self._check_open()
         self._writer.rebase(self._store.snapshots.latest())
+        self._take_up_schema()
         self._writer.compact(full=full)
 
     def commit(self, identifier: int | None = None) -> CommitResult:
@@ -116,6 +123,22 @@ class TableSession:
         if result.snapshots:
             self._writer.rebase(result.snapshots[-1])
         return result
+
+    def _take_up_schema(self) -> None:
+        """Goes on at the table's schema of the last commit, if it was altered since this session began.
+
+        Files of a later schema are not compacted by a writer of an earlier one, so the session would never compact
+        again.
+        """
+        base = self._writer.base_snapshot
+        if self._has_rows or base is None or base.schema_id <= self._store.schema.id:
+            return
+        store = self._store.at_schema(base.schema_id)
+        committer = Committer(store, self._commit_user)
+        metrics = self._writer.merge_metrics
+        self._writer.close()
+        self._store, self._committer, self._writer = store, committer, self._open_writer(store, base)
+        self._writer.merge_metrics.add(metrics.keys_merged, metrics.keys_looped)
 
     def _prepare(self, identifier: int | None) -> _PendingCommit | None:
         """Makes files of the rows for a commit of this number, or the next one; None when the number is used up."""
@@ -180,8 +203,8 @@ class TableSession:
                 f"this writer of {self._store.location} is closed; open another one", path=self._store.location
             )
 
-    def _open_writer(self) -> TableWriter:
-        return TableWriter(self._store, base_snapshot=self._store.snapshots.latest(), parallelism=self._parallelism)
+    def _open_writer(self, store: TableStore, base: Snapshot | None) -> TableWriter:
+        return TableWriter(store, base_snapshot=base, parallelism=self._parallelism)
 
 
 def _numbers_early(options: CoreOptions, has_primary_key: bool) -> bool:

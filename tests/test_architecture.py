@@ -52,7 +52,7 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
         "changelog",
         "compact",
         "write",
-        "describe table_session",
+        "describe table_session table_compaction",
         "table",
         "catalog",
     )

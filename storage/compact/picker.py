@@ -67,7 +67,7 @@ def pick(
 class GentlePatience:
     """`lookup-compact=gentle`: counts the picks of one bucket that found nothing; every `interval`-th is the last.
 
-    Lives as long as the writer of the table, so a writer made anew for every commit leaves level 0 to the normal rules.
+    It belongs to the bucket, not to a writer of it, and lives as long as the process knows the bucket.
     """
 
     interval: int

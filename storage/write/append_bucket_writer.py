@@ -17,8 +17,8 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from freshet.storage.compact.append_picker import AppendRules, pick_bins, pick_full_bucket, pick_window
 from freshet.storage.compact.append_rewriter import join_files
+from freshet.storage.compact.bucket_plan import plan_append
 from freshet.storage.exceptions import CorruptDataError
 from freshet.storage.files.append_writer import AppendFileWriter
 from freshet.storage.files.discard import delete_data_file
@@ -26,7 +26,6 @@ from freshet.storage.io.env import CrashPoint
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.commit_message import CommitMessage
 from freshet.storage.model.data_file import DataFileMeta, FileSource
-from freshet.storage.options.core import CoreOptions
 from freshet.storage.write.bucket_state import BucketState, RestoreBuckets
 from freshet.storage.write.bucket_writer import check_schema_ids, has_newer_schema, state_if_overtaken
 from freshet.storage.write.bucketing import UNAWARE_BUCKET
@@ -111,7 +110,8 @@ class AppendBucketWriter:
 
     def compact(self, *, full: bool, executor: Executor | None = None) -> bool:
         check_schema_ids(self._store, self._files())
-        units = self._units(full)
+        has_buckets = self._total_buckets != UNAWARE_BUCKET
+        units = plan_append(self._files(), self._store.options, has_buckets=has_buckets, full=full)
         for unit in units:
             try:
                 with self._tools.timings.step("compaction"):
@@ -160,29 +160,8 @@ class AppendBucketWriter:
         for file in own:
             self._delete(file)
 
-    def _units(self, full: bool) -> list[tuple[DataFileMeta, ...]]:
-        files = self._files()
-        rules = append_rules(self._store.options)
-        if self._total_buckets == UNAWARE_BUCKET:
-            return pick_bins(files, rules, full=full)
-        if full:
-            unit = pick_full_bucket(files, rules, force_rewrite=self._store.options.compaction_force_rewrite_all_files)
-        else:
-            unit = pick_window(files, rules)
-        return [unit] if unit else []
-
     def _files(self) -> list[DataFileMeta]:
         return self._increment.applied_to(self._committed)
 
     def _delete(self, file: DataFileMeta) -> None:
         delete_data_file(self._store, self._partition, self._bucket, file)
-
-
-def append_rules(options: CoreOptions) -> AppendRules:
-    """The picking rules that the options ask for."""
-    return AppendRules(
-        target_bytes=options.target_file_size_bytes,
-        small_file_bytes=options.compaction_file_size_bytes,
-        open_file_cost_bytes=options.split_open_file_cost_bytes,
-        min_file_count=options.compaction_min_file_num,
-    )

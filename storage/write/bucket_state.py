@@ -61,6 +61,12 @@ class BucketMemory:
     last_full_ms: int | None = None
     levels: tuple[Mapping[FileIdentity, ManifestEntry], Levels] | None = None
 
+    def patience_of(self, interval: int) -> GentlePatience:
+        """The patience of this bucket, a new one for another interval."""
+        if self.patience is None or self.patience.interval != interval:
+            self.patience = GentlePatience(interval)
+        return self.patience
+
 
 @dataclass(frozen=True, slots=True)
 class BucketState:

@@ -35,16 +35,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from freshet.storage.compact.bucket_plan import last_full_ms, plan_due, plan_full
 from freshet.storage.compact.levels import Levels, build_levels
-from freshet.storage.compact.picker import (
-    CompactionUnit,
-    GentlePatience,
-    PickRules,
-    off_peak_addition,
-    pick,
-    pick_force_up_level_0,
-    pick_full,
-)
+from freshet.storage.compact.picker import CompactionUnit
 from freshet.storage.compact.rewriter import Rewriter
 from freshet.storage.exceptions import CorruptDataError
 from freshet.storage.files.discard import delete_data_file
@@ -54,7 +47,7 @@ from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.commit_message import CommitMessage
 from freshet.storage.model.data_file import DataFileMeta, FileSource
 from freshet.storage.model.schema import SEQUENCE_NUMBER_COLUMN, VALUE_KIND_COLUMN
-from freshet.storage.options.core import CoreOptions, LookupCompact
+from freshet.storage.options.core import LookupCompact
 from freshet.storage.write.bucket_state import BucketState, RestoreBuckets
 from freshet.storage.write.bucket_writer import check_schema_ids, has_newer_schema, state_if_overtaken
 from freshet.storage.write.increment import Increment
@@ -66,7 +59,6 @@ _SYSTEM_FIELDS: Final = (
     pa.field(SEQUENCE_NUMBER_COLUMN, pa.int64(), nullable=False),
     pa.field(VALUE_KIND_COLUMN, pa.int8(), nullable=False),
 )
-_HOUR_MS: Final = 3_600_000
 
 GIVE_BACK_BYTES_MIN: Final = 16 * 1024 * 1024
 """After less than this the memory is kept for the next piece of work."""
@@ -169,26 +161,22 @@ class KeyValueBucketWriter:
 
     def compact(self, *, full: bool, executor: Executor | None = None) -> bool:
         check_schema_ids(self._store, self._levels.files)
-        if full:
-            unit = pick_full(self._levels, force_rewrite=self._store.options.compaction_force_rewrite_all_files)
-        else:
-            unit = self._pick(takes_level_0=self._store.options.needs_lookup)
+        options = self._store.options
+        unit = plan_full(self._levels, options) if full else self._due(takes_level_0=options.needs_lookup)
         return self._carry_out(unit, executor)
 
-    def _pick(self, *, takes_level_0: bool) -> CompactionUnit | None:
-        """What the picking rule asks for; `takes_level_0` if it asks for level 0 when for nothing else."""
-        env, options = self._store.env, self._store.options
-        rules = pick_rules(options, env.creation_time_ms() // _HOUR_MS % 24)
-        now_ms, last_full_ms = env.creation_time_ms(), self._last_full_ms()
-        if takes_level_0 and options.lookup_compact is LookupCompact.GENTLE:
-            patience = self._memory.patience
-            if patience is None or patience.interval != options.lookup_compact_max_interval:
-                patience = self._memory.patience = GentlePatience(options.lookup_compact_max_interval)
-            return pick_force_up_level_0(
-                self._levels, rules, now_ms=now_ms, last_full_ms=last_full_ms, is_due=patience.is_over
-            )
-        choose = pick_force_up_level_0 if takes_level_0 or options.compaction_force_up_level_0 else pick
-        return choose(self._levels, rules, now_ms=now_ms, last_full_ms=last_full_ms)
+    def _due(self, *, takes_level_0: bool) -> CompactionUnit | None:
+        options, memory = self._store.options, self._memory
+        times = [at for at in (last_full_ms(self._levels), memory.last_full_ms) if at is not None]
+        is_gentle = takes_level_0 and options.lookup_compact is LookupCompact.GENTLE
+        return plan_due(
+            self._levels,
+            options,
+            takes_level_0=takes_level_0,
+            now_ms=self._store.env.creation_time_ms(),
+            last_full_ms=max(times, default=None),
+            is_due=memory.patience_of(options.lookup_compact_max_interval).is_over if is_gentle else lambda: True,
+        )
 
     def _carry_out(self, unit: CompactionUnit | None, executor: Executor | None) -> bool:
         if unit is None:
@@ -222,7 +210,7 @@ class KeyValueBucketWriter:
             return
         takes_level_0 = options.needs_lookup and options.lookup_wait
         is_due = not only_if_must or self.must_wait
-        while is_due and self._carry_out(self._pick(takes_level_0=takes_level_0), executor):
+        while is_due and self._carry_out(self._due(takes_level_0=takes_level_0), executor):
             is_due = self.must_wait
 
     def drain(self) -> CommitMessage:
@@ -252,31 +240,8 @@ class KeyValueBucketWriter:
     def _build_levels(self, files: Sequence[DataFileMeta]) -> Levels:
         return build_levels(files, self._store.options.num_levels, self._tools.rewriter.comparator.sort_key)
 
-    def _last_full_ms(self) -> int | None:
-        """When the bucket was last compacted in full, as far as this process or the files tell."""
-        times = [file.creation_time_ms for file in self._levels.files if file.level == self._levels.max_level]
-        return max((at for at in (*times, self._memory.last_full_ms) if at is not None), default=None)
-
     def _delete(self, file: DataFileMeta) -> None:
         delete_data_file(self._store, self._partition, self._bucket, file)
-
-
-def pick_rules(options: CoreOptions, local_hour: int) -> PickRules:
-    """The picking rules that the options ask for at this hour of the day."""
-    off_peak = off_peak_addition(
-        local_hour,
-        options.compaction_offpeak_start_hour,
-        options.compaction_offpeak_end_hour,
-        options.compaction_offpeak_ratio,
-    )
-    return PickRules(
-        run_count_trigger=options.compaction_trigger,
-        max_size_amplification_percent=options.compaction_max_size_amplification_percent,
-        size_ratio_percent=options.compaction_size_ratio + off_peak,
-        optimization_interval_ms=options.compaction_optimization_interval_ms,
-        total_size_threshold_bytes=options.compaction_total_size_threshold_bytes,
-        incremental_size_threshold_bytes=options.compaction_incremental_size_threshold_bytes,
-    )
 
 
 def _give_back(size_bytes: int) -> None:

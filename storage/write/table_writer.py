@@ -28,6 +28,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
 from enum import Enum
+from functools import partial
 from typing import Final
 
 import pyarrow as pa
@@ -173,17 +174,34 @@ class TableWriter:
         candidates = set(self._touched)
         if all_buckets or partition is not None or bucket is not None:
             candidates |= self._store.live.at(self._snapshot).by_bucket.keys()
-        self.compact_buckets([known for known in candidates if _matches(known, partition, bucket)], full=full)
+        self.compact_buckets(sorted(known for known in candidates if _matches(known, partition, bucket)), full=full)
 
-    def compact_buckets(self, buckets: Collection[BucketId], *, full: bool) -> None:
-        """The same for the buckets named."""
+    def compact_buckets(
+        self,
+        buckets: Collection[BucketId],
+        *,
+        full: bool,
+        may_start: Callable[[BucketId], bool] = lambda _: True,
+        on_end: Callable[[BucketId], None] = lambda _: None,
+    ) -> None:
+        """The same for the buckets named, in this order.
 
-        def work(writer: BucketWriter, executor: Executor | None) -> None:
-            writer.flush(executor)
-            writer.compact(full=full, executor=executor)
+        `may_start` is asked before each bucket is begun, `on_end` told after it, by the thread that works on it.
+        """
+        self._check_process()
+        ordered = list(buckets)
+
+        def task(bucket: BucketId, writer: BucketWriter) -> Callable[[Executor | None], None]:
+            def work(executor: Executor | None) -> None:
+                if may_start(bucket):
+                    writer.flush(executor)
+                    writer.compact(full=full, executor=executor)
+                    on_end(bucket)
+
+            return work
 
         with self._unbroken():
-            self._on_buckets(self._opened(sorted(buckets)), work)
+            self._run_all([task(*pair) for pair in zip(ordered, self._opened(ordered), strict=True)])
 
     def prepare_commit(self, identifier: int | None = None, *, wait_compaction: bool = True) -> list[CommitMessage]:
         """Makes files of all rows, compacts as the options ask, and returns one message per changed bucket.
@@ -213,7 +231,11 @@ class TableWriter:
             if is_full:
                 self._due_for_full.clear()
             self._store.env.reach(CrashPoint.WRITE_PREPARED)
-        messages = [*(writer.drain() for _, writer in sorted(self._writers.items())), *routed]
+        return [*self.take_messages(), *(message for message in routed if not message.is_empty)]
+
+    def take_messages(self) -> list[CommitMessage]:
+        """The files made since the last message, bucket by bucket; rows that are still buffered stay for the next."""
+        messages = [writer.drain() for _, writer in sorted(self._writers.items())]
         return [message for message in messages if not message.is_empty]
 
     def rebase(self, snapshot: Snapshot | None) -> None:
@@ -362,13 +384,16 @@ class TableWriter:
     def _on_buckets(
         self, writers: Sequence[BucketWriter], work: Callable[[BucketWriter, Executor | None], None]
     ) -> None:
+        self._run_all([partial(work, writer) for writer in writers])
+
+    def _run_all(self, tasks: Sequence[Callable[[Executor | None], None]]) -> None:
         """Several buckets go side by side; a single one may use the threads within."""
         executor = self._executor()
-        if executor is None or len(writers) == 1:
-            for writer in writers:
-                work(writer, executor)
+        if executor is None or len(tasks) == 1:
+            for task in tasks:
+                task(executor)
             return
-        futures = [executor.submit(work, writer, None) for writer in writers]
+        futures = [executor.submit(task, None) for task in tasks]
         failures = [error for future in futures if (error := future.exception()) is not None]
         if failures:
             raise failures[0]

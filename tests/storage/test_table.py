@@ -355,6 +355,32 @@ def test_session_of_an_old_schema_goes_on(catalog: Catalog) -> None:
     assert held(changed) == [(1, "a", 1, None)]
 
 
+def test_a_session_takes_up_an_altered_schema_and_compacts_on(catalog: Catalog) -> None:
+    table = create(catalog, **{"bucket": 1, "num-sorted-run.compaction-trigger": 3})
+    with table.writer("loader") as writer:
+        writer.write(rows((0, "old", 0)))
+        table.alter(AddColumn("note", "STRING"))
+        writer.commit()
+        for number in range(1, 4):
+            writer.write(rows((number, "new", number)).append_column("note", pa.array(["x"])))
+            writer.commit()
+    changed = catalog.table("shop.orders")
+    assert max(entry.file.level for entry in changed.files()) > 0
+    assert held(changed) == [(0, "old", 0, None), *((n, "new", n, "x") for n in (1, 2, 3))]
+
+
+def test_a_session_whose_table_another_one_writes_at_a_later_schema_compacts_on(catalog: Catalog) -> None:
+    table = create(catalog, **{"bucket": 1, "num-sorted-run.compaction-trigger": 3})
+    with table.writer("loader") as writer:
+        with table.alter(AddColumn("note", "STRING")).writer("other") as other:
+            other.write(rows((9, "other", 9)))
+            other.commit()
+        for number in range(1, 5):
+            writer.write(rows((number, "mine", number)))
+            writer.commit()
+    assert max(entry.file.level for entry in catalog.table("shop.orders").files()) > 0
+
+
 def test_front_door_loads_no_spark() -> None:
     code = "import freshet, sys; assert freshet.col; print('pyspark' in sys.modules, 'freshet.pipeline' in sys.modules)"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -1,0 +1,102 @@
+"""What the options of a table ask to be compacted in one bucket, from its files alone.
+
+| | due (after a flush, or `compact` without full) | full |
+|---|---|---|
+| primary key | `picker.pick`, with lookup or on demand also level 0 | `picker.pick_full` |
+| append, buckets | `append_picker.pick_window` | `append_picker.pick_full_bucket` |
+| append, no buckets | `append_picker.pick_bins` of `compaction.min.file-num` files | `pick_bins` of two files |
+
+Source: LSM semantics §3.2, §8.2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from freshet.storage.compact.append_picker import AppendRules, pick_bins, pick_full_bucket, pick_window
+from freshet.storage.compact.levels import Levels
+from freshet.storage.compact.picker import (
+    CompactionUnit,
+    PickRules,
+    off_peak_addition,
+    pick,
+    pick_force_up_level_0,
+    pick_full,
+)
+from freshet.storage.model.data_file import DataFileMeta
+from freshet.storage.options.core import CoreOptions
+
+_HOUR_MS: Final = 3_600_000
+
+
+def plan_full(levels: Levels, options: CoreOptions) -> CompactionUnit | None:
+    """Everything to the highest level."""
+    return pick_full(levels, force_rewrite=options.compaction_force_rewrite_all_files)
+
+
+def plan_due(
+    levels: Levels,
+    options: CoreOptions,
+    *,
+    takes_level_0: bool,
+    now_ms: int,
+    last_full_ms: int | None,
+    is_due: Callable[[], bool] = lambda: True,
+) -> CompactionUnit | None:
+    """What the picking rule asks for; `takes_level_0`, if it `is_due`: level 0 when nothing else.
+
+    `now_ms` is local time, as in the creation times of files.
+    """
+    rules = pick_rules(options, now_ms // _HOUR_MS % 24)
+    if takes_level_0 or options.compaction_force_up_level_0:
+        return pick_force_up_level_0(levels, rules, now_ms=now_ms, last_full_ms=last_full_ms, is_due=is_due)
+    return pick(levels, rules, now_ms=now_ms, last_full_ms=last_full_ms)
+
+
+def plan_append(
+    files: Sequence[DataFileMeta], options: CoreOptions, *, has_buckets: bool, full: bool
+) -> list[tuple[DataFileMeta, ...]]:
+    """Files of an append table to join, each unit apart."""
+    rules = append_rules(options)
+    if not has_buckets:
+        return pick_bins(files, rules, full=full)
+    if full:
+        unit = pick_full_bucket(files, rules, force_rewrite=options.compaction_force_rewrite_all_files)
+    else:
+        unit = pick_window(files, rules)
+    return [unit] if unit else []
+
+
+def last_full_ms(levels: Levels) -> int | None:
+    """When the bucket was last compacted in full, as far as its files tell."""
+    times = [file.creation_time_ms for file in levels.files if file.level == levels.max_level]
+    return max((at for at in times if at is not None), default=None)
+
+
+def append_rules(options: CoreOptions) -> AppendRules:
+    """The picking rules of append tables that the options ask for."""
+    return AppendRules(
+        target_bytes=options.target_file_size_bytes,
+        small_file_bytes=options.compaction_file_size_bytes,
+        open_file_cost_bytes=options.split_open_file_cost_bytes,
+        min_file_count=options.compaction_min_file_num,
+    )
+
+
+def pick_rules(options: CoreOptions, local_hour: int) -> PickRules:
+    """The picking rules that the options ask for at this hour of the day."""
+    off_peak = off_peak_addition(
+        local_hour,
+        options.compaction_offpeak_start_hour,
+        options.compaction_offpeak_end_hour,
+        options.compaction_offpeak_ratio,
+    )
+    return PickRules(
+        run_count_trigger=options.compaction_trigger,
+        max_size_amplification_percent=options.compaction_max_size_amplification_percent,
+        size_ratio_percent=options.compaction_size_ratio + off_peak,
+        optimization_interval_ms=options.compaction_optimization_interval_ms,
+        total_size_threshold_bytes=options.compaction_total_size_threshold_bytes,
+        incremental_size_threshold_bytes=options.compaction_incremental_size_threshold_bytes,
+    )

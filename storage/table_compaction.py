@@ -1,0 +1,253 @@
+"""Compacts a table bucket by bucket, beside its writers, and commits as it goes.
+
+    plan   latest snapshot -> one `BucketCompaction` for each bucket that has something to do, from metadata alone
+    run    carries them out, several at a time; a commit when their inputs reach `COMMIT_BYTES` or `COMMIT_BUCKETS`
+
+What was committed stays when the rest fails, is interrupted or exceeds the budget. Commits are made under a user of
+their own, never under a stream's. A bucket whose files somebody else has compacted meanwhile is left to them: its unit
+gives way at the commit, and the new files of it are removed.
+
+A `BucketCompaction` is a value: another process may carry it out (`carry_out`) and hand its messages to the one that
+commits.
+
+Source: LSM semantics §8.1, §8.2.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from freshet.storage.commit.committer import Committer
+from freshet.storage.commit.conflict import Conflict
+from freshet.storage.compact.bucket_plan import last_full_ms, plan_append, plan_due, plan_full
+from freshet.storage.compact.levels import build_levels
+from freshet.storage.merge.key_order import KeyComparator
+from freshet.storage.metadata.live_files import BucketId
+from freshet.storage.metadata.table_store import TableStore
+from freshet.storage.model.commit_message import CommitMessage
+from freshet.storage.model.data_file import DataFileMeta
+from freshet.storage.model.snapshot import Snapshot
+from freshet.storage.write.table_writer import TableWriter
+
+COMPACT_USER_PREFIX: Final = "freshet-compact-"
+"""The user of a compaction is this and a random id, unless it is given."""
+
+COMMIT_BYTES: Final = 1024 * 1024 * 1024
+COMMIT_BUCKETS: Final = 256
+"""Work between two commits: what is lost at most when the compaction is interrupted."""
+
+
+@dataclass(frozen=True, slots=True)
+class BucketCompaction:
+    """A unit of work: the inputs that one bucket is to have compacted, as planned upon a snapshot."""
+
+    partition: bytes
+    bucket: int
+    total_buckets: int
+    base_snapshot_id: int
+    full: bool
+    inputs: tuple[DataFileMeta, ...]
+    commit_user: str
+
+    @property
+    def input_bytes(self) -> int:
+        """Bytes of the inputs, compressed."""
+        return sum(file.file_size_bytes for file in self.inputs)
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionBudget:
+    """What may be begun: bytes of inputs, and seconds since the start.
+
+    A bucket that was begun is finished. The first is begun whatever its size, so that a table with one large bucket is
+    compacted at all; after it, buckets larger than what is left of the bytes are passed over.
+    """
+
+    input_bytes: int | None = None
+    seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionProgress:
+    """How far a compaction is: buckets and input bytes, done and planned."""
+
+    buckets_done: int
+    buckets_planned: int
+    bytes_done: int
+    bytes_planned: int
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionResult:
+    """`snapshots` in order; buckets that gave way to somebody else; `buckets_left` did not fit into the budget."""
+
+    snapshots: tuple[Snapshot, ...] = ()
+    given_way: tuple[Conflict, ...] = ()
+    buckets_done: int = 0
+    buckets_left: int = 0
+    input_bytes: int = 0
+
+
+ProgressCallback = Callable[[CompactionProgress], None]
+"""Called at the start and after each bucket, by one thread at a time, not always the same."""
+
+
+class TableCompaction:
+    """The compaction of one table under one commit user; for one thread."""
+
+    def __init__(self, store: TableStore, *, commit_user: str | None = None, parallelism: int = 2) -> None:
+        self._store = store
+        self._user = COMPACT_USER_PREFIX + store.env.new_uuid() if commit_user is None else commit_user
+        self._parallelism = parallelism
+
+    def plan(self, *, full: bool, partition: bytes | None = None) -> list[BucketCompaction]:
+        """What there is to do at the latest snapshot, the largest inputs first."""
+        snapshot = self._store.snapshots.latest()
+        if snapshot is None:
+            return []
+        found = []
+        for (name, bucket), entries in self._store.live.at(snapshot).by_bucket.items():
+            if partition is not None and name != partition:
+                continue
+            files = [entry.file for entry in entries.values()]
+            total = next(iter(entries.values())).total_buckets
+            inputs = planned_inputs(self._store, files, total_buckets=total, full=full)
+            if inputs:
+                found.append(BucketCompaction(name, bucket, total, snapshot.id, full, inputs, self._user))
+        return sorted(found, key=lambda work: (-work.input_bytes, work.partition, work.bucket))
+
+    def run(
+        self,
+        works: Sequence[BucketCompaction],
+        *,
+        budget: CompactionBudget | None = None,
+        progress: ProgressCallback | None = None,
+    ) -> CompactionResult:
+        """Carries the work out within the budget and commits it."""
+        if not works:
+            return CompactionResult()
+        account = _Account(self._store, works, budget or CompactionBudget(), progress)
+        snapshots: list[Snapshot] = []
+        given_way: list[Conflict] = []
+        committer = Committer(self._store, self._user)
+        writer = TableWriter(self._store, parallelism=self._parallelism)
+        try:
+            for identifier, batch in enumerate(_batches(works)):
+                if account.is_exhausted:
+                    break
+                by_bucket = {(work.partition, work.bucket): work for work in batch}
+                writer.compact_buckets(
+                    by_bucket.keys(), full=batch[0].full, may_start=account.may_start, on_end=account.on_end
+                )
+                result = committer.commit(identifier, writer.take_messages(), force_empty=False)
+                snapshots += result.snapshots
+                given_way += result.given_way
+                writer.rebase(self._store.snapshots.latest())
+        finally:
+            writer.close()
+        return CompactionResult(
+            tuple(snapshots),
+            tuple(given_way),
+            account.buckets_done,
+            len(works) - account.buckets_done,
+            account.bytes_done,
+        )
+
+
+def carry_out(store: TableStore, work: BucketCompaction) -> list[CommitMessage]:
+    """Compacts one bucket here; the messages are for a committer of the user that the work names.
+
+    The bucket is planned anew upon the latest snapshot: files that somebody else has compacted since are left out.
+    """
+    writer = TableWriter(store, parallelism=1)
+    try:
+        writer.compact_buckets([(work.partition, work.bucket)], full=work.full)
+        return writer.take_messages()
+    finally:
+        writer.close()
+
+
+def planned_inputs(
+    store: TableStore, files: Sequence[DataFileMeta], *, total_buckets: int, full: bool
+) -> tuple[DataFileMeta, ...]:
+    """The files of a bucket that a compaction would take; empty if there is nothing to do."""
+    if not store.schema.has_primary_key:
+        units = plan_append(files, store.options, has_buckets=total_buckets > 0, full=full)
+        return tuple(file for unit in units for file in unit)
+    levels = build_levels(files, store.options.num_levels, KeyComparator(store.key_types).sort_key)
+    if full:
+        unit = plan_full(levels, store.options)
+    else:
+        unit = plan_due(
+            levels,
+            store.options,
+            takes_level_0=store.options.needs_lookup,
+            now_ms=store.env.creation_time_ms(),
+            last_full_ms=last_full_ms(levels),
+        )
+    return () if unit is None else unit.files
+
+
+class _Account:
+    """What was done of the work, against the budget; shared by the threads that work."""
+
+    def __init__(
+        self,
+        store: TableStore,
+        works: Sequence[BucketCompaction],
+        budget: CompactionBudget,
+        progress: ProgressCallback | None,
+    ) -> None:
+        self._env = store.env
+        self._bytes = {(work.partition, work.bucket): work.input_bytes for work in works}
+        self._bytes_planned = sum(self._bytes.values())
+        self._budget = budget
+        self._progress = progress
+        self._lock = threading.Lock()
+        self._started_ms = store.env.now_ms()
+        self._bytes_begun = 0
+        self.is_exhausted = False
+        self.buckets_done = 0
+        self.bytes_done = 0
+        self._report()
+
+    def may_start(self, bucket: BucketId) -> bool:
+        """Takes the bucket from the budget; False when too little is left."""
+        with self._lock:
+            limit, seconds = self._budget.input_bytes, self._budget.seconds
+            if seconds is not None and self._env.now_ms() - self._started_ms >= seconds * 1000:
+                self.is_exhausted = True
+            has_room = limit is None or not self._bytes_begun or self._bytes_begun + self._bytes[bucket] <= limit
+            if self.is_exhausted or not has_room:
+                return False
+            self._bytes_begun += self._bytes[bucket]
+            return True
+
+    def on_end(self, bucket: BucketId) -> None:
+        """Counts a bucket that was compacted."""
+        with self._lock:
+            self.buckets_done += 1
+            self.bytes_done += self._bytes[bucket]
+            self._report()
+
+    def _report(self) -> None:
+        if self._progress is not None:
+            counts = (self.buckets_done, len(self._bytes), self.bytes_done, self._bytes_planned)
+            self._progress(CompactionProgress(*counts))
+
+
+def _batches(works: Sequence[BucketCompaction]) -> Iterator[list[BucketCompaction]]:
+    """The work between two commits."""
+    batch: list[BucketCompaction] = []
+    size = 0
+    for work in works:
+        if batch and (size + work.input_bytes > COMMIT_BYTES or len(batch) >= COMMIT_BUCKETS):
+            yield batch
+            batch, size = [], 0
+        batch.append(work)
+        size += work.input_bytes
+    if batch:
+        yield batch

@@ -1,0 +1,148 @@
+"""Compaction of a table, bucket by bucket: committed as it goes, within a budget, giving way to others."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from freshet import Catalog, Table
+from freshet.storage import table_compaction
+from freshet.storage.codec.binary_row_values import decode_row
+from freshet.storage.commit.committer import Committer
+from freshet.storage.table_compaction import (
+    CompactionBudget,
+    CompactionProgress,
+    TableCompaction,
+    carry_out,
+)
+
+COLUMNS = {"day": "INT NOT NULL", "k": "INT NOT NULL", "v": "STRING"}
+
+
+def a_table(folder: Path, *, days: int = 4, commits: int = 3, **options: str) -> Table:
+    """`commits` files at level 0 in the one bucket of each day; later days have more rows."""
+    table = Catalog(str(folder)).create_table(
+        "db.t",
+        schema=COLUMNS,
+        primary_keys=["day", "k"],
+        partition_keys=["day"],
+        options={"bucket": "1", "num-sorted-run.compaction-trigger": "50", **options},
+    )
+    with table.writer("w") as writer:
+        for number in range(commits):
+            for day in range(days):
+                keys = list(range(200 * (day + 1)))
+                texts = [str((key + number) ** 5) for key in keys]
+                writer.write(pa.table({"day": [day] * len(keys), "k": keys, "v": texts}))
+            writer.commit()
+    return table
+
+
+def held(table: Table) -> list[tuple[Any, ...]]:
+    return sorted(tuple(row.values()) for row in table.scan().to_arrow().to_pylist())
+
+
+def levels(table: Table) -> dict[int, list[int]]:
+    found: dict[int, list[int]] = {}
+    for entry in table.files():
+        day = decode_row(entry.partition, table.store.partition_types)[0]
+        found.setdefault(day, []).append(entry.file.level)
+    return found
+
+
+def test_the_plan_names_what_each_bucket_would_compact(tmp_path: Path) -> None:
+    table = a_table(tmp_path)
+    works = TableCompaction(table.store, commit_user="night").plan(full=True)
+    days = [decode_row(work.partition, table.store.partition_types)[0] for work in works]
+    assert days == [3, 2, 1, 0], "the largest first"
+    assert all(len(work.inputs) == 3 and work.total_buckets == 1 and work.commit_user == "night" for work in works)
+    assert TableCompaction(table.store).plan(full=False) == [], "below the trigger nothing is due"
+    table.compact()
+    assert TableCompaction(table.store).plan(full=True) == []
+
+
+def test_it_commits_as_it_goes_and_shows_progress(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(table_compaction, "COMMIT_BUCKETS", 2)
+    table = a_table(tmp_path)
+    before = held(table)
+    seen: list[CompactionProgress] = []
+    result = table.compact(progress=seen.append)
+    assert [snapshot.commit_kind for snapshot in result.snapshots] == ["COMPACT", "COMPACT"]
+    assert len({snapshot.commit_user for snapshot in result.snapshots}) == 1
+    assert [step.buckets_done for step in seen] == [0, 1, 2, 3, 4]
+    assert seen[-1].bytes_done == seen[-1].bytes_planned == result.input_bytes > 0
+    assert levels(table) == {day: [49 + 1] for day in range(4)}
+    assert held(table) == before
+
+
+def test_what_was_committed_stays_when_it_is_interrupted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(table_compaction, "COMMIT_BUCKETS", 1)
+    table = a_table(tmp_path)
+    before = held(table)
+
+    def interrupt(step: CompactionProgress) -> None:
+        if step.buckets_done == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        table.compact(progress=interrupt)
+    assert sorted(day for day, found in levels(table).items() if len(found) == 1) == [2, 3]
+    assert held(table) == before
+    files = {entry.file.file_name for entry in table.files()}
+    on_disk = {path.name for path in Path(table.location).rglob("data-*")}
+    table.expire_snapshots(retain_max=1, retain_min=1, older_than_ms=0)
+    assert {path.name for path in Path(table.location).rglob("data-*")} == files
+    assert files <= on_disk
+
+
+def test_a_budget_of_bytes_takes_the_largest_and_what_fits_beside(tmp_path: Path) -> None:
+    table = a_table(tmp_path)
+    works = TableCompaction(table.store).plan(full=True)
+    limit = works[0].input_bytes + works[3].input_bytes
+    result = table.compact(budget=CompactionBudget(input_bytes=limit))
+    assert (result.buckets_done, result.buckets_left, result.input_bytes) == (2, 2, limit)
+    assert sorted(day for day, found in levels(table).items() if len(found) == 1) == [0, 3]
+    small = table.compact(budget=CompactionBudget(input_bytes=1))
+    assert (small.buckets_done, small.buckets_left) == (1, 1), "one at least"
+
+
+def test_no_time_left_means_nothing_begun(tmp_path: Path) -> None:
+    table = a_table(tmp_path)
+    result = table.compact(budget=CompactionBudget(seconds=0))
+    assert (result.snapshots, result.buckets_done, result.buckets_left) == ((), 0, 4)
+
+
+def test_one_partition(tmp_path: Path) -> None:
+    table = a_table(tmp_path)
+    (partition,) = {e.partition for e in table.files() if decode_row(e.partition, table.store.partition_types) == (2,)}
+    table.compact(partition=partition)
+    assert [day for day, found in levels(table).items() if len(found) == 1] == [2]
+
+
+def test_a_unit_is_carried_out_elsewhere_and_gives_way_to_who_was_quicker(tmp_path: Path) -> None:
+    table = a_table(tmp_path, days=2)
+    before = held(table)
+    works = TableCompaction(table.store, commit_user="night").plan(full=True)
+    elsewhere = Catalog(str(tmp_path)).table("db.t")
+    messages = [message for work in works for message in carry_out(elsewhere.store, work)]
+    quicker = works[0].partition
+    assert len(Catalog(str(tmp_path)).table("db.t").compact(partition=quicker).snapshots) == 1
+    result = Committer(table.store, "night").commit(0, messages, force_empty=False)
+    assert {conflict.partition for conflict in result.given_way} == {quicker}
+    assert len(result.snapshots) == 1
+    assert all(len(found) == 1 for found in levels(table).values())
+    assert held(table) == before
+
+
+def test_a_stream_beside_it_is_never_given_way_to(tmp_path: Path) -> None:
+    """The stream's rows, written before and committed after the compaction, are all there."""
+    table = a_table(tmp_path, days=2)
+    with Catalog(str(tmp_path)).table("db.t").writer("stream") as writer:
+        for number in range(5):
+            writer.write(pa.table({"day": [0, 1], "k": [number, number], "v": ["stream"] * 2}))
+            assert table.compact().given_way == ()
+            assert writer.commit().given_way == ()
+    assert [row for row in held(table) if row[2] == "stream"] == [(d, n, "stream") for d in (0, 1) for n in range(5)]
