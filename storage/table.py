@@ -157,7 +157,12 @@ class Table:
         )
 
     def remove_orphan_files(self, *, older_than_ms: int = _DAY_MS, dry_run: bool = False) -> OrphanResult:
-        """Removes files that nothing names and that are older than the age given (a crash leaves such files)."""
+        """Removes files that nothing names and that are older than the age given (a crash leaves such files).
+
+        Spill folders that dead processes have left on this machine go as well.
+        """
+        if not dry_run:
+            self.store.env.sweep_scratch()
         return remove_orphan_files(self.store, older_than_ms=older_than_ms, dry_run=dry_run)
 
     def alter(self, *changes: SchemaChange, allow_lossy: bool = False) -> Table:

@@ -11,13 +11,13 @@ Invariant: between two calls of `reach` nothing is assumed about the order in wh
 from __future__ import annotations
 
 import random
-import tempfile
 import time
 import uuid
 from enum import StrEnum
 
 from freshet.storage.io.file_io import FileIO
-from freshet.storage.io.local_file_io import LocalFileIO, storage_error
+from freshet.storage.io.local_file_io import LocalFileIO
+from freshet.storage.io.scratch_folders import ScratchFolders
 
 
 class CrashPoint(StrEnum):
@@ -71,7 +71,7 @@ class Env:
 
     def __init__(self, file_io: FileIO, scratch_root: str | None = None) -> None:
         self.file_io = file_io
-        self._scratch_root = scratch_root
+        self._scratch = ScratchFolders(scratch_root)
 
     def now_ms(self) -> int:
         """Wall clock, milliseconds since the epoch."""
@@ -98,17 +98,19 @@ class Env:
         """Says that the program is at a named point; here nothing happens, in a simulation it may end."""
 
     def scratch_folder(self) -> str:
-        """A new empty folder on a local disk for spilled data; who asks for it removes it with `release_scratch`."""
-        try:
-            return tempfile.mkdtemp(prefix="freshet-", dir=self._scratch_root)
-        except OSError as error:
-            raise storage_error(
-                error, "create a scratch folder in", self._scratch_root or tempfile.gettempdir()
-            ) from error
+        """A new empty folder on a local disk for spilled data; who asks for it removes it with `release_scratch`.
+
+        Folders that dead processes have left are removed on the way.
+        """
+        return self._scratch.new()
 
     def release_scratch(self, folder: str) -> None:
         """Removes a folder given by `scratch_folder`, with all in it."""
-        LocalFileIO().delete_tree(folder)
+        self._scratch.release(folder)
+
+    def sweep_scratch(self) -> list[str]:
+        """Removes scratch folders of dead processes on this machine, and returns their paths."""
+        return self._scratch.sweep()
 
 
 def local_env(scratch_root: str | None = None) -> Env:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -68,3 +71,38 @@ def test_scratch_folders_are_new_and_removed_with_their_contents(tmp_path: Path)
 def test_a_missing_scratch_root_is_named(tmp_path: Path) -> None:
     with pytest.raises(NotFoundError, match="scratch folder in .*gone"):
         local_env(str(tmp_path / "gone")).scratch_folder()
+
+
+def _leave_a_folder(root: Path) -> Path:
+    """A process makes a scratch folder, puts something there and is killed."""
+    code = (
+        "import os, signal, sys\n"
+        "from freshet.storage.io.env import local_env\n"
+        "folder = local_env(sys.argv[1]).scratch_folder()\n"
+        "open(os.path.join(folder, 'run'), 'wb').write(b'x' * 1000)\n"
+        "print(folder, flush=True)\n"
+        "os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    found = subprocess.run([sys.executable, "-c", code, str(root)], capture_output=True, text=True, check=False)
+    assert found.returncode == -signal.SIGKILL, found.stderr
+    folder = Path(found.stdout.strip())
+    assert (folder / "run").is_file(), "the kill left it"
+    return folder
+
+
+def test_the_next_process_that_needs_scratch_space_sweeps_what_a_killed_one_left(tmp_path: Path) -> None:
+    living = local_env(str(tmp_path)).scratch_folder()
+    left = _leave_a_folder(tmp_path)
+    (tmp_path / "freshet-notes").mkdir()
+    mine = local_env(str(tmp_path)).scratch_folder()
+    assert not left.exists()
+    assert sorted(os.listdir(tmp_path)) == sorted([os.path.basename(living), os.path.basename(mine), "freshet-notes"])
+
+
+def test_scratch_space_of_killed_processes_is_swept_on_request(tmp_path: Path) -> None:
+    env = local_env(str(tmp_path))
+    mine = env.scratch_folder()
+    left = _leave_a_folder(tmp_path)
+    assert env.sweep_scratch() == [str(left)]
+    assert env.sweep_scratch() == []
+    assert os.path.isdir(mine)
