@@ -21,6 +21,7 @@ from freshet.pipeline.batch.dead_letters import open_dead_letters
 from freshet.pipeline.batch.micro_batch import BatchReport, MicroBatchWriter
 from freshet.pipeline.config.model import MaxDeadLetters
 from freshet.pipeline.exceptions import InvalidRequestError, PipelineFailedError, brief_reason
+from freshet.pipeline.spark.worker_python import WORKER_FAILURE, other_python_hint
 from freshet.storage.catalog import Catalog
 
 QUERY_ID_PROPERTY = "sql.streaming.queryId"
@@ -48,7 +49,10 @@ class TableSink:
             self.failure = error
             # Spark matches what is raised here, traceback included, against a regular expression whose stack depth
             # grows with the text: a long one (a query plan, a Java trace) ends the query's thread instead.
-            raise PipelineFailedError(brief_reason(error), micro_batch_id=micro_batch_id) from None
+            text = brief_reason(error)
+            if WORKER_FAILURE.search(text):
+                text += other_python_hint(frame.sparkSession)
+            raise PipelineFailedError(text, micro_batch_id=micro_batch_id) from None
 
 
 def table_sink(

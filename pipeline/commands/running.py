@@ -10,9 +10,9 @@ from freshet.pipeline.exceptions import ConfigurationError, Problem
 from freshet.pipeline.kafka_reach import watched_brokers
 from freshet.pipeline.progress_report import ProgressReporter
 from freshet.pipeline.runner import Runner, spark_settings, stop_on_signals
-from freshet.pipeline.spark.jars import SPARK_GROUP, ensure_jars
+from freshet.pipeline.spark.jars import SPARK_GROUP, ensure_jars, names_kafka_source
 from freshet.pipeline.spark.select_check import has_expressions, select_problems
-from freshet.pipeline.spark.session import create_session
+from freshet.pipeline.spark.session import create_session, submitted_settings
 
 
 def run_pipelines(configs: Sequence[PipelineConfig], *, progress: str) -> None:
@@ -24,8 +24,10 @@ def run_pipelines(configs: Sequence[PipelineConfig], *, progress: str) -> None:
         dead_letter_tables={config.name: config.dead_letter_table for config in configs},
         as_json=progress == "json",
     )
-    jars = ensure_jars(SPARK_GROUP) if _needs_kafka(configs) else []
-    spark = create_session(configs[0].name, settings=spark_settings(configs), jars=jars)
+    settings = spark_settings(configs)
+    own = names_kafka_source({**submitted_settings(), **settings}) or not _needs_kafka(configs)
+    jars = [] if own else ensure_jars(SPARK_GROUP)
+    spark = create_session(configs[0].name, settings=settings, jars=jars)
     try:
         runner = Runner(spark, configs, on_progress=reporter.take, on_idle=reporter.idle, say=remark)
         with stop_on_signals(runner), watched_brokers(configs, say=complain):

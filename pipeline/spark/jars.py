@@ -22,7 +22,7 @@ import subprocess
 import sys
 import tempfile
 import tomllib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +31,8 @@ from freshet.pipeline.exceptions import InvalidRequestError, PipelineError
 
 JAR_LIST = Path(__file__).with_name("jars.toml")
 SPARK_GROUP = "spark-kafka"
+KAFKA_ARTIFACT = "spark-sql-kafka-0-10_"
+_JAR_SETTINGS = ("spark.jars", "spark.jars.packages", "spark.driver.extraClassPath")
 FETCHED_LINE = re.compile(r"\[SUCCESSFUL \] \S+?#(?P<name>[^;]+);(?P<version>[^!]+)!")
 
 
@@ -63,6 +65,19 @@ def ensure_jars(group: str) -> list[Path]:
             if missing:
                 _fetch(group, missing, folder)
     return [folder / jar.file_name for jar in jars]
+
+
+def names_kafka_source(settings: Mapping[str, str]) -> bool:
+    """True when a session with these settings has Spark's Kafka source without our help.
+
+    That is by `spark.jars` (`--jars`), `spark.jars.packages` (`--packages`), the class path, or the jars of Spark.
+    """
+    named = [name for key in _JAR_SETTINGS for name in re.split("[,:]", settings.get(key, ""))]
+    folders = [Path(name[:-1]) for name in named if name.endswith("/*")]
+    if os.environ.get("SPARK_HOME"):
+        folders.append(Path(os.environ["SPARK_HOME"]) / "jars")
+    files = [*pyspark_jars(), *(jar for folder in folders for jar in folder.glob("*.jar"))]
+    return any(name.rpartition("/")[2].startswith(KAFKA_ARTIFACT) for name in [*named, *map(str, files)])
 
 
 def pinned_jars(group: str) -> list[Jar]:

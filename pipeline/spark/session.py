@@ -11,6 +11,7 @@ Spark's defaults, 127 ms with these.
 | `unix.domain.socket.enabled` = true | Arrow to the Python workers without TCP | |
 | `filterPushdown.enabled` = true | `spark.read.format("freshet")` prunes files | |
 | `session.timeZone` = UTC | texts without a zone mean the same on every machine | |
+| `python.daemon.module` | no traceback at the end of a good run, see `worker_daemon` | |
 | `ui.explainMode`, `maxPlanStringLength` | Spark writes down each plan: 20 % of planning in one run | short plans |
 | `shuffle.partitions` = cores | Spark's 200 empty tasks cost more than a small batch | set it to the cluster's cores |
 """
@@ -20,7 +21,6 @@ from __future__ import annotations
 import logging
 import os
 import signal
-import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -31,6 +31,8 @@ from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 import freshet
+from freshet.pipeline.spark import worker_daemon
+from freshet.pipeline.spark.worker_python import use_own_python
 
 _IMPORT_ROOT: Final = Path(freshet.__file__).resolve().parent.parent
 """The folder that workers must find on their path: `src` of a checkout, or site-packages."""
@@ -77,7 +79,7 @@ def create_session(
     to whatever `spark.jars` says.
     """
     wanted = dict(settings or {})
-    submitted = _submitted_settings()
+    submitted = submitted_settings()
     master = wanted.pop("spark.master", None) or submitted.get("spark.master") or master or "local[*]"
     is_local = master.startswith("local")
     defaults = {**_SETTINGS, **(_LOCAL_SETTINGS if is_local else {})}
@@ -88,8 +90,7 @@ def create_session(
     if all_jars:
         builder = builder.config("spark.jars", ",".join(dict.fromkeys(all_jars)))
     if is_local:
-        # PySpark takes the interpreter of its workers from here alone; its default is the first python3 of PATH.
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        use_own_python(wanted.get("spark.pyspark.python", submitted.get("spark.pyspark.python")))
     _silence_python_side()
     with _children_without_sigterm():
         spark = builder.getOrCreate()
@@ -123,12 +124,16 @@ def _python_settings(is_local: bool) -> dict[str, str]:
     ).strip(":")
     return {
         "spark.executorEnv.PYTHONPATH": path,
+        "spark.python.daemon.module": worker_daemon.__name__,
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}",
     }
 
 
-def _submitted_settings() -> dict[str, str]:
-    """What spark-submit was given: it has started the JVM already, so its settings are there to be asked for."""
+def submitted_settings() -> dict[str, str]:
+    """The settings of spark-submit, none where the program was started otherwise.
+
+    spark-submit has started the JVM already, so its settings are there to be asked for.
+    """
     if "PYSPARK_GATEWAY_PORT" not in os.environ:
         return {}
     SparkContext._ensure_initialized()

@@ -88,3 +88,29 @@ def test_every_pinned_entry_is_well_formed() -> None:
     pinned = [jar for group in ("spark-kafka", "kafka-broker", "paimon", "delta") for jar in jars.pinned_jars(group)]
     assert len(pinned) == 4 + 46 + 1 + 7
     assert all(len(jar.sha256) == 64 and jar.organisation and jar.version for jar in pinned)
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({}, False),
+        ({"spark.jars": "/a/other.jar,file:/a/spark-sql-kafka-0-10_2.13-4.2.0.jar"}, True),
+        ({"spark.jars.packages": "a:b:1,org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.1"}, True),
+        ({"spark.driver.extraClassPath": "FOLDER/*"}, True),
+        ({"spark.driver.extraClassPath": "/nothing/*:/else.jar"}, False),
+    ],
+)
+def test_a_session_that_brings_the_kafka_source_needs_no_pinned_jars(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: dict[str, str], expected: bool
+) -> None:
+    monkeypatch.delenv("SPARK_HOME", raising=False)
+    (tmp_path / "spark-sql-kafka-0-10_2.13-4.2.0.jar").write_bytes(b"")
+    given = {key: value.replace("FOLDER", str(tmp_path)) for key, value in settings.items()}
+    assert jars.names_kafka_source(given) is expected
+
+
+def test_the_jars_of_spark_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "jars").mkdir()
+    (tmp_path / "jars" / "spark-sql-kafka-0-10_2.13-4.2.0.jar").write_bytes(b"")
+    monkeypatch.setenv("SPARK_HOME", str(tmp_path))
+    assert jars.names_kafka_source({})
