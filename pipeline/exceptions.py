@@ -15,6 +15,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Final
 
 EXIT_DONE = 0
@@ -26,6 +27,8 @@ STOP: Final = "FRESHET-STOP"
 """Marks both ends of a message that an expression raises inside Spark to stop a run."""
 
 _STOPPED: Final = re.compile(STOP + r"\[(.*?)\]" + STOP, re.DOTALL)
+
+_TRACE: Final = "Traceback (most recent call last):"
 
 REASON_LINES_MAX = 12
 REASON_TEXT_MAX = 2000
@@ -91,10 +94,16 @@ def stop_message(text: str) -> str | None:
 
 
 def brief_reason(error: BaseException) -> str:
-    """What an error says, without the query plan and the Java trace that Spark adds to its own."""
+    """What an error says, without the query plan and the Java trace that Spark adds to its own.
+
+    Where a Python worker failed, its last exception is what happened: it stands at the end of a long text.
+    """
     stopped = stop_message(str(error))
     if stopped is not None:
         return stopped
+    raised = _worker_exception(str(error))
+    if raised is not None:
+        return f"a Python worker failed: {raised}"
     lines: list[str] = []
     for line in str(error).splitlines():
         if line.startswith(("=== ", "JVM stacktrace", "\tat ", "Current Committed Offsets", "'", "+-")):
@@ -103,3 +112,18 @@ def brief_reason(error: BaseException) -> str:
             lines.append(line)
     text = "\n".join(lines[:REASON_LINES_MAX])[:REASON_TEXT_MAX]
     return text or type(error).__name__
+
+
+def _worker_exception(text: str) -> str | None:
+    """The last exception of the last Python trace in a text of Spark's; None where there is no trace."""
+    _, mark, trace = text.rpartition(_TRACE)
+    if not mark:
+        return None
+    lines = iter(trace.splitlines()[1:])
+    first = next((line for line in lines if line.strip() and not line.startswith((" ", "\t"))), None)
+    if first is None:
+        return None
+    more = takewhile(
+        lambda line: line.strip() and not line.startswith(("\tat ", "SQLSTATE", "Driver stacktrace")), lines
+    )
+    return "\n".join([first, *more][:REASON_LINES_MAX])[:REASON_TEXT_MAX]

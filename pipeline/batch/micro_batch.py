@@ -38,7 +38,7 @@ from freshet.pipeline.batch.schema_follow import refuse_other_columns
 from freshet.pipeline.batch.task_result import RESULT_SPARK_SCHEMA, TaskResult, sum_results
 from freshet.pipeline.config.model import MaxDeadLetters
 from freshet.pipeline.exceptions import PipelineFailedError
-from freshet.storage.commit.committer import Committer
+from freshet.storage.commit.committer import CommitResult, Committer
 from freshet.storage.model.commit_digest import CommitDigest
 from freshet.storage.model.schema import TableSchema
 from freshet.storage.model.snapshot import Snapshot
@@ -61,6 +61,7 @@ class BatchReport:
     snapshot_ids: tuple[int, ...] = ()
     is_replay: bool = False
     level0_count: int = 0
+    """Level-0 files of the buckets that the batch wrote."""
     level0_max: int = 0
     """Most level-0 files of one bucket."""
     task_count: int = 0
@@ -119,7 +120,7 @@ class MicroBatchWriter:
         self._commit_dead_letters(result, micro_batch_id, query_id, digest)  # 4
         committed = committer.commit(micro_batch_id, result.messages, digest=digest)  # 5
         clock.lap("commit")
-        level0 = self._level0_counts(committed.snapshots[-1] if committed.snapshots else None)
+        level0 = self._level0_counts(committed, result)
         clock.lap("count")
         return BatchReport(
             pipeline=self._commit_user,
@@ -213,6 +214,10 @@ class MicroBatchWriter:
         if not committer.has_committed(micro_batch_id, digest=digest).is_committed:
             committer.commit(micro_batch_id, result.dead_letter_messages, digest=digest)
 
-    def _level0_counts(self, snapshot: Snapshot | None) -> list[int]:
-        live = self._table.store.live.at(snapshot)
-        return [sum(1 for entry in files.values() if entry.file.level == 0) for files in live.by_bucket.values()]
+    def _level0_counts(self, committed: CommitResult, result: TaskResult) -> list[int]:
+        """Level-0 files of each bucket that was written; the others are not looked at, however many there are."""
+        if not committed.snapshots:
+            return []
+        live = self._table.store.live.at(committed.snapshots[-1])
+        buckets = {(message.partition, message.bucket) for message in result.messages}
+        return [sum(file.level == 0 for file in live.files_of(*bucket)) for bucket in buckets]

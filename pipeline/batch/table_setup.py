@@ -1,7 +1,8 @@
 """Creates the table of a pipeline file, or checks that the one that is there is the same.
 
-Columns, types, primary key and partition keys must be equal; of the options only those that decide what the rows
-mean: all who write one table must agree on its merge engine and sequence groups. Other options belong to the table: the
+Columns, types, primary key and partition keys must be equal, but a nullable column of the table may be missing in the
+file: it is NULL in the rows of this pipeline. Of the options only those must be equal that decide what the rows mean:
+all who write one table must agree on its merge engine and sequence groups. Other options belong to the table: the
 pipeline file gives them when it creates it, `Table.alter` changes them.
 """
 
@@ -9,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from freshet.pipeline.config.model import TableConfig
+from freshet.pipeline.config.model import PipelineConfig, TableConfig
 from freshet.pipeline.config.rules import decides_meaning
 from freshet.pipeline.exceptions import ConfigurationError
 from freshet.storage.catalog import Catalog
@@ -52,18 +53,28 @@ def check_table(config: TableConfig) -> list[str]:
     if not catalog.has_table(config.name):
         validate_new_table(config.table_schema)
         return []
-    return list(_differences(catalog.table(config.name).schema, config.table_schema))
+    return list(_differences(catalog.table(config.name).schema, config.table_schema, config))
 
 
-def _differences(found: TableSchema, wanted: TableSchema) -> Iterator[str]:
+def with_table_options(config: PipelineConfig) -> PipelineConfig:
+    """The configuration with the options that the table has, where it is there: records are decoded for those."""
+    catalog = Catalog(config.table.warehouse)
+    if not catalog.has_table(config.table.name):
+        return config
+    options = {**config.table.options, **catalog.table(config.table.name).schema.options}
+    return config.model_copy(update={"table": config.table.model_copy(update={"options": options})})
+
+
+def _differences(found: TableSchema, wanted: TableSchema, config: TableConfig) -> Iterator[str]:
     for name in wanted.column_names:
         if name not in found.by_name:
-            yield f"it has no column {name}"
+            command = f"freshet alter {config.warehouse} {config.name} --add '{name} {wanted.by_name[name].type}'"
+            yield f"it has no column {name}; add it with: {command}"
         elif str(found.by_name[name].type) != str(wanted.by_name[name].type):
             yield f"column {name} is {found.by_name[name].type} there and {wanted.by_name[name].type} in the file"
-    for name in found.column_names:
-        if name not in wanted.by_name:
-            yield f"it has a column {name} that the file does not name"
+    for field in found.fields:
+        if field.name not in wanted.by_name and not field.type.nullable:
+            yield f"it has a column {field.name} that may not be NULL, and the file does not name it"
     if found.primary_keys != wanted.primary_keys:
         yield f"its primary key is ({', '.join(found.primary_keys)}), not ({', '.join(wanted.primary_keys)})"
     if found.partition_keys != wanted.partition_keys:

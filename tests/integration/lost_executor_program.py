@@ -1,0 +1,113 @@
+"""A micro-batch in executors of their own, one of which is killed when its map tasks are done: run by a test.
+
+    python -m tests.integration.lost_executor_program FOLDER outcomes | rows
+
+The first task that writes kills the executor it runs in, and with it the shuffle files of that executor's map tasks:
+Spark computes those anew. Prints one JSON object: what the batch reported, and the executors that were lost.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.pandas.types import from_arrow_schema
+
+import freshet.pipeline.batch.micro_batch
+from freshet.pipeline.batch.arrow_map import KeptColumns
+from freshet.pipeline.batch.bucket_task import BucketTask
+from freshet.pipeline.batch.micro_batch import BatchReport
+from freshet.pipeline.batch.table_sink import table_sink
+from freshet.pipeline.spark.session import SHORT_LIVED, create_session
+from freshet.storage.catalog import Catalog
+from freshet.storage.table import Table
+from tests.pipeline.batch.outcome_rows import data, dead, outcome_schema, outcome_table, tally
+
+RECORDS: Final = 2000
+MAP_TASKS: Final = 4
+DEAD_EACH: Final = 100
+BUCKETS: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class KillingTask(BucketTask):
+    """Kills its executor once: worker, daemon, JVM are parent and child."""
+
+    marker: str = ""
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        try:
+            os.close(os.open(self.marker, os.O_CREAT | os.O_EXCL))
+        except FileExistsError:
+            yield from BucketTask.__call__(self, batches)
+            return
+        daemon = os.getppid()
+        executor = int(Path(f"/proc/{daemon}/stat").read_text().rpartition(")")[2].split()[1])
+        assert b"java" in Path(f"/proc/{executor}/cmdline").read_bytes()
+        os.kill(executor, signal.SIGKILL)
+        yield from BucketTask.__call__(self, batches)
+
+
+def main() -> None:
+    """Runs the batch."""
+    folder, kind = Path(sys.argv[1]), sys.argv[2]
+    schema = {"id": "BIGINT", "name": "STRING"}
+    table = Catalog(str(folder)).create_table(
+        "db.t", schema=schema, primary_keys=["id"], options={"bucket": str(BUCKETS)}
+    )
+
+    def killing(**arguments: Any) -> BucketTask:
+        return KillingTask(**arguments, marker=str(folder / "killed"))
+
+    freshet.pipeline.batch.micro_batch.BucketTask = killing  # type: ignore[assignment, misc]
+    settings = {**SHORT_LIVED, "spark.sql.shuffle.partitions": str(BUCKETS), "spark.executor.memory": "512m"}
+    spark = create_session("lost-executor", settings=settings, master="local-cluster[2,1,1024]")
+    reports: list[BatchReport] = []
+    sink = table_sink(str(folder), "db.t", commit_user="stream", dead_letters="db.dead", on_report=reports.append)
+    sink(_outcomes(spark, table) if kind == "outcomes" else _rows(spark), 0)
+    result = reports[0].result
+    print(
+        json.dumps(
+            {
+                "read": reports[0].read_count,
+                "applied": result.applied,
+                "dead": dict(result.dead),
+                "skipped": dict(result.skipped),
+                "killed": (folder / "killed").exists(),
+            }
+        ),
+        flush=True,
+    )
+    spark.stop()
+
+
+def _rows(spark: SparkSession) -> DataFrame:
+    return spark.range(0, RECORDS, 1, MAP_TASKS).select("id", F.concat(F.lit("n"), "id").alias("name"))
+
+
+def _outcomes(spark: SparkSession, table: Table) -> DataFrame:
+    """Every map task decodes its ids: some are dead letters, one is skipped, a tally ends it."""
+    schema = outcome_schema(table.schema)
+
+    def decode(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        ids = [number for batch in batches for number in batch.column(0).to_pylist()]
+        rows = [data(number, number, f"n{number}") for number in ids[DEAD_EACH:-1]]
+        rows += [dead(number) for number in ids[:DEAD_EACH]]
+        rows.append(tally(len(ids), {"tombstone": 1}))
+        yield from outcome_table(table.schema, rows, bucket_count=BUCKETS).to_batches()
+
+    frame = spark.range(0, RECORDS, 1, MAP_TASKS)
+    return KeptColumns([F.col("id")]).map_in_arrow(frame, decode, from_arrow_schema(schema))
+
+
+if __name__ == "__main__":
+    main()
