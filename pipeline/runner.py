@@ -27,14 +27,25 @@ from freshet.pipeline.batch.batch_settings import batch_settings
 from freshet.pipeline.batch.checkpoint_owner import claim_checkpoint
 from freshet.pipeline.batch.dead_letters import open_dead_letters
 from freshet.pipeline.batch.micro_batch import MicroBatchWriter
+<<<<<<< HEAD
 from freshet.pipeline.batch.table_setup import open_or_create, refuse_other_table
 from freshet.pipeline.batch.table_sink import TableSink
 from freshet.pipeline.config.model import revealed
 from freshet.pipeline.config.pipeline_file import PipelineConfig
 from freshet.pipeline.exceptions import PipelineError, PipelineFailedError, brief_reason
+=======
+from freshet.pipeline.batch.start_check import start_problems
+from freshet.pipeline.batch.table_setup import open_or_create, refuse_other_table, with_table_options
+from freshet.pipeline.batch.table_sink import TableSink
+from freshet.pipeline.config.model import revealed
+from freshet.pipeline.config.pipeline_file import PipelineConfig
+from freshet.pipeline.decode.plan import plan_decoding
+from freshet.pipeline.exceptions import ConfigurationError, PipelineError, PipelineFailedError, brief_reason
+>>>>>>> 65fa521 (Pipelines without expressions in select run on decoded columns; a lost executor does not stop a batch)
 from freshet.pipeline.progress import Progress, ProgressHub, ProgressListener
 from freshet.pipeline.progress_report import progress_line
 from freshet.pipeline.signals import when_asked_to_stop
+from freshet.pipeline.spark.outcome_frame import outcome_frame
 from freshet.pipeline.spark.sources import read_stream
 from freshet.pipeline.transforms import envelope
 from freshet.storage.catalog import Catalog
@@ -84,13 +95,22 @@ class Runner:
         """Runs until all queries have ended. Raises what made one of them fail."""
         for config in self._configs:  # 1
             refuse_other_table(config.table)
+<<<<<<< HEAD
         frames = [self._frame(config) for config in self._configs]
         sinks = [self._open_sink(config) for config in self._configs]
+=======
+            problems = list(start_problems(config))
+            if problems:
+                raise ConfigurationError("\n".join(f"{config.name}: {text}" for text in problems))
+        configs = [with_table_options(config) for config in self._configs]
+        frames = [self._frame(config) for config in configs]
+        sinks = [self._open_sink(config) for config in configs]
+>>>>>>> 65fa521 (Pipelines without expressions in select run on decoded columns; a lost executor does not stop a batch)
         listener = ProgressListener(self._hub)
         self._spark.streams.addListener(listener)
         running: list[_Running] = []
         try:
-            for config, frame, sink in zip(self._configs, frames, sinks, strict=True):  # 2
+            for config, frame, sink in zip(configs, frames, sinks, strict=True):  # 2
                 running.append(_Running(config, sink, self._start(config, frame, sink)))
                 self._say(f"{config.name}: running into {config.table.name}, checkpoint {config.checkpoint}")
             while any(each.query.isActive for each in running) and not self._stop.wait(POLL_S):
@@ -134,10 +154,17 @@ class Runner:
             return writer.trigger(processingTime=config.trigger.processing_time or "1 second").start()
 
     def _frame(self, config: PipelineConfig) -> DataFrame:
-        frames = [
-            envelope(read_stream(self._spark, source), config, source, source_index)
-            for source_index, source in enumerate(config.sources)
-        ]
+        schema = config.table.table_schema
+        plans = [plan_decoding(config, source, place, schema) for place, source in enumerate(config.sources)]
+        if any(column.expression is not None for plan in plans for column in plan.columns):
+            frames = [
+                envelope(read_stream(self._spark, source), config, source, place)
+                for place, source in enumerate(config.sources)
+            ]
+        else:
+            frames = [
+                outcome_frame(self._spark, source, place, config, schema) for place, source in enumerate(config.sources)
+            ]
         whole = frames[0]
         for frame in frames[1:]:
             whole = whole.unionByName(frame)

@@ -62,7 +62,8 @@ def with_table_options(config: PipelineConfig) -> PipelineConfig:
     if not catalog.has_table(config.table.name):
         return config
     options = {**config.table.options, **catalog.table(config.table.name).schema.options}
-    return config.model_copy(update={"table": config.table.model_copy(update={"options": options})})
+    table = TableConfig.model_validate({**config.table.model_dump(), "options": options})
+    return config.model_copy(update={"table": table})
 
 
 def _differences(found: TableSchema, wanted: TableSchema, config: TableConfig) -> Iterator[str]:

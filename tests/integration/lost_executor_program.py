@@ -96,17 +96,17 @@ def _rows(spark: SparkSession) -> DataFrame:
 
 def _outcomes(spark: SparkSession, table: Table) -> DataFrame:
     """Every map task decodes its ids: some are dead letters, one is skipped, a tally ends it."""
-    schema = outcome_schema(table.schema)
+    schema = table.schema
 
     def decode(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         ids = [number for batch in batches for number in batch.column(0).to_pylist()]
         rows = [data(number, number, f"n{number}") for number in ids[DEAD_EACH:-1]]
         rows += [dead(number) for number in ids[:DEAD_EACH]]
         rows.append(tally(len(ids), {"tombstone": 1}))
-        yield from outcome_table(table.schema, rows, bucket_count=BUCKETS).to_batches()
+        yield from outcome_table(schema, rows, bucket_count=BUCKETS).to_batches()
 
     frame = spark.range(0, RECORDS, 1, MAP_TASKS)
-    return KeptColumns([F.col("id")]).map_in_arrow(frame, decode, from_arrow_schema(schema))
+    return KeptColumns([F.col("id")]).map_in_arrow(frame, decode, from_arrow_schema(outcome_schema(schema)))
 
 
 if __name__ == "__main__":

@@ -110,7 +110,8 @@ def test_a_nullable_column_that_the_file_does_not_name_is_no_difference(tmp_path
 def test_records_are_decoded_for_the_options_that_the_table_has(tmp_path: Path) -> None:
     open_or_create(_config(tmp_path))
     config = _pipeline(tmp_path, table=_config(tmp_path, options={}))
-    assert with_table_options(config).table.options["bucket"] == "2"
+    assert config.table.table_schema.options == {}
+    assert with_table_options(config).table.table_schema.options["bucket"] == "2"
     assert (
         with_table_options(_pipeline(tmp_path / "new", table=_config(tmp_path / "new"))).table.options["bucket"] == "2"
     )
