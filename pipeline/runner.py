@@ -27,21 +27,12 @@ from freshet.pipeline.batch.batch_settings import batch_settings
 from freshet.pipeline.batch.checkpoint_owner import claim_checkpoint
 from freshet.pipeline.batch.dead_letters import open_dead_letters
 from freshet.pipeline.batch.micro_batch import MicroBatchWriter
-<<<<<<< HEAD
-from freshet.pipeline.batch.table_setup import open_or_create, refuse_other_table
-from freshet.pipeline.batch.table_sink import TableSink
-from freshet.pipeline.config.model import revealed
-from freshet.pipeline.config.pipeline_file import PipelineConfig
-from freshet.pipeline.exceptions import PipelineError, PipelineFailedError, brief_reason
-=======
-from freshet.pipeline.batch.start_check import start_problems
 from freshet.pipeline.batch.table_setup import open_or_create, refuse_other_table, with_table_options
 from freshet.pipeline.batch.table_sink import TableSink
 from freshet.pipeline.config.model import revealed
 from freshet.pipeline.config.pipeline_file import PipelineConfig
 from freshet.pipeline.decode.plan import plan_decoding
-from freshet.pipeline.exceptions import ConfigurationError, PipelineError, PipelineFailedError, brief_reason
->>>>>>> 65fa521 (Pipelines without expressions in select run on decoded columns; a lost executor does not stop a batch)
+from freshet.pipeline.exceptions import PipelineError, PipelineFailedError, brief_reason
 from freshet.pipeline.progress import Progress, ProgressHub, ProgressListener
 from freshet.pipeline.progress_report import progress_line
 from freshet.pipeline.signals import when_asked_to_stop
@@ -95,17 +86,9 @@ class Runner:
         """Runs until all queries have ended. Raises what made one of them fail."""
         for config in self._configs:  # 1
             refuse_other_table(config.table)
-<<<<<<< HEAD
-        frames = [self._frame(config) for config in self._configs]
-        sinks = [self._open_sink(config) for config in self._configs]
-=======
-            problems = list(start_problems(config))
-            if problems:
-                raise ConfigurationError("\n".join(f"{config.name}: {text}" for text in problems))
         configs = [with_table_options(config) for config in self._configs]
         frames = [self._frame(config) for config in configs]
         sinks = [self._open_sink(config) for config in configs]
->>>>>>> 65fa521 (Pipelines without expressions in select run on decoded columns; a lost executor does not stop a batch)
         listener = ProgressListener(self._hub)
         self._spark.streams.addListener(listener)
         running: list[_Running] = []
