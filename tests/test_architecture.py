@@ -84,6 +84,9 @@ OWNERS = {
     "testcontainers": [],
 }
 
+# Extras of pyproject.toml that a package may import from; storage must do without.
+MAY_NEED = {"logstore": ["kafka"], "pipeline": ["spark", "kafka"], "jobs": ["spark", "kafka"], "freshet": ["spark"]}
+
 # Storage meets the world in these files only.
 DOORS = {
     "storage/io/env.py",
@@ -257,17 +260,22 @@ def prints(module: Module) -> Iterator[str]:
 
 
 def undeclared_libraries(module: Module) -> Iterator[str]:
-    """Third-party imports that pyproject.toml does not name: they would be missing after `pip install freshet`."""
+    """Third-party imports that pyproject.toml does not name: they would be missing after `pip install freshet`.
+
+    Extras count where they may be needed: tables work without any.
+    """
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    declared = {
-        re.split(r"[^\w-]", requirement)[0].lower().replace("-", "_") for requirement in project["dependencies"]
-    }
+    requirements = list(project["dependencies"])
+    for extra in MAY_NEED.get(module.package, ()):
+        requirements += project["optional-dependencies"][extra]
+    declared = {re.split(r"[^\w-]", requirement)[0].lower().replace("-", "_") for requirement in requirements}
     # PyYAML is yaml, backports.zstd is backports; pyspark brings py4j; compression is standard since Python 3.14.
-    known = declared | {"backports", "yaml", "py4j", "compression"} | set(PACKAGES) | {"freshet", "tests"}
+    known = declared | {"backports", "yaml", "compression"} | set(PACKAGES) | {"freshet", "tests"}
+    known |= {"py4j"} if "pyspark" in declared else set()
     for line, name in module.imports():
         top = name.split(".")[0]
         if top and top != "top-level" and top not in sys.stdlib_module_names and top.lower() not in known:
-            yield f"{module.path}:{line} imports {top}; pyproject.toml does not name it"
+            yield f"{module.path}:{line} imports {top}; pyproject.toml does not name it for {module.package}"
 
 
 RULES: list[Callable[[Module], Iterator[str]]] = [
@@ -346,6 +354,8 @@ BAD = [
     (broad_excepts, "pipeline/x.py", "try:\n    f()\nexcept:\n    pass"),
     (prints, "storage/x.py", "print(1)"),
     (undeclared_libraries, "storage/x.py", "import pandas"),
+    (undeclared_libraries, "storage/x.py", "import pyspark"),
+    (undeclared_libraries, "logstore/x.py", "from pyspark.sql import Row"),
 ]
 GOOD = [
     (wrong_directions, "logstore/x.py", "from freshet.storage.model.row_kind import RowKind"),
@@ -358,6 +368,7 @@ GOOD = [
     (broad_excepts, "pipeline/x.py", "try:\n    f()\nexcept Exception:\n    g()\n    raise"),
     (prints, "pipeline/x.py", "print(1)"),
     (undeclared_libraries, "storage/x.py", "import yaml, pyarrow.compute"),
+    (undeclared_libraries, "pipeline/x.py", "import pyspark, py4j, confluent_kafka"),
 ]
 
 

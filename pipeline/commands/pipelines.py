@@ -114,5 +114,5 @@ def _spark_part(name: str) -> Any:
         if error.name not in ("pyspark", "py4j"):
             raise
         raise InvalidRequestError(
-            "this command needs Spark, which is not installed here; install it with: pip install 'pyspark>=4.2.1,<4.3'"
+            "this command needs Spark, which is not installed here; install it with: pip install 'freshet[spark]'"
         ) from error

@@ -1,6 +1,7 @@
 """The front door of Freshet: every public name, and nothing else.
 
 A name is loaded when it is first used: `from freshet import Catalog, col` loads no Spark, `table_sink` and `register` do.
+Spark is the extra `spark` of the distribution; without it those two raise an `ImportError` that says so.
 """
 
 from __future__ import annotations
@@ -75,6 +76,9 @@ _MODULES = {
     "freshet.storage.table": ("Table",),
     "freshet.storage.table_session": ("TableSession",),
 }
+_EXTRAS = {"pyspark": "spark", "py4j": "spark", "confluent_kafka": "kafka"}
+"""What is installed with which extra, by the name that is imported."""
+
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 
 try:
@@ -120,7 +124,18 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in _MODULE_OF:
         raise AttributeError(f"module 'freshet' has no name {name!r}")
-    value = getattr(import_module(_MODULE_OF[name]), name)
+    try:
+        module = import_module(_MODULE_OF[name])
+    except ModuleNotFoundError as error:
+        extra = _EXTRAS.get((error.name or "").split(".")[0])
+        if extra is None:
+            raise
+        raise ImportError(
+            f"freshet.{name} needs {error.name}, which is not installed here; install it with: "
+            f"pip install 'freshet[{extra}]'",
+            name=error.name,
+        ) from error
+    value = getattr(module, name)
     globals()[name] = value
     return value
 

@@ -1,0 +1,246 @@
+"""Every way to have Freshet, beside somebody's own `pipeline.py`, `storage/` and so on, and without Spark.
+
+Each way is a virtual environment of its own that borrows the libraries of this one: packages are found there, but no
+editable install, since path files of a borrowed folder are not read.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).parents[2]
+LIBRARIES = sysconfig.get_path("purelib")
+SOURCES = ("src", "storage", "logstore", "pipeline", "jobs", "pyproject.toml", "README.md", "LICENSE")
+HOSTILE = ("storage", "pipeline", "logstore", "jobs", "config", "codec", "model", "tests")
+
+TABLES = """
+import sys
+from freshet import Catalog, col
+orders = Catalog(sys.argv[1]).create_table(
+    "shop.orders", schema={"id": "BIGINT", "name": "STRING"}, primary_keys=["id"], options={"bucket": "2"}
+)
+with orders.writer("loader") as writer:
+    writer.write([{"id": 1, "name": "a"}, {"id": 2, "name": "b"}])
+    writer.commit()
+assert orders.scan(filter=col("id") == 2).to_arrow().to_pylist() == [{"id": 2, "name": "b"}]
+assert not {"pyspark", "storage", "pipeline", "logstore", "jobs"} & set(sys.modules), sorted(sys.modules)
+import freshet
+print("freshet is", freshet.__file__)
+"""
+
+SPARK = """
+import sys
+from pyspark.sql import SparkSession
+from freshet import Catalog, register, table_sink
+spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+Catalog(sys.argv[1]).create_table(
+    "shop.orders", schema={"id": "BIGINT", "name": "STRING"}, primary_keys=["id"], options={"bucket": "2"}
+)
+rows = spark.createDataFrame([(1, "a"), (2, "b")], "id BIGINT, name STRING")
+table_sink(sys.argv[1], "shop.orders", commit_user="loader")(rows, 0)
+register(spark)
+read = spark.read.format("freshet").option("warehouse", sys.argv[1]).option("table", "shop.orders").load()
+assert sorted(tuple(row) for row in read.collect()) == [(1, "a"), (2, "b")]
+import freshet
+print("freshet is", freshet.__file__)
+"""
+
+WITHOUT_SPARK = """
+import sys
+
+class NotInstalled:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in ("pyspark", "py4j", "confluent_kafka"):
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, NotInstalled())
+"""
+
+
+@dataclass(frozen=True)
+class Installation:
+    """An interpreter that can import freshet, and what its environment must say."""
+
+    python: Path
+    python_path: str = ""
+
+    def run(self, *arguments: object, folder: Path, before: str = "") -> subprocess.CompletedProcess[str]:
+        """Runs the interpreter in a folder; `before` goes in front of what is imported from."""
+        path = os.pathsep.join(part for part in (before, self.python_path) if part)
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+        env = {**inherited, "PYTHONPATH": path, "PYSPARK_PYTHON": str(self.python), "SPARK_LOCAL_IP": "127.0.0.1"}
+        return subprocess.run(
+            [str(self.python), *map(str, arguments)], cwd=folder, env=env, text=True, capture_output=True, timeout=240
+        )
+
+
+def environment(folder: Path) -> Path:
+    """The interpreter of a new environment with the libraries of this one."""
+    base = Path(sys.base_prefix) / "bin" / f"python{sys.version_info.major}.{sys.version_info.minor}"
+    subprocess.run([str(base), "-m", "venv", "--without-pip", str(folder)], check=True)
+    own = next(folder.glob("lib/python*/site-packages"))
+    (own / "borrowed.pth").write_text(LIBRARIES + "\n", encoding="utf-8")
+    return folder / "bin" / "python"
+
+
+def pip(*arguments: object) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "pip", "--disable-pip-version-check", *map(str, arguments)],
+        text=True,
+        capture_output=True,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkout as it was cloned: no build folders, links kept."""
+    folder = tmp_path_factory.mktemp("checkout")
+    ignored = shutil.ignore_patterns("__pycache__", "*.egg-info", "build")
+    for name in SOURCES:
+        source = ROOT / name
+        if source.is_dir():
+            shutil.copytree(source, folder / name, symlinks=True, ignore=ignored)
+        else:
+            shutil.copy(source, folder / name)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def wheel(sources: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    copy = tmp_path_factory.mktemp("build") / "checkout"  # building leaves folders behind
+    shutil.copytree(sources, copy, symlinks=True)
+    target = tmp_path_factory.mktemp("wheel")
+    pip("wheel", "--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", target, copy)
+    (built,) = target.glob("*.whl")
+    return built
+
+
+@pytest.fixture(scope="module")
+def installations(sources: Path, wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Installation]:
+    python = {name: environment(tmp_path_factory.mktemp("env") / name) for name in ("wheel", "editable", "strict")}
+    pip("--python", python["wheel"], "install", "--quiet", "--no-deps", wheel)
+    for name, settings in (("editable", ()), ("strict", ("--config-settings", "editable_mode=strict"))):
+        copy = tmp_path_factory.mktemp(name) / "checkout"
+        shutil.copytree(sources, copy, symlinks=True)
+        pip(
+            *("--python", python[name], "install", "--quiet", "--no-deps", "--no-build-isolation", *settings),
+            *("--editable", copy),
+        )
+    checkout = environment(tmp_path_factory.mktemp("env") / "checkout")
+    return {
+        **{name: Installation(path) for name, path in python.items()},
+        "checkout": Installation(checkout, str(sources / "src")),
+    }
+
+
+@pytest.fixture
+def hostile(tmp_path: Path) -> Path:
+    """A folder of somebody's own modules; importing one of them is an error."""
+    folder = tmp_path / "mine"
+    for name in HOSTILE:
+        (folder / name).mkdir(parents=True)
+        (folder / name / "__init__.py").write_text(f"raise RuntimeError('not freshet: {name}')", encoding="utf-8")
+        (folder / f"{name}.py").write_text(f"raise RuntimeError('not freshet: {name}')", encoding="utf-8")
+    (folder / "tables_script.py").write_text(TABLES, encoding="utf-8")
+    (folder / "spark_script.py").write_text(SPARK, encoding="utf-8")
+    return folder
+
+
+WAYS = ["wheel", "editable", "strict", "checkout"]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_script_beside_modules_of_our_names(
+    way: str, installations: dict[str, Installation], hostile: Path, tmp_path: Path
+) -> None:
+    installation = installations[way]
+    done = installation.run("tables_script.py", tmp_path / "warehouse", folder=hostile)
+    assert done.returncode == 0, done.stderr
+    where = done.stdout.split("freshet is ")[1].strip()
+    assert str(ROOT) not in where, "this is the code of the environment that runs the tests"
+    done = installation.run("-m", "freshet", "tables", tmp_path / "warehouse", folder=hostile)
+    assert done.returncode == 0, done.stderr
+    assert "orders" in done.stdout
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("way", ["wheel", "checkout"])
+def test_spark_submit_beside_modules_of_our_names(
+    way: str, installations: dict[str, Installation], hostile: Path, tmp_path: Path
+) -> None:
+    submit = Path(LIBRARIES) / "pyspark" / "bin" / "spark-submit"
+    installation = installations[way]
+    program = f"import os, sys; os.execv({str(submit)!r}, [{str(submit)!r}, *sys.argv[1:]])"
+    done = installation.run("-c", program, "spark_script.py", tmp_path / "warehouse", folder=hostile)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "freshet is " in done.stdout
+
+
+def test_tables_without_spark(installations: dict[str, Installation], hostile: Path, tmp_path: Path) -> None:
+    blocked = tmp_path / "blocked"
+    blocked.mkdir()
+    (blocked / "sitecustomize.py").write_text(WITHOUT_SPARK, encoding="utf-8")
+    installation, warehouse = installations["wheel"], tmp_path / "warehouse"
+
+    def run(*arguments: object) -> subprocess.CompletedProcess[str]:
+        return installation.run(*arguments, folder=hostile, before=str(blocked))
+
+    assert run("-c", "import pyspark").returncode == 1
+    done = run("tables_script.py", warehouse)
+    assert done.returncode == 0, done.stderr
+    done = run("-m", "freshet", "read", warehouse, "shop.orders", "--format", "json")
+    assert done.returncode == 0, done.stderr
+    for name in ("register", "table_sink"):
+        done = run("-c", f"from freshet import {name}")
+        assert f"freshet.{name} needs pyspark" in done.stderr
+        assert "pip install 'freshet[spark]'" in done.stderr
+    (hostile / "p.yaml").write_text(PIPELINE.format(warehouse=warehouse), encoding="utf-8")
+    assert run("-m", "freshet", "check", "p.yaml").returncode == 0
+    done = run("-m", "freshet", "run", "p.yaml")
+    assert done.returncode == 2, done.stderr
+    assert "pip install 'freshet[spark]'" in done.stderr
+
+
+PIPELINE = """
+name: orders
+sources: [{{files: {{path: "{warehouse}/in"}}, format: json}}]
+table:
+  warehouse: "{warehouse}"
+  name: shop.more
+  columns: {{id: BIGINT}}
+  primary_key: [id]
+  options: {{bucket: 1}}
+trigger: {{available_now: true}}
+checkpoint: "{warehouse}/checkpoint"
+"""
+
+
+def test_what_is_in_the_wheel(sources: Path, wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        names = set(archive.namelist())
+        (metadata,) = (archive.read(name).decode() for name in names if name.endswith("/METADATA"))
+    assert {name.split("/")[0] for name in names if ".dist-info/" not in name} == {"freshet"}
+    assert not {name for name in names if "/demo/" in name or "/tests/" in name}
+    modules = {
+        f"freshet/{path.relative_to(sources)}"
+        for package in ("storage", "logstore", "pipeline", "jobs")
+        for path in (sources / package).rglob("*.py")
+        if "demo" not in path.parts
+    }
+    assert modules <= names
+    assert {"freshet/py.typed", "freshet/pipeline/spark/jars.toml", "freshet/pipeline/spark/log4j2.properties"} <= names
+    assert {f"Provides-Extra: {extra}" for extra in ("spark", "kafka", "all", "dev")} <= set(metadata.splitlines())
+    pyspark = [line for line in metadata.splitlines() if line.startswith("Requires-Dist: pyspark")]
+    assert [line.split(";")[1].strip() for line in pyspark] == ['extra == "spark"']
