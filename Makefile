@@ -3,12 +3,14 @@
 #   make demo      a real change stream from Kafka into tables that Apache Paimon reads
 #   make demo-join three change streams into one wide table, by one query and by several
 #   make test      the quick suites and the judge (under ten minutes)      make test-all   everything
+#   make test-lowest  the storage suites with the oldest libraries that are allowed, and without Spark
 #   make lint      ruff, mypy, docker files                                make bench      against the peers
 SHELL := /bin/bash
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PYPAIMON := .venv-pypaimon
+LOWEST := .venv-lowest
 FLINK := .venv-flink
 PIP_QUIET := --disable-pip-version-check --quiet
 PYTEST := $(BIN)/python -m pytest
@@ -43,11 +45,21 @@ $(FLINK)/.stamp: requirements-flink.lock
 	@$(FLINK)/bin/python -m pip install $(PIP_QUIET) --no-deps --requirement requirements-flink.lock
 	@touch $@
 
+# The test libraries are those of the other runs.
+$(LOWEST)/.stamp: requirements-lowest.lock requirements.lock
+	@echo "venv: $(LOWEST) from requirements-lowest.lock"
+	@test -x $(LOWEST)/bin/python || $(PYTHON) -m venv $(LOWEST)
+	@grep -E '^(pytest|pytest-timeout|hypothesis)==' requirements.lock > $(LOWEST)/tests.txt
+	@$(LOWEST)/bin/python -m pip install $(PIP_QUIET) --requirement requirements-lowest.lock --requirement $(LOWEST)/tests.txt
+	@touch $@
+
 venv: $(VENV)/.stamp
 
 venv-flink: $(FLINK)/.stamp
 
 venv-pypaimon: $(PYPAIMON)/.stamp
+
+venv-lowest: $(LOWEST)/.stamp
 
 jars: venv
 	@$(BIN)/python -m freshet.pipeline.spark.jars spark-kafka kafka-broker paimon >/dev/null
@@ -66,6 +78,10 @@ test: venv venv-pypaimon jars
 
 test-all: venv venv-pypaimon jars
 	$(PYTEST) $(ARGS)
+
+# Without the judges and the fixtures that start them: those need Spark.
+test-lowest: venv-lowest
+	PYTHONPATH=src:. $(LOWEST)/bin/python -m pytest --noconftest -m "not judge and not spark and not kafka and not slow" tests/storage $(ARGS)
 
 lint: venv
 	$(BIN)/ruff check .

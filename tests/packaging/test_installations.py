@@ -43,7 +43,9 @@ SPARK = """
 import sys
 from pyspark.sql import SparkSession
 from freshet import Catalog, register, table_sink
-spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").config(
+    "spark.sql.python.filterPushdown.enabled", "true"
+).getOrCreate()
 Catalog(sys.argv[1]).create_table(
     "shop.orders", schema={"id": "BIGINT", "name": "STRING"}, primary_keys=["id"], options={"bucket": "2"}
 )
