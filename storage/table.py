@@ -120,7 +120,9 @@ class Table:
         """
         self.store.check_writable()
         compaction = TableCompaction(self.store)
-        return compaction.run(compaction.plan(full=full, partition=partition), budget=budget, progress=progress)
+        result = compaction.run(compaction.plan(full=full, partition=partition), budget=budget, progress=progress)
+        self.store.env.finish_later()
+        return result
 
     def snapshots(self) -> list[Snapshot]:
         """All snapshots that are still there, oldest first."""

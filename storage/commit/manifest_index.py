@@ -1,6 +1,6 @@
-"""Looks into manifests by file name and by partition, each manifest sorted once.
+"""Looks into manifests by file name and by partition, without reading those that cannot have what is asked for.
 
-Manifests never change under their name, so a commit or an expiry only opens those that are new since the last one.
+Manifests never change under their name, so what was found in one is remembered by its name.
 
     a file is live at a snapshot = it has an ADD entry in base or delta whose identity is in no DELETE entry there
 
@@ -13,36 +13,31 @@ Source: table format §3.4.
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict, defaultdict
-from collections.abc import Collection, Iterable, Sequence
-from itertools import chain
+from collections import OrderedDict
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Final
 from weakref import WeakKeyDictionary, proxy
 
 from freshet.storage.commit.manifest_merge import cancel_pairs
-from freshet.storage.commit.named_files import KeptSnapshot, ReadableManifests, manifest_lists
+from freshet.storage.commit.named_files import (
+    KeptSnapshot,
+    ManifestSource,
+    MetadataNames,
+    ReadableManifests,
+    manifest_lists,
+    metadata_names,
+)
 from freshet.storage.exceptions import NotFoundError
-from freshet.storage.metadata.manifest_store import ManifestStore
+from freshet.storage.metadata.manifest_store import VALUES_MAX, ManifestStore
 from freshet.storage.model.manifest import EntryKind, ManifestEntry, ManifestFileMeta
 from freshet.storage.model.snapshot import Snapshot
 
-ENTRIES_MAX: Final = 100_000
-"""Entries kept sorted; the entries themselves are shared with the cache of the manifest store."""
+ANSWERS_MAX: Final = 200_000
+"""Bucket counts remembered, one for each manifest and partition asked for."""
 
 
-class _SortedManifest:
-    """One manifest."""
-
-    __slots__ = ("bucket_counts", "by_file_name", "entry_count")
-
-    def __init__(self, entries: Sequence[ManifestEntry]) -> None:
-        self.entry_count = len(entries)
-        self.by_file_name: dict[str, list[ManifestEntry]] = defaultdict(list)
-        self.bucket_counts: dict[bytes, int] = {}
-        for entry in entries:
-            self.by_file_name[entry.file.file_name].append(entry)
-            if entry.kind is EntryKind.ADD and entry.total_buckets > 0:
-                self.bucket_counts[entry.partition] = entry.total_buckets
+SNAPSHOTS_MAX: Final = 5_000
+"""Snapshots and tags whose metadata files are remembered by name; some 30 names each."""
 
 
 class ManifestIndex:
@@ -51,35 +46,54 @@ class ManifestIndex:
     def __init__(self, manifests: ManifestStore) -> None:
         # Not a strong reference: the index lives as long as the store does, see `index_of`.
         self._manifests: ManifestStore = proxy(manifests)
-        self._sorted: OrderedDict[str, _SortedManifest] = OrderedDict()
-        self._entry_count = 0
+        self._counts: OrderedDict[str, dict[bytes, int | None]] = OrderedDict()
+        """By manifest, the bucket count of each partition asked for; None where the manifest has no entry of it."""
+        self._answer_count = 0
+        self._names: OrderedDict[tuple[int, str, bool], MetadataNames] = OrderedDict()
         self._lock = threading.Lock()
 
-    def live_among(self, kept: KeptSnapshot, file_names: Collection[str]) -> set[str]:
-        """Those of the files that are live at the snapshot, as far as its manifests are kept."""
-        if not file_names:
-            return set()
-        source, snapshot = kept
-        entries: list[ManifestEntry] = []
-        for meta in chain.from_iterable(source.read_manifest_list(*of) for of in manifest_lists(snapshot)[:2]):
-            try:
-                by_file_name = self._sorted_manifest(meta).by_file_name
-            except NotFoundError:
-                if isinstance(source, ReadableManifests):
-                    continue
-                raise
-            for name in file_names:
-                entries += by_file_name.get(name, ())
-        return {entry.file.file_name for entry in cancel_pairs(entries) if entry.kind is EntryKind.ADD}
+    def names(self, source: ManifestSource, snapshot: Snapshot) -> MetadataNames:
+        """`metadata_names`, remembered: in each round expiry asks for those of all tags."""
+        identity = (snapshot.id, snapshot.delta_manifest_list, isinstance(source, ReadableManifests))
+        with self._lock:
+            known = self._names.get(identity)
+        if known is None:
+            known = metadata_names(source, snapshot)
+            with self._lock:
+                self._names[identity] = known
+                while len(self._names) > SNAPSHOTS_MAX:
+                    self._names.popitem(last=False)
+        return known
+
+    def live_among(self, snapshots: Iterable[KeptSnapshot], entries: Sequence[ManifestEntry]) -> set[str]:
+        """Names of those files that are live at one of the snapshots, as far as their manifests are kept.
+
+        A manifest that many of the snapshots share is looked into once.
+        """
+        wanted = {entry.file.file_name for entry in entries}
+        partitions = {entry.partition for entry in entries}
+        found: dict[str, list[ManifestEntry]] = {}
+        live: set[str] = set()
+        for source, snapshot in snapshots:
+            if not wanted:
+                break
+            hits: list[ManifestEntry] = []
+            for meta in _data_manifests(source, snapshot):
+                if meta.file_name not in found:
+                    found[meta.file_name] = self._entries_of(source, meta, wanted, partitions)
+                hits += found[meta.file_name]
+            live |= {entry.file.file_name for entry in cancel_pairs(hits) if entry.kind is EntryKind.ADD}
+        return live & wanted
 
     def is_in_base(self, snapshot: Snapshot, entry: ManifestEntry) -> bool:
         """True when the base of the snapshot has an ADD entry of this file, dead or alive."""
-        base = self._manifests.read_manifest_list(snapshot.base_manifest_list, snapshot.base_manifest_list_size)
-        name, identity = entry.file.file_name, entry.identity
+        name, identity = {entry.file.file_name}, entry.identity
         return any(
             known.kind is EntryKind.ADD and known.identity == identity
-            for meta in base
-            for known in self._sorted_manifest(meta).by_file_name.get(name, ())
+            for meta in self._manifests.read_manifest_list(
+                snapshot.base_manifest_list, snapshot.base_manifest_list_size
+            )
+            for known in self._entries_of(self._manifests, meta, name, {entry.partition})
         )
 
     def newest_bucket_counts(
@@ -91,27 +105,64 @@ class ManifestIndex:
         for meta in reversed(manifests):
             if not wanted:
                 break
-            counts = self._sorted_manifest(meta).bucket_counts
-            hits = wanted & counts.keys()
-            found.update({partition: counts[partition] for partition in hits})
-            wanted -= hits
+            counts = self._bucket_counts(meta, wanted)
+            found.update(counts)
+            wanted -= counts.keys()
         return found
 
-    def _sorted_manifest(self, meta: ManifestFileMeta) -> _SortedManifest:
+    def _bucket_counts(self, meta: ManifestFileMeta, partitions: Collection[bytes]) -> dict[bytes, int]:
         with self._lock:
-            known = self._sorted.get(meta.file_name)
-            if known is not None:
-                self._sorted.move_to_end(meta.file_name)
-                return known
-        fresh = _SortedManifest(self._manifests.read_manifest(meta))
+            known = dict(self._counts.get(meta.file_name, {}))
+        unknown = [partition for partition in partitions if partition not in known]
+        if unknown:
+            if self._manifests.may_hold(meta, unknown):
+                entries = self._manifests.read_manifest_with(meta, unknown)
+            else:
+                entries = ()
+            fresh: dict[bytes, int | None] = dict.fromkeys(unknown)
+            fresh |= {
+                entry.partition: entry.total_buckets
+                for entry in entries
+                if entry.kind is EntryKind.ADD and entry.total_buckets > 0
+            }
+            known |= fresh
+            self._remember(meta.file_name, fresh)
+        return {partition: count for partition in partitions if (count := known.get(partition)) is not None}
+
+    def _remember(self, name: str, fresh: dict[bytes, int | None]) -> None:
         with self._lock:
-            if meta.file_name not in self._sorted:
-                self._entry_count += fresh.entry_count
-            self._sorted[meta.file_name] = fresh
-            while self._entry_count > ENTRIES_MAX and len(self._sorted) > 1:
-                _, dropped = self._sorted.popitem(last=False)
-                self._entry_count -= dropped.entry_count
-        return fresh
+            counts = self._counts.setdefault(name, {})
+            self._counts.move_to_end(name)
+            self._answer_count -= len(counts)
+            counts |= fresh
+            self._answer_count += len(counts)
+            while self._answer_count > ANSWERS_MAX and len(self._counts) > 1:
+                self._answer_count -= len(self._counts.popitem(last=False)[1])
+
+    def _entries_of(
+        self,
+        source: ManifestSource,
+        meta: ManifestFileMeta,
+        file_names: Collection[str],
+        partitions: Collection[bytes],
+    ) -> list[ManifestEntry]:
+        """Entries of the files in one manifest."""
+        if not self._manifests.may_hold(meta, partitions):
+            return []
+        by_name = len(file_names) <= VALUES_MAX
+        values = [name.encode() for name in file_names] if by_name else list(partitions)
+        try:
+            entries = self._manifests.read_manifest_with(meta, values)
+        except NotFoundError:
+            if isinstance(source, ReadableManifests):
+                return []
+            raise
+        return [entry for entry in entries if entry.file.file_name in file_names]
+
+
+def _data_manifests(source: ManifestSource, snapshot: Snapshot) -> Iterator[ManifestFileMeta]:
+    for name, size in manifest_lists(snapshot)[:2]:
+        yield from source.read_manifest_list(name, size)
 
 
 _INDEXES: Final[WeakKeyDictionary[ManifestStore, ManifestIndex]] = WeakKeyDictionary()

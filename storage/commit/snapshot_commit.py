@@ -2,7 +2,7 @@
 
 One round:
 
-1. read the latest snapshot; if an earlier round ended without an answer, look whether its snapshot is there;
+1. look at the table (`table_view`); if an earlier round ended without an answer, look whether its snapshot is there;
 2. ask the identity of the commit against the history that this snapshot carries (a replay may have won meanwhile);
 3. check that no snapshot since the base has added these files, and conflicts; a compaction gives way bucket by bucket,
    anything else raises;
@@ -20,7 +20,7 @@ An outcome that is not known deletes nothing. Data files are never deleted here.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -29,12 +29,13 @@ from freshet.storage.commit.changes import SnapshotChange
 from freshet.storage.commit.claim import SnapshotClaim
 from freshet.storage.commit.commit_files import CommitFiles
 from freshet.storage.commit.conflict import Conflict, SortKey, bucket_count_conflicts, find_conflicts
-from freshet.storage.commit.history import FIRST_SNAPSHOT_ID, CommitHistory, history_of
+from freshet.storage.commit.history import FIRST_SNAPSHOT_ID
 from freshet.storage.commit.identity import CommitIdentity, is_committed
 from freshet.storage.commit.manifest_index import index_of
 from freshet.storage.commit.manifest_merge import MergeRule
 from freshet.storage.commit.next_snapshot import SnapshotLists, next_snapshot
 from freshet.storage.commit.strict_mode import StrictMode
+from freshet.storage.commit.table_view import TableView, look
 from freshet.storage.exceptions import (
     ConflictError,
     CorruptDataError,
@@ -45,7 +46,7 @@ from freshet.storage.exceptions import (
     UnknownOutcomeError,
 )
 from freshet.storage.io.env import CrashPoint
-from freshet.storage.metadata.live_files import NO_FILES, data_manifests
+from freshet.storage.metadata.live_files import NO_FILES, data_manifests, live_entries
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.manifest import ManifestFileMeta
 from freshet.storage.model.snapshot import CommitKind, Snapshot
@@ -65,6 +66,8 @@ class SnapshotOutcome:
     """
 
     snapshot: Snapshot | None
+    view: TableView | None = None
+    """The table as the snapshot left it, where this round made the snapshot."""
     already_committed: bool = False
     given_way: tuple[Conflict, ...] = ()
     is_certain: bool = True
@@ -113,14 +116,6 @@ class SnapshotCommit:
             min_count=options.manifest_merge_min_count,
         )
 
-    def latest(self) -> Snapshot | None:
-        """The latest snapshot, read from disk: a table that was rolled back uses an id a second time."""
-        return self._store.snapshots.latest()
-
-    def history(self, latest: Snapshot | None) -> CommitHistory:
-        """The commits of all users as the latest snapshot knows them."""
-        return history_of(self._newest_first(latest))
-
     def commit(
         self,
         change: SnapshotChange,
@@ -129,9 +124,11 @@ class SnapshotCommit:
         properties: Mapping[str, str] | None = None,
         watermark: int | None = None,
         base_id: int | None = None,
+        view: TableView | None = None,
     ) -> SnapshotOutcome:
         """Runs rounds until the change is visible, known to be visible, or refused.
 
+        `view` is what the caller has just seen of the table, for the first round; without it, that round looks itself.
         `base_id` is the latest snapshot from before the first try to commit these files, None when this is the first.
         """
         request = _Request(change, identity, properties or {}, watermark, base_id)
@@ -141,7 +138,8 @@ class SnapshotCommit:
         while True:
             failure: StorageError | None = None
             try:
-                outcome = self._round(request, rounds)
+                seen, view = view, None
+                outcome = self._round(request, rounds, seen or look(self._store))
                 if outcome is not None:
                     return outcome
             except StorageError as error:
@@ -158,17 +156,15 @@ class SnapshotCommit:
             self._wait(retry_count)
             retry_count += 1
 
-    def _round(self, request: _Request, rounds: _Rounds) -> SnapshotOutcome | None:
+    def _round(self, request: _Request, rounds: _Rounds, view: TableView) -> SnapshotOutcome | None:
         """One round; None when the claim was lost."""
-        store, identity, files = self._store, request.identity, rounds.files
-        # 1. Where do we stand, and did an unanswered claim of ours take effect?
-        latest = self.latest()
+        store, identity, files, latest = self._store, request.identity, rounds.files, view.latest
+        # 1. Did an unanswered claim of ours take effect?
         won = self._find_unanswered(latest, identity, rounds)
         if won is not None:
             return SnapshotOutcome(won)
         # 2. Identity, against the history of the snapshot that this round builds on.
-        history = self.history(latest)
-        if identity.is_traced and is_committed(history, identity, table=store.location):
+        if identity.is_traced and is_committed(view.history, identity, table=store.location):
             files.take_back()
             return SnapshotOutcome(None, already_committed=True)
         # 3. Conflicts.
@@ -181,7 +177,7 @@ class SnapshotCommit:
             files.take_back()
             return SnapshotOutcome(None, given_way=given_way, is_certain=is_certain)
         # 4. Everything the snapshot names, then the snapshot.
-        snapshot = self._next(fitting, request, latest, files.write(fitting, manifests), history)
+        snapshot = self._next(fitting, request, view, files.write(fitting, manifests))
         store.env.reach(CrashPoint.COMMIT_MANIFESTS_WRITTEN)
         # 5. The claim.
         if not self._take(snapshot, identity, rounds):
@@ -189,7 +185,8 @@ class SnapshotCommit:
             return None
         store.env.reach(CrashPoint.COMMIT_SNAPSHOT_CREATED)
         self._write_latest_hint(snapshot.id)
-        return SnapshotOutcome(snapshot, given_way=given_way, is_certain=is_certain)
+        store.live.advance(latest, snapshot, fitting.entries)
+        return SnapshotOutcome(snapshot, view.after(snapshot), given_way=given_way, is_certain=is_certain)
 
     def _check_new_files(self, request: _Request, latest: Snapshot | None, rounds: _Rounds) -> None:
         """Raises `ConflictError` when the files of this commit are in the table already, under another number."""
@@ -231,8 +228,10 @@ class SnapshotCommit:
         if counted and change.kind is not CommitKind.OVERWRITE:
             counts = self._index.newest_bucket_counts(manifests, counted)
             if bucket_count_conflicts(change, counts):
-                counts = {entry.partition: entry.total_buckets for entry in self._store.live.at(latest).entries()}
-        live = NO_FILES if change.kind is CommitKind.APPEND else self._store.live.at(latest)
+                entries = live_entries(self._store.manifests, latest, partition=counted.__contains__)
+                counts = {entry.partition: entry.total_buckets for entry in entries}
+        touched = change.buckets | change.lookups.keys()
+        live = NO_FILES if change.kind is CommitKind.APPEND else self._store.live.of_buckets(latest, touched)
         conflicts = find_conflicts(change, live.by_bucket, bucket_counts=counts, sort_key=self._sort_key)
         if not conflicts:
             return change, ()
@@ -245,25 +244,16 @@ class SnapshotCommit:
             "nothing was committed, read the table again and repeat the change"
         )
 
-    def _next(
-        self,
-        change: SnapshotChange,
-        request: _Request,
-        latest: Snapshot | None,
-        lists: SnapshotLists,
-        history: CommitHistory,
-    ) -> Snapshot:
-        store = self._store
-        schema = store.schemas.latest()
+    def _next(self, change: SnapshotChange, request: _Request, view: TableView, lists: SnapshotLists) -> Snapshot:
         return next_snapshot(
-            latest,
+            view.latest,
             change,
             request.identity,
             lists,
-            history=history,
-            schema_id=store.schema.id if schema is None else schema.id,
-            now_ms=store.env.now_ms(),
-            uuid=store.env.new_uuid(),
+            history=view.history,
+            schema_id=view.schema_id,
+            now_ms=self._store.env.now_ms(),
+            uuid=self._store.env.new_uuid(),
             properties=request.properties,
             watermark=request.watermark,
         )
@@ -287,20 +277,9 @@ class SnapshotCommit:
         if not rounds.unanswered:
             return None
         try:
-            return self._find_unanswered(self.latest(), identity, rounds)
+            return self._find_unanswered(self._store.snapshots.latest(), identity, rounds)
         except StorageError:
             return None
-
-    def _newest_first(self, latest: Snapshot | None) -> Iterator[Snapshot]:
-        if latest is None:
-            return
-        yield latest
-        for snapshot_id in range(latest.id - 1, FIRST_SNAPSHOT_ID - 1, -1):
-            try:
-                yield self._store.snapshots.snapshot(snapshot_id)
-            except NotFoundError:
-                # Expired: what lies before is not known.
-                return
 
     def _write_latest_hint(self, snapshot_id: int) -> None:
         """Best effort: readers heal a hint that is missing or too low."""

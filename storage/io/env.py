@@ -13,8 +13,10 @@ from __future__ import annotations
 import random
 import time
 import uuid
+from collections.abc import Callable
 from enum import StrEnum
 
+from freshet.storage.io.background import Background
 from freshet.storage.io.file_io import FileIO
 from freshet.storage.io.local_file_io import LocalFileIO
 from freshet.storage.io.scratch_folders import ScratchFolders
@@ -72,6 +74,7 @@ class Env:
     def __init__(self, file_io: FileIO, scratch_root: str | None = None) -> None:
         self.file_io = file_io
         self._scratch = ScratchFolders(scratch_root)
+        self._background = Background()
 
     def now_ms(self) -> int:
         """Wall clock, milliseconds since the epoch."""
@@ -96,6 +99,17 @@ class Env:
 
     def reach(self, point: CrashPoint) -> None:
         """Says that the program is at a named point; here nothing happens, in a simulation it may end."""
+
+    def run_later(self, name: str, work: Callable[[], None]) -> None:
+        """Does work for which nobody waits, one after the other; not again what waits under this name already.
+
+        It is done at the latest when the program ends, unless that is killed. Errors are the affair of the work.
+        """
+        self._background.run(name, work)
+
+    def finish_later(self) -> None:
+        """Waits until everything given to `run_later` is done."""
+        self._background.finish()
 
     def scratch_folder(self) -> str:
         """A new empty folder on a local disk for spilled data; who asks for it removes it with `release_scratch`.

@@ -1,38 +1,68 @@
-"""The protocol of a file system, as the table format needs one.
+"""The protocol of a store of files, as the table format needs one: a disk or an object store.
 
-Paths are plain strings; on local disks they are absolute POSIX paths. What every implementation promises:
+Paths are plain strings with slashes; whether there are folders is the affair of the implementation, none has to be made
+before a file is. What every implementation promises:
 
 | call | promise |
 |---|---|
-| `create_exclusive` | the name appears with all of its bytes, synced, or not at all; of two callers one gets True |
+| `create_exclusive` | the name appears with all of its bytes, durably, or not at all; of two callers one gets WON |
+| `asked_again` | after UNKNOWN: whether the bytes that are there now are the caller's, for contents that are unique |
 | `overwrite` | readers see the old bytes or the new ones, never a mixture |
 | `open_output` | the name must be new; after `close` the bytes survive a crash; nothing is promised before |
-| `list` | a missing folder is an empty one; names that start with `.` are temporary files of somebody |
+| `list` | what lies directly below a path; nothing below a missing one; names that start with `.` are temporary files |
+| `delete_all` | one request where the store has one for many files; what cannot be deleted is counted, not raised |
 
 Errors are those of `exceptions`: `NotFoundError` for a missing file, `RetryableError` where waiting or freeing
-space helps, `InvalidRequestError` where the call or the permissions must change, `UnknownOutcomeError` where it cannot
-be told whether an exclusive create took effect.
+space helps, `InvalidRequestError` where the call or the permissions must change. A create whose answer was lost is no
+error but the outcome UNKNOWN.
 
 Source: table format §1, §3.3.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import Enum
 from typing import Protocol, runtime_checkable
 
 import pyarrow as pa
 
+from freshet.storage.exceptions import UnknownOutcomeError
+
+
+class Created(Enum):
+    """What became of an exclusive create."""
+
+    WON = "won"
+    """The file is there with the caller's bytes, and will be after a crash."""
+    LOST = "lost"
+    """The name is another's."""
+    UNKNOWN = "unknown"
+    """The store gave no answer: the file may be there, may appear yet, or not. `asked_again` tells, when it answers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Deleted:
+    """What became of the deletion of several files; those that were not there count as neither."""
+
+    deleted_count: int = 0
+    failed_count: int = 0
+
 
 @dataclass(frozen=True, slots=True)
 class FileStatus:
-    """One entry of a folder. `modified_ms` is milliseconds since the epoch, `size_bytes` is 0 for folders."""
+    """One entry of a folder. `modified_ms` is milliseconds since the epoch, `size_bytes` is 0 for folders.
+
+    `version` is another text whenever the file was replaced, even by one of the same size within a millisecond.
+    """
 
     name: str
     path: str
     size_bytes: int
     modified_ms: int
     is_folder: bool
+    version: str = ""
 
 
 @runtime_checkable
@@ -71,12 +101,16 @@ class FileIO(Protocol):
     def read_bytes(self, path: str) -> bytes:
         """All bytes of a small file; `NotFoundError` when it is missing."""
 
-    def create_exclusive(self, path: str, data: bytes, *, sync_folder: bool = True) -> bool:
-        """Creates the file with these bytes, atomically; False when the name is taken.
+    def create_exclusive(self, path: str, data: bytes, *, is_last: bool = True) -> Created:
+        """Creates the file with these bytes, atomically, if there is none of this name.
 
-        Without `sync_folder` the bytes are safe but the name is so only after the next create in this folder that
-        syncs it: for files of which only the last one is named by anybody.
+        Without `is_last` the bytes are safe, but the name is so only after the next create beside it that is the last
+        of its group: for files of which only the last one is named by anybody. (A disk then syncs one folder once.)
         """
+
+    def asked_again(self, path: str, data: bytes) -> Created:
+        """After UNKNOWN: WON when the file holds exactly these bytes, LOST when it holds others, UNKNOWN when there is
+        none. Raises when the store does not answer."""
 
     def overwrite(self, path: str, data: bytes, *, sync: bool = True) -> None:
         """Replaces the file atomically, or creates it; without `sync` a crash may lose it (hints)."""
@@ -93,11 +127,29 @@ class FileIO(Protocol):
     def delete(self, path: str) -> bool:
         """Removes a file; False when it was not there."""
 
-    def delete_folder_if_empty(self, path: str) -> bool:
-        """Removes a folder that has no entries; False when it has some or is missing."""
+    def delete_all(self, paths: Sequence[str], *, prune_below: str | None = None) -> Deleted:
+        """Removes files, best effort, in the order given. Where the store has folders, those that became empty go as
+        well, up to but without `prune_below`; None leaves them."""
 
     def delete_tree(self, path: str) -> None:
-        """Removes a folder and all below it; a missing one is fine."""
+        """Removes everything below a path; nothing there is fine."""
 
     def make_folders(self, path: str) -> None:
-        """Creates the folder and those above it; existing ones are fine."""
+        """Makes a path show in listings that nothing lies below yet (a new database)."""
+
+
+def create_or_ask(file_io: FileIO, path: str, data: bytes, *, is_last: bool = True) -> bool:
+    """Creates a file of unique content: True when it is there, False when the name is another's.
+
+    Where the store gives no answer it is asked again, once; `UnknownOutcomeError` when that tells nothing either.
+    """
+    outcome = file_io.create_exclusive(path, data, is_last=is_last)
+    if outcome is Created.UNKNOWN:
+        outcome = file_io.asked_again(path, data)
+    if outcome is Created.UNKNOWN:
+        raise UnknownOutcomeError(
+            f"{path} was to be created and the store does not say whether it was; check the disk or the connection, "
+            "then whether the file is there, before doing it again",
+            path=path,
+        )
+    return outcome is Created.WON

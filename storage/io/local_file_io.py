@@ -28,6 +28,7 @@ import io
 import os
 import shutil
 import uuid
+from collections.abc import Sequence
 from typing import Final
 
 import pyarrow as pa
@@ -38,10 +39,9 @@ from freshet.storage.exceptions import (
     NotFoundError,
     RetryableError,
     StorageError,
-    UnknownOutcomeError,
     UnsupportedFeatureError,
 )
-from freshet.storage.io.file_io import FileStatus, OutputFile
+from freshet.storage.io.file_io import Created, Deleted, FileStatus, OutputFile
 
 WRITE_BUFFER_BYTES: Final = 1024 * 1024
 """Bytes gathered before the kernel is called."""
@@ -179,23 +179,39 @@ class LocalFileIO:
         except OSError as error:
             raise storage_error(error, "read", path) from error
 
-    def create_exclusive(self, path: str, data: bytes, *, sync_folder: bool = True) -> bool:
-        """Temporary file, fsync, hard link, unlink, fsync of the folder; False when the name is taken."""
+    def create_exclusive(self, path: str, data: bytes, *, is_last: bool = True) -> Created:
+        """Temporary file, fsync, hard link, unlink, fsync of the folder.
+
+        Where the link stands and its folder cannot be synced, a crash may still take it: nobody can say, UNKNOWN.
+        """
         temporary = self._write_temporary(path, data)
         try:
             linked = self._link(temporary, path)
         finally:
             with contextlib.suppress(OSError):
                 os.unlink(temporary)
-        if linked and sync_folder:
+        if not linked:
+            return Created.LOST
+        if is_last:
             try:
                 _sync_folder(os.path.dirname(path))
-            except OSError as error:
-                raise UnknownOutcomeError(
-                    f"{path} was created but its folder could not be synced ({error}); check the disk, then whether "
-                    "the file is there, before doing it again"
-                ) from error
-        return linked
+            except OSError:
+                return Created.UNKNOWN
+        return Created.WON
+
+    def asked_again(self, path: str, data: bytes) -> Created:
+        """Reads what is there, and syncs the folder before it says WON."""
+        try:
+            found = self.read_bytes(path)
+        except NotFoundError:
+            return Created.UNKNOWN
+        if found != data:
+            return Created.LOST
+        try:
+            _sync_folder(os.path.dirname(path))
+        except OSError:
+            return Created.UNKNOWN
+        return Created.WON
 
     def overwrite(self, path: str, data: bytes, *, sync: bool = True) -> None:
         """Temporary file, rename over the name; with `sync` an fsync of the file before and of the folder after."""
@@ -250,17 +266,28 @@ class LocalFileIO:
             raise storage_error(error, "delete", path) from error
         return True
 
-    def delete_folder_if_empty(self, path: str) -> bool:
-        """Removes a folder without entries."""
-        try:
-            os.rmdir(path)
-        except (FileNotFoundError, NotADirectoryError):
-            return False
-        except OSError as error:
-            if error.errno in (errno.ENOTEMPTY, errno.EEXIST):
-                return False
-            raise storage_error(error, "delete", path) from error
-        return True
+    def delete_all(self, paths: Sequence[str], *, prune_below: str | None = None) -> Deleted:
+        """One by one, then the folders that are empty now."""
+        deleted = failed = 0
+        for path in paths:
+            try:
+                deleted += self.delete(path)
+            except StorageError:
+                failed += 1
+        if prune_below is not None:
+            for folder in sorted({os.path.dirname(path) for path in paths}):
+                self._prune(folder, prune_below)
+        return Deleted(deleted, failed)
+
+    @staticmethod
+    def _prune(folder: str, below: str) -> None:
+        """Removes the folder and those above it while they are empty; best effort."""
+        while folder.startswith(f"{below}/"):
+            try:
+                os.rmdir(folder)
+            except OSError:
+                return
+            folder = os.path.dirname(folder)
 
     def delete_tree(self, path: str) -> None:
         """Removes a folder and all below it."""
@@ -346,6 +373,7 @@ def _status(entry: os.DirEntry[str]) -> FileStatus:
         size_bytes=0 if is_folder else stat.st_size,
         modified_ms=stat.st_mtime_ns // 1_000_000,
         is_folder=is_folder,
+        version=f"{stat.st_ino}-{stat.st_mtime_ns}",
     )
 
 

@@ -31,6 +31,12 @@ from freshet.storage.model.snapshot import Snapshot
 STEPS_MAX: Final = 64
 """Snapshots further apart than this are scanned afresh: each step reads one manifest list and one manifest or more."""
 
+FILES_MAX: Final = 100_000
+"""Files held in memory by a process that asks for single buckets."""
+
+SCANNED_WHOLE_MAX: Final = 5_000
+"""Manifest entries of a table so small that all of it is held whatever was asked for."""
+
 BucketId = tuple[bytes, int]
 """(partition, bucket)."""
 
@@ -60,13 +66,19 @@ def live_entries(
     allowed = None if buckets is None else frozenset(buckets)
     if wanted is not None and allowed is None:
         allowed = frozenset(bucket for _, bucket in wanted)
+    partitions = None if wanted is None else frozenset(partition for partition, _ in wanted)
     manifests = [
         manifest
         for manifest in data_manifests(store, snapshot)
         if _may_hold_bucket(manifest, allowed)
         and (partition_stats is None or partition_stats(manifest.partition_stats))
+        and (partitions is None or store.may_hold(manifest, partitions))
     ]
-    entries: Iterable[ManifestEntry] = chain.from_iterable(map(store.read_manifest, manifests))
+    entries: Iterable[ManifestEntry]
+    if partitions is None:
+        entries = chain.from_iterable(map(store.read_manifest, manifests))
+    else:
+        entries = chain.from_iterable(store.read_manifest_with(manifest, partitions) for manifest in manifests)
     if allowed is not None:
         entries = (entry for entry in entries if entry.bucket in allowed)
     if wanted is not None:
@@ -138,11 +150,18 @@ class LiveFiles:
         """Partitions that have files."""
         return frozenset(partition for partition, _ in self.by_bucket)
 
-    def after(self, snapshot_id: int, delta: Iterable[ManifestEntry]) -> LiveFiles:
-        """The live files once a commit with these entries has followed; buckets it leaves alone are shared."""
+    def after(
+        self, snapshot_id: int, delta: Iterable[ManifestEntry], among: Collection[BucketId] | None = None
+    ) -> LiveFiles:
+        """The live files once a commit with these entries has followed; buckets it leaves alone are shared.
+
+        With `among`, what happens to other buckets is left out.
+        """
         changes: dict[BucketId, list[ManifestEntry]] = {}
         for entry in delta:
-            changes.setdefault((entry.partition, entry.bucket), []).append(entry)
+            bucket_id = (entry.partition, entry.bucket)
+            if among is None or bucket_id in among:
+                changes.setdefault(bucket_id, []).append(entry)
         by_bucket = dict(self.by_bucket)
         for bucket_id, entries in changes.items():
             files = dict(by_bucket.get(bucket_id, {}))
@@ -174,44 +193,130 @@ def scan_live_files(store: ManifestStore, snapshot: Snapshot | None) -> LiveFile
     return LiveFiles(snapshot.id, MappingProxyType(frozen))
 
 
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What is in memory: the live files of `buckets`, or of all buckets where that is None, at a snapshot."""
+
+    snapshot: Snapshot | None
+    live: LiveFiles
+    buckets: frozenset[BucketId] | None
+
+
 class LiveFileIndex:
-    """Live files for a process that looks at one snapshot after the other. May be shared by threads."""
+    """Live files for a process that looks at one snapshot after the other. May be shared by threads.
+
+    A process that asks for single buckets of a large table holds those buckets only.
+    """
 
     def __init__(self, snapshots: SnapshotStore, manifests: ManifestStore) -> None:
         self._snapshots = snapshots
         self._manifests = manifests
         self._lock = threading.Lock()
-        self._known: tuple[Snapshot | None, LiveFiles] = (None, NO_FILES)
+        self._known = _Known(None, NO_FILES, None)
 
     def at(self, snapshot: Snapshot | None) -> LiveFiles:
-        """Live files of a snapshot: a step from the newest one known where that is near, else a scan."""
+        """All live files of a snapshot: a step from the newest one known where that is near, else a scan."""
         if snapshot is None:
             return NO_FILES
-        with self._lock:
-            known_snapshot, known = self._known
-        if known_snapshot == snapshot:
-            return known
-        live = self._stepped(known_snapshot, known, snapshot)
-        with self._lock:
-            newest = self._known[0]
-            if newest is None or snapshot.id >= newest.id:
-                self._known = (snapshot, live)
-        return live
+        known = self._at(snapshot, needs_all=True)
+        if known is None:
+            known = self._newest(_Known(snapshot, scan_live_files(self._manifests, snapshot), None))
+        return known.live
 
-    def _stepped(self, start: Snapshot | None, known: LiveFiles, snapshot: Snapshot) -> LiveFiles:
-        if start is None or not start.id < snapshot.id <= start.id + STEPS_MAX:
-            return scan_live_files(self._manifests, snapshot)
+    def of_buckets(self, snapshot: Snapshot | None, bucket_ids: Collection[BucketId]) -> LiveFiles:
+        """Live files of (at least) these buckets at a snapshot."""
+        if snapshot is None:
+            return NO_FILES
+        wanted = frozenset(bucket_ids)
+        known = self._at(snapshot, needs_all=False)
+        if known is None:
+            if self._is_small(snapshot):
+                return self.at(snapshot)
+            known = _Known(snapshot, LiveFiles(snapshot.id, MappingProxyType({})), frozenset())
+        if known.buckets is None or wanted <= known.buckets:
+            return self._remember(known)
+        return self._remember(self._with_buckets(known, wanted, snapshot))
+
+    def advance(self, parent: Snapshot | None, snapshot: Snapshot, delta: Iterable[ManifestEntry]) -> None:
+        """Told by who made `snapshot` on top of `parent`: so nobody has to read what it did."""
+        with self._lock:
+            known = self._known
+        if known.snapshot is not None and known.snapshot == parent:
+            live = known.live.after(snapshot.id, delta, known.buckets)
+            self._remember(_Known(snapshot, live, known.buckets))
+
+    def _at(self, snapshot: Snapshot, *, needs_all: bool) -> _Known | None:
+        """What is known, at the snapshot; None when it is too far, or not known of all buckets."""
+        with self._lock:
+            known = self._known
+        if known.snapshot is None or (needs_all and known.buckets is not None):
+            return None
+        if known.snapshot == snapshot:
+            return known
+        stepped = self._stepped(known.snapshot, known, snapshot)
+        return None if stepped is None else self._newest(stepped)
+
+    def _stepped(self, start: Snapshot, known: _Known, snapshot: Snapshot) -> _Known | None:
+        if not start.id < snapshot.id <= start.id + STEPS_MAX:
+            return None
         self._manifests.refuse_deletion_vectors(snapshot.index_manifest)
-        live = known
+        live = known.live
         try:
-            if self._snapshots.fresh(start.id) != start:  # the table was rolled back and has gone on since
-                return scan_live_files(self._manifests, snapshot)
-            for snapshot_id in range(start.id + 1, snapshot.id + 1):
-                step = snapshot if snapshot_id == snapshot.id else self._snapshots.fresh(snapshot_id)
-                live = live.after(snapshot_id, delta_entries(self._manifests, step))
+            steps = [
+                snapshot if snapshot_id == snapshot.id else self._snapshots.fresh(snapshot_id)
+                for snapshot_id in range(start.id + 1, snapshot.id + 1)
+            ]
+            if not self._stands(start, steps[0]):  # the table was rolled back and has gone on since
+                return None
+            for step in steps:
+                live = live.after(step.id, delta_entries(self._manifests, step), known.buckets)
         except NotFoundError:
-            return scan_live_files(self._manifests, snapshot)  # a snapshot between has expired
-        return live
+            return None  # a snapshot between has expired
+        return _Known(snapshot, live, known.buckets)
+
+    def _stands(self, start: Snapshot, successor: Snapshot) -> bool:
+        """True when the successor was built on the start: that is there unchanged, or expired and handed on as it was.
+
+        With a retention of few snapshots the start is always gone. Then the base of the successor tells, unless
+        manifests were merged: it is what base and delta of the start were.
+        """
+        try:
+            return self._snapshots.fresh(start.id) == start
+        except NotFoundError:
+            base = self._manifests.read_manifest_list(successor.base_manifest_list, successor.base_manifest_list_size)
+            return list(base) == data_manifests(self._manifests, start)
+
+    def _with_buckets(self, known: _Known, wanted: frozenset[BucketId], snapshot: Snapshot) -> _Known:
+        """The same with buckets that were not in memory yet; all others go when there are too many files."""
+        assert known.buckets is not None
+        is_full = sum(map(len, known.live.by_bucket.values())) > FILES_MAX
+        held = {} if is_full else dict(known.live.by_bucket)
+        missing = wanted if is_full else wanted - known.buckets
+        found: dict[BucketId, dict[FileIdentity, ManifestEntry]] = {}
+        for entry in live_entries(self._manifests, snapshot, bucket_ids=missing):
+            found.setdefault((entry.partition, entry.bucket), {})[entry.identity] = entry
+        held.update({bucket_id: MappingProxyType(files) for bucket_id, files in found.items()})
+        live = LiveFiles(snapshot.id, MappingProxyType(held))
+        return _Known(snapshot, live, missing if is_full else known.buckets | missing)
+
+    def _is_small(self, snapshot: Snapshot) -> bool:
+        count = sum(
+            manifest.num_added_files + manifest.num_deleted_files
+            for manifest in data_manifests(self._manifests, snapshot)
+        )
+        return count <= SCANNED_WHOLE_MAX
+
+    def _remember(self, known: _Known) -> LiveFiles:
+        with self._lock:
+            newest = self._known.snapshot
+            assert known.snapshot is not None
+            if newest is None or known.snapshot.id >= newest.id:
+                self._known = known
+        return known.live
+
+    def _newest(self, known: _Known) -> _Known:
+        self._remember(known)
+        return known
 
 
 def _may_hold_bucket(manifest: ManifestFileMeta, buckets: Collection[int] | None) -> bool:

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
-from typing import Final
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any, Final
 
 from freshet.storage.codec.binary_row_values import decode_row
 from freshet.storage.codec.manifest_avro import (
@@ -22,12 +22,14 @@ from freshet.storage.codec.manifest_avro import (
     read_index_manifest,
     read_manifest,
     read_manifest_list,
+    read_manifest_with,
     write_manifest,
     write_manifest_list,
 )
 from freshet.storage.codec.stats import ColumnStats, encode_stats, merge_stats
 from freshet.storage.exceptions import CorruptDataError, NotFoundError, UnsupportedFeatureError
 from freshet.storage.io.env import Env
+from freshet.storage.io.file_io import create_or_ask
 from freshet.storage.model.data_type import DataType
 from freshet.storage.model.manifest import EntryKind, ManifestEntry, ManifestFileMeta
 from freshet.storage.options.core import CoreOptions
@@ -36,8 +38,17 @@ from freshet.storage.paths import MANIFEST_LIST_PREFIX, MANIFEST_PREFIX, TablePa
 CACHE_ENTRIES: Final = 200_000
 """Entries kept in memory over all manifests; one takes about 1.5 kB."""
 
-CACHE_LISTS: Final = 512
-"""Manifest lists kept in memory, some 15 kB each: expiry asks for those of every tag and branch in each round."""
+CACHE_METAS: Final = 20_000
+"""Manifests named by the manifest lists that are kept in memory; one takes about 0.5 kB."""
+
+READ_WHOLE_MAX: Final = 2_000
+"""Entries of a manifest that is read as a whole, and kept, even where only some of them are asked for."""
+
+VALUES_MAX: Final = 64
+"""Partitions or file names that manifests are searched for; beyond that they are read as a whole."""
+
+ROWS_MAX: Final = 10_000
+"""Partition rows whose values are kept decoded."""
 
 _BYTES_PER_ENTRY: Final = 64
 """First guess of the compressed size of an entry, corrected by the files written."""
@@ -61,6 +72,8 @@ class ManifestStore:
         self._manifests: OrderedDict[str, tuple[ManifestEntry, ...]] = OrderedDict()
         self._lists: OrderedDict[str, tuple[ManifestFileMeta, ...]] = OrderedDict()
         self._cached_entries = 0
+        self._cached_metas = 0
+        self._rows: dict[bytes, tuple[Any, ...]] = {}
         self._without_deletion_vectors: set[str] = set()
 
     def write_manifests(self, entries: Iterable[ManifestEntry]) -> list[ManifestFileMeta]:
@@ -84,7 +97,7 @@ class ManifestStore:
         """
         name = f"{MANIFEST_LIST_PREFIX}{self._env.new_uuid()}-0"
         data = write_manifest_list(manifests, self._codec)
-        self._create(name, data, sync_folder=is_last)
+        self._create(name, data, is_last=is_last)
         self._remember_list(name, tuple(manifests))
         return name, len(data)
 
@@ -106,6 +119,38 @@ class ManifestStore:
             )
         self._remember_manifest(name, entries)
         return entries
+
+    def read_manifest_with(self, manifest: ManifestFileMeta, values: Collection[bytes]) -> Sequence[ManifestEntry]:
+        """At least those entries in which one of the byte strings occurs (a partition, a file name), in file order.
+
+        A manifest that is large and not in memory is not read into it: of a table of 200 000 files, a process that
+        works on one partition neither decodes nor keeps the others.
+        """
+        count = manifest.num_added_files + manifest.num_deleted_files
+        with self._lock:
+            is_cached = manifest.file_name in self._manifests
+        if is_cached or count <= READ_WHOLE_MAX or len(values) > VALUES_MAX or any(not any(item) for item in values):
+            return self.read_manifest(manifest)
+        data = self._read(manifest.file_name, manifest.file_size_bytes)
+        return read_manifest_with(data, self._paths.manifest(manifest.file_name), values)
+
+    def may_hold(self, manifest: ManifestFileMeta, partitions: Collection[bytes]) -> bool:
+        """False when the bounds of the manifest say that it has no entry of any of the partitions."""
+        if not self._partition_types or len(partitions) > VALUES_MAX:
+            return True
+        stats = manifest.partition_stats
+        low, high = (self._row(values) for values in (stats.min_values, stats.max_values))
+        if len(low) != len(stats.null_counts):
+            return True
+        return any(_is_within(self._row(item), low, high, stats.null_counts) for item in partitions)
+
+    def _row(self, row: bytes) -> tuple[Any, ...]:
+        known = self._rows.get(row)
+        if known is None:
+            if len(self._rows) >= ROWS_MAX:
+                self._rows.clear()
+            known = self._rows[row] = tuple(decode_row(row, self._partition_types))
+        return known
 
     def read_manifest_list(self, name: str, size_bytes: int | None = None) -> tuple[ManifestFileMeta, ...]:
         """Manifests named by a list, in file order; the size is checked where the snapshot has it."""
@@ -138,16 +183,22 @@ class ManifestStore:
                 )
         self._without_deletion_vectors.add(index_manifest)
 
-    def delete(self, name: str) -> bool:
-        """Removes a manifest, list or index manifest and forgets it; False when it was not there."""
+    def delete(self, names: Sequence[str]) -> None:
+        """Removes manifests, lists or index manifests, best effort, and forgets them."""
+        self.forget(names)
+        if names:
+            self._env.file_io.delete_all([self._paths.manifest(name) for name in names])
+
+    def forget(self, names: Iterable[str]) -> None:
+        """Drops what was deleted from memory."""
         with self._lock:
-            self._lists.pop(name, None)
-            self._cached_entries -= len(self._manifests.pop(name, ()))
-        return self._env.file_io.delete(self._paths.manifest(name))
+            for name in names:
+                self._cached_metas -= len(self._lists.pop(name, ()))
+                self._cached_entries -= len(self._manifests.pop(name, ()))
 
     def _write_manifest(self, name: str, entries: list[ManifestEntry]) -> ManifestFileMeta:
         data = write_manifest(entries, self._codec)
-        self._create(name, data, sync_folder=False)
+        self._create(name, data, is_last=False)
         self._bytes_per_entry = max(1.0, len(data) / len(entries))
         self._remember_manifest(name, tuple(entries))
         added = sum(entry.kind is EntryKind.ADD for entry in entries)
@@ -178,14 +229,14 @@ class ManifestStore:
         for entry in entries:
             counts[entry.partition] = counts.get(entry.partition, 0) + 1
         for partition, count in counts.items():
-            for index, value in enumerate(decode_row(partition, self._partition_types)):
+            for index, value in enumerate(self._row(partition)):
                 one = ColumnStats(value, value, count if value is None else 0)
                 stats[index] = merge_stats(stats[index], one)
         return stats
 
-    def _create(self, name: str, data: bytes, *, sync_folder: bool) -> None:
+    def _create(self, name: str, data: bytes, *, is_last: bool) -> None:
         path = self._paths.manifest(name)
-        if not self._env.file_io.create_exclusive(path, data, sync_folder=sync_folder):
+        if not create_or_ask(self._env.file_io, path, data, is_last=is_last):
             raise CorruptDataError("a file of this random name exists already", path=path)
 
     def _read(self, name: str, size_bytes: int | None) -> bytes:
@@ -215,6 +266,19 @@ class ManifestStore:
 
     def _remember_list(self, name: str, metas: tuple[ManifestFileMeta, ...]) -> None:
         with self._lock:
+            if name not in self._lists:
+                self._cached_metas += len(metas)
             self._lists[name] = metas
-            while len(self._lists) > CACHE_LISTS:
-                self._lists.popitem(last=False)
+            while self._cached_metas > CACHE_METAS and len(self._lists) > 1:
+                self._cached_metas -= len(self._lists.popitem(last=False)[1])
+
+
+def _is_within(row: Sequence[Any], low: Sequence[Any], high: Sequence[Any], null_counts: Sequence[int | None]) -> bool:
+    """False only where a value is certainly outside of the bounds; NaN is outside of nothing."""
+    for value, least, most, null_count in zip(row, low, high, null_counts, strict=True):
+        if value is None:
+            if null_count == 0:
+                return False
+        elif least is not None and most is not None and (value < least or value > most):
+            return False
+    return True

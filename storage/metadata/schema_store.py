@@ -11,6 +11,7 @@ from __future__ import annotations
 from freshet.storage.codec.schema_json import decode_schema, encode_schema
 from freshet.storage.exceptions import ConflictError, CorruptDataError, NotFoundError
 from freshet.storage.io.env import Env
+from freshet.storage.io.file_io import create_or_ask
 from freshet.storage.model.schema import TableSchema
 from freshet.storage.paths import SCHEMA_PREFIX, TablePaths, numbered
 
@@ -22,7 +23,8 @@ class SchemaStore:
         self._env = env
         self._paths = paths
         self._cache: dict[int, TableSchema] = {}
-        self._known_bytes: dict[int, bytes] = {}
+        self._known_versions: dict[int, tuple[str, TableSchema]] = {}
+        """Versions of schema files whose bytes were looked at, with what they hold."""
 
     def list_ids(self) -> list[int]:
         """Ids there are, ascending."""
@@ -51,28 +53,39 @@ class SchemaStore:
         self._cache[schema_id] = schema
         return schema
 
-    def check_current(self, schema: TableSchema) -> None:
-        """Raises when the table that the schema was read from is not there any more, or is another one by now.
+    def check_current(self, schema: TableSchema) -> int:
+        """The id of the newest schema; raises when the table that `schema` was read from is not there any more, or is
+        another one by now.
 
-        What is written for a table that was dropped would be part of the next one of its name.
+        What is written for a table that was dropped would be part of the next one of its name. One listing, unless the
+        file of the schema was replaced.
         """
         path = self._paths.schema(schema.id)
+        versions = {
+            number: status.version
+            for status in self._env.file_io.list(self._paths.schema_folder)
+            if not status.is_folder and (number := numbered(status.name, SCHEMA_PREFIX)) is not None
+        }
+        if schema.id in versions and self._known_versions.get(schema.id) == (versions[schema.id], schema):
+            return max(versions)
         try:
             data = self._env.file_io.read_bytes(path)
         except NotFoundError as error:
             raise NotFoundError(
                 f"the table at {self._paths.location} was dropped while it was open ({path} is gone); nothing was "
-                "committed, open the table again if it is to go on"
+                "committed, open the table again if it is to go on",
+                path=self._paths.location,
             ) from error
-        if self._known_bytes.get(schema.id) == data:
-            return
         if decode_schema(data, path) != schema:
             raise ConflictError(
                 f"the table at {self._paths.location} was dropped and made anew while it was open ({path} is another); "
-                "nothing was committed, open the table again"
+                "nothing was committed, open the table again",
+                path=self._paths.location,
             )
-        self._known_bytes[schema.id] = data
+        if schema.id in versions:
+            self._known_versions[schema.id] = (versions[schema.id], schema)
+        return max(versions, default=schema.id)
 
     def commit(self, schema: TableSchema) -> bool:
         """Makes the schema the latest one; False when another writer has taken its id."""
-        return self._env.file_io.create_exclusive(self._paths.schema(schema.id), encode_schema(schema))
+        return create_or_ask(self._env.file_io, self._paths.schema(schema.id), encode_schema(schema))

@@ -1,17 +1,20 @@
 """The snapshot files of a table: which there are, which is the latest, and the exclusive claim of the next one.
 
-Invariant I1: snapshot N is visible exactly when `snapshot-N` exists; ids are contiguous; hints may lie.
+Invariant I1: snapshot N is visible exactly when `snapshot-N` exists; ids are contiguous; hints may be missing or low.
 
 | hint | trusted when | otherwise |
 |---|---|---|
 | LATEST | snapshot-hint exists and snapshot-(hint + 1) does not | step forward from it, or list |
 | EARLIEST | snapshot-hint exists | list |
 
-A hint that runs ahead of the truth, is missing, or is no number does no harm. Names that are no `snapshot-<number>` are
-skipped.
+A hint that is missing, low or no number does no harm. A LATEST hint that is higher than all snapshots there are proves
+that one was lost: a snapshot is durable before the hint names it, and a rollback writes the hint first. So does a tag.
+The table is then refused: as of the snapshot before, rows that were committed would be missing, and the next commit
+would take the lost one's id. Names that are no `snapshot-<number>` are skipped.
 
 Snapshots are remembered by id. A rolled-back table uses ids a second time: `latest` and `fresh` read from disk, and
-drop what is remembered when it is no longer so.
+drop what is remembered when it is no longer so. A process that knows the latest snapshot looks with two calls whether
+it still is.
 
 Source: table format §1.1, §3.3, §12.
 """
@@ -26,11 +29,13 @@ import orjson
 from freshet.storage.codec.snapshot_json import decode_snapshot, encode_snapshot
 from freshet.storage.exceptions import CorruptDataError, NotFoundError, StorageError
 from freshet.storage.io.env import Env
+from freshet.storage.io.file_io import FileStatus, create_or_ask
 from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.paths import BRANCH_PREFIX, CONSUMER_PREFIX, SNAPSHOT_PREFIX, TAG_PREFIX, TablePaths, numbered
 
 _STEPS_BEFORE_LISTING: Final = 16
-_CACHE_SIZE: Final = 1024
+_CACHE_SIZE: Final = 4096
+ID_MAX: Final = 2**63 - 1
 
 
 class SnapshotStore:
@@ -40,6 +45,12 @@ class SnapshotStore:
         self._env = env
         self._paths = paths
         self._cache: dict[int, Snapshot] = {}
+        self._newest: tuple[int, bytes] | None = None
+        """Id and bytes of the newest snapshot seen."""
+        self._oldest_id: int | None = None
+        """The EARLIEST hint when its snapshot was last found there."""
+        self._tags: dict[str, tuple[str, Snapshot]] = {}
+        """Tags by name, with the version of the file."""
 
     def exists(self, snapshot_id: int) -> bool:
         """True when the snapshot is visible."""
@@ -52,16 +63,29 @@ class SnapshotStore:
 
     def fresh(self, snapshot_id: int) -> Snapshot:
         """One snapshot as it is on disk now."""
-        path = self._paths.snapshot(snapshot_id)
+        data = self._bytes(snapshot_id)
+        if data is None:
+            raise NotFoundError(
+                f"snapshot {snapshot_id} does not exist: {self._range_text()} ({self._paths.snapshot(snapshot_id)})",
+                path=self._paths.location,
+            )
+        return self._decoded(snapshot_id, data)
+
+    def _bytes(self, snapshot_id: int) -> bytes | None:
         try:
-            data = self._env.file_io.read_bytes(path)
-        except NotFoundError as error:
-            raise NotFoundError(f"snapshot {snapshot_id} does not exist: {self._range_text()} ({path})") from error
+            return self._env.file_io.read_bytes(self._paths.snapshot(snapshot_id))
+        except NotFoundError:
+            return None
+
+    def _decoded(self, snapshot_id: int, data: bytes) -> Snapshot:
+        path = self._paths.snapshot(snapshot_id)
         snapshot = decode_snapshot(data, path)
         if snapshot.id != snapshot_id:
             raise CorruptDataError(f"the file holds snapshot {snapshot.id}", path=path)
-        if self._cache.get(snapshot_id, snapshot) != snapshot or len(self._cache) >= _CACHE_SIZE:
+        if self._cache.get(snapshot_id, snapshot) != snapshot:
             self._cache.clear()
+        elif len(self._cache) >= _CACHE_SIZE:
+            self._cache.pop(min(self._cache))
         self._cache[snapshot_id] = snapshot
         return snapshot
 
@@ -73,24 +97,72 @@ class SnapshotStore:
 
     def latest_id(self) -> int | None:
         """Id of the newest snapshot, or None for a table without any."""
-        hint = self._hint(self._paths.latest_hint)
-        if hint is not None and hint > 0 and self.exists(hint):
-            for candidate in range(hint, hint + _STEPS_BEFORE_LISTING):
-                if not self.exists(candidate + 1):
-                    return candidate
-        ids = self.list_ids()
-        return ids[-1] if ids else None
+        latest = self.latest()
+        return None if latest is None else latest.id
 
     def latest(self) -> Snapshot | None:
-        """The newest snapshot, read from disk, or None for a table without any."""
-        latest_id = self.latest_id()
-        return None if latest_id is None else self.fresh(latest_id)
+        """The newest snapshot, read from disk, or None for a table without any.
+
+        Raises `CorruptDataError` when there was a newer one, whose file is gone.
+        """
+        newest = self._newest
+        if newest is not None and self._bytes(newest[0]) == newest[1]:
+            found = self._stepped(newest[0], newest[1])
+            if found is not None:
+                return found
+        hint = self._hint(self._paths.latest_hint)
+        if hint is not None and hint > 0:
+            data = self._bytes(hint)
+            found = None if data is None else self._stepped(hint, data)
+            if found is not None:
+                return found
+        return self._listed(hint)
+
+    def _stepped(self, snapshot_id: int, data: bytes) -> Snapshot | None:
+        """The newest snapshot, going forward from one that is there; None when it is far."""
+        for _ in range(_STEPS_BEFORE_LISTING):
+            following = self._bytes(snapshot_id + 1)
+            if following is None:
+                snapshot = self._decoded(snapshot_id, data)
+                self._newest = (snapshot_id, data)
+                return snapshot
+            snapshot_id, data = snapshot_id + 1, following
+        return None
+
+    def _listed(self, hint: int | None) -> Snapshot | None:
+        """The newest snapshot by a listing, made after the hint was read: what the hint names was there before."""
+        while True:
+            ids = self.list_ids()
+            self._check_none_lost(hint, ids[-1] if ids else 0)
+            if not ids:
+                return None
+            data = self._bytes(ids[-1])
+            if data is not None:  # else rolled back while we looked
+                self._newest = (ids[-1], data)
+                return self._decoded(ids[-1], data)
+            hint = self._hint(self._paths.latest_hint)
+
+    def _check_none_lost(self, hint: int | None, newest: int) -> None:
+        proofs = {} if hint is None else {f"the hint {self._paths.latest_hint}": hint}
+        if hint is None:
+            proofs = {f"tag {name!r}": tag.id for name, tag in self.tags().items()}
+        proof, known = max(proofs.items(), key=lambda item: item[1], default=("", 0))
+        if known > newest:
+            there = f"the newest there is is {newest}" if newest else "there are none"
+            raise CorruptDataError(
+                f"snapshot {known} was committed ({proof} names it), but {there}: a snapshot file was lost or removed "
+                f"by hand. Restore {self._paths.snapshot(known)} from a backup; or, to go back to snapshot {newest} on "
+                f"purpose, make {proof} name it, or remove that",
+                path=self._paths.snapshot_folder,
+            )
 
     def earliest_id(self) -> int | None:
         """Id of the oldest snapshot, or None for a table without any."""
         hint = self._hint(self._paths.earliest_hint)
-        if hint is not None and self.exists(hint):
+        if hint is not None and (hint == self._oldest_id or self.exists(hint)):
+            self._oldest_id = hint
             return hint
+        self._oldest_id = None
         ids = self.list_ids()
         return ids[0] if ids else None
 
@@ -126,8 +198,16 @@ class SnapshotStore:
         return self.snapshot(low - 1) if low > earliest_id else None
 
     def try_commit(self, snapshot: Snapshot) -> bool:
-        """Claims the snapshot's id: True when it is ours and visible, False when the id is taken."""
-        return self._env.file_io.create_exclusive(self._paths.snapshot(snapshot.id), encode_snapshot(snapshot))
+        """Claims the snapshot's id: True when it is ours and visible, False when the id is taken.
+
+        The content is unique by its uuid. `UnknownOutcomeError` when the store does not say.
+        """
+        data = encode_snapshot(snapshot)
+        if not create_or_ask(self._env.file_io, self._paths.snapshot(snapshot.id), data):
+            return False
+        self._decoded(snapshot.id, data)
+        self._newest = (snapshot.id, data)
+        return True
 
     def write_latest_hint(self, snapshot_id: int) -> None:
         """Says which snapshot is the newest; only after it is visible, a hint that runs ahead breaks other readers."""
@@ -140,17 +220,33 @@ class SnapshotStore:
     def forget(self, snapshot_id: int) -> None:
         """Drops a snapshot that was deleted from memory."""
         self._cache.pop(snapshot_id, None)
+        if self._newest is not None and self._newest[0] == snapshot_id:
+            self._newest = None
+        if self._oldest_id == snapshot_id:
+            self._oldest_id = None
 
     def tags(self) -> dict[str, Snapshot]:
-        """Tags by name, each with the snapshot it holds."""
-        return {name: self.tag(name) for name in self.tag_names()}
+        """Tags by name, each with the snapshot it holds; read again only where the file was replaced."""
+        found: dict[str, tuple[str, Snapshot]] = {}
+        for name, status in self._tag_files():
+            known = self._tags.get(name)
+            try:
+                found[name] = (
+                    known if known is not None and known[0] == status.version else (status.version, self.tag(name))
+                )
+            except NotFoundError:
+                continue  # deleted while we looked
+        self._tags = found
+        return {name: snapshot for name, (_, snapshot) in found.items()}
 
     def tag_names(self) -> list[str]:
         """Names of the tags."""
-        statuses = self._env.file_io.list(self._paths.tag_folder)
+        return [name for name, _ in self._tag_files()]
+
+    def _tag_files(self) -> list[tuple[str, FileStatus]]:
         return [
-            status.name.removeprefix(TAG_PREFIX)
-            for status in statuses
+            (status.name.removeprefix(TAG_PREFIX), status)
+            for status in self._env.file_io.list(self._paths.tag_folder)
             if status.name.startswith(TAG_PREFIX) and not status.is_folder
         ]
 
@@ -207,7 +303,8 @@ class SnapshotStore:
             text = self._env.file_io.read_bytes(path).decode("ascii", "replace")
         except NotFoundError:
             return None
-        return numbered(text.strip(), "")
+        number = numbered(text.strip(), "")
+        return None if number is None or number > ID_MAX else number
 
     def _range_text(self) -> str:
         try:

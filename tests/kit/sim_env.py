@@ -21,6 +21,7 @@ import random
 import threading
 import uuid
 from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
@@ -29,7 +30,7 @@ import pyarrow as pa
 
 from freshet.storage.exceptions import AlreadyExistsError, NotFoundError, StorageError
 from freshet.storage.io.env import CrashPoint, Env
-from freshet.storage.io.file_io import FileStatus
+from freshet.storage.io.file_io import Created, Deleted, FileStatus
 
 START_MS: Final = 1_700_000_000_000
 """Clock of a new disk."""
@@ -71,6 +72,7 @@ class _File:
     """The name in its folder is synced."""
     is_hint: bool = False
     """Overwritten without a sync: a crash may leave it empty."""
+    version: str = ""
 
 
 @dataclass(slots=True)
@@ -83,6 +85,7 @@ class SimDisk:
     now_ms: int = START_MS
     lock: threading.RLock = field(default_factory=threading.RLock)
     boots: int = 0
+    versions: int = 0
     has_crashed: bool = False
     created: list[tuple[str, bytes]] = field(default_factory=list)
     """Every exclusive create that took effect, also of files that are gone by now."""
@@ -151,6 +154,10 @@ class SimEnv(Env):
         with self._disk.lock:
             self._disk.now_ms += int(seconds * 1000)
 
+    def run_later(self, name: str, work: Callable[[], None]) -> None:
+        """At once: what is on disk at each moment must not depend on threads."""
+        work()
+
     def reach(self, point: CrashPoint) -> None:
         """Dies here if this is the fault."""
         self.file_io.check_alive()
@@ -207,14 +214,21 @@ class SimFileIO:
             self.read_bytes_count += len(file.content)
             return file.content
 
-    def create_exclusive(self, path: str, data: bytes, *, sync_folder: bool = True) -> bool:
+    def create_exclusive(self, path: str, data: bytes, *, is_last: bool = True) -> Created:
         """Atomic and durable."""
         self.check_alive()
         with self._disk.lock:
             if path in self._disk.files:
-                return False
-            self._mutate("create", path, lambda: self._create(path, data, sync_folder))
-            return True
+                return Created.LOST
+            self._mutate("create", path, lambda: self._create(path, data, is_last))
+            return Created.WON
+
+    def asked_again(self, path: str, data: bytes) -> Created:
+        """By the bytes."""
+        try:
+            return Created.WON if self.read_bytes(path) == data else Created.LOST
+        except NotFoundError:
+            return Created.UNKNOWN
 
     def overwrite(self, path: str, data: bytes, *, sync: bool = True) -> None:
         """Atomic; durable when synced."""
@@ -240,7 +254,7 @@ class SimFileIO:
         prefix = folder.rstrip("/") + "/"
         with self._disk.lock:
             entries = [
-                FileStatus(path[len(prefix) :], path, len(file.content), file.modified_ms, is_folder=False)
+                FileStatus(path[len(prefix) :], path, len(file.content), file.modified_ms, False, file.version)
                 for path, file in self._disk.files.items()
                 if path.startswith(prefix) and "/" not in path[len(prefix) :]
             ]
@@ -260,9 +274,23 @@ class SimFileIO:
             self._mutate("delete", path, lambda: self._disk.files.pop(path))
             return True
 
-    def delete_folder_if_empty(self, path: str) -> bool:
-        """Removes a folder without entries."""
-        self.check_alive()
+    def delete_all(self, paths: Sequence[str], *, prune_below: str | None = None) -> Deleted:
+        """One mutation per file and per empty folder: a crash may come between."""
+        deleted = failed = 0
+        for path in paths:
+            try:
+                deleted += self.delete(path)
+            except StorageError:
+                failed += 1
+        for folder in sorted({path.rsplit("/", 1)[0] for path in paths}) if prune_below is not None else ():
+            try:
+                while folder.startswith(f"{prune_below}/") and self._delete_folder_if_empty(folder):
+                    folder = folder.rsplit("/", 1)[0]
+            except StorageError:
+                break
+        return Deleted(deleted, failed)
+
+    def _delete_folder_if_empty(self, path: str) -> bool:
         with self._disk.lock:
             if path not in self._disk.folders or self.list(path):
                 return False
@@ -284,9 +312,9 @@ class SimFileIO:
             parts = path.rstrip("/").split("/")
             self._disk.folders |= {"/".join(parts[:count]) for count in range(2, len(parts) + 1)}
 
-    def _create(self, path: str, data: bytes, sync_folder: bool) -> None:
+    def _create(self, path: str, data: bytes, is_last: bool) -> None:
         self._put(path, data, is_named=False)
-        if sync_folder:
+        if is_last:
             self._sync_names(path)
         self._disk.created.append((path, bytes(data)))
 
@@ -300,7 +328,9 @@ class SimFileIO:
         self, path: str, data: bytes, *, is_open: bool = False, is_named: bool = True, is_hint: bool = False
     ) -> None:
         self.make_folders(path.rsplit("/", 1)[0])
-        self._disk.files[path] = _File(bytes(data), self._disk.now_ms, is_open, is_named, is_hint)
+        self._disk.versions += 1
+        version = str(self._disk.versions)
+        self._disk.files[path] = _File(bytes(data), self._disk.now_ms, is_open, is_named, is_hint, version)
 
     def _mutate(self, operation: str, path: str, change: object) -> None:
         assert callable(change)

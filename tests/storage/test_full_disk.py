@@ -18,7 +18,7 @@ import pytest
 
 from freshet import AddColumn, Catalog, InvalidRequestError, RetryableError, StorageError, Table, UnknownOutcomeError
 from freshet.storage.io.env import Env
-from freshet.storage.io.file_io import OutputFile
+from freshet.storage.io.file_io import Created, OutputFile
 from freshet.storage.io.local_file_io import LocalFileIO, storage_error
 from tests.kit.folders import contents, unchanged
 
@@ -99,7 +99,7 @@ class _FullDisk(LocalFileIO):
     def open_output(self, path: str) -> OutputFile:
         return _FullOutput(self, path, super().open_output(path))
 
-    def create_exclusive(self, path: str, data: bytes, **others: bool) -> bool:
+    def create_exclusive(self, path: str, data: bytes, **others: bool) -> Created:
         self.take(len(data), path)
         return super().create_exclusive(path, data, **others)
 

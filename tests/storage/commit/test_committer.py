@@ -21,6 +21,7 @@ from freshet.storage.exceptions import (
     StorageError,
     UnknownOutcomeError,
 )
+from freshet.storage.io.file_io import Created
 from freshet.storage.metadata.table_store import TableStore, open_table_store
 from freshet.storage.model.commit_digest import CommitDigest
 from freshet.storage.model.snapshot import BATCH_COMMIT_IDENTIFIER, CommitKind, Snapshot
@@ -328,7 +329,7 @@ def test_inherited_facts_of_the_latest_snapshot() -> None:
     strange = replace(
         latest, id=2, index_manifest="index-manifest-x", statistics="stat-x", next_row_id=17, properties=None
     )
-    assert store.env.file_io.create_exclusive(store.paths.snapshot(2), encode_snapshot(strange))
+    assert store.env.file_io.create_exclusive(store.paths.snapshot(2), encode_snapshot(strange)) is Created.WON
     [snapshot] = append(store, "b", 1, user="v").snapshots
     assert (snapshot.index_manifest, snapshot.statistics, snapshot.next_row_id) == ("index-manifest-x", "stat-x", 17)
     assert snapshot.total_record_count == 2
@@ -353,6 +354,7 @@ def test_rollback_that_reuses_an_id_is_seen_by_an_open_committer() -> None:
     committer = Committer(store, "u")
     for identifier, name in enumerate(("a", "b")):
         committer.commit(identifier, [message(store, new=[new_file(store, name)])])
+    store.snapshots.write_latest_hint(1)
     store.env.file_io.delete(store.paths.snapshot(2))
     other = open_table_store(store.env, LOCATION)
     Committer(other, "other").commit(0, [message(other, new=[new_file(other, "x")])])

@@ -19,6 +19,7 @@ from freshet.storage.exceptions import (
     UnsupportedFeatureError,
 )
 from freshet.storage.io import local_file_io
+from freshet.storage.io.file_io import Created, Deleted, create_or_ask
 from freshet.storage.io.local_file_io import LocalFileIO
 
 FILES = LocalFileIO()
@@ -30,15 +31,15 @@ def names(folder: Path) -> list[str]:
 
 def test_an_exclusive_create_makes_the_whole_file_and_leaves_no_temporary(tmp_path: Path) -> None:
     target = tmp_path / "deep" / "er" / "snapshot-1"
-    assert FILES.create_exclusive(str(target), b"one")
+    assert FILES.create_exclusive(str(target), b"one") is Created.WON
     assert target.read_bytes() == b"one"
     assert names(target.parent) == ["snapshot-1"]
 
 
 def test_a_taken_name_is_left_alone(tmp_path: Path) -> None:
     target = str(tmp_path / "snapshot-1")
-    assert FILES.create_exclusive(target, b"one")
-    assert not FILES.create_exclusive(target, b"two")
+    assert FILES.create_exclusive(target, b"one") is Created.WON
+    assert FILES.create_exclusive(target, b"two") is Created.LOST
     assert FILES.read_bytes(target) == b"one"
     assert names(tmp_path) == ["snapshot-1"]
 
@@ -50,7 +51,7 @@ def test_of_many_claimants_exactly_one_wins(tmp_path: Path) -> None:
 
     def claim(number: int) -> None:
         start.wait()
-        if FILES.create_exclusive(target, b"%d" % number):
+        if FILES.create_exclusive(target, b"%d" % number) is Created.WON:
             wins.append(number)
 
     threads = [threading.Thread(target=claim, args=(number,)) for number in range(8)]
@@ -73,7 +74,7 @@ def test_a_claim_whose_answer_was_lost_is_recognised_by_its_second_name(
         raise FileExistsError(errno.EEXIST, "exists", target)
 
     monkeypatch.setattr(local_file_io.os, "link", link_then_repeat)
-    assert FILES.create_exclusive(str(tmp_path / "snapshot-1"), b"one")
+    assert FILES.create_exclusive(str(tmp_path / "snapshot-1"), b"one") is Created.WON
 
 
 def test_a_file_system_without_hard_links_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,9 +91,26 @@ def test_an_unsynced_claim_has_an_unknown_outcome(tmp_path: Path, monkeypatch: p
     def fail(path: str) -> None:
         raise OSError(errno.EIO, "io")
 
-    monkeypatch.setattr(local_file_io, "_sync_folder", fail)
-    with pytest.raises(UnknownOutcomeError, match="snapshot-1"):
-        FILES.create_exclusive(str(tmp_path / "snapshot-1"), b"one")
+    target = str(tmp_path / "snapshot-1")
+    with monkeypatch.context() as patch:
+        patch.setattr(local_file_io, "_sync_folder", fail)
+        assert FILES.create_exclusive(target, b"one") is Created.UNKNOWN
+        with pytest.raises(UnknownOutcomeError, match="snapshot-2"):
+            create_or_ask(FILES, str(tmp_path / "snapshot-2"), b"two")
+    assert FILES.asked_again(target, b"one") is Created.WON, "asked again, and synced this time"
+    assert FILES.asked_again(target, b"two") is Created.LOST
+    assert FILES.asked_again(str(tmp_path / "snapshot-3"), b"") is Created.UNKNOWN
+
+
+def test_a_create_without_an_answer_is_asked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def without_answer(path: str, data: bytes, *, is_last: bool = True) -> Created:
+        Path(path).write_bytes(data if path.endswith("1") else b"another's")
+        return Created.UNKNOWN
+
+    files = LocalFileIO()
+    monkeypatch.setattr(files, "create_exclusive", without_answer)
+    assert create_or_ask(files, str(tmp_path / "snapshot-1"), b"one")
+    assert not create_or_ask(files, str(tmp_path / "snapshot-2"), b"two")
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
@@ -192,16 +210,36 @@ def test_missing_files(tmp_path: Path) -> None:
             read(missing)
     assert not FILES.exists(missing)
     assert not FILES.delete(missing)
-    assert not FILES.delete_folder_if_empty(missing)
+    assert FILES.delete_all([missing], prune_below=str(tmp_path)) == Deleted(0, 0)
     FILES.delete_tree(missing)
 
 
 def test_deleting(tmp_path: Path) -> None:
     FILES.make_folders(str(tmp_path / "a" / "b"))
     assert FILES.exists(str(tmp_path / "a" / "b"))
-    assert not FILES.delete_folder_if_empty(str(tmp_path / "a"))
-    assert FILES.delete_folder_if_empty(str(tmp_path / "a" / "b"))
     FILES.overwrite(str(tmp_path / "a" / "f"), b"")
     assert FILES.delete(str(tmp_path / "a" / "f"))
     FILES.delete_tree(str(tmp_path / "a"))
     assert names(tmp_path) == []
+
+
+def test_deleting_many_counts_and_prunes_what_became_empty(tmp_path: Path) -> None:
+    paths = [str(tmp_path / folder / name) for folder in ("root/p=1/bucket-0", "root/p=2/bucket-0") for name in "ab"]
+    for path in paths:
+        FILES.overwrite(path, b"")
+    kept = paths.pop()
+    assert FILES.delete_all([*paths, str(tmp_path / "root" / "none")]) == Deleted(3, 0)
+    assert names(tmp_path / "root") == ["p=1", "p=2"], "folders stay unless it is asked for"
+    blocked = str(tmp_path / "root" / "p=2")  # a folder is no file
+    assert FILES.delete_all([kept, blocked], prune_below=str(tmp_path / "root")) == Deleted(1, 1)
+    FILES.delete_all([paths[0]], prune_below=str(tmp_path / "root"))
+    assert names(tmp_path / "root") == []
+
+
+def test_listing_tells_a_replaced_file(tmp_path: Path) -> None:
+    FILES.overwrite(str(tmp_path / "a"), b"1")
+    [before] = FILES.list(str(tmp_path))
+    [same] = FILES.list(str(tmp_path))
+    FILES.overwrite(str(tmp_path / "a"), b"2")
+    [after] = FILES.list(str(tmp_path))
+    assert before.version == same.version != after.version

@@ -126,9 +126,8 @@ def test_deleting_forgets(tmp_path: Path) -> None:
     store = store_at(tmp_path)
     metas = store.write_manifests(entries())
     name, _ = store.write_manifest_list(metas)
-    assert store.delete(metas[0].file_name)
-    assert store.delete(name)
-    assert not store.delete(name)
+    store.delete([metas[0].file_name, name])
+    store.delete([name])
     with pytest.raises(NotFoundError):
         store.read_manifest(metas[0])
     with pytest.raises(NotFoundError):

@@ -60,16 +60,66 @@ def test_an_empty_table(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "hint", [None, "5", "5\n", "3", "1", "6", "99", "0", "-1", "", "x", "2"], ids=lambda hint: repr(hint)
+    "hint", [None, "5", "5\n", "3", "1", "0", "-1", "", "x", "2", "9" * 400], ids=lambda hint: repr(hint)
 )
 def test_the_latest_snapshot_whatever_the_hint_says(tmp_path: Path, hint: str | None) -> None:
-    store = store_with(tmp_path, range(2, 6), latest=hint, earliest=hint)
+    store_with(tmp_path, range(2, 6), latest=hint, earliest=hint)
+    store = SnapshotStore(local_env(), TablePaths(str(tmp_path)))
     latest, earliest = store.latest(), store.earliest()
     assert latest is not None
     assert latest.id == 5
     assert earliest is not None
     # An EARLIEST that names a snapshot there is trusted, as the format says.
     assert earliest.id == (int(hint) if hint is not None and hint.strip() in {"2", "3", "5"} else 2)
+
+
+@pytest.mark.parametrize("hint", ["6", "99"])
+def test_a_hint_proves_that_a_snapshot_was_lost(tmp_path: Path, hint: str) -> None:
+    store_with(tmp_path, range(2, 6), latest=hint)
+    store = SnapshotStore(local_env(), TablePaths(str(tmp_path)))
+    with pytest.raises(CorruptDataError, match=rf"snapshot {hint} was committed .* the newest there is is 5.*Restore"):
+        store.latest()
+    (tmp_path / "snapshot" / "LATEST").write_text("5")  # what the message says to do
+    assert store.latest_id() == 5
+
+
+def test_a_tag_proves_that_a_snapshot_was_lost(tmp_path: Path) -> None:
+    store_with(tmp_path, range(2, 6), latest="")
+    (tmp_path / "tag").mkdir()
+    (tmp_path / "tag" / "tag-kept").write_bytes(encode_snapshot(snapshot(7)))
+    with pytest.raises(CorruptDataError, match=r"snapshot 7 was committed \(tag 'kept' names it\)"):
+        SnapshotStore(local_env(), TablePaths(str(tmp_path))).latest()
+
+
+def test_all_snapshots_lost_is_no_empty_table(tmp_path: Path) -> None:
+    store_with(tmp_path, [], latest="3")
+    with pytest.raises(CorruptDataError, match=r"snapshot 3 was committed .* there are none"):
+        SnapshotStore(local_env(), TablePaths(str(tmp_path))).latest()
+
+
+def test_a_process_that_knows_the_latest_looks_with_two_calls(tmp_path: Path) -> None:
+    store = store_with(tmp_path, range(1, 4))
+    other = SnapshotStore(local_env(), TablePaths(str(tmp_path)))
+    calls: list[str] = []
+    read = store._env.file_io.read_bytes
+
+    def counted(path: str) -> bytes:
+        calls.append(Path(path).name)
+        return read(path)
+
+    store._env.file_io.read_bytes = counted  # type: ignore[method-assign]
+    assert store.latest_id() == 3
+    assert calls == ["snapshot-3", "snapshot-4"]
+    assert other.try_commit(snapshot(4))
+    assert store.latest_id() == 4, "somebody else's is seen"
+    (tmp_path / "snapshot" / "snapshot-4").unlink()
+    (tmp_path / "snapshot" / "LATEST").write_text("3")
+    assert other.latest_id() == 3
+    assert store.latest_id() == 3, "and a rollback"
+    assert other.try_commit(snapshot(4, user="another"))
+    latest = store.latest()
+    assert latest is not None
+    assert latest.commit_user == "another"
 
 
 def test_a_hint_far_behind_does_not_step_all_the_way(tmp_path: Path) -> None:

@@ -1,0 +1,55 @@
+"""What one round of a commit sees of the table, read once: the latest snapshot, the commits it knows of, the schema.
+
+Everything that the round decides is decided by this view. Whether the view is still true at the end, the exclusive
+create of the next snapshot tells: where somebody was quicker, the round is lost and another one looks again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from freshet.storage.commit.history import FIRST_SNAPSHOT_ID, CommitHistory, history_of
+from freshet.storage.exceptions import NotFoundError
+from freshet.storage.metadata.snapshot_store import SnapshotStore
+from freshet.storage.metadata.table_store import TableStore
+from freshet.storage.model.snapshot import Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class TableView:
+    """The table at one moment; `latest` is None before the first snapshot, `schema_id` is that of the newest schema."""
+
+    latest: Snapshot | None
+    history: CommitHistory
+    schema_id: int
+
+    @property
+    def latest_id(self) -> int:
+        """Id of the latest snapshot, 0 for none."""
+        return FIRST_SNAPSHOT_ID - 1 if self.latest is None else self.latest.id
+
+    def after(self, snapshot: Snapshot) -> TableView:
+        """The table once this snapshot of ours has followed."""
+        return TableView(snapshot, history_of([snapshot]), self.schema_id)
+
+
+def look(store: TableStore) -> TableView:
+    """Reads the view; in a process that has looked before, with three calls.
+
+    Raises `NotFoundError` or `ConflictError` when the table was dropped, or made anew, since the store was opened.
+    """
+    schema_id = store.schemas.check_current(store.schema)
+    latest = store.snapshots.latest()
+    return TableView(latest, history_of(_newest_first(store.snapshots, latest)), schema_id)
+
+
+def _newest_first(snapshots: SnapshotStore, latest: Snapshot | None) -> Iterator[Snapshot]:
+    if latest is None:
+        return
+    yield latest
+    for snapshot_id in range(latest.id - 1, FIRST_SNAPSHOT_ID - 1, -1):
+        try:
+            yield snapshots.snapshot(snapshot_id)
+        except NotFoundError:
+            return  # expired: what lies before is not known
