@@ -25,7 +25,7 @@ Source: table format §12, §12.1 (there snapshot files go last).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -39,6 +39,7 @@ from freshet.storage.commit.named_files import (
 from freshet.storage.commit.retention import Retention, check_whole, expire_end
 from freshet.storage.exceptions import NotFoundError, RetryableError, UnsupportedFeatureError
 from freshet.storage.io.env import CrashPoint
+from freshet.storage.metadata.manifest_store import READ_WHOLE_MAX
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.manifest import EntryKind, ManifestEntry
 from freshet.storage.model.snapshot import CommitKind, Snapshot
@@ -183,7 +184,7 @@ class _Expiry:
         added_by: dict[str, int] = {}
         doomed: dict[str, _Doomed] = {}
         for snapshot in snapshots:
-            delta = _delta(self._partial, snapshot)
+            delta = self._delta_about(snapshot, doomed)
             added = {entry.file.file_name for entry in delta if entry.kind is EntryKind.ADD}
             for entry in delta if snapshot is not snapshots[0] else ():
                 name = entry.file.file_name
@@ -198,6 +199,16 @@ class _Expiry:
                     if entry.kind is EntryKind.ADD:
                         doomed.pop(entry.file.file_name, None)
         return list(doomed.values())
+
+    def _delta_about(self, snapshot: Snapshot, names: Collection[str]) -> list[ManifestEntry]:
+        """Entries of a delta. Of a large manifest that deletes nothing (a bulk load), only those of the names given."""
+        entries: list[ManifestEntry] = []
+        for meta in self._partial.read_manifest_list(snapshot.delta_manifest_list, snapshot.delta_manifest_list_size):
+            if meta.num_deleted_files or meta.num_added_files <= READ_WHOLE_MAX:
+                entries += self._partial.read_manifest(meta)
+            elif names:
+                entries += self._partial.read_manifest_with(meta, [name.encode() for name in names])
+        return entries
 
     def _without_named(self, doomed: list[_Doomed], outside: list[KeptSnapshot]) -> list[ManifestEntry]:
         """The doomed files that no tag, branch or kept changelog names."""

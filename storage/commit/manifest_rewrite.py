@@ -47,12 +47,17 @@ def merge_manifests(store: ManifestStore, manifests: Sequence[ManifestFileMeta],
     for group in plan_minor_merge(manifests, rule):
         if group.is_rewritten:
             entries = cancel_pairs(entry for meta in group.manifests for entry in store.read_manifest(meta))
-            fresh = store.write_manifests(entries) if entries else []
+            fresh = store.write_manifests(_by_bucket(entries)) if entries else []
             written += fresh
             outputs += fresh
         else:
             outputs += group.manifests
     return MergedManifests(tuple(manifests), tuple(outputs), tuple(written))
+
+
+def _by_bucket(entries: list[ManifestEntry]) -> list[ManifestEntry]:
+    """Entries of one bucket together, in their order: who restores a bucket then skips most of a large manifest."""
+    return sorted(entries, key=lambda entry: (entry.partition, entry.bucket))
 
 
 def _full_merge(store: ManifestStore, manifests: Sequence[ManifestFileMeta], rule: MergeRule) -> MergedManifests | None:
@@ -79,5 +84,5 @@ def _full_merge(store: ManifestStore, manifests: Sequence[ManifestFileMeta], rul
             kept.append(meta)
     if len(rewritten) <= 1:
         return None
-    written = store.write_manifests(entries) if entries else []
+    written = store.write_manifests(_by_bucket(entries)) if entries else []
     return MergedManifests(tuple(manifests), (*kept, *written), tuple(written))

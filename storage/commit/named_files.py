@@ -17,6 +17,7 @@ Source: table format §3.1, §12.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from freshet.storage.codec.manifest_avro import IndexEntry
@@ -46,6 +47,13 @@ class ReadableManifests:
         """Entries of a manifest."""
         try:
             return self._manifests.read_manifest(manifest)
+        except NotFoundError:
+            return ()
+
+    def read_manifest_with(self, manifest: ManifestFileMeta, values: Collection[bytes]) -> Sequence[ManifestEntry]:
+        """At least those entries of a manifest in which one of the byte strings occurs."""
+        try:
+            return self._manifests.read_manifest_with(manifest, values)
         except NotFoundError:
             return ()
 

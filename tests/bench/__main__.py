@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.bench.cdc_bench import cdc
+from tests.bench.commit_bench import commits
 from tests.bench.engine_bench import engines
 from tests.bench.latency_bench import latency
 from tests.bench.measure import tell
@@ -27,7 +28,7 @@ from tests.bench.results import Results
 from tests.bench.spark_bench import through_spark
 from tests.bench.storage_bench import storage
 
-PARTS: Final = ("cdc", "latency", "storage", "engines", "memory", "spark")
+PARTS: Final = ("cdc", "latency", "storage", "engines", "memory", "spark", "commits")
 
 
 def main() -> None:
@@ -77,6 +78,8 @@ def _run(part: str, results: Results, folder: Path, arguments: argparse.Namespac
                 results.note(f"memory, {runs} overlapping runs", _memory(folder, runs, factor))
         case "spark":
             through_spark(results, folder, factor, rounds)
+        case "commits":
+            commits(results, folder, factor)
 
 
 def _memory(folder: Path, runs: int, factor: float) -> str:
