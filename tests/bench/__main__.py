@@ -1,6 +1,6 @@
 """`make bench`: the workloads against the peers, on this machine, in one run.
 
-    python -m tests.bench [--factor 1.0] [--rounds 3] [--parts cdc,latency,storage,engines,memory,spark]
+    python -m tests.bench [--factor 1.0] [--rounds 3] [--parts cdc,latency,storage,engines,memory,spark,commits]
 
 The first part, `cdc`, is the benchmark of record: the job that users run. The first round of each peer is printed as
 cold; the median of the later ones as warm. Peers take turns. Results are written as they come; a part that fails is
