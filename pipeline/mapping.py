@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 from freshet.pipeline.config.model import ROW_KIND_OPTION, SourceConfig
 from freshet.pipeline.config.rules import METADATA_COLUMNS, nearest, sequence_fields
 from freshet.pipeline.exceptions import ConfigurationError
-from freshet.pipeline.select_expression import SelectExpression, parse_select
+from freshet.pipeline.spark.select_expression import SelectExpression, parse_select
 from freshet.pipeline.sql_text import name
 from freshet.storage.model.data_type import LENGTH_MAX, DataField, DataType, ScalarType, TypeRoot, with_nullable
 from freshet.storage.model.schema import TableSchema

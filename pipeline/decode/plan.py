@@ -153,7 +153,7 @@ class BucketPlan:
 
 @dataclass(frozen=True, slots=True)
 class DecodePlan:
-    """All that a decoder of one source knows. `bucket` is None where Spark computes it from expressions."""
+    """All that a decoder of one source knows."""
 
     source_index: int
     format: str
@@ -162,7 +162,7 @@ class DecodePlan:
     fields: tuple[PayloadField, ...]
     columns: tuple[ColumnPlan, ...]
     scope: tuple[ScopeColumn, ...]
-    bucket: BucketPlan | None
+    bucket_key: BucketPlan
     kind_field: str | None
     has_key: bool
     is_kafka: bool
@@ -173,6 +173,13 @@ class DecodePlan:
     groups: tuple[SequenceGroup, ...]
     skips_truncate: bool
     fails_on_unknown: bool
+
+    @property
+    def bucket(self) -> BucketPlan | None:
+        """The bucket as the decoder computes it; None where a key column comes from an expression."""
+        key = self.bucket_key
+        computed = any(self.columns[place].expression is not None for place in key.places)
+        return None if computed and key.count > 1 else key
 
     @property
     def is_debezium(self) -> bool:
@@ -211,7 +218,7 @@ class DecodePlan:
         return tuple(place for place, column in enumerate(self.columns) if column.expression is not None)
 
 
-def spark_expressions(source: SourceConfig, schema: TableSchema) -> dict[str, str]:
+def spark_expressions(source: SourceConfig) -> dict[str, str]:
     """The entries of `select` that are more than a name: whose references Spark's parser must tell."""
     return {column: text for column, text in source.select.items() if plain_reference(text) is None}
 
@@ -262,7 +269,7 @@ def plan_decoding(
         fields=fields,
         columns=columns,
         scope=_scope(columns, types),
-        bucket=_bucket(schema, columns, rules),
+        bucket_key=_bucket(schema, rules),
         kind_field=_kind_field(source, options) if source.format == "row-kind" else None,
         has_key=schema.has_primary_key,
         is_kafka=source.is_kafka,
@@ -364,13 +371,11 @@ def _scope(columns: Sequence[ColumnPlan], types: Mapping[str, DataType]) -> tupl
     return tuple(scope)
 
 
-def _bucket(schema: TableSchema, columns: Sequence[ColumnPlan], rules: EngineRules) -> BucketPlan | None:
-    keys = rules.core.bucket_key or schema.trimmed_primary_keys
+def _bucket(schema: TableSchema, rules: EngineRules) -> BucketPlan:
+    keys = tuple(rules.core.bucket_key or schema.trimmed_primary_keys)
     places = tuple(schema.column_names.index(name) for name in keys)
-    count = max(1, rules.core.bucket)
-    if count > 1 and any(columns[place].expression is not None for place in places):
-        return None
-    return BucketPlan(places, schema.types_of(tuple(keys)), count, rules.core.bucket_function_type)
+    function = rules.core.bucket_function_type
+    return BucketPlan(places, schema.types_of(keys), max(1, rules.core.bucket), function)
 
 
 def _kind_field(source: SourceConfig, options: Mapping[str, str]) -> str:

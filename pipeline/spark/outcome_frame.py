@@ -1,34 +1,49 @@
 """From a source to outcomes: Spark reads, a decoder in its Python workers makes rows of the table, in flat columns.
 
-    records of `sources` ─ flat raw columns ─ mapInArrow(RecordDecoder) ─ outcomes (`decode.outcomes`)
+    records of `sources` ─ flat raw columns ─ mapInArrow(RecordDecoder) ─ (`select`) ─ outcomes (`decode.outcomes`)
 
 The frame has exactly the columns of `decode.outcomes`, so frames of several sources are united by position.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the customary name
 from pyspark.sql import types as spark_types
 
 from freshet.pipeline.batch.arrow_bridge import spark_type
 from freshet.pipeline.batch.arrow_map import KeptColumns
+from freshet.pipeline.batch.routing import with_buckets
 from freshet.pipeline.config.model import PipelineConfig, SourceConfig
 from freshet.pipeline.decode.decoder import RecordDecoder
-from freshet.pipeline.decode.outcomes import DATA_PREFIX
-from freshet.pipeline.decode.plan import DecodePlan, plan_decoding
+from freshet.pipeline.decode.outcome_batches import scope_columns
+from freshet.pipeline.decode.outcomes import DATA_PREFIX, HEAD_SCHEMA
+from freshet.pipeline.decode.plan import DecodePlan, plan_decoding, spark_expressions
 from freshet.pipeline.decode.raw_records import FLAT_COLUMNS, HEADERS
+from freshet.pipeline.spark.select import read_references, select_columns
 from freshet.pipeline.spark.sources import read_stream
 from freshet.storage.model.schema import TableSchema
+from freshet.storage.options.core import CoreOptions
 
-_HEAD: Final = (
-    "_bucket INT, _tag TINYINT, _kind TINYINT, _source INT, _rank BIGINT, _topic STRING, _kafka_partition INT, "
-    "_offset BIGINT, _sub INT, _timestamp TIMESTAMP, _reason STRING, _column STRING, _raw_key BINARY, "
-    "_raw_value BINARY, _unavailable STRING"
+_SPARK_TYPES: Final[dict[Any, spark_types.DataType]] = {
+    pa.int8(): spark_types.ByteType(),
+    pa.int32(): spark_types.IntegerType(),
+    pa.int64(): spark_types.LongType(),
+    pa.string(): spark_types.StringType(),
+    pa.binary(): spark_types.BinaryType(),
+    pa.timestamp("us", "UTC"): spark_types.TimestampType(),
+}
+_HEADERS: Final = spark_types.ArrayType(
+    spark_types.StructType(
+        [
+            spark_types.StructField("key", spark_types.StringType()),
+            spark_types.StructField("value", spark_types.BinaryType()),
+        ]
+    )
 )
-"""`decode.outcomes.HEAD_SCHEMA` in Spark's types."""
 
 
 def outcome_frame(
@@ -45,18 +60,30 @@ def decoded_frame(
     records: DataFrame, source: SourceConfig, source_index: int, config: PipelineConfig, table_schema: TableSchema
 ) -> DataFrame:
     """The outcomes of a frame of `sources`, streaming or not."""
-    plan = plan_decoding(config, source, source_index, table_schema)
+    references = read_references(records.sparkSession, spark_expressions(source))
+    plan = plan_decoding(config, source, source_index, table_schema, references)
     taken = (*FLAT_COLUMNS, HEADERS) if plan.reads_headers else FLAT_COLUMNS
     columns = KeptColumns([F.col(name) for name in taken])
-    return columns.map_in_arrow(columns.select(records), RecordDecoder(plan), outcome_struct(plan))
+    rows = columns.map_in_arrow(columns.select(records), RecordDecoder(plan), outcome_struct(plan))
+    if not plan.expressions:
+        return rows
+    selected = select_columns(rows, plan)
+    if plan.bucket is not None:
+        return selected
+    options = {**table_schema.options, **config.table.options}
+    core = CoreOptions.parse(options, has_primary_key=table_schema.has_primary_key, strict=False)
+    return with_buckets(selected, table_schema, core)
 
 
 def outcome_struct(plan: DecodePlan) -> spark_types.StructType:
     """The columns of a decoder's batches in Spark's types."""
-    head = spark_types.StructType.fromDDL(_HEAD)
-    assert isinstance(head, spark_types.StructType)
+    head = [spark_types.StructField(each.name, _SPARK_TYPES[each.type]) for each in HEAD_SCHEMA]
     data = [
         spark_types.StructField(f"{DATA_PREFIX}{place}", spark_type(column.field.type))
         for place, column in enumerate(plan.columns)
     ]
-    return spark_types.StructType([*head.fields, *data])
+    scope = [
+        spark_types.StructField(name, _HEADERS if each.type is None else spark_type(each.type))
+        for name, each in scope_columns(plan).items()
+    ]
+    return spark_types.StructType([*head, *data, *scope])

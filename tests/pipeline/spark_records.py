@@ -1,41 +1,17 @@
-"""Records as frames of Spark's Kafka source, and the outcomes that expressions make of them."""
+"""Records as frames of Spark's Kafka source, and the outcomes that a source makes of them."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from freshet.pipeline.config.model import PipelineConfig
+from freshet.pipeline.decode.outcomes import TAG, TAG_TALLY
+from freshet.pipeline.spark.outcome_frame import decoded_frame
 from freshet.pipeline.spark.sources import kafka_records
-from freshet.pipeline.transforms import envelope
-from tests.pipeline.records import (
-    KINDS,
-    ORDER_SCHEMA,
-    ORDERS,
-    TOAST,
-    Record,
-    change,
-    flat_with_schema,
-    pipeline_of,
-    with_schema,
-)
-
-__all__ = [
-    "ORDERS",
-    "ORDER_SCHEMA",
-    "TOAST",
-    "Record",
-    "change",
-    "flat_with_schema",
-    "kafka_frame",
-    "outcomes",
-    "pipeline_of",
-    "shown",
-    "with_schema",
-]
+from tests.pipeline.records import Record, octets, shown
 
 KAFKA_COLUMNS = (
     "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, "
@@ -49,39 +25,26 @@ def kafka_frame(spark: SparkSession, records: Sequence[Record | Any]) -> DataFra
     for offset, each in enumerate(records):
         record = each if isinstance(each, Record) else Record(each)
         headers = [("__debezium.context.connectorName", bytearray(b"postgresql"))]
-        rows.append(
-            (_octets(record.key), _octets(record.value), record.topic, record.partition, offset, None, headers)
-        )  # fmt: skip
+        rows.append((octets(record.key), octets(record.value), record.topic, record.partition, offset, None, headers))
     return spark.createDataFrame(rows, KAFKA_COLUMNS)
 
 
-def outcomes(spark: SparkSession, config: PipelineConfig, records: Sequence[Record | Any]) -> list[list[Row]]:
-    """The rows that each record became, in the order of `sub`."""
-    found = envelope(kafka_records(kafka_frame(spark, records)), config, config.sources[0]).collect()
-    by_offset: dict[int, list[Row]] = {offset: [] for offset in range(len(records))}
-    for row in sorted(found, key=lambda row: (row["order"].offset, row["order"].sub)):
-        by_offset[row["order"].offset].append(row)
-    return list(by_offset.values())
+def outcome_rows(
+    spark: SparkSession, config: PipelineConfig, records: Sequence[Record | Any]
+) -> list[list[dict[str, Any]]]:
+    """The rows of each record in the order of `sub`."""
+    frame = decoded_frame(
+        kafka_records(kafka_frame(spark, records)), config.sources[0], 0, config, config.table.table_schema
+    )
+    by_offset: list[list[dict[str, Any]]] = [[] for _ in records]
+    for row in frame.toArrow().to_pylist():
+        if row[TAG] != TAG_TALLY:
+            by_offset[row["_offset"]].append(row)
+    for rows in by_offset:
+        rows.sort(key=lambda row: row["_sub"])
+    return by_offset
 
 
-def shown(rows: Sequence[Row]) -> str:
-    """Outcome of one record as text: `+I(1, x)`, `dead column: reason`, `skip reason`."""
-    return "; ".join(_shown(row) for row in rows)
-
-
-def _shown(row: Row) -> str:
-    match row.tag:
-        case 0:
-            values = ", ".join(str(value) for value in row.data)
-            kept = f" keep {','.join(row.unavailable)}" if row.unavailable else ""
-            return f"{KINDS[row.row_kind]}({values}){kept}"
-        case 1:
-            return f"dead {row['column']}: {row.reason}"
-        case _:
-            return f"skip {row.reason}"
-
-
-def _octets(value: Any) -> bytearray | None:
-    if value is None:
-        return None
-    return bytearray(value if isinstance(value, bytes) else json.dumps(value, ensure_ascii=False).encode())
+def outcomes(spark: SparkSession, config: PipelineConfig, records: Sequence[Record | Any]) -> list[str]:
+    """Each record as text; "" for those that are skipped."""
+    return [shown(rows) for rows in outcome_rows(spark, config, records)]

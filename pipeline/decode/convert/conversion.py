@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from freshet.pipeline.decode.convert.converter import Converter
 from freshet.pipeline.decode.convert.decimals import DecimalConverter
 from freshet.pipeline.decode.convert.nested import ArrayConverter, MapConverter, RowConverter
@@ -15,7 +18,7 @@ from freshet.pipeline.decode.convert.scalars import (
     TextConverter,
 )
 from freshet.pipeline.decode.convert.times import DateConverter, TimeConverter, TimestampConverter
-from freshet.pipeline.decode.dialect import Dialect, Fact
+from freshet.pipeline.decode.dialect import PLAIN_TEXT, Dialect, Fact
 from freshet.storage.model.data_type import ArrayType, DataType, MapType, RowType, TypeRoot, with_nullable
 
 
@@ -50,3 +53,9 @@ def converter_for(data_type: DataType, dialect: Dialect, fact: Fact | None = Non
             return TimestampConverter(data_type, dialect, fact)
         case _:
             return IntegerConverter(data_type)
+
+
+def convert_texts(data_type: DataType, texts: pa.Array) -> pa.Array:
+    """A string array in the carrier of a type, read as plain texts; NULL where one does not fit."""
+    array, bad = converter_for(data_type, PLAIN_TEXT).one_by_one(texts.to_pylist())
+    return array if bad is None else pc.if_else(pa.array(bad), pa.scalar(None, array.type), array)
