@@ -31,14 +31,11 @@ from freshet.pipeline.batch.table_setup import open_or_create, refuse_other_tabl
 from freshet.pipeline.batch.table_sink import TableSink
 from freshet.pipeline.config.model import revealed
 from freshet.pipeline.config.pipeline_file import PipelineConfig
-from freshet.pipeline.decode.plan import plan_decoding
 from freshet.pipeline.exceptions import PipelineError, PipelineFailedError, brief_reason
 from freshet.pipeline.progress import Progress, ProgressHub, ProgressListener
 from freshet.pipeline.progress_report import progress_line
 from freshet.pipeline.signals import when_asked_to_stop
 from freshet.pipeline.spark.outcome_frame import outcome_frame
-from freshet.pipeline.spark.sources import read_stream
-from freshet.pipeline.transforms import envelope
 from freshet.storage.catalog import Catalog
 from freshet.storage.exceptions import StorageError
 
@@ -137,17 +134,10 @@ class Runner:
             return writer.trigger(processingTime=config.trigger.processing_time or "1 second").start()
 
     def _frame(self, config: PipelineConfig) -> DataFrame:
-        schema = config.table.table_schema
-        plans = [plan_decoding(config, source, place, schema) for place, source in enumerate(config.sources)]
-        if any(column.expression is not None for plan in plans for column in plan.columns):
-            frames = [
-                envelope(read_stream(self._spark, source), config, source, place)
-                for place, source in enumerate(config.sources)
-            ]
-        else:
-            frames = [
-                outcome_frame(self._spark, source, place, config, schema) for place, source in enumerate(config.sources)
-            ]
+        frames = [
+            outcome_frame(self._spark, source, source_index, config, config.table.table_schema)
+            for source_index, source in enumerate(config.sources)
+        ]
         whole = frames[0]
         for frame in frames[1:]:
             whole = whole.unionByName(frame)

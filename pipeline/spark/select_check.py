@@ -11,8 +11,8 @@ from pyspark.sql import SparkSession
 
 from freshet.pipeline.config.model import PipelineConfig
 from freshet.pipeline.exceptions import ConfigurationError, Problem, brief_reason
+from freshet.pipeline.spark.outcome_frame import decoded_frame
 from freshet.pipeline.spark.sources import kafka_records
-from freshet.pipeline.transforms import envelope
 
 _RECORDS: Final = (
     "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, "
@@ -34,7 +34,8 @@ def select_problems(spark: SparkSession, configs: Sequence[PipelineConfig]) -> l
     for config in configs:
         for index, source in enumerate(config.sources):
             try:
-                envelope(kafka_records(spark.createDataFrame([], _RECORDS)), config, source, index)
+                empty = kafka_records(spark.createDataFrame([], _RECORDS))
+                decoded_frame(empty, source, index, config, config.table.table_schema)
             except (ConfigurationError, PySparkException) as error:
                 problems.append(_placed(config, index, error))
     return problems

@@ -17,9 +17,7 @@ from pyspark.sql import SparkSession
 from freshet.pipeline.config.pipeline_file import load_pipelines
 from freshet.pipeline.runner import Runner
 from freshet.storage.catalog import Catalog
-from tests.pipeline.spark_records import ORDER_SCHEMA, Record, change, outcomes, pipeline_of, shown, with_schema
-
-pytestmark = pytest.mark.spark
+from tests.pipeline.records import ORDER_SCHEMA, Record, change, decoded, pipeline_of, with_schema
 
 ROW = {"id": 1, "status": "new", "total": "AeJA", "at": 1700000000123456, "doc": None}
 DEFAULTED = [{**field, "default": "new"} if field["field"] == "status" else field for field in ORDER_SCHEMA]
@@ -29,44 +27,44 @@ SCALED = [
 ]
 
 
-def _one(spark: SparkSession, record: Any, **arguments: Any) -> str:
-    (rows,) = outcomes(spark, pipeline_of(**arguments), [record])
-    return shown(rows)
+def _one(record: Any, **arguments: Any) -> str:
+    (found,) = decoded(pipeline_of(**arguments), [record]).shown
+    return found
 
 
-def test_a_null_that_arrives_as_the_default_is_stored_so_and_a_real_null_stays_null(spark: SparkSession) -> None:
+def test_a_null_that_arrives_as_the_default_is_stored_so_and_a_real_null_stays_null() -> None:
     columns = {"id": "BIGINT", "status": "STRING"}
     for status, expected in (("new", "+I(1, new)"), (None, "+I(1, None)")):
         record = with_schema(change("c", None, {"id": 1, "status": status}), DEFAULTED)
-        assert _one(spark, record, columns=columns) == expected
+        assert _one(record, columns=columns) == expected
 
 
-def test_the_largest_unsigned_bigint_is_minus_one_unless_it_is_precise(spark: SparkSession) -> None:
+def test_the_largest_unsigned_bigint_is_minus_one_unless_it_is_precise() -> None:
     columns = {"id": "BIGINT", "n": "DECIMAL(20,0)"}
-    assert _one(spark, change("c", None, {"id": 1, "n": -1}), columns=columns) == "+I(1, -1)"
+    assert _one(change("c", None, {"id": 1, "n": -1}), columns=columns) == "+I(1, -1)"
     precise = change("c", None, {"id": 1, "n": "AP//////////"})
-    assert _one(spark, precise, columns=columns) == "+I(1, 18446744073709551615)"
+    assert _one(precise, columns=columns) == "+I(1, 18446744073709551615)"
 
 
-def test_bytes_of_a_decimal_mean_what_the_schema_says_or_else_the_table(spark: SparkSession) -> None:
+def test_bytes_of_a_decimal_mean_what_the_schema_says_or_else_the_table() -> None:
     columns = {"id": "BIGINT", "total": "DECIMAL(14,4)"}
     payload = change("c", None, {"id": 1, "total": "AeJA"})
-    assert _one(spark, payload, columns=columns) == "+I(1, 12.3456)"
-    assert _one(spark, with_schema(payload), columns=columns) == "+I(1, 1234.5600)"
-    assert _one(spark, with_schema(payload, SCALED), columns=columns) == "+I(1, 12.3456)"
+    assert _one(payload, columns=columns) == "+I(1, 12.3456)"
+    assert _one(with_schema(payload), columns=columns) == "+I(1, 1234.5600)"
+    assert _one(with_schema(payload, SCALED), columns=columns) == "+I(1, 12.3456)"
 
 
-def test_made_up_values_before_a_change_are_not_told_from_real_ones(spark: SparkSession) -> None:
+def test_made_up_values_before_a_change_are_not_told_from_real_ones() -> None:
     columns = {"id": "BIGINT", "status": "STRING"}
     made_up = {"id": 1, "status": ""}
-    assert _one(spark, change("d", made_up), columns=columns) == "-D(1, )"
-    assert _one(spark, change("u", {"id": 0, "status": ""}, {"id": 1, "status": "new"}), columns=columns) == (
+    assert _one(change("d", made_up), columns=columns) == "-D(1, )"
+    assert _one(change("u", {"id": 0, "status": ""}, {"id": 1, "status": "new"}), columns=columns) == (
         "-D(0, None); +I(1, new)"  # a key of 0 is no better than a real one
     )
 
 
-def test_a_record_from_before_an_alter_has_no_value_for_the_new_column(spark: SparkSession) -> None:
-    assert _one(spark, change("c", None, {"id": 1}), columns={"id": "BIGINT", "added": "INT"}) == "+I(1, None)"
+def test_a_record_from_before_an_alter_has_no_value_for_the_new_column() -> None:
+    assert _one(change("c", None, {"id": 1}), columns={"id": "BIGINT", "added": "INT"}) == "+I(1, None)"
 
 
 PIPELINE = """
@@ -86,6 +84,7 @@ checkpoint: "{folder}/checkpoints/{name}"
 """
 
 
+@pytest.mark.spark
 def test_records_that_come_again_and_deletions_that_never_came(spark: SparkSession, tmp_path: Path) -> None:
     """A connector that lost its offsets sends its last changes again, without keys, then all rows that are left."""
     tables = {"keyed": ("[id]", "{bucket: 2, sequence.field: lsn}"), "appended": ("[]", "{}")}
@@ -113,9 +112,9 @@ def test_records_that_come_again_and_deletions_that_never_came(spark: SparkSessi
     ]  # fmt: skip
 
 
-def test_the_same_change_from_two_kafka_partitions_is_two_records(spark: SparkSession) -> None:
+def test_the_same_change_from_two_kafka_partitions_is_two_records() -> None:
     config = pipeline_of({"id": "BIGINT", "status": "STRING"})
     record = change("c", None, {"id": 1, "status": "new"})
-    found = outcomes(spark, config, [Record(record, {"id": 1}, partition=0), Record(record, None, partition=1)])
-    assert [shown(rows) for rows in found] == ["+I(1, new)", "+I(1, new)"]
-    assert [rows[0]["order"].kafka_partition for rows in found] == [0, 1]
+    found = decoded(config, [Record(record, {"id": 1}, partition=0), Record(record, None, partition=1)])
+    assert found.shown == ["+I(1, new)", "+I(1, new)"]
+    assert [rows[0]["_kafka_partition"] for rows in found.rows] == [0, 1]

@@ -9,8 +9,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from freshet.pipeline.config.pipeline_file import parse_pipeline
-from freshet.pipeline.spark.sources import read_stream
-from freshet.pipeline.transforms import envelope
+from freshet.pipeline.decode.outcomes import ORDER_COLUMNS, TAG_DATA, TAG_TALLY, Tally
+from freshet.pipeline.spark.outcome_frame import outcome_frame
 
 pytestmark = pytest.mark.spark
 
@@ -40,7 +40,7 @@ def test_lines_of_files_are_read_in_the_order_of_time_path_and_row(spark: SparkS
     config, problems = parse_pipeline(FILE_PIPELINE.format(path=folder), "p.yaml", {})
     assert config is not None, problems
     found = []
-    frame = envelope(read_stream(spark, config.sources[0]), config, config.sources[0])
+    frame = outcome_frame(spark, config.sources[0], 0, config, config.table.table_schema)
     query = (
         frame.writeStream.foreachBatch(lambda batch, _: found.extend(batch.collect()))
         .trigger(availableNow=True)
@@ -48,8 +48,10 @@ def test_lines_of_files_are_read_in_the_order_of_time_path_and_row(spark: SparkS
         .start()
     )
     assert query.awaitTermination(120)
-    ordered = sorted(found, key=lambda row: tuple(-1 if part is None else part for part in row["order"][:6]))
-    data = [(row.data.place, row.data.id) for row in ordered if row.tag == 0]
+    rows = [row for row in found if row["_tag"] == TAG_DATA]
+    ordered = sorted(rows, key=lambda row: tuple(-1 if row[name] is None else row[name] for name in ORDER_COLUMNS))
+    data = [(row["_d1"], row["_d0"]) for row in ordered]
     assert data == [(name, row) for name in ("b.json", "c.json", "a.json") for row in range(3)]
-    assert [row.reason for row in found if row.tag == 2] == ["blank line"] * 3
-    assert {os.path.basename(row["order"].topic) for row in found} == {"a.json", "b.json", "c.json"}
+    tallies = [Tally.decode(bytes(row["_raw_value"])) for row in found if row["_tag"] == TAG_TALLY]
+    assert sum(each.skipped["blank line"] for each in tallies) == 3
+    assert {os.path.basename(row["_topic"]) for row in rows} == {"a.json", "b.json", "c.json"}
