@@ -30,7 +30,6 @@ from freshet.pipeline.batch.batch_settings import batch_settings
 from freshet.pipeline.batch.bucket_task import BucketTask
 from freshet.pipeline.batch.dead_letter_sample import limit_text, sample_text
 from freshet.pipeline.batch.discard import discard_messages
-from freshet.pipeline.batch.envelope_rows import envelope_outcomes, is_envelope
 from freshet.pipeline.batch.lap_clock import LapClock
 from freshet.pipeline.batch.read_digest import ReadDigests
 from freshet.pipeline.batch.routing import Routing, TaskPlan, is_outcomes, route_outcomes, route_rows
@@ -107,8 +106,6 @@ class MicroBatchWriter:
             return BatchReport(self._commit_user, micro_batch_id, is_replay=True)
         clock.lap("look")
         with batch_settings(frame.sparkSession):
-            if is_envelope(frame):
-                frame = envelope_outcomes(frame, self._decoded, store.options)
             routing = self._plan(frame)
             clock.lap("plan")
             task = self._task(base, micro_batch_id, routing.columns)
