@@ -8,6 +8,7 @@
     │   ├── DifferentInputError       a commit was made already under this identifier, from other input
     │   └── AlreadyExistsError        the thing to be created is there already
     ├── CorruptDataError        stop; carries the path and, where it is known, the byte offset
+    │   └── MissingFileError          a file that metadata names is not there: lost, or expired while it was in use
     ├── ConflictError           reread and replan: somebody else committed
     └── UnknownOutcomeError     find out first; never delete or retry blindly
 
@@ -112,6 +113,10 @@ class CorruptDataError(StorageError):
         at = f"{path} at byte {byte_offset}" if byte_offset is not None else path
         super().__init__(message if path is None else f"{message} [{at}]", path=path)
         self.byte_offset = byte_offset
+
+
+class MissingFileError(CorruptDataError):
+    """A file that metadata names is not there. Readers look whether it expired before they call the table damaged."""
 
 
 class ConflictError(StorageError):

@@ -391,7 +391,9 @@ def field_of(column: str, schema: pa.Schema) -> pa.Field[Any]:
     if index < 0:
         same = [name for name in schema.names if name.lower() == column.lower()]
         if len(same) != 1:
-            raise InvalidRequestError(f"filter: there is no column {column!r}; columns are {', '.join(schema.names)}")
+            raise InvalidRequestError(
+                f"filter: there is no column {column!r}; columns are {', '.join(schema.names)}", column=column
+            )
         index = schema.get_field_index(same[0])
     return schema.field(index)
 
@@ -434,7 +436,8 @@ def _placed(value: Any, field: pa.Field[Any]) -> Equal | Between:
         return place(value, field.type)
     except ValueError as error:
         raise InvalidRequestError(
-            f"filter on column {field.name!r}: {value!r} cannot be compared with its type {field.type}: {error}"
+            f"filter on column {field.name!r}: {value!r} cannot be compared with its type {field.type}: {error}",
+            column=field.name,
         ) from error
 
 

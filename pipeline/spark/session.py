@@ -9,7 +9,6 @@ Spark's defaults, 127 ms with these.
 | `checkpointFileManagerClass` = FileSystemBased… | 44-60 ms per batch | only local checkpoints: a weaker rename |
 | `adaptive.enabled` = false | a micro-batch stays one job; 15-25 ms per batch | a user's own joins are not re-planned |
 | `unix.domain.socket.enabled` = true | Arrow to the Python workers without TCP | |
-| `filterPushdown.enabled` = true | `spark.read.format("freshet")` prunes files | |
 | `session.timeZone` = UTC | texts without a zone mean the same on every machine | |
 | `python.daemon.module` | no traceback at the end of a good run, see `worker_daemon` | |
 | `ui.explainMode`, `maxPlanStringLength` | Spark writes down each plan: 20 % of planning in one run | short plans |
@@ -45,7 +44,6 @@ _LOCAL_CHECKPOINTS: Final = (
 _SETTINGS: Final[Mapping[str, str]] = {
     "spark.sql.adaptive.enabled": "false",
     "spark.python.unix.domain.socket.enabled": "true",
-    "spark.sql.python.filterPushdown.enabled": "true",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
     "spark.ui.enabled": "false",

@@ -36,6 +36,7 @@ import pyarrow.parquet as pq
 from freshet.storage.exceptions import (
     CorruptDataError,
     InvalidRequestError,
+    MissingFileError,
     NotFoundError,
     StorageError,
     UnsupportedFeatureError,
@@ -212,7 +213,7 @@ class ParquetReader:
         try:
             self._input = env.file_io.open_input(path)
         except NotFoundError as error:
-            raise CorruptDataError(
+            raise MissingFileError(
                 "the manifest names a file that is missing; was it expired or cleaned while this snapshot was still in "
                 "use? Read a newer snapshot, or restore the file",
                 path=path,

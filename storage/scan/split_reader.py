@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Final
 
@@ -74,6 +74,17 @@ class SplitReader:
         """Of the batches that come out."""
         table = arrow_schema(self.store.schema)
         return pa.schema([table.field(name) for name in self.columns])
+
+    def with_fewest_columns(self) -> SplitReader:
+        """A reader of the same rows in one column, of those that are read anyway if there are any."""
+        schema = self.store.schema
+        filtered = self.scan_filter.predicate.columns() if self.scan_filter else frozenset()
+        candidates = [name for name in schema.column_names if name in filtered] or list(schema.trimmed_primary_keys)
+        return replace(self, columns=(min(candidates or self.columns, key=self._width),))
+
+    def _width(self, column: str) -> int:
+        kind = arrow_type(self.store.schema.by_name[column].type)
+        return kind.bit_width if is_primitive(kind) else _TEXT_BYTES * 8
 
     @cached_property
     def _needed(self) -> tuple[str, ...]:

@@ -2,28 +2,39 @@
 
     scan = table.scan(columns=["id"], filter=col("total") > 10, limit=100)
     scan.plan()        splits: what can be read independently, in this or another process
+    scan.read_split(s) the rows of one of them
     scan.to_arrow()    everything at once; splits are read side by side
     scan.to_batches()  one batch after the other in bounded memory, whatever the size of the table
     scan.to_reader()   the same as a RecordBatchReader
+    scan.count()       the number of rows, from metadata where that is exact
+    scan.to_pandas()   everything for another library, which has to be installed; also to_polars, to_duckdb
 
 The snapshot is chosen when the scan is made and rows are those of that snapshot, in the columns it had. Batches come in
-the order of the splits whatever the number of threads; a limit stops reading early.
+the order of the splits whatever the number of threads; a limit stops reading early. A scan can be pickled: another
+process plans the same splits and reads them.
+
+Files are decoded by threads that all scans of a process share, so a scan that is left half read holds none of them.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from functools import cached_property
+from concurrent.futures import Executor, ThreadPoolExecutor
+from functools import cached_property, lru_cache
 from typing import Any, Final, SupportsIndex
 
 import pyarrow as pa
 
-from freshet.storage.exceptions import InvalidRequestError
-from freshet.storage.metadata.table_store import TableStore
+from freshet.storage.exceptions import InvalidRequestError, NotFoundError
+from freshet.storage.io.env import local_env
+from freshet.storage.metadata.table_store import TableStore, open_table_store
+from freshet.storage.model.data_type import DataField
 from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.model.split import Split
 from freshet.storage.predicate import Predicate, from_lists
+from freshet.storage.scan.libraries import optional_library
+from freshet.storage.scan.overtaken import check_table_is_there, explained
 from freshet.storage.scan.planner import plan_scan
 from freshet.storage.scan.pruning import ScanFilter
 from freshet.storage.scan.split_reader import SplitReader, check_columns
@@ -60,6 +71,8 @@ class TableScan:
         self.snapshot: Snapshot | None = snapshot or find_snapshot(
             store.snapshots, snapshot_id=snapshot_id, tag=tag, timestamp_ms=timestamp_ms
         )
+        if self.snapshot is None:
+            check_table_is_there(store)  # or a table that was dropped would look like an empty one
         self._store = _at_schema_of(store, self.snapshot) if travels else store
         self._limit = limit
         self._threads = threads
@@ -71,16 +84,25 @@ class TableScan:
         """Columns of the rows that come out."""
         return self._reader.schema
 
+    @property
+    def fields(self) -> tuple[DataField, ...]:
+        """The same columns with the types of the table."""
+        return tuple(self._store.schema.by_name[name] for name in self._reader.columns)
+
     def plan(self) -> list[Split]:
-        """Splits that together hold every row that can match; a limit does not show here."""
+        """Splits that together hold every row that can match; a limit does not show here.
+
+        This and everything that reads raises `RetryableError` when the snapshot has expired meanwhile, and
+        `NotFoundError` when the table was dropped.
+        """
         return list(self._splits)
 
     def read_split(self, split: Split) -> Iterator[pa.RecordBatch]:
         """Rows of one split of this scan's plan, in the calling thread only; a limit counts within the split."""
-        return _limited(self._reader.read(split), self._limit)
+        return _limited(self._read(split, None), self._limit)
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
-        """The rows, in bounded memory."""
+        """The rows, in bounded memory. Files stay open until the last batch, or until the generator is closed."""
         return _limited(self._batches(), self._limit)
 
     def to_reader(self) -> pa.RecordBatchReader:
@@ -92,21 +114,93 @@ class TableScan:
         if self._limit is not None or len(self._splits) < 2 or self._threads < 2:
             return pa.Table.from_batches(self.to_batches(), self.schema)
         with ThreadPoolExecutor(self._threads, "freshet-scan") as executor:
-            parts = executor.map(lambda split: list(self._reader.read(split)), self._splits)
+            parts = executor.map(lambda split: list(self._read(split, None)), self._splits)
             return pa.Table.from_batches([batch for part in parts for batch in part], self.schema)
+
+    def to_pandas(self) -> Any:
+        """All rows as a pandas DataFrame; `InvalidRequestError` without pandas."""
+        optional_library("pandas", "to_pandas()")
+        return self.to_arrow().to_pandas()
+
+    def to_polars(self) -> Any:
+        """All rows as a polars DataFrame; `InvalidRequestError` without polars."""
+        return optional_library("polars", "to_polars()").from_arrow(self.to_arrow())
+
+    def to_duckdb(self, connection: Any = None) -> Any:
+        """All rows as a DuckDB relation, of a connection or of DuckDB's default one; needs duckdb."""
+        return (connection or optional_library("duckdb", "to_duckdb()")).from_arrow(self.to_arrow())
+
+    def count(self) -> int:
+        """The number of rows. Files are read only where they have to be merged or filtered, and few columns of them."""
+        reader = self._reader.with_fewest_columns()
+        left = self._limit
+        count = 0
+        for split in self._splits:
+            if left is not None and count >= left:
+                break
+            if self._filter is None and split.raw_convertible:
+                count += sum(file.row_count for file in split.files)
+                continue
+            with explained(self._store, self.snapshot):
+                count += sum(batch.num_rows for batch in reader.read(split, self._executor))
+        return count if left is None else min(left, count)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        store = self._store
+        given = {key: text for key, text in store.options.given.items() if store.schema.options.get(key) != text}
+        predicate = None if self._filter is None else self._filter.predicate
+        request = (self._reader.columns, predicate, self.snapshot, self._limit, self._threads)
+        return _reopened, (store.location, store.schema.id, given, *request)
 
     @cached_property
     def _splits(self) -> list[Split]:
-        return plan_scan(self._store, self.snapshot, self._filter)
+        with explained(self._store, self.snapshot):
+            return plan_scan(self._store, self.snapshot, self._filter)
+
+    @property
+    def _executor(self) -> Executor | None:
+        return _decoders(os.getpid(), max(self._threads, os.cpu_count() or 1)) if self._threads > 1 else None
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
-        if self._threads < 2:
-            for split in self._splits:
-                yield from self._reader.read(split)
-            return
-        with ThreadPoolExecutor(self._threads, "freshet-scan") as executor:
-            for split in self._splits:
-                yield from self._reader.read(split, executor)
+        for split in self._splits:
+            yield from self._read(split, self._executor)
+
+    def _read(self, split: Split, executor: Executor | None) -> Iterator[pa.RecordBatch]:
+        with explained(self._store, self.snapshot):
+            yield from self._reader.read(split, executor)
+
+
+@lru_cache(4)
+def _decoders(process_id: int, threads: int) -> Executor:
+    """Threads that decode files for all scans of the process; a forked child starts threads of its own.
+
+    What they are given never waits for other work, so that no scan can block another one.
+    """
+    return ThreadPoolExecutor(threads, "freshet-scan")
+
+
+def _reopened(
+    location: str,
+    schema_id: int,
+    options: dict[str, str],
+    columns: tuple[str, ...],
+    predicate: Predicate | None,
+    snapshot: Snapshot | None,
+    limit: int | None,
+    threads: int,
+) -> TableScan:
+    """A scan that was pickled; the snapshot is the one chosen then."""
+    try:
+        store = open_table_store(local_env(), location, options=options, schema_id=schema_id)
+        scan = TableScan(store, columns=columns, filter=predicate, snapshot=snapshot, limit=limit, threads=threads)
+    except NotFoundError as error:
+        raise NotFoundError(
+            f"the table at {location} was dropped after its scan was planned; open it again if there is one of this "
+            "name",
+            table=location,
+        ) from error
+    scan.snapshot = snapshot  # also where there was none yet
+    return scan
 
 
 def _limited(batches: Iterator[pa.RecordBatch], limit: int | None) -> Iterator[pa.RecordBatch]:
