@@ -26,6 +26,7 @@ from typing import Any, Final, SupportsIndex
 
 import pyarrow as pa
 
+from freshet.storage.codec.snapshot_json import decode_snapshot, encode_snapshot
 from freshet.storage.exceptions import InvalidRequestError, NotFoundError
 from freshet.storage.io.env import local_env
 from freshet.storage.metadata.table_store import TableStore, open_table_store
@@ -149,7 +150,8 @@ class TableScan:
         store = self._store
         given = {key: text for key, text in store.options.given.items() if store.schema.options.get(key) != text}
         predicate = None if self._filter is None else self._filter.predicate
-        request = (self._reader.columns, predicate, self.snapshot, self._limit, self._threads)
+        snapshot = None if self.snapshot is None else encode_snapshot(self.snapshot)
+        request = (self._reader.columns, predicate, snapshot, self._limit, self._threads)
         return _reopened, (store.location, store.schema.id, given, *request)
 
     @cached_property
@@ -185,11 +187,12 @@ def _reopened(
     options: dict[str, str],
     columns: tuple[str, ...],
     predicate: Predicate | None,
-    snapshot: Snapshot | None,
+    encoded_snapshot: bytes | None,
     limit: int | None,
     threads: int,
 ) -> TableScan:
     """A scan that was pickled; the snapshot is the one chosen then."""
+    snapshot = None if encoded_snapshot is None else decode_snapshot(encoded_snapshot, location)
     try:
         store = open_table_store(local_env(), location, options=options, schema_id=schema_id)
         scan = TableScan(store, columns=columns, filter=predicate, snapshot=snapshot, limit=limit, threads=threads)
