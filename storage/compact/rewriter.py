@@ -43,7 +43,8 @@ from freshet.storage.lookup.semi_join import SemiJoin
 from freshet.storage.merge.key_order import KeyComparator, RowOrder
 from freshet.storage.merge.lookup_levels import LEVEL_FIELD, with_levels
 from freshet.storage.merge.merge_function import MergeFunction
-from freshet.storage.merge.merge_reader import merge_section
+from freshet.storage.merge.merge_reader import merge_rounds, merge_section
+from freshet.storage.merge.previous_row import row_of_lowest_level
 from freshet.storage.merge.section import files_of, interval_partition, older_first
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.arrow_types import arrow_schema
@@ -190,16 +191,30 @@ class Rewriter:
                 spilled.append(SpillFile(self.new_spill_path(), schema, batches))
                 batches = spilled[-1].read()
             readers.append(batches)
-        yield from merge_section(
-            readers,
-            self.order,
-            function,
-            drop_delete=drop_delete,
-            fill_rows=rows,
-            completed=None if higher is None else higher.complete,
-        )
+        if higher is None:
+            yield from merge_section(readers, self.order, function, drop_delete=drop_delete, fill_rows=rows)
+        else:
+            yield from self._looked_up(readers, higher, drop_delete, rows)
         for file in spilled:
             file.remove()
+
+    def _looked_up(
+        self, readers: Sequence[Iterator[pa.RecordBatch]], higher: HigherLevels, drop_delete: bool, fill_rows: int
+    ) -> Iterator[pa.RecordBatch]:
+        """Level 0 taken up: keys are completed with what stands above before they are merged."""
+        for merged in merge_rounds(
+            readers,
+            self.order,
+            self.lookup_function,
+            drop_delete=drop_delete,
+            completed=higher.complete,
+            previous_row=row_of_lowest_level,
+            fill_rows=fill_rows,
+        ):
+            rows = merged.rows
+            del merged
+            yield from rows.to_batches()
+            del rows
 
     def _runs_to_spill(self, runs: Sequence[SortedRun]) -> list[SortedRun]:
         columns = len(self.store.schema.fields) + len(SYSTEM_FIELDS)

@@ -27,8 +27,8 @@ import pyarrow as pa
 
 from freshet.storage.lookup.run_lookup import RunLookup
 from freshet.storage.merge.key_order import Flags, KeySegments, RowOrder, sort_segments
-from freshet.storage.merge.lookup_levels import levels_of, stored_columns, with_rows
-from freshet.storage.merge.merge_function import retracts
+from freshet.storage.merge.lookup_levels import levels_of, with_rows
+from freshet.storage.merge.merge_function import retracts, stored_columns
 from freshet.storage.merge.take import take_rows
 from freshet.storage.model.data_file import DataFileMeta
 from freshet.storage.model.schema import SEQUENCE_NUMBER_COLUMN, VALUE_KIND_COLUMN
@@ -72,8 +72,7 @@ class HigherLevels:
         if not self.options.ignore_delete:
             # A retract must come to the engine, which refuses it.
             gone &= ~np.logical_or.reduceat(retracts(segments.rows)[segments.order], segments.starts)
-        counts = np.diff(segments.starts, append=len(segments.order))
-        return with_rows(segments, np.repeat(~gone, counts))
+        return with_rows(segments, np.repeat(~gone, segments.counts))
 
     def _with_found(self, segments: KeySegments, keys: pa.Table) -> KeySegments:
         system = (SEQUENCE_NUMBER_COLUMN, VALUE_KIND_COLUMN)

@@ -27,6 +27,7 @@ from freshet.storage.lookup.semi_join import SemiJoin
 from freshet.storage.merge.engine import merge_function, row_order
 from freshet.storage.merge.key_order import KeyComparator, RowOrder, sort_segments
 from freshet.storage.merge.lookup_levels import with_level
+from freshet.storage.merge.merge_function import without_retracts
 from freshet.storage.merge.section import interval_partition, older_first
 from freshet.storage.merge.sort_words import Positions
 from freshet.storage.merge.take import take_rows
@@ -90,8 +91,7 @@ class StoredBucket:
         distinct = take_rows(keys, segments.order[segments.starts], key_order.key_columns)
         found = self._find_sorted(distinct, columns)
         positions = np.empty(keys.num_rows, np.int64)
-        counts = np.diff(segments.starts, append=len(segments.order))
-        positions[segments.order] = np.repeat(found.positions, counts)
+        positions[segments.order] = np.repeat(found.positions, segments.counts)
         return FoundRows(found.rows, positions)
 
     def _find_sorted(self, keys: pa.Table, columns: Sequence[str]) -> FoundRows:
@@ -104,7 +104,7 @@ class StoredBucket:
         for candidates in self._candidates(keys, read, has_levels=function.reads_levels):
             segments = sort_segments(pa.concat_tables(candidates), order, [rows.num_rows for rows in candidates])
             needed = tuple(dict.fromkeys((*columns, *order.key_columns)))
-            merged.append(function.merge(segments, drop_delete=True, columns=needed))
+            merged.append(function.merge(segments, columns=needed, keep=without_retracts).rows)
         if not merged:
             schema = pa.schema([arrow_schema(store.schema).field(name) for name in columns])
             return no_rows_found(schema, keys.num_rows)

@@ -16,20 +16,19 @@ Source: LSM semantics §2.6.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from concurrent.futures import Executor
 from dataclasses import dataclass
 
 import numpy as np
-import pyarrow as pa
 
 from freshet.storage.merge.aggregate.aggregator import Chooser, ColumnAggregator
 from freshet.storage.merge.aggregate.events import Event
-from freshet.storage.merge.aggregated_columns import EventRefused, KeyEvents, aggregated
-from freshet.storage.merge.column_results import ColumnResult, Heads, NullInNotNull, assemble
+from freshet.storage.merge.aggregated_columns import KeyEvents, aggregated
+from freshet.storage.merge.column_results import ColumnResult, SystemValues
 from freshet.storage.merge.key_order import Flags, KeySegments
 from freshet.storage.merge.key_rows import KeyRows, merged_rows
-from freshet.storage.merge.merge_function import MergeFunction
+from freshet.storage.merge.merge_function import Decision, MergeFunction
 from freshet.storage.merge.merge_metrics import MergeMetrics
+from freshet.storage.merge.merged_columns import MergedColumns
 from freshet.storage.merge.refusal import MergedTable
 from freshet.storage.model.row_kind import RowKind
 from freshet.storage.model.schema import SEQUENCE_NUMBER_COLUMN
@@ -46,50 +45,44 @@ class Aggregation(MergeFunction):
     remove_record_on_delete: bool = False
     passes_lone_rows: bool = True
 
-    def merge(
-        self,
-        segments: KeySegments,
-        *,
-        drop_delete: bool,
-        columns: tuple[str, ...] | None = None,
-        executor: Executor | None = None,
-    ) -> pa.Table:
+    def decide(self, segments: KeySegments, columns: tuple[str, ...]) -> Decision:
         keys = merged_rows(segments, passes_lone_rows=self.passes_lone_rows)
         removes = keys.kinds == RowKind.DELETE if self.remove_record_on_delete else None
         codes = np.where(keys.retracts, np.int8(Event.RETRACT), np.int8(Event.ADD))
         if removes is not None:
             codes[removes] = Event.SET
         events = KeyEvents(codes, keys.rows, keys.starts, keys.lone)
-        looped: list[Flags] = [np.zeros(keys.key_count, np.bool_)]
-
-        def result(name: str) -> ColumnResult | None:
-            if name not in self.functions:
-                return None
-            values, is_looped = aggregated(keys, events, name, self.functions[name])
-            looped.append(is_looped)
-            return values
-
-        try:
-            merged = assemble(
-                segments,
-                keys,
-                result,
-                _heads(keys, removes),
-                drop_delete=drop_delete,
-                columns=columns,
-                not_null=self.table.not_null,
-                executor=executor,
-            )
-        except (EventRefused, NullInNotNull) as error:
-            raise self.table.refusal(segments.rows, error) from error
-        self.metrics.add(keys.merged_count, int(np.logical_or.reduce(looped).sum()))
-        return merged
+        results = _Results(keys, events, self.functions)
+        return MergedColumns(segments, keys, _system_values(keys, removes), results, self.table, self.metrics)
 
 
-def _heads(keys: KeyRows, removes: Flags | None) -> Heads:
+class _Results:
+    """Results of columns, by name. Threads may ask side by side."""
+
+    def __init__(self, keys: KeyRows, events: KeyEvents, functions: Mapping[str, ColumnAggregator | Chooser]) -> None:
+        self._keys = keys
+        self._events = events
+        self._functions = functions
+        self._looped: list[Flags] = [np.zeros(keys.key_count, np.bool_)]
+
+    @property
+    def looped_count(self) -> int:
+        """Keys for which a column was folded value by value."""
+        return int(np.logical_or.reduce(self._looped).sum())
+
+    def column(self, name: str) -> ColumnResult | None:
+        """The result of one column; None for the primary key."""
+        if name not in self._functions:
+            return None
+        values, is_looped = aggregated(self._keys, self._events, name, self._functions[name])
+        self._looped.append(is_looped)
+        return values
+
+
+def _system_values(keys: KeyRows, removes: Flags | None) -> SystemValues:
     last = keys.ends - 1
     kinds = np.full(keys.key_count, RowKind.INSERT, np.int8)
     if removes is not None:
         kinds[removes[last]] = RowKind.DELETE
     sequence = keys.table.column(SEQUENCE_NUMBER_COLUMN).to_numpy()[keys.rows[last]]
-    return Heads(kinds, sequence)
+    return SystemValues(kinds, sequence)

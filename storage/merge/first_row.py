@@ -18,18 +18,15 @@ Source: LSM semantics §2.3, §4.4.
 
 from __future__ import annotations
 
-from concurrent.futures import Executor
 from dataclasses import dataclass
 
 import numpy as np
-import pyarrow as pa
 
 from freshet.storage.merge.key_order import Flags, KeySegments
-from freshet.storage.merge.lookup_levels import stored_columns
-from freshet.storage.merge.merge_function import MergeFunction, retracts
+from freshet.storage.merge.merge_function import Decision, MergeFunction, retracts
 from freshet.storage.merge.refusal import MergedTable
 from freshet.storage.merge.sort_words import Positions
-from freshet.storage.merge.take import take_rows
+from freshet.storage.merge.standing_rows import StandingRows
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,24 +42,18 @@ class FirstRow(MergeFunction):
     def merges_in_stages(self) -> bool:
         return True
 
-    def merge(
-        self,
-        segments: KeySegments,
-        *,
-        drop_delete: bool,
-        columns: tuple[str, ...] | None = None,
-        executor: Executor | None = None,
-    ) -> pa.Table:
+    def decide(self, segments: KeySegments, columns: tuple[str, ...]) -> Decision:
         winners = segments.order[segments.starts]
         is_retract = retracts(segments.rows)
         if is_retract.any():
             winners = self._oldest_adds(segments, is_retract[segments.order])
-            if drop_delete:
-                winners = winners[~is_retract[winners]]
-        return take_rows(segments.rows, winners, columns or stored_columns(segments.rows), executor)
+        return StandingRows(segments.rows, winners)
 
     def _oldest_adds(self, segments: KeySegments, is_retract: Flags) -> Positions:
-        """The oldest row that is no retract, or the lone row, of each key. `is_retract` is in row order."""
+        """The oldest row that is no retract, or the lone row, of each key; -1 if there is none.
+
+        `is_retract` is in row order.
+        """
         if not len(segments.starts):
             return segments.order
         passes = segments.lone if self.passes_lone_rows else np.zeros(len(segments.starts), np.bool_)
@@ -74,4 +65,6 @@ class FirstRow(MergeFunction):
         nothing = len(is_retract)
         oldest = np.minimum.reduceat(np.where(is_retract, nothing, np.arange(nothing)), segments.starts)
         oldest = np.where(passes, segments.starts, oldest)
-        return segments.order[oldest[oldest < nothing]]
+        rows = segments.order.take(oldest, mode="clip")
+        rows[oldest == nothing] = -1
+        return rows

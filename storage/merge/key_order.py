@@ -70,6 +70,12 @@ class KeySegments:
     never_lone: Flags | None = None
 
     @property
+    def counts(self) -> Positions:
+        """Number of rows of each key."""
+        counts: Positions = np.diff(self.starts, append=len(self.order))
+        return counts
+
+    @property
     def last_rows(self) -> Positions:
         """Position in `rows` of the newest row of each key."""
         ends = np.append(self.starts[1:], len(self.order))[: len(self.starts)]
@@ -79,7 +85,7 @@ class KeySegments:
     @property
     def lone(self) -> Flags:
         """True for keys with exactly one row, and none left out."""
-        lone: Flags = np.diff(self.starts, append=len(self.order)) == 1
+        lone: Flags = self.counts == 1
         return lone if self.never_lone is None else lone & ~self.never_lone
 
 

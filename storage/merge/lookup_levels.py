@@ -16,7 +16,6 @@ Source: LSM semantics §0, §2.7.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
@@ -25,7 +24,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from freshet.storage.merge.key_order import Flags, KeySegments
-from freshet.storage.merge.merge_function import LEVEL_COLUMN, MergeFunction
+from freshet.storage.merge.merge_function import LEVEL_COLUMN, Decision, MergeFunction
 
 LEVEL_FIELD: Final = pa.field(LEVEL_COLUMN, pa.int8(), nullable=False)
 
@@ -55,18 +54,8 @@ class LookupLevels(MergeFunction):
     def columns_needed(self, columns: tuple[str, ...]) -> tuple[str, ...]:
         return self.function.columns_needed(columns)
 
-    def merge(
-        self,
-        segments: KeySegments,
-        *,
-        drop_delete: bool,
-        columns: tuple[str, ...] | None = None,
-        executor: Executor | None = None,
-    ) -> pa.Table:
-        counting = without_stale_rows(segments)
-        return self.function.merge(
-            counting, drop_delete=drop_delete, columns=columns or stored_columns(segments.rows), executor=executor
-        )
+    def decide(self, segments: KeySegments, columns: tuple[str, ...]) -> Decision:
+        return self.function.decide(without_stale_rows(segments), columns)
 
 
 def without_stale_rows(segments: KeySegments) -> KeySegments:
@@ -76,8 +65,7 @@ def without_stale_rows(segments: KeySegments) -> KeySegments:
     if not is_high.any():
         return segments
     lowest = np.minimum.reduceat(np.where(is_high, levels, _NO_LEVEL), segments.starts)
-    counts = np.diff(segments.starts, append=len(segments.order))
-    return with_rows(segments, ~is_high | (levels == np.repeat(lowest, counts)))
+    return with_rows(segments, ~is_high | (levels == np.repeat(lowest, segments.counts)))
 
 
 def with_rows(segments: KeySegments, kept: Flags) -> KeySegments:
@@ -87,7 +75,7 @@ def with_rows(segments: KeySegments, kept: Flags) -> KeySegments:
     before = np.concatenate([np.zeros(1, np.int64), np.cumsum(kept)])
     starts = before[segments.starts]
     counts = np.append(starts[1:], before[-1]) - starts
-    had = np.diff(segments.starts, append=len(segments.order))
+    had = segments.counts
     is_left = counts > 0
     never_lone = counts < had if segments.never_lone is None else segments.never_lone | (counts < had)
     return KeySegments(segments.rows, segments.order[kept], starts[is_left], never_lone[is_left])
@@ -108,8 +96,3 @@ def with_level(rows: R, level: int) -> R:
 def with_levels(batches: Iterable[pa.RecordBatch], level: int) -> Iterator[pa.RecordBatch]:
     """Batches of one level."""
     return (with_level(batch, level) for batch in batches)
-
-
-def stored_columns(rows: pa.Table) -> tuple[str, ...]:
-    """All columns but the transient one."""
-    return tuple(name for name in rows.column_names if name != LEVEL_COLUMN)

@@ -1,30 +1,109 @@
-"""What a merge engine is to the merge: rows of each key in order go in, at most one row per key comes out.
+"""What a merge engine is to the merge: rows of each key in order go in; out come the results, and what became of keys.
+
+A merge has two steps. The engine decides for all keys at once (`decide`): which rows or values stand, and the row kind
+of each result. Then the rows that the caller keeps are gathered. Engines know nothing of dropping deletes: a caller
+that wants only adds says `keep=without_retracts`, and retracts are never gathered.
 
 The rule of the lone record holds for every engine: a key with exactly one row passes as it is, with its kind, its
 sequence number and its nulls, and the function is not asked. (The compaction of a table that needs lookup has no such
 rule; its function says so by `passes_lone_rows = False`.)
 
-`drop_delete` removes results whose kind is -U or -D: readers always do, compactions where no older row can lie below.
+`Merged` tells of each key, also where nothing or a retract results, all that a changelog needs:
 
-Source: LSM semantics §0, §2.1, §2.7.
+| keys of the segments | 1 | 2 | 3 | 4 |
+|---|---|---|---|---|
+| rows (old is the one that stood) | old, +I | +I | old, -D | -D (ignored) |
+| `kinds` | +I | +I | -D | `NO_ROW` |
+| `positions` in `rows`, retracts kept | 0 | 1 | 2 | -1 |
+| `positions` in `rows`, `keep=without_retracts` | 0 | 1 | -1 | -1 |
+| `previous` in `segments.rows` | old | -1 | old | -1 |
+
+Source: LSM semantics §0, §2.1, §2.7, §4.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from freshet.storage.merge.key_order import KeySegments
+from freshet.storage.merge.key_order import Flags, KeySegments
+from freshet.storage.merge.sort_words import Positions
 from freshet.storage.model.row_kind import RowKind
 from freshet.storage.model.schema import VALUE_KIND_COLUMN
 
 LEVEL_COLUMN: Final = "_LEVEL"
 """Level of the file a row comes from, int8; 0 or less for level 0 and the buffer. Only while rows are merged, and only
 for functions that read levels; the callers add it."""
+
+RowKinds = npt.NDArray[np.int8]
+"""A row kind per key, as `RowKind` numbers them; `NO_ROW` where a key has no result."""
+
+NO_ROW: Final = -1
+
+Keep = Callable[[RowKinds], Flags]
+"""Which keys' rows are wanted, by the kind of their result. Never those without one."""
+
+PreviousRow = Callable[[KeySegments], Positions]
+"""Which row of each key stood before the merge, as a position in the segments' rows; -1 where none did."""
+
+
+class Decision(Protocol):
+    """What an engine has decided for the keys of some segments."""
+
+    @property
+    def kinds(self) -> RowKinds:
+        """The kind of each key's result."""
+        ...
+
+    def rows(self, kept: Flags | None, columns: Sequence[str], executor: Executor | None) -> pa.Table:
+        """The results of the keys kept (None: of all that have one), in key order, with these columns.
+
+        `executor` works on columns in parallel. Raises `InvalidRequestError` for rows that cannot be merged.
+        """
+        ...
+
+
+def nothing_stood(segments: KeySegments) -> Positions:
+    """No key had a row before: for merges that nobody asks about it."""
+    return np.full(len(segments.starts), -1, np.int64)
+
+
+@dataclass(frozen=True)
+class Merged:
+    """The results of a merge, and what became of each key. What nobody asks for is never computed."""
+
+    rows: pa.Table
+    """Results of the keys kept, in key order, without `LEVEL_COLUMN`."""
+    segments: KeySegments
+    """What was merged, with the rows that did not count."""
+    decision: Decision
+    kept: Flags | None
+    previous_row: PreviousRow
+
+    @property
+    def kinds(self) -> RowKinds:
+        """By key: the kind of the result, also where it was not kept; `NO_ROW` where nothing results."""
+        return self.decision.kinds
+
+    @cached_property
+    def positions(self) -> Positions:
+        """By key: the position of the result in `rows`; -1 where nothing results or it was not kept."""
+        has_row = self.kinds != NO_ROW
+        if self.kept is not None:
+            has_row &= self.kept
+        return np.where(has_row, np.cumsum(has_row) - 1, -1)
+
+    @cached_property
+    def previous(self) -> Positions:
+        """By key: the position in `segments.rows` of the row that stood before; -1 where none did."""
+        return self.previous_row(self.segments)
 
 
 class MergeFunction(Protocol):
@@ -49,20 +128,51 @@ class MergeFunction(Protocol):
         """`columns`, and those that the merge must see to make them; key and sequence columns are the caller's."""
         return columns
 
+    def decide(self, segments: KeySegments, columns: tuple[str, ...]) -> Decision:
+        """Decides what stands for each key, as far as these columns of the result ask for it."""
+        ...
+
     def merge(
         self,
         segments: KeySegments,
         *,
-        drop_delete: bool,
         columns: tuple[str, ...] | None = None,
+        keep: Keep | None = None,
+        previous_row: PreviousRow = nothing_stood,
         executor: Executor | None = None,
-    ) -> pa.Table:
-        """The results in key order, with all columns or those named; `executor` works on columns in parallel."""
-        ...
+    ) -> Merged:
+        """The results in key order, with all columns or those named.
+
+        Without `keep` every result is kept, retracts included. `previous_row` says which row of a key stood before
+        (`merge.previous_row` has the rules).
+        """
+        names = stored_columns(segments.rows) if columns is None else columns
+        decision = self.decide(segments, names)
+        kept = None if keep is None else keep(decision.kinds)
+        if kept is not None and kept.all():
+            kept = None
+        return Merged(decision.rows(kept, names, executor), segments, decision, kept, previous_row)
+
+
+def without_retracts(kinds: RowKinds) -> Flags:
+    """Keeps results of kind +I and +U: what readers see, and what is left where no older row can lie below."""
+    result: Flags = (kinds == RowKind.INSERT) | (kinds == RowKind.UPDATE_AFTER)
+    return result
+
+
+def kinds_of(rows: pa.Table) -> RowKinds:
+    """The kind of each row."""
+    kinds: RowKinds = rows.column(VALUE_KIND_COLUMN).to_numpy()
+    return kinds
 
 
 def retracts(rows: pa.Table) -> npt.NDArray[np.bool_]:
     """True where the kind of a row is -U or -D."""
-    kinds: npt.NDArray[np.int8] = rows.column(VALUE_KIND_COLUMN).to_numpy()
+    kinds = kinds_of(rows)
     result: npt.NDArray[np.bool_] = (kinds == RowKind.UPDATE_BEFORE) | (kinds == RowKind.DELETE)
     return result
+
+
+def stored_columns(rows: pa.Table) -> tuple[str, ...]:
+    """All columns but the transient one."""
+    return tuple(name for name in rows.column_names if name != LEVEL_COLUMN)

@@ -25,8 +25,14 @@ from typing import Final
 import pyarrow as pa
 
 from freshet.storage.merge.key_order import Key, KeySegments, RowOrder, row_key, sort_segments
-from freshet.storage.merge.lookup_levels import stored_columns
-from freshet.storage.merge.merge_function import MergeFunction, retracts
+from freshet.storage.merge.merge_function import (
+    Merged,
+    MergeFunction,
+    PreviousRow,
+    retracts,
+    stored_columns,
+    without_retracts,
+)
 from freshet.storage.merge.take import take_rows
 
 FILL_ROWS: Final = 64 * 1024
@@ -46,35 +52,66 @@ def merge_section(
     fill_rows: int = FILL_ROWS,
     executor: Executor | None = None,
     keys_repeat: bool = False,
-    completed: Completion | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Merged rows in key order. Runs (older first) are sorted by key, and have system columns.
 
-    A run holds each key once, or, with `keys_repeat`, the rows of a key in order. `completed` is applied to the keys of
-    each round before they are merged.
+    A run holds each key once, or, with `keys_repeat`, the rows of a key in order. `drop_delete` leaves out results of
+    kind -U and -D: readers do, and compactions where no older row can lie below.
     """
+    may_pass = function.passes_lone_rows and not keys_repeat
+    keep = without_retracts if drop_delete else None
+    for cuts in _rounds(runs, order, fill_rows, keys_repeat):
+        if len(cuts) == 1 and may_pass:
+            rows = _pass(pa.Table.from_batches(cuts[0]), drop_delete, columns)
+        else:
+            segments = _sorted(cuts, order)
+            rows = function.merge(segments, columns=columns, keep=keep, executor=executor).rows
+            del segments
+        del cuts
+        yield from rows.to_batches()
+        del rows
+
+
+def merge_rounds(
+    runs: Sequence[Iterable[pa.RecordBatch]],
+    order: RowOrder,
+    function: MergeFunction,
+    *,
+    drop_delete: bool,
+    completed: Completion,
+    previous_row: PreviousRow,
+    fill_rows: int = FILL_ROWS,
+) -> Iterator[Merged]:
+    """The same round by round, with what became of each key; no row passes unmerged.
+
+    `completed` is applied to the keys of each round before they are merged; `previous_row` says which of a key's rows
+    stood before. Let go of each round before the next: it holds all its rows.
+    """
+    keep = without_retracts if drop_delete else None
+    for cuts in _rounds(runs, order, fill_rows, keys_repeat=False):
+        waiting = [completed(_sorted(cuts, order))]
+        del cuts
+        # Popped, so that nothing here holds the rows of a round while the caller uses its result.
+        yield function.merge(waiting.pop(), keep=keep, previous_row=previous_row)
+
+
+def _rounds(
+    runs: Sequence[Iterable[pa.RecordBatch]], order: RowOrder, fill_rows: int, keys_repeat: bool
+) -> Iterator[list[list[pa.RecordBatch]]]:
+    """The rows of each round, run by run."""
     buffers = [RunBuffer(run, order.key_columns) for run in runs]
-    may_pass = function.passes_lone_rows and not keys_repeat and completed is None
     while True:
         for buffer in buffers:
             buffer.fill(fill_rows)
         buffers = [buffer for buffer in buffers if buffer.row_count]
         if not buffers:
             return
-        cuts = _next_cuts(buffers, fill_rows, keys_repeat)
-        if len(cuts) == 1 and may_pass:
-            merged = _pass(pa.Table.from_batches(cuts[0]), drop_delete, columns)
-        else:
-            rows = pa.Table.from_batches([batch for cut in cuts for batch in cut])
-            lengths = [sum(batch.num_rows for batch in cut) for cut in cuts]
-            segments = sort_segments(rows, order, lengths)
-            if completed is not None:
-                segments = completed(segments)
-            merged = function.merge(segments, drop_delete=drop_delete, columns=columns, executor=executor)
-            del rows, segments
-        del cuts
-        yield from merged.to_batches()
-        del merged
+        yield _next_cuts(buffers, fill_rows, keys_repeat)
+
+
+def _sorted(cuts: Sequence[Sequence[pa.RecordBatch]], order: RowOrder) -> KeySegments:
+    rows = pa.Table.from_batches([batch for cut in cuts for batch in cut])
+    return sort_segments(rows, order, [sum(batch.num_rows for batch in cut) for cut in cuts])
 
 
 def _next_cuts(buffers: Sequence[RunBuffer], fill_rows: int, keys_repeat: bool) -> list[list[pa.RecordBatch]]:
@@ -104,7 +141,8 @@ def merge_table(
     if function.passes_lone_rows and len(segments.starts) == len(segments.order):
         kept = segments.order if not drop_delete else segments.order[~retracts(rows)[segments.order]]
         return take_rows(rows, kept, columns or stored_columns(rows), executor)
-    return function.merge(segments, drop_delete=drop_delete, columns=columns, executor=executor)
+    keep = without_retracts if drop_delete else None
+    return function.merge(segments, columns=columns, keep=keep, executor=executor).rows
 
 
 def sort_table(rows: pa.Table, order: RowOrder, *, executor: Executor | None = None) -> pa.Table:

@@ -34,21 +34,20 @@ Source: LSM semantics §2.4, §2.5.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-import pyarrow as pa
 
 from freshet.storage.merge.aggregate.aggregator import Chooser, ColumnAggregator
 from freshet.storage.merge.aggregate.events import Event
-from freshet.storage.merge.aggregated_columns import EventRefused, KeyEvents, aggregated
-from freshet.storage.merge.column_results import Chosen, ColumnResult, Heads, NullInNotNull, assemble
+from freshet.storage.merge.aggregated_columns import KeyEvents, aggregated
+from freshet.storage.merge.column_results import Chosen, ColumnResult, SystemValues
 from freshet.storage.merge.key_order import Flags, KeySegments
 from freshet.storage.merge.key_rows import KeyRows, merged_rows, rows_at
-from freshet.storage.merge.merge_function import MergeFunction
+from freshet.storage.merge.merge_function import Decision, MergeFunction
 from freshet.storage.merge.merge_metrics import MergeMetrics
+from freshet.storage.merge.merged_columns import MergedColumns
 from freshet.storage.merge.place_search import last_marked
 from freshet.storage.merge.refusal import MergedTable
 from freshet.storage.merge.removals import group_removals
@@ -85,35 +84,13 @@ class PartialUpdate(MergeFunction):
         ]
         return (*columns, *(name for name in dict.fromkeys(ordering) if name not in wanted))
 
-    def merge(
-        self,
-        segments: KeySegments,
-        *,
-        drop_delete: bool,
-        columns: tuple[str, ...] | None = None,
-        executor: Executor | None = None,
-    ) -> pa.Table:
+    def decide(self, segments: KeySegments, columns: tuple[str, ...]) -> Decision:
         keys = merged_rows(segments, passes_lone_rows=self.passes_lone_rows)
-        names = segments.rows.column_names if columns is None else columns
-        course = self._course(keys, self._group_orders(keys, names))
+        course = self._course(keys, self._group_orders(keys, columns))
         results = _ColumnResults(self, keys, course)
-        try:
-            merged = assemble(
-                segments,
-                keys,
-                results.column,
-                self._heads(keys, course),
-                drop_delete=drop_delete,
-                columns=columns,
-                not_null=self.table.not_null,
-                executor=executor,
-            )
-        except (EventRefused, NullInNotNull) as error:
-            raise self.table.refusal(segments.rows, error) from error
-        self.metrics.add(keys.merged_count, results.looped_count)
-        return merged
+        return MergedColumns(segments, keys, self._system_values(keys, course), results, self.table, self.metrics)
 
-    def _group_orders(self, keys: KeyRows, names: tuple[str, ...] | list[str]) -> dict[SequenceGroup, GroupOrder]:
+    def _group_orders(self, keys: KeyRows, names: tuple[str, ...]) -> dict[SequenceGroup, GroupOrder]:
         """Of the groups that the columns ask for, or the removal of records."""
         wanted = set(names)
         return {
@@ -143,7 +120,7 @@ class PartialUpdate(MergeFunction):
         ignored = keys.retracts & options.ignore_delete
         return _Course(orders, is_start | sets, origins, sets, removes, ignored, ~keys.retracts | sets, looped)
 
-    def _heads(self, keys: KeyRows, course: _Course) -> Heads:
+    def _system_values(self, keys: KeyRows, course: _Course) -> SystemValues:
         numbers = keys.table.column(SEQUENCE_NUMBER_COLUMN).to_numpy()
         last = keys.ends - 1
         kinds = np.full(keys.key_count, RowKind.INSERT, np.int8)
@@ -154,7 +131,7 @@ class PartialUpdate(MergeFunction):
             if self.options.ignore_delete:
                 last = last_marked(~keys.retracts, keys.starts, keys.ends)
                 sequence = np.where(last < 0, 0, numbers[keys.rows[last]])
-        return Heads(kinds, sequence)
+        return SystemValues(kinds, sequence)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,16 +6,16 @@ engine might hide. A key that is merged and not passed comes out in brackets.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
-from freshet.storage.merge.key_order import KeySegments
-from freshet.storage.merge.lookup_levels import stored_columns
-from freshet.storage.merge.merge_function import MergeFunction, retracts
-from freshet.storage.merge.take import take_rows
+from freshet.storage.merge.key_order import Flags, KeySegments
+from freshet.storage.merge.merge_function import Decision, MergeFunction, RowKinds
+from freshet.storage.merge.standing_rows import StandingRows
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,25 +25,32 @@ class Joined(MergeFunction):
     column: str = "v"
     passes_lone_rows: bool = True
 
-    def merge(
-        self,
-        segments: KeySegments,
-        *,
-        drop_delete: bool,
-        columns: tuple[str, ...] | None = None,
-        executor: Executor | None = None,
-    ) -> pa.Table:
+    def decide(self, segments: KeySegments, columns: tuple[str, ...]) -> Decision:
         texts = segments.rows.column(self.column).to_pylist()
         ends = [*segments.starts[1:].tolist(), len(segments.order)]
         joined = []
         for start, end, is_lone in zip(segments.starts.tolist(), ends, segments.lone.tolist(), strict=False):
             seen = "+".join(str(texts[row]) for row in segments.order[start:end])
             joined.append(seen if is_lone and self.passes_lone_rows else f"({seen})")
-        names = list(columns or stored_columns(segments.rows))
-        newest = take_rows(segments.rows, segments.last_rows)
-        if self.column in names:
-            at = newest.column_names.index(self.column)
-            newest = newest.set_column(at, newest.schema.field(at), pa.array(joined, pa.string()))
-        if drop_delete:
-            newest = newest.filter(pa.array(~np.asarray(retracts(newest))))
-        return newest.select(names)
+        return JoinedRows(StandingRows(segments.rows, segments.last_rows), self.column, joined)
+
+
+@dataclass(frozen=True, slots=True)
+class JoinedRows:
+    """The newest rows, with their joined texts."""
+
+    newest: StandingRows
+    column: str
+    texts: list[str]
+
+    @property
+    def kinds(self) -> RowKinds:
+        return self.newest.kinds
+
+    def rows(self, kept: Flags | None, columns: Sequence[str], executor: Executor | None) -> pa.Table:
+        rows = self.newest.rows(kept, columns, executor)
+        if self.column not in columns:
+            return rows
+        texts = np.array(self.texts, object)
+        at = rows.column_names.index(self.column)
+        return rows.set_column(at, rows.schema.field(at), pa.array(texts if kept is None else texts[kept], pa.string()))

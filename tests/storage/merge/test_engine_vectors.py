@@ -588,7 +588,7 @@ def test_only_the_lowest_level_counts_besides_level_0(vector: Levels, tmp_path: 
     if function.reads_levels:
         rows = rows.append_column("_LEVEL", levels)
     segments = sort_segments(rows, row_order(store.schema, store.options))
-    merged = function.merge(segments, drop_delete=False, columns=tuple(columns))
+    merged = function.merge(segments, columns=tuple(columns)).rows
     assert texts(merged.select(list(columns))) == comparable([as_row(vector.state, columns)], vector)
 
 

@@ -11,6 +11,7 @@ from freshet.storage.exceptions import StorageError
 from freshet.storage.merge.first_row import FirstRow
 from freshet.storage.merge.key_order import RowOrder, sort_segments
 from freshet.storage.merge.lookup_levels import LEVEL_FIELD
+from freshet.storage.merge.merge_function import without_retracts
 from freshet.storage.merge.merge_reader import merge_section, merge_table
 from tests.kit.notation import kv_table
 
@@ -20,7 +21,7 @@ ORDER = RowOrder(("k",))
 def merged(text: str, *, drop_delete: bool = False, **options: Any) -> str:
     """Results as `key, sequence, value` texts."""
     segments = sort_segments(kv_table(text), ORDER)
-    rows = FirstRow(("k",), **options).merge(segments, drop_delete=drop_delete).to_pylist()
+    rows = FirstRow(("k",), **options).merge(segments, keep=without_retracts if drop_delete else None).rows.to_pylist()
     return " | ".join(f"{row['k']}, {row['_SEQUENCE_NUMBER']}, {row['v']}" for row in rows)
 
 
@@ -72,9 +73,11 @@ def test_projection_levels_and_no_rows() -> None:
     rows = kv_table("1, 1, +I, a | 1, 2, +I, b")
     leveled = rows.append_column(LEVEL_FIELD, pa.array([3, 0], pa.int8()))
     first = FirstRow(("k",))
-    assert first.merge(sort_segments(leveled, ORDER), drop_delete=False).column_names == rows.column_names
-    assert first.merge(sort_segments(rows, ORDER), drop_delete=True, columns=("v",)).to_pylist() == [{"v": "a"}]
-    assert first.merge(sort_segments(rows.slice(0, 0), ORDER), drop_delete=True).num_rows == 0
+    assert first.merge(sort_segments(leveled, ORDER)).rows.column_names == rows.column_names
+    assert first.merge(sort_segments(rows, ORDER), keep=without_retracts, columns=("v",)).rows.to_pylist() == [
+        {"v": "a"}
+    ]
+    assert first.merge(sort_segments(rows.slice(0, 0), ORDER), keep=without_retracts).rows.num_rows == 0
 
 
 def test_stages_change_nothing() -> None:

@@ -24,7 +24,7 @@ def leveled(text: str, levels: list[int]) -> pa.Table:
 
 def seen(text: str, levels: list[int], *, passes_lone_rows: bool = True) -> list[str]:
     function = LookupLevels(Joined(passes_lone_rows=passes_lone_rows))
-    return function.merge(sort_segments(leveled(text, levels), ORDER), drop_delete=False)["v"].to_pylist()
+    return function.merge(sort_segments(leveled(text, levels), ORDER)).rows["v"].to_pylist()
 
 
 def test_only_the_lowest_level_above_0_counts() -> None:
@@ -44,14 +44,14 @@ def test_the_order_is_by_sequence_not_by_level() -> None:
 def test_the_level_leads_nowhere_else() -> None:
     rows = leveled("1, 1, +I, a | 1, 2, +I, b", [1, 0])
     function = LookupLevels(Deduplicate())
-    assert LEVEL_FIELD.name not in function.merge(sort_segments(rows, ORDER), drop_delete=False).column_names
+    assert LEVEL_FIELD.name not in function.merge(sort_segments(rows, ORDER)).rows.column_names
     (batch,) = merge_section([rows.slice(0, 1).to_batches()], ORDER, function, drop_delete=False)
     assert batch.schema.names == ["_SEQUENCE_NUMBER", "_VALUE_KIND", "k", "v"]
 
 
 def test_rows_without_their_levels_are_not_merged_by_mistake() -> None:
     with pytest.raises(KeyError, match="_LEVEL"):
-        LookupLevels(Joined()).merge(sort_segments(kv_table("1, 1, +I, a | 1, 2, +I, b"), ORDER), drop_delete=False)
+        LookupLevels(Joined()).merge(sort_segments(kv_table("1, 1, +I, a | 1, 2, +I, b"), ORDER))
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(-1, 4)), max_size=30))
