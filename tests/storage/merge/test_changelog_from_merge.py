@@ -1,0 +1,211 @@
+"""A changelog is a pure function of what was merged and what the merge tells.
+
+The two truth tables of changelogs (LSM semantics §4.2, §4.3, §4.4) are written here as functions over a round of
+merging, without another look at any file, and compared with the tables read row by row beside the oracles. The world is
+small and enumerated: everything that may stand x up to two changes of every kind, for all engines.
+"""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from freshet.storage.merge.engine import lookup_merge_function, merge_function, row_order
+from freshet.storage.merge.key_order import KeySegments, sort_segments
+from freshet.storage.merge.lookup_levels import LEVEL_FIELD, levels_of
+from freshet.storage.merge.merge_function import NO_ROW, Merged, retracts, without_retracts
+from freshet.storage.merge.previous_row import row_of_level, row_of_lowest_level
+from freshet.storage.model.row_kind import KIND_TEXTS
+from tests.kit.engine_oracles import Engine, Record
+from tests.storage.merge.engine_merge import EngineMerge
+
+COLUMNS = "k INT, v INT, s INT"
+ENGINES: dict[str, dict[str, str]] = {
+    "deduplicate": {},
+    "sequence field": {"sequence.field": "s"},
+    "partial-update": {"merge-engine": "partial-update", "partial-update.remove-record-on-delete": "true"},
+    "sequence groups": {
+        "merge-engine": "partial-update",
+        "fields.s.sequence-group": "v",
+        "partial-update.remove-record-on-sequence-group": "s",
+    },
+    "aggregation": {
+        "merge-engine": "aggregation",
+        "fields.v.aggregate-function": "sum",
+        "aggregation.remove-record-on-delete": "true",
+    },
+    "first-row": {"merge-engine": "first-row", "ignore-delete": "true"},
+}
+Change = tuple[str, int, int | None, int]
+"""Kind, key, v, sequence number: a row of a changelog."""
+
+MAX_LEVEL = 5
+STORED = [{}, {1: "+I"}, {1: "-D"}, {4: "+I"}, {2: "+I", 4: "+I"}, {5: "+I"}, {1: "+I", 5: "+I"}]
+"""Kind of the row in each level that has one."""
+INCOMING = [kinds for length in (0, 1, 2) for kinds in product(KIND_TEXTS, repeat=length)]
+
+
+def lookup_changelog(merged: Merged) -> list[Change]:
+    """The changelog of a lookup compaction: of keys that level 0 brings."""
+    return _changes(merged, _lowest_levels(merged.segments) <= 0)
+
+
+def full_changelog(merged: Merged) -> list[Change]:
+    """The changelog of a compaction to the highest level: of keys that some lower level brings."""
+    return _changes(merged, _lowest_levels(merged.segments) < MAX_LEVEL)
+
+
+def first_row_changelog(merged: Merged) -> list[Change]:
+    """Keys of which nothing stood before; keys that stand above were left out before the merge."""
+    return _changes(merged, merged.previous < 0)
+
+
+def _lowest_levels(segments: KeySegments) -> np.ndarray:
+    return np.minimum.reduceat(levels_of(segments.rows)[segments.order], segments.starts)
+
+
+def _changes(merged: Merged, is_touched: np.ndarray) -> list[Change]:
+    """Rows in key order, -U before +U."""
+    rows, segments = merged.rows, merged.segments
+    stood = (merged.previous >= 0) & ~retracts(segments.rows)[merged.previous]
+    stands = without_retracts(merged.kinds)
+    changes: list[Change] = []
+    for key in np.flatnonzero(is_touched & (stood | stands)).tolist():
+        if stood[key]:
+            changes.append(_row(segments.rows, int(merged.previous[key]), "-U" if stands[key] else "-D"))
+        if stands[key]:
+            changes.append(_row(rows, int(merged.positions[key]), "+U" if stood[key] else "+I"))
+    return changes
+
+
+def _row(rows: pa.Table, position: int, kind: str) -> Change:
+    key, value, number = (rows.column(name)[position].as_py() for name in ("k", "v", "_SEQUENCE_NUMBER"))
+    return kind, key, value, number
+
+
+def _world() -> tuple[pa.Table, dict[int, list[tuple[int, Record]]]]:
+    """Every key's rows with their levels, as a table and as records; older rows have smaller sequence numbers."""
+    records: dict[int, list[tuple[int, Record]]] = {}
+    for key, (stored, incoming) in enumerate(product(STORED, INCOMING)):
+        kinds = [(level, kind) for level, kind in sorted(stored.items(), reverse=True)]
+        kinds += [(0 if at else -1, kind) for at, kind in enumerate(incoming)]
+        for number, (level, kind) in enumerate(kinds):
+            # A late change: the second incoming row orders before the first where rows are ordered by s.
+            order = None if number == 4 else (7 * key + 3 * number) % 5
+            values = {"k": key, "v": 10 * key + number, "s": order}
+            record = Record(values, KIND_TEXTS.index(kind), number)
+            records.setdefault(key, []).append((level, record))
+    flat = [(level, record) for rows in records.values() for level, record in rows]
+    types = {"k": pa.int32(), "v": pa.int32(), "s": pa.int32()}
+    columns: dict[str, pa.Array] = {
+        "_SEQUENCE_NUMBER": pa.array([record.number for _, record in flat], pa.int64()),
+        "_VALUE_KIND": pa.array([record.kind for _, record in flat], pa.int8()),
+        **{name: pa.array([record.values[name] for _, record in flat], kind) for name, kind in types.items()},
+    }
+    levels = pa.array([level for level, _ in flat], pa.int8())
+    return pa.table(columns).append_column(LEVEL_FIELD, levels), records
+
+
+def _segments(made: EngineMerge, rows: pa.Table) -> KeySegments:
+    return sort_segments(rows, row_order(made.schema, made.options))
+
+
+def _by_the_table(key: int, old: Record | None, new: Record | None) -> list[Change]:
+    """The truth table, for one key."""
+
+    def change(kind: str, record: Record) -> Change:
+        return kind, key, record.values["v"], record.number
+
+    stood = old is not None and KIND_TEXTS[old.kind] in ("+I", "+U")
+    stands = new is not None and KIND_TEXTS[new.kind] in ("+I", "+U")
+    match stood, stands:
+        case False, False:
+            return []
+        case False, True:
+            assert new is not None
+            return [change("+I", new)]
+        case True, False:
+            assert old is not None
+            return [change("-D", old)]
+        case _:
+            assert old is not None and new is not None
+            return [change("-U", old), change("+U", new)]
+
+
+@pytest.mark.parametrize("drops", [True, False], ids=["retracts dropped", "retracts kept"])
+@pytest.mark.parametrize("name", ENGINES)
+def test_the_lookup_changelog(name: str, drops: bool) -> None:
+    given = {"force-lookup": "true", **ENGINES[name]}
+    made = EngineMerge(COLUMNS, given)
+    engine = Engine(made.types, ["k"], given)
+    rows, records = _world()
+    function = lookup_merge_function(made.schema, made.options)
+    merged = function.merge(
+        _segments(made, rows), keep=without_retracts if drops else None, previous_row=row_of_lowest_level
+    )
+    expected: list[Change] = []
+    kept: list[tuple[str, Any, Any, int]] = []
+    for key, leveled in records.items():
+        high = min((pair for pair in leveled if pair[0] > 0), key=lambda pair: pair[0], default=None)
+        counting = [record for level, record in leveled if level <= 0] + ([] if high is None else [high[1]])
+        new = engine.merge(sorted(counting, key=engine.rank))
+        if any(level <= 0 for level, _ in leveled):
+            changes = _by_the_table(key, None if high is None else high[1], new)
+            is_known = name == "first-row" and high is not None
+            expected += [] if is_known else changes
+        if new is not None and not (drops and KIND_TEXTS[new.kind] in ("-D", "-U")):
+            kept.append((KIND_TEXTS[new.kind], key, new.values["v"], new.number))
+    changelog = first_row_changelog if name == "first-row" else lookup_changelog
+    assert changelog(merged) == expected
+    assert len(expected) > 30
+    kinds = [KIND_TEXTS[kind] for kind in merged.rows.column("_VALUE_KIND").to_pylist()]
+    assert [_row(merged.rows, at, kind) for at, kind in enumerate(kinds)] == kept
+    assert LEVEL_FIELD.name not in merged.rows.column_names
+
+
+@pytest.mark.parametrize("name", [name for name in ENGINES if name != "first-row"])
+def test_the_full_compaction_changelog(name: str) -> None:
+    """Levels decide nothing but which row stood; a key with one row passes as it is."""
+    given = ENGINES[name]
+    made = EngineMerge(COLUMNS, given)
+    engine = Engine(made.types, ["k"], given)
+    rows, records = _world()
+    merged = merge_function(made.schema, made.options).merge(
+        _segments(made, rows), keep=without_retracts, previous_row=row_of_level(MAX_LEVEL)
+    )
+    expected: list[Change] = []
+    for key, leveled in records.items():
+        inputs = sorted((record for _, record in leveled), key=engine.rank)
+        new = inputs[0] if len(inputs) == 1 else engine.merge(inputs)
+        old = next((record for level, record in leveled if level == MAX_LEVEL), None)
+        if any(level < MAX_LEVEL for level, _ in leveled):
+            expected += _by_the_table(key, old, new)
+    assert full_changelog(merged) == expected
+    assert len(expected) > 30
+
+
+def test_of_every_key_also_of_those_without_a_row() -> None:
+    """Nothing results, a retract results, a retract is not kept: each key tells its kind, its place and what stood."""
+    made = EngineMerge(COLUMNS, {"force-lookup": "true", "ignore-delete": "true"})
+    rows = made.table([("-D", 1, 1, 1), ("+I", 2, 1, 1), ("-D", 2, 2, 2), ("+I", 3, 1, 1)])
+    rows = rows.append_column(LEVEL_FIELD, pa.array([0, 1, 0, 0], pa.int8()))
+    merged = lookup_merge_function(made.schema, made.options).merge(
+        _segments(made, rows), previous_row=row_of_lowest_level
+    )
+    assert merged.kinds.tolist() == [NO_ROW, 0, 0]
+    assert merged.positions.tolist() == [-1, 0, 1]
+    assert merged.previous.tolist() == [-1, 1, -1]
+    made = EngineMerge(COLUMNS, {"force-lookup": "true"})
+    function = lookup_merge_function(made.schema, made.options)
+    kept = function.merge(_segments(made, rows))
+    assert kept.kinds.tolist() == [3, 3, 0]
+    assert kept.positions.tolist() == [0, 1, 2]
+    assert kept.previous.tolist() == [-1, -1, -1]  # nobody asked
+    dropped = function.merge(_segments(made, rows), keep=without_retracts)
+    assert dropped.kinds.tolist() == [3, 3, 0]
+    assert dropped.positions.tolist() == [-1, -1, 0]
+    assert dropped.rows.column("k").to_pylist() == [3]
