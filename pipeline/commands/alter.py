@@ -55,11 +55,14 @@ def alter(
     comment: Annotated[
         str | None, typer.Option("--comment", help="Comment the table; an empty text removes it.")
     ] = None,
+    allow_lossy: Annotated[
+        bool, typer.Option("--allow-lossy", help="Allow a --type that may lose or break stored values.")
+    ] = False,
 ) -> None:
     """Change the schema or the options of a table.
 
-    Every option may be given several times. The changes are applied in the order of the list below, all of them or
-    none. Streams that write the table go on with the new schema.
+    Options that change something may be given several times. The changes are applied in the order of the list below,
+    all of them or none. Streams that write the table go on with the new schema.
     """
     changes: list[SchemaChange] = [
         *(RenameColumn(*_pair(text, "--rename", "OLD=NEW")) for text in rename or ()),
@@ -75,7 +78,7 @@ def alter(
         changes.append(SetComment(comment or None))
     if not changes:
         raise InvalidRequestError("name at least one change, such as --add 'note STRING'; see freshet alter --help")
-    changed = open_table(warehouse, table).alter(*changes)
+    changed = open_table(warehouse, table).alter(*changes, allow_lossy=allow_lossy)
     say(f"{table} has schema {changed.schema.id} now")
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import base64
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from decimal import Decimal
@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import orjson
 from rich.console import Console
-from rich.progress import track
+from rich.progress import Progress, track
 
 from freshet.storage.describe import printable
 
@@ -87,6 +87,18 @@ def working(what: str) -> Iterator[None]:
         return
     with console.status(what):
         yield
+
+
+@contextmanager
+def bar(what: str) -> Iterator[Callable[[float, float], None]]:
+    """A bar that is moved by calls with (done, planned), from any thread."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield lambda done, planned: None
+        return
+    with Progress(console=console, transient=True) as progress:
+        task = progress.add_task(what, total=None)
+        yield lambda done, planned: progress.update(task, completed=done, total=planned)
 
 
 def counted(items: Sequence[Any], what: str) -> Iterator[Any]:

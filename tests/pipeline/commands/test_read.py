@@ -63,6 +63,15 @@ def test_a_table_is_cut_and_says_so(freshet: Freshet, place: tuple[Path, str]) -
     assert freshet.good("read", *place, "--limit", "60").err == ""
 
 
+def test_a_filter_is_a_condition_in_sql(freshet: Freshet, place: tuple[Path, str]) -> None:
+    condition = "total > 1 AND id < 8 AND note <> 'new'"
+    lines = freshet.good("read", *place, "--filter", condition, "--format", "json", "--columns", "id").out.splitlines()
+    assert [json.loads(line) for line in lines] == [{"id": 6}, {"id": 7}]
+    wrong = freshet("read", *place, "--filter", "upper(note) = 'N'")
+    assert wrong.code == 2
+    assert "upper" in wrong.err.lower()
+
+
 def test_json_lines(freshet: Freshet, place: tuple[Path, str]) -> None:
     rows = [json.loads(line) for line in freshet.good("read", *place, "--format", "json").out.splitlines()]
     assert [row["id"] for row in rows] == list(range(60))

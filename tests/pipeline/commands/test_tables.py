@@ -75,7 +75,8 @@ def test_files_as_json(freshet: Freshet, table: Table, tmp_path: Path) -> None:
 def test_care_as_json(freshet: Freshet, table: Table, tmp_path: Path) -> None:
     (Path(table.location) / "bucket-0" / "data-lost-0.parquet").write_bytes(b"lost")
     place = (tmp_path / "w", "shop.orders")
-    assert freshet.good("compact", *place, "--json").facts == {"snapshots": []}
+    nothing = freshet.good("compact", *place, "--json").facts
+    assert (nothing["snapshots"], nothing["buckets"]) == ([], 0)
     now = ("--older-than-hours", 0)
     expired = freshet.good("expire", *place, "--retain-max", 1, "--retain-min", 1, *now, "--json").facts
     assert expired["snapshots"] == [1, 2]
@@ -85,6 +86,50 @@ def test_care_as_json(freshet: Freshet, table: Table, tmp_path: Path) -> None:
     assert listed["deleted"] is False
     assert freshet.good("orphans", *place, *now, "--delete", "--json").facts["deleted"] is True
     assert freshet.good("orphans", *place, *now).out == "no orphans\n"
+
+
+def test_compaction_within_a_budget(freshet: Freshet, tmp_path: Path) -> None:
+    table = Catalog(tmp_path / "w").create_table(
+        "shop.two", schema={"id": "BIGINT"}, primary_keys=["id"], options={"bucket": 2, "write-only": True}
+    )
+    with table.writer("loader") as writer:
+        for identifier in range(2):
+            writer.write(pa.table({"id": list(range(100))}))
+            writer.commit(identifier)
+    place = (tmp_path / "w", "shop.two")
+    assert freshet.good("compact", *place, "--seconds", 0).out == (
+        "2 buckets did not fit into the budget; call again to go on\n"
+    )
+    done = freshet.good("compact", *place, "--megabytes", 1, "--json").facts
+    assert (done["snapshots"], done["buckets"], done["buckets_left"]) == ([3], 2, 0)
+    assert freshet.good("compact", *place).out == "nothing to compact\n"
+
+
+def test_describe_is_for_terminals_of_100_columns(freshet: Freshet, tmp_path: Path) -> None:
+    table = Catalog(tmp_path / "w").create_table(
+        "shop.odd",
+        schema={
+            "name\x1b[31m": "STRING",
+            "many": "ROW<" + ", ".join(f"field_{n} DECIMAL(14, 4)" for n in range(12)) + ">",
+            "id": "BIGINT",
+        },
+        primary_keys=["name\x1b[31m", "id"],
+        options={"bucket": 1, "sequence.field": "id"},
+    )
+    with table.writer("a loader with a name of some length") as writer:
+        for identifier in range(2):
+            key = "a long key \x07" * 3
+            many = pa.nulls(1, table.arrow_schema.field("many").type)
+            writer.write(pa.table([[key], many, [10**17 + identifier]], schema=table.arrow_schema))
+            writer.commit(identifier)
+    text = freshet.good("describe", tmp_path / "w", "shop.odd").out
+    lines = [line for line in text.splitlines() if not line.startswith("at ")]
+    assert max(map(len, lines)) <= 100
+    assert all(line.isprintable() for line in lines)
+    assert "\\x1b[31m" in text
+    assert "a bar is the share of the bucket's bytes" in text
+    assert "1 row " in text
+    assert "2 runs, 2 rows" in text
 
 
 @pytest.mark.parametrize("position", [0, 1, 3])
@@ -120,6 +165,13 @@ def test_alter(freshet: Freshet, table: Table, tmp_path: Path) -> None:
     facts = freshet.good("describe", *place, "--json").facts
     assert [column["type"] for column in facts["columns"]] == ["BIGINT NOT NULL", "DECIMAL(12, 2)"]
     assert "write-only" not in facts["options"]
+
+
+def test_a_lossy_change_of_type_has_to_be_asked_for(freshet: Freshet, table: Table, tmp_path: Path) -> None:
+    place = (tmp_path / "w", "shop.orders")
+    refused = freshet("alter", *place, "--type", "note INT")
+    assert refused.code == 2, refused.err
+    freshet.good("alter", *place, "--type", "note INT", "--allow-lossy")
 
 
 @pytest.mark.parametrize(
