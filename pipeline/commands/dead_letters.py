@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any, Final
 
 import pyarrow as pa
@@ -10,6 +11,8 @@ import typer
 
 from freshet.pipeline.commands.arguments import AsJson, Warehouse, open_table
 from freshet.pipeline.commands.output import plural, print_columns, print_json, say
+from freshet.pipeline.commands.spark_part import spark_part
+from freshet.pipeline.config.pipeline_file import load_pipelines
 from freshet.storage.describe import printable
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.table import Table
@@ -34,9 +37,23 @@ def dead_letters(
     table: Annotated[str, typer.Argument(metavar="TABLE", help="The dead-letter table, or the table of the pipeline.")],
     pipeline: Annotated[str | None, typer.Option(help="Only records of this pipeline.")] = None,
     last: Annotated[int, typer.Option(min=0, help="How many of the last records to show.")] = LAST,
+    replay: Annotated[
+        Path | None,
+        typer.Option(help="Pipeline file: put the dead letters of this pipeline through it again."),
+    ] = None,
+    everything: Annotated[
+        bool, typer.Option("--all", help="With --replay: also those that an earlier replay has taken.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Count dead letters by pipeline, column and reason, and show the last ones."""
+    """Count dead letters by pipeline, column and reason, and show the last ones.
+
+    With --replay they are read again, for example once the pipeline file has been mended. They are applied now, after
+    changes of the same keys that came later: without a sequence field the older record wins.
+    """
+    if replay is not None:
+        _replay(replay, everything, as_json)
+        return
     rows = _rows(_dead_letter_table(warehouse, table))
     if pipeline is not None:
         rows = rows.filter(pc.equal(rows["pipeline"], pipeline))
@@ -54,6 +71,32 @@ def dead_letters(
         say("")
         for line in _record_lines(row):
             say(line)
+
+
+def _replay(file: Path, everything: bool, as_json: bool) -> None:
+    (config,) = load_pipelines([file])
+    report = spark_part("replaying").replay_dead_letters(config, everything=everything)
+    facts = {"replayed": 0, "applied": 0, "dead_letters": {}, "skipped": {}, "snapshots": []}
+    if report is not None:
+        facts = {
+            "replayed": report.read_count,
+            "applied": report.result.applied,
+            "dead_letters": dict(report.result.dead),
+            "skipped": dict(report.result.skipped),
+            "snapshots": list(report.snapshot_ids),
+        }
+    if as_json:
+        print_json(facts)
+    elif report is None:
+        say(f"{config.name}: no dead letters since the last replay")
+    else:
+        again = report.result.dead_count
+        say(
+            f"{config.name}: {plural(report.read_count, 'dead letter')} replayed: {report.result.applied:,} applied, "
+            f"{report.result.skipped_count:,} skipped, {again:,} failed again"
+        )
+        for reason, count in sorted(report.result.dead.items()):
+            say(f"  {count:,} × {printable(reason)}")
 
 
 def _dead_letter_table(warehouse: str, name: str) -> Table:

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import threading
-from importlib import import_module
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import typer
 
 from freshet.logstore.kafka_client import ClusterAnswer
 from freshet.pipeline.commands.arguments import PipelineFiles
 from freshet.pipeline.commands.output import complain, say
+from freshet.pipeline.commands.spark_part import spark_part
 from freshet.pipeline.config.model import PipelineConfig
 from freshet.pipeline.config.pipeline_file import load_pipelines, warnings
 from freshet.pipeline.config.rules import subscribed_topics
-from freshet.pipeline.exceptions import ConfigurationError, InvalidRequestError, Problem
+from freshet.pipeline.exceptions import ConfigurationError, Problem
 from freshet.pipeline.kafka_reach import Brokers, ask_once, brokers_of, wait_for_brokers
 from freshet.pipeline.preflight import problems_before_start, refuse_to_start
 from freshet.pipeline.signals import when_asked_to_stop
@@ -39,7 +39,7 @@ def run(
     with when_asked_to_stop(stop.set):
         if not wait_for_brokers(configs, say=complain, stop=stop):
             return
-    _spark_part("running").run_pipelines(configs, progress=progress)
+    spark_part("running").run_pipelines(configs, progress=progress)
 
 
 def check(
@@ -59,7 +59,7 @@ def check(
         if no_spark:
             complain("the expressions of select were not analysed: that needs Spark (--no-spark)")
         else:
-            problems += _spark_part("running").analyse_select(configs)
+            problems += spark_part("running").analyse_select(configs)
     if problems:
         raise ConfigurationError(problems)
     for config in configs:
@@ -104,15 +104,3 @@ def _warn(configs: list[PipelineConfig]) -> None:
     for config in configs:
         for text in warnings(config):
             complain(f"{config.name}: warning: {text}")
-
-
-def _spark_part(name: str) -> Any:
-    """A module beside this one that imports Spark: tables can be looked at where Spark is not installed."""
-    try:
-        return import_module(f"freshet.pipeline.commands.{name}")
-    except ModuleNotFoundError as error:
-        if error.name not in ("pyspark", "py4j"):
-            raise
-        raise InvalidRequestError(
-            "this command needs Spark, which is not installed here; install it with: pip install 'freshet[spark]'"
-        ) from error

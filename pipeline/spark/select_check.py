@@ -11,13 +11,8 @@ from pyspark.sql import SparkSession
 
 from freshet.pipeline.config.model import PipelineConfig
 from freshet.pipeline.exceptions import ConfigurationError, Problem, brief_reason
-from freshet.pipeline.spark.outcome_frame import decoded_frame
-from freshet.pipeline.spark.sources import kafka_records
+from freshet.pipeline.spark.record_frame import RECORD_SCHEMA, record_frame
 
-_RECORDS: Final = (
-    "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, "
-    "headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
-)
 _PLAIN: Final = re.compile(r"\s*(`[^`]+`|[A-Za-z_][A-Za-z0-9_]*)\s*")
 _ENTRY: Final = re.compile(r"select\.([^:]+): (.*)", re.DOTALL)
 
@@ -32,10 +27,9 @@ def select_problems(spark: SparkSession, configs: Sequence[PipelineConfig]) -> l
     """What is wrong with the expressions of some pipelines; of each source the first one only."""
     problems = []
     for config in configs:
-        for index, source in enumerate(config.sources):
+        for index in range(len(config.sources)):
             try:
-                empty = kafka_records(spark.createDataFrame([], _RECORDS))
-                decoded_frame(empty, source, index, config, config.table.table_schema)
+                record_frame(spark, RECORD_SCHEMA.empty_table(), config, index)
             except (ConfigurationError, PySparkException) as error:
                 problems.append(_placed(config, index, error))
     return problems

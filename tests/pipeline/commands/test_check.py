@@ -75,7 +75,7 @@ def test_check_without_spark_says_so(freshet: Freshet, folder: Path) -> None:
 def test_check_of_plain_columns_starts_no_spark(
     freshet: Freshet, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pipelines, "_spark_part", lambda name: pytest.fail("Spark was started"))
+    monkeypatch.setattr(pipelines, "spark_part", lambda name: pytest.fail("Spark was started"))
     freshet.good("check", written(folder, ("    select: {id: id, total: total}\n", "")))
 
 

@@ -1,0 +1,145 @@
+"""dead-letters: what did not become rows, by reason, and tried again."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+from freshet import Catalog, Table
+from freshet.pipeline.batch.dead_letters import open_dead_letters
+from freshet.pipeline.batch.table_setup import open_or_create
+from freshet.pipeline.commands.replaying import carry_out, plan_replay
+from freshet.pipeline.config.pipeline_file import PipelineConfig, load_pipeline
+from freshet.pipeline.exceptions import ConfigurationError, InvalidRequestError
+from freshet.storage.commit.committer import Committer
+from tests.kit.spark import spark
+from tests.pipeline.commands.kit import Freshet
+
+__all__ = ["spark"]
+
+TEXT = """\
+name: orders
+sources:
+  - kafka: {kafka.bootstrap.servers: "h:1", subscribe: t}
+    format: json
+table:
+  warehouse: "FOLDER/w"
+  name: shop.orders
+  columns: {id: BIGINT, total: INT}
+  primary_key: [id]
+  options: {bucket: 1}
+checkpoint: "FOLDER/c"
+"""
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> PipelineConfig:
+    path = tmp_path / "p.yaml"
+    path.write_text(TEXT.replace("FOLDER", str(tmp_path)))
+    return load_pipeline(path, {})
+
+
+@pytest.fixture
+def dead(config: PipelineConfig) -> Table:
+    open_or_create(config.table)
+    return open_dead_letters(Catalog(config.table.warehouse), config.dead_letter_table)
+
+
+def letter(
+    offset: int, value: bytes, *, pipeline: str = "orders", reason: str = "bad", topic: str = "t"
+) -> dict[str, Any]:
+    return {
+        "pipeline": pipeline, "topic": topic, "kafka_partition": 0, "log_offset": offset,
+        "record_time": datetime(2026, 1, 1, 0, 0, offset, tzinfo=UTC), "reason": reason, "column_name": "id",
+        "raw_key": None, "raw_value": value, "micro_batch_id": 1,
+    }  # fmt: skip
+
+
+def add(dead: Table, identifier: int, *rows: dict[str, Any]) -> None:
+    with dead.writer("orders") as writer:
+        writer.write(pa.Table.from_pylist(list(rows), dead.arrow_schema))
+        writer.commit(identifier)
+
+
+def test_they_are_counted_by_reason_and_the_last_are_shown(freshet: Freshet, dead: Table, tmp_path: Path) -> None:
+    empty = freshet.good("dead-letters", tmp_path / "w", "shop.orders")
+    assert empty.out == "0 dead letters\n"
+    add(dead, 1, letter(1, b"{"), letter(2, b"\x1b[31m\xff", reason="worse"), letter(3, b"x" * 500))
+    add(dead, 2, letter(4, b"y", pipeline="other"))
+    lines = freshet.good("dead-letters", tmp_path / "w", "shop.orders", "--last", 2).out.splitlines()
+    assert lines[0] == "4 dead letters"
+    assert lines[2].split() == ["2", "orders", "id", "bad"]
+    assert "orders: t partition 0 offset 3, 2026-01-01 00:00:03 UTC" in lines
+    assert max(map(len, lines)) < 200
+    facts = freshet.good(
+        "dead-letters", tmp_path / "w", "shop.orders_dead_letters", "--pipeline", "orders", "--json"
+    ).facts
+    assert facts["count"] == 3
+    assert [(each["count"], each["reason"]) for each in facts["reasons"]] == [(2, "bad"), (1, "worse")]
+    assert [each["log_offset"] for each in facts["last"]] == [1, 2, 3]
+
+
+def test_a_table_without_dead_letters(freshet: Freshet, config: PipelineConfig, tmp_path: Path) -> None:
+    open_or_create(config.table)
+    called = freshet("dead-letters", tmp_path / "w", "shop.orders")
+    assert called.code == 2
+    assert "there is no table shop.orders_dead_letters" in called.err
+
+
+def values(config: PipelineConfig, *, everything: bool = False) -> list[bytes]:
+    replay = plan_replay(config, everything=everything)
+    return [] if replay is None else sorted(replay.records["value"].to_pylist())
+
+
+def test_a_replay_takes_what_came_after_the_last_one(config: PipelineConfig, dead: Table) -> None:
+    assert values(config) == []
+    add(dead, 1, letter(1, b"a"), letter(2, b"b", pipeline="other"))
+    assert values(config) == [b"a"]
+    assert values(config) == [b"a"]  # nothing was committed
+    table = Catalog(config.table.warehouse).table("shop.orders")
+    replay = plan_replay(config, everything=False)
+    assert replay is not None
+    _commit(table, replay.commit_user, replay.identifier)
+    assert values(config) == []
+    add(dead, 2, letter(3, b"c"))
+    assert values(config) == [b"c"]
+    assert values(config, everything=True) == [b"a", b"c"]
+    dead.expire_snapshots(retain_max=1, retain_min=1, older_than_ms=0)
+    with pytest.raises(InvalidRequestError, match="up to which the last replay went, has expired"):
+        plan_replay(config, everything=False)
+
+
+def _commit(table: Table, user: str, identifier: int) -> None:
+    Committer(table.store, user, "freshet-replay").commit(identifier, [])
+
+
+def test_records_of_no_source_are_refused(config: PipelineConfig, dead: Table, tmp_path: Path) -> None:
+    path = tmp_path / "two.yaml"
+    second = '  - kafka: {kafka.bootstrap.servers: "h:1", subscribe: u}\n    format: json\ntable:'
+    path.write_text(TEXT.replace("FOLDER", str(tmp_path)).replace("table:", second, 1))
+    two = load_pipeline(path, {})
+    add(dead, 1, letter(1, b"a", topic="elsewhere"))
+    replay = plan_replay(two, everything=False)
+    assert replay is not None
+    with pytest.raises(ConfigurationError, match="1 dead letters are of elsewhere"):
+        carry_out(None, two, replay)  # type: ignore[arg-type]
+
+
+@pytest.mark.spark
+def test_mended_records_become_rows_once(config: PipelineConfig, dead: Table, spark: SparkSession) -> None:
+    add(dead, 1, letter(1, b'{"id": 1, "total": 5}'), letter(2, b'{"id": "x"}'))
+    replay = plan_replay(config, everything=False)
+    assert replay is not None
+    report = carry_out(spark, config, replay)
+    assert (report.read_count, report.result.applied, report.result.dead_count) == (2, 1, 1)
+    rows = Catalog(config.table.warehouse).table("shop.orders").scan().to_arrow().to_pylist()
+    assert rows == [{"id": 1, "total": 5}]
+    assert carry_out(spark, config, replay).is_replay
+    again = plan_replay(config, everything=False)  # what failed again is a dead letter of the replay
+    assert again is not None
+    assert again.records["value"].to_pylist() == [b'{"id": "x"}']
