@@ -27,7 +27,7 @@ Source: what really arrives from Debezium, outcome table, "unchanged TOAST value
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import total_ordering
 from typing import Any, Final, NamedTuple
@@ -38,14 +38,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from freshet.pipeline.config.engine_rules import engine_rules
-from freshet.pipeline.decode.carriers import carry_array
+from freshet.pipeline.decode.carriers import carrier_arrow_type, carry_array, restore_array
 from freshet.pipeline.decode.outcomes import COLUMN, DATA_PREFIX, KIND, REASON, TAG, TAG_DEAD, UNAVAILABLE
+from freshet.storage.lookup.stored_rows import find_stored_rows
 from freshet.storage.merge.take import take_rows
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.row_kind import RowKind
 from freshet.storage.model.snapshot import Snapshot
-from freshet.storage.predicate import col, conjunction
-from freshet.storage.scan.table_scan import TableScan
 
 NOT_STORED: Final = "a value that the change did not carry is not stored in the table either"
 """Reason of the dead letters made here."""
@@ -219,25 +218,33 @@ class UnavailableValues:
         kept = [place for place, key in enumerate(candidates) if key in self._watched]
         return positions[kept], [candidates[place] for place in kept]
 
-    def _stored(self, keys: set[Key]) -> dict[tuple[Key, Unit], State]:
+    def _stored(self, keys: Collection[Key]) -> dict[tuple[Key, Unit], State]:
+        """The states of these keys at the snapshot: the files and row groups that hold them are read, and no others."""
         if self._snapshot is None:
             return {}
-        schema = self._store.schema
-        names = schema.primary_keys
-        # A superset for keys of several columns; the states of keys that nobody asks for do no harm.
-        filters = [col(name).is_in({key[place] for key in keys}) for place, name in enumerate(names)]
-        wanted = [*dict.fromkeys([*names, *(name for unit in self._units for name in (*unit.ordering, *unit.columns))])]
-        scan = TableScan(self._store, columns=wanted, filter=conjunction(filters), snapshot=self._snapshot)
-        table = scan.to_arrow()
-        lists = {name: _carried_list(table.column(name), schema.by_name[name].type) for name in wanted}
+        asked = list(keys)
+        wanted = [*dict.fromkeys(name for unit in self._units for name in (*unit.ordering, *unit.columns))]
+        found = find_stored_rows(self._store, self._snapshot, self._key_table(asked), wanted)
+        types = self._store.schema.by_name
+        lists = {name: _carried_list(found.rows.column(name), types[name].type) for name in wanted}
         states = {}
-        for place in range(table.num_rows):
-            row = {name: values[place] for name, values in lists.items()}
-            key = tuple(row[name] for name in names)
+        for key, position in zip(asked, found.positions.tolist(), strict=True):
+            if position < 0:
+                continue
+            row = {name: values[position] for name, values in lists.items()}
             for unit in self._units:
                 if unit.takes_part(row):
                     states[key, unit] = State(unit.order_of(row), {name: row[name] for name in unit.columns})
         return states
+
+    def _key_table(self, keys: Sequence[Key]) -> pa.Table:
+        schema = self._store.schema
+        columns = {}
+        for place, name in enumerate(schema.primary_keys):
+            data_type = schema.by_name[name].type
+            carried: pa.Array = pa.array([key[place] for key in keys], carrier_arrow_type(data_type))
+            columns[name] = restore_array(carried, data_type)
+        return pa.table(columns)
 
 
 def _carried_list(column: Any, data_type: Any) -> list[Any]:

@@ -10,6 +10,7 @@ import pytest
 from freshet.pipeline.batch.unavailable_values import NOT_STORED, UnavailableValues
 from freshet.pipeline.decode.outcomes import COLUMN, REASON
 from freshet.storage.catalog import Catalog
+from freshet.storage.io.local_file_io import LocalFileIO
 from freshet.storage.table import Table
 from tests.pipeline.batch.outcome_rows import data, outcome_table
 
@@ -159,3 +160,25 @@ def test_a_descending_sequence_field_and_null_as_the_smallest(tmp_path: Path) ->
 def test_a_late_row_without_the_value_is_not_filled_and_not_dead(tmp_path: Path) -> None:
     kept, dead, count = _filled(_sequenced(tmp_path, "ascending"), (ADD, (1, None, 9), "doc"))
     assert (kept, dead, count) == ([(1, None, 9)], [], 0)
+
+
+def test_only_the_files_of_the_keys_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One value costs the files whose key range holds it, not the table."""
+    options = {"bucket": "1", "write-only": "true"}
+    table = Catalog(str(tmp_path)).create_table("db.w", schema=SEQUENCED, primary_keys=["k"], options=options)
+    with table.writer("loader") as writer:
+        for number in range(5):
+            rows = [{"k": number * 100 + key, "doc": f"doc {number} {key}", "at": 1} for key in range(100)]
+            writer.write(pa.Table.from_pylist(rows, schema=table.arrow_schema))
+            writer.commit(number)
+    opened: list[str] = []
+    read = LocalFileIO.open_input
+
+    def counting(self: LocalFileIO, path: str) -> object:
+        opened.append(path)
+        return read(self, path)
+
+    monkeypatch.setattr(LocalFileIO, "open_input", counting)
+    kept, dead, count = _filled(table, (ADD, (321, None, 2), "doc"))
+    assert (kept, dead, count) == ([(321, "doc 3 21", 2)], [], 1)
+    assert len({path for path in opened if "/data-" in path}) == 1
