@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import sys
 from collections.abc import Iterator
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
+import pyspark
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.pandas.types import from_arrow_schema
@@ -87,7 +89,9 @@ def main() -> None:
         ),
         flush=True,
     )
+    work = Path(pyspark.__file__).parent / "work" / spark.sparkContext.applicationId
     spark.stop()
+    shutil.rmtree(work, ignore_errors=True)  # Spark keeps the logs of executors in its own folder
 
 
 def _rows(spark: SparkSession) -> DataFrame:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -19,7 +20,10 @@ ROOT = Path(__file__).resolve().parents[2]
 
 def _run(folder: Path, kind: str) -> dict[str, object]:
     command = [sys.executable, "-m", "tests.integration.lost_executor_program", str(folder), kind]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+    # Executors unpickle functions of the tests by name.
+    path = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
+    environment = {**os.environ, "PYTHONPATH": path}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr[-4000:]
     told: dict[str, object] = json.loads(done.stdout.splitlines()[-1])
     assert told.pop("killed")
