@@ -91,7 +91,7 @@ import org.apache.paimon.table.Table;
 import org.apache.paimon.table.sink.CommitMessage;
 import org.apache.paimon.table.sink.CommitMessageSerializer;
 import org.apache.paimon.table.sink.RowKeyExtractor;
-import org.apache.paimon.table.sink.StreamTableWrite;
+import org.apache.paimon.table.sink.TableWriteImpl;
 import org.apache.paimon.table.sink.TableCommitImpl;
 import org.apache.paimon.table.source.ReadBuilder;
 import org.apache.paimon.table.source.StreamTableScan;
@@ -301,7 +301,8 @@ public class PaimonJudge {
         java.nio.file.Path spill = Files.createTempDirectory(scratch, "spill");
         List<CommitMessage> messages;
         try (IOManager ioManager = IOManager.create(spill.toString());
-                StreamTableWrite write = table.newWrite(user)) {
+                TableWriteImpl<?> write = table.newWrite(user)) {
+            write.withIgnorePreviousFiles(request.hasNonNull("overwrite"));
             write.withIOManager(ioManager);
             Map<BinaryRow, Set<Integer>> buckets = new LinkedHashMap<>();
             for (JsonNode file : request.get("batches")) {
