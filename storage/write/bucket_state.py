@@ -13,7 +13,8 @@ A state is a function of its snapshot. `BucketStates.at` gives the states at the
 | anything else: far, rolled back, expired | all is forgotten |
 | earlier, while the known one stands | read for the caller alone, nothing is kept |
 
-What is not known is read from the manifests that may hold it. So a process may come back to a bucket after others have
+What is not known is read from the manifests that may hold it; of a table with few files all buckets are read at once,
+because each look into the manifests costs as much. So a process may come back to a bucket after others have
 worked on it, or never: nothing has to be told to it. Buckets that were not asked for longest are let go when the files
 of all buckets together are more than `FILES_MAX`; what their memory holds goes with them.
 
@@ -25,7 +26,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
@@ -35,7 +36,7 @@ from freshet.storage.compact.levels import KeyOrder, Levels, build_levels
 from freshet.storage.compact.picker import GentlePatience
 from freshet.storage.exceptions import NotFoundError
 from freshet.storage.io.env import Env
-from freshet.storage.metadata.live_files import STEPS_MAX, BucketId, delta_entries, live_entries
+from freshet.storage.metadata.live_files import STEPS_MAX, BucketId, data_manifests, delta_entries, live_entries
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.data_file import DataFileMeta
 from freshet.storage.model.manifest import EntryKind, FileIdentity, ManifestEntry
@@ -43,6 +44,9 @@ from freshet.storage.model.snapshot import Snapshot
 
 FILES_MAX: Final = 100_000
 """Files of all known buckets of one table. The entries themselves are shared with the manifests in memory."""
+
+SMALL_ENTRIES_MAX: Final = 20_000
+"""Manifest entries of a table that is read whole: some 20 ms."""
 
 TABLES_MAX: Final = 32
 """Tables of which one process knows buckets."""
@@ -120,6 +124,7 @@ class BucketStates:
         self._lock = threading.Lock()
         self._base: Snapshot | None = None
         self._known: OrderedDict[BucketId, BucketState] = OrderedDict()
+        self._is_complete = False
         self._file_count = 0
 
     @property
@@ -141,17 +146,25 @@ class BucketStates:
         with self._lock:
             if not self._advance(store, snapshot):
                 return _read_states(store, snapshot, buckets)
-            missing = [bucket for bucket in buckets if bucket not in self._known]
-            if missing:
-                for bucket, state in _read_states(store, snapshot, missing).items():
-                    self._known[bucket] = state
-                    self._file_count += len(state.files)
+            self._learn(store, snapshot, [bucket for bucket in buckets if bucket not in self._known])
             states = {}
             for bucket in buckets:
                 self._known.move_to_end(bucket)
                 states[bucket] = self._known[bucket]
             self._let_go()
         return states
+
+    def _learn(self, store: TableStore, snapshot: Snapshot, missing: Sequence[BucketId]) -> None:
+        """Reads buckets that are not known, or all of them; a bucket without files is known as such."""
+        if missing and not self._is_complete:
+            self._is_complete = _entry_count(store, snapshot) <= min(SMALL_ENTRIES_MAX, self._files_max)
+            read = _read_states(store, snapshot, None if self._is_complete else missing)
+            for bucket, state in read.items():
+                if bucket not in self._known:
+                    self._known[bucket] = state
+                    self._file_count += len(state.files)
+        for bucket in missing:
+            self._known.setdefault(bucket, BucketState())
 
     def _advance(self, store: TableStore, snapshot: Snapshot) -> bool:
         """Brings what is known to the snapshot; False when it is earlier than what is known, which stays."""
@@ -166,6 +179,7 @@ class BucketStates:
                 self._base = snapshot
                 return True
         self._known.clear()
+        self._is_complete = False
         self._file_count = 0
         self._base = snapshot
         return True
@@ -185,7 +199,7 @@ class BucketStates:
             return False
         for by_bucket in changes:
             for bucket, entries in by_bucket.items():
-                state = self._known.get(bucket)
+                state = self._known.get(bucket, BucketState() if self._is_complete else None)
                 if state is not None:
                     self._known[bucket] = after = state.after(entries)
                     self._file_count += len(after.files) - len(state.files)
@@ -194,6 +208,7 @@ class BucketStates:
     def _let_go(self) -> None:
         while self._file_count > self._files_max and len(self._known) > 1:
             _, state = self._known.popitem(last=False)
+            self._is_complete = False
             self._file_count -= len(state.files)
 
 
@@ -205,10 +220,18 @@ def _still_stands(store: TableStore, snapshot: Snapshot) -> bool:
         return False
 
 
-def _read_states(store: TableStore, snapshot: Snapshot, buckets: Collection[BucketId]) -> dict[BucketId, BucketState]:
-    found: dict[BucketId, dict[FileIdentity, ManifestEntry]] = {bucket: {} for bucket in buckets}
+def _entry_count(store: TableStore, snapshot: Snapshot) -> int:
+    manifests = data_manifests(store.manifests, snapshot)
+    return sum(manifest.num_added_files + manifest.num_deleted_files for manifest in manifests)
+
+
+def _read_states(
+    store: TableStore, snapshot: Snapshot, buckets: Collection[BucketId] | None
+) -> dict[BucketId, BucketState]:
+    """The states of these buckets; None: of all that have files."""
+    found: dict[BucketId, dict[FileIdentity, ManifestEntry]] = {bucket: {} for bucket in buckets or ()}
     for entry in live_entries(store.manifests, snapshot, bucket_ids=buckets):
-        found[entry.partition, entry.bucket][entry.identity] = entry
+        found.setdefault((entry.partition, entry.bucket), {})[entry.identity] = entry
     return {bucket: BucketState(MappingProxyType(files)) for bucket, files in found.items()}
 
 

@@ -84,6 +84,34 @@ def test_a_step_reads_no_manifest_that_is_known_and_no_state_of_others(
     assert all(len(after[bucket].files) == 1 for bucket in untouched)
 
 
+@pytest.mark.parametrize("is_small", [True, False])
+def test_buckets_that_were_empty_when_they_were_first_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_small: bool
+) -> None:
+    monkeypatch.setattr(bucket_state, "SMALL_ENTRIES_MAX", 1000 if is_small else 0)
+    table = a_table(tmp_path)
+    other = a_table(tmp_path / "other")
+    write(other, 1, 2, 3)
+    wanted = buckets(other.store, other.store.snapshots.latest())
+    states = BucketStates()
+    write(table, 1)
+    for day in (2, 3, 2):
+        check(states, table.store, table.store.snapshots.latest(), wanted[:4])
+        write(table, day)
+    check(states, table.store, table.store.snapshots.latest(), wanted)
+
+
+def test_of_a_small_table_all_buckets_are_read_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = a_table(tmp_path)
+    write(table, *range(5))
+    latest = table.store.snapshots.latest()
+    wanted = buckets(table.store, latest)
+    states = BucketStates()
+    states.at(table.store, latest, wanted[:1])
+    monkeypatch.setattr(bucket_state, "live_entries", lambda *_, **__: pytest.fail("read a second time"))
+    assert sum(len(states.at(table.store, latest, [bucket])[bucket].files) for bucket in wanted) == len(wanted)
+
+
 def test_an_earlier_snapshot_is_read_for_the_caller_alone(tmp_path: Path) -> None:
     table = a_table(tmp_path)
     write(table, 1)
