@@ -132,6 +132,8 @@ class BucketTask:
                 for partition, bucket, part in split_rows(data, filled.rows, store.schema):
                     counts.add_ignored(part.num_rows - writer.write_bucket(partition, bucket, part))
                 clock.lap("write")
+            # Another writer may have committed since the driver looked: our rows are numbered after its rows.
+            writer.rebase(store.snapshots.latest())
             messages = writer.prepare_commit(self.micro_batch_id)
             clock.lap("flush and compact")
         finally:

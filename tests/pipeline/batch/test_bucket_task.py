@@ -11,6 +11,7 @@ from freshet.pipeline.batch.bucket_task import BucketTask
 from freshet.pipeline.batch.task_result import sum_results
 from freshet.pipeline.exceptions import PipelineFailedError
 from freshet.storage.catalog import Catalog
+from freshet.storage.commit.committer import Committer
 from freshet.storage.exceptions import RetryableError
 from freshet.storage.table import Table
 from tests.pipeline.batch.outcome_rows import data, outcome_table, tally
@@ -70,3 +71,17 @@ def test_an_error_that_may_pass_is_raised(keyed: Table, monkeypatch: pytest.Monk
     rows = outcome_table(keyed.schema, [data(1, 1, "a"), tally(1)])
     with pytest.raises(type(error)):
         list(_task(keyed)(iter(rows.to_batches())))
+
+
+def test_rows_of_a_task_are_newer_than_those_committed_since_the_driver_looked(keyed: Table) -> None:
+    """The driver saw the empty table; another writer was quicker, with more rows than the task has."""
+    with keyed.writer("other") as writer:
+        writer.write(pa.table({"k": [1, 1, 1, 2], "v": ["x", "y", "z", "other"]}))
+        writer.commit()
+    rows = outcome_table(keyed.schema, [data(1, 1, "task"), tally(1)])
+    told = [batch.column(0)[0].as_py() for batch in _task(keyed)(iter(rows.to_batches()))]
+    Committer(keyed.store, "stream").commit(0, sum_results(told).messages)
+    assert sorted(map(tuple, (row.values() for row in keyed.scan().to_arrow().to_pylist()))) == [
+        (1, "task"),
+        (2, "other"),
+    ]
