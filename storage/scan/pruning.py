@@ -78,6 +78,11 @@ class ScanFilter:
         return conjunction(part for part in self._parts if not part.columns() & set(self.schema.partition_keys))
 
     @property
+    def is_on_partitions_only(self) -> bool:
+        """Whether all rows of a partition pass or fail together."""
+        return self.predicate.columns() <= set(self.schema.partition_keys)
+
+    @property
     def _parts(self) -> tuple[Predicate, ...]:
         return self.predicate.conjuncts()
 
@@ -100,6 +105,14 @@ class PartitionPruning:
             stats = partition_stats(partition, self._names, self._types, row_count=1)
             answer = self._answers[partition] = self._predicate.may_match(stats, 1)
         return answer
+
+    def holds(self, partition: bytes) -> bool:
+        """Whether the conjuncts on partition columns are true for the rows of the partition; exact."""
+        if self._predicate is None:
+            return True
+        values = zip(self._names, decode_row(partition, self._types), self._types, strict=True)
+        row = pa.table({name: pa.array([value], arrow_type(kind)) for name, value, kind in values})
+        return bool(row.filter(self._predicate.to_arrow()).num_rows)
 
     def may_keep(self, stats: SimpleStats) -> bool:
         """False if no partition within these bounds can match; null counts there count entries, not rows."""

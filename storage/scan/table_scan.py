@@ -37,7 +37,7 @@ from freshet.storage.predicate import Predicate, from_lists
 from freshet.storage.scan.libraries import optional_library
 from freshet.storage.scan.overtaken import check_table_is_there, explained
 from freshet.storage.scan.planner import plan_scan
-from freshet.storage.scan.pruning import ScanFilter
+from freshet.storage.scan.pruning import PartitionPruning, ScanFilter
 from freshet.storage.scan.split_reader import SplitReader, check_columns
 from freshet.storage.scan.time_travel import find_snapshot
 
@@ -134,17 +134,23 @@ class TableScan:
     def count(self) -> int:
         """The number of rows. Files are read only where they have to be merged or filtered, and few columns of them."""
         reader = self._reader.with_fewest_columns()
-        left = self._limit
         count = 0
         for split in self._splits:
-            if left is not None and count >= left:
-                break
-            if self._filter is None and split.raw_convertible:
+            if self._limit is not None and count >= self._limit:
+                return self._limit
+            if split.raw_convertible and self._keeps_all_of(split):
                 count += sum(file.row_count for file in split.files)
                 continue
             with explained(self._store, self.snapshot):
                 count += sum(batch.num_rows for batch in reader.read(split, self._executor))
-        return count if left is None else min(left, count)
+        return count if self._limit is None else min(self._limit, count)
+
+    def _keeps_all_of(self, split: Split) -> bool:
+        """Whether the filter is known to be true for every row."""
+        if self._filter is None:
+            return True
+        pruning = PartitionPruning(self._filter, self._store.partition_types)
+        return self._filter.is_on_partitions_only and pruning.holds(split.partition)
 
     def __reduce__(self) -> tuple[Any, ...]:
         store = self._store

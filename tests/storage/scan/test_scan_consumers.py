@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import gc
 import multiprocessing
 import pickle
@@ -79,6 +80,29 @@ def test_count_from_metadata_reads_no_data(tmp_path: Path) -> None:
         assert table.scan().count() == count
         assert table.scan(limit=120).count() == 120
         assert table.scan(filter="id > 1000").count() == 0
+
+
+def test_count_by_partition_reads_no_data(tmp_path: Path) -> None:
+    columns = {"p": "STRING", "day": "DATE", "at": "TIMESTAMP(3)", "v": "INT"}
+    table = Catalog(str(tmp_path)).create_table(
+        "a.b", schema=columns, partition_keys=["p", "day", "at"], options={"bucket": "-1"}
+    )
+    day, at = datetime.date(2026, 1, 1), datetime.datetime(2026, 1, 1, 12)
+    made = [{"p": p, "day": d, "at": t, "v": 1} for p in ("a", "b", None) for d in (day, None) for t in (at, None)]
+    with table.writer("test") as writer:
+        writer.write(pa.Table.from_pylist(made, table.arrow_schema))
+        writer.commit(1)
+    expected = {
+        "p = 'a'": 4,
+        "p <> 'a'": 4,
+        "p LIKE 'a%' OR day IS NULL": 8,
+        "NOT (day = DATE '2026-01-01') OR p <=> NULL": 4,
+        "at < TIMESTAMP '2026-01-01 12:00:00.0001'": 6,
+        "p IN ('b', NULL) AND at IS NOT NULL": 2,
+    }
+    assert {text: table.scan(filter=text).to_arrow().num_rows for text in expected} == expected
+    _remove_data(table)
+    assert {text: table.scan(filter=text).count() for text in expected} == expected
 
 
 def test_half_read_scans_hold_no_threads_of_their_own(table: Table) -> None:
