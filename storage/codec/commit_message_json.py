@@ -16,6 +16,7 @@ import orjson
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.model.commit_message import COMMIT_MESSAGE_VERSION, CommitMessage
 from freshet.storage.model.data_file import DataFileMeta, FileSource, SimpleStats
+from freshet.storage.model.index_file import DeletionVectorRange, IndexFileMeta
 
 _FILE_LISTS: Final = (
     "new_files",
@@ -24,6 +25,12 @@ _FILE_LISTS: Final = (
     "compact_before",
     "compact_after",
     "compact_changelog_files",
+)
+_INDEX_LISTS: Final = (
+    "new_index_files",
+    "deleted_index_files",
+    "compact_new_index_files",
+    "compact_deleted_index_files",
 )
 _PLAIN: Final = (
     "file_name",
@@ -64,6 +71,10 @@ def _message_to_json(message: CommitMessage) -> dict[str, Any]:
         files: tuple[DataFileMeta, ...] = getattr(message, name)
         if files:
             content[name] = [_file_to_json(file) for file in files]
+    for name in _INDEX_LISTS:
+        indexes: tuple[IndexFileMeta, ...] = getattr(message, name)
+        if indexes:
+            content[name] = [_index_to_json(file) for file in indexes]
     if message.compact_lookups:
         content["compact_lookups"] = list(message.compact_lookups)
     if message.log_offset is not None:
@@ -78,7 +89,8 @@ def _message(source: Mapping[str, Any]) -> CommitMessage:
             f"a commit message of version {version} where {COMMIT_MESSAGE_VERSION} is expected; "
             "tasks and committer must run the same release of Freshet"
         )
-    lists = {name: tuple(_file(file) for file in source.get(name, ())) for name in _FILE_LISTS}
+    lists: dict[str, Any] = {name: tuple(_file(file) for file in source.get(name, ())) for name in _FILE_LISTS}
+    lists |= {name: tuple(_index(file) for file in source.get(name, ())) for name in _INDEX_LISTS}
     return CommitMessage(
         partition=_bytes(source["partition"]),
         bucket=int(source["bucket"]),
@@ -123,6 +135,19 @@ def _file(source: Mapping[str, Any]) -> DataFileMeta:
         file_source=FileSource(file_source) if file_source is not None else None,
         **plain,
     )
+
+
+def _index_to_json(file: IndexFileMeta) -> list[Any]:
+    """As a list in the order of the fields; indexes of other programs are never part of a message."""
+    vectors = file.deletion_vectors
+    ranges = None if vectors is None else [[v.data_file_name, v.offset, v.length, v.cardinality] for v in vectors]
+    return [file.index_type, file.file_name, file.file_size_bytes, file.row_count, ranges, file.external_path]
+
+
+def _index(source: list[Any]) -> IndexFileMeta:
+    index_type, file_name, size, count, ranges, external = source
+    vectors = None if ranges is None else tuple(DeletionVectorRange(*item) for item in ranges)
+    return IndexFileMeta(index_type, file_name, size, count, vectors, external)
 
 
 def _stats_to_json(stats: SimpleStats) -> list[Any]:

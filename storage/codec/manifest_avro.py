@@ -25,7 +25,6 @@ import io
 import sys
 import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 import cramjam
@@ -34,6 +33,7 @@ from fastavro.schema import SchemaParseException
 
 from freshet.storage.exceptions import CorruptDataError, UnsupportedFeatureError
 from freshet.storage.model.data_file import DataFileMeta, FileSource, SimpleStats
+from freshet.storage.model.index_file import DeletionVectorRange, IndexEntry, IndexFileMeta
 from freshet.storage.model.manifest import EntryKind, ManifestEntry, ManifestFileMeta
 
 if sys.version_info >= (3, 14):
@@ -43,8 +43,6 @@ else:
 
 MANIFEST_VERSION: Final = 2
 INDEX_MANIFEST_VERSION: Final = 1
-HASH_INDEX: Final = "HASH"
-DELETION_VECTORS_INDEX: Final = "DELETION_VECTORS"
 
 _EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _MILLISECOND: Final = datetime.timedelta(milliseconds=1)
@@ -73,21 +71,6 @@ _EXPAND: Final[dict[str, Callable[[memoryview], bytes]]] = {
 """Codecs whose blocks `read_manifest_with` looks into; of others it reads everything."""
 
 Field = dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class IndexEntry:
-    """One live index file: what is needed to tell what a table uses, and which files it names."""
-
-    kind: EntryKind
-    partition: bytes
-    bucket: int
-    index_type: str
-    file_name: str
-    file_size_bytes: int
-    row_count: int
-    range_count: int
-    external_path: str | None = None
 
 
 def _required(name: str, field_type: Any) -> Field:
@@ -164,6 +147,51 @@ MANIFEST_FIELDS: Final = [
     _required("_FILE", _record("__FILE", FILE_FIELDS)),
 ]
 
+INDEX_MANIFEST_FIELDS: Final = [
+    _required("_VERSION", "int"),
+    _required("_KIND", "int"),
+    _required("_PARTITION", "bytes"),
+    _required("_BUCKET", "int"),
+    _required("_INDEX_TYPE", "string"),
+    _required("_FILE_NAME", "string"),
+    _required("_FILE_SIZE", "long"),
+    _required("_ROW_COUNT", "long"),
+    _nullable(
+        "_DELETIONS_VECTORS_RANGES",
+        {
+            "type": "array",
+            "items": [
+                "null",
+                _record(
+                    "__DELETIONS_VECTORS_RANGES",
+                    [
+                        _required("f0", "string"),
+                        _required("f1", "int"),
+                        _required("f2", "int"),
+                        _nullable("_CARDINALITY", "long"),
+                    ],
+                ),
+            ],
+        },
+    ),
+    _nullable("_EXTERNAL_PATH", "string"),
+    _nullable(
+        "_GLOBAL_INDEX",
+        _record(
+            "__GLOBAL_INDEX",
+            [
+                _required("_ROW_RANGE_START", "long"),
+                _required("_ROW_RANGE_END", "long"),
+                _required("_INDEX_FIELD_ID", "int"),
+                _nullable("_EXTRA_FIELD_IDS", {"type": "array", "items": "int"}),
+                _nullable("_INDEX_META", "bytes"),
+                _nullable("_SOURCE_META", "bytes"),
+            ],
+        ),
+    ),
+]
+
+_INDEX_MANIFEST_SCHEMA: Final = fastavro.parse_schema(_record("", INDEX_MANIFEST_FIELDS))
 _MANIFEST_LIST_SCHEMA: Final = fastavro.parse_schema(_record("", MANIFEST_LIST_FIELDS))
 _MANIFEST_SCHEMA: Final = fastavro.parse_schema(_record("", MANIFEST_FIELDS))
 
@@ -198,6 +226,11 @@ def write_manifest_list(manifests: Iterable[ManifestFileMeta], compression: str 
 def read_manifest_list(data: bytes, path: str) -> list[ManifestFileMeta]:
     """Manifests named by a manifest list, in file order."""
     return _read(data, path, _manifest, MANIFEST_VERSION)
+
+
+def write_index_manifest(entries: Iterable[IndexEntry], compression: str = "zstandard") -> bytes:
+    """Bytes of an index manifest: the live index files of a snapshot."""
+    return _write(_INDEX_MANIFEST_SCHEMA, (_index_record(entry) for entry in entries), compression)
 
 
 def read_index_manifest(data: bytes, path: str) -> list[IndexEntry]:
@@ -424,15 +457,48 @@ def _manifest(record: Field) -> ManifestFileMeta:
     )
 
 
+def _index_record(entry: IndexEntry) -> Field:
+    file = entry.file
+    ranges = file.deletion_vectors
+    return {
+        "_VERSION": INDEX_MANIFEST_VERSION,
+        "_KIND": int(entry.kind),
+        "_PARTITION": entry.partition,
+        "_BUCKET": entry.bucket,
+        "_INDEX_TYPE": file.index_type,
+        "_FILE_NAME": file.file_name,
+        "_FILE_SIZE": file.file_size_bytes,
+        "_ROW_COUNT": file.row_count,
+        "_DELETIONS_VECTORS_RANGES": None
+        if ranges is None
+        else [
+            {"f0": item.data_file_name, "f1": item.offset, "f2": item.length, "_CARDINALITY": item.cardinality}
+            for item in ranges
+        ],
+        "_EXTERNAL_PATH": file.external_path,
+        "_GLOBAL_INDEX": None if file.global_index is None else dict(file.global_index),
+    }
+
+
 def _index_entry(record: Field) -> IndexEntry:
+    ranges = record.get("_DELETIONS_VECTORS_RANGES")
     return IndexEntry(
         kind=EntryKind(record["_KIND"]),
         partition=record["_PARTITION"],
         bucket=record["_BUCKET"],
-        index_type=record["_INDEX_TYPE"],
-        file_name=_name(record["_FILE_NAME"]),
-        file_size_bytes=record["_FILE_SIZE"],
-        row_count=record["_ROW_COUNT"],
-        range_count=len(record.get("_DELETIONS_VECTORS_RANGES") or ()),
-        external_path=record.get("_EXTERNAL_PATH"),
+        file=IndexFileMeta(
+            index_type=record["_INDEX_TYPE"],
+            file_name=_name(record["_FILE_NAME"]),
+            file_size_bytes=record["_FILE_SIZE"],
+            row_count=record["_ROW_COUNT"],
+            deletion_vectors=None
+            if ranges is None
+            else tuple(
+                DeletionVectorRange(item["f0"], item["f1"], item["f2"], item.get("_CARDINALITY"))
+                for item in ranges
+                if item is not None
+            ),
+            external_path=record.get("_EXTERNAL_PATH"),
+            global_index=record.get("_GLOBAL_INDEX"),
+        ),
     )

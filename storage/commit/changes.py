@@ -7,6 +7,9 @@
 | compact_before / compact_after          | DELETE, ADD | COMPACT  |
 | compact_changelog_files                 | ADD         | changelog list of the COMPACT snapshot |
 | compact_lookups                         | none        | must be live for the COMPACT snapshot to fit |
+| new_, deleted_index_files               | ADD, DELETE | APPEND; OVERWRITE with deletion vectors |
+| compact_new_, compact_deleted_index_files | ADD, DELETE | COMPACT |
+| log_offset                              | none        | properties of the APPEND |
 
 Source: LSM semantics §1.4.
 """
@@ -18,6 +21,7 @@ from dataclasses import dataclass, field
 
 from freshet.storage.model.commit_message import CommitMessage
 from freshet.storage.model.data_file import DataFileMeta
+from freshet.storage.model.index_file import DELETION_VECTORS_INDEX, IndexEntry, IndexFileMeta
 from freshet.storage.model.manifest import EntryKind, ManifestEntry
 from freshet.storage.model.snapshot import CommitKind
 
@@ -34,11 +38,14 @@ class SnapshotChange:
     changelog_entries: tuple[ManifestEntry, ...] = ()
     lookups: Mapping[Bucket, tuple[str, ...]] = field(default_factory=dict)
     """Names of live files that the entries of a bucket were made from without deleting them."""
+    index_entries: tuple[IndexEntry, ...] = ()
+    log_offsets: Mapping[Bucket, int] = field(default_factory=dict)
+    """The next offset of the log, of buckets to which something was logged."""
 
     @property
     def is_empty(self) -> bool:
-        """True when no file comes or goes."""
-        return not (self.entries or self.changelog_entries)
+        """True when no file comes or goes and nothing was logged."""
+        return not (self.entries or self.changelog_entries or self.index_entries or self.log_offsets)
 
     @property
     def has_deletes(self) -> bool:
@@ -54,8 +61,9 @@ class SnapshotChange:
 
     @property
     def buckets(self) -> frozenset[Bucket]:
-        """Buckets touched by `entries`."""
-        return frozenset((entry.partition, entry.bucket) for entry in self.entries)
+        """Buckets whose files or index files change."""
+        files = {(entry.partition, entry.bucket) for entry in self.entries}
+        return frozenset(files | {(entry.partition, entry.bucket) for entry in self.index_entries})
 
     def without(self, buckets: frozenset[Bucket]) -> SnapshotChange:
         """The same change less everything in the buckets given."""
@@ -64,6 +72,8 @@ class SnapshotChange:
             tuple(entry for entry in self.entries if (entry.partition, entry.bucket) not in buckets),
             tuple(entry for entry in self.changelog_entries if (entry.partition, entry.bucket) not in buckets),
             {bucket: names for bucket, names in self.lookups.items() if bucket not in buckets},
+            tuple(entry for entry in self.index_entries if (entry.partition, entry.bucket) not in buckets),
+            {bucket: offset for bucket, offset in self.log_offsets.items() if bucket not in buckets},
         )
 
 
@@ -75,8 +85,18 @@ def append_change(messages: Sequence[CommitMessage]) -> SnapshotChange:
         entries += _entries(message, EntryKind.DELETE, message.deleted_files)
         entries += _entries(message, EntryKind.ADD, message.new_files)
         changelog += _entries(message, EntryKind.ADD, message.changelog_files)
+    index = [
+        entry for message in messages for entry in _index(message, message.deleted_index_files, message.new_index_files)
+    ]
     deletes = any(entry.kind is EntryKind.DELETE for entry in entries)
-    return SnapshotChange(CommitKind.OVERWRITE if deletes else CommitKind.APPEND, tuple(entries), tuple(changelog))
+    marks = any(entry.file.index_type == DELETION_VECTORS_INDEX for entry in index)
+    return SnapshotChange(
+        CommitKind.OVERWRITE if deletes or marks else CommitKind.APPEND,
+        tuple(entries),
+        tuple(changelog),
+        index_entries=tuple(index),
+        log_offsets={(m.partition, m.bucket): m.log_offset for m in messages if m.log_offset is not None},
+    )
 
 
 def compact_change(messages: Sequence[CommitMessage]) -> SnapshotChange:
@@ -88,8 +108,18 @@ def compact_change(messages: Sequence[CommitMessage]) -> SnapshotChange:
         entries += _entries(message, EntryKind.ADD, message.compact_after)
         changelog += _entries(message, EntryKind.ADD, message.compact_changelog_files)
     lookups = {(m.partition, m.bucket): m.compact_lookups for m in messages if m.compact_lookups}
-    return SnapshotChange(CommitKind.COMPACT, tuple(entries), tuple(changelog), lookups)
+    index = [
+        entry
+        for message in messages
+        for entry in _index(message, message.compact_deleted_index_files, message.compact_new_index_files)
+    ]
+    return SnapshotChange(CommitKind.COMPACT, tuple(entries), tuple(changelog), lookups, tuple(index))
 
 
 def _entries(message: CommitMessage, kind: EntryKind, files: Iterable[DataFileMeta]) -> list[ManifestEntry]:
     return [ManifestEntry(kind, message.partition, message.bucket, message.total_buckets, file) for file in files]
+
+
+def _index(message: CommitMessage, deleted: Iterable[IndexFileMeta], new: Iterable[IndexFileMeta]) -> list[IndexEntry]:
+    entries = [IndexEntry(EntryKind.DELETE, message.partition, message.bucket, file) for file in deleted]
+    return entries + [IndexEntry(EntryKind.ADD, message.partition, message.bucket, file) for file in new]

@@ -5,6 +5,7 @@
 | delta and changelog manifests | once, and again when a compaction shrinks   | the commit is not made    |
 | merged manifests              | once, used as long as their inputs are there | they no longer fit, or so |
 | manifest lists                | in every round                              | the round is lost         |
+| index manifest                | in every round that changes index files     | the round is lost         |
 
 After a claim without an answer nothing is taken back: a snapshot may name all of it. Taking back is best effort; what
 stays behind is named by nobody and falls to orphan cleaning.
@@ -20,6 +21,7 @@ from freshet.storage.commit.manifest_rewrite import MergedManifests, merge_manif
 from freshet.storage.commit.next_snapshot import SnapshotLists
 from freshet.storage.exceptions import RetryableError, StorageError, UnknownOutcomeError
 from freshet.storage.metadata.manifest_store import ManifestStore
+from freshet.storage.model.index_file import IndexEntry
 from freshet.storage.model.manifest import ManifestFileMeta
 
 
@@ -36,17 +38,23 @@ class CommitFiles:
         self._lists: list[str] = []
         self._is_kept = False
 
-    def write(self, change: SnapshotChange, manifests: Sequence[ManifestFileMeta]) -> SnapshotLists:
-        """Writes what a snapshot with this change on top of these manifests names."""
+    def write(
+        self, change: SnapshotChange, manifests: Sequence[ManifestFileMeta], index: str | Sequence[IndexEntry] | None
+    ) -> SnapshotLists:
+        """Writes what a snapshot with this change on top of these manifests names.
+
+        `index` is the name of the index manifest where that stays as it is, or the index files of a new one.
+        """
         self._lists = []
         try:
             self._write_manifests(change)
+            index = self._index(index)
             base, base_size = self._write_list(self._base(manifests), is_last=False)
             delta, delta_size = self._write_list(self._delta, is_last=not self._changelog)
             if not self._changelog:
-                return SnapshotLists(base, base_size, delta, delta_size)
+                return SnapshotLists(base, base_size, delta, delta_size, index=index)
             changelog, changelog_size = self._write_list(self._changelog, is_last=True)
-            return SnapshotLists(base, base_size, delta, delta_size, changelog, changelog_size)
+            return SnapshotLists(base, base_size, delta, delta_size, changelog, changelog_size, index)
         except UnknownOutcomeError as error:
             self.take_back_round()
             raise RetryableError(f"a manifest could not be made durable, no snapshot names it: {error}") from error
@@ -89,6 +97,15 @@ class CommitFiles:
         self._delete_manifests(self._merged.written)
         self._merged = MergedManifests((), (), ())
         return manifests
+
+    def _index(self, index: str | Sequence[IndexEntry] | None) -> str | None:
+        if index is None or isinstance(index, str):
+            return index
+        if not index:
+            return None
+        name = self._store.write_index_manifest(index)
+        self._lists.append(name)
+        return name
 
     def _write_list(self, manifests: Sequence[ManifestFileMeta], *, is_last: bool) -> tuple[str, int]:
         name, size = self._store.write_manifest_list(manifests, is_last=is_last)

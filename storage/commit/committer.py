@@ -180,6 +180,8 @@ class Committer:
                 with suppress(StorageError):
                     for doomed in (path, *(f"{folder}/{name}" for name in file.extra_files)):
                         self._store.env.file_io.delete(doomed)
+            index_files = [self._store.paths.index_file(file.file_name) for file in message.compact_new_index_files]
+            self._store.env.file_io.delete_all(index_files)
 
     def _expire_later(self, latest: Snapshot) -> None:
         store = self._store

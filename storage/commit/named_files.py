@@ -20,11 +20,11 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from freshet.storage.codec.manifest_avro import IndexEntry
 from freshet.storage.codec.snapshot_json import decode_snapshot
 from freshet.storage.exceptions import NotFoundError
 from freshet.storage.metadata.manifest_store import ManifestStore
 from freshet.storage.metadata.table_store import TableStore
+from freshet.storage.model.index_file import IndexEntry
 from freshet.storage.model.manifest import ManifestEntry, ManifestFileMeta
 from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.paths import CHANGELOG_PREFIX, numbered
@@ -57,12 +57,12 @@ class ReadableManifests:
         except NotFoundError:
             return ()
 
-    def read_index_manifest(self, name: str) -> list[IndexEntry]:
+    def read_index_manifest(self, name: str | None) -> tuple[IndexEntry, ...]:
         """Live index files."""
         try:
             return self._manifests.read_index_manifest(name)
         except NotFoundError:
-            return []
+            return ()
 
 
 ManifestSource = ManifestStore | ReadableManifests
@@ -93,7 +93,7 @@ def metadata_names(source: ManifestSource, snapshot: Snapshot) -> MetadataNames:
     index_files: set[str] = set()
     if snapshot.index_manifest is not None:
         manifests.add(snapshot.index_manifest)
-        index_files |= {entry.file_name for entry in source.read_index_manifest(snapshot.index_manifest)}
+        index_files |= {entry.file.file_name for entry in source.read_index_manifest(snapshot.index_manifest)}
     statistics = frozenset() if snapshot.statistics is None else frozenset({snapshot.statistics})
     return MetadataNames(frozenset(manifests), frozenset(index_files), statistics)
 

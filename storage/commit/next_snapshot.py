@@ -2,12 +2,13 @@
 
 | field | from |
 |---|---|
-| id, totalRecordCount, nextRowId, indexManifest | the latest snapshot, counted on or inherited |
+| id, totalRecordCount, nextRowId | the latest snapshot, counted on or inherited |
+| indexManifest | the latest, where the change leaves all index files as they are (`index_changes`) |
 | statistics | inherited while the schema stays the same |
 | watermark | the larger of both |
 | timeMillis | the clock, but never earlier than the latest: time travel searches by halves |
 | schemaId | the latest schema, whichever one the writer had |
-| properties | those of the commit, and the map of all users' last commits (`commit.history`) |
+| properties | those of the commit, the map of all users' last commits (`history`), offsets of the log (`log_offsets`) |
 
 Source: table format §3.1.
 """
@@ -21,6 +22,7 @@ from types import MappingProxyType
 from freshet.storage.commit.changes import SnapshotChange
 from freshet.storage.commit.history import COMMITS_PROPERTY, FIRST_SNAPSHOT_ID, CommitHistory, history_to_text
 from freshet.storage.commit.identity import CommitIdentity
+from freshet.storage.commit.log_offsets import LOG_OFFSETS_PROPERTY, LogOffsets, advanced, log_offsets_to_text
 from freshet.storage.model.snapshot import Snapshot
 
 
@@ -34,6 +36,8 @@ class SnapshotLists:
     delta_size: int
     changelog: str | None = None
     changelog_size: int | None = None
+    index: str | None = None
+    """The index manifest; None when no index file lives."""
 
 
 def next_snapshot(
@@ -43,18 +47,24 @@ def next_snapshot(
     lists: SnapshotLists,
     *,
     history: CommitHistory,
+    log_offsets: LogOffsets,
     schema_id: int,
     now_ms: int,
     uuid: str,
     properties: Mapping[str, str],
     watermark: int | None,
 ) -> Snapshot:
-    """The snapshot that makes the change visible on top of the latest one; `history` is that of the latest."""
+    """The snapshot that makes the change visible on top of the latest one; `history` and `log_offsets` are those of the
+    latest."""
     time_ms = now_ms if latest is None else max(now_ms, latest.time_ms)
     if identity.is_traced:
         history = history.with_commit(
             identity.commit_user, identity.identifier, identity.query_id, time_ms, identity.digest
         )
+    carried = {COMMITS_PROPERTY: history_to_text(history)}
+    offsets = advanced(log_offsets, change.log_offsets)
+    if offsets:
+        carried[LOG_OFFSETS_PROPERTY] = log_offsets_to_text(offsets)
     changelog_rows = sum(entry.file.row_count for entry in change.changelog_entries)
     known = None if latest is None else latest.watermark
     watermarks = [value for value in (watermark, known) if value is not None]
@@ -69,7 +79,7 @@ def next_snapshot(
         changelog_manifest_list=lists.changelog,
         changelog_manifest_list_size=lists.changelog_size,
         changelog_record_count=None if lists.changelog is None else changelog_rows,
-        index_manifest=None if latest is None else latest.index_manifest,
+        index_manifest=lists.index,
         commit_user=identity.commit_user,
         commit_identifier=identity.identifier,
         commit_kind=change.kind,
@@ -78,6 +88,6 @@ def next_snapshot(
         delta_record_count=change.row_count,
         watermark=max(watermarks, default=None),
         statistics=latest.statistics if latest is not None and latest.schema_id == schema_id else None,
-        properties=MappingProxyType({**properties, COMMITS_PROPERTY: history_to_text(history)}),
+        properties=MappingProxyType({**properties, **carried}),
         next_row_id=0 if latest is None else latest.next_row_id or 0,
     )

@@ -31,6 +31,7 @@ from freshet.storage.commit.commit_files import CommitFiles
 from freshet.storage.commit.conflict import Conflict, SortKey, bucket_count_conflicts, find_conflicts
 from freshet.storage.commit.history import FIRST_SNAPSHOT_ID
 from freshet.storage.commit.identity import CommitIdentity, is_committed
+from freshet.storage.commit.index_changes import find_index_conflicts, next_index
 from freshet.storage.commit.manifest_index import index_of
 from freshet.storage.commit.manifest_merge import MergeRule
 from freshet.storage.commit.next_snapshot import SnapshotLists, next_snapshot
@@ -46,13 +47,17 @@ from freshet.storage.exceptions import (
     UnknownOutcomeError,
 )
 from freshet.storage.io.env import CrashPoint
-from freshet.storage.metadata.live_files import NO_FILES, data_manifests, live_entries
+from freshet.storage.metadata.live_files import NO_FILES, LiveFiles, data_manifests, live_entries
 from freshet.storage.metadata.table_store import TableStore
+from freshet.storage.model.index_file import IndexEntry
 from freshet.storage.model.manifest import ManifestFileMeta
 from freshet.storage.model.snapshot import CommitKind, Snapshot
 
 WAIT_FACTOR_MAX: Final = 0.2
 """Share by which jitter lengthens a wait at most."""
+
+UNAWARE_BUCKET: Final = -1
+"""The option `bucket` of tables that have none; with a primary key, of dynamic ones."""
 
 FAILURES_MAX: Final = 3
 """Errors of the disk before a claim that one commit tries to get over."""
@@ -177,7 +182,8 @@ class SnapshotCommit:
             files.take_back()
             return SnapshotOutcome(None, given_way=given_way, is_certain=is_certain)
         # 4. Everything the snapshot names, then the snapshot.
-        snapshot = self._next(fitting, request, view, files.write(fitting, manifests))
+        lists = files.write(fitting, manifests, self._next_index(fitting, latest))
+        snapshot = self._next(fitting, request, view, lists)
         store.env.reach(CrashPoint.COMMIT_MANIFESTS_WRITTEN)
         # 5. The claim.
         if not self._take(snapshot, identity, rounds):
@@ -230,9 +236,10 @@ class SnapshotCommit:
             if bucket_count_conflicts(change, counts):
                 entries = live_entries(self._store.manifests, latest, partition=counted.__contains__)
                 counts = {entry.partition: entry.total_buckets for entry in entries}
-        touched = change.buckets | change.lookups.keys()
-        live = NO_FILES if change.kind is CommitKind.APPEND else self._store.live.of_buckets(latest, touched)
+        live = self._live(change, latest)
         conflicts = find_conflicts(change, live.by_bucket, bucket_counts=counts, sort_key=self._sort_key)
+        has_buckets = self._store.options.bucket != UNAWARE_BUCKET or self._store.schema.has_primary_key
+        conflicts += find_index_conflicts(change, self._index_of(latest), live.by_bucket, has_buckets=has_buckets)
         if not conflicts:
             return change, ()
         if change.kind is CommitKind.COMPACT:
@@ -244,6 +251,23 @@ class SnapshotCommit:
             "nothing was committed, read the table again and repeat the change"
         )
 
+    def _live(self, change: SnapshotChange, latest: Snapshot | None) -> LiveFiles:
+        """Live files of the touched buckets; none for a plain append, which cannot conflict with any."""
+        if change.kind is CommitKind.APPEND:
+            return NO_FILES
+        return self._store.live.of_buckets(latest, change.buckets | change.lookups.keys())
+
+    def _index_of(self, latest: Snapshot | None) -> tuple[IndexEntry, ...]:
+        return () if latest is None else self._store.manifests.read_index_manifest(latest.index_manifest)
+
+    def _next_index(self, change: SnapshotChange, latest: Snapshot | None) -> str | list[IndexEntry] | None:
+        """The name of the latest index manifest where it stays true, else the index files of the next one."""
+        index = self._index_of(latest)
+        if not index and not change.index_entries:
+            return None
+        following = next_index(change, index, self._live(change, latest).by_bucket)
+        return latest.index_manifest if latest is not None and following == list(index) else following
+
     def _next(self, change: SnapshotChange, request: _Request, view: TableView, lists: SnapshotLists) -> Snapshot:
         return next_snapshot(
             view.latest,
@@ -251,6 +275,7 @@ class SnapshotCommit:
             request.identity,
             lists,
             history=view.history,
+            log_offsets=view.log_offsets,
             schema_id=view.schema_id,
             now_ms=self._store.env.now_ms(),
             uuid=self._store.env.new_uuid(),

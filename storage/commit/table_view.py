@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from freshet.storage.commit.history import FIRST_SNAPSHOT_ID, CommitHistory, history_of
+from freshet.storage.commit.log_offsets import NO_OFFSETS, LogOffsets, log_offsets_of
 from freshet.storage.exceptions import NotFoundError
 from freshet.storage.metadata.snapshot_store import SnapshotStore
 from freshet.storage.metadata.table_store import TableStore
@@ -22,6 +23,7 @@ class TableView:
 
     latest: Snapshot | None
     history: CommitHistory
+    log_offsets: LogOffsets
     schema_id: int
 
     @property
@@ -31,7 +33,7 @@ class TableView:
 
     def after(self, snapshot: Snapshot) -> TableView:
         """The table once this snapshot of ours has followed."""
-        return TableView(snapshot, history_of([snapshot]), self.schema_id)
+        return TableView(snapshot, history_of([snapshot]), log_offsets_of(snapshot), self.schema_id)
 
 
 def look(store: TableStore) -> TableView:
@@ -41,7 +43,17 @@ def look(store: TableStore) -> TableView:
     """
     schema_id = store.schemas.check_current(store.schema)
     latest = store.snapshots.latest()
-    return TableView(latest, history_of(_newest_first(store.snapshots, latest)), schema_id)
+    seen: list[Snapshot] = []
+    history = history_of(_kept(_newest_first(store.snapshots, latest), seen))
+    # The walk for the history ends at the newest snapshot of ours, which carries the offsets too.
+    offsets = log_offsets_of(seen[-1]) if seen else NO_OFFSETS
+    return TableView(latest, history, offsets, schema_id)
+
+
+def _kept(snapshots: Iterator[Snapshot], seen: list[Snapshot]) -> Iterator[Snapshot]:
+    for snapshot in snapshots:
+        seen.append(snapshot)
+        yield snapshot
 
 
 def _newest_first(snapshots: SnapshotStore, latest: Snapshot | None) -> Iterator[Snapshot]:

@@ -17,12 +17,11 @@ from typing import Any, Final
 
 from freshet.storage.codec.binary_row_values import decode_row
 from freshet.storage.codec.manifest_avro import (
-    DELETION_VECTORS_INDEX,
-    IndexEntry,
     read_index_manifest,
     read_manifest,
     read_manifest_list,
     read_manifest_with,
+    write_index_manifest,
     write_manifest,
     write_manifest_list,
 )
@@ -31,9 +30,10 @@ from freshet.storage.exceptions import CorruptDataError, NotFoundError, Unsuppor
 from freshet.storage.io.env import Env
 from freshet.storage.io.file_io import create_or_ask
 from freshet.storage.model.data_type import DataType
+from freshet.storage.model.index_file import DELETION_VECTORS_INDEX, IndexEntry
 from freshet.storage.model.manifest import EntryKind, ManifestEntry, ManifestFileMeta
 from freshet.storage.options.core import CoreOptions
-from freshet.storage.paths import MANIFEST_LIST_PREFIX, MANIFEST_PREFIX, TablePaths
+from freshet.storage.paths import INDEX_MANIFEST_PREFIX, MANIFEST_LIST_PREFIX, MANIFEST_PREFIX, TablePaths
 
 CACHE_ENTRIES: Final = 200_000
 """Entries kept in memory over all manifests; one takes about 1.5 kB."""
@@ -75,6 +75,8 @@ class ManifestStore:
         self._cached_metas = 0
         self._rows: dict[bytes, tuple[Any, ...]] = {}
         self._without_deletion_vectors: set[str] = set()
+        self._index: tuple[str, tuple[IndexEntry, ...]] | None = None
+        """The index manifest that was read or written last."""
 
     def write_manifests(self, entries: Iterable[ManifestEntry]) -> list[ManifestFileMeta]:
         """Writes entries into new manifests of about the target size; none for no entries."""
@@ -163,9 +165,22 @@ class ManifestStore:
         self._remember_list(name, metas)
         return metas
 
-    def read_index_manifest(self, name: str) -> list[IndexEntry]:
-        """Live index files."""
-        return read_index_manifest(self._read(name, None), self._paths.manifest(name))
+    def read_index_manifest(self, name: str | None) -> tuple[IndexEntry, ...]:
+        """Live index files; none for no index manifest."""
+        if name is None:
+            return ()
+        known = self._index
+        if known is None or known[0] != name:
+            entries = tuple(read_index_manifest(self._read(name, None), self._paths.manifest(name)))
+            known = self._index = (name, entries)
+        return known[1]
+
+    def write_index_manifest(self, entries: Sequence[IndexEntry]) -> str:
+        """Writes the live index files of a snapshot, and returns the name."""
+        name = f"{INDEX_MANIFEST_PREFIX}{self._env.new_uuid()}-0"
+        self._create(name, write_index_manifest(entries, self._codec), is_last=False)
+        self._index = (name, tuple(entries))
+        return name
 
     def refuse_deletion_vectors(self, index_manifest: str | None) -> None:
         """Raises `UnsupportedFeatureError` when files of a snapshot have rows marked as deleted.
@@ -175,9 +190,9 @@ class ManifestStore:
         if index_manifest is None or index_manifest in self._without_deletion_vectors:
             return
         for entry in self.read_index_manifest(index_manifest):
-            if entry.index_type == DELETION_VECTORS_INDEX and entry.range_count:
+            if entry.file.index_type == DELETION_VECTORS_INDEX and entry.file.deletion_vectors:
                 raise UnsupportedFeatureError(
-                    f"the table at {self._paths.location} has deletion vectors ({entry.file_name}), which are not "
+                    f"the table at {self._paths.location} has deletion vectors ({entry.file.file_name}), which are not "
                     "supported: the deleted rows would reappear; compact it fully with Apache Paimon after setting "
                     "deletion-vectors.enabled=false, or read it there"
                 )

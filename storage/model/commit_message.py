@@ -6,6 +6,9 @@ stands in `compact_before` at the old level and in `compact_after` at the new on
 names the files above, outside of the compaction, that told it what is stored of its keys: its outputs are right only
 while these are live.
 
+Index files (deletion vectors, hashes of dynamic buckets) come and go in the same two halves: those of the rows with the
+APPEND, those of the compaction with the COMPACT. One that is replaced stands among the deleted ones.
+
 Source: LSM semantics §1.4.
 """
 
@@ -15,13 +18,14 @@ from dataclasses import dataclass
 from typing import Final
 
 from freshet.storage.model.data_file import DataFileMeta
+from freshet.storage.model.index_file import IndexFileMeta
 
-COMMIT_MESSAGE_VERSION: Final = 1
+COMMIT_MESSAGE_VERSION: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
 class CommitMessage:
-    """Changes of one bucket. `log_offset` (the next offset) and index increments are filled by later versions."""
+    """Changes of one bucket. `log_offset` is the next offset of the log after everything that the message holds."""
 
     partition: bytes
     bucket: int
@@ -33,15 +37,22 @@ class CommitMessage:
     compact_after: tuple[DataFileMeta, ...] = ()
     compact_changelog_files: tuple[DataFileMeta, ...] = ()
     compact_lookups: tuple[str, ...] = ()
+    new_index_files: tuple[IndexFileMeta, ...] = ()
+    deleted_index_files: tuple[IndexFileMeta, ...] = ()
+    compact_new_index_files: tuple[IndexFileMeta, ...] = ()
+    compact_deleted_index_files: tuple[IndexFileMeta, ...] = ()
     log_offset: int | None = None
     version: int = COMMIT_MESSAGE_VERSION
 
     @property
     def is_empty(self) -> bool:
         """True when nothing changed."""
-        return not (self.new_files or self.deleted_files or self.changelog_files or self.has_compaction)
+        has_rows = self.new_files or self.deleted_files or self.changelog_files
+        has_index = self.new_index_files or self.deleted_index_files
+        return not (has_rows or has_index or self.log_offset is not None or self.has_compaction)
 
     @property
     def has_compaction(self) -> bool:
         """True when there is something for a COMPACT snapshot."""
-        return bool(self.compact_before or self.compact_after or self.compact_changelog_files)
+        has_index = self.compact_new_index_files or self.compact_deleted_index_files
+        return bool(self.compact_before or self.compact_after or self.compact_changelog_files or has_index)

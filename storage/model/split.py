@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from freshet.storage.model.data_file import DataFileMeta
+from freshet.storage.model.index_file import IndexFileMeta
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +22,8 @@ class Split:
     total_buckets: int
     files: tuple[DataFileMeta, ...]
     raw_convertible: bool
+    index_files: tuple[IndexFileMeta, ...] = ()
+    """Of the bucket: deletion vectors say which rows of `files` do not count."""
 
     @property
     def row_count_max(self) -> int:

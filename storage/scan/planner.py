@@ -26,6 +26,7 @@ from freshet.storage.merge.section import files_of, interval_partition
 from freshet.storage.metadata.live_files import live_entries
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.data_file import DataFileMeta
+from freshet.storage.model.index_file import IndexFileMeta
 from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.model.split import Split
 from freshet.storage.options.core import MergeEngine
@@ -60,13 +61,18 @@ def plan_scan(store: TableStore, snapshot: Snapshot | None, scan_filter: ScanFil
     comparator = KeyComparator(store.key_types) if store.schema.has_primary_key else None
     statistics = FileStatistics(store.schemas, store.schema)
     splits: list[Split] = []
+    indexes: dict[tuple[bytes, int], tuple[IndexFileMeta, ...]] = {}
+    for entry in store.manifests.read_index_manifest(snapshot.index_manifest):
+        place = (entry.partition, entry.bucket)
+        indexes[place] = (*indexes.get(place, ()), entry.file)
     for (partition, bucket), (total_buckets, files) in sorted(buckets.items()):
         constants = partition_stats(partition, store.schema.partition_keys, store.partition_types, row_count=1)
         kept = bucket_files(
             files, scan_filter, statistics, constants, keys_stand_once=is_first_row, makes_rows=makes_rows
         )
         for group, is_raw in split_bucket(kept, packing, comparator, keys_stand_once=is_first_row):
-            splits.append(Split(snapshot.id, partition, bucket, total_buckets, tuple(group), is_raw))
+            index_files = indexes.get((partition, bucket), ())
+            splits.append(Split(snapshot.id, partition, bucket, total_buckets, tuple(group), is_raw, index_files))
     return splits
 
 

@@ -21,11 +21,13 @@ from freshet.storage.codec.manifest_avro import (
     read_index_manifest,
     read_manifest,
     read_manifest_list,
+    write_index_manifest,
     write_manifest,
     write_manifest_list,
 )
 from freshet.storage.exceptions import CorruptDataError, UnsupportedFeatureError
 from freshet.storage.model.data_file import EMPTY_ROW, EMPTY_STATS, DataFileMeta, FileSource, SimpleStats
+from freshet.storage.model.index_file import DeletionVectorRange, IndexEntry, IndexFileMeta
 from freshet.storage.model.manifest import EntryKind, ManifestEntry, ManifestFileMeta
 
 # Made by Apache Paimon 2.0.0 out of its own row types: manifest list, manifest, index manifest.
@@ -242,12 +244,22 @@ def test_an_index_manifest_tells_its_deletion_vectors() -> None:
     buffer = io.BytesIO()
     fastavro.writer(buffer, fastavro.parse_schema(REFERENCE[2]), [record])
     found = read_index_manifest(buffer.getvalue(), "index-manifest-1")[0]
-    assert (found.index_type, found.bucket, found.range_count, found.file_name) == (
-        "DELETION_VECTORS",
+    assert found == IndexEntry(
+        EntryKind.ADD,
+        EMPTY_ROW,
         2,
-        1,
-        "index-1-0",
+        IndexFileMeta(
+            "DELETION_VECTORS", "index-1-0", 33, 1, deletion_vectors=(DeletionVectorRange("data-1.parquet", 1, 24, 2),)
+        ),
     )
+    assert read_index_manifest(write_index_manifest([found]), "index-manifest-2") == [found]
+
+
+def test_an_index_of_another_program_is_handed_on_as_it_is() -> None:
+    index = {"_ROW_RANGE_START": 0, "_ROW_RANGE_END": 9, "_INDEX_FIELD_ID": 3}
+    index |= {"_EXTRA_FIELD_IDS": [1], "_INDEX_META": b"x", "_SOURCE_META": None}
+    entry = IndexEntry(EntryKind.ADD, EMPTY_ROW, 0, IndexFileMeta("btree", "index-2-0", 7, 1, global_index=index))
+    assert read_index_manifest(write_index_manifest([entry]), "index-manifest-1") == [entry]
 
 
 def test_nullable_fields_have_null_first() -> None:

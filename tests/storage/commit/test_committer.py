@@ -24,6 +24,9 @@ from freshet.storage.exceptions import (
 from freshet.storage.io.file_io import Created
 from freshet.storage.metadata.table_store import TableStore, open_table_store
 from freshet.storage.model.commit_digest import CommitDigest
+from freshet.storage.model.data_file import EMPTY_ROW
+from freshet.storage.model.index_file import IndexEntry, IndexFileMeta
+from freshet.storage.model.manifest import EntryKind
 from freshet.storage.model.snapshot import BATCH_COMMIT_IDENTIFIER, CommitKind, Snapshot
 from tests.kit.hand_made import (
     assert_contiguous,
@@ -326,12 +329,12 @@ def test_inherited_facts_of_the_latest_snapshot() -> None:
     append(store, "a", 0)
     latest = store.snapshots.latest()
     assert latest is not None
-    strange = replace(
-        latest, id=2, index_manifest="index-manifest-x", statistics="stat-x", next_row_id=17, properties=None
-    )
+    other = IndexEntry(EntryKind.ADD, EMPTY_ROW, 0, IndexFileMeta("btree", "index-x", 8, 1))
+    index = store.manifests.write_index_manifest([other])
+    strange = replace(latest, id=2, index_manifest=index, statistics="stat-x", next_row_id=17, properties=None)
     assert store.env.file_io.create_exclusive(store.paths.snapshot(2), encode_snapshot(strange)) is Created.WON
     [snapshot] = append(store, "b", 1, user="v").snapshots
-    assert (snapshot.index_manifest, snapshot.statistics, snapshot.next_row_id) == ("index-manifest-x", "stat-x", 17)
+    assert (snapshot.index_manifest, snapshot.statistics, snapshot.next_row_id) == (index, "stat-x", 17)
     assert snapshot.total_record_count == 2
 
 
