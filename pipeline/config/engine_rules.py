@@ -22,23 +22,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final
 
 from freshet.storage.model.schema import TableSchema
+from freshet.storage.options.aggregate_function import CAPABILITIES
 from freshet.storage.options.core import CoreOptions, MergeEngine
-from freshet.storage.options.engine import AggregateFunction, EngineOptions, SequenceGroup, engine_options
-
-_TAKES_NULL: Final = frozenset({AggregateFunction.LAST_VALUE, AggregateFunction.FIRST_VALUE})
-_ADDS_UP: Final = frozenset(
-    {
-        AggregateFunction.SUM,
-        AggregateFunction.PRODUCT,
-        AggregateFunction.COLLECT,
-        AggregateFunction.MERGE_MAP,
-        AggregateFunction.NESTED_UPDATE,
-    }
-)
-_TAKES_RETRACTS: Final = _ADDS_UP | {AggregateFunction.LAST_VALUE, AggregateFunction.LAST_NON_NULL_VALUE}
+from freshet.storage.options.engine import EngineOptions, SequenceGroup, engine_options
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +63,9 @@ class EngineRules:
             case MergeEngine.PARTIAL_UPDATE:
                 if self.group_of(column) is None:
                     return column not in self.ordering_columns
-                return function is not None and function.name not in _TAKES_NULL
+                return function is not None and not CAPABILITIES[function.name].takes_null
             case MergeEngine.AGGREGATE:
-                return function is not None and function.name not in _TAKES_NULL
+                return function is not None and not CAPABILITIES[function.name].takes_null
             case _:
                 return False
 
@@ -87,7 +75,7 @@ class EngineRules:
         return tuple(
             column
             for column, function in self.options.functions.items()
-            if function.name not in _TAKES_RETRACTS and not function.ignore_retract
+            if not CAPABILITIES[function.name].takes_retracts and not function.ignore_retract
         )
 
     @property
@@ -96,7 +84,7 @@ class EngineRules:
         return tuple(
             column
             for column, function in self.options.functions.items()
-            if function.name in _ADDS_UP and not function.ignore_retract
+            if CAPABILITIES[function.name].adds_up and not function.ignore_retract
         )
 
 

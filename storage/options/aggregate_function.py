@@ -1,4 +1,4 @@
-"""The aggregate function of a column: its name, the options it reads, the types it takes.
+"""The aggregate function of a column: its name, what it can do (`CAPABILITIES`, a row per function), its options.
 
 | function | column | options besides ignore-retract |
 |---|---|---|
@@ -88,16 +88,29 @@ class ColumnFunction:
     """merge_map_with_keytime: field of the value that holds the time; None for the last one."""
 
 
+@dataclass(frozen=True, slots=True)
+class Capability:
+    """What one function can do."""
+
+    wanted: str
+    """The types it takes, in words; empty for all."""
+    takes: Callable[[DataType], bool]
+    """True for types it takes."""
+    takes_retracts: bool = False
+    """-U and -D undo a value; other functions refuse them, unless `ignore-retract` is set."""
+    adds_up: bool = False
+    """A value given twice counts twice, so that an update must retract the row before it."""
+    takes_null: bool = False
+    """NULL is a value like others; for other functions it leaves the accumulator alone."""
+    keeps_lone_value: bool = False
+    """One value alone always comes out as it went in."""
+    options: frozenset[str] = frozenset()
+    """Options it reads besides `ignore-retract`."""
+
+
 _F = AggregateFunction
 _OTHER_NAMES: Final = {"first_not_null_value": AggregateFunction.FIRST_NON_NULL_VALUE}
 _NESTED_KEY_OPTIONS: Final = frozenset({"nested-key", "nested-key-null-strategy"})
-_OPTIONS: Final[Mapping[AggregateFunction, frozenset[str]]] = {
-    _F.LISTAGG: frozenset({"list-agg-delimiter", "distinct"}),
-    _F.COLLECT: frozenset({"distinct"}),
-    _F.MERGE_MAP_WITH_KEYTIME: frozenset({"ts-field"}),
-    _F.NESTED_UPDATE: _NESTED_KEY_OPTIONS | {"nested-sequence-field", "count-limit"},
-    _F.NESTED_PARTIAL_UPDATE: _NESTED_KEY_OPTIONS,
-}
 _NULL_STRATEGIES: Final = ("merge", "ignore", "error")
 _TEXTS: Final = (TypeRoot.CHAR, TypeRoot.VARCHAR)
 _NUMBERS: Final = frozenset(
@@ -129,7 +142,7 @@ def read_function_name(key: str, text: str) -> AggregateFunction:
 
 def options_of(function: AggregateFunction) -> frozenset[str]:
     """Names of the options that the function reads."""
-    return _OPTIONS.get(function, frozenset()) | {"ignore-retract"}
+    return CAPABILITIES[function].options | {"ignore-retract"}
 
 
 def column_function(name: AggregateFunction, key: str, column: DataField, options: CoreOptions) -> ColumnFunction:
@@ -256,42 +269,16 @@ def _null_strategy(text: str) -> str:
 
 
 def _check_type(name: AggregateFunction, key: str, column: DataField) -> None:
-    wanted = _wanted(name, column.type)
-    if wanted is not None:
+    capability = CAPABILITIES[name]
+    if not capability.takes(column.type):
         own = f"fields.{column.name}.aggregate-function"
         remedy = "choose another function" if key == own else f"give the column a function of its own with {own}"
         raise InvalidRequestError(
-            f"option {key} = {name} cannot be used: {name} takes {wanted}, column {column.name} is "
+            f"option {key} = {name} cannot be used: {name} takes {capability.wanted}, column {column.name} is "
             f"{column.type}; {remedy}, or change the column's type",
             option=key,
             column=column.name,
         )
-
-
-def _wanted(name: AggregateFunction, data_type: DataType) -> str | None:
-    """What the function takes, if it does not take the type."""
-    match name:
-        case _F.SUM | _F.PRODUCT:
-            return None if data_type.root in _NUMBERS else "numbers"
-        case _F.MAX | _F.MIN:
-            return None if isinstance(data_type, ScalarType) else "values that have an order"
-        case _F.LISTAGG:
-            is_string = isinstance(data_type, ScalarType) and data_type.length == LENGTH_MAX
-            return None if is_string and data_type.root is TypeRoot.VARCHAR else "STRING without a length"
-        case _F.BOOL_AND | _F.BOOL_OR:
-            return None if data_type.root is TypeRoot.BOOLEAN else "BOOLEAN"
-        case _F.COLLECT:
-            return None if isinstance(data_type, ArrayType) else "ARRAY"
-        case _F.MERGE_MAP:
-            return None if isinstance(data_type, MapType) else "MAP"
-        case _F.MERGE_MAP_WITH_KEYTIME:
-            row = _value_row(data_type)
-            return None if row is not None and len(row.fields) > 1 else "MAP with ROW values of two fields or more"
-        case _F.NESTED_UPDATE | _F.NESTED_PARTIAL_UPDATE:
-            return None if _element_row(data_type) is not None else "ARRAY of ROW"
-        case _F.RBM32 | _F.RBM64 | _F.HLL_SKETCH | _F.THETA_SKETCH:
-            return None if data_type.root is TypeRoot.VARBINARY else "VARBINARY or BYTES"
-    return None
 
 
 def _value_row(data_type: DataType) -> RowType | None:
@@ -302,3 +289,83 @@ def _value_row(data_type: DataType) -> RowType | None:
 def _element_row(data_type: DataType) -> RowType | None:
     element = data_type.element if isinstance(data_type, ArrayType) else None
     return element if isinstance(element, RowType) else None
+
+
+def _any(_: DataType) -> bool:
+    return True
+
+
+def _is_number(data_type: DataType) -> bool:
+    return data_type.root in _NUMBERS
+
+
+def _is_scalar(data_type: DataType) -> bool:
+    return isinstance(data_type, ScalarType)
+
+
+def _is_boolean(data_type: DataType) -> bool:
+    return data_type.root is TypeRoot.BOOLEAN
+
+
+def _is_unbounded_string(data_type: DataType) -> bool:
+    return isinstance(data_type, ScalarType) and data_type.root is TypeRoot.VARCHAR and data_type.length == LENGTH_MAX
+
+
+def _is_array(data_type: DataType) -> bool:
+    return isinstance(data_type, ArrayType)
+
+
+def _is_map(data_type: DataType) -> bool:
+    return isinstance(data_type, MapType)
+
+
+def _is_map_of_rows(data_type: DataType) -> bool:
+    row = _value_row(data_type)
+    return row is not None and len(row.fields) > 1
+
+
+def _is_array_of_rows(data_type: DataType) -> bool:
+    return _element_row(data_type) is not None
+
+
+def _is_bytes(data_type: DataType) -> bool:
+    return data_type.root is TypeRoot.VARBINARY
+
+
+_NUMERIC: Final = Capability("numbers", _is_number, takes_retracts=True, adds_up=True, keeps_lone_value=True)
+_EXTREME: Final = Capability("values that have an order", _is_scalar, keeps_lone_value=True)
+_LOGICAL: Final = Capability("BOOLEAN", _is_boolean, keeps_lone_value=True)
+_BYTES: Final = Capability("VARBINARY or BYTES", _is_bytes)
+
+CAPABILITIES: Final[Mapping[AggregateFunction, Capability]] = {
+    _F.SUM: _NUMERIC,
+    _F.PRODUCT: _NUMERIC,
+    _F.MAX: _EXTREME,
+    _F.MIN: _EXTREME,
+    _F.LAST_VALUE: Capability("", _any, takes_retracts=True, takes_null=True),
+    _F.LAST_NON_NULL_VALUE: Capability("", _any, takes_retracts=True),
+    _F.FIRST_VALUE: Capability("", _any, takes_null=True),
+    _F.FIRST_NON_NULL_VALUE: Capability("", _any),
+    _F.LISTAGG: Capability(
+        "STRING without a length", _is_unbounded_string, options=frozenset({"list-agg-delimiter", "distinct"})
+    ),
+    _F.BOOL_AND: _LOGICAL,
+    _F.BOOL_OR: _LOGICAL,
+    _F.COLLECT: Capability("ARRAY", _is_array, takes_retracts=True, adds_up=True, options=frozenset({"distinct"})),
+    _F.MERGE_MAP: Capability("MAP", _is_map, takes_retracts=True, adds_up=True),
+    _F.MERGE_MAP_WITH_KEYTIME: Capability(
+        "MAP with ROW values of two fields or more", _is_map_of_rows, options=frozenset({"ts-field"})
+    ),
+    _F.NESTED_UPDATE: Capability(
+        "ARRAY of ROW",
+        _is_array_of_rows,
+        takes_retracts=True,
+        adds_up=True,
+        options=_NESTED_KEY_OPTIONS | {"nested-sequence-field", "count-limit"},
+    ),
+    _F.NESTED_PARTIAL_UPDATE: Capability("ARRAY of ROW", _is_array_of_rows, options=_NESTED_KEY_OPTIONS),
+    _F.RBM32: _BYTES,
+    _F.RBM64: _BYTES,
+    _F.HLL_SKETCH: _BYTES,
+    _F.THETA_SKETCH: _BYTES,
+}

@@ -101,7 +101,17 @@ class EventCourse:
     def newest_add_or_oldest_late(self) -> npt.NDArray[np.int64]:
         """Numbers of which, per key, the largest is that of the newest ADD, or else of the oldest ADD_LATE.
 
-        Key in the high half, 1 and more in the low half for these events, 0 there for others.
+        Key in the high bits, from `KEY_SHIFT` on; 1 and more in the low bits for these events, 0 there for others.
+        With K for 2**33 and five events in two keys:
+
+            event           0     1     2     | 3         4
+            code            ADD   LATE  SKIP  | LATE      LATE
+            rank            6     4     0     | 2         1          ADD: 5 + 1 + event, LATE: 5 - event
+            number          6     4     0     | K + 2     K + 1
+            largest so far  6     6     6     | K + 2     K + 2
+
+        At the end of key 0 stands 6, the ADD; at that of key 1 rank 2, the older of the two late ones. One running
+        maximum thus answers for all keys, since numbers of a key are larger than those of all keys before it.
         """
         count = len(self.codes)
         places = np.arange(count)
@@ -113,7 +123,7 @@ class EventCourse:
         """The event that such a number belongs to, -1 for those of other events. One number per key."""
         ranks = numbers - self._key_bases
         beyond = ranks - (len(self.codes) + 1)
-        # beyond itself where it is not negative, else its complement.
+        # An ADD has its event here, an ADD_LATE the complement: of rank 2 in five events -4, whose complement is 3.
         events: Positions = beyond ^ (beyond >> 63)
         # Numbers of an earlier key are below the base of this one.
         events[ranks <= 0] = -1

@@ -109,7 +109,9 @@ def _plain_sums(numbers: Numbers, counted: CountedValues, highest: int) -> tuple
     bits = counted.longest.bit_length()
     if bound << bits >= 1 << 62:
         return _segment_sums(numbers, counted.ends), counted.has_values
-    # The sums of the low bits are numbers of values: that saves a pass.
+    # Each number carries a 1 in its low bits if it is a value, 0 if it is NULL, so that one segment sum gives both the
+    # sum and the number of values. Of 5, NULL, -2 with two low bits: 5 * 4 + 1, 0, -2 * 4 + 1 add up to 14, which is
+    # 3 * 4 + 2: the sum is 3, of two values. No key has more values than the low bits count.
     sums = _segment_sums((numbers << bits) | counted.counts, counted.ends)
     return sums >> bits, (sums & ((1 << bits) - 1)) != 0
 

@@ -3,7 +3,7 @@
 | function | RETRACT |
 |---|---|
 | with `ignore-retract` | nothing happens |
-| in `TAKES_RETRACTS` | the function's own rule |
+| that takes retracts | the function's own rule |
 | any other | refused, whatever the value |
 
 Source: LSM semantics §2.6.1.
@@ -39,30 +39,7 @@ from freshet.storage.merge.aggregate.product import Product
 from freshet.storage.merge.aggregate.sketch import HllSketches, ThetaSketches
 from freshet.storage.merge.aggregate.text import ListAgg
 from freshet.storage.model.data_type import DataType
-from freshet.storage.options.engine import AggregateFunction, ColumnFunction
-
-TAKES_RETRACTS: Final = frozenset(
-    {
-        AggregateFunction.SUM,
-        AggregateFunction.PRODUCT,
-        AggregateFunction.LAST_VALUE,
-        AggregateFunction.LAST_NON_NULL_VALUE,
-        AggregateFunction.COLLECT,
-        AggregateFunction.MERGE_MAP,
-        AggregateFunction.NESTED_UPDATE,
-    }
-)
-
-_KEEP_LONE_VALUES: Final = frozenset(
-    {
-        AggregateFunction.SUM,
-        AggregateFunction.PRODUCT,
-        AggregateFunction.MAX,
-        AggregateFunction.MIN,
-        AggregateFunction.BOOL_AND,
-        AggregateFunction.BOOL_OR,
-    }
-)
+from freshet.storage.options.aggregate_function import CAPABILITIES, AggregateFunction, ColumnFunction
 
 _CHOOSERS: Final[Mapping[AggregateFunction, Chooser]] = {
     AggregateFunction.LAST_VALUE: LastValue(),
@@ -100,7 +77,7 @@ def make_aggregator(function: ColumnFunction, column: str, column_type: DataType
 
 def takes_retracts(function: ColumnFunction) -> bool:
     """False if a retract is refused."""
-    return function.ignore_retract or function.name in TAKES_RETRACTS
+    return function.ignore_retract or CAPABILITIES[function.name].takes_retracts
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +90,7 @@ class _CheckedAggregator:
 
     @property
     def keeps_lone_value(self) -> bool:
-        return self.function.name in _KEEP_LONE_VALUES
+        return CAPABILITIES[self.function.name].keeps_lone_value
 
     def reduce(self, events: ColumnEvents) -> Reduction:
         codes = _admitted(events.codes, self.function, self.column)
@@ -135,7 +112,7 @@ class _CheckedChooser:
 
 def _admitted(codes: EventCodes, function: ColumnFunction, column: str) -> EventCodes:
     """The events that reach the function."""
-    if not function.ignore_retract and function.name in TAKES_RETRACTS:
+    if not function.ignore_retract and CAPABILITIES[function.name].takes_retracts:
         return codes
     is_retract = codes == Event.RETRACT
     if not is_retract.any():
@@ -147,7 +124,7 @@ def _admitted(codes: EventCodes, function: ColumnFunction, column: str) -> Event
 
 def retract_refusal(function: ColumnFunction, column: str) -> str:
     """Why a retract is refused, and what to do."""
-    taking = ", ".join(sorted(TAKES_RETRACTS))
+    taking = ", ".join(sorted(name for name, capability in CAPABILITIES.items() if capability.takes_retracts))
     return (
         f"{function.name} does not take rows of kind -U and -D ({taking} do); "
         f"set fields.{column}.ignore-retract=true to leave its values as they are"
