@@ -26,10 +26,10 @@ from freshet.storage.merge.aggregated_columns import KeyEvents, aggregated
 from freshet.storage.merge.column_results import ColumnResult, SystemValues
 from freshet.storage.merge.key_order import Flags, KeySegments
 from freshet.storage.merge.key_rows import KeyRows, merged_rows
+from freshet.storage.merge.merge_error import MergedTable
 from freshet.storage.merge.merge_function import Decision, MergeFunction
 from freshet.storage.merge.merge_metrics import MergeMetrics
 from freshet.storage.merge.merged_columns import MergedColumns
-from freshet.storage.merge.refusal import MergedTable
 from freshet.storage.model.row_kind import RowKind
 from freshet.storage.model.schema import SEQUENCE_NUMBER_COLUMN
 

@@ -14,10 +14,10 @@ from freshet.storage.merge.deduplicate import Deduplicate
 from freshet.storage.merge.first_row import FirstRow
 from freshet.storage.merge.key_order import RowOrder
 from freshet.storage.merge.lookup_levels import LookupLevels
+from freshet.storage.merge.merge_error import MergedTable
 from freshet.storage.merge.merge_function import MergeFunction
 from freshet.storage.merge.merge_metrics import MergeMetrics
 from freshet.storage.merge.partial_update import PartialUpdate
-from freshet.storage.merge.refusal import MergedTable
 from freshet.storage.model.schema import TableSchema
 from freshet.storage.options.core import CoreOptions, MergeEngine, SortOrder
 from freshet.storage.options.engine import EngineOptions, engine_options

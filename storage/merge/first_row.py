@@ -23,8 +23,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from freshet.storage.merge.key_order import Flags, KeySegments
+from freshet.storage.merge.merge_error import MergedTable
 from freshet.storage.merge.merge_function import Decision, MergeFunction, retracts
-from freshet.storage.merge.refusal import MergedTable
 from freshet.storage.merge.sort_words import Positions
 from freshet.storage.merge.standing_rows import StandingRows
 
@@ -61,7 +61,7 @@ class FirstRow(MergeFunction):
         if offends.any() and not self.ignore_delete:
             row = int(segments.order[segments.starts[offends][0]])
             reason = "first-row takes no retract (-U, -D); set ignore-delete=true to pass over them"
-            raise MergedTable(self.table, self.key_columns, frozenset()).refused(segments.rows, row, reason)
+            raise MergedTable(self.table, self.key_columns, frozenset()).merge_error(segments.rows, row, reason)
         nothing = len(is_retract)
         oldest = np.minimum.reduceat(np.where(is_retract, nothing, np.arange(nothing)), segments.starts)
         oldest = np.where(passes, segments.starts, oldest)

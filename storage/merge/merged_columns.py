@@ -28,9 +28,9 @@ from freshet.storage.merge.column_results import Chosen, ColumnResult, Computed,
 from freshet.storage.merge.gather import gathered, joined, valid_flags
 from freshet.storage.merge.key_order import Flags, KeySegments
 from freshet.storage.merge.key_rows import KeyRows
+from freshet.storage.merge.merge_error import MergedTable
 from freshet.storage.merge.merge_function import RowKinds, kinds_of
 from freshet.storage.merge.merge_metrics import MergeMetrics
-from freshet.storage.merge.refusal import MergedTable
 from freshet.storage.merge.sort_words import Positions
 from freshet.storage.merge.take import PARALLEL_CELLS_MIN
 from freshet.storage.model.schema import SEQUENCE_NUMBER_COLUMN, VALUE_KIND_COLUMN
@@ -97,7 +97,7 @@ class MergedColumns:
             else:
                 arrays = list(executor.map(column, columns))
         except (EventRefused, NullInNotNull) as error:
-            raise self.table.refusal(rows, error) from error
+            raise self.table.column_error(rows, error) from error
         self.metrics.add(self.keys.merged_count, self.results.looped_count)
         return pa.Table.from_arrays(arrays, schema=schema)
 

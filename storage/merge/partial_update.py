@@ -45,12 +45,12 @@ from freshet.storage.merge.aggregated_columns import KeyEvents, aggregated
 from freshet.storage.merge.column_results import Chosen, ColumnResult, SystemValues
 from freshet.storage.merge.key_order import Flags, KeySegments
 from freshet.storage.merge.key_rows import KeyRows, merged_rows, rows_at
+from freshet.storage.merge.marked_rows import last_marked
+from freshet.storage.merge.merge_error import MergedTable
 from freshet.storage.merge.merge_function import Decision, MergeFunction
 from freshet.storage.merge.merge_metrics import MergeMetrics
 from freshet.storage.merge.merged_columns import MergedColumns
-from freshet.storage.merge.place_search import last_marked
-from freshet.storage.merge.refusal import MergedTable
-from freshet.storage.merge.removals import group_removals
+from freshet.storage.merge.record_removal import rows_removing_records
 from freshet.storage.merge.sequence_groups import GroupOrder, group_order
 from freshet.storage.merge.sort_words import Positions
 from freshet.storage.model.row_kind import RowKind
@@ -86,9 +86,9 @@ class PartialUpdate(MergeFunction):
 
     def decide(self, segments: KeySegments, columns: tuple[str, ...]) -> Decision:
         keys = merged_rows(segments, passes_lone_rows=self.passes_lone_rows)
-        course = self._course(keys, self._group_orders(keys, columns))
-        results = _ColumnResults(self, keys, course)
-        return MergedColumns(segments, keys, self._system_values(keys, course), results, self.table, self.metrics)
+        spans = self._spans(keys, self._group_orders(keys, columns))
+        results = _ColumnResults(self, keys, spans)
+        return MergedColumns(segments, keys, self._system_values(keys, spans), results, self.table, self.metrics)
 
     def _group_orders(self, keys: KeyRows, names: tuple[str, ...]) -> dict[SequenceGroup, GroupOrder]:
         """Of the groups that the columns ask for, or the removal of records."""
@@ -100,34 +100,34 @@ class PartialUpdate(MergeFunction):
             or (group.removes_record and keys.has_retracts)
         }
 
-    def _course(self, keys: KeyRows, orders: Mapping[SequenceGroup, GroupOrder]) -> _Course:
+    def _spans(self, keys: KeyRows, orders: Mapping[SequenceGroup, GroupOrder]) -> _Spans:
         is_start = np.zeros(len(keys.rows), np.bool_)
         is_start[keys.starts] = True
         if not keys.has_retracts:
-            return _Course(orders, is_start, keys.starts, None, None, None, None, np.zeros(keys.key_count, np.bool_))
+            return _Spans(orders, is_start, keys.starts, None, np.zeros(keys.key_count, np.bool_))
         options, looped = self.options, np.zeros(keys.key_count, np.bool_)
         removes = np.zeros(len(keys.rows), np.bool_)
         if options.groups:
-            removes, looped = group_removals(keys, orders, is_start)
+            removes, looped = rows_removing_records(keys, orders, is_start)
         elif options.remove_record_on_delete:
             removes = keys.kinds == RowKind.DELETE
         elif not options.ignore_delete:
             row = int(keys.rows[np.flatnonzero(keys.retracts)[0]])
-            raise self.table.refused(keys.table, row, NO_RULE)
+            raise self.table.merge_error(keys.table, row, NO_RULE)
         sets = removes | (is_start & keys.retracts)
         origins = last_marked(sets, keys.starts, keys.ends)
         origins = np.where(origins < 0, keys.starts, origins)
-        ignored = keys.retracts & options.ignore_delete
-        return _Course(orders, is_start | sets, origins, sets, removes, ignored, ~keys.retracts | sets, looped)
+        retracts = _RetractEffects(sets, removes, keys.retracts & options.ignore_delete, ~keys.retracts | sets)
+        return _Spans(orders, is_start | sets, origins, retracts, looped)
 
-    def _system_values(self, keys: KeyRows, course: _Course) -> SystemValues:
+    def _system_values(self, keys: KeyRows, spans: _Spans) -> SystemValues:
         numbers = keys.table.column(SEQUENCE_NUMBER_COLUMN).to_numpy()
         last = keys.ends - 1
         kinds = np.full(keys.key_count, RowKind.INSERT, np.int8)
         sequence = numbers[keys.rows[last]]
-        if course.removes is not None:
+        if spans.retracts is not None:
             has_add = np.logical_or.reduceat(~keys.retracts, keys.starts)
-            kinds[course.removes[last] | ~has_add] = RowKind.DELETE
+            kinds[spans.retracts.removes[last] | ~has_add] = RowKind.DELETE
             if self.options.ignore_delete:
                 last = last_marked(~keys.retracts, keys.starts, keys.ends)
                 sequence = np.where(last < 0, 0, numbers[keys.rows[last]])
@@ -135,39 +135,58 @@ class PartialUpdate(MergeFunction):
 
 
 @dataclass(frozen=True, slots=True)
-class _Course:
-    """What the retracts of the keys merged come to. The flags by place are None where there is no retract."""
+class _RetractEffects:
+    """What retracts do, one flag per row of the merged keys."""
+
+    sets: Flags
+    """The row sets all columns."""
+    removes: Flags
+    """The row removes the record; it does nothing else."""
+    ignored: Flags
+    """A retract that only sets columns, if it leads."""
+    brings: Flags
+    """The row has values for columns outside groups: all but retracts that do not set."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Spans:
+    """The rows of the merged keys cut into spans, each begun by a key or by a row that sets all columns.
+
+    A key with `partial-update.remove-record-on-delete`, its first row being row index 4 of all merged rows:
+
+        row index      4     5     6     7     8
+        row            -D    +I    +I    -D    +I
+        starts         x     .     .     x     .
+        sets, removes  x     .     .     x     .
+        brings         x     x     x     x     x
+
+    Its origin is 7: no row before that counts for its columns.
+    """
 
     orders: Mapping[SequenceGroup, GroupOrder]
-    span_starts: Flags
-    """By place: a key begins, or a row sets all columns."""
+    starts: Flags
+    """One flag per row: a span begins."""
     origins: Positions
-    """By key: where its last span begins."""
-    sets: Flags | None
-    """By place: the row sets all columns."""
-    removes: Flags | None
-    """By place: the row removes the record; it does nothing else."""
-    ignored: Flags | None
-    """By place: a retract that only sets columns, if it leads."""
-    brings: Flags | None
-    """By place: the row has values for columns outside groups."""
+    """One row index per key: where its last span begins."""
+    retracts: _RetractEffects | None
+    """None where every row is an add."""
     looped: Flags
-    """By key: its removals were found one by one."""
+    """One flag per key: the rows that remove its record were found one by one."""
 
 
 class _ColumnResults:
     """Results of columns, by name; what columns share is made once. Threads may ask side by side."""
 
-    def __init__(self, engine: PartialUpdate, keys: KeyRows, course: _Course) -> None:
+    def __init__(self, engine: PartialUpdate, keys: KeyRows, spans: _Spans) -> None:
         self._engine = engine
         self._keys = keys
-        self._course = course
-        self._looped = [course.looped]
+        self._spans = spans
+        self._looped = [spans.looped]
         self._shared: dict[str, ColumnResult] = {}
         self._events: dict[str, KeyEvents] = {}
         functions = engine.functions
-        for group, order in course.orders.items():
-            ordering, protected, events = _followed(keys, course, order, any(n in functions for n in group.protected))
+        for group, order in spans.orders.items():
+            ordering, protected, events = _followed(keys, spans, order, any(n in functions for n in group.protected))
             self._shared |= dict.fromkeys(group.ordering, ordering)
             self._shared |= dict.fromkeys((name for name in group.protected if name not in functions), protected)
             if events is not None:
@@ -192,32 +211,32 @@ class _ColumnResults:
 
     def _newest_value(self, name: str) -> ColumnResult | None:
         """Of a column outside groups: the newest value of an add, back to the row that set all columns."""
-        keys, course = self._keys, self._course
+        keys, spans = self._keys, self._spans
         valid = keys.valid(name)
-        brings = course.brings if valid is None else valid
+        brings = None if spans.retracts is None else spans.retracts.brings
+        if valid is not None:
+            brings = valid if brings is None else valid & brings
         if brings is None:
             return None
-        if valid is not None and course.brings is not None:
-            brings &= course.brings
-        return Chosen(rows_at(keys.rows, last_marked(brings, course.origins, keys.ends)))
+        return Chosen(rows_at(keys.rows, last_marked(brings, spans.origins, keys.ends)))
 
 
 def _followed(
-    keys: KeyRows, course: _Course, order: GroupOrder, has_functions: bool
+    keys: KeyRows, spans: _Spans, order: GroupOrder, has_functions: bool
 ) -> tuple[Chosen, Chosen, KeyEvents | None]:
     """What the ordering and the protected columns of a group become, and the events for its functions."""
-    sets, ignored, removes = course.sets, course.ignored, course.removes
-    if sets is None or ignored is None or removes is None:
-        in_order = order.in_order(course.span_starts)
+    if spans.retracts is None:
+        in_order = order.in_order(spans.starts)
         winners = _winners(keys, in_order, keys.starts)
         chosen = Chosen(rows_at(keys.rows, winners))
         if not has_functions:
             return chosen, chosen, None
         return chosen, chosen, _group_events(keys, order, in_order)
-    in_order = order.in_order(course.span_starts, ~ignored | sets)
-    winners = _winners(keys, in_order, course.origins)
+    sets, ignored, removes = spans.retracts.sets, spans.retracts.ignored, spans.retracts.removes
+    in_order = order.in_order(spans.starts, ~ignored | sets)
+    winners = _winners(keys, in_order, spans.origins)
     # A span that no row of the group follows keeps what the row that began it has set.
-    holders = np.where(winners < 0, np.where(sets[course.origins], course.origins, -1), winners)
+    holders = np.where(winners < 0, np.where(sets[spans.origins], spans.origins, -1), winners)
     held = rows_at(keys.rows, holders)
     is_silent = sets & (ignored | removes)
     clears = (winners >= 0) & keys.retracts[winners] & ~is_silent[winners]

@@ -18,8 +18,8 @@ import numpy as np
 
 from freshet.storage.merge.key_order import Flags, KeySegments
 from freshet.storage.merge.lookup_levels import levels_of
+from freshet.storage.merge.marked_rows import last_marked
 from freshet.storage.merge.merge_function import PreviousRow
-from freshet.storage.merge.place_search import last_marked
 from freshet.storage.merge.sort_words import Positions
 
 _NO_LEVEL: Final = np.int8(127)

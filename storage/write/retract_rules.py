@@ -26,8 +26,8 @@ import pyarrow as pa
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.merge.aggregate.registry import retract_refusal, takes_retracts
 from freshet.storage.merge.key_order import Flags
+from freshet.storage.merge.merge_error import key_text
 from freshet.storage.merge.partial_update import NO_RULE
-from freshet.storage.merge.refusal import key_text
 from freshet.storage.model.row_kind import KIND_TEXTS, RowKind
 from freshet.storage.model.schema import TableSchema
 from freshet.storage.options.core import CoreOptions, MergeEngine

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from freshet.storage.merge.aggregate.events import Choice, Event, EventCourse, Flags, Positions
-from freshet.storage.merge.place_search import first_marked, last_marked
+from freshet.storage.merge.marked_rows import first_marked, last_marked
 
 
 @dataclass(frozen=True, slots=True)

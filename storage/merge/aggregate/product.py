@@ -34,7 +34,7 @@ from freshet.storage.merge.aggregate.contributions import Contributions, counted
 from freshet.storage.merge.aggregate.decimals import from_halves, halves_of, signed_values, with_looped
 from freshet.storage.merge.aggregate.events import AggregationError, ColumnEvents, Flags, Positions, Reduction
 from freshet.storage.merge.aggregate.in_order import Numbers, folded, folded_floats
-from freshet.storage.merge.place_search import first_marked
+from freshet.storage.merge.marked_rows import first_marked
 from freshet.storage.model.data_type import DataType
 from freshet.storage.options.engine import ColumnFunction
 

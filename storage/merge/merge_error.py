@@ -27,17 +27,17 @@ class MergedTable:
     not_null: frozenset[str]
     """NOT NULL columns that are not part of the key."""
 
-    def refused(self, rows: pa.Table, row: int, reason: str) -> InvalidRequestError:
+    def merge_error(self, rows: pa.Table, row: int, reason: str) -> InvalidRequestError:
         """The rows of the key of this row cannot be merged."""
         key = key_text(rows, row, self.key_columns)
         return InvalidRequestError(f"rows of {self.name} with key {key} cannot be merged: {reason}")
 
-    def refusal(self, rows: pa.Table, error: EventRefused | NullInNotNull) -> InvalidRequestError:
+    def column_error(self, rows: pa.Table, error: EventRefused | NullInNotNull) -> InvalidRequestError:
         """The same, for what stopped the merge of a column."""
         if isinstance(error, EventRefused):
-            return self.refused(rows, error.row, f"column {error.column!r}: {error.reason}")
+            return self.merge_error(rows, error.row, f"column {error.column!r}: {error.reason}")
         reason = f"column {error.column!r} is NOT NULL, and merging leaves NULL there; make the column nullable"
-        return self.refused(rows, error.row, reason)
+        return self.merge_error(rows, error.row, reason)
 
 
 def key_text(rows: pa.Table, row: int, key_columns: tuple[str, ...]) -> str:

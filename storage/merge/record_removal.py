@@ -20,15 +20,17 @@ from freshet.storage.model.row_kind import RowKind
 from freshet.storage.options.engine import SequenceGroup
 
 
-def group_removals(keys: KeyRows, orders: Mapping[SequenceGroup, GroupOrder], is_start: Flags) -> tuple[Flags, Flags]:
-    """True at places of rows that remove the record; and for which keys they were found one by one."""
+def rows_removing_records(
+    keys: KeyRows, orders: Mapping[SequenceGroup, GroupOrder], is_start: Flags
+) -> tuple[Flags, Flags]:
+    """True for rows that remove the record, and for which keys they were found one by one."""
     deletes = keys.kinds == RowKind.DELETE
     removing = [order for group, order in orders.items() if group.removes_record]
     none = np.zeros(keys.key_count, np.bool_)
     if not removing or not deletes.any():
         return np.zeros(len(deletes), np.bool_), none
     if len(removing) == 1:
-        # What a removal makes the group hold is what it holds anyway.
+        # A row that removes the record is the largest its group has seen, so the group goes on as without the removal.
         return deletes & removing[0].in_order(is_start), none
     candidates = deletes & np.logical_or.reduce([order.present for order in removing])
     if not candidates.any():
@@ -36,13 +38,13 @@ def group_removals(keys: KeyRows, orders: Mapping[SequenceGroup, GroupOrder], is
     looped = np.logical_or.reduceat(candidates, keys.starts)
     removes = np.zeros(len(deletes), np.bool_)
     for first, end in zip(keys.starts[looped].tolist(), keys.ends[looped].tolist(), strict=True):
-        places = np.arange(first, end)
-        rows = list(zip(*(order.numbers_at(places) for order in removing), strict=True))
-        removes[first:end] = _removals(deletes[first:end].tolist(), rows)
+        indices = np.arange(first, end)
+        rows = list(zip(*(order.numbers_at(indices) for order in removing), strict=True))
+        removes[first:end] = _removing_rows(deletes[first:end].tolist(), rows)
     return removes, looped
 
 
-def _removals(deletes: list[bool], rows: list[tuple[int, ...]]) -> list[bool]:
+def _removing_rows(deletes: list[bool], rows: list[tuple[int, ...]]) -> list[bool]:
     """Which rows of one key remove the record; `rows` has the number of each group that removes, -1 for no event."""
     held = [-1] * len(rows[0])
     removes = []
