@@ -1,8 +1,8 @@
 """The rows of the keys that a function merges, key after key.
 
-    place    number of a row here: rows of key k are the places starts[k] to ends[k], the newest last
-    row      position in the table: `rows[place]`
-    key      number of a key among those here; `numbers[key]` is its number among all keys of the segments
+    row index   number of a row here: key k has the row indices starts[k] to ends[k], the newest last
+    row         position in the table: `rows[row index]`
+    key         number of a key among those here; `numbers[key]` is its number among all keys of the segments
 
 Keys whose lone row passes are left out where they are most: then a merge costs what its repeated keys cost. Where they
 are few it is cheaper to take them along as keys of one add, than to sort them out and put them back into each column
@@ -53,12 +53,12 @@ class KeyRows:
 
     @cached_property
     def ends(self) -> Positions:
-        """One past the last place of each key."""
+        """One past the last row index of each key."""
         return np.append(self.starts[1:], len(self.rows))[: len(self.starts)]
 
     @cached_property
     def kinds(self) -> npt.NDArray[np.int8]:
-        """Kind of the row at each place; +I for lone rows, to which no rule for kinds applies."""
+        """Row kind by row index; +I for lone rows, to which no rule for kinds applies."""
         kinds: npt.NDArray[np.int8] = self.table.column(VALUE_KIND_COLUMN).to_numpy()[self.rows]
         if self.lone is not None:
             kinds[self.starts[self.lone]] = RowKind.INSERT
@@ -66,7 +66,7 @@ class KeyRows:
 
     @cached_property
     def retracts(self) -> Flags:
-        """True at places of -U and -D."""
+        """By row index: True for -U and -D."""
         result: Flags = (self.kinds == RowKind.UPDATE_BEFORE) | (self.kinds == RowKind.DELETE)
         return result
 
@@ -76,7 +76,7 @@ class KeyRows:
         return bool(self.retracts.any())
 
     def valid(self, column: str) -> Flags | None:
-        """True at places where the column has a value; None if it has everywhere."""
+        """By row index: True where the column has a value; None if it has everywhere."""
         return self.valid_in(column, self.rows)
 
     def valid_in(self, column: str, rows: Positions) -> Flags | None:
@@ -87,7 +87,7 @@ class KeyRows:
         return np.concatenate([valid_flags(chunk) for chunk in stored.chunks]).take(rows)
 
     def values(self, column: str) -> pa.Array[Any]:
-        """The column's values, place after place."""
+        """The column's values, by row index."""
         return self.values_in(column, self.rows)
 
     def values_in(self, column: str, rows: Positions) -> pa.Array[Any]:
@@ -112,8 +112,8 @@ def merged_rows(segments: KeySegments, *, passes_lone_rows: bool) -> KeyRows:
     return KeyRows(segments.rows, rows, starts, numbers, None)
 
 
-def rows_at(rows: Positions, places: Positions) -> Positions:
-    """The row at each place, -1 for place -1."""
-    found = rows.take(places, mode="wrap")
-    found[places < 0] = -1
+def rows_at(rows: Positions, indices: Positions) -> Positions:
+    """The row at each row index, -1 for -1."""
+    found = rows.take(indices, mode="wrap")
+    found[indices < 0] = -1
     return found

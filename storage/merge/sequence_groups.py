@@ -34,7 +34,7 @@ SPAN_BITS_MIN: Final = 12
 
 @dataclass(frozen=True, slots=True)
 class GroupOrder:
-    """The rows of the merged keys as one sequence group sees them, by place."""
+    """The rows of the merged keys as one sequence group sees them, by row index."""
 
     present: Flags
     """True where an ordering column is not NULL."""
@@ -42,16 +42,16 @@ class GroupOrder:
     """The ordering columns; 0 where all of them are NULL, and maybe elsewhere."""
 
     def in_order(self, span_starts: Flags, counts: Flags | None = None) -> Flags:
-        """True where a row is in order; `span_starts` marks the first place of each span. Rows of which `counts` is
+        """True where a row is in order; `span_starts` marks the first row of each span. Rows of which `counts` is
         False are passed over."""
         present = self.present if counts is None else self.present & counts
         spans = np.cumsum(span_starts, dtype=np.int64)
         return _is_running_max(spans, self.numbers, present) & present
 
-    def numbers_at(self, places: Positions) -> list[int]:
+    def numbers_at(self, indices: Positions) -> list[int]:
         """One integer per row that orders as the group does; -1 where all ordering columns are NULL."""
-        present: list[bool] = self.present[places].tolist()
-        numbers: list[int] = self.numbers.values[places].tolist()
+        present: list[bool] = self.present[indices].tolist()
+        numbers: list[int] = self.numbers.values[indices].tolist()
         return [number if is_there else -1 for number, is_there in zip(numbers, present, strict=True)]
 
 
