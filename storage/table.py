@@ -16,6 +16,7 @@ from freshet.storage.commit.orphan_files import OrphanResult, remove_orphan_file
 from freshet.storage.describe import describe_table
 from freshet.storage.exceptions import ConflictError, NotFoundError
 from freshet.storage.filter_text import to_predicate
+from freshet.storage.io.env import Env, local_env
 from freshet.storage.lookup.file_lookup import FoundRows
 from freshet.storage.lookup.stored_rows import find_stored_rows
 from freshet.storage.metadata.table_store import TableStore, open_table_store
@@ -43,6 +44,26 @@ class Table:
     def __init__(self, store: TableStore, *, name: str) -> None:
         self.store = store
         self.name = name
+
+    @classmethod
+    def open(
+        cls,
+        location: str,
+        *,
+        options: Mapping[str, object] | None = None,
+        schema_id: int | None = None,
+        name: str | None = None,
+        env: Env | None = None,
+    ) -> Table:
+        """Opens the table in a folder, for whoever knows the folder and not the warehouse, such as a Spark worker.
+
+        `options` override the table's own for this object only, `schema_id` chooses a schema that is not the latest,
+        and `name` is what messages call the table, its folder if not given. Files are reached as the location asks.
+        Raises `NotFoundError` when there is no table, `UnsupportedFeatureError` when it cannot be read rightly.
+        """
+        texts = option_texts(options)
+        store = open_table_store(env or local_env(), location, options=texts or None, schema_id=schema_id)
+        return cls(store, name=name or store.paths.location)
 
     @property
     def location(self) -> str:

@@ -84,6 +84,23 @@ OWNERS = {
     "testcontainers": [],
 }
 
+# What of storage other packages see: the façades and values, and by name what a façade does not give yet. The list may
+# only become shorter.
+FACADES = {"catalog", "table", "table_session", "describe", "scan.table_scan", "schema.change"}
+VALUES = {"exceptions", "model", "options", "predicate"}
+BEYOND_THE_FACADES = {
+    "codec.binary_row",
+    "codec.bucket_function",
+    "codec.commit_message_json",
+    "commit.committer",
+    "files.discard",
+    "io.env",
+    "merge.take",
+    "metadata.table_store",
+    "schema.validation",
+    "write.table_writer",
+}
+
 # Extras of pyproject.toml that a package may import from; storage must do without.
 MAY_NEED = {"logstore": ["kafka"], "pipeline": ["spark", "kafka"], "jobs": ["spark", "kafka"], "freshet": ["spark"]}
 
@@ -184,6 +201,23 @@ def wrong_directions(module: Module) -> Iterator[str]:
             yield f"{module.path}:{line} imports {name}; allowed are {sorted(MAY_IMPORT[module.package])}"
 
 
+def _behind_the_facades(module: Module) -> Iterator[tuple[int, str]]:
+    """(line, module of storage) of the imports that pass the façades."""
+    if module.package in ("storage", "freshet"):
+        return
+    for line, name in module.imports():
+        inner = name.removeprefix("storage.")
+        if name.startswith("storage.") and inner not in FACADES and inner.split(".")[0] not in VALUES:
+            yield line, inner
+
+
+def passed_facades(module: Module) -> Iterator[str]:
+    """Imports from the inside of storage that are not on the list."""
+    for line, inner in _behind_the_facades(module):
+        if inner not in BEYOND_THE_FACADES:
+            yield f"{module.path}:{line} imports storage.{inner}; use a façade: {', '.join(sorted(FACADES))}"
+
+
 def wrong_layers(module: Module) -> Iterator[str]:
     """Imports inside storage that point upwards."""
     if module.package != "storage" or module.name == "storage":
@@ -280,6 +314,7 @@ def undeclared_libraries(module: Module) -> Iterator[str]:
 
 RULES: list[Callable[[Module], Iterator[str]]] = [
     wrong_directions,
+    passed_facades,
     wrong_layers,
     foreign_owners,
     hidden_imports,
@@ -304,6 +339,12 @@ def test_no_import_cycles() -> None:
     }
     order = list(graphlib.TopologicalSorter(graph).static_order())  # raises CycleError and names the cycle
     assert set(order) >= set(modules)
+
+
+def test_the_way_past_the_facades_only_becomes_narrower() -> None:
+    used = {inner for module in _modules() for _, inner in _behind_the_facades(module)}
+    assert used == BEYOND_THE_FACADES, "take what nobody needs any more off the list"
+    assert len(BEYOND_THE_FACADES) <= 10
 
 
 def test_packages_are_there() -> None:
@@ -331,6 +372,8 @@ BAD = [
     (wrong_directions, "storage/x.py", "from .paths import TablePaths"),
     (wrong_directions, "storage/x.py", "from storage.paths import TablePaths"),
     (wrong_directions, "jobs/x.py", "import pipeline"),
+    (passed_facades, "pipeline/x.py", "from freshet.storage.scan.planner import plan_scan"),
+    (passed_facades, "jobs/x.py", "import freshet.storage.lookup"),
     (wrong_layers, "storage/model/x.py", "from freshet.storage.codec.binary_row import encode_row"),
     (wrong_layers, "storage/merge/x.py", "from freshet.storage.write.table_writer import TableWriter"),
     (wrong_layers, "storage/scan/x.py", "from freshet.storage.commit.committer import Committer"),
@@ -360,6 +403,8 @@ BAD = [
 GOOD = [
     (wrong_directions, "logstore/x.py", "from freshet.storage.model.row_kind import RowKind"),
     (wrong_directions, "pipeline/x.py", "from freshet.storage.table import Table"),
+    (passed_facades, "pipeline/x.py", "from freshet.storage.options.keys import IMMUTABLE_KEYS"),
+    (passed_facades, "pipeline/x.py", "from freshet.storage.table import Table"),
     (wrong_layers, "storage/write/x.py", "from freshet.storage.merge.deduplicate import Deduplicate"),
     (foreign_owners, "storage/files/parquet_file.py", "import pyarrow.parquet as pq"),
     (hidden_imports, FRONT_DOOR, "def __getattr__(name):\n    from pipeline import runner"),

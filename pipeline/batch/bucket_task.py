@@ -44,7 +44,7 @@ from freshet.storage.codec.binary_row import distinct_rows
 from freshet.storage.exceptions import InvalidRequestError, NotFoundError, RetryableError, StorageError
 from freshet.storage.io.env import local_env
 from freshet.storage.merge.take import take_rows
-from freshet.storage.metadata.table_store import TableStore, open_table_store
+from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.arrow_types import arrow_schema
 from freshet.storage.model.data_file import EMPTY_ROW
 from freshet.storage.model.data_type import DataField
@@ -290,7 +290,7 @@ def split_rows(data: pa.Table, routed: pa.Table, schema: TableSchema) -> Iterato
 
 @lru_cache(_STORES_MAX)
 def _open_store(location: str, schema_id: int, options: tuple[tuple[str, str], ...]) -> TableStore:
-    return open_table_store(local_env(), location, options=dict(options) or None, schema_id=schema_id)
+    return Table.open(location, options=dict(options), schema_id=schema_id).store
 
 
 _is_frozen = False

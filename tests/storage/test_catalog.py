@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from freshet import (
+    AddColumn,
     AlreadyExistsError,
     Catalog,
     InvalidRequestError,
@@ -166,3 +167,16 @@ def test_dynamic_options_are_for_one_object_only(catalog: Catalog) -> None:
         catalog.table("shop.orders", options={"bucket": 8})
     with pytest.raises(InvalidRequestError, match="write-only"):
         catalog.table("shop.orders", options={"write-onli": True})
+
+
+def test_a_table_is_opened_by_its_folder(tmp_path: Path) -> None:
+    made = Catalog(tmp_path).create_table(
+        "shop.orders", schema={"id": "BIGINT"}, primary_keys=["id"], options={"bucket": "2"}
+    )
+    made.alter(AddColumn("note", "STRING"))
+    table = Table.open("file://" + made.location, options={"write-only": True})
+    assert (table.location, table.name, table.schema.id) == (made.location, made.location, 1)
+    assert table.store.options.write_only
+    assert Table.open(made.location, schema_id=0, name="shop.orders").schema.column_names == ("id",)
+    with pytest.raises(NotFoundError, match="no table at"):
+        Table.open(str(tmp_path / "nowhere"))
