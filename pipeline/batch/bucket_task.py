@@ -51,6 +51,7 @@ from freshet.storage.model.data_type import DataField
 from freshet.storage.model.row_kind import ROW_KIND_COLUMN
 from freshet.storage.model.schema import TableSchema
 from freshet.storage.model.snapshot import Snapshot
+from freshet.storage.table import Table
 from freshet.storage.write.table_writer import TableWriter
 
 REPEATING_ERRORS: Final = (

@@ -153,6 +153,9 @@ class SnapshotCommit:
                     rounds.files.take_back()
                     raise
                 failure = error
+            except Exception:  # nobody expected it, but no snapshot names what was written
+                rounds.files.take_back()
+                raise
             if self._is_exhausted(retry_count, started_ms):
                 won = self._look_once_more(identity, rounds)
                 if won is not None:
@@ -224,6 +227,9 @@ class SnapshotCommit:
             rounds.unanswered.add(snapshot.uuid)
             rounds.files.keep()
             raise RetryableError(f"the claim of snapshot {snapshot.id} ended without an answer: {error}") from error
+        except Exception:
+            rounds.files.keep()  # the snapshot may be there
+            raise
 
     def _fit(
         self, change: SnapshotChange, latest: Snapshot | None, manifests: list[ManifestFileMeta]

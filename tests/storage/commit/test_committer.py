@@ -547,3 +547,26 @@ def test_strict_mode_gives_up_when_others_were_in_the_partition() -> None:
         late.commit(2, [message(store, partition=p, new=[new_file(store, "e", partition=p)])])
     with pytest.raises(InvalidRequestError, match="no snapshot id"):
         Committer(store.with_options({"commit.strict-mode.last-safe-snapshot": "x"}), "u")
+
+
+@pytest.mark.parametrize("is_list", [True, False], ids=["manifest list", "merging manifests"])
+def test_an_error_that_nobody_expected_leaves_no_manifest(monkeypatch: pytest.MonkeyPatch, is_list: bool) -> None:
+    """Commits that failed with another error than ours left their manifests behind, one set for each try."""
+    disk = SimDisk()
+    store = make_table(disk.boot())
+    append(store, "a", 0)
+    before = disk.names()
+
+    def fail(*_: object, **__: object) -> None:
+        raise TypeError("'<' not supported")
+
+    with monkeypatch.context() as broken:
+        if is_list:
+            broken.setattr(store.manifests, "write_manifest_list", fail, raising=False)
+        else:
+            broken.setattr("freshet.storage.commit.commit_files.merge_manifests", fail)
+        with pytest.raises(TypeError):
+            append(store, "b", 1)
+    assert {name for name in disk.names() - before if "/manifest/" in name} == set()
+    append(store, "c", 1)
+    assert live_names(store) == ["a@0", "c@0"]
