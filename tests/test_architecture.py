@@ -86,7 +86,7 @@ OWNERS = {
 
 # What of storage other packages see: the façades and values, and by name what a façade does not give yet. The list may
 # only become shorter.
-FACADES = {"catalog", "table", "table_session", "describe", "scan.table_scan", "schema.change"}
+FACADES = {"catalog", "table", "table_session", "table_compaction", "describe", "scan.table_scan", "schema.change"}
 VALUES = {"exceptions", "model", "options", "predicate"}
 BEYOND_THE_FACADES = {
     "codec.binary_row",
