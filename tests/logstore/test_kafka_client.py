@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import socket
+from uuid import uuid4
 
 import pytest
 
 from freshet.logstore.kafka_client import KafkaCluster, client_settings
+from tests.kit.kafka_broker import ForeignBroker
 
 SERVERS = {"kafka.bootstrap.servers": "h:1"}
 PLAIN = {
@@ -70,3 +72,13 @@ def test_a_cluster_that_does_not_answer_says_why() -> None:
         answer = cluster.ask(1.0)
     assert answer.topics == frozenset()
     assert "refused" in (answer.failure or "").lower(), answer
+    assert "after" not in (answer.failure or "")
+
+
+@pytest.mark.kafka
+def test_a_cluster_that_answers_names_its_topics(kafka_broker: ForeignBroker) -> None:
+    topic = f"reach-{uuid4().hex}"
+    kafka_broker.create_topic(topic)
+    answer = KafkaCluster(client_settings({"kafka.bootstrap.servers": kafka_broker.bootstrap_servers})).ask(30.0)
+    assert answer.failure is None
+    assert topic in answer.topics
