@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from freshet.pipeline.spark.worker_daemon import is_harmless
+from freshet.pipeline.spark.worker_daemon import ending_quietly, is_harmless
 from freshet.pipeline.spark.worker_python import other_python_hint, same_environment, use_own_python
 from tests.kit.spark import spark
 
@@ -47,6 +47,18 @@ def test_only_the_message_about_a_closed_socket_is_left_out() -> None:
     assert is_harmless(f"{start}BrokenPipeError: [Errno 32] Broken pipe\n")
     assert not is_harmless(f"{start}OSError: [Errno 28] No space left on device\n")
     assert not is_harmless("BrokenPipeError")
+
+
+def test_a_worker_whose_socket_is_closed_ends_without_a_traceback() -> None:
+    def worker(error: Exception | None) -> int:
+        if error is not None:
+            raise error
+        return 0
+
+    assert ending_quietly(worker)(None) == 0
+    assert ending_quietly(worker)(BrokenPipeError(32, "Broken pipe")) == 1
+    with pytest.raises(OSError, match="No space"):
+        ending_quietly(worker)(OSError(28, "No space left on device"))
 
 
 @pytest.mark.spark
