@@ -26,7 +26,7 @@ from freshet.storage.codec.manifest_avro import (
     write_manifest_list,
 )
 from freshet.storage.codec.stats import ColumnStats, encode_stats, merge_stats
-from freshet.storage.exceptions import CorruptDataError, NotFoundError, UnsupportedFeatureError
+from freshet.storage.exceptions import CorruptDataError, InvalidRequestError, NotFoundError, UnsupportedFeatureError
 from freshet.storage.io.env import Env
 from freshet.storage.io.file_io import create_or_ask
 from freshet.storage.model.data_type import DataType
@@ -141,9 +141,12 @@ class ManifestStore:
         if not self._partition_types or len(partitions) > VALUES_MAX:
             return True
         stats = manifest.partition_stats
-        low, high = (self._row(values) for values in (stats.min_values, stats.max_values))
-        if len(low) != len(stats.null_counts):
+        if len(stats.null_counts) != len(self._partition_types):
             return True
+        try:
+            low, high = (self._row(values) for values in (stats.min_values, stats.max_values))
+        except InvalidRequestError:
+            return True  # no rows of the partition's types: bounds that say nothing
         return any(_is_within(self._row(item), low, high, stats.null_counts) for item in partitions)
 
     def _row(self, row: bytes) -> tuple[Any, ...]:
@@ -259,10 +262,7 @@ class ManifestStore:
         try:
             data = self._env.file_io.read_bytes(path)
         except NotFoundError as error:
-            raise NotFoundError(
-                f"{path} does not exist although a snapshot names it; "
-                "the snapshot has expired meanwhile, read a newer one, or the file was removed by hand"
-            ) from error
+            raise NotFoundError(self._why_missing(path), path=path) from error
         if size_bytes is not None and len(data) != size_bytes:
             raise CorruptDataError(
                 f"the file has {len(data)} bytes where {size_bytes} are recorded; it is truncated or was overwritten",
@@ -270,6 +270,15 @@ class ManifestStore:
                 byte_offset=min(len(data), size_bytes),
             )
         return data
+
+    def _why_missing(self, path: str) -> str:
+        if not self._env.file_io.list(self._paths.schema_folder):
+            return f"the table at {self._paths.location} was dropped while it was open ({path} is gone)"
+        return (
+            f"{path} does not exist although a snapshot names it; the snapshot has expired meanwhile: read a newer "
+            "one, and keep snapshots longer than reads take (snapshot.time-retained, snapshot.num-retained.min). If the "
+            "snapshot is still there, the file was removed by hand"
+        )
 
     def _remember_manifest(self, name: str, entries: tuple[ManifestEntry, ...]) -> None:
         with self._lock:

@@ -291,3 +291,108 @@ def test_deletion_vectors_are_refused_and_other_indexes_are_not(tmp_path: Path) 
     ):
         with pytest.raises(UnsupportedFeatureError, match=r"has deletion vectors \(index-u-0\)"):
             scan()
+
+
+# ------------------------------------------------------------------------------------------------ single buckets
+
+
+def counted_world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[World, list[str]]:
+    """A table that is too large to be held as a whole, and the manifests that are read of it."""
+    monkeypatch.setattr("freshet.storage.metadata.live_files.SCANNED_WHOLE_MAX", 0)
+    monkeypatch.setattr("freshet.storage.metadata.manifest_store.READ_WHOLE_MAX", 0)
+    world = World(tmp_path)
+    for number in range(3):
+        entries = [entry(EntryKind.ADD, f"{number}-{p}-{b}", p, b) for p in range(3) for b in range(4)]
+        world.commit(entries)
+    world.commit([entry(EntryKind.DELETE, "1-0-2", 0, 2), entry(EntryKind.ADD, "late", 0, 2, level=5)])
+    world.commit([entry(EntryKind.ADD, "elsewhere", 1, 0)])
+    world.reopen()
+    decoded: list[str] = []
+    read = world.manifests.read_manifest
+
+    def counting(manifest: ManifestFileMeta | str) -> tuple[ManifestEntry, ...]:
+        decoded.append(manifest if isinstance(manifest, str) else manifest.file_name)
+        return read(manifest)
+
+    monkeypatch.setattr(world.manifests, "read_manifest", counting)
+    return world, decoded
+
+
+def test_a_bucket_is_restored_from_the_manifests_that_can_hold_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world, decoded = counted_world(tmp_path, monkeypatch)
+    searched: list[str] = []
+    search = world.manifests.read_manifest_with
+
+    def counting(manifest: ManifestFileMeta, values: Any) -> Any:
+        searched.append(manifest.file_name)
+        return search(manifest, values)
+
+    monkeypatch.setattr(world.manifests, "read_manifest_with", counting)
+    snapshot = world.snapshots.latest()
+    found = live_entries(world.manifests, snapshot, bucket_ids=[(PARTITIONS[0], 2)])
+    assert sorted(names(found)) == ["0-0-2", "2-0-2", "late"]
+    assert decoded == [], "blocks without the partition are skipped, nothing is kept in memory"
+    assert len(searched) == 4, "the manifest of the other partition alone is out of bounds"
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_buckets_asked_for_follow_the_table(tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever was asked for before, single buckets are those of a full scan."""
+    world, _ = counted_world(tmp_path, monkeypatch)
+    chance = random.Random(seed)
+    index = LiveFileIndex(world.snapshots, world.manifests)
+    alive = [found for found in live_entries(world.manifests, world.snapshots.latest()) if found.file.level == 0]
+    for number in range(12):
+        parent = world.snapshots.latest()
+        gone = chance.sample(alive, 2)
+        alive = [found for found in alive if found not in gone]
+        new = [entry(EntryKind.ADD, f"new-{number}-{i}", chance.randrange(3), chance.randrange(4)) for i in range(3)]
+        changes = [dataclasses.replace(found, kind=EntryKind.DELETE) for found in gone] + new
+        snapshot = world.commit(changes)
+        alive += new
+        if chance.random() < 0.5:
+            index.advance(parent, snapshot, changes)
+        if chance.random() < 0.7:
+            buckets = [(chance.choice(PARTITIONS), chance.randrange(4)) for _ in range(2)]
+            found = index.of_buckets(snapshot, buckets)
+            whole = scan_live_files(world.manifests, snapshot)
+            for bucket in buckets:
+                assert found.of_bucket(*bucket) == whole.of_bucket(*bucket) or sorted(
+                    names(found.of_bucket(*bucket))
+                ) == sorted(names(whole.of_bucket(*bucket)))
+    latest = world.snapshots.latest()
+    assert sorted(names(list(index.at(latest).entries()))) == sorted(names(live_entries(world.manifests, latest)))
+
+
+def test_a_start_that_expired_is_stepped_from_when_the_successor_continues_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world, decoded = counted_world(tmp_path, monkeypatch)
+    index = LiveFileIndex(world.snapshots, world.manifests)
+    bucket = (PARTITIONS[0], 2)
+    start = world.snapshots.latest()
+    assert start is not None
+    index.of_buckets(start, [bucket])
+    following = world.commit([entry(EntryKind.ADD, "next", 0, 2)])
+    world.env.file_io.delete(world.paths.snapshot(start.id))
+    world.snapshots.forget(start.id)
+    monkeypatch.setattr(world.manifests, "read_manifest_with", None)  # nothing is restored again
+    assert sorted(names(index.of_buckets(following, [bucket]).of_bucket(*bucket))) == ["0-0-2", "2-0-2", "late", "next"]
+    assert len(decoded) == 1, "the delta of one commit"
+
+
+def test_the_maker_of_a_snapshot_tells_what_it_did(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    world, _ = counted_world(tmp_path, monkeypatch)
+    index = LiveFileIndex(world.snapshots, world.manifests)
+    bucket = (PARTITIONS[0], 2)
+    start = world.snapshots.latest()
+    index.of_buckets(start, [bucket])
+    made = [entry(EntryKind.ADD, "own", 0, 2), entry(EntryKind.ADD, "other", 1, 1)]
+    snapshot = world.commit(made)
+    index.advance(start, snapshot, made)
+    for name in ("read_manifest", "read_manifest_with"):
+        monkeypatch.setattr(world.manifests, name, None)
+    monkeypatch.setattr(world.env.file_io, "read_bytes", None)
+    assert "own" in names(index.of_buckets(snapshot, [bucket]).of_bucket(*bucket))

@@ -118,6 +118,8 @@ def test_a_file_of_another_size_is_corrupt_and_named(tmp_path: Path, change: byt
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    (tmp_path / "schema").mkdir()
+    (tmp_path / "schema" / "schema-0").write_bytes(b"{}")
     with pytest.raises(NotFoundError, match="manifest-u-0 does not exist although a snapshot names it"):
         store_at(tmp_path).read_manifest("manifest-u-0")
 
@@ -142,3 +144,61 @@ def test_the_cache_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     first = store.read_manifest(metas[0])
     assert list(first) == entries()
     assert isinstance(first[0].file, DataFileMeta)
+
+
+@pytest.mark.parametrize("codec", ["zstd", "none", "snappy", "deflate"])
+def test_a_large_manifest_is_searched_block_by_block(
+    tmp_path: Path, codec: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("freshet.storage.metadata.manifest_store.READ_WHOLE_MAX", 0)
+    rows = [encode_row([1_000_000 + number], TYPES) for number in range(40)]
+    given = [
+        ManifestEntry(EntryKind.ADD, row, 0, 1, data_file(f"data-{number}-{copy}.parquet"))
+        for number, row in enumerate(rows)
+        for copy in range(100)
+    ]
+    (meta,) = store_at(tmp_path, manifest_compression=codec).write_manifests(given)
+    store = store_at(tmp_path, manifest_compression=codec)
+    found = store.read_manifest_with(meta, [rows[7], rows[31]])
+    assert [item for item in found if item.partition in (rows[7], rows[31])] == given[700:800] + given[3100:3200]
+    if codec != "snappy":  # its blocks are not looked into
+        assert len(found) < 1_000
+    [named] = [
+        item
+        for item in store.read_manifest_with(meta, [b"data-9-50.parquet"])
+        if item.file.file_name == "data-9-50.parquet"
+    ]
+    assert named == given[950]
+    assert not list(store.read_manifest_with(meta, [b"none of them"])) or codec == "snappy"
+    path = tmp_path / "manifest" / meta.file_name
+    path.write_bytes(path.read_bytes()[:-40] + bytes(40))
+    with pytest.raises(CorruptDataError):
+        store_at(tmp_path).read_manifest_with(meta, [rows[7]])
+
+
+def test_bounds_of_partitions_leave_manifests_out(tmp_path: Path) -> None:
+    store = store_at(tmp_path)
+    one, two, null = PARTITIONS
+    (meta,) = store.write_manifests([dataclasses.replace(item, partition=one) for item in entries()])
+    assert [store.may_hold(meta, [row]) for row in (one, two, null)] == [True, False, False]
+    assert store.may_hold(meta, [two, one])
+    (mixed,) = store.write_manifests(entries())
+    assert all(store.may_hold(mixed, [row]) for row in PARTITIONS)
+    beyond = encode_row([3], TYPES)
+    assert not store.may_hold(mixed, [beyond])
+    unknown = dataclasses.replace(mixed, partition_stats=EMPTY_STATS)
+    assert store.may_hold(unknown, [beyond]), "bounds that are not there leave nothing out"
+
+
+def test_manifest_of_a_dropped_table_says_so(tmp_path: Path) -> None:
+    store = store_at(tmp_path)
+    (meta,) = store.write_manifests(entries())
+    (tmp_path / "schema").mkdir()
+    (tmp_path / "schema" / "schema-0").write_bytes(b"{}")
+    fresh = store_at(tmp_path)
+    (tmp_path / "manifest" / meta.file_name).unlink()
+    with pytest.raises(NotFoundError, match=r"expired meanwhile.*snapshot\.time-retained"):
+        fresh.read_manifest(meta)
+    (tmp_path / "schema" / "schema-0").unlink()
+    with pytest.raises(NotFoundError, match=r"was dropped while it was open"):
+        fresh.read_manifest(meta)
