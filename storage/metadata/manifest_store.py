@@ -276,8 +276,8 @@ class ManifestStore:
             return f"the table at {self._paths.location} was dropped while it was open ({path} is gone)"
         return (
             f"{path} does not exist although a snapshot names it; the snapshot has expired meanwhile: read a newer "
-            "one, and keep snapshots longer than reads take (snapshot.time-retained, snapshot.num-retained.min). If the "
-            "snapshot is still there, the file was removed by hand"
+            "one, and keep snapshots longer than reads take (snapshot.time-retained, snapshot.num-retained.min). If "
+            "the snapshot is still there, the file was removed by hand"
         )
 
     def _remember_manifest(self, name: str, entries: tuple[ManifestEntry, ...]) -> None:
