@@ -92,11 +92,6 @@ def arrow_schema(fields: TableSchema | Iterable[DataField]) -> pa.Schema:
     return pa.schema([arrow_field(field) for field in columns])
 
 
-def timestamp_unit(precision: int) -> str:
-    """Arrow unit of TIMESTAMP(precision)."""
-    return _UNITS[precision]
-
-
 def data_type_from_arrow(arrow: pa.DataType, nullable: bool = True) -> DataType:
     """The column type for an Arrow type; ids of nested fields are -1 until `fields_from_arrow` hands them out."""
     if pt.is_dictionary(arrow):

@@ -15,7 +15,7 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Final
 
-from freshet.storage.model.data_type import DataField, DataType, RowType
+from freshet.storage.model.data_type import DataField, DataType
 
 SCHEMA_VERSION: Final = 3
 """Version written; a smaller one means other defaults for file format (ORC) and, when missing, bucket (1)."""
@@ -73,11 +73,6 @@ class TableSchema:
     def has_primary_key(self) -> bool:
         """True for a primary-key table, False for an append-only one."""
         return bool(self.primary_keys)
-
-    @property
-    def row_type(self) -> RowType:
-        """The columns as one NOT NULL row type."""
-        return RowType(self.fields, nullable=False)
 
     def types_of(self, names: tuple[str, ...]) -> tuple[DataType, ...]:
         """Types of the columns named, in the order of the names."""
