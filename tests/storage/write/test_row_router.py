@@ -9,11 +9,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from freshet import Catalog
+from freshet.storage.commit.committer import Committer
+from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.commit_message import CommitMessage
 from freshet.storage.model.data_file import EMPTY_ROW
+from freshet.storage.model.index_file import HASH_INDEX, IndexFileMeta
 from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.write.bucketing import RoutedRows
 from freshet.storage.write.records import AcceptedRows
+from freshet.storage.write.table_writer import TableWriter
 from tests.storage.write.tables import WrittenTable
 from tests.storage.write.test_table_writer import rows
 
@@ -87,3 +92,41 @@ def test_what_was_not_committed_is_assigned_anew(tmp_path: Path, ends: str) -> N
     again.write(rows((7, "b")))
     again.rebase(table.commit(again.prepare_commit()))
     assert router.committed == {1: 0, 2: 0, 7: 0}
+
+
+class IndexedAssigner(DynamicAssigner):
+    """The same, with an index file of each bucket that got keys: its number of keys is what the test looks at."""
+
+    def __init__(self, store: TableStore) -> None:
+        super().__init__()
+        self._store = store
+        self._files: dict[int, IndexFileMeta] = {}
+
+    def prepare_commit(self) -> Sequence[CommitMessage]:
+        changed = sorted(set(self._assigned.values()))
+        super().prepare_commit()
+        return [self._index_of(bucket) for bucket in changed]
+
+    def _index_of(self, bucket: int) -> CommitMessage:
+        keys = [key for key, of in {**self.committed, **self._prepared}.items() if of == bucket]
+        name = f"index-{self._store.env.new_uuid()}-0"
+        self._store.env.file_io.create_exclusive(self._store.paths.index_file(name), bytes(4 * len(keys)))
+        old = self._files.get(bucket)
+        new = self._files[bucket] = IndexFileMeta(HASH_INDEX, name, 4 * len(keys), len(keys))
+        gone = () if old is None else (old,)
+        return CommitMessage(EMPTY_ROW, bucket, -1, new_index_files=(new,), deleted_index_files=gone)
+
+
+def test_an_assigner_commits_its_index_with_the_rows(tmp_path: Path) -> None:
+    table = Catalog(str(tmp_path)).create_table(
+        "db.t", schema={"k": "BIGINT NOT NULL", "v": "STRING"}, primary_keys=["k"], options={"bucket": "1"}
+    )
+    store = table.store
+    writer = TableWriter(store, router=IndexedAssigner(store))
+    for identifier, keys in enumerate([range(4), range(2, 8)]):
+        writer.write(rows(*[(key, "v") for key in keys]))
+        result = Committer(store, "w").commit(identifier, writer.prepare_commit(identifier))
+        writer.rebase(result.snapshots[-1])
+    entries = store.manifests.read_index_manifest(result.snapshots[-1].index_manifest)
+    assert sorted((entry.bucket, entry.file.row_count) for entry in entries) == [(0, 3), (1, 3), (2, 2)]
+    assert {(entry.bucket, entry.total_buckets) for entry in table.files()} == {(0, -1), (1, -1), (2, -1)}
