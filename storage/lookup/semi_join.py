@@ -30,13 +30,13 @@ from freshet.storage.files.append_reader import read_append_file
 from freshet.storage.files.key_value_reader import read_key_value_file
 from freshet.storage.files.parquet_schema import SYSTEM_FIELDS
 from freshet.storage.lookup.file_lookup import FoundRows, no_rows_found
-from freshet.storage.merge.key_order import RowOrder, row_key, sort_segments
+from freshet.storage.lookup.matched_keys import matched_keys
+from freshet.storage.merge.key_order import row_key
 from freshet.storage.merge.sort_words import Positions
 from freshet.storage.merge.take import take_rows
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.arrow_types import arrow_schema
 from freshet.storage.model.data_file import DataFileMeta
-from freshet.storage.model.schema import SEQUENCE_NUMBER_COLUMN
 from freshet.storage.predicate import Predicate, col
 
 KEY_BATCH_ROWS: Final = 64 * 1024
@@ -132,12 +132,7 @@ class SemiJoin:
         """Positions of equal keys; both sides are in order and hold each key once."""
         if keys.num_rows * SEARCH_SHARE <= batch.num_rows:
             return self._searched(keys, batch)
-        names = list(self.key_columns)
-        both = pa.concat_tables([keys.select(names), pa.Table.from_batches([batch.select(names)])])
-        both = both.append_column(SEQUENCE_NUMBER_COLUMN, pa.array(np.zeros(both.num_rows, np.int64)))
-        segments = sort_segments(both, RowOrder(self.key_columns), [keys.num_rows, batch.num_rows])
-        shared = segments.starts[~segments.lone]
-        return segments.order[shared], segments.order[shared + 1] - keys.num_rows
+        return matched_keys(keys, pa.Table.from_batches([batch]), self.key_columns)
 
     def _searched(self, keys: pa.Table, batch: pa.RecordBatch) -> tuple[Positions, Positions]:
         """The same by halving, for few keys in a large batch."""

@@ -22,6 +22,7 @@ from freshet.storage.codec.binary_row import distinct_rows
 from freshet.storage.codec.bucket_function import bucket_ids
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.lookup.file_lookup import FoundRows, no_rows_found
+from freshet.storage.lookup.matched_keys import matched_keys
 from freshet.storage.lookup.run_lookup import RunLookup
 from freshet.storage.lookup.semi_join import SemiJoin
 from freshet.storage.merge.engine import merge_function, row_order
@@ -109,7 +110,10 @@ class StoredBucket:
             schema = pa.schema([arrow_schema(store.schema).field(name) for name in columns])
             return no_rows_found(schema, keys.num_rows)
         rows = pa.concat_tables(merged)
-        return FoundRows(rows.select(list(columns)), _positions_of(keys, rows, order.key_columns))
+        positions = np.full(keys.num_rows, -1, np.int64)
+        in_keys, in_rows = matched_keys(keys, rows, order.key_columns)
+        positions[in_keys] = in_rows
+        return FoundRows(rows.select(list(columns)), positions)
 
     def _candidates(self, keys: pa.Table, columns: Sequence[str], *, has_levels: bool) -> Iterator[list[pa.Table]]:
         """What the runs of each section have of the keys, older runs first."""
@@ -129,17 +133,6 @@ class StoredBucket:
                         candidates.append(with_level(rows, file.level) if has_levels else rows)
             if candidates:
                 yield candidates
-
-
-def _positions_of(keys: pa.Table, rows: pa.Table, key_columns: tuple[str, ...]) -> Positions:
-    """Where each of the keys is in `rows`, -1 where it is not; both sides have each key once."""
-    both = pa.concat_tables([keys.select(list(key_columns)), rows.select(list(key_columns))])
-    both = both.append_column(SEQUENCE_NUMBER_COLUMN, pa.array(np.zeros(both.num_rows, np.int64)))
-    segments = sort_segments(both, RowOrder(key_columns), [keys.num_rows, rows.num_rows])
-    shared = segments.starts[~segments.lone]
-    positions = np.full(keys.num_rows, -1, np.int64)
-    positions[segments.order[shared]] = segments.order[shared + 1] - keys.num_rows
-    return positions
 
 
 def _by_bucket(
