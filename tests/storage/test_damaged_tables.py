@@ -159,9 +159,11 @@ def test_files_that_are_gone(damage: Damage, kind: str, error: type[StorageError
     assert damage.rows() == before
 
 
-def test_a_table_whose_latest_snapshot_was_removed_is_the_one_before(damage: Damage) -> None:
+def test_a_table_whose_latest_snapshot_was_removed_is_not_the_one_before(damage: Damage) -> None:
     with damage.broken("snapshot", lambda data: None):
-        assert [row["id"] for row in damage.rows()] == list(range(150))
+        with pytest.raises(CorruptDataError, match=r"snapshot 2 was committed .* the newest there is is 1"):
+            damage.rows()
+        assert [row["id"] for row in damage.rows(snapshot_id=1)] == list(range(150)), "older ones are read by their id"
         with pytest.raises(NotFoundError, match=r"snapshot 2.*1 to 1"):
             damage.rows(snapshot_id=2)
 
