@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
-from freshet.pipeline.batch.input_order import input_order
+from freshet.pipeline.batch.input_order import input_order, runs_in_order
 
 
 def _columns(rows: list[tuple[int, str | None, int | None, int, int]]) -> list[pa.Array]:
@@ -45,3 +47,27 @@ def test_runs_that_changed_places() -> None:
     order = input_order([numbers])
     assert order is not None
     assert numbers.take(pa.array(order)).to_pylist() == list(range(100))
+
+
+def test_paths_of_more_than_two_gigabytes(tmp_path: Path) -> None:
+    """All rows of a file have its path: 32-bit offsets end at 2 GB of them, a task's rows do not."""
+    path = f"{tmp_path}/" + "x" * 200
+    chunk = pa.array([path]).take(pa.array(np.zeros(500_000, np.int32)))
+    column = pa.chunked_array([chunk] * 24)
+    assert column.nbytes > 1 << 31
+    assert input_order([column]) is None
+
+
+def _batch(places: list[tuple[str | None, int]]) -> pa.RecordBatch:
+    return pa.record_batch({"topic": [topic for topic, _ in places], "offset": [offset for _, offset in places]})
+
+
+def test_runs_are_put_in_order_as_wholes() -> None:
+    batches = [_batch([("b", 1), ("b", 2), ("a", 7), ("a", 9)]), _batch([("a", 1), ("a", 2)]), _batch([(None, 5)])]
+    runs = runs_in_order(batches, ["topic", "offset"])
+    assert runs is not None
+    assert [(run.batch, run.start, run.stop) for run in runs] == [(2, 0, 1), (1, 0, 2), (0, 2, 4), (0, 0, 2)]
+
+
+def test_runs_that_overlap_are_no_runs() -> None:
+    assert runs_in_order([_batch([("a", 1), ("a", 5)]), _batch([("a", 3)])], ["topic", "offset"]) is None
