@@ -162,7 +162,12 @@ def decoder_of(config: PipelineConfig, source_index: int = 0) -> RecordDecoder:
 
 def decoded(config: PipelineConfig, records: Sequence[Record | Any], *, is_file: bool = False) -> Decoded:
     """What the decoder makes of the records."""
-    batches = list(decoder_of(config)(iter([raw_batch(records, is_file=is_file)])))
+    return run(decoder_of(config), records, is_file=is_file)
+
+
+def run(decoder: RecordDecoder, records: Sequence[Record | Any], *, is_file: bool = False) -> Decoded:
+    """What this decoder makes of the records."""
+    batches = list(decoder(iter([raw_batch(records, is_file=is_file)])))
     by_offset: list[list[dict[str, Any]]] = [[] for _ in records]
     tally = Tally()
     for batch in batches:
