@@ -107,13 +107,12 @@ class _State:
         self._readers: dict[FactsKey, FastReader] = {}
         names = {each.name for each in plan.fields}
         flat = plan.format == "debezium-unwrapped"
-        self._is_always_careful = (
-            is_careful
-            or (flat
+        self._is_always_careful = is_careful or (
+            flat
             and any(
                 marks <= names
                 for marks in ({"event_count", "data_collections"}, {"source", "databaseName"}, {"schema", "payload"})
-            ))
+            )
         )
         self._heartbeats = flat and "ts_ms" in names
 
@@ -203,14 +202,14 @@ class _State:
         """Looks at some of the careful records; true when the fast way now takes what many of them have in common."""
         if len(careful) <= max(_CAREFUL_FEW, count * _LEARN_SHARE):
             return False
-        sample = careful[:: max(1, len(careful) // _SAMPLE)][:_SAMPLE].tolist()
+        sample = careful[:: max(1, len(careful) // _SAMPLE)][:_SAMPLE]
         kinds: Counter[tuple[Slot, str]] = Counter()
         unknown: Counter[str] = Counter()
         prefixes: Counter[tuple[bytes, FactsKey]] = Counter()
-        for place in sample:
-            record = _raw_record(block, place)
+        for record in _raw_records(block, sample):
             reading = self._careful.read(record)
-            if not isinstance(reading, Change):
+            # What becomes a dead letter takes the careful way in any case.
+            if not isinstance(reading, Change) or isinstance(self._careful.rows(reading), Dead | UnknownFields):
                 continue
             kinds.update(self._kinds_in(reading))
             unknown.update(self._unknown_in(reading))
@@ -270,8 +269,8 @@ class _State:
 
     def _one_by_one(self, block: Any, places: Places, findings: Findings) -> dict[FactsKey, dict[int, Rows]]:
         found: dict[FactsKey, dict[int, Rows]] = {}
-        for place in places.tolist():
-            reading: Any = self._careful.read(_raw_record(block, place))
+        for place, record in zip(places.tolist(), _raw_records(block, places), strict=True):
+            reading: Any = self._careful.read(record)
             if isinstance(reading, Change):
                 reading = self._careful.rows(reading)
             match reading:
@@ -322,10 +321,11 @@ def _blocks(batch: Any, field_count: int) -> Iterator[Any]:
         start = end
 
 
-def _raw_record(block: Any, place: int) -> RawRecord:
-    key, value = block.column(raw_records.KEY)[place], block.column(raw_records.VALUE)[place]
-    is_line = not block.column(raw_records.KAFKA_PARTITION)[place].is_valid
-    return RawRecord(key.as_py(), value.as_py(), is_line)
+def _raw_records(block: Any, places: Places) -> Iterator[RawRecord]:
+    columns = [block.column(name).take(pa.array(places)) for name in (raw_records.KEY, raw_records.VALUE)]
+    is_line = block.column(raw_records.KAFKA_PARTITION).take(pa.array(places)).is_null()
+    for key, value, line in zip(*(column.to_pylist() for column in (*columns, is_line)), strict=True):
+        yield RawRecord(key, value, line)
 
 
 def _where(block: Any, place: int) -> str:

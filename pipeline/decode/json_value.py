@@ -45,6 +45,8 @@ def text_of(value: JsonValue) -> str | None:
     """A value as text: strings and numbers as they are, objects and arrays as compact JSON; None for null."""
     if value is None or isinstance(value, str):
         return value
+    if isinstance(value, bool):
+        return "true" if value else "false"
     return compact_json(value)
 
 

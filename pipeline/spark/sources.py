@@ -7,7 +7,7 @@
 | partition | Kafka partition | NULL |
 | offset | offset | place in the file, see below |
 | timestamp | the record's | modification time of the file |
-| headers | ARRAY<STRUCT<key, value>> | NULL |
+| headers | ARRAY<STRUCT<key, value>>; NULL where `select` does not read `_headers` | NULL |
 | rank | 0 | modification time, microseconds: files are read in the order (modification time, path, row) |
 
 The place of a line orders the lines of one file and is no line number: the block of the file (in units of 64 KiB) in
@@ -39,15 +39,17 @@ POSITION_BITS: Final = 33
 def read_stream(spark: SparkSession, source: SourceConfig) -> DataFrame:
     """The records of one source as a streaming frame."""
     if source.kafka is not None:
-        reader = spark.readStream.format("kafka").options(**{**revealed(source.kafka), "includeHeaders": "true"})
-        return kafka_records(reader.load())
+        # Headers cost the reader for every record, whether they are read or not.
+        wants_headers = any("_headers" in text for text in source.select.values())
+        options = {**revealed(source.kafka), "includeHeaders": str(wants_headers).lower()}
+        return kafka_records(spark.readStream.format("kafka").options(**options).load())
     if source.files is None:
         raise ConfigurationError("a source has exactly one of kafka and files")
     return file_records(_lines(spark, source.files))
 
 
 def kafka_records(frame: DataFrame) -> DataFrame:
-    """A frame with the columns of Spark's Kafka source (headers included), in the common shape."""
+    """A frame with the columns of Spark's Kafka source, with or without headers, in the common shape."""
     return frame.selectExpr(
         f"key AS {KEY}",
         f"value AS {VALUE}",
@@ -55,7 +57,7 @@ def kafka_records(frame: DataFrame) -> DataFrame:
         f"partition AS {KAFKA_PARTITION}",
         f"offset AS {OFFSET}",
         f"timestamp AS {TIMESTAMP}",
-        f"headers AS {HEADERS}",
+        f"headers AS {HEADERS}" if "headers" in frame.columns else f"CAST(NULL AS {_HEADERS_TYPE}) AS {HEADERS}",
         f"0L AS {RANK}",
     )
 

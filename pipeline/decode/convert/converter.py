@@ -64,18 +64,29 @@ class Converter(ABC):
 
     def one_by_one(self, values: Sequence[JsonValue]) -> Converted:
         """A column by `one`."""
-        converted = [None if value is None else self.one(value) for value in values]
+        return self._array([None if value is None else self.one(value) for value in values])
+
+    def _convert_raw(self, values: Sequence[msgspec.Raw]) -> Converted:
+        seen: dict[bytes, Any] = {b"": None, b"null": None}
+        converted = []
+        for raw in values:
+            octets = bytes(raw)
+            if octets not in seen:
+                seen[octets] = self._one_raw(octets)
+            converted.append(seen[octets])
+        return self._array(converted)
+
+    def _one_raw(self, octets: bytes) -> Any:
+        try:
+            return self.one(parse_json(octets.decode()))
+        except RecursionError:
+            return LOST  # The careful way decides over the record.
+
+    def _array(self, converted: Sequence[Any]) -> Converted:
         if LOST not in converted:
             return pa.array(converted, self.arrow), None
         bad = np.fromiter((value is LOST for value in converted), bool, len(converted))
         return pa.array([None if value is LOST else value for value in converted], self.arrow), bad
-
-    def _convert_raw(self, values: Sequence[msgspec.Raw]) -> Converted:
-        try:
-            return self.one_by_one([parse_json(bytes(value).decode()) if len(value) else None for value in values])
-        except RecursionError:
-            # Nested too deep for the careful path too, which decides record by record.
-            return pa.nulls(len(values), self.arrow), np.ones(len(values), bool)
 
 
 def with_nulls(numbers: npt.NDArray[Any], nulls: Mask | None, data_type: Any) -> Any:
