@@ -1,1 +1,1 @@
-"""The Spark side of Freshet: sources, formats and transforms, micro-batches, the command line."""
+"""The Spark side of Freshet: sources, decoders, micro-batches, the command line."""

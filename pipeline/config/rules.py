@@ -41,7 +41,7 @@ METADATA_COLUMNS: Final = ("_op", "_source", "_ts_ms", "_topic", "_partition", "
 
 _SUBSCRIPTIONS: Final = ("assign", "subscribe", "subscribePattern")
 _SET_BY_US: Final = {
-    "includeHeaders": "headers are always read",
+    "includeHeaders": "headers are read where select reads _headers",
     "kafka.key.deserializer": "keys are read as bytes",
     "kafka.value.deserializer": "values are read as bytes",
     "kafka.enable.auto.commit": "the checkpoint holds the offsets",
