@@ -137,6 +137,9 @@ def _is_in(node: exp.In) -> Predicate:
     if not node.expressions:
         raise _refused(node)
     values = [_value(literal) for literal in node.expressions]
+    if any(isinstance(value, float) for value in values):
+        # The whole list has one type in SQL: with a DOUBLE in it, all are, and an exact column is compared as DOUBLE.
+        values = [float(value) if isinstance(value, (int, Decimal)) else value for value in values]
     listed = IsIn(column, tuple(value for value in values if value is not None))
     return Or((listed, Unknown(column))) if None in values else listed
 

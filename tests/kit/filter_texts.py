@@ -199,8 +199,12 @@ def _null_safe(name: str, literal: tuple[str, Any]) -> Condition:
 
 
 def _in(name: str, literals: list[tuple[str, Any]], negated: bool) -> Condition:
+    values = [value for _, value in literals]
+    if any(isinstance(value, float) for value in values):  # one type for the whole list
+        values = [None if value is None else float(value) for value in values]
+
     def holds(row: Row) -> Truth:
-        return _either([compare("=", row[name], value) for _, value in literals])
+        return _either([compare("=", row[name], value) for value in values])
 
     text = f"{name} {'NOT ' if negated else ''}IN ({', '.join(text for text, _ in literals)})"
     return Condition(text, _negated(holds) if negated else holds)

@@ -154,6 +154,13 @@ def test_a_literal_that_does_not_fit_the_column(text: str, message: str) -> None
         parse_filter(text).bind(SCHEMA)
 
 
+def test_a_list_has_one_type() -> None:
+    """With a DOUBLE among them all are compared as DOUBLE, in which 2**53 and 2**53 + 1 are one number."""
+    table = pa.table({"l": pa.array([2**53, 2**53 + 2], pa.int64())})
+    for text, expected in (("9007199254740993", [False, False]), ("9007199254740993, 1.5D", [True, False])):
+        assert truths(parse_filter(f"l IN ({text})").bind(table.schema), table) == expected
+
+
 def test_many_alternatives_are_read() -> None:
     text = " OR ".join(f"i = {number}" for number in range(3000))
     assert len(parse_filter(text).children) == 3000  # type: ignore[attr-defined]
