@@ -83,7 +83,9 @@ class TableSession:
                 path=self._store.location,
             )
         self._take_up_schema()
-        if not self._has_rows and _numbers_early(self._store.options, self._store.schema.has_primary_key):
+        if not self._has_rows and (
+            self._has_expired_base() or _numbers_early(self._store.options, self._store.schema.has_primary_key)
+        ):
             self._writer.rebase(self._store.snapshots.latest())
         self._has_rows = True
         return self._writer.write(data)
@@ -123,6 +125,11 @@ class TableSession:
         if result.snapshots:
             self._writer.rebase(result.snapshots[-1])
         return result
+
+    def _has_expired_base(self) -> bool:
+        """True when buckets cannot be restored from the base: others have gone on, and let it expire."""
+        base = self._writer.base_snapshot
+        return base is not None and not self._store.snapshots.exists(base.id)
 
     def _take_up_schema(self) -> None:
         """Goes on at the table's schema of the last commit, if it was altered since this session began.

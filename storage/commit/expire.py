@@ -283,7 +283,7 @@ class _Expiry:
             file_io.delete_all(list(paths))
             for _, paths in groupby(plan.metadata_paths, key=lambda path: path.rpartition("/")[0])
         ]
-        store.manifests.forget(path.rpartition("/")[2] for path in plan.metadata_paths)
+        # What is in memory of them stays until it is pushed out: a writer of this process may build on what expired.
         return ExpireResult(
             plan.snapshot_ids,
             data_file_count=sum(result.deleted_count for result in data),

@@ -165,3 +165,21 @@ def test_programs_that_share_a_user_lose_no_commit(tmp_path: Path) -> None:
     table = Catalog(str(tmp_path)).table("shop.log")
     assert held(table) == [*range(commits), *range(1000, 1000 + commits)]
     assert sorted(numbers) == list(range(2 * commits)), "each number belongs to one commit"
+
+
+def test_session_whose_base_has_expired_goes_on_from_the_latest(tmp_path: Path) -> None:
+    options = {"bucket": "2", "snapshot.num-retained.min": "1", "snapshot.num-retained.max": "1"}
+    catalog = Catalog(str(tmp_path))
+    made = catalog.create_table("shop.keyed", schema={"id": "BIGINT"}, primary_keys=["id"], options=options)
+    with made.writer("a") as first:
+        first.write(rows(1))
+        first.commit()
+        other = Catalog(str(tmp_path)).table("shop.keyed")
+        with other.writer("b") as rival:
+            for number in range(3):
+                rival.write(rows(number + 10))
+                rival.commit()
+        made.store.manifests.forget(path.name for path in (Path(made.location) / "manifest").iterdir())
+        first.write(rows(*range(2, 8)))
+        first.commit()
+    assert held(made) == [*range(1, 8), 10, 11, 12]
