@@ -108,12 +108,11 @@ def test_commit_of_one_file(tmp_path: Path, env: LaterEnv, number: str | None) -
 
 
 def test_commit_with_a_compaction(tmp_path: Path, env: LaterEnv) -> None:
-    table = create(tmp_path, env, **{"num-sorted-run.compaction-trigger": "100"})
+    table = create(tmp_path, env, **{"full-compaction.delta-commits": "1"})
     with table.writer("loader") as writer:
         for identifier in range(5):
             env.counting.calls.clear()
             writer.write(rows(identifier))
-            writer.compact(full=True)
             result = writer.commit(identifier)
             calls = list(env.counting.calls)
             env.finish_later()
