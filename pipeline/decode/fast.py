@@ -4,7 +4,8 @@ What is not plain here is left to the careful way, record by record: no JSON, an
 is not known yet, no change, another key in `before`, an unavailable value that `before` has, a value that does not fit.
 
 Measured (ten columns, 587-byte envelopes, a core that was not quiet): 4.7 µs of CPU per record all in, half of it
-msgspec, the rest the transposition of structs into columns and their Arrow arrays. Python's collector must be off (`decoder`).
+msgspec, the rest the transposition of structs into columns and their Arrow arrays. Python's collector must be off
+meanwhile (`decoder` sees to it), or it doubles the time.
 """
 
 from __future__ import annotations
