@@ -3,7 +3,7 @@
     <warehouse>/<database>.db/<table>/schema/schema-0        a folder with a schema file is a table
 
 There is no catalog file: a table exists when it has a schema, and creating one is the exclusive create of `schema-0`,
-so that of two creators one wins and the other is told. Source: table format §1.
+so that of two creators one wins and the other is told. Source: FORMAT.md §1.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ The format of a data file is its extension: the last part after a dot, or the pa
 compression suffix (`x.parquet.zst`). Listings skip every name that is not prefix + number, so that a stray file of
 somebody else does no harm here; temporary files of ours start with a dot.
 
-Source: table format §1, §1.2.
+Source: FORMAT.md §1, §1.2.
 """
 
 from __future__ import annotations

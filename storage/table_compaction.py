@@ -10,7 +10,7 @@ gives way at the commit, and the new files of it are removed.
 A `BucketCompaction` is a value: another process may carry it out (`carry_out`) and hand its messages to the one that
 commits.
 
-Source: LSM semantics §8.1, §8.2.
+Source: MERGING.md §8.1, §8.2.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ The truth is kept without any table: of each (stream, order) the change with the
 an order is there as soon as one stream has said something about it that was no deletion.
 
 Everything is drawn from one seed. In each stream the first change of an order comes first, as Kafka keeps it; what
-comes after it may be swapped, late or repeated. Source: LSM semantics §2.5; what really arrives from Debezium.
+comes after it may be swapped, late or repeated. Source: MERGING.md §2.5; what really arrives from Debezium.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ of 16384. A session that meets such records sets `maxRecordsPerBatch` lower, and
 Spark reads them when a frame is planned. The frame of a batch belongs to a session of the query's own, a copy that is
 made when the query starts: so they are set around `start()` for the streaming frame, and again around each batch.
 
-Source: real parts §6, what Arrow batches cost to fill.
+Source: pipeline/README.md, "How Spark 4.2.1 behaves".
 """
 
 from __future__ import annotations

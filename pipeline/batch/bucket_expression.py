@@ -20,7 +20,7 @@ A bucket goes to task `mod(hash(partition columns) + bucket, task count)`: a fun
 alone, so no bucket is ever split between two tasks. The buckets of one table partition lie on different tasks as long
 as there are enough of them.
 
-Source: table format §5 (BinaryRow), §8.1 (bucket functions).
+Source: FORMAT.md §5 (BinaryRow), §8.1 (bucket functions).
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ What a second attempt may get over (the disk, memory) is raised.
 Workers live for many batches: the table's store, with its cache of manifests, is kept per process and handed the base
 snapshot that the driver pinned, so a bucket is restored by reading only manifests that are new.
 
-Source: design §1.5, §1.6.
+Source: pipeline/README.md, "Invariants".
 """
 
 from __future__ import annotations

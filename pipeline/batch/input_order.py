@@ -11,7 +11,7 @@ usual case the rows are in order already (found out in one comparison per row an
 have changed places: `runs_in_order` finds them and puts them in order as wholes. Where runs overlap, all rows are
 sorted.
 
-Source: design §1.11.
+Source: pipeline/README.md, "Glossary".
 """
 
 from __future__ import annotations

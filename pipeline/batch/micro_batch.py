@@ -14,7 +14,7 @@
 | while its tasks go on (zombie) | either | the commit that comes second finds the other, gives up |
 
 Identity = (commit user, batch id, Spark's query id), and a digest of what the batch read (`read_digest`): a batch of a
-known number that read something else is refused. Source: design §1.5–1.7; Spark's replay: real parts §6.
+known number that read something else is refused. Source: pipeline/README.md, "How Spark 4.2.1 behaves".
 """
 
 from __future__ import annotations

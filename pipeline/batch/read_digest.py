@@ -12,7 +12,7 @@ would take it for a replay. The digest tells the two apart (`storage.commit.iden
 Inside `foreachBatch` the frame knows nothing of its query: it is found among the active ones of the JVM by the id that
 Spark sets on the thread. Where there is none (a frame that is handed to the sink by hand) there is no digest.
 
-Source: real parts §6, what a batch read; Spark's `FileStreamSourceLog`.
+Source: pipeline/README.md, "How Spark 4.2.1 behaves"; Spark's `FileStreamSourceLog`.
 """
 
 from __future__ import annotations

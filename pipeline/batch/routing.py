@@ -17,7 +17,7 @@ operator. The plan of outcomes does not grow with the columns: their names are h
 
 A column that the table got while a stream runs is not in its frame: the task writes NULL (`bucket_task`).
 
-Source: design §1.5, §1.11.
+Source: pipeline/README.md, "Invariants".
 """
 
 from __future__ import annotations

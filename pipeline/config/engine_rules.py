@@ -15,7 +15,7 @@ maps one of its columns; a deletion from that source nulls the group's columns, 
 An update counts twice in a sum (product, collect, merge_map, nested_update) unless the row before it is retracted:
 `needs_before` names such columns.
 
-Source: LSM semantics §2.4 to §2.6.1.
+Source: MERGING.md §2.4 to §2.6.1.
 """
 
 from __future__ import annotations

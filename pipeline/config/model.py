@@ -9,7 +9,7 @@ Defaults stand here and nowhere else; `config.pipeline_file` reads the files and
 key names a secret (password, secret, jaas, key, token, credential) is a `SecretStr`: every output of a model masks it,
 `revealed` alone gives the texts.
 
-Source: design §3.
+Source: conf/reference.yaml.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ Keys are the text that stands there, and of plain values only `true` and `false`
 booleans of columns named `no` or `on`, and other numbers of `010` and `1_000`. Plain whole numbers are numbers (they
 may stand inside JSON), everything else is text.
 
-This module alone knows YAML, and it alone reads files or the environment. Source: design §3.
+This module alone knows YAML, and it alone reads files or the environment.
 """
 
 from __future__ import annotations
@@ -176,7 +176,9 @@ class _Document:
             key = key_node.value
             inner = (*place, key)
             if key in result:
-                self.problems.append(Problem(f"the key {key!r} stands twice", self.path, key_node.start_mark.line + 1))
+                self.problems.append(
+                    Problem(f"the key {key!r} is given twice", self.path, key_node.start_mark.line + 1)
+                )
             self.lines[inner] = key_node.start_mark.line + 1
             result[key] = self._value(loader, value_node, inner)
         return result

@@ -15,7 +15,7 @@
 that its Arrow transfer and the Kafka source agree on for TIME, hence the 64-bit integers. Reading a table through Spark
 gives the same carriers, so what is read can be written back unchanged.
 
-Source: table format §2.3.
+Source: FORMAT.md §2.3.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@
 A record that breaks a rule of its row, or any other, goes the careful way, alone; its fast neighbours do not notice.
 A record that must stop the run raises `StoppedByRecordError`.
 
-Source: design §1.3; the outcome table of the Debezium formats.
+Source: pipeline/README.md, "What becomes of a record".
 """
 
 from __future__ import annotations

@@ -84,7 +84,7 @@ def read_unwrapped(record: RawRecord) -> Reading:
         return Dead(NO_OBJECT)
     members = unwrapped(root)
     if members is None:
-        return Dead("a tombstone whose key is no JSON object" if is_gone else "the payload is no JSON object")
+        return Dead("a tombstone whose key is not a JSON object" if is_gone else "the payload is not a JSON object")
     op, deleted = text_of(members.get("__op")), text_of(members.get("__deleted"))
     if not is_gone:
         other = _other(record, members, op)

@@ -15,7 +15,7 @@ the upper bits, below it the position within the Spark partition that reads it. 
 frame, so the lower bits are zero here and the decoder counts the lines in them. A file is split into blocks of
 `spark.sql.files.maxPartitionBytes`, which must not be below 64 KiB.
 
-Options are passed on as they are; the column names are those of `decode.raw_records`. Source: design §1.11.
+Options are passed on as they are; the column names are those of `decode.raw_records`.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@
 Where the time zone of a session matters (WITH LOCAL TIME ZONE to and from the others), it is UTC. Before 1970 a date
 or a shorter fraction is rounded down; Paimon rounds towards 1970 there.
 
-`can_cast` knows two sets: implicit casts lose nothing, explicit ones may. Source: table format §13.
+`can_cast` knows two sets: implicit casts lose nothing, explicit ones may. Source: FORMAT.md §13.
 """
 
 from __future__ import annotations

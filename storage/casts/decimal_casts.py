@@ -1,6 +1,6 @@
 """Casts from and to DECIMAL on whole arrays: rounded half up, NULL where a value does not fit.
 
-Rounding happens in 256 bits, where no value of 38 digits overflows. Source: table format §13.
+Rounding happens in 256 bits, where no value of 38 digits overflows. Source: FORMAT.md §13.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ new id, so old files give NULL.
 A filter on a column may look at a file's statistics only where the cast keeps the order and every value: same type,
 longer text, or wider integer. Elsewhere rows are filtered after reading.
 
-Source: table format §13.
+Source: FORMAT.md §13.
 """
 
 from __future__ import annotations

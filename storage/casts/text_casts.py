@@ -16,7 +16,7 @@ CHAR(n) and VARCHAR(n) are cut at n characters, CHAR is padded with blanks; BINA
 does not read as the type is refused with the text: a wrong value must not pass as NULL.
 
 Regular text is converted by Arrow for the whole array; only forms that Arrow does not know are looked at one by one,
-each distinct text once. Source: table format §13.
+each distinct text once. Source: FORMAT.md §13.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 One face for two workers: `binary_row_values` encodes and decodes one row of Python values (its docstring has the
 layout), `binary_row_arrays` does Arrow columns.
 
-Source: table format §5.
+Source: FORMAT.md §5.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ Measured on one core of the reference machine: hashes of 100 M rows/s for one IN
 20 M for DECIMAL(38, 0), 13 to 25 M for strings of 10 to 20 bytes, 18 M for a BIGINT and a string; encoding 2 to 5 M
 rows/s.
 
-Source: table format §5, §8.1.
+Source: FORMAT.md §5, §8.1.
 """
 
 from __future__ import annotations

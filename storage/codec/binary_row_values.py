@@ -22,7 +22,7 @@ slot holds (offset << 32) + nanoseconds within the millisecond. A null leaves a 
 with p > 18 or TIMESTAMP with p > 3 keeps its 16 or 8 zero bytes in the variable area and the offset in the slot:
 other encodings of such a null decode as well, but hash to another bucket.
 
-Source: table format §5.
+Source: FORMAT.md §5.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def ticks_per_second(precision: int) -> int:
 def unscaled(value: Decimal, data_type: ScalarType) -> int:
     """Digits of a decimal at the scale of its type; a value that needs more digits is refused.
 
-    Up to DECIMAL(18) whatever has 64 bits is taken: sums may outgrow the type, and are kept (LSM semantics §2.6.1).
+    Up to DECIMAL(18) whatever has 64 bits is taken: sums may outgrow the type, and are kept (MERGING.md §2.6.1).
     """
     sign, digits, exponent = value.as_tuple()
     if not isinstance(exponent, int):

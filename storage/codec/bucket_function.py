@@ -11,7 +11,7 @@ bits (-0.0 as 0, the DOUBLE's folded like a BIGINT); strings and bytes 31 * h + 
 after trailing zeros are cut, h from the magnitude's 32-bit words, the sign last; DATE and TIME the stored number; null
 0. TIMESTAMP has no hash and is refused.
 
-Source: table format §8.1.
+Source: FORMAT.md §8.1.
 """
 
 from __future__ import annotations

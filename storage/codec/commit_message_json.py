@@ -2,7 +2,7 @@
 
 A message of another version is refused: tasks and committer must run the same release.
 
-Source: design §1.6.
+Never pickled: a message may outlive the version that wrote it.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ may be absent (a file record has 13, 17 or 20 fields). This is the one module th
 
 Measured on the reference machine: 10 000 entries are written in 0.19 s and read in 0.19 s.
 
-Source: table format §4.
+Source: FORMAT.md §4.
 """
 
 from __future__ import annotations

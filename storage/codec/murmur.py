@@ -8,7 +8,7 @@
 A body is a whole number of 4-byte words (a binary row's body is a multiple of 8 bytes), so there is no tail. The result
 is a signed 32-bit number.
 
-Source: table format §8.1.
+Source: FORMAT.md §8.1.
 """
 
 from __future__ import annotations

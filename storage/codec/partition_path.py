@@ -20,7 +20,7 @@ derive the folder as well, so it must be exact; the text is never parsed back.
 FLOAT and DOUBLE texts are the shortest that read back as the same number. Java before 19 prints a few numbers with one
 digit more (2.0E-44 for example); a partition by such a number has another folder there.
 
-Source: table format §1.2.
+Source: FORMAT.md §1.2.
 """
 
 from __future__ import annotations

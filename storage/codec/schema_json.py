@@ -5,7 +5,7 @@ Keys: version, id, fields, highestFieldId, partitionKeys, primaryKeys, options, 
 Only version, comment and timeMillis may be absent. A missing version is 1. Versions below 3 have other defaults, which
 are made explicit when the file is read: file format ORC, and below version 2 one bucket.
 
-Source: table format §2.
+Source: FORMAT.md §2.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ def decode_schema(data: bytes, path: str) -> TableSchema:
     try:
         content = orjson.loads(data)
     except orjson.JSONDecodeError as error:
-        raise CorruptDataError(f"the schema is no JSON ({error}); it is torn or was overwritten", path=path) from error
+        raise CorruptDataError(f"the schema is not JSON ({error}); it is torn or was overwritten", path=path) from error
     if not isinstance(content, Mapping):
-        raise CorruptDataError("the schema is no JSON object", path=path)
+        raise CorruptDataError("the schema is not a JSON object", path=path)
     try:
         return _schema(content, path)
     except (KeyError, TypeError, ValueError, AttributeError) as error:

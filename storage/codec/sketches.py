@@ -13,7 +13,7 @@ The library's C++ and Java forms share their formats. What is added here:
         3 COMPACT), u8 lg of the nominal size, u8 lg of the table, u8 flags (4 empty, 8 compact, 16 ordered,
         32 single item), u16 hash of the seed, u32 count, f32 p, u64 theta; then u64 hashes, 0 where a table has none
 
-Source: the DataSketches format descriptions (theta PreambleUtil, hll PreambleUtil); LSM semantics §2.6.1.
+Source: the DataSketches format descriptions (theta PreambleUtil, hll PreambleUtil); MERGING.md §2.6.1.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@
 
 Snapshots of old versions may lack every key but the two manifest lists and the id.
 
-Source: table format §3.1.
+Source: FORMAT.md §3.1.
 """
 
 from __future__ import annotations
@@ -80,10 +80,10 @@ def decode_snapshot(data: bytes, path: str) -> Snapshot:
         content = orjson.loads(data)
     except orjson.JSONDecodeError as error:
         raise CorruptDataError(
-            f"the snapshot is no JSON ({error}); it is torn or was overwritten", path=path
+            f"the snapshot is not JSON ({error}); it is torn or was overwritten", path=path
         ) from error
     if not isinstance(content, Mapping):
-        raise CorruptDataError("the snapshot is no JSON object", path=path)
+        raise CorruptDataError("the snapshot is not a JSON object", path=path)
     try:
         version = int(content.get("version") or SNAPSHOT_VERSION)
         if version > SNAPSHOT_VERSION:

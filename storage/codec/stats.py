@@ -18,7 +18,7 @@ have no statistics at all; TIMESTAMP with p > 6 has a null count only (Parquet k
 Value statistics are *dense* when a list of columns comes with them: arity and counts are those of the listed columns.
 No list means all columns of the file's schema, in order. The list is left out when it would name every column.
 
-Source: table format §6.
+Source: FORMAT.md §6.
 """
 
 from __future__ import annotations

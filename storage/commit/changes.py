@@ -11,7 +11,7 @@
 | compact_new_, compact_deleted_index_files | ADD, DELETE | COMPACT |
 | log_offset                              | none        | properties of the APPEND |
 
-Source: LSM semantics §1.4.
+Source: MERGING.md §1.4.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ COMPACT snapshot could not be made although the APPEND stands.
 After a commit has returned, a bounded number of snapshots expires in the background (`snapshot.expire.limit`; not where
 the table is write-only). Failures there are logged: the commit stands.
 
-Source: table format §3, LSM semantics §1.4; identity: `commit.identity`.
+Source: FORMAT.md §3, MERGING.md §1.4; identity: `commit.identity`.
 """
 
 from __future__ import annotations

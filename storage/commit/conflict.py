@@ -8,7 +8,7 @@
 Checks 2 and 3 need the live files of the touched buckets only. A plain append can fail only the first check.
 Everything here takes values and returns values; the caller decides who gives way.
 
-Source: table format §3.4.
+Source: FORMAT.md §3.4.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ Which files are still named, the deltas tell for the most part, without opening 
 was deleted by snapshot d is live in no later snapshot unless a later delta adds it again, and a file that was added by
 snapshot a is live in no earlier one. So only tags of [a, d) are asked, and everything of the branches.
 
-Source: table format §12, §12.1 (there snapshot files go last).
+Source: FORMAT.md §12, §12.1 (there snapshot files go last).
 """
 
 from __future__ import annotations

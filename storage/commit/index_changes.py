@@ -10,7 +10,7 @@ An index manifest is never inherited without a look. What it says must be true o
 4. vectors mark live files only;
 5. where an overwrite leaves no file in a bucket, the index files of that bucket go with them.
 
-Everything here takes values and returns values. Source: table format §3.4, §3.6, §4.3, §10.
+Everything here takes values and returns values. Source: FORMAT.md §3.4, §3.6, §4.3, §10.
 """
 
 from __future__ import annotations

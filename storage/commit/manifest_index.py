@@ -7,7 +7,7 @@ Manifests never change under their name, so what was found in one is remembered 
 The bucket count in force of a partition is that of its newest ADD entry. Should that entry be dead by now (a truncated
 partition), the count may be outdated: before anything is refused because of it, ask the live files.
 
-Source: table format §3.4.
+Source: FORMAT.md §3.4.
 """
 
 from __future__ import annotations

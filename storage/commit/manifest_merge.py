@@ -13,7 +13,7 @@ One addition to the rule of the format: a manifest at the head of the tail that 
 left where it is, so that the cost of a commit does not grow with the table while that is below the target size.
 Merging is optional for correctness; only rewritten groups cost time.
 
-Source: table format §3.5.
+Source: FORMAT.md §3.5.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Carries out the merging of manifests that `manifest_merge` decides on.
 
 A result can be used again when the claim is lost: as long as its inputs are still the head of the manifests of the
-newer snapshot, the outputs stand for them. Source: table format §3.5.
+newer snapshot, the outputs stand for them. Source: FORMAT.md §3.5.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ Snapshots of the main line and its tags are kept whole by everybody. Those of br
 the main line without looking at them), nor are the snapshot files kept for their changelog (their other lists go): what
 they name is protected as far as it is there, `ReadableManifests` reads the rest as empty.
 
-Source: table format §3.1, §12.
+Source: FORMAT.md §3.1, §12.
 """
 
 from __future__ import annotations

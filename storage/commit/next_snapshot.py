@@ -10,7 +10,7 @@
 | schemaId | the latest schema, whichever one the writer had |
 | properties | those of the commit, the map of all users' last commits (`history`), offsets of the log (`log_offsets`) |
 
-Source: table format §3.1.
+Source: FORMAT.md §3.1.
 """
 
 from __future__ import annotations

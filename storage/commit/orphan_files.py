@@ -18,7 +18,7 @@ If a snapshot of the main line or a tag cannot be read, nothing is removed (bran
 by other programs, there what can be read is in use); except one below a gap of the ids whose manifests
 have expired: the claim of a committer that came too late and then crashed (`commit.claim`), which goes as an orphan.
 
-Source: table format §12.1.
+Source: FORMAT.md §12.1.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@
     expire [earliest, end), nothing if end <= earliest
 
 A snapshot may go only when its *successor* has lived longer than the time retained: a reader that opened it just
-before the successor came has had that long. Source: table format §12.1.
+before the successor came has had that long. Source: FORMAT.md §12.1.
 """
 
 from __future__ import annotations

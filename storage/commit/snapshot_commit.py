@@ -15,7 +15,7 @@ One round:
 | in 5, no answer          | perhaps the snapshot        | the next round by its uuid, the replay by its identity |
 | after 5, before the hint | a hint that is too low      | every reader                                           |
 
-An outcome that is not known deletes nothing. Data files are never deleted here. Source: table format §3.
+An outcome that is not known deletes nothing. Data files are never deleted here. Source: FORMAT.md §3.
 """
 
 from __future__ import annotations

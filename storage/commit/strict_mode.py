@@ -5,7 +5,7 @@
 | COMPACT or OVERWRITE | any bucket | nothing: it is given up |
 | APPEND | a real bucket | anything but an OVERWRITE |
 
-Snapshots that were looked at are safe from then on. Source: table format §3.4.
+Snapshots that were looked at are safe from then on. Source: FORMAT.md §3.4.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ bucket below the target size is rewritten with every fourth commit, 46 bytes for
 Here files of similar weight are joined, so that a byte is rewritten about log5(files) times, for up to four files of
 each weight that stay.
 
-Source: LSM semantics §8.2.
+Source: MERGING.md §8.2.
 """
 
 from __future__ import annotations

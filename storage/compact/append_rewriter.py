@@ -1,6 +1,6 @@
 """Joins files of an append table into larger ones, rows in file order; nothing is merged, nothing is dropped.
 
-Sequence numbers of the outputs begin at the smallest of the inputs. Source: LSM semantics §8.2; table format §7.4.
+Sequence numbers of the outputs begin at the smallest of the inputs. Source: MERGING.md §8.2; FORMAT.md §7.4.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@
 | append, buckets | `append_picker.pick_window` | `append_picker.pick_full_bucket` |
 | append, no buckets | `append_picker.pick_bins` of `compaction.min.file-num` files | `pick_bins` of two files |
 
-Source: LSM semantics §3.2, §8.2.
+Source: MERGING.md §3.2, §8.2.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ each a run of its own, then one run per level that has files, in ascending level
 `num_levels` is the configured one, or more if a file stands higher. A unit of compaction is always a prefix of this
 order (or files of one level alone), so that an older row never overtakes a newer one.
 
-Source: LSM semantics §0, §3.1; table format §7.2.
+Source: MERGING.md §0, §3.1; FORMAT.md §7.2.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@
 A unit of one file that already stands at the output level is nothing to do. Level 0 is never an output, and every unit
 holds all of level 0, because it is extended through it.
 
-Source: LSM semantics §3.2, the rules of Paimon 2.0.0.
+Source: MERGING.md §3.2, the rules of Paimon 2.0.0.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ A file of level 0 that could only change its level is rewritten in tables that n
 above; not if nothing lies above the output level, nor where the newest row is all that counts (deduplicate without
 sequence fields).
 
-Source: LSM semantics §2.1, §3.3, §4.3, §4.4.
+Source: MERGING.md §2.1, §3.3, §4.3, §4.4.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@
 
 Groups keep key order, so that the output of a group is one sorted stream.
 
-Source: LSM semantics §3.3.
+Source: MERGING.md §3.3.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@ once and no retract, so that their rows are the table's.
 
 A filter only leaves out row groups in which no row passes, unless `exact` is asked for.
 
-Source: table format §7.3, §7.4.
+Source: FORMAT.md §7.3, §7.4.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Files hold the table's columns and nothing else, in the order the rows came. Sequence numbers exist in the manifest
 only: they count rows, so that max - min + 1 is the number of rows of a file. Keys and key statistics are empty, the
-delete row count is 0. Source: table format §7.4.
+delete row count is 0. Source: FORMAT.md §7.4.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ the same rows.
 | strings, binary | unsigned bytes |
 | ARRAY, MAP, ROW, TIMESTAMP(7..9) | no bounds, only the null count |
 
-Source: table format §6.
+Source: FORMAT.md §6.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     <prefix><uuid>-<n>[.<codec>].parquet     one random uuid per writer, n from 0
 
 The place follows from partition and bucket, unless the manifest entry carries a path of its own. The extension tells
-readers the format. Source: table format §1.
+readers the format. Source: FORMAT.md §1.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@
     4. read, convert, fill partition columns from the manifest: those inside the file are not trusted
     5. where it is asked for, keep only rows for which the filter is TRUE
 
-`_KEY_` columns are never read: keys are the key columns. Source: table format §2.3, §7.1, §13.
+`_KEY_` columns are never read: keys are the key columns. Source: FORMAT.md §2.3, §7.1, §13.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Removes data files that nothing names: what a writer made and gave up.
 
-Source: LSM semantics §1.4.
+Source: MERGING.md §1.4.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Rows come as the file has them: sorted by key, retracts included. Keys are the k
 read. A filter only leaves out row groups in which no row passes, unless `exact` is asked for: rows of an overlapping
 section must not be dropped by anything but their key.
 
-Source: table format §7.1, §7.3.
+Source: FORMAT.md §7.1, §7.3.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ columns are the key columns once more (the same buffers); thin mode leaves them 
 | sequence numbers | smallest and largest of the rows |
 | delete row count | rows of kind -U and -D, exactly: 0 although there are some would bring deleted rows back |
 
-Source: table format §4.2, §6, §7.1.
+Source: FORMAT.md §4.2, §6, §7.1.
 """
 
 from __future__ import annotations

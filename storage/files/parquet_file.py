@@ -19,7 +19,7 @@ pyarrow loads whole column chunks (50 files of 34 MB: 2 GB).
 INT96 timestamps are read in the unit of their column. Nanoseconds reach from 1677 to 2262 in Arrow; a TIMESTAMP(7..9)
 outside of that cannot be read.
 
-Source: table format §2.3, §7.1.
+Source: FORMAT.md §2.3, §7.1.
 """
 
 from __future__ import annotations

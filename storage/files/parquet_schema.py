@@ -12,7 +12,7 @@ their own get one from the field around them (id, with depth counting lists and 
 | list element, map value | 536870911 + 1024 * id + depth |
 | map key | 536870911 - 1024 * id - depth |
 
-NOT NULL columns are `required`. Source: table format §2.2, §2.3, §7.1.
+NOT NULL columns are `required`. Source: FORMAT.md §2.2, §2.3, §7.1.
 """
 
 from __future__ import annotations

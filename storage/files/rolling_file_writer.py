@@ -4,7 +4,7 @@ A file is closed as soon as its size reaches `target-file-size` or its rows `tar
 the bytes written plus an estimate for the row group in memory. Pieces have 1000 rows at least, so that is how far a
 small target is overshot; the format's own writers look every 1000 rows.
 
-Invariant: until `close` returns nothing names the files, and `abort` removes all of them. Source: table format §1.3.
+Invariant: until `close` returns nothing names the files, and `abort` removes all of them. Source: FORMAT.md §1.3.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class RollingFileWriter:
         *,
         row_count_max: int | None = None,
     ) -> None:
-        """`row_count_max` closes a file by rows as well; compaction has no such bound (LSM semantics §1.2)."""
+        """`row_count_max` closes a file by rows as well; compaction has no such bound (MERGING.md §1.2)."""
         self._row_count_max = row_count_max
         self._env: Env = store.env
         self._options: CoreOptions = store.options

@@ -7,7 +7,7 @@
 | FLOAT, DOUBLE | as they stand: NaN is left out by writers, zeros have the wider sign |
 | nested types, missing statistics | none |
 
-Source: table format §6.
+Source: FORMAT.md §6.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@
 | a timestamp in a finer unit | cut |
 | nothing | NULL; refused for a NOT NULL field |
 
-Source: table format §2.3.
+Source: FORMAT.md §2.3.
 """
 
 from __future__ import annotations

@@ -81,7 +81,7 @@ class Env:
         return time.time_ns() // 1_000_000
 
     def creation_time_ms(self) -> int:
-        """The local wall clock as if it were UTC: what `_CREATION_TIME` of a file entry holds (table format §4.2)."""
+        """The local wall clock as if it were UTC: what `_CREATION_TIME` of a file entry holds (FORMAT.md §4.2)."""
         now_ms = self.now_ms()
         return now_ms + time.localtime(now_ms / 1000).tm_gmtoff * 1000
 

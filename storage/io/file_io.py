@@ -16,7 +16,7 @@ Errors are those of `exceptions`: `NotFoundError` for a missing file, `Retryable
 space helps, `InvalidRequestError` where the call or the permissions must change. A create whose answer was lost is no
 error but the outcome UNKNOWN.
 
-Source: table format §1, §3.3.
+Source: FORMAT.md §1, §3.3.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ So that afterwards the row that stood before is always the one of the lowest lev
 What is found holds while the files looked at are live: a commit of the compaction must not pass one that replaced
 them, for this may have brought in rows of level 0 that were not seen here (`files_beside`, `model.commit_message`).
 
-Source: LSM semantics §4.3, §4.4.
+Source: MERGING.md §4.3, §4.4.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@
 
 The result is that of a scan filtered by these keys, at the cost of the files and row groups the keys are in.
 
-Source: LSM semantics §2.1, §2.7, §6.2.
+Source: MERGING.md §2.1, §2.7, §6.2.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Hands the rows of merged keys to the aggregate function of a column, and takes its result back.
 
-Source: LSM semantics §2.5, §2.6.
+Source: MERGING.md §2.5, §2.6.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ So a retract never removes a row with which it is merged. After a removal the fo
 the removed row. A `sequence.field` column has `last_value`. Sequence number: of the last row. A key with a lone row
 passes as it is.
 
-Source: LSM semantics §2.6.
+Source: MERGING.md §2.6.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@
 With `ignore-delete`, retracts met while merging (files written before the option was set) are skipped; a key of which
 nothing else is left has no result. A lone retract passes.
 
-Source: LSM semantics §2.2.
+Source: MERGING.md §2.2.
 """
 
 from __future__ import annotations

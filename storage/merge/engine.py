@@ -1,6 +1,6 @@
 """The order of rows and the merge function that a table's schema and options ask for.
 
-Source: LSM semantics §0, §2.2, §2.7, §2.9.
+Source: MERGING.md §0, §2.2, §2.7, §2.9.
 """
 
 from __future__ import annotations

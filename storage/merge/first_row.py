@@ -13,7 +13,7 @@ speaks of a file that somebody else wrote. Sequence fields are forbidden: oldest
 Which rows of level 0 are new is decided where level 0 is compacted: a key that exists above is left out there
 (`lookup.higher_levels`). Readers take levels above 0 only, where each key stands once.
 
-Source: LSM semantics §2.3, §4.4.
+Source: MERGING.md §2.3, §4.4.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ In such a table every compaction of level 0 merges with the whole row found abov
 
 The rule of the lone record looks at the rows before any is left out. Holds for flushes, compactions and reads.
 
-Source: LSM semantics §0, §2.7.
+Source: MERGING.md §0, §2.7.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ rule; its function says so by `passes_lone_rows = False`.)
 | `positions` in `rows`, `keep=without_retracts` | 0 | 1 | -1 | -1 |
 | `previous` in `segments.rows` | old | -1 | old | -1 |
 
-Source: LSM semantics §0, §2.1, §2.7, §4.
+Source: MERGING.md §0, §2.1, §2.7, §4.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ all rows of a key at once. A key may then go on in the next batch of its run, so
 watermark. Where nothing lies below it, the runs that stand at the watermark read on until something does: the rows of
 a single hot key are held together, whatever their number.
 
-Source: LSM semantics §1.2, §2.1, §6.3.
+Source: MERGING.md §1.2, §2.1, §6.3.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@
 
 Every key has a result. Columns are computed when rows are asked for, and only of the columns asked for.
 
-Source: LSM semantics §0 (lone-record rule).
+Source: MERGING.md §0 (lone-record rule).
 """
 
 from __future__ import annotations

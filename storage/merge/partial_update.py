@@ -28,7 +28,7 @@ A row that sets all columns begins a *span*: what lay before is gone, but for th
 first_non_null_value. Nothing is done row by row, except that with several groups that remove records the removals of a
 key are found one after the other, because each resets what the other groups hold.
 
-Source: LSM semantics §2.4, §2.5.
+Source: MERGING.md §2.4, §2.5.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@
 
 A row that stood may be a retract; whoever asks decides whether that counts as none.
 
-Source: LSM semantics §4.2, §4.3.
+Source: MERGING.md §4.2, §4.3.
 """
 
 from __future__ import annotations

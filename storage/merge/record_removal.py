@@ -4,7 +4,7 @@ A -D removes the record if it is in order in a group that asks for it. From then
 so that what one group removes decides what is in order in the others. With one such group nothing changes for itself:
 the row was the largest it had seen. With several, the keys that have such a -D are walked through, row by row.
 
-Source: LSM semantics §2.5.
+Source: MERGING.md §2.5.
 """
 
 from __future__ import annotations

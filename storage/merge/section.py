@@ -6,7 +6,7 @@
 Sections: the key ranges of two sections never touch, so keys of one are all smaller than keys of the next. Runs: the
 files of a run do not overlap and are in key order; the order of the runs carries no meaning (`older_first` gives one).
 
-Source: LSM semantics §3.3.
+Source: MERGING.md §3.3.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ smallest, always ascending.
 The ordering columns of a row become one number; the running maximum of (span, number) over all rows is what the group
 holds at each of them: one pass over 2 M rows takes 7 ms. A span is the rows of a key from one seed to the next.
 
-Source: LSM semantics §2.5.
+Source: MERGING.md §2.5.
 """
 
 from __future__ import annotations

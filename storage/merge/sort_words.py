@@ -14,7 +14,7 @@ one (`pack`). Later words of strings are computed only for rows that are still t
 Sequence fields differ from keys in two ways: nulls are smallest whatever the direction, and descending turns the order
 of the values around.
 
-Source: LSM semantics §0 (comparators); table format §7.1 (order of keys).
+Source: MERGING.md §0 (comparators); FORMAT.md §7.1 (order of keys).
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ pruned by them; they may not be pruned by level or by statistics of values.
 
 A snapshot whose files have rows marked as deleted by deletion vectors is refused: nothing here subtracts them.
 
-Source: table format §3.4, §10.
+Source: FORMAT.md §3.4, §10.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ otherwise); bucket and level bounds in a list are right; a list without manifest
 
 Files never change, so what was read or written is cached by name, in order of last use, up to a number of entries.
 
-Source: table format §4, §3.5.
+Source: FORMAT.md §4, §3.5.
 """
 
 from __future__ import annotations

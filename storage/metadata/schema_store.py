@@ -3,7 +3,7 @@
 A change is an exclusive create of the next number: of two writers one wins, the other reads again. There is no hint
 file; names that are not `schema-<number>` are skipped.
 
-Source: table format §2.
+Source: FORMAT.md §2.
 """
 
 from __future__ import annotations

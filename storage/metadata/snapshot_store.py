@@ -16,7 +16,7 @@ Snapshots are remembered by id. A rolled-back table uses ids a second time: `lat
 drop what is remembered when it is no longer so. A process that knows the latest snapshot looks with two calls whether
 it still is.
 
-Source: table format §1.1, §3.3, §12.
+Source: FORMAT.md §1.1, §3.3, §12.
 """
 
 from __future__ import annotations

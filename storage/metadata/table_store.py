@@ -3,7 +3,7 @@
 The value is frozen: a schema change or another set of dynamic options gives another store. Dynamic options apply to
 this store only and are never saved; those that decide what bytes mean cannot be given so.
 
-Source: table format §1, §2, §15.
+Source: FORMAT.md §1, §2, §15.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@
 
 Nullability travels in fields; ids of new columns come from `field_ids`.
 
-Source: table format §2.2, §2.3.
+Source: FORMAT.md §2.2, §2.3.
 """
 
 from __future__ import annotations

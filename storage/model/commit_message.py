@@ -9,7 +9,7 @@ while these are live.
 Index files (deletion vectors, hashes of dynamic buckets) come and go in the same two halves: those of the rows with the
 APPEND, those of the compaction with the COMPACT. One that is replaced stands among the deleted ones.
 
-Source: LSM semantics §1.4.
+Source: MERGING.md §1.4.
 """
 
 from __future__ import annotations

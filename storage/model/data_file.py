@@ -5,7 +5,7 @@ tables. `delete_row_count` counts rows of kind -U and -D exactly; None is "unkno
 that the file must be merged, never read raw. `creation_time_ms` is the writer's local wall clock stored as if it were
 UTC.
 
-Source: table format §4.2, §6, §7.1.
+Source: FORMAT.md §4.2, §6, §7.1.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Scalars are strings (`DECIMAL(10, 2) NOT NULL`), constructed types are JSON obje
 "element": T}`). Lengths and precisions left out take the parser's defaults: CHAR, VARCHAR, BINARY, VARBINARY 1;
 DECIMAL 10, 0; TIME 0; TIMESTAMP 6. STRING is VARCHAR(2147483647), BYTES is VARBINARY(2147483647).
 
-Source: table format §2.1. Types outside this module (MULTISET, VARIANT, BLOB, VECTOR) are named and refused.
+Source: FORMAT.md §2.1. Types outside this module (MULTISET, VARIANT, BLOB, VECTOR) are named and refused.
 """
 
 from __future__ import annotations

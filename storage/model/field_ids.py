@@ -2,7 +2,7 @@
 
 A new top-level column takes its id first, then the ids of the rows nested in its type. Inside a ROW, the ids nested in
 a child are handed out before the child's own: `r ROW<x, y ROW<p, q>, z>` with r = 30 gives x 31, p 32, q 33, y 34,
-z 35. Ids are never reused within a table. Source: table format §2.2.
+z 35. Ids are never reused within a table. Source: FORMAT.md §2.2.
 """
 
 from __future__ import annotations

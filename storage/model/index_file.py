@@ -6,7 +6,7 @@
 | DELETION_VECTORS | a bucket, one file        | for some data files, which of their rows are deleted |
 | others           | the table                 | written by other programs, handed on as they are |
 
-Of append tables without buckets, deletion vectors are in several files, keyed by name. Source: table format §4.3.
+Of append tables without buckets, deletion vectors are in several files, keyed by name. Source: FORMAT.md §4.3.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ The live files of a snapshot are the ADD entries of base and delta whose identit
 whatever order they stand. Therefore one identity is never added, deleted and added again; a change of level is a
 DELETE at the old level and an ADD at the new one, which is legal because the level is part of the identity.
 
-Source: table format §3.4, §4.1, §4.2.
+Source: FORMAT.md §3.4, §4.1, §4.2.
 """
 
 from __future__ import annotations

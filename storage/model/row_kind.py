@@ -7,7 +7,7 @@
 | 2 | +U | the row after an update | add |
 | 3 | -D | delete | retract |
 
-The codes are part of the format (`_VALUE_KIND`, TINYINT), do not change them. Source: table format §7.1.
+The codes are part of the format (`_VALUE_KIND`, TINYINT), do not change them. Source: FORMAT.md §7.1.
 """
 
 from __future__ import annotations

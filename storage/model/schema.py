@@ -4,7 +4,7 @@ Invariants: field ids are unique in the whole schema (nested ones too) and never
 keys are columns; primary keys are NOT NULL columns and contain every partition key (checked at creation by
 `freshet.storage.catalog`). The options are exactly what the user typed; defaults are not stored.
 
-Source: table format §2.
+Source: FORMAT.md §2.
 """
 
 from __future__ import annotations

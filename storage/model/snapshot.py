@@ -4,7 +4,7 @@ Snapshot N is visible exactly when the file `snapshot-N` exists; ids are contigu
 writer is one APPEND snapshot (OVERWRITE if it deletes) and, when it compacted, one COMPACT snapshot with the same
 commit user and identifier, in this order.
 
-Source: table format §3.1.
+Source: FORMAT.md §3.1.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Level 0: each file is a run of its own, newest first by (max sequence number descending, min sequence number, creation
 time, name). Level 1 and above: one run per level, key ranges disjoint, in key order.
 
-Source: table format §7.2.
+Source: FORMAT.md §7.2.
 """
 
 from __future__ import annotations

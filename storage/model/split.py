@@ -1,7 +1,7 @@
 """A split: what one reader reads at a time, complete in itself.
 
 `raw_convertible` splits hold each key once and no retract row, so their files are read straight, in order; the files
-of any other split are cut into sections and merged. Source: table format §7.3.
+of any other split are cut into sections and merged. Source: FORMAT.md §7.3.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Which values are longer than their type: characters of CHAR(n) and VARCHAR(n), bytes of BINARY(n) and VARBINARY(n).
 
 Shorter values are all right, also for CHAR and BINARY: files of the format do not pad. Parts of ARRAY, MAP and ROW
-count for the row that holds them. Source: table format §2.1, §2.3.
+count for the row that holds them. Source: FORMAT.md §2.1, §2.3.
 """
 
 from __future__ import annotations

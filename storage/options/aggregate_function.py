@@ -17,7 +17,7 @@
 Options are keyed `fields.<column>.<option>`; what does not fit is refused by name of option and column. An option of
 another function is not read here; `freshet.storage.schema.engine_validation` refuses it where it is typed.
 
-Source: LSM semantics §2.6.1.
+Source: MERGING.md §2.6.1.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ that is not supported is decided in `freshet.storage.options.supported`, not her
     CoreOptions.parse(options, has_primary_key=…)          a new table: unknown keys are refused with the nearest one
     CoreOptions.parse(options, has_primary_key=…, strict=False)   a table of somebody else: unknown keys are tolerated
 
-Source: table format §15.
+Source: FORMAT.md §15.
 """
 
 from __future__ import annotations
@@ -428,7 +428,7 @@ class CoreOptions(BaseModel):
 
     @property
     def needs_lookup(self) -> bool:
-        """True when level 0 holds changes and the lowest level above holds the whole rows: LSM semantics §0, §2.7."""
+        """True when level 0 holds changes and the lowest level above holds the whole rows: MERGING.md §0, §2.7."""
         return self.has_primary_key and (
             self.merge_engine is MergeEngine.FIRST_ROW
             or self.changelog_producer is ChangelogProducer.LOOKUP

@@ -11,12 +11,12 @@
 | deduplicate, first-row | every | none |
 
 Its own is `fields.<column>.aggregate-function`, the default `fields.default-aggregate-function`. A group is
-`fields.<ordering columns>.sequence-group = <protected columns>`, names apart by commas, blanks count.
+`fields.<ordering columns>.sequence-group = <protected columns>`, names separated by commas, blanks count.
 
 This module refuses what leaves the merge undefined, for tables of somebody else too; what only makes no sense is
 refused by `freshet.storage.schema.engine_validation` where it is typed.
 
-Source: LSM semantics §2.3 to §2.6.1.
+Source: MERGING.md §2.3 to §2.6.1.
 """
 
 from __future__ import annotations

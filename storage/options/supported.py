@@ -9,7 +9,7 @@ the remedy. A rule refuses no more than it must:
 | WRITE (and CREATE) | reading is right, but a commit without the feature would lose or break something |
 | CREATE | a table would be made whose wishes nobody here fulfils; existing ones are read and written |
 
-Source: table format §8.2, §10, §15; LSM semantics §4, §5.
+Source: FORMAT.md §8.2, §10, §15; MERGING.md §4, §5.
 """
 
 from __future__ import annotations

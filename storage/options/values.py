@@ -5,11 +5,11 @@
 | size | `64 mb`, `128k`, `1 gibibytes`, `1024` | bytes without a unit; units are powers of 1024, any case |
 | duration | `1 h`, `10 min`, `5 seconds`, `250` | milliseconds without a unit, any case |
 | boolean | `true`, `FALSE` | nothing else |
-| map | `0:avro,5:parquet` | pairs apart by commas, key and value by a colon |
+| map | `0:avro,5:parquet` | pairs separated by commas, key and value by a colon |
 
 Parsers raise ValueError; `freshet.storage.options.core` adds the name of the option.
 
-Source: table format §15.
+Source: FORMAT.md §15.
 """
 
 from __future__ import annotations
@@ -86,20 +86,20 @@ def parse_bool(text: str) -> bool:
 
 
 def parse_names(text: str) -> tuple[str, ...]:
-    """Column names apart by commas, blanks around them cut."""
+    """Column names separated by commas, blanks around them cut."""
     return tuple(name.strip() for name in text.split(",")) if text.strip() else ()
 
 
 def split_names(text: str) -> tuple[str, ...]:
-    """Column names apart by commas, blanks and all; empty ones at the end do not count (as the format reads them)."""
+    """Column names separated by commas, blanks and all; empty ones at the end do not count: so reads the format."""
     return tuple(text.rstrip(",").split(",")) if text.strip(",") or not text else ()
 
 
 def parse_map(text: str) -> dict[str, str]:
-    """Pairs `key:value` apart by commas."""
+    """Pairs `key:value` separated by commas."""
     pairs = [item.split(":") for item in text.split(",") if item.strip()]
     if any(len(pair) != 2 for pair in pairs):
-        raise ValueError("expected key:value pairs apart by commas, such as 0:avro,5:parquet")
+        raise ValueError("expected key:value pairs separated by commas, such as 0:avro,5:parquet")
     return {key.strip(): value.strip() for key, value in pairs}
 
 

@@ -12,7 +12,7 @@
 Packing keeps the order and closes a split before it would exceed the target; a file weighs at least the cost of opening
 it. Splits come in the order of partition and bucket.
 
-Source: LSM semantics §5, §6.2; table format §7.3.
+Source: MERGING.md §5, §6.2; FORMAT.md §7.3.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ Statistics of a file belong to the schema it was written with. They are mapped b
 not have is all NULL; a column whose type has changed keeps its bounds only where the values did not change (wider
 integers, longer strings).
 
-Source: LSM semantics §6.1; table format §6, §13.
+Source: MERGING.md §6.1; FORMAT.md §6, §13.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ The whole filter is applied again, exactly, to what comes out.
 
 Memory: a section of n runs holds about `memory_bytes` of rows, n open files and one round of merging.
 
-Source: LSM semantics §6.3; table format §7.3.
+Source: MERGING.md §6.3; FORMAT.md §7.3.
 """
 
 from __future__ import annotations

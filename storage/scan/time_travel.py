@@ -7,7 +7,7 @@
 | tag | the one the tag holds, even if it has expired |
 | timestamp | the newest one committed at or before it (epoch milliseconds) |
 
-Source: LSM semantics §6.4.
+Source: MERGING.md §6.4.
 """
 
 from __future__ import annotations

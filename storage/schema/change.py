@@ -11,7 +11,7 @@
 | SetOption, ResetOption | the option may change once the table holds snapshots | unchanged |
 | SetComment, SetColumnComment | always | unchanged |
 
-Source: table format §2.4, §13.
+Source: FORMAT.md §2.4, §13.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@
 A function on an ordering column of a sequence group has no effect and is let pass: with a default function nobody can
 do without.
 
-Source: LSM semantics §2.3 to §2.6.1, §4.7.
+Source: MERGING.md §2.3 to §2.6.1, §4.7.
 """
 
 from __future__ import annotations

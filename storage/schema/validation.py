@@ -8,7 +8,7 @@
 5. Combinations that contradict each other, and the options of the merge engine (`engine_validation`).
 6. What becomes part of a file's name can be one.
 
-Source: table format §2.2, §8.1, §8.2; LSM semantics §4.7.
+Source: FORMAT.md §2.2, §8.1, §8.2; MERGING.md §4.7.
 """
 
 from __future__ import annotations

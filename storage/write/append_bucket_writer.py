@@ -7,7 +7,7 @@
              because their buckets are one, and joining them beside a stream is for a compaction of its own
 
 Sequence numbers of a bucketed table continue after the largest of its files; without buckets they start at 0 in each
-writer. Source: LSM semantics §8.2; table format §7.4.
+writer. Source: MERGING.md §8.2; FORMAT.md §7.4.
 """
 
 from __future__ import annotations

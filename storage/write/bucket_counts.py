@@ -7,7 +7,7 @@ The two differ only where the option was changed and partitions were rewritten o
 Paimon). While no schema of the table has another number, nothing is read; a partition that turns out to be written with
 another number all the same (`note`) counts with that.
 
-Source: table format §8; LSM semantics §8.2.
+Source: FORMAT.md §8; MERGING.md §8.2.
 """
 
 from __future__ import annotations

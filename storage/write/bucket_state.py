@@ -18,7 +18,7 @@ because each look into the manifests costs as much. So a process may come back t
 worked on it, or never: nothing has to be told to it. Buckets that were not asked for longest are let go when the files
 of all buckets together are more than `FILES_MAX`; what their memory holds goes with them.
 
-Source: LSM semantics §1.1, §1.4.
+Source: MERGING.md §1.1, §1.4.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ for partitions without files (`BucketCounts`).
 Rows are split with their order kept inside each bucket: one group number per row, one stable sort of these small
 numbers (a radix sort), one gather per group. Rows that all belong together are passed on as they are.
 
-Source: table format §8.
+Source: FORMAT.md §8.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ A round is dropped when files that it needs are gone from the committed bucket. 
 upon the other (which deletes may be dropped depends on the levels below), so the later ones go with it; those of append
 tables have nothing in common.
 
-Source: LSM semantics §1.4.
+Source: MERGING.md §1.4.
 """
 
 from __future__ import annotations

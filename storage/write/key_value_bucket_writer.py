@@ -21,7 +21,7 @@ Of two writers of one bucket the one that commits last must win, so a writer is 
 flushes (`TableWriter.rebase`). Paimon numbers rows when they are written: there the one that commits last loses to the
 one that wrote last, and a delete that it commits may do nothing.
 
-Source: LSM semantics §1.
+Source: MERGING.md §1.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ In this order:
 7. `ignore-delete` drops -D and -U, `ignore-update-before` drops -U
 8. retracts that are left must be what the merge engine takes (`retract_rules`)
 
-Nothing is taken from a table of which one row is refused. Source: LSM semantics §1.1.
+Nothing is taken from a table of which one row is refused. Source: MERGING.md §1.1.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ With `ignore-delete` no retract gets here. Apache Paimon takes such a row and fa
 at a flush, a compaction or in a read: then it is in the table, and so it is refused here. Where only merging can tell
 what a row does (a -D that removes the record if it is in order), it passes.
 
-Source: LSM semantics §2.3 to §2.6.
+Source: MERGING.md §2.3 to §2.6.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ own.
 Files that no returned message names are deleted by `abort` and `close`, all others are the committer's. When a call
 fails after rows were taken, the writer takes no more: its rows may be gone, so only `abort` and `close` go on.
 
-Source: LSM semantics §1.
+Source: MERGING.md §1.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ What a spilled run holds depends on the engine:
 so that the level-0 file is the same whether rows were spilled or not. Rows that tie stay in the order of arrival. The
 raw rows of one key are merged at once: a hot key needs the memory of all its rows since the last flush.
 
-Source: LSM semantics §0, §1.2, §2.8.
+Source: MERGING.md §0, §1.2, §2.8.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ A function is made anew for each merge of a key; `agg(acc, x)`, `agg_reversed(ac
 with the next accumulator. Values are what `pa.Array.to_pylist()` gives: maps are lists of pairs,
 rows are dicts; NULL is None. Nothing here is taken from the code under test.
 
-Source: LSM semantics §2.6.1.
+Source: MERGING.md §2.6.1.
 """
 
 from __future__ import annotations

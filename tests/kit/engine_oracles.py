@@ -17,7 +17,7 @@ One bucket, automatic compaction off; tables that need lookup have two levels.
     oracle.commit()
     oracle.rows()
 
-Source: LSM semantics §0, §1.1, §2.
+Source: MERGING.md §0, §1.1, §2.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Names of files and folders, table format §1."""
+"""Names of files and folders, FORMAT.md §1."""
 
 from __future__ import annotations
 

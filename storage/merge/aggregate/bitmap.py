@@ -9,7 +9,7 @@
 They take no retracts. Keys with one value are not read at all; the others are united one after the other, by pyroaring
 or container by container (`codec.roaring_bitmaps`).
 
-Source: LSM semantics §2.6.1.
+Source: MERGING.md §2.6.1.
 """
 
 from __future__ import annotations

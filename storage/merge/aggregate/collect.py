@@ -17,7 +17,7 @@ The arrays of all keys are joined by arithmetic on offsets and one gather of the
 take 110 ms, 210 ms if distinct. Retracts are done at once too, by counting equal elements. Only distinct keys under one
 of the two exceptions, or with both a SET and a RETRACT, are folded one by one, on positions and codes of elements.
 
-Source: LSM semantics §2.5, §2.6.1, vectors 45 and 46.
+Source: MERGING.md §2.5, §2.6.1, vectors 45 and 46.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ an overflow or a division by zero; Apache Paimon has failed there already.
 `CountedValues` has all events and says which of them count: enough where a value can be made to change nothing.
 `Contributions` has only those that count, which costs a copy.
 
-Source: LSM semantics §2.6.1 (N-absorbing).
+Source: MERGING.md §2.6.1 (N-absorbing).
 """
 
 from __future__ import annotations

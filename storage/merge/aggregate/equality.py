@@ -11,7 +11,7 @@
 and NULL equals NULL. Strings and numbers that lie far apart are hashed by Arrow; arrays are compared as one string of
 the codes of their elements.
 
-Source: LSM semantics §0, §2.6.1.
+Source: MERGING.md §0, §2.6.1.
 """
 
 from __future__ import annotations

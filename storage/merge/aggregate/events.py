@@ -10,7 +10,7 @@
 
 Every key begins with acc = NULL. Events stand key after key, in merge order; each key has at least one.
 
-Source: LSM semantics §2.5, §2.6.
+Source: MERGING.md §2.5, §2.6.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ bool_and is the smallest and bool_or the largest of booleans, false < true. NULL
 | FLOAT, DOUBLE | their bits, made monotone: -0.0 < 0.0, NaN largest |
 | strings, bytes, DECIMAL | the words that order keys, one after the other, among the values still level |
 
-Source: LSM semantics §0 (comparators), §2.6.1.
+Source: MERGING.md §0 (comparators), §2.6.1.
 """
 
 from __future__ import annotations

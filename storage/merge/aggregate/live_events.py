@@ -3,7 +3,7 @@
 What stands before a SET does not count for them. Where a function joins values and has aggReversed(acc, x) = agg(x,
 acc), late values come down to an order: before the others, the last of them first (`LiveEvents.late_first`).
 
-Source: LSM semantics §2.5, §2.6.
+Source: MERGING.md §2.5, §2.6.
 """
 
 from __future__ import annotations

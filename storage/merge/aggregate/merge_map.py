@@ -19,7 +19,7 @@ merge_map takes the last entry of each key of a map, unless it is a retracted on
 Only keys with both ADD_LATE and RETRACT, and those of merge_map_with_keytime that have several maps, are folded one by
 one, on positions of entries. The order of entries is free.
 
-Source: LSM semantics §2.5, §2.6.1, vectors 47 and 48.
+Source: MERGING.md §2.5, §2.6.1, vectors 47 and 48.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ row per nested key, nested_partial_update the last non-null value per field, lat
 nested_update with a SET or ADD_LATE, or with a RETRACT where there is a limit or the null strategy is error, are folded
 one by one, on positions of rows. The order of rows with a nested key is free.
 
-Source: LSM semantics §2.5, §2.6.1, vectors 49 and 50.
+Source: MERGING.md §2.5, §2.6.1, vectors 49 and 50.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ After an overflow to NULL the next value starts again. Sums of integers and deci
 by step only where the sum of magnitudes could overflow; floats go in step through all keys (`in_order`). Key by key go
 decimals that came near an overflow.
 
-Source: LSM semantics §2.6.1.
+Source: MERGING.md §2.6.1.
 """
 
 from __future__ import annotations

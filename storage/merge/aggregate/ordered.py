@@ -12,7 +12,7 @@ late row, which calls agg(x, acc), replaces the value once something was taken. 
 value was taken: ADD_LATE takes acc as it is if nothing was taken yet and acc is not NULL, else it replaces acc by x,
 also by NULL. Keys with such rows are walked through; everything else is a search per key.
 
-Source: LSM semantics §2.5, §2.6.1.
+Source: MERGING.md §2.5, §2.6.1.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@
 
 Numbers go in step through all keys (`in_order`); key by key go decimals, and keys of very many values.
 
-Source: LSM semantics §2.6.1.
+Source: MERGING.md §2.6.1.
 """
 
 from __future__ import annotations

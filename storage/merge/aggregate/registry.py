@@ -6,7 +6,7 @@
 | that takes retracts | the function's own rule |
 | any other | refused, whatever the value |
 
-Source: LSM semantics §2.6.1.
+Source: MERGING.md §2.6.1.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@
 They take no retracts. Sketches are united by Apache DataSketches, one key after the other. Theta sketches have the
 bytes that Paimon writes; those of HLL may list the same coupons in another order.
 
-Source: LSM semantics §2.6.1.
+Source: MERGING.md §2.6.1.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ All texts are joined at once by Arrow: 1 M texts of 250,000 keys take 65 ms, 235
 folded one by one, if texts were late, or if the delimiter is empty or can overlap itself ("aa" in "aaa"), so that
 joining and splitting again gives other tokens.
 
-Source: LSM semantics §2.5, §2.6.1, vectors 32 to 35.
+Source: MERGING.md §2.5, §2.6.1, vectors 32 to 35.
 """
 
 from __future__ import annotations

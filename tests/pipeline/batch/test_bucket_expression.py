@@ -31,7 +31,7 @@ pytestmark = pytest.mark.spark
 
 _UTC_2023 = datetime.datetime(2023, 11, 14, 22, 13, 20, 123456)
 
-# values, types, hash of the body, bucket of 4, bucket of 10: the scalar rows of table format §5.1
+# values, types, hash of the body, bucket of 4, bucket of 10: the scalar rows of FORMAT.md §5.1
 VECTORS: list[tuple[tuple[Any, ...], tuple[str, ...], int, int, int]] = [
     ((0,), ("INT NOT NULL",), -300363099, 3, 9),
     ((1,), ("INT",), 1465514398, 2, 8),

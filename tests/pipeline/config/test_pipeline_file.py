@@ -116,7 +116,7 @@ def test_secrets_are_masked_in_every_output_but_reach_the_library(tmp_path: Path
         ("merge-engine:", "merge-enginee:", "p.yaml:13: table.options.merge-enginee: unknown option 'merge-enginee'; did you mean merge-engine?"),
         ("bucket: 4", "bucket: many", "p.yaml:13: table.options.bucket: option bucket = 'many' cannot be used"),
         ("subscribe:", "includeHeaders: true, subscribe:", "cannot be set here: headers are read where select reads _headers"),
-        ("name: shop-orders\n", "name: shop-orders\nname: again\n", "p.yaml:2: the key 'name' stands twice"),
+        ("name: shop-orders\n", "name: shop-orders\nname: again\n", "p.yaml:2: the key 'name' is given twice"),
         ("name: shop-orders\n", "", "p.yaml:1: name: is missing"),
         ("name: shop-orders\n", "name: [\n", "is not YAML"),
         ("checkpoint:", "dead_letters: shop.orders\ncheckpoint:", "p.yaml:15: dead_letters: the dead letters need a table"),

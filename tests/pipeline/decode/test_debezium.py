@@ -237,8 +237,8 @@ UNWRAPPED = [
     ("tombstone", Record(None, {"id": 5}), "-D(5, None, None, None, None)"),
     ("tombstone, key with schema", Record(None, flat_with_schema({"id": 6}, ORDER_SCHEMA[:1])), "-D(6, None, None, None, None)"),
     ("tombstone in a schema", Record(flat_with_schema(None), {"id": 6}), "-D(6, None, None, None, None)"),
-    ("tombstone without a key", Record(None, None), "dead None: a tombstone whose key is no JSON object"),
-    ("tombstone with a key that is no object", Record(None, b"abc"), "dead None: a tombstone whose key is no JSON object"),
+    ("tombstone without a key", Record(None, None), "dead None: a tombstone whose key is not a JSON object"),
+    ("tombstone with a key that is no object", Record(None, b"abc"), "dead None: a tombstone whose key is not a JSON object"),
     ("tombstone whose key lacks the column", Record(None, {"other": 1}), "dead id: NULL in a key column"),
     ("heartbeat", Record({"ts_ms": 1}, {"serverName": "shop"}), "skip heartbeat"),
     ("transaction", {"status": "END", "id": "1", "event_count": 2, "data_collections": [], "ts_ms": 3}, "skip transaction"),
@@ -246,7 +246,7 @@ UNWRAPPED = [
     ("truncate", {"id": None, "__op": "t"}, "skip truncate"),
     ("TOAST", {**ROW, "doc": TOAST, "__op": "u"}, f"+U({SHOWN[:-1]}None) keep 4"),
     ("no JSON", b"x", "dead None: the value is not a JSON object"),
-    ("payload no object", flat_with_schema(5), "dead None: the payload is no JSON object"),
+    ("payload no object", flat_with_schema(5), "dead None: the payload is not a JSON object"),
 ]  # fmt: skip
 
 

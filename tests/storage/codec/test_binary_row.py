@@ -1,4 +1,4 @@
-"""Every vector of table format §5.1, and the column encoder against the row encoder."""
+"""Every vector of FORMAT.md §5.1, and the column encoder against the row encoder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Partition folders: every cell of the table in table format §1.2, and what several columns make together."""
+"""Partition folders: every cell of the table in FORMAT.md §1.2, and what several columns make together."""
 
 from __future__ import annotations
 

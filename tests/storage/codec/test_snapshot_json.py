@@ -19,7 +19,7 @@ from freshet.storage.model.schema import TableSchema
 from freshet.storage.model.snapshot import CommitKind, Snapshot
 from tests.storage.codec.test_manifest_avro import files
 
-# Table format §3.1, the smallest files that every reader takes.
+# FORMAT.md §3.1, the smallest files that every reader takes.
 SMALLEST_SNAPSHOT = b"""{"version":3,"id":1,"schemaId":0,
  "baseManifestList":"manifest-list-u-0","baseManifestListSize":970,
  "deltaManifestList":"manifest-list-u-1","deltaManifestListSize":1034,

@@ -1,4 +1,4 @@
-"""The engine `aggregation`: LSM semantics §2.6, its corner cases, and random rows against the oracle."""
+"""The engine `aggregation`: MERGING.md §2.6, its corner cases, and random rows against the oracle."""
 
 from __future__ import annotations
 

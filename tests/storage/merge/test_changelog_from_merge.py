@@ -1,6 +1,6 @@
 """A changelog is a pure function of what was merged and what the merge tells.
 
-The two truth tables of changelogs (LSM semantics §4.2, §4.3, §4.4) are written here as functions over a round of
+The two truth tables of changelogs (MERGING.md §4.2, §4.3, §4.4) are written here as functions over a round of
 merging, without another look at any file, and compared with the tables read row by row beside the oracles. The world is
 small and enumerated: everything that may stand x up to two changes of every kind, for all engines.
 """

@@ -1,4 +1,4 @@
-"""The engine `deduplicate`: LSM semantics §2.2 and the vectors of §9.1 that a merge decides."""
+"""The engine `deduplicate`: MERGING.md §2.2 and the vectors of §9.1 that a merge decides."""
 
 from __future__ import annotations
 

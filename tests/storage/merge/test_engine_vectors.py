@@ -3,7 +3,7 @@
 Vectors given as one merge run as one flush, each intermediate state as a table of its own. Vectors given by a changelog
 check the state only, on tables with force-lookup: those merge like tables with a lookup changelog.
 
-Source: LSM semantics §9.1 (5, 8, 9), §9.2, §9.3, §9.5.
+Source: MERGING.md §9.1 (5, 8, 9), §9.2, §9.3, §9.5.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The engine `partial-update`: LSM semantics §2.4 and §2.5, its corner cases, and random rows against the oracle."""
+"""The engine `partial-update`: MERGING.md §2.4 and §2.5, its corner cases, and random rows against the oracle."""
 
 from __future__ import annotations
 

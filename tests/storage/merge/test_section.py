@@ -1,4 +1,4 @@
-"""Sections and runs of overlapping files (LSM semantics §3.3, vector 83)."""
+"""Sections and runs of overlapping files (MERGING.md §3.3, vector 83)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Snapshots, hints, tags and consumers; what hints may do wrong is table format §1.1."""
+"""Snapshots, hints, tags and consumers; what hints may do wrong is FORMAT.md §1.1."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ def test_nested_types_keep_names_and_nullability() -> None:
 
 
 def test_ids_of_new_columns() -> None:
-    """The worked example of table format §2.2, shifted to the second column."""
+    """The worked example of FORMAT.md §2.2, shifted to the second column."""
     inner = pa.struct([("p", pa.int8()), ("q", pa.string())])
     schema = pa.schema([("k", pa.int64()), ("r", pa.struct([("x", pa.int32()), ("y", inner), ("z", pa.int8())]))])
     (key, row), highest = fields_from_arrow(schema, ["k"])

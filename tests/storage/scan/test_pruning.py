@@ -1,4 +1,4 @@
-"""What metadata alone may leave out, and what it must not (LSM semantics §6.1)."""
+"""What metadata alone may leave out, and what it must not (MERGING.md §6.1)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How files of a bucket become splits (LSM semantics §6.2, vectors 84 and 85)."""
+"""How files of a bucket become splits (MERGING.md §6.2, vectors 84 and 85)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which snapshot a request means, and what the errors say (LSM semantics §6.4)."""
+"""Which snapshot a request means, and what the errors say (MERGING.md §6.4)."""
 
 from __future__ import annotations
 

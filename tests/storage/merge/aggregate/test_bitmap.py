@@ -1,4 +1,4 @@
-"""rbm32 and rbm64: LSM semantics §2.6.1."""
+"""rbm32 and rbm64: MERGING.md §2.6.1."""
 
 from __future__ import annotations
 

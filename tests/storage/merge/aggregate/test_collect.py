@@ -1,4 +1,4 @@
-"""collect: LSM semantics §2.6.1, vectors 45 and 46."""
+"""collect: MERGING.md §2.6.1, vectors 45 and 46."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""merge_map and merge_map_with_keytime: LSM semantics §2.6.1, vectors 47 and 48."""
+"""merge_map and merge_map_with_keytime: MERGING.md §2.6.1, vectors 47 and 48."""
 
 from __future__ import annotations
 

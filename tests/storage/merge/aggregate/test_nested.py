@@ -1,4 +1,4 @@
-"""nested_update and nested_partial_update: LSM semantics §2.6.1, vectors 49 and 50."""
+"""nested_update and nested_partial_update: MERGING.md §2.6.1, vectors 49 and 50."""
 
 from __future__ import annotations
 

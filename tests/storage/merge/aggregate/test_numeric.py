@@ -1,4 +1,4 @@
-"""sum, product, max, min, bool_and, bool_or: LSM semantics §2.6.1, vector 44, and random events against the oracle."""
+"""sum, product, max, min, bool_and, bool_or: MERGING.md §2.6.1, vector 44, and random events against the oracle."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""last_value, last_non_null_value, first_value, first_non_null_value: LSM semantics §2.5, §2.6.1, and the oracle."""
+"""last_value, last_non_null_value, first_value, first_non_null_value: MERGING.md §2.5, §2.6.1, and the oracle."""
 
 from __future__ import annotations
 

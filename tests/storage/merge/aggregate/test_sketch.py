@@ -1,4 +1,4 @@
-"""hll_sketch and theta_sketch: LSM semantics §2.6.1. That the bytes are Paimon's is tested in tests/contract."""
+"""hll_sketch and theta_sketch: MERGING.md §2.6.1. That the bytes are Paimon's is tested in tests/contract."""
 
 from __future__ import annotations
 

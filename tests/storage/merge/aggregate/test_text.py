@@ -1,4 +1,4 @@
-"""listagg: LSM semantics §2.6.1, vectors 32 to 35."""
+"""listagg: MERGING.md §2.6.1, vectors 32 to 35."""
 
 from __future__ import annotations
 

@@ -1,0 +1,62 @@
+"""What code and documents cite is in the repository: FORMAT.md, MERGING.md and their sections, and linked files."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+FOLDERS = ("storage", "pipeline", "logstore", "jobs", "src/freshet", "tests", "conf", "docker")
+PAGES = {"FORMAT.md": ROOT / "storage" / "FORMAT.md", "MERGING.md": ROOT / "storage" / "MERGING.md"}
+
+HEADING = re.compile(r"^#{2,4} (?P<number>\d+(?:\.\d+)*)\.? ", re.MULTILINE)
+CITED = re.compile(r"(?P<page>FORMAT\.md|MERGING\.md)\)?\s+(?P<sections>§[\d.]+(?:(?:\s*[,;–-]| and| to)\s*§?[\d.]+)*)")
+LINK = re.compile(r"\]\((?P<target>[^)#:\s]+)(?:#[^)]*)?\)")
+NOT_HERE = re.compile(r"(?i)\b(table format|lsm semantics|real parts|design) §|\bstyle anchors\b|\blog-store\.md\b")
+
+
+def _files(*endings: str) -> list[Path]:
+    found = [ROOT / "README.md"] if ".md" in endings else []
+    for folder in FOLDERS:
+        found += [path for path in sorted((ROOT / folder).rglob("*")) if path.suffix in endings and path.is_file()]
+    return [path for path in found if path != Path(__file__) and path not in PAGES.values()]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_cited_sections_are_there(page: str) -> None:
+    sections = {match["number"] for match in HEADING.finditer(PAGES[page].read_text(encoding="utf-8"))}
+    assert len(sections) > 20
+    cited = 0
+    missing = []
+    for path in _files(".py", ".md", ".java"):
+        for match in CITED.finditer(path.read_text(encoding="utf-8")):
+            if match["page"] != page:
+                continue
+            for number in re.findall(r"\d+(?:\.\d+)*", match["sections"]):
+                cited += 1
+                if number not in sections:
+                    missing.append(f"{path.relative_to(ROOT)}: {page} §{number}")
+    assert not missing, "\n".join(missing)
+    assert cited > 20
+
+
+def test_nothing_cites_what_is_not_in_the_repository() -> None:
+    found = [
+        f"{path.relative_to(ROOT)}:{number}: {line.strip()}"
+        for path in _files(".py", ".md", ".java", ".yaml")
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        if NOT_HERE.search(line)
+    ]
+    assert not found, "\n".join(found)
+
+
+def test_links_lead_somewhere() -> None:
+    broken = [
+        f"{path.relative_to(ROOT)}: {match['target']}"
+        for path in [*_files(".md"), *PAGES.values()]
+        for match in LINK.finditer(path.read_text(encoding="utf-8"))
+        if not (path.parent / match["target"]).exists()
+    ]
+    assert not broken, "\n".join(broken)
