@@ -221,10 +221,12 @@ class KeyValueBucketWriter:
             self._delete(file)
         self._memory = state.memory
         if self._increment.is_empty:
+            # Nothing has been numbered since the last commit: numbers go on after the largest that is stored now.
             self._levels = self._levels_of(state)
+            self._next_sequence = state.next_sequence
         else:
             self._levels = self._build_levels(self._increment.applied_to(state.data_files))
-        self._next_sequence = max(self._next_sequence, state.next_sequence)
+            self._next_sequence = max(self._next_sequence, state.next_sequence)
 
     def abort(self) -> None:
         self._buffer.clear()

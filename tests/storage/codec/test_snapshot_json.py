@@ -14,7 +14,7 @@ from freshet.storage.codec.commit_message_json import decode_commit_messages, en
 from freshet.storage.codec.schema_json import decode_schema, encode_schema
 from freshet.storage.codec.snapshot_json import decode_snapshot, encode_snapshot
 from freshet.storage.exceptions import CorruptDataError, InvalidRequestError, UnsupportedFeatureError
-from freshet.storage.model.commit_message import CommitMessage
+from freshet.storage.model.commit_message import COMMIT_MESSAGE_VERSION, CommitMessage
 from freshet.storage.model.schema import TableSchema
 from freshet.storage.model.snapshot import CommitKind, Snapshot
 from tests.storage.codec.test_manifest_avro import files
@@ -215,7 +215,7 @@ messages = st.builds(
     compact_after=file_lists,
     compact_changelog_files=file_lists,
     log_offset=st.none() | st.integers(0, 2**60),
-    version=st.just(1),
+    version=st.just(COMMIT_MESSAGE_VERSION),
 )
 
 
@@ -226,9 +226,10 @@ def test_commit_messages_read_back(given_messages: list[CommitMessage]) -> None:
 
 
 def test_commit_messages_of_another_release_are_refused() -> None:
-    data = encode_commit_messages([CommitMessage(b"", 0, 1)]).replace(b'"version":1', b'"version":2')
+    current = b'"version":%d' % COMMIT_MESSAGE_VERSION
+    data = encode_commit_messages([CommitMessage(b"", 0, 1)]).replace(current, b'"version":1')
     with pytest.raises(InvalidRequestError, match="same release"):
         decode_commit_messages(data)
-    for broken in (b"", b"{}x", b'[{"version":1}]', b"[1]"):
+    for broken in (b"", b"{}x", b"[{%s}]" % current, b"[1]"):
         with pytest.raises(InvalidRequestError, match="commit message"):
             decode_commit_messages(broken)
