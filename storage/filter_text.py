@@ -12,6 +12,8 @@
 The meaning is Spark's: three-valued NULL, NaN equal to itself and above every number, backslash escapes in text,
 numbers of different types compared in the wider one (`literal`). A TIMESTAMP without a zone is a wall-clock time for a
 column without one and UTC for a column with one, as in a Spark session whose time zone is UTC.
+One thing differs: a NULL integer compared (< <= > >=) with a number beyond BIGINT is unknown here, as in SQL, while
+Spark 4.2 answers TRUE or FALSE for it.
 
 Anything else is refused naming the part. This module alone knows sqlglot.
 """
