@@ -78,7 +78,7 @@ def test_changes_and_corrections_of_one_table(tmp_path: Path, kafka_broker: Fore
         (7, {"order": 7, "new_status": "known here only", "position": 1}),
     )  # fmt: skip
     out = _run(path)
-    assert "11 records (9 applied, 1 dead letters, 1 skipped)" in out, out
+    assert "9 applied, 1 dead letter, 1 skipped" in out and "11 records" in out, out
     catalog = Catalog(str(tmp_path / "warehouse"))
     rows = {row["id"]: (row["status"], row["at"], row["origin"]) for row in _rows(catalog, "shop.orders")}
     assert rows == {
@@ -90,7 +90,8 @@ def test_changes_and_corrections_of_one_table(tmp_path: Path, kafka_broker: Fore
 
     # The checkpoint knows the offsets of both topics.
     _send(kafka_broker, corrections, (3, {"order": 3, "new_status": "again", "position": 99}))
-    assert "1 records (1 applied)" in _run(path)
+    again = _run(path)
+    assert "1 record in" in again and "1 applied" in again, again
     assert {row["id"]: row["status"] for row in _rows(catalog, "shop.orders")}[3] == "AGAIN"
 
 
