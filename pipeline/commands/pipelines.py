@@ -1,4 +1,4 @@
-"""Commands around pipeline files: run, check, jars. What needs Spark is loaded when it is called."""
+"""Commands around pipeline files: run, check, jars. What needs Spark or Kafka is loaded when it is called."""
 
 from __future__ import annotations
 
@@ -7,15 +7,12 @@ from typing import Annotated, Literal
 
 import typer
 
-from freshet.logstore.kafka_client import ClusterAnswer
 from freshet.pipeline.commands.arguments import PipelineFiles
 from freshet.pipeline.commands.output import complain, say
 from freshet.pipeline.commands.spark_part import spark_part
 from freshet.pipeline.config.model import PipelineConfig
 from freshet.pipeline.config.pipeline_file import load_pipelines, warnings
-from freshet.pipeline.config.rules import subscribed_topics
-from freshet.pipeline.exceptions import ConfigurationError, Problem
-from freshet.pipeline.kafka_reach import Brokers, ask_once, brokers_of, wait_for_brokers
+from freshet.pipeline.exceptions import ConfigurationError
 from freshet.pipeline.preflight import problems_before_start, refuse_to_start
 from freshet.pipeline.signals import when_asked_to_stop
 from freshet.pipeline.spark.jars import SPARK_GROUP, ensure_jars
@@ -37,7 +34,7 @@ def run(
     refuse_to_start(configs)
     stop = threading.Event()
     with when_asked_to_stop(stop.set):
-        if not wait_for_brokers(configs, say=complain, stop=stop):
+        if _reads_kafka(configs) and not spark_part("brokers").wait_for_brokers(configs, say=complain, stop=stop):
             return
     spark_part("running").run_pipelines(configs, progress=progress)
 
@@ -53,8 +50,8 @@ def check(
     configs = load_pipelines(files)
     _warn(configs)
     problems = [problem for config in configs for problem in problems_before_start(config)]
-    if not offline:
-        problems += _broker_problems(configs)
+    if not offline and _reads_kafka(configs):
+        problems += spark_part("brokers").broker_problems(configs)
     if any(source.select for config in configs for source in config.sources):
         if no_spark:
             complain("the expressions of select were not analysed: that needs Spark (--no-spark)")
@@ -71,33 +68,8 @@ def jars() -> None:
     say(",".join(str(jar) for jar in ensure_jars(SPARK_GROUP)))
 
 
-def _broker_problems(configs: list[PipelineConfig]) -> list[Problem]:
-    """Clusters that do not answer are problems; topics that are not there yet are warned of."""
-    answers: list[tuple[Brokers, ClusterAnswer]] = []
-    problems = []
-    for config in configs:
-        for index, source in enumerate(config.sources):
-            brokers = brokers_of(source)
-            if brokers is None:
-                continue
-            if brokers.settings.untranslated:
-                complain(
-                    f"{config.name}: the brokers at {brokers.servers} were not asked: only the Java client knows "
-                    f"{brokers.settings.untranslated}"
-                )
-                continue
-            answer = next((answer for known, answer in answers if known == brokers), None)
-            if answer is None:
-                answer = ask_once(brokers)
-                answers.append((brokers, answer))
-            if answer.failure:
-                place = ("sources", index, "kafka", "kafka.bootstrap.servers")
-                text = f"no broker answers at {brokers.servers} ({answer.failure}); start it, or check with --offline"
-                problems.append(config.origin.problem(place, config.without_secrets(text)))
-                continue
-            for topic in sorted(subscribed_topics(source) - answer.topics):
-                complain(f"{config.name}: warning: there is no topic {topic} at {brokers.servers}")
-    return problems
+def _reads_kafka(configs: list[PipelineConfig]) -> bool:
+    return any(source.kafka is not None for config in configs for source in config.sources)
 
 
 def _warn(configs: list[PipelineConfig]) -> None:

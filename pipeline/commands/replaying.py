@@ -22,7 +22,7 @@ from freshet.pipeline.config.rules import subscribed_topics
 from freshet.pipeline.exceptions import ConfigurationError, InvalidRequestError
 from freshet.pipeline.runner import spark_settings
 from freshet.pipeline.spark.record_frame import RECORD_SCHEMA, record_frame
-from freshet.pipeline.spark.session import create_session
+from freshet.pipeline.spark.session import session_of_a_command
 from freshet.storage.catalog import Catalog
 from freshet.storage.commit.committer import Committer
 from freshet.storage.exceptions import NotFoundError
@@ -58,11 +58,8 @@ def replay_dead_letters(config: PipelineConfig, *, everything: bool) -> BatchRep
     replay = plan_replay(config, everything=everything)
     if replay is None:
         return None
-    spark = create_session(f"{config.name} replay", settings=spark_settings([config]))
-    try:
+    with session_of_a_command(f"{config.name} replay", settings=spark_settings([config])) as spark:
         return carry_out(spark, config, replay)
-    finally:
-        spark.stop()
 
 
 def carry_out(spark: SparkSession, config: PipelineConfig, replay: Replay) -> BatchReport:

@@ -12,7 +12,7 @@ from freshet.pipeline.progress_report import ProgressReporter
 from freshet.pipeline.runner import Runner, spark_settings, stop_on_signals
 from freshet.pipeline.spark.jars import SPARK_GROUP, ensure_jars, names_kafka_source
 from freshet.pipeline.spark.select_check import has_expressions, select_problems
-from freshet.pipeline.spark.session import create_session, submitted_settings
+from freshet.pipeline.spark.session import session_of_a_command, submitted_settings
 
 
 def run_pipelines(configs: Sequence[PipelineConfig], *, progress: str) -> None:
@@ -27,28 +27,23 @@ def run_pipelines(configs: Sequence[PipelineConfig], *, progress: str) -> None:
     settings = spark_settings(configs)
     own = names_kafka_source({**submitted_settings(), **settings}) or not _needs_kafka(configs)
     jars = [] if own else ensure_jars(SPARK_GROUP)
-    spark = create_session(configs[0].name, settings=settings, jars=jars)
-    try:
-        runner = Runner(spark, configs, on_progress=reporter.take, on_idle=reporter.idle, say=remark)
-        with stop_on_signals(runner), watched_brokers(configs, say=complain):
-            runner.run()
-    except ConfigurationError as error:
-        if any(problem.path for problem in error.problems):
-            raise
-        raise ConfigurationError(select_problems(spark, configs) or error.problems) from error
-    finally:
-        spark.stop()
+    with session_of_a_command(configs[0].name, settings=settings, jars=jars) as spark:
+        try:
+            runner = Runner(spark, configs, on_progress=reporter.take, on_idle=reporter.idle, say=remark)
+            with stop_on_signals(runner), watched_brokers(configs, say=complain):
+                runner.run()
+        except ConfigurationError as error:
+            if any(problem.path for problem in error.problems):
+                raise
+            raise ConfigurationError(select_problems(spark, configs) or error.problems) from error
 
 
 def analyse_select(configs: Sequence[PipelineConfig]) -> list[Problem]:
     """What Spark says about the expressions of `select`; starts a session only where there is one to analyse."""
     if not has_expressions(configs):
         return []
-    spark = create_session("freshet check", settings={"spark.sql.shuffle.partitions": "1"})
-    try:
+    with session_of_a_command("freshet check", settings={"spark.sql.shuffle.partitions": "1"}) as spark:
         return select_problems(spark, configs)
-    finally:
-        spark.stop()
 
 
 def _needs_kafka(configs: Sequence[PipelineConfig]) -> bool:

@@ -1,4 +1,4 @@
-"""Modules of commands that import Spark, loaded when a command needs them: tables can be looked at without Spark."""
+"""Modules of commands that import Spark or a Kafka client, loaded when a command needs them: tables need neither."""
 
 from __future__ import annotations
 
@@ -9,10 +9,15 @@ from freshet.pipeline.exceptions import InvalidRequestError
 
 
 def spark_part(name: str) -> Any:
-    """The module of this name beside this one; raises `InvalidRequestError` where Spark is not installed."""
+    """The module of this name beside this one; raises `InvalidRequestError` where what it needs is not installed."""
     try:
         return import_module(f"freshet.pipeline.commands.{name}")
     except ModuleNotFoundError as error:
+        if error.name == "confluent_kafka":
+            raise InvalidRequestError(
+                "this command asks Kafka brokers, and the client is not installed here; install it with: "
+                "pip install 'freshet[kafka]'"
+            ) from error
         if error.name not in ("pyspark", "py4j"):
             raise
         raise InvalidRequestError(

@@ -97,6 +97,20 @@ def create_session(
 
 
 @contextmanager
+def session_of_a_command(
+    name: str, *, settings: Mapping[str, str] | None = None, jars: Sequence[Path] = ()
+) -> Iterator[SparkSession]:
+    """A session for as long as a command runs. One that runs already is used as it is, and goes on afterwards."""
+    is_own = SparkContext._active_spark_context is None
+    spark = create_session(name, settings=settings if is_own else None, jars=jars if is_own else ())
+    try:
+        yield spark
+    finally:
+        if is_own:
+            spark.stop()
+
+
+@contextmanager
 def _children_without_sigterm() -> Iterator[None]:
     """The JVM that starts within does not end by SIGTERM: whoever stops a service sends it to all of its processes, and
     the batch that runs could not be finished without a JVM. It ends with this process, whose end it notices.

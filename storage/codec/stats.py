@@ -194,16 +194,16 @@ def _has_bounds(data_type: ScalarType) -> bool:
 def _least(first: Any, second: Any) -> Any:
     if first is None or second is None:
         return second if first is None else first
-    return min(first, second, key=_order)
+    return min(first, second, key=order_of)
 
 
 def _greatest(first: Any, second: Any) -> Any:
     if first is None or second is None:
         return second if first is None else first
-    return max(first, second, key=_order)
+    return max(first, second, key=order_of)
 
 
-def _order(value: Any) -> Any:
+def order_of(value: Any) -> Any:
     """Order of the format: text by UTF-8 bytes, NaN above all numbers, -0.0 below 0.0, dates by their day.
 
     Days outside the years 1 to 9999 come as integers, which compare with no `datetime.date`.

@@ -265,13 +265,15 @@ class _Expiry:
 
     def _carry_out(self, plan: ExpiryPlan) -> ExpireResult:
         store, file_io = self._store, self._store.env.file_io
-        gone = file_io.delete_all([store.paths.snapshot(snapshot_id) for snapshot_id in plan.snapshot_ids])
+        # Oldest first, and none after one that stays: the ids that are left must have no gap.
+        expired = [store.paths.snapshot(snapshot_id) for snapshot_id in plan.snapshot_ids]
+        gone = file_io.delete_all(expired, in_turn=True)
         for snapshot_id in plan.snapshot_ids:
             store.snapshots.forget(snapshot_id)
         if gone.failed_count:  # somebody may still ask for what they name
             raise RetryableError(
-                f"{gone.failed_count} of the snapshots {plan.snapshot_ids[0]} to {plan.snapshot_ids[-1]} could not be "
-                "deleted, the files they name stay; check the disk, the next round tries again",
+                f"one of the snapshots {plan.snapshot_ids[0]} to {plan.snapshot_ids[-1]} could not be deleted, the "
+                "files they name stay; check the disk, the next round tries again",
                 path=store.paths.snapshot_folder,
             )
         store.snapshots.write_earliest_hint(plan.end)

@@ -127,9 +127,9 @@ class FileIO(Protocol):
     def delete(self, path: str) -> bool:
         """Removes a file; False when it was not there."""
 
-    def delete_all(self, paths: Sequence[str], *, prune_below: str | None = None) -> Deleted:
-        """Removes files, best effort, in the order given. Where the store has folders, those that became empty go as
-        well, up to but without `prune_below`; None leaves them."""
+    def delete_all(self, paths: Sequence[str], *, prune_below: str | None = None, in_turn: bool = False) -> Deleted:
+        """Removes files, best effort, in the order given; `in_turn`: none after the first that cannot be removed. Where
+        the store has folders, those that became empty go as well, up to but without `prune_below`; None leaves them."""
 
     def delete_tree(self, path: str) -> None:
         """Removes everything below a path; nothing there is fine."""

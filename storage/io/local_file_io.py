@@ -266,7 +266,7 @@ class LocalFileIO:
             raise storage_error(error, "delete", path) from error
         return True
 
-    def delete_all(self, paths: Sequence[str], *, prune_below: str | None = None) -> Deleted:
+    def delete_all(self, paths: Sequence[str], *, prune_below: str | None = None, in_turn: bool = False) -> Deleted:
         """One by one, then the folders that are empty now."""
         deleted = failed = 0
         for path in paths:
@@ -274,6 +274,8 @@ class LocalFileIO:
                 deleted += self.delete(path)
             except StorageError:
                 failed += 1
+                if in_turn:
+                    break
         if prune_below is not None:
             for folder in sorted({os.path.dirname(path) for path in paths}):
                 self._prune(folder, prune_below)

@@ -25,7 +25,7 @@ from freshet.storage.codec.manifest_avro import (
     write_manifest,
     write_manifest_list,
 )
-from freshet.storage.codec.stats import ColumnStats, encode_stats, merge_stats
+from freshet.storage.codec.stats import ColumnStats, encode_stats, merge_stats, order_of
 from freshet.storage.exceptions import CorruptDataError, InvalidRequestError, NotFoundError, UnsupportedFeatureError
 from freshet.storage.io.env import Env
 from freshet.storage.io.file_io import create_or_ask
@@ -303,6 +303,8 @@ def _is_within(row: Sequence[Any], low: Sequence[Any], high: Sequence[Any], null
         if value is None:
             if null_count == 0:
                 return False
-        elif least is not None and most is not None and (value < least or value > most):
+        elif least is None or most is None or value != value:
+            continue
+        elif order_of(value) < order_of(least) or order_of(value) > order_of(most):
             return False
     return True

@@ -274,7 +274,7 @@ class SimFileIO:
             self._mutate("delete", path, lambda: self._disk.files.pop(path))
             return True
 
-    def delete_all(self, paths: Sequence[str], *, prune_below: str | None = None) -> Deleted:
+    def delete_all(self, paths: Sequence[str], *, prune_below: str | None = None, in_turn: bool = False) -> Deleted:
         """One mutation per file and per empty folder: a crash may come between."""
         deleted = failed = 0
         for path in paths:
@@ -282,6 +282,8 @@ class SimFileIO:
                 deleted += self.delete(path)
             except StorageError:
                 failed += 1
+                if in_turn:
+                    break
         for folder in sorted({path.rsplit("/", 1)[0] for path in paths}) if prune_below is not None else ():
             try:
                 while folder.startswith(f"{prune_below}/") and self._delete_folder_if_empty(folder):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from freshet.pipeline.commands import pipelines
+from freshet.pipeline.commands import brokers, pipelines
 from tests.kit.folders import unchanged
 from tests.pipeline.commands.kit import Freshet
 
@@ -80,7 +80,7 @@ def test_check_of_plain_columns_starts_no_spark(
 
 
 def test_check_asks_the_broker_unless_offline(freshet: Freshet, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pipelines.ask_once, "__defaults__", (1.0,))
+    monkeypatch.setattr(brokers.ask_once, "__defaults__", (1.0,))
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # not listening: connections are refused
         address = f"127.0.0.1:{taken.getsockname()[1]}"

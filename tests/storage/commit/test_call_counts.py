@@ -51,7 +51,7 @@ class CountingFileIO(LocalFileIO):
 
         return counted
 
-    def delete_all(self, paths: Sequence[str], *, prune_below: str | None = None) -> Any:
+    def delete_all(self, paths: Sequence[str], *, prune_below: str | None = None, in_turn: bool = False) -> Any:
         self.deletions.append(list(paths))
         deleted = failed = 0
         for path in paths:

@@ -243,3 +243,14 @@ def test_listing_tells_a_replaced_file(tmp_path: Path) -> None:
     FILES.overwrite(str(tmp_path / "a"), b"2")
     [after] = FILES.list(str(tmp_path))
     assert before.version == same.version != after.version
+
+
+def test_in_turn_nothing_is_removed_after_what_stays(tmp_path: Path) -> None:
+    first, last = tmp_path / "1", tmp_path / "3"
+    first.write_bytes(b"")
+    last.write_bytes(b"")
+    stays = tmp_path / "2"
+    (stays / "below").mkdir(parents=True)  # a folder that holds something is no file that could be removed
+    assert FILES.delete_all([str(first), str(stays), str(last)], in_turn=True) == Deleted(1, 1)
+    assert not first.exists()
+    assert last.exists()
