@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 
 from freshet.pipeline.commands.output import complain, say
+from freshet.pipeline.commands.spark_part import spark_part
 from freshet.pipeline.config.model import PipelineConfig
 from freshet.pipeline.exceptions import ConfigurationError, Problem
-from freshet.pipeline.kafka_reach import watched_brokers
 from freshet.pipeline.progress_report import ProgressReporter
 from freshet.pipeline.runner import Runner, spark_settings, stop_on_signals
 from freshet.pipeline.spark.jars import SPARK_GROUP, ensure_jars, names_kafka_source
@@ -30,7 +31,7 @@ def run_pipelines(configs: Sequence[PipelineConfig], *, progress: str) -> None:
     with session_of_a_command(configs[0].name, settings=settings, jars=jars) as spark:
         try:
             runner = Runner(spark, configs, on_progress=reporter.take, on_idle=reporter.idle, say=remark)
-            with stop_on_signals(runner), watched_brokers(configs, say=complain):
+            with stop_on_signals(runner), _watched_brokers(configs):
                 runner.run()
         except ConfigurationError as error:
             if any(problem.path for problem in error.problems):
@@ -44,6 +45,14 @@ def analyse_select(configs: Sequence[PipelineConfig]) -> list[Problem]:
         return []
     with session_of_a_command("freshet check", settings={"spark.sql.shuffle.partitions": "1"}) as spark:
         return select_problems(spark, configs)
+
+
+def _watched_brokers(configs: Sequence[PipelineConfig]) -> AbstractContextManager[object]:
+    """Pipelines that read files alone need no Kafka client."""
+    if not _needs_kafka(configs):
+        return nullcontext()
+    watching: AbstractContextManager[object] = spark_part("brokers").watched_brokers(configs, say=complain)
+    return watching
 
 
 def _needs_kafka(configs: Sequence[PipelineConfig]) -> bool:

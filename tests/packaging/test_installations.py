@@ -208,6 +208,7 @@ def test_tables_without_spark(installations: dict[str, Installation], hostile: P
         done = run("-c", f"from freshet import {name}")
         assert f"freshet.{name} needs pyspark" in done.stderr
         assert "pip install 'freshet[spark]'" in done.stderr
+    (warehouse / "in").mkdir()
     (hostile / "p.yaml").write_text(PIPELINE.format(warehouse=warehouse), encoding="utf-8")
     assert run("-m", "freshet", "check", "p.yaml").returncode == 0
     done = run("-m", "freshet", "run", "p.yaml")
