@@ -23,7 +23,6 @@ from freshet.pipeline.config.model import PipelineConfig
 from freshet.pipeline.config.origin import Place
 from freshet.pipeline.exceptions import ConfigurationError, Problem
 from freshet.storage.catalog import Catalog
-from freshet.storage.commit.committer import Committer
 from freshet.storage.exceptions import InvalidRequestError, StorageError, UnknownOutcomeError
 from freshet.storage.table import Table
 
@@ -107,7 +106,7 @@ def _earlier_query(config: PipelineConfig, table: Table, place: Place, remedy: s
         return  # its query id is not known here; the first commit will find out
     query_id = query_id_of(config.checkpoint)
     try:
-        Committer(table.store, config.name, query_id or _NEW_QUERY).has_committed(0)
+        table.committer(config.name, query_id or _NEW_QUERY).has_committed(0)
     except UnknownOutcomeError:
         return  # history has expired: for a batch to decide
     except InvalidRequestError:

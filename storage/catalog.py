@@ -21,8 +21,7 @@ from freshet.storage.metadata.schema_store import SchemaStore
 from freshet.storage.metadata.table_store import open_table_store
 from freshet.storage.model.arrow_types import fields_from_arrow
 from freshet.storage.model.data_type import DataField, DataType, with_nullable
-from freshet.storage.model.field_ids import assign_ids
-from freshet.storage.model.schema import TableSchema
+from freshet.storage.model.schema import TableSchema, assign_ids
 from freshet.storage.model.sql_type import column_type
 from freshet.storage.options.values import option_texts
 from freshet.storage.paths import TablePaths, local_path
@@ -126,6 +125,11 @@ class Catalog:
                 f"table {identifier} was created by somebody else at this moment; open it", table=identifier
             )
         return self.table(identifier)
+
+    @staticmethod
+    def check_new_table(schema: TableSchema) -> None:
+        """Raises what `create_table` would raise for a table of this schema; writes nothing."""
+        validate_new_table(schema)
 
     def table(self, identifier: str, *, options: Mapping[str, object] | None = None) -> Table:
         """Opens a table at its latest schema; `options` override its own for this object only."""

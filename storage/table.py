@@ -6,14 +6,16 @@ shared by threads; writers and scans may not.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
 
+from freshet.storage.commit.committer import Committer
 from freshet.storage.commit.expire import ExpireResult, expire_snapshots
 from freshet.storage.commit.orphan_files import OrphanResult, remove_orphan_files
-from freshet.storage.describe import describe_table
+from freshet.storage.describe import CommitRows, commit_rows, describe_table, table_facts
+from freshet.storage.distributed_write import TaskWriter, discard_messages
 from freshet.storage.exceptions import ConflictError, NotFoundError
 from freshet.storage.filter_text import to_predicate
 from freshet.storage.io.env import Env, local_env
@@ -21,17 +23,53 @@ from freshet.storage.lookup.file_lookup import FoundRows
 from freshet.storage.lookup.stored_rows import find_stored_rows
 from freshet.storage.metadata.table_store import TableStore, open_table_store
 from freshet.storage.model.arrow_types import arrow_schema
+from freshet.storage.model.commit_message import CommitMessage
 from freshet.storage.model.manifest import ManifestEntry
 from freshet.storage.model.schema import TableSchema
 from freshet.storage.model.snapshot import Snapshot
+from freshet.storage.model.split import Split
+from freshet.storage.options.core import CoreOptions
 from freshet.storage.options.values import option_texts
 from freshet.storage.predicate import Predicate
 from freshet.storage.scan.table_scan import TableScan
 from freshet.storage.scan.time_travel import find_snapshot
-from freshet.storage.schema.change import SchemaChange, apply_changes
+from freshet.storage.schema.change import (
+    AddColumn,
+    ChangeType,
+    DropColumn,
+    MoveColumn,
+    RenameColumn,
+    ResetOption,
+    SchemaChange,
+    SetColumnComment,
+    SetComment,
+    SetNullable,
+    SetOption,
+    apply_changes,
+)
 from freshet.storage.schema.validation import validate_changed_schema
 from freshet.storage.table_compaction import CompactionBudget, CompactionResult, ProgressCallback, TableCompaction
 from freshet.storage.table_session import TableSession
+
+__all__ = [
+    "AddColumn",
+    "ChangeType",
+    "CompactionBudget",
+    "CompactionResult",
+    "DropColumn",
+    "MoveColumn",
+    "RenameColumn",
+    "ResetOption",
+    "SchemaChange",
+    "SetColumnComment",
+    "SetComment",
+    "SetNullable",
+    "SetOption",
+    "Split",
+    "Table",
+    "TableScan",
+]
+"""The table, and what its methods take and give."""
 
 ALTER_ATTEMPTS: Final = 10
 
@@ -76,6 +114,11 @@ class Table:
         return self.store.schema
 
     @property
+    def options(self) -> CoreOptions:
+        """The options this object works with: the table's own, and those given when it was opened."""
+        return self.store.options
+
+    @property
     def arrow_schema(self) -> pa.Schema:
         """Columns as Arrow types, as scans give them and writers want them."""
         return arrow_schema(self.store.schema)
@@ -86,6 +129,21 @@ class Table:
     def writer(self, commit_user: str, *, parallelism: int = 2) -> TableSession:
         """Writes and commits rows under a name of the caller's; `parallelism` is the number of threads."""
         return TableSession(self.store, commit_user, parallelism=parallelism)
+
+    def task_writer(self, *, base_snapshot_id: int | None, parallelism: int = 1) -> TaskWriter:
+        """Writes files for a commit that another process makes (`distributed_write`).
+
+        Buckets are restored from the snapshot named, or the latest where that has expired; None is a table without any.
+        """
+        return TaskWriter(self.store, base_snapshot_id=base_snapshot_id, parallelism=parallelism)
+
+    def committer(self, commit_user: str, query_id: str | None = None) -> Committer:
+        """Commits what task writers have made; `query_id` tells streaming queries of one name apart."""
+        return Committer(self.store, commit_user, query_id)
+
+    def discard(self, messages: Sequence[CommitMessage]) -> None:
+        """Removes the files of messages that will not be committed."""
+        discard_messages(self.store, messages)
 
     def scan(
         self,
@@ -145,6 +203,10 @@ class Table:
         self.store.env.finish_later()
         return result
 
+    def latest_snapshot(self) -> Snapshot | None:
+        """The newest snapshot; None for a table that nothing was committed to."""
+        return self.store.snapshots.latest()
+
     def snapshots(self) -> list[Snapshot]:
         """All snapshots that are still there, oldest first."""
         found = []
@@ -159,6 +221,23 @@ class Table:
         """Live data files of a snapshot, the latest if none is named."""
         snapshot = find_snapshot(self.store.snapshots, snapshot_id=snapshot_id)
         return list(self.store.live.at(snapshot).entries())
+
+    def partition_path(self, partition: bytes) -> str:
+        """Folder of a serialized partition below the table, such as `dt=2024-01-01`; empty where there is none."""
+        return self.store.partition_path(partition)
+
+    def level0_counts(self, snapshot: Snapshot, buckets: Iterable[tuple[bytes, int]]) -> list[int]:
+        """Number of level-0 files of each bucket named; other buckets are not looked at, however many there are."""
+        live = self.store.live.at(snapshot)
+        return [sum(file.level == 0 for file in live.files_of(*bucket)) for bucket in buckets]
+
+    def commit_rows(self, snapshot: Snapshot) -> CommitRows:
+        """How many rows the commit of a snapshot wrote and deleted, as far as its files say."""
+        return commit_rows(self.store, snapshot)
+
+    def facts(self) -> dict[str, Any]:
+        """What `describe` says, as values that JSON can hold."""
+        return table_facts(self.store, self.name)
 
     def describe(self) -> str:
         """The table in words and the levels of each bucket as a drawing."""
@@ -187,6 +266,15 @@ class Table:
         if not dry_run:
             self.store.env.sweep_scratch()
         return remove_orphan_files(self.store, older_than_ms=older_than_ms, dry_run=dry_run)
+
+    def created_ms(self) -> int:
+        """When the table was created, in milliseconds since 1970: this tells it from an earlier one of its name."""
+        return self.store.schemas.schema(self.store.schemas.list_ids()[0]).time_ms
+
+    def latest_schema_id(self) -> int | None:
+        """Id of the newest schema, which may be newer than this object's; None where the table was dropped."""
+        latest = self.store.schemas.latest()
+        return None if latest is None else latest.id
 
     def alter(self, *changes: SchemaChange, allow_lossy: bool = False) -> Table:
         """Changes the schema, all changes or none, and returns the table opened with the new one.

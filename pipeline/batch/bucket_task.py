@@ -12,7 +12,7 @@ random and nothing is visible before the commit, so the loser leaves files that 
 An error that the same rows would meet again is told as a result, whatever its class: Spark would only repeat the task.
 What a second attempt may get over (the disk, memory) is raised.
 
-Workers live for many batches: the table's store, with its cache of manifests, is kept per process and handed the base
+Workers live for many batches: the table, with its cache of manifests, is kept per process and handed the base
 snapshot that the driver pinned, so a bucket is restored by reading only manifests that are new.
 
 Source: pipeline/README.md, "Invariants".
@@ -26,7 +26,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -40,19 +39,13 @@ from freshet.pipeline.batch.task_result import TaskResult, encode_error, encode_
 from freshet.pipeline.batch.unavailable_values import UnavailableValues
 from freshet.pipeline.decode.carriers import carrier_arrow_type, restore_array
 from freshet.pipeline.decode.outcomes import BUCKET, DATA_PREFIX, KIND, ORDER_COLUMNS, TAG, TAG_DATA, TAG_DEAD
-from freshet.storage.codec.binary_row import distinct_rows
-from freshet.storage.exceptions import InvalidRequestError, NotFoundError, RetryableError, StorageError
+from freshet.storage.exceptions import InvalidRequestError, RetryableError, StorageError
 from freshet.storage.io.env import local_env
-from freshet.storage.merge.take import take_rows
-from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.arrow_types import arrow_schema
-from freshet.storage.model.data_file import EMPTY_ROW
 from freshet.storage.model.data_type import DataField
 from freshet.storage.model.row_kind import ROW_KIND_COLUMN
 from freshet.storage.model.schema import TableSchema
-from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.table import Table
-from freshet.storage.write.table_writer import TableWriter
 
 REPEATING_ERRORS: Final = (
     StorageError,
@@ -68,7 +61,7 @@ REPEATING_ERRORS: Final = (
 )
 """Errors that the same rows would meet again."""
 
-_STORES_MAX: Final = 16
+_TABLES_MAX: Final = 16
 """Tables that one worker keeps open."""
 
 
@@ -116,25 +109,24 @@ class BucketTask:
             arrived.close()
 
     def _write(self, arrived: _Arrived, clock: LapClock) -> TaskResult:
-        store = _open_store(self.location, self.schema_id, self.options)
-        snapshot = self._base_snapshot(store)
-        unavailable = UnavailableValues(store, snapshot, self.columns)
-        unavailable.watch(arrived.gathered.batches())
+        table = _open_table(self.location, self.schema_id, self.options)
         counts = arrived.counts
-        writer = TableWriter(store, base_snapshot=snapshot, parallelism=1)
+        writer = table.task_writer(base_snapshot_id=self.base_snapshot_id)
         try:
+            unavailable = UnavailableValues(table, writer.base_snapshot_id, self.columns)
+            unavailable.watch(arrived.gathered.batches())
             for portion in arrived.gathered.portions(arrived.order_columns):
                 filled = unavailable.fill(portion)
                 counts.add_data(filled.rows, restored=filled.count)
                 arrived.add_dead(filled.dead)
                 clock.lap("sort")
-                data = restore_rows(filled.rows, store.schema, self.columns)
+                data = restore_rows(filled.rows, table.schema, self.columns)
                 clock.lap("restore")
-                for partition, bucket, part in split_rows(data, filled.rows, store.schema):
-                    counts.add_ignored(part.num_rows - writer.write_bucket(partition, bucket, part))
+                buckets = filled.rows.column(BUCKET).fill_null(0).to_numpy()
+                counts.add_ignored(data.num_rows - writer.write_routed(data, buckets))
                 clock.lap("write")
             # Another writer may have committed since the driver looked: our rows are numbered after its rows.
-            writer.rebase(store.snapshots.latest())
+            writer.rebase()
             messages = writer.prepare_commit(self.micro_batch_id)
             clock.lap("flush and compact")
         finally:
@@ -142,7 +134,7 @@ class BucketTask:
         dead_letter_messages = arrived.finish_dead()
         clock.lap("dead letters")
         return TaskResult(
-            messages=tuple(messages),
+            messages=messages,
             dead_letter_messages=dead_letter_messages,
             row_count=arrived.gathered.row_count,
             applied=counts.applied,
@@ -156,15 +148,6 @@ class BucketTask:
             keys_looped=writer.merge_metrics.keys_looped,
             times_ms=clock.times_ms,
         )
-
-    def _base_snapshot(self, store: TableStore) -> Snapshot | None:
-        """The pinned snapshot, or the latest where that has expired: any later one will do to restore a bucket."""
-        if self.base_snapshot_id is None:
-            return None
-        try:
-            return store.snapshots.snapshot(self.base_snapshot_id)
-        except NotFoundError:
-            return store.snapshots.latest()
 
 
 class _Arrived:
@@ -218,7 +201,7 @@ class _Arrived:
             raise ValueError("a frame with dead letters needs a table for them; name one")
         if self._dead_writer is None:
             self._dead_writer = DeadLetterWriter(
-                _open_store(location, 0, WRITE_OPTIONS),
+                _open_table(location, 0, WRITE_OPTIONS),
                 pipeline=self._task.pipeline,
                 micro_batch_id=self._task.micro_batch_id,
             )
@@ -267,31 +250,9 @@ def _restored(chunk: pa.Array, field: DataField) -> pa.Array:
         ) from error
 
 
-def split_rows(data: pa.Table, routed: pa.Table, schema: TableSchema) -> Iterator[tuple[bytes, int, pa.Table]]:
-    """The rows of each (table partition, bucket), in input order; `routed` has the bucket of each row of `data`."""
-    if not data.num_rows:
-        return
-    partitions, codes = [EMPTY_ROW], np.zeros(data.num_rows, dtype=np.int64)
-    if schema.partition_keys:
-        arrays = [data.column(name) for name in schema.partition_keys]
-        partitions, codes = distinct_rows(arrays, schema.types_of(schema.partition_keys))
-    buckets = routed.column(BUCKET).fill_null(0).to_numpy().astype(np.int64)
-    width = int(buckets.max()) + 1
-    groups = codes * width + buckets
-    if (groups == groups[0]).all():
-        yield partitions[int(groups[0]) // width], int(groups[0]) % width, data
-        return
-    order = np.argsort(groups, kind="stable")
-    ordered = take_rows(data, order)
-    present, starts = np.unique(groups[order], return_index=True)
-    ends = [*starts[1:].tolist(), data.num_rows]
-    for group, start, end in zip(present.tolist(), starts.tolist(), ends, strict=True):
-        yield partitions[group // width], group % width, ordered.slice(start, end - start)
-
-
-@lru_cache(_STORES_MAX)
-def _open_store(location: str, schema_id: int, options: tuple[tuple[str, str], ...]) -> TableStore:
-    return Table.open(location, options=dict(options), schema_id=schema_id).store
+@lru_cache(_TABLES_MAX)
+def _open_table(location: str, schema_id: int, options: tuple[tuple[str, str], ...]) -> Table:
+    return Table.open(location, options=dict(options), schema_id=schema_id)
 
 
 _is_frozen = False

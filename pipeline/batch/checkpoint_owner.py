@@ -89,8 +89,7 @@ def query_id_of(checkpoint: str) -> str | None:
 
 
 def _owner(pipeline: str, table: Table) -> dict[str, object]:
-    first = table.store.schemas.schema(table.store.schemas.list_ids()[0])
-    return {"pipeline": pipeline, "table": table.location, "created_ms": first.time_ms}
+    return {"pipeline": pipeline, "table": table.location, "created_ms": table.created_ms()}
 
 
 def _problem_of_new(checkpoint: str, folder: Path) -> str | None:

@@ -38,10 +38,8 @@ from freshet.pipeline.decode.outcomes import (
 )
 from freshet.pipeline.exceptions import InvalidRequestError
 from freshet.storage.catalog import Catalog
-from freshet.storage.metadata.table_store import TableStore
-from freshet.storage.model.commit_message import CommitMessage
+from freshet.storage.distributed_write import CommitMessage
 from freshet.storage.table import Table
-from freshet.storage.write.table_writer import TableWriter
 
 DEAD_LETTER_COLUMNS: Final = {
     "pipeline": "STRING NOT NULL",
@@ -59,13 +57,13 @@ DEAD_LETTER_COLUMNS: Final = {
 _OPTIONS: Final = {"bucket": "-1"}
 
 WRITE_OPTIONS: Final = (("write-buffer-size", "32 mb"), ("write-only", "true"))
-"""Options of the store that a task writes dead letters with."""
+"""Options of the table that a task writes dead letters with."""
 
 
 def open_dead_letters(catalog: Catalog, name: str) -> Table:
     """The dead-letter table of this name, created if need be; refuses a table of another shape."""
     table = catalog.create_table(name, schema=DEAD_LETTER_COLUMNS, options=_OPTIONS, if_not_exists=True)
-    schema = table.store.schema
+    schema = table.schema
     if schema.column_names != tuple(DEAD_LETTER_COLUMNS) or schema.has_primary_key:
         raise InvalidRequestError(
             f"table {name} is no dead-letter table: its columns are {', '.join(schema.column_names)}; "
@@ -77,10 +75,10 @@ def open_dead_letters(catalog: Catalog, name: str) -> Table:
 class DeadLetterWriter:
     """Writes the dead letters of one task into files of their table; close it whatever happens."""
 
-    def __init__(self, store: TableStore, *, pipeline: str, micro_batch_id: int) -> None:
+    def __init__(self, table: Table, *, pipeline: str, micro_batch_id: int) -> None:
         self._pipeline = pipeline
         self._micro_batch_id = micro_batch_id
-        self._writer = TableWriter(store, base_snapshot=None, parallelism=1)
+        self._writer = table.task_writer(base_snapshot_id=None)
 
     def write(self, dead: pa.Table) -> None:
         """Takes outcomes that are dead letters."""
@@ -88,7 +86,7 @@ class DeadLetterWriter:
 
     def finish(self) -> tuple[CommitMessage, ...]:
         """The files, complete."""
-        return tuple(self._writer.prepare_commit())
+        return self._writer.prepare_commit()
 
     def close(self) -> None:
         """Removes files that no message names."""

@@ -29,7 +29,6 @@ from freshet.pipeline.batch.arrow_map import schema_text
 from freshet.pipeline.batch.batch_settings import batch_settings
 from freshet.pipeline.batch.bucket_task import BucketTask
 from freshet.pipeline.batch.dead_letter_sample import limit_text, sample_text
-from freshet.pipeline.batch.discard import discard_messages
 from freshet.pipeline.batch.lap_clock import LapClock
 from freshet.pipeline.batch.read_digest import ReadDigests
 from freshet.pipeline.batch.routing import Routing, TaskPlan, is_outcomes, route_outcomes, route_rows
@@ -37,10 +36,8 @@ from freshet.pipeline.batch.schema_follow import refuse_other_columns
 from freshet.pipeline.batch.task_result import RESULT_SPARK_SCHEMA, TaskResult, sum_results
 from freshet.pipeline.config.model import MaxDeadLetters
 from freshet.pipeline.exceptions import PipelineFailedError
-from freshet.storage.commit.committer import CommitResult, Committer
-from freshet.storage.model.commit_digest import CommitDigest
+from freshet.storage.distributed_write import CommitDigest, CommitResult, Committer
 from freshet.storage.model.schema import TableSchema
-from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.table import Table
 
 _SHUFFLE_PARTITIONS: Final = "spark.sql.shuffle.partitions"
@@ -97,8 +94,8 @@ class MicroBatchWriter:
         """Writes one batch, once; `query_id` is Spark's id of the streaming query."""
         clock = LapClock()
         self._refresh_schema()
-        store = self._table.store
-        base = store.snapshots.latest()
+        base = self._table.latest_snapshot()
+        base_id = None if base is None else base.id
         committer = self._committer(self._table, query_id)
         digest = self._digests.digest(frame, micro_batch_id, query_id)
         clock.lap("digest")
@@ -108,7 +105,7 @@ class MicroBatchWriter:
         with batch_settings(frame.sparkSession):
             routing = self._plan(frame)
             clock.lap("plan")
-            task = self._task(base, micro_batch_id, routing.columns)
+            task = self._task(base_id, micro_batch_id, routing.columns)
             placed = routing.place(frame)
             collected = routing.crossing.map_in_arrow(placed, task, RESULT_SPARK_SCHEMA).collect()  # 2
         result = sum_results([row[0] for row in collected])
@@ -134,16 +131,15 @@ class MicroBatchWriter:
 
     def _refresh_schema(self) -> None:
         """Follows a schema change made while the query runs; the routing is planned anew."""
-        latest = self._table.store.schemas.latest()
-        if latest is not None and latest.id != self._table.schema.id:
-            fresh = Table(self._table.store, name=self._table.name).with_options(dict(self._options))
-            self._table = fresh
+        latest_id = self._table.latest_schema_id()
+        if latest_id is not None and latest_id != self._table.schema.id:
+            self._table = self._table.with_options(dict(self._options))
 
     def _committer(self, table: Table, query_id: str | None) -> Committer:
         """Kept from batch to batch: a committer knows the live files and reads only what is new."""
         identity = (table.location, table.schema.id, query_id)
         if identity not in self._committers:
-            self._committers[identity] = Committer(table.store, self._commit_user, query_id)
+            self._committers[identity] = table.committer(self._commit_user, query_id)
         return self._committers[identity]
 
     def _plan(self, frame: DataFrame) -> Routing:
@@ -162,15 +158,15 @@ class MicroBatchWriter:
         names = frame.columns
         if is_outcomes(names):
             refuse_other_columns(self._decoded, self._table.schema, self._table.name)
-            return route_outcomes(names, self._decoded, self._table.store.options, tasks)
-        return route_rows(frame, self._table.schema, self._table.store.options, tasks)
+            return route_outcomes(names, self._decoded, self._table.options, tasks)
+        return route_rows(frame, self._table.schema, self._table.options, tasks)
 
-    def _task(self, base: Snapshot | None, micro_batch_id: int, columns: tuple[str, ...]) -> BucketTask:
+    def _task(self, base_id: int | None, micro_batch_id: int, columns: tuple[str, ...]) -> BucketTask:
         return BucketTask(
             location=self._table.location,
             schema_id=self._table.schema.id,
             options=self._options,
-            base_snapshot_id=None if base is None else base.id,
+            base_snapshot_id=base_id,
             pipeline=self._commit_user,
             micro_batch_id=micro_batch_id,
             columns=columns,
@@ -190,9 +186,9 @@ class MicroBatchWriter:
                 micro_batch_id=micro_batch_id,
             )
         if self._max_dead_letters.is_exceeded(result.dead_count, result.read_count):
-            discard_messages(self._table.store, result.messages)
+            self._table.discard(result.messages)
             if self._dead_letters is not None:
-                discard_messages(self._dead_letters.store, result.dead_letter_messages)
+                self._dead_letters.discard(result.dead_letter_messages)
             raise PipelineFailedError(
                 f"{result.dead_count} of the {result.read_count} records of the batch are dead letters, more than "
                 f"{limit_text(self._max_dead_letters)} allows; nothing was committed, the dead letters neither. "
@@ -215,6 +211,5 @@ class MicroBatchWriter:
         """Level-0 files of each bucket that was written; the others are not looked at, however many there are."""
         if not committed.snapshots:
             return []
-        live = self._table.store.live.at(committed.snapshots[-1])
         buckets = {(message.partition, message.bucket) for message in result.messages}
-        return [sum(file.level == 0 for file in live.files_of(*bucket)) for bucket in buckets]
+        return self._table.level0_counts(committed.snapshots[-1], buckets)

@@ -28,7 +28,7 @@ from urllib.parse import unquote, urlparse
 
 from pyspark.sql import DataFrame, SparkSession
 
-from freshet.storage.model.commit_digest import CommitDigest
+from freshet.storage.distributed_write import CommitDigest
 
 FILES_OFFSET: Final = "logOffset"
 COMPACT_INTERVAL_MAX: Final = 1000

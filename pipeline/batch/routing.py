@@ -40,7 +40,7 @@ from freshet.storage.codec.bucket_function import BucketFunctionType
 from freshet.storage.model.data_type import DataField, ScalarType, TypeRoot
 from freshet.storage.model.row_kind import ROW_KIND_COLUMN
 from freshet.storage.model.schema import TableSchema
-from freshet.storage.options.core import CoreOptions
+from freshet.storage.options import CoreOptions
 
 POSITION: Final = "_position"
 

@@ -15,7 +15,6 @@ from freshet.pipeline.config.rules import decides_meaning
 from freshet.pipeline.exceptions import ConfigurationError
 from freshet.storage.catalog import Catalog
 from freshet.storage.model.schema import TableSchema
-from freshet.storage.schema.validation import validate_new_table
 from freshet.storage.table import Table
 
 
@@ -51,7 +50,7 @@ def check_table(config: TableConfig) -> list[str]:
     """
     catalog = Catalog(config.warehouse)
     if not catalog.has_table(config.name):
-        validate_new_table(config.table_schema)
+        catalog.check_new_table(config.table_schema)
         return []
     return list(_differences(catalog.table(config.name).schema, config.table_schema, config))
 

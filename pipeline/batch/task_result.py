@@ -21,8 +21,7 @@ from freshet.pipeline.batch.dead_letter_sample import merged_sample
 from freshet.pipeline.batch.read_count import ReadCount
 from freshet.pipeline.exceptions import PipelineFailedError
 from freshet.storage import exceptions
-from freshet.storage.codec.commit_message_json import decode_commit_messages, encode_commit_messages
-from freshet.storage.model.commit_message import CommitMessage
+from freshet.storage.distributed_write import CommitMessage, decode_commit_messages, encode_commit_messages
 
 RESULT_COLUMN: Final = "result"
 RESULT_SPARK_SCHEMA: Final = spark.StructType([spark.StructField(RESULT_COLUMN, spark.BinaryType())])

@@ -40,11 +40,9 @@ import pyarrow.compute as pc
 from freshet.pipeline.config.engine_rules import engine_rules
 from freshet.pipeline.decode.carriers import carrier_arrow_type, carry_array, restore_array
 from freshet.pipeline.decode.outcomes import COLUMN, DATA_PREFIX, KIND, REASON, TAG, TAG_DEAD, UNAVAILABLE
-from freshet.storage.lookup.stored_rows import find_stored_rows
 from freshet.storage.merge.take import take_rows
-from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.row_kind import RowKind
-from freshet.storage.model.snapshot import Snapshot
+from freshet.storage.table import Table
 
 NOT_STORED: Final = "a value that the change did not carry is not stored in the table either"
 """Reason of the dead letters made here."""
@@ -106,15 +104,15 @@ class FilledRows:
 
 
 class UnavailableValues:
-    """Looks up unavailable values in one table at one snapshot (None: the table is empty).
+    """Looks up unavailable values in one table at the snapshot of this id (None: the table is empty).
 
     `watch` sees all rows of a task once, in any order, and reads what is stored; `fill` then takes them in input order,
     in as many portions as there are. `carried` are the table's columns that the rows have, by place.
     """
 
-    def __init__(self, store: TableStore, snapshot: Snapshot | None, carried: Sequence[str]) -> None:
-        self._store = store
-        self._snapshot = snapshot
+    def __init__(self, table: Table, snapshot_id: int | None, carried: Sequence[str]) -> None:
+        self._table = table
+        self._snapshot_id = snapshot_id
         self._carried = tuple(carried)
         self._places = {name: f"{DATA_PREFIX}{place}" for place, name in enumerate(carried)}
         self._units: tuple[Unit, ...] = ()
@@ -187,8 +185,8 @@ class UnavailableValues:
                 self._states[key, unit] = State(order, values)
 
     def _units_of(self, columns: Sequence[str]) -> tuple[Unit, ...]:
-        options = self._store.options
-        rules = engine_rules(self._store.schema, options)
+        options = self._table.options
+        rules = engine_rules(self._table.schema, options)
         whole: list[str] = []
         members: dict[tuple[str, ...], list[str]] = {}
         for name in columns:
@@ -205,13 +203,13 @@ class UnavailableValues:
         return frozenset(self._carried[int(place)] for place in text.split(",")) if text else frozenset()
 
     def _keys(self, rows: pa.Table | pa.RecordBatch, positions: Positions) -> list[Key]:
-        names = [self._places[name] for name in self._store.schema.primary_keys]
+        names = [self._places[name] for name in self._table.schema.primary_keys]
         parts = [rows.column(name).take(pa.array(positions)).to_pylist() for name in names]
         return list(zip(*parts, strict=True))
 
     def _related(self, rows: pa.Table) -> tuple[Positions, list[Key]]:
         """Every row of a watched key: a filter on the first key column, then the exact check of what is left."""
-        first: Any = rows.column(self._places[self._store.schema.primary_keys[0]])
+        first: Any = rows.column(self._places[self._table.schema.primary_keys[0]])
         may_be: Any = pc.is_in(first, value_set=pa.array([key[0] for key in self._watched], first.type))
         positions = np.flatnonzero(may_be.to_numpy())
         candidates = self._keys(rows, positions)
@@ -220,12 +218,12 @@ class UnavailableValues:
 
     def _stored(self, keys: Collection[Key]) -> dict[tuple[Key, Unit], State]:
         """The states of these keys at the snapshot: the files and row groups that hold them are read, and no others."""
-        if self._snapshot is None:
+        if self._snapshot_id is None:
             return {}
         asked = list(keys)
         wanted = [*dict.fromkeys(name for unit in self._units for name in (*unit.ordering, *unit.columns))]
-        found = find_stored_rows(self._store, self._snapshot, self._key_table(asked), wanted)
-        types = self._store.schema.by_name
+        found = self._table.lookup(self._key_table(asked), wanted, snapshot_id=self._snapshot_id)
+        types = self._table.schema.by_name
         lists = {name: _carried_list(found.rows.column(name), types[name].type) for name in wanted}
         states = {}
         for key, position in zip(asked, found.positions.tolist(), strict=True):
@@ -238,7 +236,7 @@ class UnavailableValues:
         return states
 
     def _key_table(self, keys: Sequence[Key]) -> pa.Table:
-        schema = self._store.schema
+        schema = self._table.schema
         columns = {}
         for place, name in enumerate(schema.primary_keys):
             data_type = schema.by_name[name].type

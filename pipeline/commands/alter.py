@@ -10,7 +10,7 @@ import typer
 from freshet.pipeline.commands.arguments import TableName, Warehouse, open_table
 from freshet.pipeline.commands.output import say
 from freshet.storage.exceptions import InvalidRequestError
-from freshet.storage.schema.change import (
+from freshet.storage.table import (
     AddColumn,
     ChangeType,
     DropColumn,

@@ -12,7 +12,7 @@ from freshet.pipeline.commands.output import bar, complain, plural, print_json, 
 from freshet.pipeline.signals import when_asked_to_stop
 from freshet.storage.describe import size_text
 from freshet.storage.exceptions import ConflictError, RetryableError
-from freshet.storage.table_compaction import CompactionBudget, CompactionResult
+from freshet.storage.table import CompactionBudget, CompactionResult
 
 MEGABYTE: Final = 1024 * 1024
 

@@ -15,7 +15,7 @@ from freshet.pipeline.commands.arguments import TableName, Warehouse, open_table
 from freshet.pipeline.commands.output import complain, counted, json_line, plural, print_columns
 from freshet.storage.describe import printable
 from freshet.storage.exceptions import InvalidRequestError
-from freshet.storage.scan.table_scan import TableScan
+from freshet.storage.table import TableScan
 
 ROWS_SHOWN: Final = 50
 """Rows of `--format table` unless `--limit` says otherwise: all of them must be seen before a width is known."""

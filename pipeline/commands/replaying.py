@@ -24,7 +24,6 @@ from freshet.pipeline.runner import spark_settings
 from freshet.pipeline.spark.record_frame import RECORD_SCHEMA, record_frame
 from freshet.pipeline.spark.session import session_of_a_command
 from freshet.storage.catalog import Catalog
-from freshet.storage.commit.committer import Committer
 from freshet.storage.exceptions import NotFoundError
 from freshet.storage.table import Table
 
@@ -90,7 +89,7 @@ def plan_replay(config: PipelineConfig, *, everything: bool) -> Replay | None:
 
 
 def _plan(config: PipelineConfig, table: Table, dead: Table, *, everything: bool) -> Replay | None:
-    latest = dead.store.snapshots.latest()
+    latest = dead.latest_snapshot()
     if latest is None:
         return None
     user = f"{config.name}{REPLAY_SUFFIX}"
@@ -98,7 +97,7 @@ def _plan(config: PipelineConfig, table: Table, dead: Table, *, everything: bool
     if everything:
         user = f"{user}-{uuid4()}"
     else:
-        check = Committer(table.store, user, QUERY_ID).has_committed(latest.id)
+        check = table.committer(user, QUERY_ID).has_committed(latest.id)
         if check.is_committed:
             return None
         before = None if check.last is None else check.last.identifier

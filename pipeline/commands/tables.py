@@ -9,7 +9,7 @@ import typer
 from freshet.pipeline.commands.arguments import AsJson, TableName, Warehouse, open_table
 from freshet.pipeline.commands.output import print_facts, print_json, say
 from freshet.storage.catalog import Catalog
-from freshet.storage.describe import commit_rows, size_text, table_facts, time_text
+from freshet.storage.describe import size_text, time_text
 from freshet.storage.exceptions import StorageError
 
 
@@ -36,7 +36,7 @@ def describe(warehouse: Warehouse, table: TableName, as_json: AsJson = False) ->
     """Show columns, options, the latest snapshot, and the levels of each bucket."""
     opened = open_table(warehouse, table)
     if as_json:
-        print_json(table_facts(opened.store, opened.name))
+        print_json(opened.facts())
     else:
         say(opened.describe())
 
@@ -50,7 +50,7 @@ def snapshots(warehouse: Warehouse, table: TableName, as_json: AsJson = False) -
     opened = open_table(warehouse, table)
     facts = []
     for snapshot in opened.snapshots():
-        rows = commit_rows(opened.store, snapshot)
+        rows = opened.commit_rows(snapshot)
         facts.append(
             {
                 "snapshot": snapshot.id,
@@ -83,7 +83,7 @@ def files(
     facts: list[dict[str, Any]] = []
     for entry in opened.files(snapshot_id=snapshot_id):
         file = entry.file
-        folder = opened.store.partition_path(entry.partition)
+        folder = opened.partition_path(entry.partition)
         facts.append(
             {
                 "bucket": f"{folder}/{entry.bucket}" if folder else str(entry.bucket),
@@ -107,7 +107,7 @@ def _table_line(catalog: Catalog, name: str) -> dict[str, Any]:
     """One table; one that cannot be read is listed with the reason."""
     try:
         table = catalog.table(name)
-        snapshot = table.store.snapshots.latest()
+        snapshot = table.latest_snapshot()
     except StorageError as error:
         return {"table": name, "error": str(error), "keys": f"cannot be read: {error}"}
     keys = ", ".join(table.schema.primary_keys) or "none (append-only)"

@@ -24,9 +24,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from freshet.storage.model.schema import TableSchema
-from freshet.storage.options.aggregate_function import CAPABILITIES
-from freshet.storage.options.core import CoreOptions, MergeEngine
-from freshet.storage.options.engine import EngineOptions, SequenceGroup, engine_options
+from freshet.storage.options import CAPABILITIES, CoreOptions, EngineOptions, MergeEngine, SequenceGroup, engine_options
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,8 +35,7 @@ from pydantic import (
 from freshet.pipeline.config.interval import spark_interval
 from freshet.pipeline.config.origin import Origin
 from freshet.storage.model.data_type import DataField, with_nullable
-from freshet.storage.model.field_ids import assign_ids
-from freshet.storage.model.schema import TableSchema
+from freshet.storage.model.schema import TableSchema, assign_ids
 from freshet.storage.model.sql_type import parse_sql_type
 
 Format = Literal["debezium-json", "debezium-unwrapped", "json", "row-kind"]

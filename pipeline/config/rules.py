@@ -31,8 +31,7 @@ from freshet.pipeline.config.source_options import wrong_file_values, wrong_kafk
 from freshet.storage.exceptions import InvalidRequestError, StorageError
 from freshet.storage.model.schema import SYSTEM_COLUMNS
 from freshet.storage.model.sql_type import parse_sql_type
-from freshet.storage.options.core import CoreOptions, MergeEngine
-from freshet.storage.options.keys import IMMUTABLE_KEYS
+from freshet.storage.options import IMMUTABLE_KEYS, CoreOptions, MergeEngine
 
 Finding = tuple[Place, str]
 

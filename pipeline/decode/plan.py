@@ -29,7 +29,7 @@ from freshet.pipeline.exceptions import ConfigurationError
 from freshet.storage.model.data_type import LENGTH_MAX, DataField, DataType, ScalarType, TypeRoot, with_nullable
 from freshet.storage.model.schema import TableSchema
 from freshet.storage.model.sql_type import parse_sql_type
-from freshet.storage.options.engine import SequenceGroup
+from freshet.storage.options import SequenceGroup
 
 References = frozenset[tuple[str, ...]]
 """The names that an expression reads, split at the dots."""

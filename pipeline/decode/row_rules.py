@@ -32,7 +32,7 @@ from freshet.pipeline.decode.change import DELETE, UPDATE_BEFORE
 from freshet.pipeline.decode.convert.converter import Mask
 from freshet.pipeline.decode.plan import DecodePlan
 from freshet.storage.model.data_type import ArrayType, DataType, MapType, RowType
-from freshet.storage.options.engine import SequenceGroup
+from freshet.storage.options import SequenceGroup
 
 KEY_NULL: Final = "NULL in a key column"
 NOT_NULL: Final = "NULL in a NOT NULL column"

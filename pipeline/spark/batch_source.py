@@ -37,8 +37,7 @@ from freshet.pipeline.decode.carriers import carrier_arrow_type, carry_array
 from freshet.pipeline.exceptions import InvalidRequestError
 from freshet.storage.catalog import Catalog
 from freshet.storage.model.data_type import DataField, with_nullable
-from freshet.storage.model.split import Split
-from freshet.storage.scan.table_scan import TableScan
+from freshet.storage.table import Split, TableScan
 
 FORMAT: Final = "freshet"
 FILTER_OPTION: Final = "filter"

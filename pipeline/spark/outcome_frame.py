@@ -26,7 +26,7 @@ from freshet.pipeline.decode.raw_records import FLAT_COLUMNS, HEADERS
 from freshet.pipeline.spark.select import read_references, select_columns
 from freshet.pipeline.spark.sources import read_stream
 from freshet.storage.model.schema import TableSchema
-from freshet.storage.options.core import CoreOptions
+from freshet.storage.options import CoreOptions
 
 _SPARK_TYPES: Final[dict[Any, spark_types.DataType]] = {
     pa.int8(): spark_types.ByteType(),

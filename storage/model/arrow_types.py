@@ -14,7 +14,7 @@
 | TIMESTAMP(p) WITH LOCAL TIME ZONE | the same with zone UTC | timestamps of other units with any zone |
 | ARRAY, MAP, ROW | list, map, struct | large and fixed-size lists (not list views: pyarrow 26 casts them wrongly) |
 
-Nullability travels in fields; ids of new columns come from `field_ids`.
+Nullability travels in fields; ids of new columns come from `schema.assign_ids`.
 
 Source: FORMAT.md §2.2, §2.3.
 """
@@ -40,8 +40,7 @@ from freshet.storage.model.data_type import (
     ScalarType,
     TypeRoot,
 )
-from freshet.storage.model.field_ids import assign_ids
-from freshet.storage.model.schema import TableSchema
+from freshet.storage.model.schema import TableSchema, assign_ids
 
 _PLAIN: Final[dict[TypeRoot, pa.DataType]] = {
     TypeRoot.BOOLEAN: pa.bool_(),

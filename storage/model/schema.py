@@ -9,13 +9,13 @@ Source: FORMAT.md §2.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import MappingProxyType
 from typing import Final
 
-from freshet.storage.model.data_type import DataField, DataType
+from freshet.storage.model.data_type import ArrayType, DataField, DataType, MapType, RowType
 
 SCHEMA_VERSION: Final = 3
 """Version written; a smaller one means other defaults for file format (ORC) and, when missing, bucket (1)."""
@@ -77,3 +77,40 @@ class TableSchema:
     def types_of(self, names: tuple[str, ...]) -> tuple[DataType, ...]:
         """Types of the columns named, in the order of the names."""
         return tuple(self.by_name[name].type for name in names)
+
+
+def assign_ids(columns: Sequence[DataField], first_free_id: int = 0) -> tuple[tuple[DataField, ...], int]:
+    """Numbers columns, nested fields included, from `first_free_id` on; whatever ids they carry are replaced.
+
+    A new top-level column takes its id first, then the ids of the rows nested in its type. Inside a ROW, the ids nested
+    in a child are handed out before the child's own: `r ROW<x, y ROW<p, q>, z>` with r = 30 gives x 31, p 32, q 33,
+    y 34, z 35. Ids are never reused within a table (FORMAT.md §2.2).
+
+    Returns the columns and the highest id handed out (`first_free_id - 1` when there are no columns).
+    """
+    result = []
+    free = first_free_id
+    for column in columns:
+        own = free
+        nested, free = _assign(column.type, free + 1)
+        result.append(replace(column, id=own, type=nested))
+    return tuple(result), free - 1
+
+
+def _assign(data_type: DataType, free: int) -> tuple[DataType, int]:
+    match data_type:
+        case ArrayType(element=element):
+            assigned, free = _assign(element, free)
+            return replace(data_type, element=assigned), free
+        case MapType(key=key, value=value):
+            assigned_key, free = _assign(key, free)
+            assigned_value, free = _assign(value, free)
+            return replace(data_type, key=assigned_key, value=assigned_value), free
+        case RowType(fields=fields):
+            children = []
+            for child in fields:
+                assigned, free = _assign(child.type, free)
+                children.append(replace(child, id=free, type=assigned))
+                free += 1
+            return replace(data_type, fields=tuple(children)), free
+    return data_type, free

@@ -5,7 +5,7 @@
 
 CHAR, VARCHAR, BINARY and VARBINARY need their length here: without one they would hold a single character or byte.
 
-Field ids inside a ROW are 0 until `freshet.storage.model.field_ids` hands them out.
+Field ids inside a ROW are 0 until `freshet.storage.model.schema.assign_ids` hands them out.
 """
 
 from __future__ import annotations

@@ -1,1 +1,19 @@
-"""Options of tables: their keys, values, and which of them are supported."""
+"""The options of a table: their keys, their texts, and what they mean; a leaf of the house.
+
+Other packages import from here.
+"""
+
+from freshet.storage.options.aggregate_function import CAPABILITIES
+from freshet.storage.options.core import CoreOptions, MergeEngine
+from freshet.storage.options.engine import EngineOptions, SequenceGroup, engine_options
+from freshet.storage.options.keys import IMMUTABLE_KEYS
+
+__all__ = [
+    "CAPABILITIES",
+    "IMMUTABLE_KEYS",
+    "CoreOptions",
+    "EngineOptions",
+    "MergeEngine",
+    "SequenceGroup",
+    "engine_options",
+]

@@ -24,8 +24,7 @@ from typing import Final
 from freshet.storage.casts.evolution import can_cast
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.model.data_type import DataField, DataType, with_nullable
-from freshet.storage.model.field_ids import assign_ids
-from freshet.storage.model.schema import TableSchema
+from freshet.storage.model.schema import TableSchema, assign_ids
 from freshet.storage.model.sql_type import column_type
 from freshet.storage.options.keys import IMMUTABLE_KEYS
 from freshet.storage.options.values import option_text

@@ -172,6 +172,30 @@ class BucketRouter:
         return buckets
 
 
+def rows_by_bucket(
+    rows: pa.Table, buckets: npt.NDArray[np.integer], schema: TableSchema
+) -> Iterator[tuple[bytes, int, pa.Table]]:
+    """The rows of each (table partition, bucket), in input order; `buckets` holds the bucket of each row."""
+    if not rows.num_rows:
+        return
+    partitions, codes = [EMPTY_ROW], np.zeros(rows.num_rows, dtype=np.int64)
+    if schema.partition_keys:
+        arrays = [rows.column(name) for name in schema.partition_keys]
+        partitions, codes = distinct_rows(arrays, schema.types_of(schema.partition_keys))
+    buckets = buckets.astype(np.int64)
+    width = int(buckets.max()) + 1
+    groups = codes * width + buckets
+    if (groups == groups[0]).all():
+        yield partitions[int(groups[0]) // width], int(groups[0]) % width, rows
+        return
+    order = np.argsort(groups, kind="stable")
+    ordered = take_rows(rows, order)
+    present, starts = np.unique(groups[order], return_index=True)
+    ends = [*starts[1:].tolist(), rows.num_rows]
+    for group, start, end in zip(present.tolist(), starts.tolist(), ends, strict=True):
+        yield partitions[group // width], group % width, ordered.slice(start, end - start)
+
+
 def _groups(
     codes: npt.NDArray[np.int64] | None,
     buckets: npt.NDArray[np.int32] | None,

@@ -40,7 +40,7 @@ def _filled(
 ) -> tuple[list[tuple[object, ...]], list[str], int]:
     """What becomes of the rows: those that stay, the columns of the dead ones, and how many got values."""
     names = list(table.schema.column_names)
-    values = UnavailableValues(table.store, table.store.snapshots.latest(), names)
+    values = UnavailableValues(table, table.store.snapshots.latest().id, names)
     outcomes = [
         data(number, *row, kind=kind, unavailable=",".join(str(names.index(name)) for name in lacking.split()) or None)
         for number, (kind, row, lacking) in enumerate(rows)

@@ -16,8 +16,7 @@ from freshet.storage.merge.key_order import RowOrder
 from freshet.storage.merge.merge_function import MergeFunction
 from freshet.storage.merge.merge_reader import merge_section, merge_table, sort_table
 from freshet.storage.model.data_type import DataField
-from freshet.storage.model.field_ids import assign_ids
-from freshet.storage.model.schema import SEQUENCE_NUMBER_COLUMN, VALUE_KIND_COLUMN, TableSchema
+from freshet.storage.model.schema import SEQUENCE_NUMBER_COLUMN, VALUE_KIND_COLUMN, TableSchema, assign_ids
 from freshet.storage.model.sql_type import parse_sql_type
 from freshet.storage.options.core import CoreOptions
 from tests.kit.engine_histories import LATER_SHAPES, SHAPES, Shape, any_shape

@@ -6,7 +6,7 @@ import pytest
 
 from freshet.storage.exceptions import InvalidRequestError, UnsupportedFeatureError
 from freshet.storage.model.data_type import ArrayType, DataField, MapType, RowType, parse_data_type, type_to_json
-from freshet.storage.model.field_ids import assign_ids
+from freshet.storage.model.schema import assign_ids
 from freshet.storage.model.sql_type import parse_sql_type
 
 TEXTS = [

@@ -8,8 +8,7 @@ import pytest
 
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.model.data_type import DataField
-from freshet.storage.model.field_ids import assign_ids
-from freshet.storage.model.schema import TableSchema
+from freshet.storage.model.schema import TableSchema, assign_ids
 from freshet.storage.model.sql_type import parse_sql_type
 from freshet.storage.schema.change import (
     AddColumn,

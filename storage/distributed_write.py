@@ -1,0 +1,101 @@
+"""Writing one table from many processes: tasks write files, one driver commits them.
+
+    in each task     writer = table.task_writer(base_snapshot_id=41)
+                     writer.write_routed(rows, buckets)            any number of times
+                     writer.rebase()
+                     sent = encode_commit_messages(writer.prepare_commit(7))
+    in the driver    committer = table.committer("loader-1")
+                     committer.commit(7, decode_commit_messages(sent))
+                     table.discard(messages)                       instead, where they will not be committed
+
+Files are invisible until the driver has committed the messages that name them, so a task may run twice. A program that
+writes and commits in one process uses `Table.writer`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from freshet.storage.codec.commit_message_json import decode_commit_messages, encode_commit_messages
+from freshet.storage.commit.committer import CommitResult, Committer
+from freshet.storage.exceptions import NotFoundError
+from freshet.storage.files.discard import delete_data_file
+from freshet.storage.merge.merge_metrics import MergeMetrics
+from freshet.storage.metadata.table_store import TableStore
+from freshet.storage.model.commit_digest import CommitDigest
+from freshet.storage.model.commit_message import CommitMessage
+from freshet.storage.write.bucketing import rows_by_bucket
+from freshet.storage.write.table_writer import TableWriter
+
+__all__ = [
+    "CommitDigest",
+    "CommitMessage",
+    "CommitResult",
+    "Committer",
+    "TaskWriter",
+    "decode_commit_messages",
+    "discard_messages",
+    "encode_commit_messages",
+]
+
+
+class TaskWriter:
+    """Writes the rows of one task into files; `Table.task_writer` gives it, `close` it whatever happens."""
+
+    def __init__(self, store: TableStore, *, base_snapshot_id: int | None, parallelism: int = 1) -> None:
+        self._store = store
+        base = None
+        if base_snapshot_id is not None:
+            try:
+                base = store.snapshots.snapshot(base_snapshot_id)
+            except NotFoundError:  # It has expired; any later one will do to restore a bucket.
+                base = store.snapshots.latest()
+        self._writer = TableWriter(store, base_snapshot=base, parallelism=parallelism)
+
+    @property
+    def base_snapshot_id(self) -> int | None:
+        """The snapshot that the rows are written upon: the one asked for, or the latest where that has expired."""
+        base = self._writer.base_snapshot
+        return None if base is None else base.id
+
+    @property
+    def merge_metrics(self) -> MergeMetrics:
+        """How many keys were merged, and for how many of them values were folded one by one."""
+        return self._writer.merge_metrics
+
+    def write(self, rows: pa.Table) -> int:
+        """Takes rows of any bucket and returns how many were accepted, as `TableSession.write` does."""
+        return self._writer.write(rows)
+
+    def write_routed(self, rows: pa.Table, buckets: npt.NDArray[np.integer]) -> int:
+        """Takes rows whose buckets are known, one number a row, and returns how many were accepted."""
+        accepted = 0
+        for partition, bucket, part in rows_by_bucket(rows, buckets, self._store.schema):
+            accepted += self._writer.write_bucket(partition, bucket, part)
+        return accepted
+
+    def rebase(self) -> None:
+        """Goes on upon the latest snapshot: rows are then numbered after what others have committed meanwhile."""
+        self._writer.rebase(self._store.snapshots.latest())
+
+    def prepare_commit(self, identifier: int | None = None) -> tuple[CommitMessage, ...]:
+        """Makes files of all rows and returns the messages that name them."""
+        return tuple(self._writer.prepare_commit(identifier))
+
+    def close(self) -> None:
+        """Ends the writer and removes files that no message names."""
+        self._writer.close()
+
+
+def discard_messages(store: TableStore, messages: Sequence[CommitMessage]) -> None:
+    """Removes what the messages made; a file that only changes its level is the table's and stays."""
+    for message in messages:
+        new = {file.file_name for file in message.new_files}
+        upgraded = {file.file_name for file in message.compact_before} - new
+        made = (*message.new_files, *message.changelog_files, *message.compact_after, *message.compact_changelog_files)
+        for file in {file.file_name: file for file in made if file.file_name not in upgraded}.values():
+            delete_data_file(store, message.partition, message.bucket, file)
