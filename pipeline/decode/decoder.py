@@ -51,6 +51,9 @@ _CAREFUL_FEW: Final = 8
 """So many careful records of a block are no reason to look."""
 _LEARN_SHARE: Final = 0.02
 """Share of a block that must have something in common before the fast way takes it."""
+_DETOUR_SHARE: Final = 0.25
+"""The same for records that are read by a detour: that costs a second decode, where a field that the fast way takes in
+every form costs each of its values."""
 _LEARN_ROUNDS: Final = 4
 _UNKNOWN_MAX: Final = 500
 """Names of unknown fields that the fast way takes."""
@@ -126,12 +129,15 @@ class _State:
         if values.null_count and self.plan.format != "debezium-unwrapped":
             findings.skipped["tombstone"] += values.null_count
             places = np.flatnonzero(values.is_valid().to_numpy(zero_copy_only=False))
-        images, careful = self._read(block, values, places, findings.skipped)
+        images, careful = self._read(block, values, places, findings)
         context = self.writer.block(block, first)
         notes: list[Note] = []
         for each in images:
-            batch, broken = context.rows(each)
-            careful = np.union1d(careful, broken)
+            # A row that is all that its record becomes is judged here; of two, the careful way says which is to blame.
+            is_alone = not each.subs.any()
+            batch, broken = context.rows(each, findings.dead if is_alone else None)
+            if not is_alone:
+                careful = np.union1d(careful, broken)
             notes += _without(each.notes, broken)
             if batch is not None:
                 yield batch
@@ -150,30 +156,35 @@ class _State:
 
     # --- the fast way ------------------------------------------------------------------------------------------------
 
-    def _read(self, block: Any, values: Any, places: Places, skipped: Counter[str]) -> tuple[list[Images], Places]:
+    def _read(self, block: Any, values: Any, places: Places, findings: Findings) -> tuple[list[Images], Places]:
         """The images that are read the fast way, and the records that are not; learns while there is something."""
         if self._is_always_careful or not len(places):
             return [], places
         for _ in range(_LEARN_ROUNDS):
-            images, careful, counted = self._read_fast(block, values, places)
-            if not self._learns(block, values, careful, len(places)):
+            images, careful, detoured, read = self._read_fast(block, values, places)
+            if not (
+                self._learns(block, values, careful, len(places), _LEARN_SHARE)
+                or self._learns(block, values, detoured, len(places), _DETOUR_SHARE)
+            ):
                 break
-        skipped.update(counted)
+        findings.skipped.update(read.skipped)
+        findings.dead.update(read.dead)
         return images, careful
 
-    def _read_fast(self, block: Any, values: Any, places: Places) -> tuple[list[Images], Places, Counter[str]]:
+    def _read_fast(self, block: Any, values: Any, places: Places) -> tuple[list[Images], Places, Places, Findings]:
         able, careful = self._readable(block, values, places)
         images: list[Images] = []
-        skipped: Counter[str] = Counter()
-        left = [careful]
+        found = Findings()
+        left, detoured = [careful], [careful[:0]]
         part = values if len(able) == len(values) else values.take(pa.array(able))
         for group in self._schemas.groups(part, able):
             read = self._reader(group.facts).read(group.values, group.places)
             left.append(read.careful)
-            skipped.update(read.skipped)
-            if read.images is not None:
-                images.append(read.images)
-        return images, np.sort(np.concatenate(left)), skipped
+            detoured.append(read.detoured)
+            found.skipped.update(read.skipped)
+            found.dead.update(read.dead)
+            images += read.images
+        return images, np.sort(np.concatenate(left)), np.sort(np.concatenate(detoured)), found
 
     def _readable(self, block: Any, values: Any, places: Places) -> tuple[Places, Places]:
         """The places of values that are there and UTF-8 throughout, and the others."""
@@ -198,9 +209,12 @@ class _State:
             found = self._readers[facts] = FastReader(self.plan, inputs, self._kinds, list(self._unknown))
         return found
 
-    def _learns(self, block: Any, values: Any, careful: Places, count: int) -> bool:
-        """Looks at some of the careful records; true when the fast way now takes what many of them have in common."""
-        if len(careful) <= max(_CAREFUL_FEW, count * _LEARN_SHARE):
+    def _learns(self, block: Any, values: Any, careful: Places, count: int, share: float) -> bool:
+        """Looks at some of these records; true when the fast way now takes what many of them have in common.
+
+        `share` is that of a block of so many records which makes many.
+        """
+        if len(careful) <= max(_CAREFUL_FEW, count * share):
             return False
         sample = careful[:: max(1, len(careful) // _SAMPLE)][:_SAMPLE]
         kinds: Counter[tuple[Slot, str]] = Counter()
@@ -216,7 +230,7 @@ class _State:
             prefix = schema_prefix(record.value) if record.value is not None and reading.facts is not None else None
             if prefix is not None:
                 prefixes[prefix, facts_key(self.plan, reading.facts)] += 1
-        least = count * _LEARN_SHARE * len(sample) / len(careful)
+        least = count * share * len(sample) / len(careful)
         return self._take(kinds, unknown, prefixes, least)
 
     def _take(

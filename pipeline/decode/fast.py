@@ -10,6 +10,7 @@ meanwhile (`decoder` sees to it), or it doubles the time.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
@@ -23,26 +24,40 @@ from freshet.pipeline.decode.careful import LEFT_NOTE, UNKNOWN_NOTE
 from freshet.pipeline.decode.change import DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE
 from freshet.pipeline.decode.convert.converter import Mask
 from freshet.pipeline.decode.debezium import KINDS as OPS
-from freshet.pipeline.decode.fast_structs import Slot, Structs, build_structs
+from freshet.pipeline.decode.fast_structs import Slot, Structs, build_structs, slots_of
 from freshet.pipeline.decode.flat import ADDED_PREFIX
 from freshet.pipeline.decode.flat import KINDS as KIND_TEXTS
 from freshet.pipeline.decode.images import Images, Note, Places
 from freshet.pipeline.decode.inputs import Inputs
-from freshet.pipeline.decode.json_value import parse_json, text_of
+from freshet.pipeline.decode.json_value import ALL_KINDS, parse_json, text_of
+from freshet.pipeline.decode.misfits import Blame, Cells, judged, paths_of, refused_path
 from freshet.pipeline.decode.plan import DecodePlan
 from freshet.pipeline.decode.toast import is_really_there, placeholder_forms
 
 _NOT_DECODED: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 _NO_KIND: Final = -1
+_NO_PLACES: Final = np.zeros(0, np.int64)
+
+_DETOUR_LEAST: Final = 16
+"""Fewer records of a block take the careful way: the columns of a detour cost as much as these."""
+_DETOUR_DEPTH: Final = 2
+"""Fields of one record that may be refused."""
+_DETOURS_MAX: Final = 16
+"""Fields for which a reader has a detour."""
 
 
 @dataclass(frozen=True, slots=True)
 class FastRead:
-    """What was read: the images, the places that take the careful way, and how many were skipped by reason."""
+    """What was read: images, places that take the careful way, how many were skipped by reason, and dead letters.
 
-    images: Images | None
+    `detoured` are the places that were read by a detour, and fit.
+    """
+
+    images: tuple[Images, ...]
     careful: Places
     skipped: Mapping[str, int]
+    dead: Mapping[int, Blame]
+    detoured: Places
 
 
 @dataclass(slots=True)
@@ -61,9 +76,17 @@ class FastReader:
     """Reads records of one shape: one set of facts, one type per field."""
 
     def __init__(
-        self, plan: DecodePlan, inputs: Inputs, kinds: Mapping[Slot, frozenset[str]], unknown: Sequence[str]
+        self,
+        plan: DecodePlan,
+        inputs: Inputs,
+        kinds: Mapping[Slot, frozenset[str]],
+        unknown: Sequence[str],
+        detour_depth: int = _DETOUR_DEPTH,
     ) -> None:
         self._plan, self._inputs = plan, inputs
+        self._kinds, self._unknown, self._detour_depth = dict(kinds), list(unknown), detour_depth
+        self._detours: dict[Slot, FastReader] = {}
+        self._paths = paths_of(slots_of(inputs), is_flat=plan.format != "debezium-json") if detour_depth else {}
         self._structs: Structs = build_structs(plan, inputs, kinds, unknown)
         names = self._structs.row_names
         self._key_of = _getter([names[name] for name in sorted(plan.key_fields)])
@@ -80,37 +103,70 @@ class FastReader:
 
     def read(self, values: Sequence[Any], places: Places) -> FastRead:
         """Reads the records at `places` of the block."""
-        found = self._decoded(values, places)
+        found, refused = self._decoded(values, places)
         odd = self._odd(found)
         reason, ignored = self._ignored(found.kinds)
         ignored &= ~odd
         done = [found.places[ignored]]
-        skipped = {reason: len(done[0])} if len(done[0]) else {}
+        skipped = Counter({reason: len(done[0])} if len(done[0]) else {})
         if odd.any() or ignored.any():
             self._keep(found, ~odd & ~ignored)
-        images = None
+        images: list[Images] = []
+        dead: dict[int, Blame] = {}
+        detoured: list[Places] = []
         if len(found.places):
-            images, bad = self._images(found)
+            of_all, bad = self._images(found, dead)
+            images += [of_all] if of_all is not None else []
             done.append(found.places[~bad])
-        taken = np.zeros(len(places), bool)
-        taken[np.searchsorted(places, np.concatenate(done))] = True
-        return FastRead(images, places[~taken], skipped)
+        for slot, rows in refused.items():
+            reader = self._detour(slot, len(rows))
+            if reader is None:
+                continue
+            again = reader.read([values[row] for row in rows], places[rows])
+            images += again.images
+            skipped.update(again.skipped)
+            dead |= again.dead
+            taken = np.setdiff1d(places[rows], again.careful)
+            done.append(taken)
+            detoured.append(np.setdiff1d(taken, list(again.dead)))
+        done.append(np.fromiter(dead, np.int64, len(dead)))
+        is_done = np.zeros(len(places), bool)
+        is_done[np.searchsorted(places, np.concatenate(done))] = True
+        by_detour = np.sort(np.concatenate(detoured)) if detoured else _NO_PLACES
+        return FastRead(tuple(images), places[~is_done], skipped, dead, by_detour)
 
     # --- records -----------------------------------------------------------------------------------------------------
 
-    def _decoded(self, values: Sequence[Any], places: Places) -> _Decoded:
+    def _detour(self, slot: Slot, count: int) -> FastReader | None:
+        """The reader that keeps one more field raw; None where the careful way costs less, or there are too many."""
+        found = self._detours.get(slot)
+        if count < _DETOUR_LEAST or (found is None and len(self._detours) >= _DETOURS_MAX):
+            return None
+        if found is None:
+            kinds = {**self._kinds, slot: ALL_KINDS}
+            found = FastReader(self._plan, self._inputs, kinds, self._unknown, self._detour_depth - 1)
+            self._detours[slot] = found
+        return found
+
+    def _decoded(self, values: Sequence[Any], places: Places) -> tuple[_Decoded, dict[Slot, list[int]]]:
+        """The records that could be decoded; those that were refused for a field of the row, by that field."""
         structs, failed = _decode_all(self._structs.decode, values)
+        refused: dict[Slot, list[int]] = {}
         if failed:
-            failures = set(failed)
-            structs = [each for place, each in enumerate(structs) if place not in failures]
-            places = np.delete(places, failed)
+            for place, path in failed.items():
+                slot = self._paths.get(path) if path is not None else None
+                if slot is not None:
+                    refused.setdefault(slot, []).append(place)
+            structs = [each for place, each in enumerate(structs) if place not in failed]
+            places = np.delete(places, list(failed))
         if self._plan.format == "debezium-json":
             ops = [each.op for each in structs]
             rows = [each.before if each.op == "d" else each.after for each in structs]
             befores = [each.before for each in structs] if self._plan.splits_updates or self._forms else None
             kinds = np.fromiter((OPS.get(op, _NO_KIND) for op in ops), np.int8, len(ops))
-            return _Decoded(places, kinds, rows, befores, ops, structs)
-        return _Decoded(places, self._flat_kinds(structs), structs, None, self._flat_ops(structs), structs)
+            return _Decoded(places, kinds, rows, befores, ops, structs), refused
+        flat = _Decoded(places, self._flat_kinds(structs), structs, None, self._flat_ops(structs), structs)
+        return flat, refused
 
     def _flat_ops(self, rows: Sequence[Any]) -> list[Any]:
         if self._plan.format != "debezium-unwrapped":
@@ -176,8 +232,8 @@ class FastReader:
 
     # --- columns -----------------------------------------------------------------------------------------------------
 
-    def _images(self, found: _Decoded) -> tuple[Images | None, Mask]:
-        """The images, and the records among them that take the careful way."""
+    def _images(self, found: _Decoded, dead: dict[int, Blame]) -> tuple[Images | None, Mask]:
+        """The images, and the records among them that have none; those that are judged already are put into `dead`."""
         count = len(found.places)
         bad = np.zeros(count, bool)
         columns = self._columns(found)
@@ -186,7 +242,12 @@ class FastReader:
         if self._plan.takes_before and found.befores is not None:
             splits = self._splits(found, columns, bad)
         missing = self._settle_toast(found, columns, bad)
-        new = self._converted(columns, bad)
+        new, lost = self._converted(columns)
+        if lost:
+            may_be_judged = ~bad & (found.kinds != DELETE)
+            for row, blame in judged(self._inputs, lost, may_be_judged).items():
+                dead[int(found.places[row])] = blame
+            bad |= np.logical_or.reduce([each.lost for each in lost])
         old = self._old(found, splits, bad) if splits is not None and len(splits) else None
         kinds = found.kinds if self._plan.has_key else np.zeros(count, np.int8)
         kept = np.flatnonzero(~bad)
@@ -286,9 +347,9 @@ class FastReader:
             [found.envelopes[place] for place in chosen],
         )
         columns = [_without_unset(values) for values in self._columns(before)]
-        lost = np.zeros(len(splits), bool)
-        arrays = self._converted(columns, lost)
-        bad[splits[lost]] = True
+        arrays, lost = self._converted(columns)
+        for each in lost:
+            bad[splits[each.lost]] = True
         return arrays
 
     def _settle_toast(self, found: _Decoded, columns: list[Sequence[Any]], bad: Mask) -> dict[int, Mask]:
@@ -330,14 +391,15 @@ class FastReader:
         columns[place] = values
         return mask
 
-    def _converted(self, columns: Sequence[Sequence[Any]], bad: Mask) -> list[Any]:
-        arrays = []
-        for lane, values in zip(self._structs.lanes, columns, strict=True):
-            array, lost = lane.convert(values)
-            if lost is not None:
-                bad |= lost
+    def _converted(self, columns: Sequence[Sequence[Any]]) -> tuple[list[Any], list[Cells]]:
+        """The array of each input, and the cells that did not convert."""
+        arrays, lost = [], []
+        for place, (lane, values) in enumerate(zip(self._structs.lanes, columns, strict=True)):
+            array, mask = lane.convert(values)
+            if mask is not None:
+                lost.append(Cells(place, values, mask))
             arrays.append(array)
-        return arrays
+        return arrays, lost
 
     def _metadata(self, found: _Decoded) -> tuple[Any, Any, Any]:
         """`_op`, `_ts_ms` and `_source` where they are read, else None."""
@@ -364,17 +426,17 @@ class FastReader:
                 return [None] * len(found.rows)
 
 
-def _decode_all(decode: Callable[[Any], Any], values: Sequence[Any]) -> tuple[list[Any], list[int]]:
-    """A struct per value; None, and its place told, where there is none."""
+def _decode_all(decode: Callable[[Any], Any], values: Sequence[Any]) -> tuple[list[Any], dict[int, str | None]]:
+    """A struct per value; None where there is none, and the path of what was refused by its place."""
     structs: list[Any] = []
-    failed: list[int] = []
+    failed: dict[int, str | None] = {}
     left = map(decode, values)
     while True:
         try:
             structs.extend(left)
             return structs, failed
-        except _NOT_DECODED:
-            failed.append(len(structs))
+        except _NOT_DECODED as error:
+            failed[len(structs)] = refused_path(error)
             structs.append(None)
 
 

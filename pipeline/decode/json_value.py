@@ -12,6 +12,7 @@ JsonValue = Any
 
 STRING, INT, NUMBER, BOOL, NESTED = "string", "int", "number", "bool", "nested"
 """Kinds of values; `INT` is a number without point and exponent."""
+ALL_KINDS: Final = frozenset({STRING, INT, NUMBER, BOOL, NESTED})
 
 
 class JsonNumber(str):

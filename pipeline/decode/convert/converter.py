@@ -17,6 +17,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from freshet.pipeline.decode.carriers import carrier_arrow_type
 from freshet.pipeline.decode.json_value import JsonValue, parse_json
@@ -87,6 +88,38 @@ class Converter(ABC):
             return pa.array(converted, self.arrow), None
         bad = np.fromiter((value is LOST for value in converted), bool, len(converted))
         return pa.array([None if value is LOST else value for value in converted], self.arrow), bad
+
+
+def partly(
+    values: Sequence[Any],
+    texts: Any,
+    pattern: str,
+    cast: Callable[[Any], Any],
+    rest: Callable[[Sequence[Any]], Converted],
+) -> Converted:
+    """A column of texts: those of the pattern by `cast`, which must take all of them, the others by `rest`.
+
+    So a value of another form costs itself and not its column.
+    """
+    plain = pc.match_substring_regex(texts, pattern)
+    others = np.flatnonzero(~plain.fill_null(True).to_numpy(zero_copy_only=False))
+    if not len(others):
+        return cast(texts), None
+    if len(others) == len(values):
+        return rest(values)
+    array = cast(pc.if_else(plain, texts, pa.scalar(None, texts.type)))
+    return _scattered(array, others, *rest([values[place] for place in others.tolist()]))
+
+
+def _scattered(array: Any, places: npt.NDArray[np.int64], others: Any, bad: Mask | None) -> Converted:
+    """The array with `others` at these places; `bad` says which of those did not convert."""
+    take = np.arange(len(array))
+    take[places] = np.arange(len(array), len(array) + len(places))
+    all_bad = None
+    if bad is not None:
+        all_bad = np.zeros(len(array), bool)
+        all_bad[places] = bad
+    return pa.concat_arrays([array, others]).take(pa.array(take)), all_bad
 
 
 def with_nulls(numbers: npt.NDArray[Any], nulls: Mask | None, data_type: Any) -> Any:

@@ -35,6 +35,7 @@ from freshet.pipeline.decode.convert.converter import (
     Lane,
     Mask,
     null_mask,
+    partly,
     with_nulls,
 )
 from freshet.pipeline.decode.dialect import Dialect, Fact
@@ -65,6 +66,12 @@ class DecimalConverter(Converter):
         self._dialect, self._fact = dialect, fact
         own = fact.scale if fact is not None else None
         self._coded_scale = self._scale if own is None else own
+        whole = f"[0-9]{{1,{self._precision - self._scale}}}" if self._precision > self._scale else "0"
+        point = f"[.][0-9]{{1,{self._scale}}}" if self._scale else "[.]"
+        self._fits = f"^-?{whole}(?:{point})?$"
+        """Numbers that need no look: they have no more digits than the type."""
+        self._fits_pointed = f"^(?:-{whole}|-?{whole}{point})$"
+        """The same with a sign or a point, which base64 never has."""
 
     def one(self, value: JsonValue) -> Any:
         coded = self._coded(value)
@@ -136,15 +143,32 @@ class DecimalConverter(Converter):
         texts = pa.array([bytes(value) or None for value in values], pa.binary()).cast(pa.string())
         texts = pc.if_else(pc.equal(texts, "null"), pa.scalar(None, pa.string()), texts)
         converted = self._cast(texts)
-        return (converted, None) if converted is not None else self._convert_raw(values)
+        if converted is not None:
+            return converted, None
+        return partly(values, texts, self._fits, self._cast_fitting, self._convert_raw)
 
-    def _convert_rest(self, texts: Any, values: Sequence[Any], rest: npt.NDArray[np.int64]) -> Converted:
-        """Texts that are no base64 of few bytes: by Arrow if they all are numbers with a point or a sign."""
-        if self._fact is None:
-            plain = texts if len(rest) == len(texts) else texts.take(pa.array(rest))
-            if pc.all(pc.match_substring_regex(plain, "[-.]")).as_py() and (cast := self._cast(plain)) is not None:
-                return cast, None
-        return self.one_by_one([values[place] for place in rest.tolist()])
+    def _convert_plain(self, values: Sequence[Any]) -> Converted:
+        """Texts that are no base64."""
+        texts = pa.array(values, pa.string())
+        return partly(values, texts, self._fits, self._cast_fitting, self._cast_or_each)
+
+    def _convert_rest(self, values: Sequence[Any]) -> Converted:
+        """Texts that are no base64 of few bytes: by Arrow what has a point or a sign, without a schema."""
+        if self._fact is not None:
+            return self.one_by_one(values)
+        texts = pa.array(values, pa.string())
+        return partly(values, texts, self._fits_pointed, self._cast_fitting, self._pointed_or_each)
+
+    def _pointed_or_each(self, values: Sequence[Any]) -> Converted:
+        pointed = pc.all(pc.match_substring_regex(pa.array(values, pa.string()), "[-.]")).as_py()
+        return self._cast_or_each(values) if pointed else self.one_by_one(values)
+
+    def _cast_or_each(self, values: Sequence[Any]) -> Converted:
+        converted = self._cast(pa.array(values, pa.string()))
+        return (converted, None) if converted is not None else self.one_by_one(values)
+
+    def _cast_fitting(self, texts: Any) -> Any:
+        return texts.cast(self.arrow)
 
     def _cast(self, texts: Any) -> Any | None:
         """Texts of numbers, by Arrow; None where it takes one of them otherwise than `one` does."""
@@ -156,10 +180,9 @@ class DecimalConverter(Converter):
             return None
 
     def _convert_texts(self, values: Sequence[Any]) -> Converted:
-        texts = pa.array(values, pa.string())
         if not self._dialect.coded_decimals or (self._fact is not None and self._fact.name != CONNECT_DECIMAL):
-            converted = self._cast(texts)
-            return (converted, None) if converted is not None else self.one_by_one(values)
+            return self._convert_plain(values)
+        texts = pa.array(values, pa.string())
         unscaled, done = _unscaled(texts)
         if self._fact is None and not self._dialect.digits_are_coded and done.any():
             done &= ~pc.match_substring_regex(texts, "^[0-9]+$").fill_null(False).to_numpy(zero_copy_only=False)
@@ -180,7 +203,7 @@ class DecimalConverter(Converter):
         rest = np.flatnonzero(~done & ~nulls)
         if len(rest) == 0:
             return _decimals(unscaled, nulls, self.arrow), None
-        others, bad = self._convert_rest(texts, values, rest)
+        others, bad = self._convert_rest([values[place] for place in rest.tolist()])
         all_bad = None
         if bad is not None:
             all_bad = np.zeros(len(values), bool)

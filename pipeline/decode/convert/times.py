@@ -34,7 +34,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from freshet.pipeline.decode.convert.converter import LOST, Converted, Converter, Lane, null_mask, with_nulls
+from freshet.pipeline.decode.convert.converter import (
+    LOST,
+    Converted,
+    Converter,
+    Lane,
+    null_mask,
+    partly,
+    with_nulls,
+)
 from freshet.pipeline.decode.dialect import Dialect, Fact
 from freshet.pipeline.decode.json_value import INT, STRING, JsonNumber, JsonValue, text_of
 from freshet.storage.model.data_type import ScalarType, TypeRoot
@@ -59,7 +67,15 @@ _ISO_TIME: Final = re.compile(r"([01][0-9]|2[0-3]):([0-5][0-9])(?::([0-5][0-9])(
 _ISO_STAMP: Final = re.compile(
     r"([0-9]{4}-[0-9]{2}-[0-9]{2})(?:[T ]([0-9]{2}:[0-9]{2}:[0-9]{2})(?:[.]([0-9]+))?(Z|[+-][0-9]{2}:[0-9]{2})?)?"
 )
-_PLAIN_STAMP: Final = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(?:[.][0-9]{1,9})?Z?$"
+_YEAR: Final = "(?:[1-9][0-9]{3}|0[1-9][0-9]{2}|00[1-9][0-9]|000[1-9])"
+_NANO_YEAR: Final = "(?:16(?:7[89]|[89][0-9])|1[7-9][0-9]{2}|2[01][0-9]{2}|22[0-5][0-9]|226[01])"
+_MONTH_DAY: Final = (
+    "(?:(?:0[13578]|1[02])-(?:0[1-9]|[12][0-9]|3[01])|(?:0[469]|11)-(?:0[1-9]|[12][0-9]|30)"
+    "|02-(?:0[1-9]|1[0-9]|2[0-8]))"
+)
+"""Days that every year has; the others are looked at one by one."""
+_PLAIN_DATE: Final = f"^{_YEAR}-{_MONTH_DAY}Z?$"
+_CLOCK: Final = "(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]"
 _EPOCH: Final = datetime(1970, 1, 1)
 _MICRO: Final = timedelta(microseconds=1)
 _ZONE_MINUTES_MAX: Final = 18 * 60
@@ -107,16 +123,11 @@ class DateConverter(Converter):
         return self.raw_lane
 
     def _convert_texts(self, values: Sequence[Any]) -> Converted:
-        texts = pc.utf8_rtrim(pa.array(values, pa.string()), "Z")
-        if pc.all(pc.match_substring_regex(texts, "^[0-9]{4}-[0-9]{2}-[0-9]{2}$")).as_py() is not False:
-            try:
-                days = texts.cast(pa.date32())
-            except pa.ArrowInvalid:
-                return self.one_by_one(values)
-            low = pc.min(days.view(pa.int32())).as_py()
-            if low is None or low >= _DAY_MIN:
-                return days, None
-        return self.one_by_one(values)
+        return partly(values, pa.array(values, pa.string()), _PLAIN_DATE, _cast_dates, self.one_by_one)
+
+
+def _cast_dates(texts: Any) -> Any:
+    return pc.utf8_rtrim(texts, "Z").cast(pa.date32())
 
 
 class _CountConverter(Converter):
@@ -207,6 +218,8 @@ class TimestampConverter(_CountConverter):
         super().__init__(data_type, dialect, fact, digits=9 if self._is_nanos else 6)
         if not self._is_nanos:
             self._low, self._high = _MICRO_MIN, _MICRO_MAX
+        year = _NANO_YEAR if self._is_nanos else _YEAR
+        self._plain = f"^{year}-{_MONTH_DAY}T{_CLOCK}(?:[.][0-9]{{1,{self._digits}}})?Z?$"
 
     def _text(self, text: str) -> int | None:
         found = _ISO_STAMP.fullmatch(text)
@@ -232,15 +245,19 @@ class TimestampConverter(_CountConverter):
 
     def _convert_texts(self, values: Sequence[Any]) -> Converted:
         texts = pa.array(values, pa.string())
-        if pc.all(pc.match_substring_regex(texts, _PLAIN_STAMP)).as_py() is False:
-            return self.one_by_one(values)
-        try:
-            counts = pc.utf8_rtrim(texts, "Z").cast(pa.timestamp("ns" if self._is_nanos else "us"))
-        except pa.ArrowInvalid:
-            return self.one_by_one(values)
+        array, bad = partly(values, texts, self._plain, self._cast_stamps, self.one_by_one)
+        counts = array.view(pa.int64())
         nulls = null_mask(counts)
-        numbers = counts.view(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
-        bad = numbers % self._step != 0
+        numbers = counts.fill_null(0).to_numpy(zero_copy_only=False)
+        odd = numbers % self._step != 0
         if self._low > _LONG_MIN:
-            bad |= (numbers < self._low) | (numbers > self._high)
-        return with_nulls(np.ascontiguousarray(numbers), nulls, self.arrow), bad if bad.any() else None
+            odd |= (numbers < self._low) | (numbers > self._high)
+        odd &= ~nulls
+        if bad is not None:
+            odd |= bad
+        return array, odd if odd.any() else None
+
+    def _cast_stamps(self, texts: Any) -> Any:
+        """Texts of the plain form; the zone of the carrier's type is a label only."""
+        stamps = pc.utf8_rtrim(texts, "Z").cast(pa.timestamp("ns" if self._is_nanos else "us"))
+        return stamps.view(pa.int64()).view(self.arrow)

@@ -1,0 +1,84 @@
+"""Values that their lane did not take, judged cell by cell: only the row of such a cell pays for it.
+
+| where it is found | what is done |
+|---|---|
+| msgspec refuses a field of the row | the records refused for it are read again, that field kept raw (*a detour*) |
+| the conversion of a column marks a cell | the cell is judged by its converter's `one` |
+| `one` does not take it either | dead letter naming the column, as the careful way would have it |
+| `one` takes it | the record goes the careful way |
+
+Of several such cells in a row the first counts, as in the careful way. Deletions, for which values that are not vital
+may be lost, and rows that are to be judged by more than their values go the careful way.
+
+Measured, ten columns: 8 µs for a record with a value that does not fit, against 55 µs by the careful way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+
+from freshet.pipeline.decode.convert.converter import LOST, Converter, Mask
+from freshet.pipeline.decode.fast_structs import Slot
+from freshet.pipeline.decode.inputs import Inputs
+from freshet.pipeline.decode.json_value import JsonNumber, parse_json
+
+Blame = tuple[str, str | None]
+"""Reason and column of a dead letter."""
+
+_PATH_MARK: Final = " - at `"
+
+
+@dataclass(frozen=True, slots=True)
+class Cells:
+    """The cells of one input that its lane did not take."""
+
+    place: int
+    values: Sequence[Any]
+    lost: Mask
+
+
+def judged(inputs: Inputs, found: Sequence[Cells], among: Mask) -> dict[int, Blame]:
+    """The rows that are dead letters, and whom to blame; of rows not `among` nothing is said, nor of undecided ones."""
+    blamed: dict[int, Blame] = {}
+    undecided: set[int] = set()
+    for cells in found:
+        each = inputs.all[cells.place]
+        for row in np.flatnonzero(cells.lost & among).tolist():
+            if row in blamed or row in undecided:
+                continue
+            if _is_lost(each.converter, cells.values[row]):
+                blamed[row] = (each.reason, each.column)
+            else:
+                undecided.add(row)
+    return blamed
+
+
+def paths_of(slots: Sequence[Slot], *, is_flat: bool) -> Mapping[str, Slot]:
+    """The slots of the row by the path that msgspec names when it refuses a value."""
+    prefixes = ("$",) if is_flat else ("$.after", "$.before")
+    return {f"{prefix}.{slot[1]}`": slot for slot in slots if not slot[0] for prefix in prefixes}
+
+
+def refused_path(error: Exception) -> str | None:
+    """Where the value stands that msgspec refused; None where it is no matter of a value."""
+    if not isinstance(error, msgspec.ValidationError):
+        return None
+    _, _, path = str(error).rpartition(_PATH_MARK)
+    return path
+
+
+def _is_lost(converter: Converter, value: Any) -> bool:
+    """True when no form of the type takes the value; false also where that cannot be told from what was decoded."""
+    if isinstance(value, msgspec.Raw):
+        try:
+            return converter.one(parse_json(bytes(value).decode())) is LOST
+        except RecursionError:
+            return False
+    if isinstance(value, int) and not isinstance(value, bool):
+        return converter.one(JsonNumber(value)) is LOST
+    return isinstance(value, str) and converter.one(value) is LOST
