@@ -432,9 +432,11 @@ def _with_prefix(body: UInt64Array, lengths: Int64Array, prefix: bytes) -> npt.N
     word_ends = (lengths // 4).cumsum()
     total = int(word_ends[-1]) if len(word_ends) else 0
     words = np.zeros(total, dtype=np.uint32)
-    heads = np.concatenate([np.zeros(1, dtype=np.int64), word_ends[:-1]]) if total else np.zeros(0, dtype=np.int64)
+    first_words = (
+        np.concatenate([np.zeros(1, dtype=np.int64), word_ends[:-1]]) if total else np.zeros(0, dtype=np.int64)
+    )
     is_body = np.ones(total, dtype=np.bool_)
-    is_body[heads] = False
-    words[heads] = np.frombuffer(prefix, dtype=np.uint32)[0]
+    is_body[first_words] = False
+    words[first_words] = np.frombuffer(prefix, dtype=np.uint32)[0]
     words[is_body] = body.view(np.uint32)
     return words.view(np.uint8)

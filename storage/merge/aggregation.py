@@ -22,8 +22,7 @@ import numpy as np
 
 from freshet.storage.merge.aggregate.aggregator import Chooser, ColumnAggregator
 from freshet.storage.merge.aggregate.events import Event
-from freshet.storage.merge.aggregated_columns import KeyEvents, aggregated
-from freshet.storage.merge.column_results import ColumnResult, SystemValues
+from freshet.storage.merge.column_results import ColumnResult, KeyEvents, SystemValues, aggregated
 from freshet.storage.merge.key_order import Flags, KeySegments
 from freshet.storage.merge.key_rows import KeyRows, merged_rows
 from freshet.storage.merge.merge_error import MergedTable
@@ -63,19 +62,19 @@ class _Results:
         self._keys = keys
         self._events = events
         self._functions = functions
-        self._looped: list[Flags] = [np.zeros(keys.key_count, np.bool_)]
+        self._scalar_keys: list[Flags] = [np.zeros(keys.key_count, np.bool_)]
 
     @property
-    def looped_count(self) -> int:
+    def scalar_count(self) -> int:
         """Keys for which a column was folded value by value."""
-        return int(np.logical_or.reduce(self._looped).sum())
+        return int(np.logical_or.reduce(self._scalar_keys).sum())
 
     def column(self, name: str) -> ColumnResult | None:
         """The result of one column; None for the primary key."""
         if name not in self._functions:
             return None
-        values, is_looped = aggregated(self._keys, self._events, name, self._functions[name])
-        self._looped.append(is_looped)
+        values, is_scalar = aggregated(self._keys, self._events, name, self._functions[name])
+        self._scalar_keys.append(is_scalar)
         return values
 
 

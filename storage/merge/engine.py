@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from freshet.storage.merge.aggregate.aggregator import Chooser, ColumnAggregator
-from freshet.storage.merge.aggregate.registry import make_aggregator
+from freshet.storage.merge.aggregate.aggregator import Chooser, ColumnAggregator, make_aggregator
 from freshet.storage.merge.aggregation import Aggregation
 from freshet.storage.merge.deduplicate import Deduplicate
 from freshet.storage.merge.first_row import FirstRow

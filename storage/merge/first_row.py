@@ -24,9 +24,8 @@ import numpy as np
 
 from freshet.storage.merge.key_order import Flags, KeySegments
 from freshet.storage.merge.merge_error import MergedTable
-from freshet.storage.merge.merge_function import Decision, MergeFunction, retracts
+from freshet.storage.merge.merge_function import Decision, MergeFunction, StandingRows, retracts
 from freshet.storage.merge.sort_words import Positions
-from freshet.storage.merge.standing_rows import StandingRows
 
 
 @dataclass(frozen=True, slots=True)

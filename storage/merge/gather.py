@@ -6,6 +6,7 @@ of 2 M BIGINTs with NULLs and missing positions take 3 ms, by Arrow 13 ms. All o
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -34,14 +35,28 @@ def gathered(column: pa.Array[Any], positions: Positions, *, may_miss: bool) -> 
     return from_fixed_width(data.take(positions, axis=0, mode="clip"), column.type, valid)
 
 
+def gathered_or_computed(
+    column: pa.Array[Any], positions: Positions, computed: Positions, results: Sequence[Any]
+) -> pa.Array[Any]:
+    """The values at the positions (-1: NULL), where the results at the indices `computed` are these Python values."""
+    if not len(computed):
+        return gathered(column, positions, may_miss=True)
+    positions = positions.copy()
+    positions[computed] = len(column) + np.arange(len(computed))
+    return gathered(pa.concat_arrays([column, pa.array(results, column.type)]), positions, may_miss=True)
+
+
 def fixed_width(column: pa.Array[Any]) -> npt.NDArray[Any] | None:
     """The bits of the values as integers (two per decimal); anything where there is NULL. None for other types."""
-    kind = column.type
-    is_decimal = pt.is_decimal128(kind)
-    if not (is_decimal or (pt.is_primitive(kind) and not pt.is_boolean(kind) and kind.bit_width in _WIDTHS)):
+    arrow_type = column.type
+    is_decimal = pt.is_decimal128(arrow_type)
+    if not (
+        is_decimal
+        or (pt.is_primitive(arrow_type) and not pt.is_boolean(arrow_type) and arrow_type.bit_width in _WIDTHS)
+    ):
         return None
     buffer = column.buffers()[1]
-    width = np.int64 if is_decimal else _WIDTHS[kind.bit_width]
+    width = np.int64 if is_decimal else _WIDTHS[arrow_type.bit_width]
     per_value = 2 if is_decimal else 1
     if buffer is None:
         numbers: npt.NDArray[Any] = np.zeros(per_value * len(column), width)
@@ -50,10 +65,10 @@ def fixed_width(column: pa.Array[Any]) -> npt.NDArray[Any] | None:
     return numbers.reshape(-1, 2) if is_decimal else numbers
 
 
-def from_fixed_width(data: npt.NDArray[Any], kind: pa.DataType, valid: Flags | None) -> pa.Array[Any]:
+def from_fixed_width(data: npt.NDArray[Any], arrow_type: pa.DataType, valid: Flags | None) -> pa.Array[Any]:
     """An array of these bits, NULL where not valid."""
     buffers = [None if valid is None else _bitmap(valid), pa.py_buffer(np.ascontiguousarray(data))]
-    return pa.Array.from_buffers(kind, len(data), buffers)
+    return pa.Array.from_buffers(arrow_type, len(data), buffers)
 
 
 def valid_flags(column: pa.Array[Any]) -> Flags:
@@ -68,11 +83,11 @@ def valid_flags(column: pa.Array[Any]) -> Flags:
     return bits[start : start + len(column)].view(np.bool_)
 
 
-def joined(chunks: list[pa.Array[Any]], kind: pa.DataType) -> pa.Array[Any]:
+def joined(chunks: list[pa.Array[Any]], arrow_type: pa.DataType) -> pa.Array[Any]:
     """The chunks as one array."""
     if len(chunks) == 1:
         return chunks[0]
-    return pa.concat_arrays(chunks) if chunks else pa.array([], kind)
+    return pa.concat_arrays(chunks) if chunks else pa.array([], arrow_type)
 
 
 def _indices(positions: Positions, missing: Flags | None) -> pa.Array[Any]:

@@ -13,8 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from freshet.storage.exceptions import InvalidRequestError
-from freshet.storage.merge.aggregated_columns import EventRefused
-from freshet.storage.merge.column_results import NullInNotNull
+from freshet.storage.merge.column_results import EventRefused, NullInNotNull
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,8 @@ rule; its function says so by `passes_lone_rows = False`.)
 | `positions` in `rows`, `keep=without_retracts` | 0 | 1 | -1 | -1 |
 | `previous` in `segments.rows` | old | -1 | old | -1 |
 
+`StandingRows` is the decision of engines by which one of a key's rows stands as it is, or none.
+
 Source: MERGING.md §0, §2.1, §2.7, §4.
 """
 
@@ -35,6 +37,7 @@ import pyarrow as pa
 
 from freshet.storage.merge.key_order import Flags, KeySegments
 from freshet.storage.merge.sort_words import Positions
+from freshet.storage.merge.take import take_rows
 from freshet.storage.model.row_kind import RowKind
 from freshet.storage.model.schema import VALUE_KIND_COLUMN
 
@@ -176,3 +179,28 @@ def retracts(rows: pa.Table) -> npt.NDArray[np.bool_]:
 def stored_columns(rows: pa.Table) -> tuple[str, ...]:
     """All columns but the transient one."""
     return tuple(name for name in rows.column_names if name != LEVEL_COLUMN)
+
+
+@dataclass(frozen=True)
+class StandingRows:
+    """A `Decision`: the position in `table` of the row of each key that stands, -1 where none does."""
+
+    table: pa.Table
+    standing: Positions
+
+    @cached_property
+    def kinds(self) -> RowKinds:
+        """The kind of each row that stands."""
+        kinds: RowKinds = kinds_of(self.table).take(self.standing, mode="wrap")
+        is_missing = self.standing < 0
+        if is_missing.any():
+            kinds[is_missing] = NO_ROW
+        return kinds
+
+    def rows(self, kept: Flags | None, columns: Sequence[str], executor: Executor | None) -> pa.Table:
+        """The rows that stand, of the keys kept."""
+        standing = self.standing if kept is None else self.standing[kept]
+        is_missing = standing < 0
+        if is_missing.any():
+            standing = standing[~is_missing]
+        return take_rows(self.table, standing, columns, executor)

@@ -23,8 +23,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from freshet.storage.merge.aggregated_columns import EventRefused
-from freshet.storage.merge.column_results import Chosen, ColumnResult, Computed, NullInNotNull, SystemValues
+from freshet.storage.merge.column_results import (
+    Chosen,
+    ColumnResult,
+    Computed,
+    EventRefused,
+    NullInNotNull,
+    SystemValues,
+)
 from freshet.storage.merge.gather import gathered, joined, valid_flags
 from freshet.storage.merge.key_order import Flags, KeySegments
 from freshet.storage.merge.key_rows import KeyRows
@@ -40,7 +46,7 @@ class ColumnResults(Protocol):
     """The results of the columns of the merged keys."""
 
     @property
-    def looped_count(self) -> int:
+    def scalar_count(self) -> int:
         """Keys for which something was done one by one, in the columns asked for so far."""
         ...
 
@@ -98,7 +104,7 @@ class MergedColumns:
                 arrays = list(executor.map(column, columns))
         except (EventRefused, NullInNotNull) as error:
             raise self.table.column_error(rows, error) from error
-        self.metrics.add(self.keys.merged_count, self.results.looped_count)
+        self.metrics.add(self.keys.merged_count, self.results.scalar_count)
         return pa.Table.from_arrays(arrays, schema=schema)
 
     @cached_property

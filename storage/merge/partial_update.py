@@ -25,7 +25,7 @@ Kind: -D if the last row removed the record, or no add was seen; else +I. Sequen
 ignored, 0 if all were. A key with a lone row passes as it is.
 
 A row that sets all columns begins a *span*: what lay before is gone, but for the memory of first_value and
-first_non_null_value. Nothing is done row by row, except that with several groups that remove records the removals of a
+first_non_null_value. Nothing is done row by row, except that with several groups that remove records those of a
 key are found one after the other, because each resets what the other groups hold.
 
 Source: MERGING.md §2.4, §2.5.
@@ -41,8 +41,7 @@ import numpy as np
 
 from freshet.storage.merge.aggregate.aggregator import Chooser, ColumnAggregator
 from freshet.storage.merge.aggregate.events import Event
-from freshet.storage.merge.aggregated_columns import KeyEvents, aggregated
-from freshet.storage.merge.column_results import Chosen, ColumnResult, SystemValues
+from freshet.storage.merge.column_results import Chosen, ColumnResult, KeyEvents, SystemValues, aggregated
 from freshet.storage.merge.key_order import Flags, KeySegments
 from freshet.storage.merge.key_rows import KeyRows, merged_rows, rows_at
 from freshet.storage.merge.marked_rows import last_marked
@@ -50,8 +49,7 @@ from freshet.storage.merge.merge_error import MergedTable
 from freshet.storage.merge.merge_function import Decision, MergeFunction
 from freshet.storage.merge.merge_metrics import MergeMetrics
 from freshet.storage.merge.merged_columns import MergedColumns
-from freshet.storage.merge.record_removal import rows_removing_records
-from freshet.storage.merge.sequence_groups import GroupOrder, group_order
+from freshet.storage.merge.sequence_groups import GroupOrder, group_order, rows_removing_records
 from freshet.storage.merge.sort_words import Positions
 from freshet.storage.model.row_kind import RowKind
 from freshet.storage.model.schema import SEQUENCE_NUMBER_COLUMN
@@ -105,10 +103,10 @@ class PartialUpdate(MergeFunction):
         is_start[keys.starts] = True
         if not keys.has_retracts:
             return _Spans(orders, is_start, keys.starts, None, np.zeros(keys.key_count, np.bool_))
-        options, looped = self.options, np.zeros(keys.key_count, np.bool_)
+        options, scalar_keys = self.options, np.zeros(keys.key_count, np.bool_)
         removes = np.zeros(len(keys.rows), np.bool_)
         if options.groups:
-            removes, looped = rows_removing_records(keys, orders, is_start)
+            removes, scalar_keys = rows_removing_records(keys, orders, is_start)
         elif options.remove_record_on_delete:
             removes = keys.kinds == RowKind.DELETE
         elif not options.ignore_delete:
@@ -118,7 +116,7 @@ class PartialUpdate(MergeFunction):
         origins = last_marked(sets, keys.starts, keys.ends)
         origins = np.where(origins < 0, keys.starts, origins)
         retracts = _RetractEffects(sets, removes, keys.retracts & options.ignore_delete, ~keys.retracts | sets)
-        return _Spans(orders, is_start | sets, origins, retracts, looped)
+        return _Spans(orders, is_start | sets, origins, retracts, scalar_keys)
 
     def _system_values(self, keys: KeyRows, spans: _Spans) -> SystemValues:
         numbers = keys.table.column(SEQUENCE_NUMBER_COLUMN).to_numpy()
@@ -170,7 +168,7 @@ class _Spans:
     """One row index per key: where its last span begins."""
     retracts: _RetractEffects | None
     """None where every row is an add."""
-    looped: Flags
+    scalar_keys: Flags
     """One flag per key: the rows that remove its record were found one by one."""
 
 
@@ -181,7 +179,7 @@ class _ColumnResults:
         self._engine = engine
         self._keys = keys
         self._spans = spans
-        self._looped = [spans.looped]
+        self._scalar_keys = [spans.scalar_keys]
         self._shared: dict[str, ColumnResult] = {}
         self._events: dict[str, KeyEvents] = {}
         functions = engine.functions
@@ -193,17 +191,17 @@ class _ColumnResults:
                 self._events |= dict.fromkeys((name for name in group.protected if name in functions), events)
 
     @property
-    def looped_count(self) -> int:
+    def scalar_count(self) -> int:
         """Keys for which something was done one by one."""
-        return int(np.logical_or.reduce(self._looped).sum())
+        return int(np.logical_or.reduce(self._scalar_keys).sum())
 
     def column(self, name: str) -> ColumnResult | None:
         """The result of one column."""
         if name in self._shared:
             return self._shared[name]
         if name in self._events:
-            result, looped = aggregated(self._keys, self._events[name], name, self._engine.functions[name])
-            self._looped.append(looped)
+            result, scalar_keys = aggregated(self._keys, self._events[name], name, self._engine.functions[name])
+            self._scalar_keys.append(scalar_keys)
             return result
         if name in self._engine.table.key_columns:
             return None

@@ -175,8 +175,8 @@ def _one_array(column: pa.Array[Any] | pa.ChunkedArray[Any]) -> pa.Array[Any]:
     return array
 
 
-def _is_bytes_like(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_string(kind) or pa.types.is_binary(kind))
+def _is_bytes_like(arrow_type: pa.DataType) -> bool:
+    return bool(pa.types.is_string(arrow_type) or pa.types.is_binary(arrow_type))
 
 
 def _filled(array: pa.Array[Any]) -> pa.Array[Any]:
@@ -185,17 +185,17 @@ def _filled(array: pa.Array[Any]) -> pa.Array[Any]:
 
 
 def _fixed_words(array: pa.Array[Any], name: str) -> list[FixedWord]:
-    kind = array.type
+    arrow_type = array.type
     types = pa.types
-    if types.is_boolean(kind):
+    if types.is_boolean(arrow_type):
         return [int_word(array.cast(pa.int8()).to_numpy())]
-    if types.is_floating(kind):
+    if types.is_floating(arrow_type):
         return [_float_word(array.to_numpy(zero_copy_only=False))]
-    if types.is_decimal128(kind):
-        return _decimal_words(array, kind.precision)
-    if types.is_integer(kind) or types.is_temporal(kind):
+    if types.is_decimal128(arrow_type):
+        return _decimal_words(array, arrow_type.precision)
+    if types.is_integer(arrow_type) or types.is_temporal(arrow_type):
         return [int_word(_integers(array))]
-    raise InvalidRequestError(f"column {name!r} of type {kind} cannot order rows; use a scalar column")
+    raise InvalidRequestError(f"column {name!r} of type {arrow_type} cannot order rows; use a scalar column")
 
 
 def _integers(array: pa.Array[Any]) -> npt.NDArray[Any]:
@@ -274,5 +274,5 @@ def _flipped(word: FixedWord) -> FixedWord:
     return FixedWord(top - word.values, word.bits)
 
 
-def _numbers(buffer: Any, kind: type[Any]) -> npt.NDArray[Any]:
-    return np.frombuffer(buffer, kind)
+def _numbers(buffer: Any, dtype: type[Any]) -> npt.NDArray[Any]:
+    return np.frombuffer(buffer, dtype)

@@ -69,7 +69,7 @@ class AggregateFunction(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class ColumnFunction:
+class ColumnAggregate:
     """One function with the options of its column; those of other functions keep their defaults."""
 
     name: AggregateFunction
@@ -145,7 +145,7 @@ def options_of(function: AggregateFunction) -> frozenset[str]:
     return CAPABILITIES[function].options | {"ignore-retract"}
 
 
-def column_function(name: AggregateFunction, key: str, column: DataField, options: CoreOptions) -> ColumnFunction:
+def column_aggregate(name: AggregateFunction, key: str, column: DataField, options: CoreOptions) -> ColumnAggregate:
     """The function with its options, checked against the column's type; `key` is the option that chose it."""
     _check_type(name, key, column)
     reader = _OptionReader(column, options)
@@ -153,14 +153,14 @@ def column_function(name: AggregateFunction, key: str, column: DataField, option
     match name:
         case _F.LISTAGG:
             distinct = reader.read("distinct", parse_bool, False)
-            return ColumnFunction(name, ignores, distinct, reader.read("list-agg-delimiter", str, ","))
+            return ColumnAggregate(name, ignores, distinct, reader.read("list-agg-delimiter", str, ","))
         case _F.COLLECT:
-            return ColumnFunction(name, ignores, reader.read("distinct", parse_bool, False))
+            return ColumnAggregate(name, ignores, reader.read("distinct", parse_bool, False))
         case _F.MERGE_MAP_WITH_KEYTIME:
-            return ColumnFunction(name, ignores, time_field=_time_field(column, reader))
+            return ColumnAggregate(name, ignores, time_field=_time_field(column, reader))
         case _F.NESTED_UPDATE | _F.NESTED_PARTIAL_UPDATE:
             return _nested(name, ignores, column, reader)
-    return ColumnFunction(name, ignores)
+    return ColumnAggregate(name, ignores)
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +208,7 @@ def _time_field(column: DataField, reader: _OptionReader) -> str | None:
     return given
 
 
-def _nested(name: AggregateFunction, ignore_retract: bool, column: DataField, reader: _OptionReader) -> ColumnFunction:
+def _nested(name: AggregateFunction, ignore_retract: bool, column: DataField, reader: _OptionReader) -> ColumnAggregate:
     row = _element_row(column.type)
     assert row is not None  # _check_type has seen to it
     key = _nested_names("nested-key", column, row, reader)
@@ -221,7 +221,7 @@ def _nested(name: AggregateFunction, ignore_retract: bool, column: DataField, re
                 column=column.name,
                 option=reader.key("nested-key"),
             )
-        return ColumnFunction(name, ignore_retract, nested_key=key, null_strategy=strategy)
+        return ColumnAggregate(name, ignore_retract, nested_key=key, null_strategy=strategy)
     sequence = _nested_names("nested-sequence-field", column, row, reader)
     for dependent in ("nested-key-null-strategy", "nested-sequence-field"):
         if not key and reader.is_given(dependent):
@@ -237,7 +237,7 @@ def _nested(name: AggregateFunction, ignore_retract: bool, column: DataField, re
                 "has no order; name a scalar field",
                 option=reader.key("nested-sequence-field"),
             )
-    return ColumnFunction(
+    return ColumnAggregate(
         name,
         ignore_retract,
         nested_key=key,

@@ -30,14 +30,14 @@ from freshet.storage.model.data_type import DataField, ScalarType
 from freshet.storage.model.schema import TableSchema
 from freshet.storage.options.aggregate_function import (
     AggregateFunction,
-    ColumnFunction,
-    column_function,
+    ColumnAggregate,
+    column_aggregate,
     read_function_name,
 )
 from freshet.storage.options.core import CoreOptions, MergeEngine
 from freshet.storage.options.values import split_names
 
-__all__ = ["AggregateFunction", "ColumnFunction", "EngineOptions", "SequenceGroup", "engine_options"]
+__all__ = ["AggregateFunction", "ColumnAggregate", "EngineOptions", "SequenceGroup", "engine_options"]
 
 DEFAULT_FUNCTION_KEY: Final = "fields.default-aggregate-function"
 _REMOVE_ON_GROUP: Final = "partial-update.remove-record-on-sequence-group"
@@ -60,7 +60,7 @@ class SequenceGroup:
 class EngineOptions:
     """Options of the merge engine; `functions` has the columns that have one, `groups` stand in column order."""
 
-    functions: Mapping[str, ColumnFunction]
+    functions: Mapping[str, ColumnAggregate]
     groups: tuple[SequenceGroup, ...]
     remove_record_on_delete: bool
     ignore_delete: bool
@@ -72,7 +72,7 @@ def engine_options(schema: TableSchema, options: CoreOptions) -> EngineOptions:
     Raises `InvalidRequestError` naming option, column and remedy.
     """
     engine = options.merge_engine if schema.has_primary_key else MergeEngine.DEDUPLICATE
-    functions: Mapping[str, ColumnFunction] = {}
+    functions: Mapping[str, ColumnAggregate] = {}
     groups: tuple[SequenceGroup, ...] = ()
     removes = False
     if engine is MergeEngine.AGGREGATE:
@@ -108,7 +108,7 @@ def _chosen(column: str, options: CoreOptions) -> tuple[str, AggregateFunction] 
     return None
 
 
-def _aggregation_functions(schema: TableSchema, options: CoreOptions) -> dict[str, ColumnFunction]:
+def _aggregation_functions(schema: TableSchema, options: CoreOptions) -> dict[str, ColumnAggregate]:
     functions = {}
     for column in schema.fields:
         if column.name in schema.primary_keys:
@@ -118,13 +118,13 @@ def _aggregation_functions(schema: TableSchema, options: CoreOptions) -> dict[st
             key, name = own, AggregateFunction.LAST_VALUE
         else:
             key, name = _chosen(column.name, options) or (own, AggregateFunction.LAST_NON_NULL_VALUE)
-        functions[column.name] = column_function(name, key, column, options)
+        functions[column.name] = column_aggregate(name, key, column, options)
     return functions
 
 
 def _partial_update_functions(
     schema: TableSchema, options: CoreOptions, groups: tuple[SequenceGroup, ...]
-) -> dict[str, ColumnFunction]:
+) -> dict[str, ColumnAggregate]:
     without = {*schema.primary_keys, *(name for group in groups for name in group.ordering)}
     protected = {name for group in groups for name in group.protected}
     functions = {}
@@ -143,7 +143,7 @@ def _partial_update_functions(
                 option=key,
                 column=column.name,
             )
-        functions[column.name] = column_function(name, key, column, options)
+        functions[column.name] = column_aggregate(name, key, column, options)
     return functions
 
 

@@ -3,7 +3,7 @@
 1. Names: columns are there, are not doubled, differ by more than upper and lower case, and are no system names.
 2. Keys: primary and partition keys are scalar columns, not doubled; the primary key contains every partition key, and
    has a column more than they; key columns are NOT NULL.
-3. Options: spelled right, of the right type, supported (`feature_gate`), and no key or partition among them.
+3. Options: spelled right, of the right type, supported (`options.supported`), and no key or partition among them.
 4. Buckets: a keyed table says how many; an append table has a bucket key exactly when it has a number of buckets.
 5. Combinations that contradict each other, and the options of the merge engine (`engine_validation`).
 6. What becomes part of a file's name can be one.

@@ -24,7 +24,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from freshet.storage.exceptions import InvalidRequestError
-from freshet.storage.merge.aggregate.registry import retract_refusal, takes_retracts
+from freshet.storage.merge.aggregate.aggregator import retract_error_text, takes_retracts
 from freshet.storage.merge.key_order import Flags
 from freshet.storage.merge.merge_error import key_text
 from freshet.storage.merge.partial_update import NO_RULE
@@ -83,7 +83,7 @@ class RetractRules:
         for name in columns:
             function = self.options.functions[name]
             if not takes_retracts(function):
-                self._refuse(rows, kinds, reaches, f"column {name!r}: {retract_refusal(function, name)}")
+                self._refuse(rows, kinds, reaches, f"column {name!r}: {retract_error_text(function, name)}")
 
     def _refuse(self, rows: pa.Table, kinds: npt.NDArray[np.int8], offends: Flags, reason: str) -> None:
         if offends.any():

@@ -28,20 +28,18 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from freshet.storage.merge.aggregate.equality import equality_codes
-from freshet.storage.merge.aggregate.events import ColumnEvents, Event, Flags, Reduction
-from freshet.storage.merge.aggregate.groups import Groups, first_of_each, outlived, paired
-from freshet.storage.merge.aggregate.live_events import LiveEvents, live_events
-from freshet.storage.merge.aggregate.parts import Parts, Picks
+from freshet.storage.merge.aggregate.equality import Groups, equality_codes, first_of_each, outlived, paired
+from freshet.storage.merge.aggregate.events import ColumnEvents, Event, Flags, LiveEvents, Reduction, live_events
+from freshet.storage.merge.aggregate.parts import Parts, Selection
 from freshet.storage.model.data_type import ArrayType, DataType, ScalarType
-from freshet.storage.options.engine import ColumnFunction
+from freshet.storage.options.engine import ColumnAggregate
 
 
 @dataclass(frozen=True, slots=True)
 class Collect:
     """collect of one column."""
 
-    function: ColumnFunction
+    function: ColumnAggregate
     column: str
     type: DataType
 
@@ -53,17 +51,19 @@ class Collect:
             ordered = live.late_first() if self.function.ignore_retract else live
             return Reduction(parts.joined(ordered, events.values.type), np.zeros(live.key_count, np.bool_))
         live = live.only((live.codes != Event.RETRACT) | (parts.lengths[live.rows] > 0))
-        looped = self._looped(live)
-        at_once = live.only(~looped[live.keys])
+        scalar_keys = self._scalar_keys(live)
+        at_once = live.only(~scalar_keys[live.keys])
         if self.function.ignore_retract:
             at_once = at_once.late_first()
-        picks = parts.picks(at_once)
-        picks = picks.only(self._kept(parts, at_once, picks))
-        if looped.any():
-            picks = picks.with_looped(looped, self._folded(parts, live.only(looped[live.keys])))
-        return Reduction(picks.to_array(events.values.type, parts.children), looped)
+        selection = parts.select(at_once)
+        selection = selection.only(self._kept(parts, at_once, selection))
+        if scalar_keys.any():
+            selection = selection.with_scalar_results(
+                scalar_keys, self._folded(parts, live.only(scalar_keys[live.keys]))
+            )
+        return Reduction(selection.to_array(events.values.type, parts.children), scalar_keys)
 
-    def _looped(self, live: LiveEvents) -> Flags:
+    def _scalar_keys(self, live: LiveEvents) -> Flags:
         if not self.function.distinct:
             return np.zeros(live.key_count, np.bool_)
         if self.function.ignore_retract:
@@ -74,14 +74,14 @@ class Collect:
     def _keeps_acc(self) -> bool:
         return isinstance(self.type, ArrayType) and not isinstance(self.type.element, ScalarType)
 
-    def _kept(self, parts: Parts, events: LiveEvents, picks: Picks) -> Flags:
+    def _kept(self, parts: Parts, events: LiveEvents, selection: Selection) -> Flags:
         """Which elements make up the results."""
         retracted = parts.retracted(events)
         if not self.function.distinct:
-            return _remaining(parts, picks, retracted)
-        codes = equality_codes(parts.children[0].take(pa.array(picks.parts)))
-        kept = outlived(picks, retracted, codes)
-        kept[kept] = first_of_each(paired(picks.keys[kept], codes[kept]))
+            return _remaining(parts, selection, retracted)
+        codes = equality_codes(parts.children[0].take(pa.array(selection.parts)))
+        kept = outlived(selection, retracted, codes)
+        kept[kept] = first_of_each(paired(selection.keys[kept], codes[kept]))
         is_set = events.codes == Event.SET
         if is_set.any():
             verbatim = is_set if self._keeps_acc else is_set & (events.counts == 1)[events.keys]
@@ -90,9 +90,9 @@ class Collect:
 
     def _folded(self, parts: Parts, events: LiveEvents) -> dict[int, list[int] | None]:
         """The elements, as positions, of keys that are folded one by one."""
-        picks = parts.picks(events)
-        codes = equality_codes(parts.children[0].take(pa.array(picks.parts))).tolist()
-        positions = picks.parts.tolist()
+        selection = parts.select(events)
+        codes = equality_codes(parts.children[0].take(pa.array(selection.parts))).tolist()
+        positions = selection.parts.tolist()
         results: dict[int, list[int] | None] = dict.fromkeys(events.keys.tolist())
         for key, _, code, length, first in parts.walk(events):
             acc = results[key]
@@ -121,7 +121,7 @@ class Collect:
         return kept
 
 
-def _remaining(parts: Parts, picks: Picks, retracted: Flags) -> Flags:
+def _remaining(parts: Parts, selection: Selection, retracted: Flags) -> Flags:
     """Which elements are left when each retracted one takes away the oldest that is equal, if there is one.
 
     Count up for an element and down for a retracted one, but not below zero: where it ends is how many are left, and
@@ -130,9 +130,9 @@ def _remaining(parts: Parts, picks: Picks, retracted: Flags) -> Flags:
     kept = ~retracted
     if not retracted.any():
         return kept
-    involved = picks.of_keys(picks.keys[retracted])
-    codes = equality_codes(parts.children[0].take(pa.array(picks.parts[involved])))
-    groups = Groups.of(paired(picks.keys[involved], codes))
+    involved = selection.of_keys(selection.keys[retracted])
+    codes = equality_codes(parts.children[0].take(pa.array(selection.parts[involved])))
+    groups = Groups.of(paired(selection.keys[involved], codes))
     added = kept[involved][groups.order]
     counts = np.cumsum(np.where(added, 1, -1))
     before = np.append(0, counts)[groups.starts]

@@ -30,16 +30,16 @@ def halves_of(values: pa.Array[Any]) -> Halves:
     return words.reshape(-1, 2)
 
 
-def from_halves(halves: Halves, kind: pa.DataType, valid: Flags | None = None) -> pa.Array[Any]:
+def from_halves(halves: Halves, arrow_type: pa.DataType, valid: Flags | None = None) -> pa.Array[Any]:
     """Decimals of these bits; NULL where not valid. Their precision is not checked."""
     buffer = pa.py_buffer(np.ascontiguousarray(halves))
     validity = None if valid is None else pa.py_buffer(np.packbits(valid, bitorder="little"))
-    return pa.Array.from_buffers(kind, len(halves), [validity, buffer])
+    return pa.Array.from_buffers(arrow_type, len(halves), [validity, buffer])
 
 
-def from_longs(longs: npt.NDArray[np.int64], kind: pa.DataType, valid: Flags | None = None) -> pa.Array[Any]:
+def from_longs(longs: npt.NDArray[np.int64], arrow_type: pa.DataType, valid: Flags | None = None) -> pa.Array[Any]:
     """Decimals of unscaled 64-bit numbers."""
-    return from_halves(np.stack([longs, longs >> 63], axis=1), kind, valid)
+    return from_halves(np.stack([longs, longs >> 63], axis=1), arrow_type, valid)
 
 
 def unscaled(halves: Halves) -> list[int]:
@@ -83,9 +83,11 @@ def signed_values(halves: Halves, takes_away: Flags | None, start: int, length: 
     return zip(unscaled(halves[part]), flags, strict=True)
 
 
-def with_looped(results: pa.Array[Any], looped: Flags, result_of: Callable[[int], int | None]) -> pa.Array[Any]:
-    """The decimals with those of the looped keys computed one by one."""
-    keys = np.flatnonzero(looped).tolist()
+def with_scalar_results(
+    results: pa.Array[Any], scalar_keys: Flags, result_of: Callable[[int], int | None]
+) -> pa.Array[Any]:
+    """The decimals, with those of the keys of the scalar path computed one by one."""
+    keys = np.flatnonzero(scalar_keys).tolist()
     if not keys:
         return results
     numbers = [result_of(key) for key in keys]

@@ -10,12 +10,16 @@
 
 Every key begins with acc = NULL. Events stand key after key, in merge order; each key has at least one.
 
+`LiveEvents` are those that decide the result of a function which remembers nothing beside the accumulator: what stands
+before a SET does not count. Where a function joins values and has aggReversed(acc, x) = agg(x, acc), late values come
+down to an order: before the others, the last of them first (`LiveEvents.late_first`).
+
 Source: MERGING.md §2.5, §2.6.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from functools import cached_property
 from typing import Any, Final
@@ -29,7 +33,7 @@ Flags = npt.NDArray[np.bool_]
 EventCodes = npt.NDArray[np.int8]
 
 KEY_SHIFT: Final = 33
-"""Bits for places in numbers that hold a key and a place; 2**31 rows at once are far more than memory holds."""
+"""Bits for the event in numbers that hold a key and an event; 2**31 rows at once are far more than memory holds."""
 
 
 class Event(IntEnum):
@@ -69,7 +73,7 @@ class ColumnEvents:
 
 
 @dataclass(frozen=True)
-class EventCourse:
+class SharedEvents:
     """The events without values, as several columns share them; what is asked of them is worked out once."""
 
     codes: EventCodes
@@ -114,8 +118,8 @@ class EventCourse:
         maximum thus answers for all keys, since numbers of a key are larger than those of all keys before it.
         """
         count = len(self.codes)
-        places = np.arange(count)
-        ranks = np.where(self.marks(Event.ADD), count + 1 + places, count - places)
+        positions = np.arange(count)
+        ranks = np.where(self.marks(Event.ADD), count + 1 + positions, count - positions)
         ranks *= self.marks(Event.ADD, Event.ADD_LATE)
         return np.repeat(self._key_bases, self.ends - self.starts) | ranks
 
@@ -155,7 +159,7 @@ class Reduction:
     """One value per key, of the column's type, and for which keys the values were folded one by one."""
 
     values: pa.Array[Any]
-    looped: Flags
+    scalar_keys: Flags
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +167,7 @@ class Choice:
     """The event whose value stands, per key, -1 for NULL; and for which keys events were looked at one by one."""
 
     events: Positions
-    looped: Flags
+    scalar_keys: Flags
 
 
 class AggregationError(Exception):
@@ -179,3 +183,75 @@ def ends_of(starts: Positions, count: int) -> Positions:
     """One past the last of `count` events for each key."""
     ends: Positions = np.append(starts[1:], count)[: len(starts)]
     return ends
+
+
+@dataclass(frozen=True, slots=True)
+class LiveEvents:
+    """Events that decide the result, without SKIP and without all that stands before the last SET of a key.
+
+    The i-th is event `rows[i]` of key `keys[i]` with the code `codes[i]`. They stand key after key.
+    """
+
+    rows: Positions
+    keys: Positions
+    codes: EventCodes
+    key_count: int
+
+    def only(self, chosen: Flags) -> LiveEvents:
+        """Those that are chosen."""
+        if chosen.all():
+            return self
+        # Three gathers by position take half the time of three by flag.
+        positions = np.flatnonzero(chosen)
+        return replace(
+            self, rows=self.rows.take(positions), keys=self.keys.take(positions), codes=self.codes.take(positions)
+        )
+
+    @property
+    def counts(self) -> Positions:
+        """Number of events of each key."""
+        return np.bincount(self.keys, minlength=self.key_count)
+
+    def keys_with(self, *codes: Event) -> Flags:
+        """True for keys that have one of these events."""
+        flags = np.zeros(self.key_count, np.bool_)
+        flags[self.keys[np.isin(self.codes, codes)]] = True
+        return flags
+
+    def last_rows(self, chosen: Flags) -> Positions:
+        """The last chosen event of each key, -1 where there is none."""
+        found = np.full(self.key_count, -1, np.int64)
+        positions = np.flatnonzero(chosen)
+        found[self.keys.take(positions)] = self.rows.take(positions)
+        return found
+
+    def late_first(self) -> LiveEvents:
+        """ADD_LATE events before the others of their key, the last of them first.
+
+        This is the order of the values in functions that join values and have aggReversed(acc, x) = agg(x, acc).
+        """
+        late = self.codes == Event.ADD_LATE
+        if not late.any():
+            return self
+        rank = np.where(late, -self.rows - 1, self.rows)
+        order = np.lexsort((rank, self.keys))
+        return replace(self, rows=self.rows[order], keys=self.keys[order], codes=self.codes[order])
+
+
+def live_events(events: ColumnEvents, *, takes_retracts: bool = False, trimmed: bool = True) -> LiveEvents:
+    """The events that decide, for functions that remember nothing beside the accumulator.
+
+    Not `trimmed`, those before a SET are among them: they may still be refused.
+    """
+    # The registry has refused retracts where the function takes none.
+    assert takes_retracts or not (events.codes == Event.RETRACT).any()
+    count = len(events.codes)
+    keys = np.repeat(np.arange(events.key_count), np.diff(events.starts, append=count))
+    live = events.codes != Event.SKIP
+    rows = np.arange(count)
+    is_set = events.codes == Event.SET
+    if trimmed and np.count_nonzero(is_set) > np.count_nonzero(is_set.take(events.starts)):
+        last_set = np.full(events.key_count, -1, np.int64)
+        last_set[keys[is_set]] = rows[is_set]
+        live &= rows >= last_set[keys]
+    return LiveEvents(rows, keys, events.codes, events.key_count).only(live)

@@ -27,7 +27,7 @@ from freshet.storage.merge.aggregate.events import ColumnEvents, Flags, Position
 from freshet.storage.merge.gather import fixed_width, from_fixed_width, gathered
 from freshet.storage.merge.sort_words import pack, sequence_words
 from freshet.storage.model.data_type import DataType
-from freshet.storage.options.engine import AggregateFunction, ColumnFunction
+from freshet.storage.options.engine import AggregateFunction, ColumnAggregate
 
 _LARGEST: Final = frozenset({AggregateFunction.MAX, AggregateFunction.BOOL_OR})
 _LOWEST: Final = -(1 << 63)
@@ -40,7 +40,7 @@ _FLOATS: Final[Mapping[int, type[Any]]] = {4: np.float32, 8: np.float64}
 class Extreme:
     """One of the four functions, for one column."""
 
-    function: ColumnFunction
+    function: ColumnAggregate
     column: str
     type: DataType
 
@@ -60,22 +60,22 @@ class Extreme:
 
 
 def _extreme_numbers(counted: CountedValues, choose: np.ufunc) -> pa.Array[Any]:
-    kind = counted.values.type
+    arrow_type = counted.values.type
     numbers = fixed_width(counted.values)
     assert numbers is not None
-    if pt.is_floating(kind):
+    if pt.is_floating(arrow_type):
         numbers = _ordered_bits(numbers)
     extreme, has_values = _reduced(numbers, counted, choose)
     extreme = extreme.astype(numbers.dtype)
-    return from_fixed_width(_flipped(extreme) if pt.is_floating(kind) else extreme, kind, has_values)
+    return from_fixed_width(_flipped(extreme) if pt.is_floating(arrow_type) else extreme, arrow_type, has_values)
 
 
 def _ordered_bits(bits: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Integers in the order of the floats that have these bits."""
-    kind = _FLOATS[bits.dtype.itemsize]
-    nans = np.isnan(bits.view(kind))
+    dtype = _FLOATS[bits.dtype.itemsize]
+    nans = np.isnan(bits.view(dtype))
     if nans.any():
-        bits = np.where(nans, kind(np.nan).view(bits.dtype), bits)
+        bits = np.where(nans, dtype(np.nan).view(bits.dtype), bits)
     return _flipped(bits)
 
 

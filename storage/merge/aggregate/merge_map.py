@@ -30,14 +30,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from freshet.storage.merge.aggregate.equality import equality_codes, field_columns, order_ranks
-from freshet.storage.merge.aggregate.events import ColumnEvents, Event, Reduction
-from freshet.storage.merge.aggregate.groups import last_of_each, paired
-from freshet.storage.merge.aggregate.live_events import LiveEvents, live_events
+from freshet.storage.merge.aggregate.equality import equality_codes, field_columns, last_of_each, order_ranks, paired
+from freshet.storage.merge.aggregate.events import ColumnEvents, Event, LiveEvents, Reduction, live_events
 from freshet.storage.merge.aggregate.parts import Parts
-from freshet.storage.merge.aggregate.values import valid_flags
+from freshet.storage.merge.gather import valid_flags
 from freshet.storage.model.data_type import DataType
-from freshet.storage.options.engine import ColumnFunction
+from freshet.storage.options.engine import ColumnAggregate
 
 _Entries = dict[int, int]
 
@@ -46,7 +44,7 @@ _Entries = dict[int, int]
 class MergeMap:
     """merge_map of one column."""
 
-    function: ColumnFunction
+    function: ColumnAggregate
     column: str
     type: DataType
 
@@ -55,21 +53,21 @@ class MergeMap:
         parts = Parts.of(events.values)
         live = live_events(events, takes_retracts=True)
         live = live.only((live.codes != Event.RETRACT) | (parts.lengths[live.rows] > 0))
-        looped = live.keys_with(Event.RETRACT) & live.keys_with(Event.ADD_LATE)
-        at_once = live.only(~looped[live.keys]).late_first()
-        picks = parts.picks(at_once)
-        codes = equality_codes(parts.children[0].take(pa.array(picks.parts)))
-        picks = picks.only(last_of_each(paired(picks.keys, codes)) & ~parts.retracted(at_once))
-        if looped.any():
-            picks = picks.with_looped(looped, _folded(parts, live.only(looped[live.keys])))
-        return Reduction(picks.to_array(events.values.type, parts.children), looped)
+        scalar_keys = live.keys_with(Event.RETRACT) & live.keys_with(Event.ADD_LATE)
+        at_once = live.only(~scalar_keys[live.keys]).late_first()
+        selection = parts.select(at_once)
+        codes = equality_codes(parts.children[0].take(pa.array(selection.parts)))
+        selection = selection.only(last_of_each(paired(selection.keys, codes)) & ~parts.retracted(at_once))
+        if scalar_keys.any():
+            selection = selection.with_scalar_results(scalar_keys, _folded(parts, live.only(scalar_keys[live.keys])))
+        return Reduction(selection.to_array(events.values.type, parts.children), scalar_keys)
 
 
 @dataclass(frozen=True, slots=True)
 class MergeMapWithKeyTime:
     """merge_map_with_keytime of one column."""
 
-    function: ColumnFunction
+    function: ColumnAggregate
     column: str
     type: DataType
 
@@ -78,21 +76,23 @@ class MergeMapWithKeyTime:
         parts = Parts.of(events.values)
         live = live_events(events)
         live = live.only(parts.valid[live.rows])
-        looped = live.counts > 1
-        picks = parts.picks(live)
-        if looped.any():
-            picks = picks.with_looped(looped, self._folded(parts, live.only(looped[live.keys])))
-        return Reduction(picks.to_array(events.values.type, parts.children), looped)
+        scalar_keys = live.counts > 1
+        selection = parts.select(live)
+        if scalar_keys.any():
+            selection = selection.with_scalar_results(
+                scalar_keys, self._folded(parts, live.only(scalar_keys[live.keys]))
+            )
+        return Reduction(selection.to_array(events.values.type, parts.children), scalar_keys)
 
     def _folded(self, parts: Parts, events: LiveEvents) -> dict[int, list[int] | None]:
-        picks = parts.picks(events)
-        taken = pa.array(picks.parts)
+        selection = parts.select(events)
+        taken = pa.array(selection.parts)
         names, items = (child.take(taken) for child in parts.children)
         codes = equality_codes(names).tolist()
         (texts,) = field_columns(items, [self.function.time_field or items.type.field(items.type.num_fields - 1).name])
         rows, timed = valid_flags(items).tolist(), valid_flags(texts).tolist()
         times = _text_ranks(texts)
-        positions = picks.parts.tolist()
+        positions = selection.parts.tolist()
         results: dict[int, _Entries] = {}
         for key, _, code, length, first in parts.walk(events):
             x = {codes[index]: index for index in range(first, first + (length or 0))}
@@ -115,9 +115,9 @@ class MergeMapWithKeyTime:
 
 def _folded(parts: Parts, events: LiveEvents) -> dict[int, list[int] | None]:
     """The entries, as positions, of keys that are folded one by one."""
-    picks = parts.picks(events)
-    codes = equality_codes(parts.children[0].take(pa.array(picks.parts))).tolist()
-    positions = picks.parts.tolist()
+    selection = parts.select(events)
+    codes = equality_codes(parts.children[0].take(pa.array(selection.parts))).tolist()
+    positions = selection.parts.tolist()
     results: dict[int, _Entries | None] = dict.fromkeys(events.keys.tolist())
     for key, _, code, length, first in parts.walk(events):
         acc = results[key]

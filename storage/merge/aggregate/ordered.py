@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from freshet.storage.merge.aggregate.events import Choice, Event, EventCourse, Flags, Positions
+from freshet.storage.merge.aggregate.events import Choice, Event, Flags, Positions, SharedEvents
 from freshet.storage.merge.marked_rows import first_marked, last_marked
 
 
@@ -29,42 +29,42 @@ from freshet.storage.merge.marked_rows import first_marked, last_marked
 class LastValue:
     """The newest value, NULL or not."""
 
-    def choose(self, course: EventCourse, valid: Flags | None) -> Choice:
-        found = last_marked(course.marks(Event.ADD, Event.RETRACT, Event.SET), course.starts, course.ends)
-        if course.has(Event.RETRACT):
-            found[(found >= 0) & (course.codes[found] == Event.RETRACT)] = -1
-        return Choice(found, np.zeros(course.key_count, np.bool_))
+    def choose(self, events: SharedEvents, valid: Flags | None) -> Choice:
+        found = last_marked(events.marks(Event.ADD, Event.RETRACT, Event.SET), events.starts, events.ends)
+        if events.has(Event.RETRACT):
+            found[(found >= 0) & (events.codes[found] == Event.RETRACT)] = -1
+        return Choice(found, np.zeros(events.key_count, np.bool_))
 
 
 @dataclass(frozen=True, slots=True)
 class LastNonNullValue:
     """The newest value that is not NULL."""
 
-    def choose(self, course: EventCourse, valid: Flags | None) -> Choice:
-        starts, ends, looped = course.starts, course.ends, np.zeros(course.key_count, np.bool_)
-        is_late, has_late = course.marks(Event.ADD_LATE), course.has(Event.ADD_LATE)
-        if not course.has(Event.RETRACT, Event.SET):
+    def choose(self, events: SharedEvents, valid: Flags | None) -> Choice:
+        starts, ends, scalar_keys = events.starts, events.ends, np.zeros(events.key_count, np.bool_)
+        is_late, has_late = events.marks(Event.ADD_LATE), events.has(Event.ADD_LATE)
+        if not events.has(Event.RETRACT, Event.SET):
             if has_late:
-                return Choice(_newest_add_or_oldest_late(course, valid), looped)
-            return Choice(last_marked(_with_value(course.marks(Event.ADD), valid), starts, ends), looped)
-        settles = _with_value(course.marks(Event.ADD, Event.RETRACT), valid) | course.marks(Event.SET)
+                return Choice(_newest_add_or_oldest_late(events, valid), scalar_keys)
+            return Choice(last_marked(_with_value(events.marks(Event.ADD), valid), starts, ends), scalar_keys)
+        settles = _with_value(events.marks(Event.ADD, Event.RETRACT), valid) | events.marks(Event.SET)
         settled = last_marked(settles, starts, ends)
-        has_value = (settled >= 0) & (course.codes[settled] != Event.RETRACT)
+        has_value = (settled >= 0) & (events.codes[settled] != Event.RETRACT)
         found = np.where(has_value if valid is None else has_value & valid[settled], settled, -1)
         if has_late:
             # Late values only fill what is NULL, the first of them after what settled it.
             open_keys = np.flatnonzero(found < 0)
             after = np.where(settled[open_keys] < 0, starts[open_keys], settled[open_keys] + 1)
             found[open_keys] = first_marked(_with_value(is_late, valid), after, ends[open_keys])
-        return Choice(found, looped)
+        return Choice(found, scalar_keys)
 
 
-def _newest_add_or_oldest_late(course: EventCourse, valid: Flags | None) -> Positions:
+def _newest_add_or_oldest_late(events: SharedEvents, valid: Flags | None) -> Positions:
     """last_non_null_value where nothing is taken back: late values only count where no other is."""
-    numbers = course.newest_add_or_oldest_late
+    numbers = events.newest_add_or_oldest_late
     if valid is not None:
         numbers = numbers * valid
-    return course.event_of_number(np.maximum.accumulate(numbers).take(course.ends - 1))
+    return events.event_of_number(np.maximum.accumulate(numbers).take(events.ends - 1))
 
 
 def _with_value(marks: Flags, valid: Flags | None) -> Flags:
@@ -75,43 +75,43 @@ def _with_value(marks: Flags, valid: Flags | None) -> Flags:
 class FirstValue:
     """The first value of the merge, NULL or not."""
 
-    def choose(self, course: EventCourse, valid: Flags | None) -> Choice:
-        starts, ends, looped = course.starts, course.ends, np.zeros(course.key_count, np.bool_)
-        called = first_marked(course.marks(Event.ADD, Event.ADD_LATE), starts, ends)
-        if not course.has(Event.SET, Event.ADD_LATE):
-            return Choice(called, looped)
-        found = last_marked(course.marks(Event.SET, Event.ADD_LATE), np.where(called < 0, starts, called + 1), ends)
-        before = last_marked(course.marks(Event.SET), starts, np.where(called < 0, starts, called))
-        taken = np.where((called >= 0) & (course.codes[called] == Event.ADD), called, before)
-        return Choice(np.where(found < 0, taken, found), looped)
+    def choose(self, events: SharedEvents, valid: Flags | None) -> Choice:
+        starts, ends, scalar_keys = events.starts, events.ends, np.zeros(events.key_count, np.bool_)
+        called = first_marked(events.marks(Event.ADD, Event.ADD_LATE), starts, ends)
+        if not events.has(Event.SET, Event.ADD_LATE):
+            return Choice(called, scalar_keys)
+        found = last_marked(events.marks(Event.SET, Event.ADD_LATE), np.where(called < 0, starts, called + 1), ends)
+        before = last_marked(events.marks(Event.SET), starts, np.where(called < 0, starts, called))
+        taken = np.where((called >= 0) & (events.codes[called] == Event.ADD), called, before)
+        return Choice(np.where(found < 0, taken, found), scalar_keys)
 
 
 @dataclass(frozen=True, slots=True)
 class FirstNonNullValue:
     """The first value of the merge that is not NULL."""
 
-    def choose(self, course: EventCourse, valid: Flags | None) -> Choice:
-        starts, ends, looped = course.starts, course.ends, np.zeros(course.key_count, np.bool_)
-        taken = first_marked(_with_value(course.marks(Event.ADD), valid), starts, ends)
-        if course.has(Event.SET):
-            taken = np.maximum(taken, last_marked(course.marks(Event.SET), starts, ends))
-        if course.has(Event.ADD_LATE):
-            looped = np.logical_or.reduceat(course.marks(Event.ADD_LATE), starts)
-            for key in np.flatnonzero(looped).tolist():
+    def choose(self, events: SharedEvents, valid: Flags | None) -> Choice:
+        starts, ends, scalar_keys = events.starts, events.ends, np.zeros(events.key_count, np.bool_)
+        taken = first_marked(_with_value(events.marks(Event.ADD), valid), starts, ends)
+        if events.has(Event.SET):
+            taken = np.maximum(taken, last_marked(events.marks(Event.SET), starts, ends))
+        if events.has(Event.ADD_LATE):
+            scalar_keys = np.logical_or.reduceat(events.marks(Event.ADD_LATE), starts)
+            for key in np.flatnonzero(scalar_keys).tolist():
                 part = slice(int(starts[key]), int(ends[key]))
                 flags = [True] * (part.stop - part.start) if valid is None else valid[part].tolist()
-                taken[key] = _walked(course.codes[part].tolist(), flags, part.start)
-        return Choice(taken, looped)
+                taken[key] = _walked(events.codes[part].tolist(), flags, part.start)
+        return Choice(taken, scalar_keys)
 
 
 def _walked(codes: list[int], valid: list[bool], first: int) -> int:
     """first_non_null_value over the events of one key."""
     held, is_null, is_taken = -1, True, False
-    for place, (code, is_valid) in enumerate(zip(codes, valid, strict=True), first):
+    for event, (code, is_valid) in enumerate(zip(codes, valid, strict=True), first):
         if code == Event.ADD and is_valid and not is_taken:
-            held, is_null, is_taken = place, False, True
+            held, is_null, is_taken = event, False, True
         elif code == Event.ADD_LATE and not is_taken and not is_null:
             is_taken = True
         elif code in (Event.ADD_LATE, Event.SET):
-            held, is_null = place, not is_valid
+            held, is_null = event, not is_valid
     return held

@@ -1,6 +1,6 @@
 """Arrays and maps taken apart into the positions of their parts, and put together again by one gather.
 
-Functions choose positions (`Picks`) and never touch values, so every element type comes out as it went in.
+Functions choose positions (`Selection`) and never touch values, so every element type comes out as it went in.
 """
 
 from __future__ import annotations
@@ -13,9 +13,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as pt
 
-from freshet.storage.merge.aggregate.events import Event, Flags, Positions
-from freshet.storage.merge.aggregate.live_events import LiveEvents
-from freshet.storage.merge.aggregate.values import valid_flags
+from freshet.storage.merge.aggregate.events import Event, Flags, LiveEvents, Positions
+from freshet.storage.merge.gather import valid_flags
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,16 +40,16 @@ class Parts:
             valid,
         )
 
-    def picks(self, events: LiveEvents) -> Picks:
+    def select(self, events: LiveEvents) -> Selection:
         """All parts of the values of these events, in their order; values that are only retracted make no result."""
         lengths = self.lengths.take(events.rows)
         parts = ranges(self.starts.take(events.rows), lengths)
-        return Picks(parts, np.repeat(events.keys, lengths), self._present(events))
+        return Selection(parts, np.repeat(events.keys, lengths), self._present(events))
 
-    def joined(self, events: LiveEvents, kind: pa.DataType) -> pa.Array[Any]:
+    def joined(self, events: LiveEvents, arrow_type: pa.DataType) -> pa.Array[Any]:
         """The values of each key, one after the other, none of them retracted.
 
-        The same as all `picks` of these events, but without a number for each part.
+        The same as all `selection` of these events, but without a number for each part.
         """
         lengths = self.lengths.take(events.rows)
         offsets = np.append(0, np.cumsum(lengths))
@@ -59,7 +58,7 @@ class Parts:
             indices = pa.array(ranges(self.starts.take(events.rows), lengths))
             children = tuple(child.take(indices) for child in children)
         bounds = offsets.take(np.append(0, np.cumsum(events.counts)))
-        return _assembled(kind, bounds, children, self._present(events))
+        return _assembled(arrow_type, bounds, children, self._present(events))
 
     def _present(self, events: LiveEvents) -> Flags:
         brings = self.valid.take(events.rows) & (events.codes != Event.RETRACT)
@@ -68,11 +67,11 @@ class Parts:
         return present
 
     def retracted(self, events: LiveEvents) -> Flags:
-        """For the parts of `picks(events)`, whether they are of a RETRACT."""
+        """For the parts of `select(events)`, whether they are of a RETRACT."""
         return np.repeat(events.codes == Event.RETRACT, self.lengths[events.rows])
 
     def walk(self, events: LiveEvents) -> Iterator[tuple[int, int, int, int | None, int]]:
-        """(key, event, code, length or None for NULL, first index into `picks(events).parts`) of each event."""
+        """(key, event, code, length or None for NULL, first index into `select(events).parts`) of each event."""
         lengths = self.lengths[events.rows]
         yield from zip(
             events.keys.tolist(),
@@ -85,7 +84,7 @@ class Parts:
 
 
 @dataclass(frozen=True, slots=True)
-class Picks:
+class Selection:
     """What results are made of: part `parts[i]` belongs to key `keys[i]`; keys that are not `present` have NULL.
 
     The parts of a key stand in the order of its result, the keys need not.
@@ -95,7 +94,7 @@ class Picks:
     keys: Positions
     present: Flags
 
-    def only(self, chosen: Flags | Positions) -> Picks:
+    def only(self, chosen: Flags | Positions) -> Selection:
         """The parts that are chosen, of the same keys."""
         return replace(self, parts=self.parts[chosen], keys=self.keys[chosen])
 
@@ -105,45 +104,45 @@ class Picks:
         chosen[keys] = True
         return np.flatnonzero(chosen[self.keys])
 
-    def with_looped(self, looped: Flags, results: dict[int, list[int] | None]) -> Picks:
-        """These picks, where the looped keys have other parts: those given, or NULL."""
+    def with_scalar_results(self, scalar_keys: Flags, results: dict[int, list[int] | None]) -> Selection:
+        """The same, where the keys of the scalar path have other parts: those given, or NULL."""
         if not results:
             return self
-        mine = ~looped[self.keys]
-        present = self.present & ~looped
+        mine = ~scalar_keys[self.keys]
+        present = self.present & ~scalar_keys
         present[[key for key, parts in results.items() if parts is not None]] = True
         lengths = [len(parts or ()) for parts in results.values()]
         flat = [part for parts in results.values() for part in parts or ()]
-        return Picks(
+        return Selection(
             np.concatenate([self.parts[mine], np.array(flat, np.int64)]),
             np.concatenate([self.keys[mine], np.repeat(np.fromiter(results, np.int64, len(results)), lengths)]),
             present,
         )
 
-    def in_key_order(self) -> Picks:
+    def in_key_order(self) -> Selection:
         """The same, key after key."""
         if not len(self.keys) or bool((np.diff(self.keys) >= 0).all()):
             return self
         return self.only(np.argsort(self.keys, kind="stable"))
 
-    def to_array(self, kind: pa.DataType, children: tuple[pa.Array[Any], ...]) -> pa.Array[Any]:
+    def to_array(self, arrow_type: pa.DataType, children: tuple[pa.Array[Any], ...]) -> pa.Array[Any]:
         """One array or map per key, gathered from the children."""
         ordered = self.in_key_order()
         indices = pa.array(ordered.parts)
-        return ordered.assembled(kind, tuple(child.take(indices) for child in children))
+        return ordered.assembled(arrow_type, tuple(child.take(indices) for child in children))
 
-    def assembled(self, kind: pa.DataType, children: tuple[pa.Array[Any], ...]) -> pa.Array[Any]:
-        """One array or map per key, of children that stand key after key as these picks do."""
+    def assembled(self, arrow_type: pa.DataType, children: tuple[pa.Array[Any], ...]) -> pa.Array[Any]:
+        """One array or map per key, of children that stand key after key, as this selection does."""
         counts = np.bincount(self.keys, minlength=len(self.present))
-        return _assembled(kind, np.append(0, np.cumsum(counts)), children, self.present)
+        return _assembled(arrow_type, np.append(0, np.cumsum(counts)), children, self.present)
 
 
 def _assembled(
-    kind: pa.DataType, offsets: Positions, children: tuple[pa.Array[Any], ...], present: Flags
+    arrow_type: pa.DataType, offsets: Positions, children: tuple[pa.Array[Any], ...], present: Flags
 ) -> pa.Array[Any]:
     mask = None if present.all() else pa.array(~present)
-    form = pa.MapArray if pt.is_map(kind) else pa.ListArray
-    return form.from_arrays(pa.array(offsets.astype(np.int32)), *children, type=kind, mask=mask)
+    form = pa.MapArray if pt.is_map(arrow_type) else pa.ListArray
+    return form.from_arrays(pa.array(offsets.astype(np.int32)), *children, type=arrow_type, mask=mask)
 
 
 def ranges(starts: Positions, lengths: Positions) -> Positions:

@@ -13,7 +13,7 @@
 | FLOAT, DOUBLE | IEEE, in the order of the rows, FLOAT in 32 bits |
 | DECIMAL | half up to the scale; NULL beyond p digits, the next value starts again; a quotient without end is refused |
 
-Numbers go in step through all keys (`in_order`); key by key go decimals, and keys of very many values.
+Numbers go in step through all keys (`contributions.folded`); key by key go decimals, and keys of very many values.
 
 Source: MERGING.md §2.6.1.
 """
@@ -30,17 +30,16 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.types as pt
 
-from freshet.storage.merge.aggregate.contributions import Contributions, counted_values
-from freshet.storage.merge.aggregate.decimals import from_halves, halves_of, signed_values, with_looped
+from freshet.storage.merge.aggregate.contributions import Contributions, Numbers, counted_values, folded, folded_floats
+from freshet.storage.merge.aggregate.decimals import from_halves, halves_of, signed_values, with_scalar_results
 from freshet.storage.merge.aggregate.events import AggregationError, ColumnEvents, Flags, Positions, Reduction
-from freshet.storage.merge.aggregate.in_order import Numbers, folded, folded_floats
 from freshet.storage.merge.marked_rows import first_marked
 from freshet.storage.model.data_type import DataType
-from freshet.storage.options.engine import ColumnFunction
+from freshet.storage.options.engine import ColumnAggregate
 
 Int64s = npt.NDArray[np.int64]
 
-_BY_ZERO: Final = "the product is divided by zero, by a row of kind -U or -D; use sum, or ignore-retract"
+_BY_ZERO: Final = "the product is divided by zero, by a row of arrow_type -U or -D; use sum, or ignore-retract"
 _NEAR: Final = 1 - 1e-9
 """Magnitudes are estimated as floats; this close to a bound the exact way is taken."""
 
@@ -49,17 +48,17 @@ _NEAR: Final = 1 - 1e-9
 class Product:
     """product of one column."""
 
-    function: ColumnFunction
+    function: ColumnAggregate
     column: str
     type: DataType
 
     def reduce(self, events: ColumnEvents) -> Reduction:
         """The product of each key."""
         counted = _from_first_add(counted_values(events).contributions())
-        kind = counted.values.type
-        if pt.is_decimal(kind):
+        arrow_type = counted.values.type
+        if pt.is_decimal(arrow_type):
             return _decimal_products(counted)
-        if pt.is_floating(kind):
+        if pt.is_floating(arrow_type):
             return _float_products(counted)
         return _integer_products(counted, f"the product overflows {self.type}; give column {self.column} a wider type")
 
@@ -76,16 +75,16 @@ def _from_first_add(counted: Contributions) -> Contributions:
 
 def _integer_products(counted: Contributions, overflow: str) -> Reduction:
     numbers = counted.longs
-    kind = counted.values.type
-    bounds = np.iinfo(kind.to_pandas_dtype())
+    arrow_type = counted.values.type
+    bounds = np.iinfo(arrow_type.to_pandas_dtype())
     lowest, highest = int(bounds.min), int(bounds.max)
     has_values = counted.has_values
     starts, lengths = counted.starts[has_values], counted.lengths[has_values]
     takes_away = counted.takes_away
 
-    def refuse(places: Positions, is_bad: Flags, reason: str) -> None:
+    def refuse(positions: Positions, is_bad: Flags, reason: str) -> None:
         if is_bad.any():
-            raise AggregationError(counted.event_of(int(places[np.flatnonzero(is_bad)[0]])), reason)
+            raise AggregationError(counted.event_of(int(positions[np.flatnonzero(is_bad)[0]])), reason)
 
     def step(products: Numbers, at: Positions) -> Numbers:
         factors = numbers[at]
@@ -101,15 +100,15 @@ def _integer_products(counted: Contributions, overflow: str) -> Reduction:
     products, is_long = folded(numbers[starts], starts, lengths, step)
     for key in np.flatnonzero(is_long).tolist():
         product = int(numbers[starts[key]])
-        for place in range(int(starts[key]) + 1, int(starts[key] + lengths[key])):
-            factor, divides = int(numbers[place]), takes_away is not None and bool(takes_away[place])
+        for index in range(int(starts[key]) + 1, int(starts[key] + lengths[key])):
+            factor, divides = int(numbers[index]), takes_away is not None and bool(takes_away[index])
             if divides and factor == 0:
-                raise AggregationError(counted.event_of(place), _BY_ZERO)
+                raise AggregationError(counted.event_of(index), _BY_ZERO)
             product = _quotient(product, factor) if divides else product * factor
             if not lowest <= product <= highest:
-                raise AggregationError(counted.event_of(place), overflow)
+                raise AggregationError(counted.event_of(index), overflow)
         products[key] = product
-    return counted.reduction(pa.array(products, kind), is_long)
+    return counted.reduction(pa.array(products, arrow_type), is_long)
 
 
 def _near_overflow(left: Int64s, right: Int64s) -> Flags:
@@ -158,17 +157,17 @@ def _float_products(counted: Contributions) -> Reduction:
 
 
 def _decimal_products(counted: Contributions) -> Reduction:
-    kind = counted.values.type
+    arrow_type = counted.values.type
     halves = halves_of(counted.values)
     has_values = counted.has_values
     starts, lengths = counted.starts[has_values], counted.lengths[has_values]
 
     def product(key: int) -> int | None:
         signed = signed_values(halves, counted.takes_away, starts[key], lengths[key])
-        return _decimal_product(signed, kind.precision, kind.scale, counted, int(starts[key]))
+        return _decimal_product(signed, arrow_type.precision, arrow_type.scale, counted, int(starts[key]))
 
-    results = from_halves(halves[starts], kind)
-    return counted.reduction(with_looped(results, lengths > 1, product), lengths > 1)
+    results = from_halves(halves[starts], arrow_type)
+    return counted.reduction(with_scalar_results(results, lengths > 1, product), lengths > 1)
 
 
 def _decimal_product(
@@ -177,16 +176,16 @@ def _decimal_product(
     """The product of one key: unscaled, rounded half up after each step; NULL on overflow, and a value starts again."""
     unit = 10**scale
     product: int | None = None
-    for place, (number, divides) in enumerate(signed, first):
+    for index, (number, divides) in enumerate(signed, first):
         if product is None:
             product = None if divides else number
             continue
         if divides and number == 0:
-            raise AggregationError(counted.event_of(place), _BY_ZERO)
+            raise AggregationError(counted.event_of(index), _BY_ZERO)
         exact = Fraction(product * unit, number) if divides else Fraction(product * number, unit)
         if divides and not _terminates(Fraction(product, number).denominator):
             raise AggregationError(
-                counted.event_of(place),
+                counted.event_of(index),
                 "the quotient of the product and the value taken back has no end; use sum, or ignore-retract",
             )
         rounded = int(abs(exact) + Fraction(1, 2))

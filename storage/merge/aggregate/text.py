@@ -28,12 +28,19 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from freshet.storage.merge.aggregate.events import ColumnEvents, Event, Flags, Positions, Reduction
-from freshet.storage.merge.aggregate.groups import first_of_each, paired
-from freshet.storage.merge.aggregate.live_events import LiveEvents, live_events
-from freshet.storage.merge.aggregate.values import gathered, valid_flags, with_looped
+from freshet.storage.merge.aggregate.equality import first_of_each, paired
+from freshet.storage.merge.aggregate.events import (
+    ColumnEvents,
+    Event,
+    Flags,
+    LiveEvents,
+    Positions,
+    Reduction,
+    live_events,
+)
+from freshet.storage.merge.gather import gathered, gathered_or_computed, valid_flags
 from freshet.storage.model.data_type import DataType
-from freshet.storage.options.engine import ColumnFunction
+from freshet.storage.options.engine import ColumnAggregate
 
 BLANKS: Final = (
     "\t\n\v\f\r\x1c\x1d\x1e\x1f "
@@ -45,7 +52,7 @@ BLANKS: Final = (
 class ListAgg:
     """listagg of one column."""
 
-    function: ColumnFunction
+    function: ColumnAggregate
     column: str
     type: DataType
 
@@ -60,11 +67,11 @@ class ListAgg:
                 self._joined(events.values, texts.late_first(), rest), np.zeros(events.key_count, np.bool_)
             )
         several = texts.counts > 1
-        looped = several & events.keys_with(Event.ADD_LATE) if self._tokens_stay() else several
-        keys = np.flatnonzero(looped)
-        joined = self._joined(*self._distinct(events.values, texts.only(~looped[texts.keys])), rest)
-        results = self._folded(events.values, texts.only(looped[texts.keys]))
-        return Reduction(with_looped(joined, np.arange(events.key_count), keys, results), looped)
+        scalar_keys = several & events.keys_with(Event.ADD_LATE) if self._tokens_stay() else several
+        keys = np.flatnonzero(scalar_keys)
+        joined = self._joined(*self._distinct(events.values, texts.only(~scalar_keys[texts.keys])), rest)
+        results = self._folded(events.values, texts.only(scalar_keys[texts.keys]))
+        return Reduction(gathered_or_computed(joined, np.arange(events.key_count), keys, results), scalar_keys)
 
     def _joined(self, values: pa.Array[Any], texts: LiveEvents, rest: np.ndarray[Any, Any]) -> pa.Array[Any]:
         pieces = _pieces(values, texts.rows)
@@ -75,7 +82,7 @@ class ListAgg:
             return joined
         rest = np.where(counts == 0, rest, -1)
         stands = valid_flags(values).take(rest[rest >= 0]).any()
-        others = gathered(values, rest) if stands else pa.scalar(None, joined.type)
+        others = gathered(values, rest, may_miss=True) if stands else pa.scalar(None, joined.type)
         return pc.if_else(pa.array(counts > 0), joined, others)
 
     def _distinct(self, values: pa.Array[Any], texts: LiveEvents) -> tuple[pa.Array[Any], LiveEvents]:

@@ -16,7 +16,7 @@ from freshet.storage.model.data_type import DataField
 from freshet.storage.model.schema import TableSchema
 from freshet.storage.model.sql_type import column_type
 from freshet.storage.options.core import CoreOptions
-from freshet.storage.options.engine import AggregateFunction, ColumnFunction, SequenceGroup, engine_options
+from freshet.storage.options.engine import AggregateFunction, ColumnAggregate, SequenceGroup, engine_options
 from freshet.storage.schema.change import AddColumn, ChangeType, DropColumn, RenameColumn, ResetOption, SetOption
 from freshet.storage.schema.validation import validate_changed_schema, validate_new_table
 
@@ -118,7 +118,7 @@ def test_partial_update_has_the_functions_that_are_given() -> None:
             },
         )
     )
-    assert dict(result.functions) == {"a": ColumnFunction(F.SUM), "b": ColumnFunction(F.LAST_NON_NULL_VALUE)}
+    assert dict(result.functions) == {"a": ColumnAggregate(F.SUM), "b": ColumnAggregate(F.LAST_NON_NULL_VALUE)}
     assert result.groups == (
         SequenceGroup(("h", "g"), ("a", "c"), removes_record=True),
         SequenceGroup(("code",), ("fixed",), removes_record=False),
@@ -145,7 +145,7 @@ def test_a_group_may_protect_its_own_ordering_column_and_end_with_a_comma() -> N
 def test_the_default_function_of_partial_update_reaches_protected_columns() -> None:
     columns = {"k": "INT NOT NULL", "p": "STRING NOT NULL", "a": "INT", "c": "INT", "g": "INT"}
     options = partial_update(**{"fields.g.sequence-group": "a,c", "fields.default-aggregate-function": "sum"})
-    assert dict(resolve(options, columns).functions) == {"a": ColumnFunction(F.SUM), "c": ColumnFunction(F.SUM)}
+    assert dict(resolve(options, columns).functions) == {"a": ColumnAggregate(F.SUM), "c": ColumnAggregate(F.SUM)}
     options = partial_update(**{"fields.default-aggregate-function": "last_non_null_value"})
     assert set(resolve(options, columns).functions) == {"a", "c", "g"}
 
@@ -153,31 +153,31 @@ def test_the_default_function_of_partial_update_reaches_protected_columns() -> N
 @pytest.mark.parametrize(
     ("column", "options", "function"),
     [
-        ("b", {"aggregate-function": "listagg"}, ColumnFunction(F.LISTAGG)),
+        ("b", {"aggregate-function": "listagg"}, ColumnAggregate(F.LISTAGG)),
         (
             "b",
             {"aggregate-function": "listagg", "list-agg-delimiter": "", "distinct": "TRUE"},
-            ColumnFunction(F.LISTAGG, distinct=True, delimiter=""),
+            ColumnAggregate(F.LISTAGG, distinct=True, delimiter=""),
         ),
         (
             "tags",
             {"aggregate-function": "collect", "distinct": "true", "ignore-retract": "true"},
-            ColumnFunction(F.COLLECT, ignore_retract=True, distinct=True),
+            ColumnAggregate(F.COLLECT, ignore_retract=True, distinct=True),
         ),
         # Options of other functions do not reach this one.
         (
             "a",
             {"aggregate-function": "sum", "distinct": "true", "list-agg-delimiter": "-", "count-limit": "x"},
-            ColumnFunction(F.SUM),
+            ColumnAggregate(F.SUM),
         ),
-        ("a", {"aggregate-function": "first_not_null_value"}, ColumnFunction(F.FIRST_NON_NULL_VALUE)),
-        ("m", {"aggregate-function": "merge_map"}, ColumnFunction(F.MERGE_MAP)),
+        ("a", {"aggregate-function": "first_not_null_value"}, ColumnAggregate(F.FIRST_NON_NULL_VALUE)),
+        ("m", {"aggregate-function": "merge_map"}, ColumnAggregate(F.MERGE_MAP)),
         (
             "timed",
             {"aggregate-function": "merge_map_with_keytime", "ts-field": "at"},
-            ColumnFunction(F.MERGE_MAP_WITH_KEYTIME, time_field="at"),
+            ColumnAggregate(F.MERGE_MAP_WITH_KEYTIME, time_field="at"),
         ),
-        ("lines", {"aggregate-function": "nested_update"}, ColumnFunction(F.NESTED_UPDATE)),
+        ("lines", {"aggregate-function": "nested_update"}, ColumnAggregate(F.NESTED_UPDATE)),
         (
             "lines",
             {
@@ -187,7 +187,7 @@ def test_the_default_function_of_partial_update_reaches_protected_columns() -> N
                 "nested-key-null-strategy": "Ignore",
                 "count-limit": "7",
             },
-            ColumnFunction(
+            ColumnAggregate(
                 F.NESTED_UPDATE,
                 nested_key=("id", "pos"),
                 nested_sequence=("note",),
@@ -198,12 +198,12 @@ def test_the_default_function_of_partial_update_reaches_protected_columns() -> N
         (
             "lines",
             {"aggregate-function": "nested_partial_update", "nested-key": "inner"},
-            ColumnFunction(F.NESTED_PARTIAL_UPDATE, nested_key=("inner",)),
+            ColumnAggregate(F.NESTED_PARTIAL_UPDATE, nested_key=("inner",)),
         ),
-        ("raw", {"aggregate-function": "hll_sketch"}, ColumnFunction(F.HLL_SKETCH)),
+        ("raw", {"aggregate-function": "hll_sketch"}, ColumnAggregate(F.HLL_SKETCH)),
     ],
 )
-def test_options_of_a_function(column: str, options: dict[str, str], function: ColumnFunction) -> None:
+def test_options_of_a_function(column: str, options: dict[str, str], function: ColumnAggregate) -> None:
     given = {f"fields.{column}.{name}": text for name, text in options.items()}
     assert resolve(aggregation(**given)).functions[column] == function
     grouped = resolve(partial_update(**{"fields.g.sequence-group": column}, **given))
@@ -506,7 +506,7 @@ ODD = aggregation(
 
 
 def test_options_without_effect_stay_in_a_table_of_somebody_else() -> None:
-    assert resolve(ODD).functions["flag"] == ColumnFunction(F.MAX)
+    assert resolve(ODD).functions["flag"] == ColumnAggregate(F.MAX)
     before = schema(ODD)
     after = dataclasses.replace(before, id=1, options={**ODD, "write-only": "true"})
     assert validate_changed_schema(before, after).write_only is True

@@ -60,7 +60,7 @@ def reduced(aggregator: Aggregator, keys: Keys, kind: pa.DataType, padding: Any 
     events = column_events(keys, kind, padding)
     reduction = aggregator.reduce(events)
     assert reduction.values.type.equals(kind)
-    assert len(reduction.values) == len(reduction.looped) == len(keys)
+    assert len(reduction.values) == len(reduction.scalar_keys) == len(keys)
     reduction.values.validate(full=True)
     return reduction.values.to_pylist()
 

@@ -11,12 +11,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from freshet.storage.merge.aggregate.aggregator import Chooser
-from freshet.storage.merge.aggregate.events import AggregationError, ColumnEvents, Event, EventCourse
-from freshet.storage.merge.aggregate.registry import make_aggregator
+from freshet.storage.merge.aggregate.aggregator import Chooser, make_aggregator
+from freshet.storage.merge.aggregate.events import AggregationError, ColumnEvents, Event, SharedEvents
 from freshet.storage.model.arrow_types import arrow_type
 from freshet.storage.model.sql_type import parse_sql_type
-from freshet.storage.options.engine import AggregateFunction, ColumnFunction
+from freshet.storage.options.engine import AggregateFunction, ColumnAggregate
 from tests.kit.aggregate_oracles import CannotMerge, make_function
 
 Events = list[tuple[Event, Any]]
@@ -58,22 +57,22 @@ def expected(name: str, type_text: str, events: Events) -> Any:
 def reduced(name: str, type_text: str, keys: Sequence[Events]) -> list[Any]:
     """What the function makes of each key."""
     column_type = parse_sql_type(type_text)
-    function = make_aggregator(ColumnFunction(AggregateFunction(name)), "v", column_type)
+    function = make_aggregator(ColumnAggregate(AggregateFunction(name)), "v", column_type)
     values = pa.array([value for key in keys for _, value in key], arrow_type(column_type))
     codes = np.array([event for key in keys for event, _ in key], np.int8)
     lengths = np.array([len(key) for key in keys], np.int64)
     starts = np.cumsum(lengths) - lengths
     if isinstance(function, Chooser):
         valid = values.is_valid().to_numpy(zero_copy_only=False)
-        choice = function.choose(EventCourse(codes, starts), None if valid.all() else valid)
-        assert len(choice.events) == len(choice.looped) == len(keys)
+        choice = function.choose(SharedEvents(codes, starts), None if valid.all() else valid)
+        assert len(choice.events) == len(choice.scalar_keys) == len(keys)
         chosen = choice.events.tolist()
         assert all(place < 0 or first <= place for place, first in zip(chosen, starts.tolist(), strict=True))
         listed = values.to_pylist()
         return [None if place < 0 else listed[place] for place in chosen]
     reduction = function.reduce(ColumnEvents(values, codes, starts))
     assert reduction.values.type == arrow_type(column_type)
-    assert len(reduction.values) == len(reduction.looped) == len(keys)
+    assert len(reduction.values) == len(reduction.scalar_keys) == len(keys)
     result: list[Any] = reduction.values.to_pylist()
     return result
 

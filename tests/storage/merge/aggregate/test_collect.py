@@ -16,7 +16,7 @@ from freshet.storage.merge.aggregate.collect import Collect
 from freshet.storage.merge.aggregate.events import Event
 from freshet.storage.model.arrow_types import arrow_type
 from freshet.storage.model.data_type import parse_data_type
-from freshet.storage.options.engine import AggregateFunction, ColumnFunction
+from freshet.storage.options.engine import AggregateFunction, ColumnAggregate
 from tests.storage.merge.aggregate.fold_reference import Fold, added, column_events, keys_of, reduced
 
 ROW = {"type": "ROW", "fields": [{"id": 0, "name": "a", "type": "INT"}, {"id": 1, "name": "b", "type": "STRING"}]}
@@ -26,7 +26,7 @@ INTS = {"type": "ARRAY", "element": "INT"}
 
 def collect(element: Any, **options: Any) -> tuple[Collect, pa.DataType]:
     data_type = parse_data_type({"type": "ARRAY", "element": element})
-    return Collect(ColumnFunction(AggregateFunction.COLLECT, **options), "v", data_type), arrow_type(data_type)
+    return Collect(ColumnAggregate(AggregateFunction.COLLECT, **options), "v", data_type), arrow_type(data_type)
 
 
 def identity(value: Any) -> Any:
@@ -79,17 +79,17 @@ def test_vector_45_retracts() -> None:
         added(["A"], None, ["A"]),
     ]
     assert reduced(function, keys, kind) == [["C", "D"], ["A", "B"], ["B", "A"], ["A"], ["A", "A"]]
-    assert not function.reduce(column_events(keys, kind)).looped.any()
+    assert not function.reduce(column_events(keys, kind)).scalar_keys.any()
 
 
 def test_vector_46_distinct() -> None:
     function, kind = collect("INT", distinct=True)
     keys = [added([1, 1, 2]), added([1, 1, 2], [2, 3]), added(None), added([], None), added([None, None], [None])]
     assert reduced(function, keys, kind) == [[1, 2], [1, 2, 3], None, [], [None]]
-    assert not function.reduce(column_events(keys, kind)).looped.any()
+    assert not function.reduce(column_events(keys, kind)).scalar_keys.any()
     both = [[(Event.ADD, [2]), (Event.SET, [1, 1]), (Event.RETRACT, [1])], [(Event.SET, [1, 1]), (Event.RETRACT, [])]]
     assert reduced(function, both, kind) == [[1], [1, 1]]
-    assert function.reduce(column_events(both, kind)).looped.tolist() == [True, False]
+    assert function.reduce(column_events(both, kind)).scalar_keys.tolist() == [True, False]
 
 
 def test_retracts_take_the_oldest_and_never_count_below_zero() -> None:

@@ -13,7 +13,7 @@ from freshet.storage.merge.aggregate.events import Event
 from freshet.storage.merge.aggregate.merge_map import MergeMap, MergeMapWithKeyTime
 from freshet.storage.model.arrow_types import arrow_type
 from freshet.storage.model.data_type import parse_data_type
-from freshet.storage.options.engine import AggregateFunction, ColumnFunction
+from freshet.storage.options.engine import AggregateFunction, ColumnAggregate
 from tests.storage.merge.aggregate.fold_reference import Fold, added, column_events, keys_of, reduced
 
 Map = dict[Any, Any] | None
@@ -21,13 +21,13 @@ Map = dict[Any, Any] | None
 
 def merge_map(key: Any = "INT NOT NULL", value: Any = "STRING") -> tuple[MergeMap, pa.DataType]:
     data_type = parse_data_type({"type": "MAP", "key": key, "value": value})
-    return MergeMap(ColumnFunction(AggregateFunction.MERGE_MAP), "v", data_type), arrow_type(data_type)
+    return MergeMap(ColumnAggregate(AggregateFunction.MERGE_MAP), "v", data_type), arrow_type(data_type)
 
 
 def with_keytime(time_field: str | None = None) -> tuple[MergeMapWithKeyTime, pa.DataType]:
     fields = [{"id": 0, "name": "t", "type": "STRING"}, {"id": 1, "name": "u", "type": "STRING"}]
     data_type = parse_data_type({"type": "MAP", "key": "STRING NOT NULL", "value": {"type": "ROW", "fields": fields}})
-    function = ColumnFunction(AggregateFunction.MERGE_MAP_WITH_KEYTIME, time_field=time_field)
+    function = ColumnAggregate(AggregateFunction.MERGE_MAP_WITH_KEYTIME, time_field=time_field)
     return MergeMapWithKeyTime(function, "v", data_type), arrow_type(data_type)
 
 
@@ -93,7 +93,7 @@ def test_adds_take_the_last_value_of_a_key_and_late_ones_lose() -> None:
         None,
         {},
     ]
-    assert not result.looped.any()
+    assert not result.scalar_keys.any()
 
 
 def test_keys_of_bytes_are_equal_by_content() -> None:
@@ -118,7 +118,7 @@ def test_vector_48_times_are_texts() -> None:
     assert [as_map(value) for value in reduced(function, pairs(keys), kind)] == [
         {"p": row("iPad", "200"), "c": row("White", "50"), "price": row("999", "200")}
     ]
-    assert function.reduce(column_events(pairs(keys), kind)).looped.tolist() == [True]
+    assert function.reduce(column_events(pairs(keys), kind)).scalar_keys.tolist() == [True]
 
 
 def test_a_map_alone_stays_as_it_is() -> None:
@@ -126,7 +126,7 @@ def test_a_map_alone_stays_as_it_is() -> None:
     keys = [added(None, {"a": None, "b": {"t": "x", "u": None}}), added(None)]
     result = function.reduce(column_events(pairs(keys), kind))
     assert [as_map(value) for value in result.values.to_pylist()] == [{"a": None, "b": {"t": "x", "u": None}}, None]
-    assert not result.looped.any()
+    assert not result.scalar_keys.any()
 
 
 maps = st.dictionaries(st.integers(0, 3), st.none() | st.sampled_from(["a", "b", "c"]), max_size=3)

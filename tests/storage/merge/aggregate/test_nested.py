@@ -13,7 +13,7 @@ from freshet.storage.merge.aggregate.events import AggregationError, Event
 from freshet.storage.merge.aggregate.nested import NestedPartialUpdate, NestedUpdate
 from freshet.storage.model.arrow_types import arrow_type
 from freshet.storage.model.data_type import parse_data_type
-from freshet.storage.options.engine import AggregateFunction, ColumnFunction
+from freshet.storage.options.engine import AggregateFunction, ColumnAggregate
 from tests.storage.merge.aggregate.fold_reference import Fold, added, column_events, keys_of, reduced
 
 Row = dict[str, Any] | None
@@ -33,11 +33,11 @@ KEY = ("k0", "k1")
 
 
 def nested_update(**options: Any) -> NestedUpdate:
-    return NestedUpdate(ColumnFunction(AggregateFunction.NESTED_UPDATE, **options), "v", NESTED)
+    return NestedUpdate(ColumnAggregate(AggregateFunction.NESTED_UPDATE, **options), "v", NESTED)
 
 
 def nested_partial_update(**options: Any) -> NestedPartialUpdate:
-    function = ColumnFunction(AggregateFunction.NESTED_PARTIAL_UPDATE, nested_key=KEY, **options)
+    function = ColumnAggregate(AggregateFunction.NESTED_PARTIAL_UPDATE, nested_key=KEY, **options)
     return NestedPartialUpdate(function, "v", NESTED)
 
 
@@ -122,7 +122,7 @@ def test_vector_50_sequence() -> None:
     assert _unordered(reduction.values.to_pylist()) == _unordered(
         [[row(0, 0, "A", 1), row(0, 1, "b", 3)], [row(0, 0, "A", 1)]]
     )
-    assert not reduction.looped.any()
+    assert not reduction.scalar_keys.any()
 
 
 def test_first_record_is_cut_to_the_limit_and_null_rows_are_dropped() -> None:
@@ -160,7 +160,7 @@ def test_fields_are_overlaid() -> None:
 def test_fields_that_are_not_null_stay_so_beside_null_rows() -> None:
     fields = [{"id": 0, "name": "k", "type": "INT NOT NULL"}, {"id": 1, "name": "v", "type": "STRING"}]
     data_type = parse_data_type({"type": "ARRAY", "element": {"type": "ROW", "fields": fields}})
-    function = ColumnFunction(AggregateFunction.NESTED_PARTIAL_UPDATE, nested_key=("k",))
+    function = ColumnAggregate(AggregateFunction.NESTED_PARTIAL_UPDATE, nested_key=("k",))
     keys = [[(Event.SET, [None, {"k": 1, "v": None}])], added([{"k": 1, "v": "a"}, None])]
     assert reduced(NestedPartialUpdate(function, "v", data_type), keys, arrow_type(data_type)) == [
         [None, {"k": 1, "v": None}],

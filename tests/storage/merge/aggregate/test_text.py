@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 from freshet.storage.merge.aggregate.events import Event
 from freshet.storage.merge.aggregate.text import BLANKS, ListAgg, blank_flags
 from freshet.storage.model.data_type import parse_data_type
-from freshet.storage.options.engine import AggregateFunction, ColumnFunction
+from freshet.storage.options.engine import AggregateFunction, ColumnAggregate
 from tests.storage.merge.aggregate.fold_reference import Fold, added, column_events, keys_of, reduced
 
 STRING = parse_data_type("STRING")
 
 
 def listagg(**options: Any) -> ListAgg:
-    return ListAgg(ColumnFunction(AggregateFunction.LISTAGG, **options), "v", STRING)
+    return ListAgg(ColumnAggregate(AggregateFunction.LISTAGG, **options), "v", STRING)
 
 
 def is_blank(text: str | None) -> bool:
@@ -91,8 +91,8 @@ def test_late_texts_stand_first_and_blank_ones_replace_what_is_blank() -> None:
 
 def test_distinct_adds_are_not_looped() -> None:
     events = column_events([added("a", "b,a"), added("a")], pa.string())
-    assert not listagg(distinct=True).reduce(events).looped.any()
-    assert listagg(distinct=True, delimiter="aa").reduce(events).looped.tolist() == [True, False]
+    assert not listagg(distinct=True).reduce(events).scalar_keys.any()
+    assert listagg(distinct=True, delimiter="aa").reduce(events).scalar_keys.tolist() == [True, False]
 
 
 texts = st.lists(st.sampled_from(["a", "b", "ab", "é", "€", " ", "\u3000", "\u00a0", ",", "a,", "--", "-", ""])).map(

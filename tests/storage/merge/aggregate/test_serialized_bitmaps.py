@@ -12,15 +12,15 @@ from hypothesis import strategies as st
 from pyroaring import BitMap
 
 from freshet.storage.codec.roaring_bitmaps import Bitmap64, read_bitmap32, write_bitmap32
-from freshet.storage.merge.aggregate.bitmap import RoaringBitmap32, RoaringBitmap64
 from freshet.storage.merge.aggregate.events import AggregationError, Event
+from freshet.storage.merge.aggregate.serialized import RoaringBitmap32, RoaringBitmap64
 from freshet.storage.model.data_type import parse_data_type
-from freshet.storage.options.engine import AggregateFunction, ColumnFunction
+from freshet.storage.options.engine import AggregateFunction, ColumnAggregate
 from tests.storage.merge.aggregate.fold_reference import Fold, added, column_events, keys_of, reduced
 
 BYTES = parse_data_type("BYTES")
-RBM32 = RoaringBitmap32(ColumnFunction(AggregateFunction.RBM32), "v", BYTES)
-RBM64 = RoaringBitmap64(ColumnFunction(AggregateFunction.RBM64), "v", BYTES)
+RBM32 = RoaringBitmap32(ColumnAggregate(AggregateFunction.RBM32), "v", BYTES)
+RBM64 = RoaringBitmap64(ColumnAggregate(AggregateFunction.RBM64), "v", BYTES)
 
 
 def b32(numbers: Any) -> bytes:
@@ -41,7 +41,7 @@ def test_unions_and_values_alone() -> None:
     result = RBM32.reduce(events)
     assert set(read_bitmap32(result.values[0].as_py())) == {1, 5}
     assert result.values.to_pylist()[1:] == [plain, None]
-    assert result.looped.tolist() == [True, False, False]
+    assert result.scalar_keys.tolist() == [True, False, False]
 
 
 @pytest.mark.parametrize("function", [RBM32, RBM64])

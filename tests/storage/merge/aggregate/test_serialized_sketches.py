@@ -10,14 +10,14 @@ from datasketches import hll_sketch, tgt_hll_type, update_theta_sketch
 
 from freshet.storage.codec.sketches import read_hll, read_theta
 from freshet.storage.merge.aggregate.events import AggregationError, Event
-from freshet.storage.merge.aggregate.sketch import HllSketches, ThetaSketches
+from freshet.storage.merge.aggregate.serialized import HllSketches, ThetaSketches
 from freshet.storage.model.data_type import parse_data_type
-from freshet.storage.options.engine import AggregateFunction, ColumnFunction
+from freshet.storage.options.engine import AggregateFunction, ColumnAggregate
 from tests.storage.merge.aggregate.fold_reference import added, column_events, reduced
 
 BYTES = parse_data_type("BYTES")
-HLL = HllSketches(ColumnFunction(AggregateFunction.HLL_SKETCH), "v", BYTES)
-THETA = ThetaSketches(ColumnFunction(AggregateFunction.THETA_SKETCH), "v", BYTES)
+HLL = HllSketches(ColumnAggregate(AggregateFunction.HLL_SKETCH), "v", BYTES)
+THETA = ThetaSketches(ColumnAggregate(AggregateFunction.THETA_SKETCH), "v", BYTES)
 
 
 def hll(first: int, count: int, lg_k: int = 12) -> bytes:
@@ -50,7 +50,7 @@ def test_unions_count_what_is_distinct(function: Any, make: Any, read: Any) -> N
     assert counts == [pytest.approx(500, rel=0.01), pytest.approx(5), None, pytest.approx(9)]
     assert read(values[4]).get_estimate() == pytest.approx(75_000, rel=0.06)
     assert values[1] == make(0, 5)
-    assert result.looped.tolist() == [True, False, False, True, True]
+    assert result.scalar_keys.tolist() == [True, False, False, True, True]
 
 
 def test_precision_of_hll_follows_the_newer_sketch() -> None:

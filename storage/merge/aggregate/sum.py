@@ -15,8 +15,8 @@
 | DECIMAL p > 18 | NULL beyond p digits |
 
 After an overflow to NULL the next value starts again. Sums of integers and decimals are segment sums, and checked step
-by step only where the sum of magnitudes could overflow; floats go in step through all keys (`in_order`). Key by key go
-decimals that came near an overflow.
+by step only where the sum of magnitudes could overflow; floats go in step through all keys
+(`contributions.folded`). Key by key go decimals that came near an overflow.
 
 Source: MERGING.md §2.6.1.
 """
@@ -32,7 +32,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.types as pt
 
-from freshet.storage.merge.aggregate.contributions import Contributions, CountedValues, counted_values
+from freshet.storage.merge.aggregate.contributions import (
+    Contributions,
+    CountedValues,
+    Numbers,
+    counted_values,
+    folded_floats,
+)
 from freshet.storage.merge.aggregate.decimals import (
     from_halves,
     from_longs,
@@ -40,13 +46,12 @@ from freshet.storage.merge.aggregate.decimals import (
     magnitudes,
     segment_sums,
     signed_values,
-    with_looped,
+    with_scalar_results,
 )
 from freshet.storage.merge.aggregate.events import AggregationError, ColumnEvents, Flags, Positions, Reduction
-from freshet.storage.merge.aggregate.in_order import Numbers, folded_floats
 from freshet.storage.merge.gather import fixed_width, from_fixed_width
 from freshet.storage.model.data_type import DataType
-from freshet.storage.options.engine import ColumnFunction
+from freshet.storage.options.engine import ColumnAggregate
 
 Int64s = npt.NDArray[np.int64]
 
@@ -60,38 +65,38 @@ _NEAR: Final = 1 - 1e-9
 class Sum:
     """sum of one column."""
 
-    function: ColumnFunction
+    function: ColumnAggregate
     column: str
     type: DataType
 
     def reduce(self, events: ColumnEvents) -> Reduction:
         """The sum of each key."""
         counted = counted_values(events)
-        kind = counted.values.type
+        arrow_type = counted.values.type
         if not len(counted.starts):
             return counted.reduction(counted.values)
-        if pt.is_floating(kind):
+        if pt.is_floating(arrow_type):
             return _float_sums(counted)
-        if pt.is_decimal(kind):
+        if pt.is_decimal(arrow_type):
             return _decimal_sums(counted)
         overflow = f"the sum overflows {self.type}; give column {self.column} a wider type"
         return _integer_sums(counted, overflow)
 
 
 def _integer_sums(counted: CountedValues, overflow: str) -> Reduction:
-    kind = counted.values.type
-    bounds = np.iinfo(kind.to_pandas_dtype())
+    arrow_type = counted.values.type
+    bounds = np.iinfo(arrow_type.to_pandas_dtype())
     numbers = fixed_width(counted.values)
     assert numbers is not None
     sums = _plain_sums(numbers, counted, int(bounds.max))
     if sums is not None:
         values, has_values = sums
-        return counted.reduction(from_fixed_width(values.astype(numbers.dtype), kind, has_values))
+        return counted.reduction(from_fixed_width(values.astype(numbers.dtype), arrow_type, has_values))
     few = counted.contributions()
     checked, outside = _checked_sums(few.longs, few, int(bounds.min), int(bounds.max))
     if outside is not None:
         raise AggregationError(few.event_of(int(np.flatnonzero(outside)[0])), overflow)
-    return few.reduction(pa.array(checked, kind))
+    return few.reduction(pa.array(checked, arrow_type))
 
 
 def _plain_sums(numbers: Numbers, counted: CountedValues, highest: int) -> tuple[Int64s, Flags | None] | None:
@@ -153,7 +158,7 @@ def _running(numbers: Int64s, counted: Contributions) -> Int64s:
 
 
 def _float_sums(counted: CountedValues) -> Reduction:
-    kind = counted.values.type
+    arrow_type = counted.values.type
     bits = fixed_width(counted.values)
     assert bits is not None
     sign = np.iinfo(bits.dtype).min
@@ -164,7 +169,7 @@ def _float_sums(counted: CountedValues) -> Reduction:
         bits ^= sign
     if counted.takes_away is not None:
         bits = np.where(counted.takes_away & (counted.counts is None or counted.counts), bits ^ sign, bits)
-    numbers = bits.view(kind.to_pandas_dtype())
+    numbers = bits.view(arrow_type.to_pandas_dtype())
     sums = folded_floats(
         numbers,
         counted.starts,
@@ -172,40 +177,40 @@ def _float_sums(counted: CountedValues) -> Reduction:
         lambda acc, at: acc + numbers[at],
         lambda part, _: np.add.accumulate(part)[-1],
     )
-    return counted.reduction(from_fixed_width(sums, kind, counted.has_values))
+    return counted.reduction(from_fixed_width(sums, arrow_type, counted.has_values))
 
 
 def _decimal_sums(counted: CountedValues) -> Reduction:
-    kind = counted.values.type
+    arrow_type = counted.values.type
     halves = halves_of(counted.values)
-    limit = 10**kind.precision
+    limit = 10**arrow_type.precision
     low = np.ascontiguousarray(halves[:, 0])
-    if kind.precision <= _LONG_DIGITS or not (halves[:, 1] != low >> 63).any():
+    if arrow_type.precision <= _LONG_DIGITS or not (halves[:, 1] != low >> 63).any():
         # Up to these sums, no digits are lost whatever the precision is.
         sums = _plain_sums(low, counted, min(limit, 1 << 63) - 1)
         if sums is not None:
-            return counted.reduction(from_longs(sums[0], kind, sums[1]))
+            return counted.reduction(from_longs(sums[0], arrow_type, sums[1]))
     few = counted.contributions()
     halves, has_values = halves_of(few.values), few.has_values
     starts, lengths = few.starts[has_values], few.lengths[has_values]
     if not len(starts):
         return few.reduction(few.values)
-    if kind.precision <= _LONG_DIGITS:
+    if arrow_type.precision <= _LONG_DIGITS:
         bounds = (-(1 << 63), (1 << 63) - 1)
         longs, outside = _checked_sums(halves[:, 0], few, *bounds)
         too_large = (halves[:, 0] >= limit) | (halves[:, 0] <= -limit)
         near = too_large if outside is None else too_large | outside
         near = np.logical_or.reduceat(near, starts)
-        results = from_longs(longs, kind)
+        results = from_longs(longs, arrow_type)
     else:
         bounds = (1 - limit, limit - 1)
         near = np.add.reduceat(magnitudes(halves), starts) >= limit * _NEAR
-        results = from_halves(segment_sums(halves, few.takes_away, starts), kind)
+        results = from_halves(segment_sums(halves, few.takes_away, starts), arrow_type)
 
     def total(key: int) -> int | None:
         return _decimal_total(signed_values(halves, few.takes_away, starts[key], lengths[key]), limit, *bounds)
 
-    return few.reduction(with_looped(results, near, total), near)
+    return few.reduction(with_scalar_results(results, near, total), near)
 
 
 def _decimal_total(signed: Iterable[tuple[int, bool]], limit: int, lowest: int, highest: int) -> int | None:

@@ -1,0 +1,135 @@
+"""Functions whose values only a library understands: unions of roaring bitmaps (`rbm32`, `rbm64`) and of sketches that
+count distinct values (`hll_sketch`, `theta_sketch`).
+
+| acc | x | ADD | ADD_LATE |
+|---|---|---|---|
+| NULL | any | x, byte by byte | x |
+| any | NULL | acc | acc |
+| set or sketch | set or sketch | union of acc, then x | union of x, then acc |
+
+They take no retracts. Keys with one value are not read at all; the others are united one after the other, by pyroaring
+or container by container (`codec.roaring_bitmaps`), and by Apache DataSketches. Theta sketches have the bytes that
+Paimon writes; those of HLL may list the same coupons in another order.
+
+Source: MERGING.md §2.6.1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
+from typing import Final, TypeVar
+
+import numpy as np
+import pyarrow as pa
+
+from freshet.storage.codec.roaring_bitmaps import Bitmap64, read_bitmap32, unite_bitmaps32, write_bitmap32
+from freshet.storage.codec.sketches import read_hll, read_theta, unite_hll, unite_theta, write_hll, write_theta
+from freshet.storage.exceptions import InvalidRequestError
+from freshet.storage.merge.aggregate.events import AggregationError, ColumnEvents, Event, Reduction, live_events
+from freshet.storage.merge.gather import gathered_or_computed, valid_flags
+from freshet.storage.model.data_type import DataType
+from freshet.storage.options.engine import ColumnAggregate
+
+Part = TypeVar("Part")
+
+_REMEDY: Final = (
+    "if it is in the table, leave the column out when reading, or set its function to last_non_null_value until the "
+    "value is written over and compacted away"
+)
+
+
+def fold_each(
+    events: ColumnEvents,
+    *,
+    read: Callable[[bytes], Part],
+    merge: Callable[[Part, Part], Part],
+    write: Callable[[Part], bytes],
+) -> Reduction:
+    """Folds serialized values by a library: NULL changes nothing, a value alone stays as it is, byte by byte.
+
+    `merge(acc, x)` may change `acc`. Keys with two values and more are folded one by one, in merge order.
+    """
+    live = live_events(events)
+    live = live.only(valid_flags(events.values)[live.rows])
+    scalar_keys = live.counts > 1
+    keys = np.flatnonzero(scalar_keys)
+    folded = live.only(scalar_keys[live.keys])
+    values = events.values.take(pa.array(folded.rows)).to_pylist()
+    steps = zip(folded.keys.tolist(), folded.rows.tolist(), folded.codes.tolist(), values, strict=True)
+    results = []
+    for _, group in groupby(steps, key=itemgetter(0)):
+        accumulator: Part | None = None
+        for _, event, code, value in group:
+            try:
+                part = read(value)
+                if accumulator is None:
+                    accumulator = part
+                else:
+                    late = code == Event.ADD_LATE
+                    accumulator = merge(part, accumulator) if late else merge(accumulator, part)
+            except InvalidRequestError as error:
+                raise AggregationError(event, f"{error}; {_REMEDY}") from error
+        assert accumulator is not None
+        results.append(write(accumulator))
+    rows = live.last_rows(np.ones(len(live.rows), np.bool_))
+    return Reduction(gathered_or_computed(events.values, rows, keys, results), scalar_keys)
+
+
+@dataclass(frozen=True, slots=True)
+class RoaringBitmap32:
+    """rbm32 of one column."""
+
+    function: ColumnAggregate
+    column: str
+    type: DataType
+
+    def reduce(self, events: ColumnEvents) -> Reduction:
+        """The united set of each key."""
+        return fold_each(events, read=read_bitmap32, merge=unite_bitmaps32, write=write_bitmap32)
+
+
+@dataclass(frozen=True, slots=True)
+class RoaringBitmap64:
+    """rbm64 of one column."""
+
+    function: ColumnAggregate
+    column: str
+    type: DataType
+
+    def reduce(self, events: ColumnEvents) -> Reduction:
+        """The united set of each key."""
+        return fold_each(events, read=Bitmap64.read, merge=_united64, write=Bitmap64.write)
+
+
+def _united64(acc: Bitmap64, x: Bitmap64) -> Bitmap64:
+    acc.update(x)
+    return acc
+
+
+@dataclass(frozen=True, slots=True)
+class HllSketches:
+    """hll_sketch of one column."""
+
+    function: ColumnAggregate
+    column: str
+    type: DataType
+
+    def reduce(self, events: ColumnEvents) -> Reduction:
+        """The united sketch of each key."""
+        return fold_each(events, read=read_hll, merge=unite_hll, write=write_hll)
+
+
+@dataclass(frozen=True, slots=True)
+class ThetaSketches:
+    """theta_sketch of one column."""
+
+    function: ColumnAggregate
+    column: str
+    type: DataType
+
+    def reduce(self, events: ColumnEvents) -> Reduction:
+        """The united sketch of each key."""
+        return fold_each(events, read=read_theta, merge=unite_theta, write=write_theta)
