@@ -5,14 +5,15 @@
       L0  ▏                  83 rows    9.1 KB  seq 1000..1082  keys 12 .. 480
       L5  ████████████  1,000 rows    4.2 MB  2 files  keys 1 .. 999
 
-The newest run is on top; the bar is the share of the bucket's bytes. Lines have at most `WIDTH` characters (a location
-may be longer), and no control character of a name or key reaches the terminal. `table_facts` gives the same as values.
+The newest run is on top; the bar is the share of the bucket's bytes; rows that deletion vectors mark are counted too.
+Lines have at most `WIDTH` characters (a location may be longer), and no control character of a name or key reaches the
+terminal. `table_facts` gives the same as values.
 """
 
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import groupby
@@ -51,7 +52,7 @@ def describe_table(store: TableStore, name: str) -> str:
         lines.append(f"{_count(len(entries), 'file')}, {size_text(sum(e.file.file_size_bytes for e in entries))}")
         if entries:
             legend = "levels of each bucket, newest on top; a bar is the share of the bucket's bytes"
-            lines += ["", legend, *_bucket_lines(store, entries)]
+            lines += ["", legend, *_bucket_lines(store, entries, marked_row_counts(store, snapshot))]
     return "\n".join(lines)
 
 
@@ -71,8 +72,16 @@ def table_facts(store: TableStore, name: str) -> dict[str, Any]:
         "partition_by": list(schema.partition_keys),
         "options": dict(schema.options),
         "snapshot": None if snapshot is None else _snapshot_facts(snapshot),
-        "buckets": [] if snapshot is None else _bucket_facts(store, list(store.live.at(snapshot).entries())),
+        "buckets": [] if snapshot is None else _bucket_facts(store, snapshot),
     }
+
+
+def marked_row_counts(store: TableStore, snapshot: Snapshot | None) -> dict[str, int]:
+    """Rows that deletion vectors mark at a snapshot, by name of the data file."""
+    if snapshot is None:
+        return {}
+    marking = store.manifests.marking_files(snapshot.index_manifest)
+    return store.vectors.counts([file for files in marking.values() for file in files])
 
 
 def commit_rows(store: TableStore, snapshot: Snapshot) -> CommitRows:
@@ -156,13 +165,15 @@ def _snapshot_facts(snapshot: Snapshot) -> dict[str, Any]:
     }
 
 
-def _bucket_facts(store: TableStore, entries: Sequence[ManifestEntry]) -> list[dict[str, Any]]:
+def _bucket_facts(store: TableStore, snapshot: Snapshot) -> list[dict[str, Any]]:
+    entries, marked = list(store.live.at(snapshot).entries()), marked_row_counts(store, snapshot)
     return [
         {
             "partition": store.partition_path(partition),
             "bucket": bucket,
             "files": len(files),
             "rows": sum(file.row_count for file in files),
+            "marked_rows": sum(marked.get(file.file_name, 0) for file in files),
             "size_bytes": sum(file.file_size_bytes for file in files),
             "runs": [
                 {
@@ -190,35 +201,37 @@ def _runs(store: TableStore, files: Sequence[DataFileMeta]) -> Sequence[LevelRun
     return build_levels(files, store.options.num_levels, KeyComparator(store.key_types).sort_key).runs
 
 
-def _bucket_lines(store: TableStore, entries: Sequence[ManifestEntry]) -> list[str]:
+def _bucket_lines(store: TableStore, entries: Sequence[ManifestEntry], marked: Mapping[str, int]) -> list[str]:
     lines: list[str] = []
     buckets = _by_bucket(entries)
     for (partition, bucket), files in buckets[:BUCKETS_SHOWN]:
-        lines += _levels(store, f"{partition_label(store, partition)}bucket-{bucket}", files)
+        lines += _levels(store, f"{partition_label(store, partition)}bucket-{bucket}", files, marked)
     if len(buckets) > BUCKETS_SHOWN:
         lines.append(f"… and {_count(len(buckets) - BUCKETS_SHOWN, 'more bucket')}")
     return lines
 
 
-def _levels(store: TableStore, label: str, files: Sequence[DataFileMeta]) -> list[str]:
+def _levels(store: TableStore, label: str, files: Sequence[DataFileMeta], marked: Mapping[str, int]) -> list[str]:
     size = sum(file.file_size_bytes for file in files)
     runs = _runs(store, files)
     rows = sum(file.row_count for file in files)
     lines = _wrapped(f"{label}  {_count(len(runs), 'run')}, {_count(rows, 'row')}, {size_text(size)}", 2)
-    return lines + [_run_line(store, run, size) for run in runs]
+    return lines + [_run_line(store, run, size, marked) for run in runs]
 
 
-def _run_line(store: TableStore, level_run: LevelRun, bucket_bytes: int) -> str:
+def _run_line(store: TableStore, level_run: LevelRun, bucket_bytes: int, marked: Mapping[str, int]) -> str:
     files = level_run.run.files
     filled = round(BAR_WIDTH * level_run.size_bytes / max(bucket_bytes, 1))
     bar = "█" * filled if filled else "▏"
     rows = _count(sum(file.row_count for file in files), "row")
     deletes = sum(file.delete_row_count or 0 for file in files)
+    marked_rows = sum(marked.get(file.file_name, 0) for file in files)
     sequence = f"seq {min(f.min_sequence_number for f in files)}..{max(f.max_sequence_number for f in files)}"
     parts = [
         f"  L{level_run.level}  {bar:<{BAR_WIDTH}}  {rows:>12} {size_text(level_run.size_bytes):>9}",
         sequence if len(files) == 1 else _count(len(files), "file"),
         _count(deletes, "delete") if deletes else "",
+        f"{marked_rows:,} marked" if marked_rows else "",
         _key_range(store, files),
     ]
     line = printable("  ".join(part for part in parts if part))

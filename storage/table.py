@@ -14,7 +14,7 @@ import pyarrow as pa
 from freshet.storage.commit.committer import Committer
 from freshet.storage.commit.expire import ExpireResult, expire_snapshots
 from freshet.storage.commit.orphan_files import OrphanResult, remove_orphan_files
-from freshet.storage.describe import CommitRows, commit_rows, describe_table, table_facts
+from freshet.storage.describe import CommitRows, commit_rows, describe_table, marked_row_counts, table_facts
 from freshet.storage.distributed_write import TaskWriter, discard_messages
 from freshet.storage.exceptions import ConflictError, NotFoundError
 from freshet.storage.filter_text import to_predicate
@@ -238,6 +238,11 @@ class Table:
     def facts(self) -> dict[str, Any]:
         """What `describe` says, as values that JSON can hold."""
         return table_facts(self.store, self.name)
+
+    def marked_rows(self, *, snapshot_id: int | None = None) -> dict[str, int]:
+        """How many rows deletion vectors mark as deleted, by name of the data file; others have none."""
+        snapshot = find_snapshot(self.store.snapshots, snapshot_id=snapshot_id)
+        return marked_row_counts(self.store, snapshot)
 
     def describe(self) -> str:
         """The table in words and the levels of each bucket as a drawing."""

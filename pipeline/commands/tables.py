@@ -81,6 +81,7 @@ def files(
     """List the data files of a snapshot."""
     opened = open_table(warehouse, table)
     facts: list[dict[str, Any]] = []
+    marked = opened.marked_rows(snapshot_id=snapshot_id)
     for entry in opened.files(snapshot_id=snapshot_id):
         file = entry.file
         folder = opened.partition_path(entry.partition)
@@ -90,6 +91,7 @@ def files(
                 "level": file.level,
                 "rows": file.row_count,
                 "deletes": file.delete_row_count,
+                "marked": marked.get(file.file_name, 0),
                 "size_bytes": file.file_size_bytes,
                 "size": size_text(file.file_size_bytes),
                 "sequence_numbers": f"{file.min_sequence_number}..{file.max_sequence_number}",
@@ -97,8 +99,8 @@ def files(
             }
         )
     header = {
-        "bucket": "bucket", "level": "level", "rows": "rows", "deletes": "deletes", "size": "size",
-        "sequence_numbers": "sequence numbers", "file": "file",
+        "bucket": "bucket", "level": "level", "rows": "rows", "deletes": "deletes", "marked": "marked",
+        "size": "size", "sequence_numbers": "sequence numbers", "file": "file",
     }  # fmt: skip
     print_facts(facts, as_json=as_json, header=header)
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
+from pyroaring import BitMap
 
 from freshet.storage.files.data_file_reader import plan_read, read_batches, read_table
 from freshet.storage.files.parquet_file import READ_BATCH_ROWS
@@ -29,10 +30,11 @@ def read_append_file(
     *,
     batch_rows: int = READ_BATCH_ROWS,
     exact: bool = False,
+    deleted_rows: BitMap | None = None,
     use_threads: bool = False,
 ) -> Iterator[pa.RecordBatch]:
     """Rows in file order and bounded memory; `use_threads` decodes whole row groups side by side."""
-    plan = plan_read(store, partition, bucket, file, columns, row_filter, exact=exact)
+    plan = plan_read(store, partition, bucket, file, columns, row_filter, exact=exact, deleted_rows=deleted_rows)
     return read_batches(plan, batch_rows=batch_rows, use_threads=use_threads)
 
 
@@ -45,8 +47,9 @@ def read_append_table(
     row_filter: Predicate | None = None,
     *,
     exact: bool = False,
+    deleted_rows: BitMap | None = None,
     use_threads: bool = True,
 ) -> pa.Table:
     """All rows at once, by the fastest way."""
-    plan = plan_read(store, partition, bucket, file, columns, row_filter, exact=exact)
+    plan = plan_read(store, partition, bucket, file, columns, row_filter, exact=exact, deleted_rows=deleted_rows)
     return read_table(plan, use_threads=use_threads)

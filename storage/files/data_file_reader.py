@@ -4,7 +4,8 @@
     2. map the columns wanted, by field id, from the schema the file was written with (`evolution`)
     3. leave out row groups whose footer statistics show that no row can pass the filter
     4. read, convert, fill partition columns from the manifest: those inside the file are not trusted
-    5. where it is asked for, keep only rows for which the filter is TRUE
+    5. leave out rows that a deletion vector marks: its positions count all rows of the file
+    6. where it is asked for, keep only rows for which the filter is TRUE
 
 `_KEY_` columns are never read: keys are the key columns. Source: FORMAT.md §2.3, §7.1, §13.
 """
@@ -12,13 +13,16 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+from pyroaring import BitMap
 
 from freshet.storage.casts.evolution import ReadColumn, map_columns
 from freshet.storage.codec.binary_row import decode_row
@@ -33,6 +37,9 @@ from freshet.storage.model.arrow_types import arrow_field, arrow_schema, arrow_t
 from freshet.storage.model.data_file import DataFileMeta
 from freshet.storage.model.data_type import DataField
 from freshet.storage.predicate import Predicate
+
+Flags = npt.NDArray[np.bool_]
+Rows = TypeVar("Rows", pa.Table, pa.RecordBatch)
 
 _WHOLE_GROUP_BYTES_MAX: Final = 32 * 1024 * 1024
 """Row groups up to this size (uncompressed) are decoded whole and side by side; larger ones are streamed."""
@@ -53,6 +60,7 @@ class ReadPlan:
     names: tuple[str, ...]
     filter: Predicate | None
     exact: bool
+    deleted_rows: BitMap | None = None
 
     @property
     def schema(self) -> pa.Schema:
@@ -91,8 +99,12 @@ def plan_read(
     *,
     system_fields: Sequence[DataField] = (),
     exact: bool = False,
+    deleted_rows: BitMap | None = None,
 ) -> ReadPlan:
-    """Decides how to read a file. `row_filter` is bound to the table's schema or not; `exact` drops rows it rejects."""
+    """Decides how to read a file. `row_filter` is bound to the table's schema or not; `exact` drops rows it rejects.
+
+    Rows at the positions `deleted_rows` are passed over. Raises `CorruptDataError` where the file has no such position.
+    """
     schema = store.schema
     unknown = [name for name in names if name not in schema.by_name]
     if unknown:
@@ -104,15 +116,17 @@ def plan_read(
     read = [*names, *(name for name in schema.column_names if name in extra and name not in names)]
     file_schema = schema if file.schema_id == schema.id else store.schemas.schema(file.schema_id)
     wanted = [*system_fields, *(schema.by_name[name] for name in read)]
+    path = data_file_path(store, partition, bucket, file)
     return ReadPlan(
         store=store,
-        path=data_file_path(store, partition, bucket, file),
+        path=path,
         file=file,
         columns=map_columns((*system_fields, *file_schema.fields), wanted),
         constants=_partition_constants(store, partition),
         names=(*(field.name for field in system_fields), *names),
         filter=bound,
         exact=exact,
+        deleted_rows=_checked_rows(deleted_rows, file, path) if deleted_rows else None,
     )
 
 
@@ -138,15 +152,24 @@ def _stored_batches(
     plan: ReadPlan, reader: ParquetReader, batch_rows: int, use_threads: bool
 ) -> Iterator[pa.RecordBatch]:
     fields, groups = plan.file_fields, _row_groups(plan, reader)
+    batches: Iterable[pa.RecordBatch]
     if not use_threads:
-        yield from reader.batches(fields, row_groups=groups, batch_rows=batch_rows)
+        batches = reader.batches(fields, row_groups=groups, batch_rows=batch_rows)
     elif (
         max((reader.metadata.row_group(group).total_byte_size for group in groups), default=0) > _WHOLE_GROUP_BYTES_MAX
     ):
-        yield from reader.batches(fields, row_groups=groups, batch_rows=batch_rows, use_threads=True)
+        batches = reader.batches(fields, row_groups=groups, batch_rows=batch_rows, use_threads=True)
     else:
-        for table in _tables(reader, fields, groups):
-            yield from table.to_batches(batch_rows)
+        batches = (batch for table in _tables(reader, fields, groups) for batch in table.to_batches(batch_rows))
+    if plan.deleted_rows is None:
+        yield from batches
+        return
+    kept, start = _kept_rows(plan.deleted_rows, reader, groups), 0
+    for batch in batches:
+        remaining = _remaining(batch, kept[start : start + batch.num_rows])
+        start += batch.num_rows
+        if remaining.num_rows:
+            yield remaining
 
 
 def _tables(reader: ParquetReader, fields: Sequence[DataField], groups: Sequence[int]) -> Iterator[pa.Table]:
@@ -169,8 +192,12 @@ def read_table(plan: ReadPlan, *, use_threads: bool = True) -> pa.Table:
     with _open(plan) as reader:
         fields, groups = plan.file_fields, _row_groups(plan, reader)
         if use_threads and len(groups) > 1:
-            return _shape(plan, pa.concat_tables(list(_tables(reader, fields, groups))))
-        return _shape(plan, reader.table(fields, row_groups=groups, use_threads=use_threads))
+            rows = pa.concat_tables(list(_tables(reader, fields, groups)))
+        else:
+            rows = reader.table(fields, row_groups=groups, use_threads=use_threads)
+        if plan.deleted_rows is not None:
+            rows = _remaining(rows, _kept_rows(plan.deleted_rows, reader, groups))
+        return _shape(plan, rows)
 
 
 def _open(plan: ReadPlan) -> ParquetReader:
@@ -204,6 +231,36 @@ def _shape(plan: ReadPlan, rows: pa.Table) -> pa.Table:
     if plan.exact and plan.filter is not None:
         shaped = shaped.filter(plan.filter.to_arrow())
     return shaped if tuple(shaped.column_names) == plan.names else shaped.select(list(plan.names))
+
+
+def _kept_rows(deleted: BitMap, reader: ParquetReader, groups: Sequence[int]) -> Flags:
+    """For each row of the row groups read, one after the other, whether it stays."""
+    counts = [reader.metadata.row_group(group).num_rows for group in range(reader.metadata.num_row_groups)]
+    starts = np.cumsum([0, *counts])
+    kept = np.ones(starts[-1], np.bool_)
+    kept[np.asarray(deleted.to_array(), np.int64)] = False
+    if len(groups) == len(counts):
+        return kept
+    return np.concatenate([kept[:0], *(kept[starts[group] : starts[group + 1]] for group in groups)])
+
+
+def _remaining(rows: Rows, kept: Flags) -> Rows:
+    """The rows for which `kept` is true."""
+    if kept.all():
+        return rows
+    if not rows.num_columns:  # only counted
+        return rows.slice(0, int(np.count_nonzero(kept)))
+    return rows.filter(pa.array(kept))
+
+
+def _checked_rows(deleted: BitMap, file: DataFileMeta, path: str) -> BitMap:
+    if deleted.max() >= file.row_count:
+        raise CorruptDataError(
+            f"a deletion vector marks row {deleted.max()} of a file of {file.row_count} rows: one of them was "
+            "overwritten; restore the files from a copy",
+            path=path,
+        )
+    return deleted
 
 
 def _row_groups(plan: ReadPlan, reader: ParquetReader) -> list[int]:

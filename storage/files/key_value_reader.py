@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
+from pyroaring import BitMap
 
 from freshet.storage.files.data_file_reader import plan_read, read_batches, read_table
 from freshet.storage.files.parquet_file import READ_BATCH_ROWS
@@ -31,13 +32,24 @@ def read_key_value_file(
     *,
     batch_rows: int = READ_BATCH_ROWS,
     exact: bool = False,
+    deleted_rows: BitMap | None = None,
     use_threads: bool = False,
 ) -> Iterator[pa.RecordBatch]:
     """Rows in key order and bounded memory: a page per column, and the batch.
 
     `use_threads` decodes whole row groups side by side: faster, for a file that is read alone.
     """
-    plan = plan_read(store, partition, bucket, file, columns, row_filter, system_fields=SYSTEM_FIELDS, exact=exact)
+    plan = plan_read(
+        store,
+        partition,
+        bucket,
+        file,
+        columns,
+        row_filter,
+        system_fields=SYSTEM_FIELDS,
+        exact=exact,
+        deleted_rows=deleted_rows,
+    )
     return read_batches(plan, batch_rows=batch_rows, use_threads=use_threads)
 
 
@@ -50,8 +62,19 @@ def read_key_value_table(
     row_filter: Predicate | None = None,
     *,
     exact: bool = False,
+    deleted_rows: BitMap | None = None,
     use_threads: bool = True,
 ) -> pa.Table:
     """All rows at once, by the fastest way."""
-    plan = plan_read(store, partition, bucket, file, columns, row_filter, system_fields=SYSTEM_FIELDS, exact=exact)
+    plan = plan_read(
+        store,
+        partition,
+        bucket,
+        file,
+        columns,
+        row_filter,
+        system_fields=SYSTEM_FIELDS,
+        exact=exact,
+        deleted_rows=deleted_rows,
+    )
     return read_table(plan, use_threads=use_threads)

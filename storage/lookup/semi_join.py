@@ -37,6 +37,7 @@ from freshet.storage.merge.take import take_rows
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.arrow_types import arrow_schema
 from freshet.storage.model.data_file import DataFileMeta
+from freshet.storage.model.index_file import IndexFileMeta
 from freshet.storage.predicate import Predicate, col
 
 KEY_BATCH_ROWS: Final = 64 * 1024
@@ -62,6 +63,8 @@ class SemiJoin:
     bucket: int
     key_columns: tuple[str, ...]
     use_threads: bool = False
+    index_files: tuple[IndexFileMeta, ...] = ()
+    """Rows that their deletion vectors mark are not found."""
 
     def find(self, file: DataFileMeta, keys: pa.Table, columns: Sequence[str] | None) -> FoundRows:
         """What the file has of these keys; see `FileLookup`."""
@@ -118,6 +121,7 @@ class SemiJoin:
             self.key_columns if columns is None else columns,
             pruned_by,
             batch_rows=KEY_BATCH_ROWS if columns is None else ROW_BATCH_ROWS,
+            deleted_rows=self.store.vectors.read(self.index_files, file.file_name),
             use_threads=self.use_threads,
         )
 

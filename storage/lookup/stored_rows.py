@@ -3,7 +3,8 @@
     1. keys are grouped by table partition and bucket, as rows are when they are written
     2. of each bucket, files in whose key range no key lies are left out
     3. every run of the others is asked for the keys (`RunLookup`), and what the runs have of a key is merged by the
-       table's engine, as a scan would: deletes hide, sequence fields decide, first-row passes over level 0
+       table's engine, as a scan would: deletes hide, sequence fields decide, level 0 is passed over where scans do
+       that, rows that a deletion vector marks are not there
 
 The result is that of a scan filtered by these keys, at the cost of the files and row groups the keys are in.
 
@@ -13,7 +14,7 @@ Source: MERGING.md §2.1, §2.7, §6.2.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -36,10 +37,10 @@ from freshet.storage.metadata.live_files import live_entries
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.arrow_types import arrow_schema
 from freshet.storage.model.data_file import EMPTY_ROW, DataFileMeta
+from freshet.storage.model.index_file import IndexFileMeta
 from freshet.storage.model.manifest import ManifestEntry
 from freshet.storage.model.schema import SEQUENCE_NUMBER_COLUMN
 from freshet.storage.model.snapshot import Snapshot
-from freshet.storage.options.core import MergeEngine
 
 
 def find_stored_rows(
@@ -83,6 +84,7 @@ class StoredBucket:
     partition: bytes
     bucket: int
     files: tuple[DataFileMeta, ...]
+    index_files: tuple[IndexFileMeta, ...] = ()
 
     def find(self, keys: pa.Table, columns: Sequence[str]) -> FoundRows:
         """The rows that stand for keys of this bucket; see `find_stored_rows`."""
@@ -119,10 +121,9 @@ class StoredBucket:
         """What the runs of each section have of the keys, older runs first."""
         store = self.store
         key_columns, comparator = store.schema.trimmed_primary_keys, KeyComparator(store.key_types)
-        files = SemiJoin(store, self.partition, self.bucket, key_columns)
+        files = SemiJoin(store, self.partition, self.bucket, key_columns, index_files=self.index_files)
         lookup = RunLookup(files, key_columns, store.key_types, comparator)
-        is_first_row = store.options.merge_engine is MergeEngine.FIRST_ROW
-        visible = [file for file in self.files if file.level > 0 or not is_first_row]
+        visible = [file for file in self.files if file.level > 0 or not store.options.hides_level_0]
         near = [file for file, _, _ in lookup.files_of_keys(visible, keys)]
         for section in interval_partition(near, comparator):
             candidates: list[pa.Table] = []
@@ -147,12 +148,14 @@ def _by_bucket(
             [keys.column(name) for name in store.schema.partition_keys], store.partition_types
         )
     entries = live_entries(store.manifests, snapshot, partition=frozenset(partitions).__contains__)
+    indexes = store.manifests.marking_files(snapshot.index_manifest)
     by_partition: dict[bytes, list[ManifestEntry]] = {}
     for entry in entries:
         by_partition.setdefault(entry.partition, []).append(entry)
     for code, partition in enumerate(partitions):
         rows = np.flatnonzero(codes == code)
-        yield from _buckets_of(store, partition, by_partition.get(partition, []), keys, rows)
+        for bucket, members in _buckets_of(store, partition, by_partition.get(partition, []), keys, rows):
+            yield replace(bucket, index_files=indexes.get((partition, bucket.bucket), ())), members
 
 
 def _buckets_of(

@@ -61,7 +61,6 @@ def live_entries(
     """
     if snapshot is None:
         return []
-    store.refuse_deletion_vectors(snapshot.index_manifest)
     wanted = None if bucket_ids is None else frozenset(bucket_ids)
     allowed = None if buckets is None else frozenset(buckets)
     if wanted is not None and allowed is None:
@@ -259,7 +258,6 @@ class LiveFileIndex:
     def _stepped(self, start: Snapshot, known: _Known, snapshot: Snapshot) -> _Known | None:
         if not start.id < snapshot.id <= start.id + STEPS_MAX:
             return None
-        self._manifests.refuse_deletion_vectors(snapshot.index_manifest)
         live = known.live
         try:
             steps = [

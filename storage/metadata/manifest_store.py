@@ -30,7 +30,7 @@ from freshet.storage.exceptions import CorruptDataError, InvalidRequestError, No
 from freshet.storage.io.env import Env
 from freshet.storage.io.file_io import create_or_ask
 from freshet.storage.model.data_type import DataType
-from freshet.storage.model.index_file import DELETION_VECTORS_INDEX, IndexEntry
+from freshet.storage.model.index_file import DELETION_VECTORS_INDEX, IndexEntry, IndexFileMeta
 from freshet.storage.model.manifest import EntryKind, ManifestEntry, ManifestFileMeta
 from freshet.storage.options.core import CoreOptions
 from freshet.storage.paths import INDEX_MANIFEST_PREFIX, MANIFEST_LIST_PREFIX, MANIFEST_PREFIX, TablePaths
@@ -177,6 +177,15 @@ class ManifestStore:
             entries = tuple(read_index_manifest(self._read(name, None), self._paths.manifest(name)))
             known = self._index = (name, entries)
         return known[1]
+
+    def marking_files(self, name: str | None) -> dict[tuple[bytes, int], tuple[IndexFileMeta, ...]]:
+        """By partition and bucket, the live index files whose deletion vectors mark rows of data files."""
+        found: dict[tuple[bytes, int], tuple[IndexFileMeta, ...]] = {}
+        for entry in self.read_index_manifest(name):
+            if entry.file.index_type == DELETION_VECTORS_INDEX and entry.file.deletion_vectors:
+                place = (entry.partition, entry.bucket)
+                found[place] = (*found.get(place, ()), entry.file)
+        return found
 
     def write_index_manifest(self, entries: Sequence[IndexEntry]) -> str:
         """Writes the live index files of a snapshot, and returns the name."""

@@ -16,6 +16,7 @@ from typing import Final
 from freshet.storage.codec.partition_path import partition_path
 from freshet.storage.exceptions import InvalidRequestError, NotFoundError
 from freshet.storage.io.env import Env
+from freshet.storage.metadata.deletion_vector_store import DeletionVectorStore
 from freshet.storage.metadata.live_files import LiveFileIndex
 from freshet.storage.metadata.manifest_store import ManifestStore
 from freshet.storage.metadata.schema_store import SchemaStore
@@ -43,6 +44,7 @@ class TableStore:
     snapshots: SnapshotStore
     manifests: ManifestStore
     live: LiveFileIndex
+    vectors: DeletionVectorStore
 
     @property
     def location(self) -> str:
@@ -144,6 +146,7 @@ def open_table_store(
         snapshots=snapshots,
         manifests=manifests,
         live=LiveFileIndex(snapshots, manifests),
+        vectors=DeletionVectorStore(env, paths),
     )
 
 

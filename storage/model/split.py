@@ -23,9 +23,22 @@ class Split:
     files: tuple[DataFileMeta, ...]
     raw_convertible: bool
     index_files: tuple[IndexFileMeta, ...] = ()
-    """Of the bucket: deletion vectors say which rows of `files` do not count."""
+    """Those of the bucket whose deletion vectors say which rows of `files` do not count."""
 
     @property
     def row_count_max(self) -> int:
-        """Rows stored; exact for raw-convertible splits."""
+        """Rows stored; exact for raw-convertible splits none of whose rows are marked as deleted."""
         return sum(file.row_count for file in self.files)
+
+    @property
+    def marked_row_count(self) -> int | None:
+        """Rows of the files that deletion vectors mark; None where the index files do not say."""
+        names = {file.file_name for file in self.files}
+        counts = [
+            place.cardinality
+            for index_file in self.index_files
+            for place in index_file.deletion_vectors or ()
+            if place.data_file_name in names
+        ]
+        known = [count for count in counts if count is not None]
+        return sum(known) if len(known) == len(counts) else None

@@ -245,7 +245,11 @@ class CoreOptions(BaseModel):
     )
     """Where a writer takes its first sequence number from; only `scan` is supported."""
     deletion_vectors_enabled: Flag = Field(default=False, alias="deletion-vectors.enabled")
-    """Marks deleted rows in index files, so that reads need not merge; not supported here yet."""
+    """Marks deleted rows in index files, so that reads need not merge: rows show once they were compacted."""
+    deletion_vectors_merge_on_read: Flag = Field(default=False, alias="deletion-vectors.merge-on-read")
+    """Reads rows of level 0 too, before they are compacted, and merges. Slower reads of newer rows."""
+    deletion_vectors_bitmap64: Flag = Field(default=False, alias="deletion-vectors.bitmap64")
+    """Writes deletion vectors with 64-bit positions; both kinds are always read. Not every reader knows them."""
     force_lookup: Flag = Field(default=False, alias="force-lookup")
     """Looks up the stored row at every compaction of level 0, as the lookup changelog does, without a changelog.
     Commits take longer, reads get whole rows."""
@@ -435,6 +439,14 @@ class CoreOptions(BaseModel):
             or self.deletion_vectors_enabled
             or self.force_lookup
         )
+
+    @property
+    def hides_level_0(self) -> bool:
+        """True when rows show only once they were compacted: until then nobody knows which rows they replace."""
+        if not self.has_primary_key:
+            return False
+        has_vectors = self.deletion_vectors_enabled and not self.deletion_vectors_merge_on_read
+        return self.merge_engine is MergeEngine.FIRST_ROW or has_vectors
 
     @property
     def lookup_compact_max_interval(self) -> int:

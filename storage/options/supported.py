@@ -93,7 +93,8 @@ RULES: Final = (
         "the table would be read at its latest snapshot",
         _TRAVEL,
     ),
-    Rule("deletion-vectors.enabled", Access.READ, _is_true, "rows marked as deleted would reappear", _LATER),
+    Rule("deletion-vectors.enabled", Access.WRITE, _is_true, "rows marked as deleted would reappear", _LATER),
+    Rule("index-file-in-data-file-dir", Access.READ, _is_true, "index files are sought in folder index", _LATER),
     Rule(
         "file.format",
         Access.READ,

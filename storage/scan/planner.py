@@ -7,6 +7,8 @@
     bucket of a first-row table                             level 0 is not read: nobody knows yet which of its keys are
                                                             new; above it each key stands once, so that delete-free
                                                             files of any levels are packed one by one
+    bucket of a table with deletion vectors                 the same: a row of level 0 counts once compaction has marked
+                                                            the one it replaces. With merge-on-read all levels, merged
     bucket of an append table                               files by sequence number, packed one by one: raw-convertible
 
 Packing keeps the order and closes a split before it would exceed the target; a file weighs at least the cost of opening
@@ -26,7 +28,6 @@ from freshet.storage.merge.section import files_of, interval_partition
 from freshet.storage.metadata.live_files import live_entries
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.data_file import DataFileMeta
-from freshet.storage.model.index_file import IndexFileMeta
 from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.model.split import Split
 from freshet.storage.options.core import MergeEngine
@@ -54,25 +55,29 @@ def plan_scan(store: TableStore, snapshot: Snapshot | None, scan_filter: ScanFil
     """Splits that together hold every row of the snapshot that can match."""
     if snapshot is None:
         return []
-    is_first_row = store.schema.has_primary_key and store.options.merge_engine is MergeEngine.FIRST_ROW
+    skips_level_0 = store.options.hides_level_0
+    is_first_row = store.options.merge_engine is MergeEngine.FIRST_ROW
     makes_rows = store.options.merge_engine in (MergeEngine.PARTIAL_UPDATE, MergeEngine.AGGREGATE)
-    buckets = _files_by_bucket(store, snapshot, scan_filter, skips_level_0=is_first_row)
+    buckets = _files_by_bucket(store, snapshot, scan_filter, skips_level_0=skips_level_0)
     packing = Packing(store.options.split_target_size_bytes, store.options.split_open_file_cost_bytes)
     comparator = KeyComparator(store.key_types) if store.schema.has_primary_key else None
     statistics = FileStatistics(store.schemas, store.schema)
     splits: list[Split] = []
-    indexes: dict[tuple[bytes, int], tuple[IndexFileMeta, ...]] = {}
-    for entry in store.manifests.read_index_manifest(snapshot.index_manifest):
-        place = (entry.partition, entry.bucket)
-        indexes[place] = (*indexes.get(place, ()), entry.file)
+    indexes = store.manifests.marking_files(snapshot.index_manifest)
     for (partition, bucket), (total_buckets, files) in sorted(buckets.items()):
         constants = partition_stats(partition, store.schema.partition_keys, store.partition_types, row_count=1)
+        stand_once = skips_level_0 and (is_first_row or all(file.is_delete_free for file in files))
         kept = bucket_files(
-            files, scan_filter, statistics, constants, keys_stand_once=is_first_row, makes_rows=makes_rows
+            files, scan_filter, statistics, constants, keys_stand_once=stand_once, makes_rows=makes_rows
         )
-        for group, is_raw in split_bucket(kept, packing, comparator, keys_stand_once=is_first_row):
-            index_files = indexes.get((partition, bucket), ())
-            splits.append(Split(snapshot.id, partition, bucket, total_buckets, tuple(group), is_raw, index_files))
+        for group, is_raw in split_bucket(kept, packing, comparator, keys_stand_once=stand_once):
+            names = {file.file_name for file in group}
+            marking = tuple(
+                index_file
+                for index_file in indexes.get((partition, bucket), ())
+                if any(place.data_file_name in names for place in index_file.deletion_vectors or ())
+            )
+            splits.append(Split(snapshot.id, partition, bucket, total_buckets, tuple(group), is_raw, marking))
     return splits
 
 

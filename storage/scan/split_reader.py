@@ -10,7 +10,8 @@ What filters may do before the merge:
 | section of several runs | on key columns only: all rows of a key pass or fail together |
 | section of one run, raw split | all but those on partition columns, whose values in files are not trusted |
 
-The whole filter is applied again, exactly, to what comes out.
+The whole filter is applied again, exactly, to what comes out. Rows that a deletion vector marks are left out as files
+are read, before anything else.
 
 Memory: a section of n runs holds about `memory_bytes` of rows, n open files and one round of merging.
 
@@ -126,6 +127,7 @@ class SplitReader:
                 self._needed,
                 file_part,
                 batch_rows=BATCH_ROWS_MAX,
+                deleted_rows=self.store.vectors.read(split.index_files, file.file_name),
                 use_threads=executor is not None,
             )
             yield from source if executor is None else read_ahead(source, executor, _PORTION_ROWS_MAX)
@@ -161,7 +163,14 @@ class SplitReader:
     def _run(self, split: Split, run: SortedRun, pushed: Predicate | None, batch_rows: int) -> Iterator[pa.RecordBatch]:
         for file in run.files:
             batches = read_key_value_file(
-                self.store, split.partition, split.bucket, file, self._merged, pushed, batch_rows=batch_rows
+                self.store,
+                split.partition,
+                split.bucket,
+                file,
+                self._merged,
+                pushed,
+                batch_rows=batch_rows,
+                deleted_rows=self.store.vectors.read(split.index_files, file.file_name),
             )
             yield from with_levels(batches, file.level) if self._function.reads_levels else batches
 

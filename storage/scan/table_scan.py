@@ -138,8 +138,9 @@ class TableScan:
         for split in self._splits:
             if self._limit is not None and count >= self._limit:
                 return self._limit
-            if split.raw_convertible and self._keeps_all_of(split):
-                count += sum(file.row_count for file in split.files)
+            marked = split.marked_row_count
+            if split.raw_convertible and marked is not None and self._keeps_all_of(split):
+                count += split.row_count_max - marked
                 continue
             with explained(self._store, self.snapshot):
                 count += sum(batch.num_rows for batch in reader.read(split, self._executor))

@@ -143,6 +143,7 @@ class BucketStates:
         """
         if snapshot is None:
             return {bucket: BucketState() for bucket in buckets}
+        store.manifests.refuse_deletion_vectors(snapshot.index_manifest)
         with self._lock:
             if not self._advance(store, snapshot):
                 return _read_states(store, snapshot, buckets)
@@ -186,7 +187,6 @@ class BucketStates:
 
     def _step(self, store: TableStore, base: Snapshot, snapshot: Snapshot) -> bool:
         """Applies the deltas after `base` up to `snapshot`; False, and nothing changed, when one has expired."""
-        store.manifests.refuse_deletion_vectors(snapshot.index_manifest)
         changes: list[dict[BucketId, list[ManifestEntry]]] = []
         try:
             for snapshot_id in range(base.id + 1, snapshot.id + 1):

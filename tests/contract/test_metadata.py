@@ -173,8 +173,6 @@ def check_json(store: TableStore) -> None:
 @pytest.mark.parametrize(
     "options",
     [
-        {"deletion-vectors.enabled": "true"},
-        {"deletion-vectors.enabled": "true", "merge-engine": "aggregation"},
         {"file.format": "orc"},
         {"file.format": "avro"},
         {"file.format.per.level": "0:avro"},

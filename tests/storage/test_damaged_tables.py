@@ -351,7 +351,6 @@ def test_times_that_no_calendar_has(damage: Damage, time_ms: int) -> None:
 @pytest.mark.parametrize(
     ("options", "read", "write", "key"),
     [
-        ({"deletion-vectors.enabled": "true"}, False, False, "deletion-vectors.enabled"),
         ({"file.format": "orc"}, False, False, "file.format"),
         ({"manifest.format": "parquet"}, False, False, "manifest.format"),
         ({"bucket": "-2"}, False, False, "bucket"),

@@ -106,12 +106,12 @@ def test_a_missing_manifest(freshet: Freshet, table: Table, tmp_path: Path, comm
 
 def test_tables_that_are_not_supported(freshet: Freshet, table: Table, tmp_path: Path) -> None:
     schema = Path(table.location) / "schema" / "schema-0"
-    schema.write_text(schema.read_text().replace('"write-only"', '"deletion-vectors.enabled"'))
+    schema.write_text(schema.read_text().replace('"write-only"', '"data-evolution.enabled"'))
     with unchanged(tmp_path):
         for command in LOOKING:
             code, error = code_and_error(freshet(command, tmp_path / "w", "shop.orders"))
             assert code == 2, error
-            assert "deletion-vectors.enabled=true" in error
+            assert "data-evolution.enabled=true" in error
 
 
 @pytest.mark.parametrize(

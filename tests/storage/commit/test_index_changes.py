@@ -73,7 +73,7 @@ def test_index_files_are_committed_replaced_and_handed_on() -> None:
     Committer(store, "u").commit(2, [replaced])
     assert live_index(store) == ["index-b"]
     split = next(split for split in plan_scan(store, store.snapshots.latest()) if split.bucket == 0)
-    assert split.index_files == (second,)
+    assert split.index_files == (), "hashes of keys say nothing of rows"
     Committer(store, "u").commit(3, [CommitMessage(EMPTY_ROW, 0, 2, deleted_index_files=(second,))])
     latest = store.snapshots.latest()
     assert latest is not None

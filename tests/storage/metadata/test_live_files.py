@@ -12,7 +12,7 @@ import fastavro
 import pytest
 
 from freshet.storage.codec.binary_row import encode_row
-from freshet.storage.exceptions import NotFoundError, UnsupportedFeatureError
+from freshet.storage.exceptions import NotFoundError
 from freshet.storage.io.env import local_env
 from freshet.storage.metadata.live_files import (
     NO_FILES,
@@ -26,6 +26,7 @@ from freshet.storage.metadata.manifest_store import ManifestStore
 from freshet.storage.metadata.snapshot_store import SnapshotStore
 from freshet.storage.model.data_file import EMPTY_ROW, EMPTY_STATS, DataFileMeta, FileSource
 from freshet.storage.model.data_type import parse_data_type
+from freshet.storage.model.index_file import DeletionVectorRange
 from freshet.storage.model.manifest import EntryKind, ManifestEntry, ManifestFileMeta
 from freshet.storage.model.snapshot import CommitKind, Snapshot
 from freshet.storage.options.core import CoreOptions
@@ -271,26 +272,18 @@ def write_index_manifest(world: World, name: str, index_type: str, ranges: list[
         fastavro.writer(file, fastavro.parse_schema(INDEX_SCHEMA), [record])
 
 
-def test_deletion_vectors_are_refused_and_other_indexes_are_not(tmp_path: Path) -> None:
+def test_index_files_that_mark_rows_are_told_from_others(tmp_path: Path) -> None:
     world = World(tmp_path)
-    first = world.commit([entry(EntryKind.ADD, "a")])
-    latest = world.commit([entry(EntryKind.ADD, "b")])
+    world.commit([entry(EntryKind.ADD, "a")])
     dv = [{"f0": "a", "f1": 1, "f2": 24, "_CARDINALITY": 2}]
     write_index_manifest(world, "index-manifest-hash", "HASH", None)
     write_index_manifest(world, "index-manifest-empty", "DELETION_VECTORS", [])
     write_index_manifest(world, "index-manifest-dv", "DELETION_VECTORS", dv)
-    for name in ("index-manifest-hash", "index-manifest-empty"):
-        assert names(live_entries(world.manifests, dataclasses.replace(latest, index_manifest=name))) == ["a", "b"]
-    with_vectors = dataclasses.replace(latest, index_manifest="index-manifest-dv")
-    index = LiveFileIndex(world.snapshots, world.manifests)
-    index.at(first)
-    for scan in (
-        lambda: live_entries(world.manifests, with_vectors),
-        lambda: scan_live_files(world.manifests, with_vectors),
-        lambda: index.at(with_vectors),
-    ):
-        with pytest.raises(UnsupportedFeatureError, match=r"has deletion vectors \(index-u-0\)"):
-            scan()
+    for name in (None, "index-manifest-hash", "index-manifest-empty"):
+        assert world.manifests.marking_files(name) == {}
+    ((place, (marking,)),) = world.manifests.marking_files("index-manifest-dv").items()
+    assert place == (PARTITIONS[0], 0)
+    assert marking.deletion_vectors == (DeletionVectorRange("a", 1, 24, 2),)
 
 
 # ------------------------------------------------------------------------------------------------ single buckets

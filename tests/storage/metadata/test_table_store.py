@@ -92,8 +92,8 @@ def test_no_table_there(tmp_path: Path) -> None:
 
 
 def test_tables_that_cannot_be_read_rightly_are_refused_when_opened(tmp_path: Path) -> None:
-    created(tmp_path, {"bucket": "4", "deletion-vectors.enabled": "true"})
-    with pytest.raises(UnsupportedFeatureError, match=r"cannot be read: deletion-vectors.enabled=true"):
+    created(tmp_path, {"bucket": "4", "file.format": "orc"})
+    with pytest.raises(UnsupportedFeatureError, match=r"cannot be read: file.format=orc"):
         opened(tmp_path)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +27,17 @@ from freshet.storage.model.data_file import EMPTY_ROW, DataFileMeta, FileSource
 from freshet.storage.model.row_kind import KIND_TEXTS
 from freshet.storage.model.schema import SEQUENCE_NUMBER_COLUMN, VALUE_KIND_COLUMN, TableSchema
 from freshet.storage.model.snapshot import Snapshot
+from freshet.storage.options.core import CoreOptions
 from freshet.storage.paths import TablePaths
 from freshet.storage.scan.table_scan import TableScan
 
 Rows = Sequence[Mapping[str, Any]]
+
+
+def writable(store: TableStore) -> TableStore:
+    """The store for a commit of files that a test made itself, whatever writers make of the table's options."""
+    given = {key: text for key, text in store.options.given.items() if key != "deletion-vectors.enabled"}
+    return replace(store, options=CoreOptions.parse(given, has_primary_key=store.schema.has_primary_key))
 
 
 class PlacedTable:
@@ -71,7 +79,7 @@ class PlacedTable:
             for partition, bucket, part in self._routed(store, self._key_values(store, rows))
         ]
         self.identifier += 1
-        result = Committer(store, "placed").commit(self.identifier, messages)
+        result = Committer(writable(store), "placed").commit(self.identifier, messages)
         return result.snapshots[-1]
 
     def scan(self, **request: Any) -> TableScan:

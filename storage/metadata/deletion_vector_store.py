@@ -1,0 +1,116 @@
+"""The deletion vectors of one table: which rows of a data file do not count any more.
+
+Index files never change under their name, so bytes that were read once are kept, `CACHED_BYTES_MAX` of them. Each
+vector is decoded when it is asked for.
+
+Source: FORMAT.md §4.3, §10.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from pyroaring import BitMap
+
+from freshet.storage.codec.deletion_vectors import read_vector, write_vectors
+from freshet.storage.exceptions import CorruptDataError, MissingFileError, NotFoundError
+from freshet.storage.io.env import Env
+from freshet.storage.io.file_io import create_or_ask
+from freshet.storage.model.index_file import DELETION_VECTORS_INDEX, IndexFileMeta
+from freshet.storage.paths import INDEX_FILE_PREFIX, TablePaths
+
+CACHED_BYTES_MAX: Final = 64 * 1024 * 1024
+"""Bytes of index files kept in memory for each open table."""
+
+
+class DeletionVectorStore:
+    """Vectors of one table. May be shared by threads."""
+
+    def __init__(self, env: Env, paths: TablePaths) -> None:
+        self._env = env
+        self._paths = paths
+        self._lock = threading.Lock()
+        self._files: OrderedDict[str, bytes] = OrderedDict()
+        self._cached_bytes = 0
+
+    def read(self, index_files: Sequence[IndexFileMeta], file_name: str) -> BitMap | None:
+        """Deleted rows of a data file, by the index files of its bucket; None when none are marked.
+
+        Raises `MissingFileError` and `CorruptDataError` for index files that are not there or damaged.
+        """
+        for index_file in index_files:
+            for place in index_file.deletion_vectors or ():
+                if place.data_file_name == file_name:
+                    path = self._path(index_file)
+                    return read_vector(self._bytes(index_file, path), place, path)
+        return None
+
+    def read_all(self, index_files: Sequence[IndexFileMeta]) -> dict[str, BitMap]:
+        """Deleted rows by name of the data file."""
+        return {
+            place.data_file_name: read_vector(self._bytes(index_file, path), place, path)
+            for index_file in index_files
+            for path in (self._path(index_file),)
+            for place in index_file.deletion_vectors or ()
+        }
+
+    def counts(self, index_files: Sequence[IndexFileMeta]) -> dict[str, int]:
+        """Number of deleted rows by name of the data file; index files are read only where their entries do not say."""
+        return {
+            place.data_file_name: len(read_vector(self._bytes(index_file, path), place, path))
+            if place.cardinality is None
+            else place.cardinality
+            for index_file in index_files
+            for path in (self._path(index_file),)
+            for place in index_file.deletion_vectors or ()
+        }
+
+    def write(self, vectors: Mapping[str, BitMap], *, is_64_bit: bool) -> IndexFileMeta:
+        """Writes a new index file with these vectors, by name of their data file; it may have none."""
+        data, ranges = write_vectors(vectors, is_64_bit=is_64_bit)
+        name = f"{INDEX_FILE_PREFIX}{self._env.new_uuid()}-0"
+        create_or_ask(self._env.file_io, self._paths.index_file(name), data)
+        self._remember(name, data)
+        return IndexFileMeta(DELETION_VECTORS_INDEX, name, len(data), len(ranges), ranges)
+
+    def delete(self, index_file: IndexFileMeta) -> None:
+        """Removes a file that no snapshot names."""
+        with self._lock:
+            self._cached_bytes -= len(self._files.pop(index_file.file_name, b""))
+        self._env.file_io.delete(self._path(index_file))
+
+    def _path(self, index_file: IndexFileMeta) -> str:
+        return index_file.external_path or self._paths.index_file(index_file.file_name)
+
+    def _bytes(self, index_file: IndexFileMeta, path: str) -> bytes:
+        with self._lock:
+            known = self._files.get(index_file.file_name)
+            if known is not None:
+                self._files.move_to_end(index_file.file_name)
+                return known
+        try:
+            data = self._env.file_io.read_bytes(path)
+        except NotFoundError as error:
+            raise MissingFileError(
+                "the index file with the deletion vectors of a bucket is missing, without it deleted rows would come "
+                "back: restore it from a copy, or read an older snapshot",
+                path=path,
+            ) from error
+        if len(data) != index_file.file_size_bytes:
+            raise CorruptDataError(
+                f"the index file has {len(data)} bytes, its manifest entry says {index_file.file_size_bytes}: it was "
+                "cut short or replaced; restore it from a copy",
+                path=path,
+            )
+        self._remember(index_file.file_name, data)
+        return data
+
+    def _remember(self, name: str, data: bytes) -> None:
+        with self._lock:
+            self._cached_bytes += len(data) - len(self._files.pop(name, b""))
+            self._files[name] = data
+            while self._cached_bytes > CACHED_BYTES_MAX and len(self._files) > 1:
+                self._cached_bytes -= len(self._files.popitem(last=False)[1])
