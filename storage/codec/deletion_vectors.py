@@ -25,10 +25,13 @@ from collections.abc import Mapping
 from typing import Final
 from zlib import crc32
 
-import numpy as np
-from pyroaring import BitMap, BitMap64
-
-from freshet.storage.codec.roaring_bitmaps import read_bitmap32, write_bitmap32
+from freshet.storage.codec.roaring_bitmaps import (
+    Bitmap32,
+    read_bitmap32,
+    read_portable64,
+    write_bitmap32,
+    write_portable64,
+)
 from freshet.storage.exceptions import CorruptDataError, InvalidRequestError
 from freshet.storage.model.index_file import DeletionVectorRange
 
@@ -37,12 +40,11 @@ VERSION: Final = b"\1"
 _MAGIC_32: Final = bytes.fromhex("5e43f2d0")
 _MAGIC_64: Final = bytes.fromhex("d1d33964")
 _U32: Final = struct.Struct(">I")
-_ONE_HIGH_WORD: Final = struct.pack("<qi", 1, 0)
 _FRAME_BYTES: Final = 2 * _U32.size
 """Length field and CRC."""
 
 
-def write_vectors(vectors: Mapping[str, BitMap], *, is_64_bit: bool) -> tuple[bytes, tuple[DeletionVectorRange, ...]]:
+def write_vectors(vectors: Mapping[str, Bitmap32], *, is_64_bit: bool) -> tuple[bytes, tuple[DeletionVectorRange, ...]]:
     """An index file with the vectors of data files, by name, and where each lies in it."""
     pieces, ranges, offset = [VERSION], [], len(VERSION)
     for name, rows in vectors.items():
@@ -54,7 +56,7 @@ def write_vectors(vectors: Mapping[str, BitMap], *, is_64_bit: bool) -> tuple[by
     return b"".join(pieces), tuple(ranges)
 
 
-def read_vector(data: bytes, place: DeletionVectorRange, path: str) -> BitMap:
+def read_vector(data: bytes, place: DeletionVectorRange, path: str) -> Bitmap32:
     """Deleted rows of one data file, out of the bytes of the index file at `path`.
 
     Raises `CorruptDataError` for bytes that are no vector of this length.
@@ -86,7 +88,7 @@ def read_vector(data: bytes, place: DeletionVectorRange, path: str) -> BitMap:
     if checksum != _U32.pack(crc32(body)):
         raise damaged("its checksum does not match")
     try:
-        rows = read_bitmap32(bitmap) if magic == _MAGIC_32 else _narrowed(bitmap)
+        rows = read_bitmap32(bitmap) if magic == _MAGIC_32 else read_portable64(bitmap)
     except InvalidRequestError as error:
         raise damaged(str(error)) from error
     if place.cardinality is not None and len(rows) != place.cardinality:
@@ -94,24 +96,6 @@ def read_vector(data: bytes, place: DeletionVectorRange, path: str) -> BitMap:
     return rows
 
 
-def _encoded(rows: BitMap, *, is_64_bit: bool) -> bytes:
-    if not is_64_bit:
-        body = _MAGIC_32 + write_bitmap32(rows)
-    elif rows:
-        body = _MAGIC_64 + _ONE_HIGH_WORD + write_bitmap32(rows)
-    else:
-        body = _MAGIC_64 + bytes(8)
+def _encoded(rows: Bitmap32, *, is_64_bit: bool) -> bytes:
+    body = _MAGIC_64 + write_portable64(rows) if is_64_bit else _MAGIC_32 + write_bitmap32(rows)
     return _U32.pack(len(body)) + body + _U32.pack(crc32(body))
-
-
-def _narrowed(bitmap: bytes) -> BitMap:
-    """A 64-bit bitmap all of whose numbers have 32 bits."""
-    if bitmap.startswith(_ONE_HIGH_WORD):
-        return read_bitmap32(bitmap[len(_ONE_HIGH_WORD) :])
-    try:
-        wide = BitMap64.deserialize(bitmap)
-    except (ValueError, IndexError) as error:
-        raise InvalidRequestError(f"it is no 64-bit roaring bitmap: {error}") from error
-    if wide and wide.max() >= 1 << 32:
-        raise InvalidRequestError(f"it marks row {wide.max()}, and no data file has so many")
-    return BitMap(np.array(wide.to_array(), np.uint64).astype(np.uint32))

@@ -33,11 +33,16 @@ from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from pyroaring import BitMap
+from pyroaring import BitMap, BitMap64
 
 from freshet.storage.exceptions import InvalidRequestError
 
 UInt64s = npt.NDArray[np.uint64]
+Bitmap32 = BitMap
+"""A set of unsigned 32-bit numbers."""
+
+ONE_HIGH_WORD: Final = struct.pack("<qi", 1, 0)
+"""How portable 64-bit bitmaps begin all of whose numbers have 32 bits."""
 
 _RUNS: Final = 0
 _BITS: Final = 1
@@ -110,6 +115,26 @@ def read_bitmap32(data: bytes) -> BitMap:
         return BitMap.deserialize(data)
     except (ValueError, IndexError) as error:
         raise InvalidRequestError(f"the value ({len(data)} bytes) is no 32-bit roaring bitmap: {error}") from error
+
+
+def read_portable64(data: bytes) -> BitMap:
+    """The set in a 64-bit bitmap of the *portable* format: i64 count, then for each high word, i32 high word and a
+    portable 32-bit bitmap. Raises `InvalidRequestError` for bytes that are none, and for numbers of more than 32 bits.
+    """
+    if data.startswith(ONE_HIGH_WORD):
+        return read_bitmap32(data[len(ONE_HIGH_WORD) :])
+    try:
+        wide = BitMap64.deserialize(data)
+    except (ValueError, IndexError) as error:
+        raise InvalidRequestError(f"the value ({len(data)} bytes) is no 64-bit bitmap: {error}") from error
+    if wide and wide.max() >= 1 << 32:
+        raise InvalidRequestError(f"it holds {wide.max()}, which has more than 32 bits")
+    return BitMap(np.array(wide.to_array(), np.uint64).astype(np.uint32))
+
+
+def write_portable64(bitmap: BitMap) -> bytes:
+    """The same set as a 64-bit bitmap of the portable format."""
+    return ONE_HIGH_WORD + write_bitmap32(bitmap) if bitmap else bytes(8)
 
 
 def unite_bitmaps32(first: BitMap, second: BitMap) -> BitMap:

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
-from pyroaring import BitMap
 
+from freshet.storage.codec.roaring_bitmaps import Bitmap32
 from freshet.storage.files.data_file_reader import plan_read, read_batches, read_table
 from freshet.storage.files.parquet_file import READ_BATCH_ROWS
 from freshet.storage.metadata.table_store import TableStore
@@ -30,7 +30,7 @@ def read_append_file(
     *,
     batch_rows: int = READ_BATCH_ROWS,
     exact: bool = False,
-    deleted_rows: BitMap | None = None,
+    deleted_rows: Bitmap32 | None = None,
     use_threads: bool = False,
 ) -> Iterator[pa.RecordBatch]:
     """Rows in file order and bounded memory; `use_threads` decodes whole row groups side by side."""
@@ -47,7 +47,7 @@ def read_append_table(
     row_filter: Predicate | None = None,
     *,
     exact: bool = False,
-    deleted_rows: BitMap | None = None,
+    deleted_rows: Bitmap32 | None = None,
     use_threads: bool = True,
 ) -> pa.Table:
     """All rows at once, by the fastest way."""

@@ -22,10 +22,10 @@ from typing import Any, Final, TypeVar
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from pyroaring import BitMap
 
 from freshet.storage.casts.evolution import ReadColumn, map_columns
 from freshet.storage.codec.binary_row import decode_row
+from freshet.storage.codec.roaring_bitmaps import Bitmap32
 from freshet.storage.codec.stats import ColumnStats
 from freshet.storage.exceptions import CorruptDataError, InvalidRequestError
 from freshet.storage.files.data_file_paths import data_file_path
@@ -60,7 +60,7 @@ class ReadPlan:
     names: tuple[str, ...]
     filter: Predicate | None
     exact: bool
-    deleted_rows: BitMap | None = None
+    deleted_rows: Bitmap32 | None = None
 
     @property
     def schema(self) -> pa.Schema:
@@ -99,7 +99,7 @@ def plan_read(
     *,
     system_fields: Sequence[DataField] = (),
     exact: bool = False,
-    deleted_rows: BitMap | None = None,
+    deleted_rows: Bitmap32 | None = None,
 ) -> ReadPlan:
     """Decides how to read a file. `row_filter` is bound to the table's schema or not; `exact` drops rows it rejects.
 
@@ -233,7 +233,7 @@ def _shape(plan: ReadPlan, rows: pa.Table) -> pa.Table:
     return shaped if tuple(shaped.column_names) == plan.names else shaped.select(list(plan.names))
 
 
-def _kept_rows(deleted: BitMap, reader: ParquetReader, groups: Sequence[int]) -> Flags:
+def _kept_rows(deleted: Bitmap32, reader: ParquetReader, groups: Sequence[int]) -> Flags:
     """For each row of the row groups read, one after the other, whether it stays."""
     counts = [reader.metadata.row_group(group).num_rows for group in range(reader.metadata.num_row_groups)]
     starts = np.cumsum([0, *counts])
@@ -253,7 +253,7 @@ def _remaining(rows: Rows, kept: Flags) -> Rows:
     return rows.filter(pa.array(kept))
 
 
-def _checked_rows(deleted: BitMap, file: DataFileMeta, path: str) -> BitMap:
+def _checked_rows(deleted: Bitmap32, file: DataFileMeta, path: str) -> Bitmap32:
     if deleted.max() >= file.row_count:
         raise CorruptDataError(
             f"a deletion vector marks row {deleted.max()} of a file of {file.row_count} rows: one of them was "

@@ -13,9 +13,8 @@ from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from pyroaring import BitMap
-
 from freshet.storage.codec.deletion_vectors import read_vector, write_vectors
+from freshet.storage.codec.roaring_bitmaps import Bitmap32
 from freshet.storage.exceptions import CorruptDataError, MissingFileError, NotFoundError
 from freshet.storage.io.env import Env
 from freshet.storage.io.file_io import create_or_ask
@@ -36,7 +35,7 @@ class DeletionVectorStore:
         self._files: OrderedDict[str, bytes] = OrderedDict()
         self._cached_bytes = 0
 
-    def read(self, index_files: Sequence[IndexFileMeta], file_name: str) -> BitMap | None:
+    def read(self, index_files: Sequence[IndexFileMeta], file_name: str) -> Bitmap32 | None:
         """Deleted rows of a data file, by the index files of its bucket; None when none are marked.
 
         Raises `MissingFileError` and `CorruptDataError` for index files that are not there or damaged.
@@ -48,7 +47,7 @@ class DeletionVectorStore:
                     return read_vector(self._bytes(index_file, path), place, path)
         return None
 
-    def read_all(self, index_files: Sequence[IndexFileMeta]) -> dict[str, BitMap]:
+    def read_all(self, index_files: Sequence[IndexFileMeta]) -> dict[str, Bitmap32]:
         """Deleted rows by name of the data file."""
         return {
             place.data_file_name: read_vector(self._bytes(index_file, path), place, path)
@@ -68,7 +67,7 @@ class DeletionVectorStore:
             for place in index_file.deletion_vectors or ()
         }
 
-    def write(self, vectors: Mapping[str, BitMap], *, is_64_bit: bool) -> IndexFileMeta:
+    def write(self, vectors: Mapping[str, Bitmap32], *, is_64_bit: bool) -> IndexFileMeta:
         """Writes a new index file with these vectors, by name of their data file; it may have none."""
         data, ranges = write_vectors(vectors, is_64_bit=is_64_bit)
         name = f"{INDEX_FILE_PREFIX}{self._env.new_uuid()}-0"

@@ -62,7 +62,7 @@ def test_wide_bitmaps_with_several_high_words() -> None:
     empty = BitMap().serialize()
     bitmap = struct.pack("<qi", 2, 0) + BitMap([3, 70_000]).serialize() + struct.pack("<i", 1) + empty
     assert list(read_vector(*wide_file(bitmap), "index-1")) == [3, 70_000]
-    with pytest.raises(CorruptDataError, match="marks row 4294967301, and no data file has so many"):
+    with pytest.raises(CorruptDataError, match="holds 4294967301, which has more than 32 bits"):
         read_vector(*wide_file(BitMap64([3, 2**32 + 5]).serialize()), "index-1")
 
 
