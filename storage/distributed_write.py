@@ -26,8 +26,7 @@ from freshet.storage.exceptions import NotFoundError
 from freshet.storage.files.discard import delete_data_file
 from freshet.storage.merge.merge_metrics import MergeMetrics
 from freshet.storage.metadata.table_store import TableStore
-from freshet.storage.model.commit_digest import CommitDigest
-from freshet.storage.model.commit_message import CommitMessage
+from freshet.storage.model.commit_message import CommitDigest, CommitMessage
 from freshet.storage.write.bucketing import rows_by_bucket
 from freshet.storage.write.table_writer import TableWriter
 

@@ -35,7 +35,6 @@ CONSUMER_PREFIX: Final = "consumer-"
 BUCKET_PREFIX: Final = "bucket-"
 LATEST_HINT: Final = "LATEST"
 EARLIEST_HINT: Final = "EARLIEST"
-INDEX_SUFFIX: Final = ".index"
 POSTPONE_BUCKET: Final = -2
 DEFAULT_PARTITION_NAME: Final = "__DEFAULT_PARTITION__"
 

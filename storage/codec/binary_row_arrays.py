@@ -27,7 +27,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from freshet.storage.codec.binary_row_values import encode_row, is_wide, null_area_bytes, ticks_per_second
+from freshet.storage.codec.binary_row import encode_row, is_wide, null_area_bytes, ticks_per_second
 from freshet.storage.codec.murmur import SEED, finish_words, mix_word, mix_words
 from freshet.storage.exceptions import InvalidRequestError, UnsupportedFeatureError
 from freshet.storage.model.data_type import DataType, ScalarType, TypeRoot

@@ -13,7 +13,6 @@ Source: FORMAT.md §8.1.
 
 from __future__ import annotations
 
-import struct
 from typing import Final
 
 import numpy as np
@@ -29,14 +28,6 @@ UInt32Array = npt.NDArray[np.uint32]
 Int32Array = npt.NDArray[np.int32]
 
 
-def murmur_hash(body: bytes) -> int:
-    """Hash of one body as a signed 32-bit number; the length must be a multiple of 4."""
-    state = SEED
-    for word in struct.unpack(f"<{len(body) // 4}I", body):
-        state = mix_word(state, word)
-    return finish_word(state, len(body))
-
-
 def mix_word(state: int, word: int) -> int:
     """One round for one row."""
     word = (word * _C1) & _MASK
@@ -44,23 +35,6 @@ def mix_word(state: int, word: int) -> int:
     state ^= (word * _C2) & _MASK
     state = ((state << 13) | (state >> 19)) & _MASK
     return (state * 5 + 0xE6546B64) & _MASK
-
-
-def finish_word(state: int, length_bytes: int) -> int:
-    """The last step for one row; `length_bytes` is the length of the body."""
-    state ^= length_bytes
-    state = ((state ^ (state >> 16)) * 0x85EBCA6B) & _MASK
-    state = ((state ^ (state >> 13)) * 0xC2B2AE35) & _MASK
-    state ^= state >> 16
-    return state - (1 << 32) if state & 0x80000000 else state
-
-
-def murmur_words(words: UInt32Array) -> Int32Array:
-    """Hashes of many bodies of equal length: one row of `words` per body, shape (rows, words per body)."""
-    state = np.full(len(words), SEED, dtype=np.uint32)
-    for column in range(words.shape[1]):
-        state = mix_words(state, words[:, column])
-    return finish_words(state, np.uint32(words.shape[1] * 4))
 
 
 def mix_words(state: UInt32Array, words: UInt32Array) -> UInt32Array:

@@ -35,7 +35,7 @@ from typing import Any
 
 import numpy as np
 
-from freshet.storage.codec.binary_row_values import EPOCH_DAY_ORDINAL, decode_row, ticks_per_second
+from freshet.storage.codec.binary_row import EPOCH_DAY_ORDINAL, decode_row, ticks_per_second
 from freshet.storage.exceptions import UnsupportedFeatureError
 from freshet.storage.model.data_type import DataType, ScalarType, TypeRoot
 from freshet.storage.paths import DEFAULT_PARTITION_NAME, escape_path_name

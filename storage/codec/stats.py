@@ -31,7 +31,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Final
 
-from freshet.storage.codec.binary_row_values import EPOCH_DAY_ORDINAL, decode_row, encode_row
+from freshet.storage.codec.binary_row import EPOCH_DAY_ORDINAL, decode_row, encode_row
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.model.data_file import SimpleStats
 from freshet.storage.model.data_type import DataType, ScalarType, TypeRoot, with_nullable

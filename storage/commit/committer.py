@@ -35,8 +35,7 @@ from freshet.storage.exceptions import InvalidRequestError, StorageError
 from freshet.storage.io.env import CrashPoint
 from freshet.storage.merge.key_order import KeyComparator
 from freshet.storage.metadata.table_store import TableStore
-from freshet.storage.model.commit_digest import CommitDigest
-from freshet.storage.model.commit_message import COMMIT_MESSAGE_VERSION, CommitMessage
+from freshet.storage.model.commit_message import COMMIT_MESSAGE_VERSION, CommitDigest, CommitMessage
 from freshet.storage.model.snapshot import Snapshot
 
 _LOG: Final = logging.getLogger(__name__)

@@ -29,7 +29,7 @@ from typing import Final
 import orjson
 
 from freshet.storage.exceptions import UnknownOutcomeError
-from freshet.storage.model.commit_digest import DIGEST_TEXT_MAX, CommitDigest
+from freshet.storage.model.commit_message import DIGEST_TEXT_MAX, CommitDigest
 from freshet.storage.model.snapshot import BATCH_COMMIT_IDENTIFIER, Snapshot
 
 COMMITS_PROPERTY: Final = "freshet.commits"

@@ -30,7 +30,7 @@ from enum import StrEnum
 
 from freshet.storage.commit.history import CommitHistory, CommitTrace
 from freshet.storage.exceptions import DifferentInputError, InvalidRequestError, UnknownOutcomeError
-from freshet.storage.model.commit_digest import CommitDigest
+from freshet.storage.model.commit_message import CommitDigest
 from freshet.storage.model.snapshot import BATCH_COMMIT_IDENTIFIER
 
 

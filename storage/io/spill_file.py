@@ -3,16 +3,19 @@
     <scratch folder>/<name>.arrow     batches of at most BATCH_BYTES; read back one at a time, in the order written
 
 Spill files are scratch: never synced, of no use to another process, gone with their folder at the latest.
+`Scratch` gives out their names, in a folder that is made when the first one is needed.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Iterator
 from typing import Final
 
 import pyarrow as pa
 import pyarrow.ipc as ipc
 
+from freshet.storage.io.env import Env
 from freshet.storage.io.local_file_io import LocalFileIO, storage_error
 
 BATCH_BYTES: Final = 1024 * 1024
@@ -57,3 +60,28 @@ def _bounded(rows: pa.Table | pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     table = rows if isinstance(rows, pa.Table) else pa.Table.from_batches([rows])
     batch_rows = BATCH_BYTES * table.num_rows // max(1, table.nbytes)
     yield from table.to_batches(max_chunksize=max(1, min(_BATCH_ROWS_MAX, batch_rows)))
+
+
+class Scratch:
+    """The scratch folder of one writer; may be shared by threads."""
+
+    def __init__(self, env: Env) -> None:
+        self._env = env
+        self._lock = threading.Lock()
+        self._folder: str | None = None
+        self._count = 0
+
+    def new_path(self) -> str:
+        """A path that no spill file has had."""
+        with self._lock:
+            if self._folder is None:
+                self._folder = self._env.scratch_folder()
+            self._count += 1
+            return f"{self._folder}/run-{self._count}.arrow"
+
+    def release(self) -> None:
+        """Removes the folder with all spill files."""
+        with self._lock:
+            if self._folder is not None:
+                self._env.release_scratch(self._folder)
+                self._folder = None

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
-from freshet.storage.codec.binary_row import distinct_rows
+from freshet.storage.codec.binary_row_arrays import distinct_rows
 from freshet.storage.codec.bucket_function import bucket_ids
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.lookup.file_lookup import FoundRows, no_rows_found

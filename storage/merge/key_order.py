@@ -23,8 +23,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from freshet.storage.codec.binary_row import decode_row
-from freshet.storage.codec.binary_row_values import EPOCH_DAY_ORDINAL
+from freshet.storage.codec.binary_row import EPOCH_DAY_ORDINAL, decode_row
 from freshet.storage.merge.sort_words import (
     WORD_BITS,
     FixedWord,

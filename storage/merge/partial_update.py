@@ -43,8 +43,7 @@ from freshet.storage.merge.aggregate.aggregator import Chooser, ColumnAggregator
 from freshet.storage.merge.aggregate.events import Event
 from freshet.storage.merge.column_results import Chosen, ColumnResult, KeyEvents, SystemValues, aggregated
 from freshet.storage.merge.key_order import Flags, KeySegments
-from freshet.storage.merge.key_rows import KeyRows, merged_rows, rows_at
-from freshet.storage.merge.marked_rows import last_marked
+from freshet.storage.merge.key_rows import KeyRows, last_marked, merged_rows, rows_at
 from freshet.storage.merge.merge_error import MergedTable
 from freshet.storage.merge.merge_function import Decision, MergeFunction
 from freshet.storage.merge.merge_metrics import MergeMetrics

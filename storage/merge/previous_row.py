@@ -17,8 +17,8 @@ from typing import Final
 import numpy as np
 
 from freshet.storage.merge.key_order import Flags, KeySegments
+from freshet.storage.merge.key_rows import last_marked
 from freshet.storage.merge.lookup_levels import levels_of
-from freshet.storage.merge.marked_rows import last_marked
 from freshet.storage.merge.merge_function import PreviousRow
 from freshet.storage.merge.sort_words import Positions
 

@@ -15,7 +15,7 @@ from collections import OrderedDict
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any, Final
 
-from freshet.storage.codec.binary_row_values import decode_row
+from freshet.storage.codec.binary_row import decode_row
 from freshet.storage.codec.manifest_avro import (
     read_index_manifest,
     read_manifest,

@@ -9,6 +9,10 @@ while these are live.
 Index files (deletion vectors, hashes of dynamic buckets) come and go in the same two halves: those of the rows with the
 APPEND, those of the compaction with the COMPACT. One that is replaced stands among the deleted ones.
 
+`CommitDigest` says in short what a commit was made from, so that a commit of the same number but of other input is told
+apart: two commits of one identifier are the same commit only if they read the same. The hash decides; the text beside
+it names the range for people, in the message that shows both sides.
+
 Source: MERGING.md §1.4.
 """
 
@@ -56,3 +60,22 @@ class CommitMessage:
         """True when there is something for a COMPACT snapshot."""
         has_index = self.compact_new_index_files or self.compact_deleted_index_files
         return bool(self.compact_before or self.compact_after or self.compact_changelog_files or has_index)
+
+
+DIGEST_TEXT_MAX: Final = 300
+"""Characters of a range that are carried with a snapshot; the hash alone decides."""
+
+
+@dataclass(frozen=True, slots=True)
+class CommitDigest:
+    """`hash` is any text that is equal exactly when the input was, `text` says what was read, such as
+    `topic orders: 0 [100, 250), 1 [90, 180)`."""
+
+    hash: str
+    text: str
+
+    @property
+    def shown(self) -> str:
+        """The text, cut where it is too long for a message, and the beginning of the hash."""
+        text = self.text if len(self.text) <= DIGEST_TEXT_MAX else f"{self.text[:DIGEST_TEXT_MAX]}…"
+        return f"{text or 'an unnamed range'} ({self.hash[:12]})"

@@ -484,10 +484,6 @@ class CoreOptions(BaseModel):
         """Value of `fields.<column>.<name>`."""
         return self.given.get(f"fields.{column}.{name}")
 
-    def stats_mode(self, column: str, level: int = 0) -> str:
-        """Statistics mode of a column at a level; see `codec.stats.stats_modes` for the rule of the first n columns."""
-        return self.field_option(column, "stats-mode") or self.stats_mode_at_level(level)
-
 
 def _refuse_unknown_keys(options: Mapping[str, str]) -> None:
     for key in options:

@@ -35,7 +35,7 @@ import pyarrow as pa
 
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.io.env import CrashPoint
-from freshet.storage.io.scratch import Scratch
+from freshet.storage.io.spill_file import Scratch
 from freshet.storage.merge.merge_metrics import MergeMetrics
 from freshet.storage.metadata.live_files import BucketId
 from freshet.storage.metadata.table_store import TableStore

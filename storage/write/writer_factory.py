@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Final
 
 from freshet.storage.compact.rewriter import Rewriter
-from freshet.storage.io.scratch import Scratch
+from freshet.storage.io.spill_file import Scratch
 from freshet.storage.merge.engine import lookup_merge_function, merge_function, row_order
 from freshet.storage.merge.key_order import KeyComparator
 from freshet.storage.merge.merge_metrics import MergeMetrics
@@ -15,10 +15,9 @@ from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.options.core import ChangelogProducer, MergeEngine
 from freshet.storage.options.engine import engine_options
 from freshet.storage.write.append_bucket_writer import AppendBucketWriter, AppendTools
-from freshet.storage.write.bucket_counts import BucketCounts
 from freshet.storage.write.bucket_state import BucketState, RestoreBuckets
 from freshet.storage.write.bucket_writer import BucketWriter
-from freshet.storage.write.bucketing import BucketRouter, RowRouter
+from freshet.storage.write.bucketing import BucketCounts, BucketRouter, RowRouter
 from freshet.storage.write.key_value_bucket_writer import BucketTools, KeyValueBucketWriter
 from freshet.storage.write.records import RecordRules
 from freshet.storage.write.retract_rules import RetractRules

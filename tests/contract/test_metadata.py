@@ -10,7 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from freshet.storage.codec.binary_row import decode_row, distinct_rows, encode_row, encode_rows, row_hashes
+from freshet.storage.codec.binary_row import decode_row, encode_row
+from freshet.storage.codec.binary_row_arrays import distinct_rows, encode_rows, row_hashes
 from freshet.storage.codec.bucket_function import bucket_ids
 from freshet.storage.codec.schema_json import decode_schema, encode_schema
 from freshet.storage.codec.snapshot_json import decode_snapshot, encode_snapshot

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from freshet import Catalog, Table, col
-from freshet.storage.codec.binary_row_values import decode_row
+from freshet.storage.codec.binary_row import decode_row
 from tests.kit.paimon_judge import PaimonJudge, PaimonTable, set_option
 
 pytestmark = pytest.mark.judge

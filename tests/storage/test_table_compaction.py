@@ -10,7 +10,7 @@ import pytest
 
 from freshet import Catalog, Table
 from freshet.storage import table_compaction
-from freshet.storage.codec.binary_row_values import decode_row
+from freshet.storage.codec.binary_row import decode_row
 from freshet.storage.commit.committer import Committer
 from freshet.storage.table_compaction import (
     CompactionBudget,

@@ -28,7 +28,7 @@ import pyarrow as pa
 
 from freshet.storage.merge.aggregate.events import ColumnEvents, Event, Flags, Positions, Reduction
 from freshet.storage.merge.gather import gathered, valid_flags
-from freshet.storage.merge.marked_rows import last_marked
+from freshet.storage.merge.key_rows import last_marked
 
 
 @dataclass(frozen=True)

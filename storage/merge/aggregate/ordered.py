@@ -22,7 +22,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from freshet.storage.merge.aggregate.events import Choice, Event, Flags, Positions, SharedEvents
-from freshet.storage.merge.marked_rows import first_marked, last_marked
+from freshet.storage.merge.key_rows import first_marked, last_marked
 
 
 @dataclass(frozen=True, slots=True)

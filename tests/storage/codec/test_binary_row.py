@@ -7,18 +7,17 @@ import math
 from decimal import Decimal
 from typing import Any, cast
 
-import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from freshet.storage.codec.binary_row import decode_row, distinct_rows, encode_row, encode_rows, row_body, row_hashes
-from freshet.storage.codec.binary_row_arrays import CHUNK_ROWS
+from freshet.storage.codec.binary_row import decode_row, encode_row, row_body
+from freshet.storage.codec.binary_row_arrays import CHUNK_ROWS, distinct_rows, encode_rows, row_hashes
 from freshet.storage.codec.bucket_function import bucket_ids
-from freshet.storage.codec.murmur import murmur_hash, murmur_words
 from freshet.storage.exceptions import InvalidRequestError, UnsupportedFeatureError
 from freshet.storage.model.data_type import DataField, DataType, RowType, ScalarType, TypeRoot, parse_data_type
+from tests.storage.codec.murmur_oracle import murmur_hash
 
 ONE = "00000001 0000000000000000 "
 ONE_NULL = "00000001 0001000000000000 "
@@ -326,11 +325,6 @@ def test_a_datetime_encodes_like_its_ticks() -> None:
 def test_a_date_outside_the_calendar_of_python_comes_back_as_a_number() -> None:
     types = [scalar("DATE")]
     assert decode_row(encode_row([4_000_000], types), types) == (4_000_000,)
-
-
-def test_murmur_of_many_bodies() -> None:
-    bodies = np.arange(24, dtype=np.uint32).reshape(4, 6)
-    assert murmur_words(bodies).tolist() == [murmur_hash(row.tobytes()) for row in bodies]
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from freshet.storage.codec.binary_row import distinct_rows, encode_row, encode_rows, row_hashes
+from freshet.storage.codec.binary_row import encode_row
+from freshet.storage.codec.binary_row_arrays import distinct_rows, encode_rows, row_hashes
 from freshet.storage.codec.bucket_function import bucket_ids
 from freshet.storage.codec.manifest_avro import read_manifest, write_manifest
 from freshet.storage.model.data_file import EMPTY_ROW, DataFileMeta, FileSource, SimpleStats

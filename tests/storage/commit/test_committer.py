@@ -23,7 +23,7 @@ from freshet.storage.exceptions import (
 )
 from freshet.storage.io.file_io import Created
 from freshet.storage.metadata.table_store import TableStore, open_table_store
-from freshet.storage.model.commit_digest import CommitDigest
+from freshet.storage.model.commit_message import CommitDigest
 from freshet.storage.model.data_file import EMPTY_ROW
 from freshet.storage.model.index_file import IndexEntry, IndexFileMeta
 from freshet.storage.model.manifest import EntryKind

@@ -16,7 +16,7 @@ from freshet.storage.commit.history import (
     parse_history,
 )
 from freshet.storage.exceptions import UnknownOutcomeError
-from freshet.storage.model.commit_digest import DIGEST_TEXT_MAX, CommitDigest
+from freshet.storage.model.commit_message import DIGEST_TEXT_MAX, CommitDigest
 from freshet.storage.model.snapshot import BATCH_COMMIT_IDENTIFIER, CommitKind, Snapshot
 
 

@@ -9,7 +9,7 @@ import pytest
 from freshet.storage.commit.history import CommitHistory, CommitTrace
 from freshet.storage.commit.identity import CommitIdentity, Verdict, check_identifier, decide, is_committed
 from freshet.storage.exceptions import DifferentInputError, InvalidRequestError, UnknownOutcomeError
-from freshet.storage.model.commit_digest import CommitDigest
+from freshet.storage.model.commit_message import CommitDigest
 from freshet.storage.model.snapshot import BATCH_COMMIT_IDENTIFIER
 
 SAME, OTHER = CommitDigest("aaa", "topic t: 0 [10, 20)"), CommitDigest("bbb", "topic t: 0 [0, 20)")

@@ -156,8 +156,8 @@ def test_values_that_are_given() -> None:
     assert options.thin_mode is True
     assert [options.compression_at_level(level) for level in (0, 1, 5)] == ["lz4", "zstd", "zstd"]
     assert options.format_at_level(0) == "parquet"
-    assert options.stats_mode("v") == "none"
-    assert options.stats_mode("w") == "truncate(16)"
+    assert options.field_option("v", "stats-mode") == "none"
+    assert (options.field_option("w", "stats-mode"), options.stats_mode_at_level(0)) == (None, "truncate(16)")
     assert keyed({"num-sorted-run.stop-trigger": "1"}).stop_trigger == 5
 
 

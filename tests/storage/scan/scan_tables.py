@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from freshet.storage.codec.binary_row import distinct_rows
+from freshet.storage.codec.binary_row_arrays import distinct_rows
 from freshet.storage.codec.bucket_function import bucket_ids
 from freshet.storage.commit.committer import Committer
 from freshet.storage.files.append_writer import AppendFileWriter

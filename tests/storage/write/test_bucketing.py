@@ -16,8 +16,7 @@ from freshet.storage.exceptions import UnsupportedFeatureError
 from freshet.storage.model.arrow_types import fields_from_arrow
 from freshet.storage.model.data_file import EMPTY_ROW
 from freshet.storage.model.schema import TableSchema
-from freshet.storage.write.bucket_counts import BucketCounts
-from freshet.storage.write.bucketing import BucketRouter
+from freshet.storage.write.bucketing import BucketCounts, BucketRouter
 from freshet.storage.write.records import AcceptedRows
 
 ARROW = pa.schema([pa.field("id", pa.int64(), False), pa.field("day", pa.string(), False), pa.field("n", pa.int64())])

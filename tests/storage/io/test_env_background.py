@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 
-from freshet.storage.io.background import Background
+from freshet.storage.io.env import Background
 
 
 def test_work_is_done_in_order_and_once_while_it_waits() -> None:
