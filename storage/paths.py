@@ -97,6 +97,16 @@ class TablePaths:
         return f"{self.changelog_folder}/{CHANGELOG_PREFIX}{snapshot_id}"
 
     @property
+    def changelog_latest_hint(self) -> str:
+        """File that names the newest changelog kept, or lies."""
+        return f"{self.changelog_folder}/{LATEST_HINT}"
+
+    @property
+    def changelog_earliest_hint(self) -> str:
+        """File that names the oldest changelog kept, or lies."""
+        return f"{self.changelog_folder}/{EARLIEST_HINT}"
+
+    @property
     def manifest_folder(self) -> str:
         """Folder of manifests, manifest lists and index manifests."""
         return f"{self.location}/manifest"

@@ -11,6 +11,10 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from freshet.storage.changes.change_range import TimeGiven, change_range
+from freshet.storage.changes.change_source import ChangeRules, check_has_changelog
+from freshet.storage.changes.changelog import Changelog
+from freshet.storage.changes.history import ChangeHistory
 from freshet.storage.commit.committer import Committer
 from freshet.storage.commit.expire import ExpireResult, expire_snapshots
 from freshet.storage.commit.orphan_files import OrphanResult, remove_orphan_files
@@ -170,6 +174,38 @@ class Table:
             timestamp_ms=timestamp_ms,
             limit=limit,
         )
+
+    def changelog(
+        self,
+        columns: Sequence[str] | None = None,
+        filter: Predicate | str | Sequence[Any] | None = None,  # noqa: A002  # the word every reader library uses
+        *,
+        from_snapshot: int | None = None,
+        to_snapshot: int | None = None,
+        from_timestamp: TimeGiven | None = None,
+        limit: int | None = None,
+    ) -> Changelog:
+        """Changes of the snapshots asked for: the columns, `_ROW_KIND` ('+I' '-U' '+U' '-D') and `_SNAPSHOT_ID`.
+
+        Both ends belong to the range; without them it is all that is there. `from_timestamp` is in epoch milliseconds,
+        or a datetime with a time zone. `filter` is as in `scan`, applied to each change by itself. An append table has
+        a +I for each row; a keyed table has what its `changelog-producer` wrote. Nothing is read yet.
+
+        Raises `InvalidRequestError` for unknown columns and for a keyed table without a changelog producer, and
+        `NotFoundError` naming what is left when changes have expired or are not committed yet.
+        """
+        check_has_changelog(
+            ChangeRules.of(self.store.options),
+            self.name,
+            "read the rows as they were written with changes_between(…, mode='delta')",
+        )
+        ids = change_range(
+            ChangeHistory(self.store),
+            from_snapshot=from_snapshot,
+            to_snapshot=to_snapshot,
+            from_timestamp=from_timestamp,
+        )
+        return Changelog(self.store, ids, columns=columns, filter=to_predicate(filter), limit=limit)
 
     def lookup(
         self, keys: pa.Table, columns: Sequence[str] | None = None, *, snapshot_id: int | None = None

@@ -48,6 +48,7 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
         "files",
         "merge",
         "scan commit",
+        "changes",
         "lookup",
         "changelog",
         "compact",
@@ -61,6 +62,7 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
 NEVER = {"scan": {"commit"}, "commit": {"scan"}, "lookup": {"scan", "commit"}, "changelog": {"scan", "commit"}} | {
     unit: {"scan", "commit"} for unit in ("compact", "write")
 }
+NEVER |= {"changes": {"commit"}, "commit": {"scan", "changes"}}
 
 # Library -> where it may be imported (a file, or a folder ending in a slash).
 OWNERS = {

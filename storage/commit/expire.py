@@ -147,7 +147,7 @@ class _Expiry:
         return self._carry_out(plan)
 
     def _consumer_next(self) -> int | None:
-        return None if self._store.options.consumer_changelog_only else self._store.snapshots.min_consumer_next()
+        return None if self._store.options.consumer_changelog_only else self._store.consumers.min_next()
 
     def _time_of(self, snapshot_id: int) -> int | None:
         snapshot = self._find(snapshot_id)

@@ -20,14 +20,12 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from freshet.storage.codec.snapshot_json import decode_snapshot
 from freshet.storage.exceptions import NotFoundError
 from freshet.storage.metadata.manifest_store import ManifestStore
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.index_file import IndexEntry
 from freshet.storage.model.manifest import ManifestEntry, ManifestFileMeta
 from freshet.storage.model.snapshot import Snapshot
-from freshet.storage.paths import CHANGELOG_PREFIX, numbered
 
 
 class ReadableManifests:
@@ -116,15 +114,5 @@ def kept_outside_main(store: TableStore) -> list[KeptSnapshot]:
     for branch in map(store.snapshots.branch, store.snapshots.branches()):
         found += [(partial, snapshot) for snapshot in branch.tags().values()]
         found += [(partial, branch.snapshot(snapshot_id)) for snapshot_id in branch.list_ids()]
-    found += [(partial, snapshot) for snapshot in kept_changelogs(store).values()]
-    return found
-
-
-def kept_changelogs(store: TableStore) -> dict[int, Snapshot]:
-    """Snapshot files that were kept for their changelog after the snapshot expired, by id."""
-    found: dict[int, Snapshot] = {}
-    for status in store.env.file_io.list(store.paths.changelog_folder):
-        snapshot_id = numbered(status.name, CHANGELOG_PREFIX)
-        if snapshot_id is not None:
-            found[snapshot_id] = decode_snapshot(store.env.file_io.read_bytes(status.path), status.path)
+    found += [(partial, snapshot) for snapshot in store.changelogs.all().values()]
     return found

@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from freshet.storage.commit.manifest_merge import cancel_pairs
-from freshet.storage.commit.named_files import ManifestSource, ReadableManifests, kept_changelogs, metadata_names
+from freshet.storage.commit.named_files import ManifestSource, ReadableManifests, metadata_names
 from freshet.storage.exceptions import CorruptDataError, InvalidRequestError, NotFoundError
 from freshet.storage.io.file_io import FileStatus
 from freshet.storage.metadata.snapshot_store import SnapshotStore
@@ -171,7 +171,7 @@ class _UsedNames:
         seen = self._collect_chain(main, paths)
         while (latest := main.latest()) is not None and latest.id not in seen:
             seen |= self._collect_chain(main, paths)
-        for snapshot in kept_changelogs(self._store).values():
+        for snapshot in self._store.changelogs.all().values():
             self._names |= _names_of(partial, snapshot, is_full=False)
         return self._names
 

@@ -24,14 +24,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-import orjson
-
 from freshet.storage.codec.snapshot_json import decode_snapshot, encode_snapshot
 from freshet.storage.exceptions import CorruptDataError, NotFoundError, StorageError
 from freshet.storage.io.env import Env
 from freshet.storage.io.file_io import FileStatus, create_or_ask
 from freshet.storage.model.snapshot import Snapshot
-from freshet.storage.paths import BRANCH_PREFIX, CONSUMER_PREFIX, SNAPSHOT_PREFIX, TAG_PREFIX, TablePaths, numbered
+from freshet.storage.paths import BRANCH_PREFIX, SNAPSHOT_PREFIX, TAG_PREFIX, TablePaths, numbered
 
 _STEPS_BEFORE_LISTING: Final = 16
 _CACHE_SIZE: Final = 4096
@@ -39,7 +37,7 @@ ID_MAX: Final = 2**63 - 1
 
 
 class SnapshotStore:
-    """Snapshots, tags and consumers of one table (or branch)."""
+    """Snapshots and tags of one table (or branch)."""
 
     def __init__(self, env: Env, paths: TablePaths) -> None:
         self._env = env
@@ -272,31 +270,6 @@ class SnapshotStore:
     def branch(self, name: str) -> SnapshotStore:
         """The snapshots and tags of a branch."""
         return SnapshotStore(self._env, self._paths.branch(name))
-
-    def consumers(self) -> dict[str, int]:
-        """Next snapshot each streaming reader wants, by reader."""
-        positions: dict[str, int] = {}
-        for status in self._env.file_io.list(self._paths.consumer_folder):
-            if not status.name.startswith(CONSUMER_PREFIX) or status.is_folder:
-                continue
-            position = self._consumer_position(status.path)
-            if position is not None:
-                positions[status.name.removeprefix(CONSUMER_PREFIX)] = position
-        return positions
-
-    def min_consumer_next(self) -> int | None:
-        """The oldest snapshot some streaming reader still wants, or None."""
-        return min(self.consumers().values(), default=None)
-
-    def _consumer_position(self, path: str) -> int | None:
-        try:
-            return int(orjson.loads(self._env.file_io.read_bytes(path))["nextSnapshot"])
-        except NotFoundError:
-            return None  # the reader was removed while we looked
-        except (orjson.JSONDecodeError, KeyError, TypeError, ValueError) as error:
-            raise CorruptDataError(
-                f"the consumer file cannot be read ({error!r}); remove it if the reader is gone", path=path
-            ) from error
 
     def _hint(self, path: str) -> int | None:
         try:

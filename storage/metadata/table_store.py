@@ -16,6 +16,8 @@ from typing import Final
 from freshet.storage.codec.partition_path import partition_path
 from freshet.storage.exceptions import InvalidRequestError, NotFoundError
 from freshet.storage.io.env import Env
+from freshet.storage.metadata.changelog_store import ChangelogStore
+from freshet.storage.metadata.consumer_store import ConsumerStore
 from freshet.storage.metadata.deletion_vector_store import DeletionVectorStore
 from freshet.storage.metadata.live_files import LiveFileIndex
 from freshet.storage.metadata.manifest_store import ManifestStore
@@ -50,6 +52,16 @@ class TableStore:
     def location(self) -> str:
         """Folder of the table."""
         return self.paths.location
+
+    @cached_property
+    def changelogs(self) -> ChangelogStore:
+        """Changelogs kept longer than their snapshots."""
+        return ChangelogStore(self.env, self.paths)
+
+    @cached_property
+    def consumers(self) -> ConsumerStore:
+        """Positions of streaming readers that have a name."""
+        return ConsumerStore(self.env, self.paths)
 
     @cached_property
     def partition_types(self) -> tuple[DataType, ...]:

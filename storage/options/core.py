@@ -254,7 +254,10 @@ class CoreOptions(BaseModel):
     """Looks up the stored row at every compaction of level 0, as the lookup changelog does, without a changelog.
     Commits take longer, reads get whole rows."""
     streaming_read_overwrite: Flag = Field(default=False, alias="streaming-read-overwrite")
-    """Streaming readers see overwrites too."""
+    """Readers of a keyed table's changes see an overwrite too: all rows it took away, then all it added. Otherwise they
+    pass over it."""
+    streaming_read_append_overwrite: Flag = Field(default=False, alias="streaming-read-append-overwrite")
+    """Readers of an append table's changes see the rows that an overwrite added. Otherwise they pass over it."""
     full_compaction_delta_commits: Int | None = Field(default=None, alias="full-compaction.delta-commits", gt=0)
     """Compacts every bucket in full after so many commits."""
 
@@ -280,6 +283,10 @@ class CoreOptions(BaseModel):
     """Age of changelogs kept beyond their snapshots; not supported here yet."""
     consumer_changelog_only: Flag = Field(default=False, alias="consumer.changelog-only")
     """Consumers hold back the expiry of changelogs, not of snapshots."""
+    consumer_expiration_time_ms: DurationMs | None = Field(default=None, alias="consumer.expiration-time")
+    """Age at which the file of a consumer that reads no more is removed, so that it holds back nothing any longer."""
+    consumer_ignore_progress: Flag = Field(default=False, alias="consumer.ignore-progress")
+    """A consumer starts as the scan mode says, not where it stopped; its progress is written all the same."""
 
     # --- commit ------------------------------------------------------------------------------------------------------
     commit_user_prefix: str | None = Field(default=None, alias="commit.user-prefix")
@@ -378,6 +385,8 @@ class CoreOptions(BaseModel):
     """Bytes that one reading task gets."""
     split_open_file_cost_bytes: SizeBytes = Field(default=4 * 1024 * 1024, alias="source.split.open-file-cost")
     """Bytes that every file counts for at least when splits are packed."""
+    continuous_discovery_interval_ms: DurationMs = Field(default=10_000, alias="continuous.discovery-interval", gt=0)
+    """How long a reader of changes waits before it looks for the next snapshot again."""
     file_index_read_enabled: Flag = Field(default=True, alias="file-index.read.enabled")
     """Uses the indexes beside data files to skip them."""
 

@@ -51,14 +51,24 @@ class Packing:
     open_cost_bytes: int
 
 
-def plan_scan(store: TableStore, snapshot: Snapshot | None, scan_filter: ScanFilter | None = None) -> list[Split]:
-    """Splits that together hold every row of the snapshot that can match."""
+def plan_scan(
+    store: TableStore,
+    snapshot: Snapshot | None,
+    scan_filter: ScanFilter | None = None,
+    *,
+    keeps_level: Callable[[int], bool] | None = None,
+) -> list[Split]:
+    """Splits that together hold every row of the snapshot that can match.
+
+    `keeps_level` says which levels are read instead of those that a scan shows.
+    """
     if snapshot is None:
         return []
     skips_level_0 = store.options.hides_level_0
     is_first_row = store.options.merge_engine is MergeEngine.FIRST_ROW
     makes_rows = store.options.merge_engine in (MergeEngine.PARTIAL_UPDATE, MergeEngine.AGGREGATE)
-    buckets = _files_by_bucket(store, snapshot, scan_filter, skips_level_0=skips_level_0)
+    keeps = keeps_level or (lambda level: not (skips_level_0 and level == 0))
+    buckets = _files_by_bucket(store, snapshot, scan_filter, keeps_level=keeps)
     packing = Packing(store.options.split_target_size_bytes, store.options.split_open_file_cost_bytes)
     comparator = KeyComparator(store.key_types) if store.schema.has_primary_key else None
     statistics = FileStatistics(store.schemas, store.schema)
@@ -109,7 +119,7 @@ def split_bucket(
 
 
 def _files_by_bucket(
-    store: TableStore, snapshot: Snapshot, scan_filter: ScanFilter | None, *, skips_level_0: bool
+    store: TableStore, snapshot: Snapshot, scan_filter: ScanFilter | None, *, keeps_level: Callable[[int], bool]
 ) -> dict[tuple[bytes, int], tuple[int, list[DataFileMeta]]]:
     if scan_filter is None:
         entries = live_entries(store.manifests, snapshot)
@@ -126,7 +136,7 @@ def _files_by_bucket(
         ]
     by_bucket: dict[tuple[bytes, int], tuple[int, list[DataFileMeta]]] = {}
     for entry in entries:
-        if entry.bucket >= 0 and not (skips_level_0 and entry.file.level == 0):
+        if entry.bucket >= 0 and keeps_level(entry.file.level):
             by_bucket.setdefault((entry.partition, entry.bucket), (entry.total_buckets, []))[1].append(entry.file)
     return by_bucket
 

@@ -100,11 +100,11 @@ class TableScan:
 
     def read_split(self, split: Split) -> Iterator[pa.RecordBatch]:
         """Rows of one split of this scan's plan, in the calling thread only; a limit counts within the split."""
-        return _limited(self._read(split, None), self._limit)
+        return limited(self._read(split, None), self._limit)
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
         """The rows, in bounded memory. Files stay open until the last batch, or until the generator is closed."""
-        return _limited(self._batches(), self._limit)
+        return limited(self._batches(), self._limit)
 
     def to_reader(self) -> pa.RecordBatchReader:
         """The rows, in bounded memory, for a consumer that pulls."""
@@ -213,7 +213,7 @@ def _reopened(
     return scan
 
 
-def _limited(batches: Iterator[pa.RecordBatch], limit: int | None) -> Iterator[pa.RecordBatch]:
+def limited(batches: Iterator[pa.RecordBatch], limit: int | None) -> Iterator[pa.RecordBatch]:
     """At most `limit` rows; nothing is read beyond them."""
     if limit is None:
         yield from batches

@@ -55,8 +55,6 @@ def test_an_empty_table(tmp_path: Path) -> None:
     assert list(store.newest_first()) == []
     assert store.tags() == {}
     assert store.branches() == []
-    assert store.consumers() == {}
-    assert store.min_consumer_next() is None
 
 
 @pytest.mark.parametrize(
@@ -192,31 +190,19 @@ def test_hints_are_written(tmp_path: Path) -> None:
     assert (tmp_path / "snapshot" / "EARLIEST").read_bytes() == b"1"
 
 
-def test_tags_branches_and_consumers(tmp_path: Path) -> None:
+def test_tags_and_branches(tmp_path: Path) -> None:
     store = store_with(tmp_path, [1])
-    for folder in ("tag", "branch/branch-dev/snapshot", "consumer"):
+    for folder in ("tag", "branch/branch-dev/snapshot"):
         (tmp_path / folder).mkdir(parents=True)
     (tmp_path / "tag" / "tag-v 1").write_bytes(encode_snapshot(snapshot(9)))
     (tmp_path / "branch" / "branch-dev" / "snapshot" / "snapshot-3").write_bytes(encode_snapshot(snapshot(3)))
-    (tmp_path / "consumer" / "consumer-a").write_text('{"nextSnapshot": 7}')
-    (tmp_path / "consumer" / "consumer-b").write_text('{\n  "nextSnapshot" : 4\n}')
     assert {name: tag.id for name, tag in store.tags().items()} == {"v 1": 9}
     assert store.branches() == ["dev"]
     latest = store.branch("dev").latest()
     assert latest is not None
     assert latest.id == 3
-    assert store.consumers() == {"a": 7, "b": 4}
-    assert store.min_consumer_next() == 4
     with pytest.raises(NotFoundError, match=r"no tag 'v2'; tags there are: v 1"):
         store.tag("v2")
-
-
-def test_a_consumer_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
-    store = store_with(tmp_path, [1])
-    (tmp_path / "consumer").mkdir()
-    (tmp_path / "consumer" / "consumer-a").write_text("{}")
-    with pytest.raises(CorruptDataError, match=r"consumer-a"):
-        store.consumers()
 
 
 def test_a_snapshot_is_read_once(tmp_path: Path) -> None:

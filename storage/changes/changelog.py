@@ -1,0 +1,174 @@
+"""A changelog: the changes of a range of snapshots, planned from metadata and read as Arrow data.
+
+    log = table.changelog(from_snapshot=5, columns=["id"], filter=col("total") > 10)
+    log.plan()          splits: what can be read independently, in this or another process
+    log.read_split(s)   the changes of one of them
+    log.to_batches()    one batch after the other in bounded memory, in the order of the snapshots
+    log.to_arrow()      everything at once
+    log.to_reader()     the same as to_batches, as a RecordBatchReader
+
+Rows are the table's columns, `_ROW_KIND` and `_SNAPSHOT_ID`. The range is chosen when the changelog is made; old files
+are read in the columns that the table has now. Changes of one key come in their order: they lie in one bucket, and
+snapshots come one after the other. A changelog can be pickled: another process plans the same splits.
+
+| mode | reads |
+|---|---|
+| changelog | what the table's changelog producer wrote; appended rows of an append table (`change_source`) |
+| delta | the rows that appends wrote, with the kinds they were written with: upserts, of a keyed table |
+| diff | what differs between two snapshots, whatever happened between them (keyed tables) |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from enum import StrEnum
+from typing import Any
+
+import pyarrow as pa
+
+from freshet.storage.changes.change_source import ChangeRules, ChangeSource, changelog_source, delta_source
+from freshet.storage.changes.history import ChangeHistory
+from freshet.storage.changes.planner import ChangePlanner
+from freshet.storage.changes.reader import ChangeReader
+from freshet.storage.codec.snapshot_json import decode_snapshot, encode_snapshot
+from freshet.storage.exceptions import InvalidRequestError
+from freshet.storage.io.env import local_env
+from freshet.storage.metadata.table_store import TableStore, open_table_store
+from freshet.storage.model.change_split import ChangeSplit
+from freshet.storage.model.data_type import DataField
+from freshet.storage.model.snapshot import Snapshot
+from freshet.storage.predicate import Predicate, from_lists
+from freshet.storage.scan.pruning import ScanFilter
+from freshet.storage.scan.split_reader import check_columns
+from freshet.storage.scan.table_scan import limited
+
+
+class ChangeMode(StrEnum):
+    """What is read of each snapshot."""
+
+    CHANGELOG = "changelog"
+    """All that tells changes, also overwrites where the table's options ask for them."""
+    CHANGELOG_FILES = "changelog-files"
+    """Changelog files only."""
+    DELTA = "delta"
+    DIFF = "diff"
+
+
+class Changelog:
+    """Changes of some snapshots; nothing is read before the rows are asked for. `Table.changelog` gives it."""
+
+    def __init__(
+        self,
+        store: TableStore,
+        snapshot_ids: range,
+        *,
+        mode: ChangeMode = ChangeMode.CHANGELOG,
+        columns: Sequence[str] | None = None,
+        filter: Predicate | Sequence[Any] | None = None,  # noqa: A002  # the word every reader library uses
+        limit: int | None = None,
+        ends: tuple[Snapshot | None, Snapshot | None] | None = None,
+    ) -> None:
+        """`ends` are the two snapshots of a difference, which may be those of tags; None is the empty table."""
+        if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 0):
+            raise InvalidRequestError(f"limit is a number of changes and cannot be {limit!r}")
+        self._store = store
+        self._ids = snapshot_ids
+        self._mode = mode
+        self._limit = limit
+        self._ends = ends
+        self._filter = ScanFilter.bind(store.schema, from_lists(filter))
+        self._reader = ChangeReader(store, check_columns(store, columns), self._filter)
+        self._planner = ChangePlanner(store, self._filter)
+        self._history = ChangeHistory(store)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Columns of the rows that come out: those asked for, `_ROW_KIND` and `_SNAPSHOT_ID`."""
+        return self._reader.schema
+
+    @property
+    def fields(self) -> tuple[DataField, ...]:
+        """The table's columns among them, with the types of the table."""
+        return tuple(self._store.schema.by_name[name] for name in self._reader.columns)
+
+    @property
+    def snapshot_ids(self) -> range:
+        """Ids of the snapshots whose changes are read; the next reader goes on at `snapshot_ids.stop`."""
+        return self._ids
+
+    def plan(self) -> list[ChangeSplit]:
+        """Splits that together hold every change that can match, by snapshot; a limit does not show here.
+
+        This and everything that reads raises `RetryableError` when changes have expired meanwhile, and `NotFoundError`
+        when the table was dropped.
+        """
+        return [split for _, splits in self._planned() for split in splits]
+
+    def read_split(self, split: ChangeSplit) -> Iterator[pa.RecordBatch]:
+        """Changes of one split of this plan, in the calling thread only; a limit counts within the split."""
+        return limited(self._read(self._history.still_there(split.snapshot_id), split), self._limit)
+
+    def to_batches(self) -> Iterator[pa.RecordBatch]:
+        """The changes, in bounded memory. One file is open at a time, until the generator is closed."""
+        return limited(self._batches(), self._limit)
+
+    def to_reader(self) -> pa.RecordBatchReader:
+        """The changes, in bounded memory, for a consumer that pulls."""
+        return pa.RecordBatchReader.from_batches(self.schema, self.to_batches())
+
+    def to_arrow(self) -> pa.Table:
+        """All changes."""
+        return pa.Table.from_batches(self.to_batches(), self.schema)
+
+    def _batches(self) -> Iterator[pa.RecordBatch]:
+        for snapshot, splits in self._planned():
+            for split in splits:
+                yield from self._read(snapshot, split)
+
+    def _read(self, snapshot: Snapshot, split: ChangeSplit) -> Iterator[pa.RecordBatch]:
+        with self._history.explained(snapshot):
+            yield from self._reader.read(split)
+
+    def _planned(self) -> Iterator[tuple[Snapshot, list[ChangeSplit]]]:
+        for snapshot_id in self._ids:
+            snapshot = self._history.still_there(snapshot_id)
+            with self._history.explained(snapshot):
+                splits = self._planner.plan(snapshot, self._source(snapshot))
+            yield snapshot, splits
+            self._history.check_not_replaced(snapshot)
+
+    def _source(self, snapshot: Snapshot) -> ChangeSource:
+        match self._mode:
+            case ChangeMode.DELTA:
+                return delta_source(snapshot)
+            case ChangeMode.CHANGELOG_FILES:
+                return changelog_source(snapshot)
+        return ChangeRules.of(self._store.options).source(snapshot)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        store = self._store
+        given = {key: text for key, text in store.options.given.items() if store.schema.options.get(key) != text}
+        predicate = None if self._filter is None else self._filter.predicate
+        ends = self._ends and [None if end is None else encode_snapshot(end) for end in self._ends]
+        request = (self._ids, self._mode, self._reader.columns, predicate, self._limit, ends)
+        return _reopened, (store.location, store.schema.id, given, *request)
+
+
+def _reopened(
+    location: str,
+    schema_id: int,
+    options: dict[str, str],
+    snapshot_ids: range,
+    mode: ChangeMode,
+    columns: tuple[str, ...],
+    predicate: Predicate | None,
+    limit: int | None,
+    encoded_ends: list[bytes | None] | None,
+) -> Changelog:
+    """A changelog that was pickled; the snapshots are those chosen then."""
+    store = open_table_store(local_env(), location, options=options, schema_id=schema_id)
+    ends = None
+    if encoded_ends is not None:
+        low, high = (None if data is None else decode_snapshot(data, location) for data in encoded_ends)
+        ends = (low, high)
+    return Changelog(store, snapshot_ids, mode=mode, columns=columns, filter=predicate, limit=limit, ends=ends)

@@ -1,0 +1,136 @@
+"""The history of a table as a reader of changes sees it: snapshots, and the changelogs that were kept longer.
+
+    changelog-3 changelog-4 changelog-5 | snapshot-6 snapshot-7 snapshot-8
+    expired, their changes are there    | there
+
+Ids have no gap. Where a snapshot and its copy are both there (expiry is at work), they are the same.
+
+A table that was rolled back uses ids a second time. Who follows it compares the snapshot it read last with what stands
+under that id now.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from freshet.storage.exceptions import MissingFileError, NotFoundError, RetryableError
+from freshet.storage.metadata.table_store import TableStore
+from freshet.storage.model.snapshot import Snapshot
+from freshet.storage.scan.overtaken import check_table_is_there
+
+
+class ChangeHistory:
+    """Reads from disk each time: what was there a moment ago may have expired."""
+
+    def __init__(self, store: TableStore) -> None:
+        self._store = store
+
+    def find(self, snapshot_id: int) -> Snapshot | None:
+        """A snapshot, or its copy among the changelogs; None when neither is there."""
+        try:
+            return self._store.snapshots.fresh(snapshot_id)
+        except NotFoundError:
+            return self._store.changelogs.find(snapshot_id)
+
+    def get(self, snapshot_id: int) -> Snapshot:
+        """A snapshot or its copy; `NotFoundError` says what is left."""
+        found = self.find(snapshot_id)
+        if found is None:
+            raise NotFoundError(
+                f"the changes of snapshot {snapshot_id} of {self._store.location} are not there: {self.left_text()}",
+                table=self._store.location,
+            )
+        return found
+
+    def still_there(self, snapshot_id: int) -> Snapshot:
+        """A snapshot or its copy that was there before; `RetryableError` when it has expired or was rolled back."""
+        found = self.find(snapshot_id)
+        if found is None:
+            raise self._overtaken(snapshot_id, None)
+        return found
+
+    def _overtaken(self, snapshot_id: int, error: Exception | None) -> RetryableError:
+        check_table_is_there(self._store)
+        if self.latest_id() < snapshot_id:
+            return self._rolled_back(snapshot_id)
+        found = "" if error is None else f" ({error})"
+        return RetryableError(
+            f"snapshot {snapshot_id} of {self._store.location} expired before its changes were read to their end"
+            f"{found}: {self.left_text()}. {KEEP_LONGER}",
+            table=self._store.location,
+        )
+
+    def _rolled_back(self, snapshot_id: int) -> RetryableError:
+        return RetryableError(
+            f"table {self._store.location} was rolled back to a snapshot before {snapshot_id}, which a reader of its "
+            f"changes had come to: {self.left_text()}. What was derived from the changes since is no longer so; read "
+            "the table again from a snapshot before the rollback, or in full",
+            table=self._store.location,
+        )
+
+    def latest_id(self) -> int:
+        """Id of the newest snapshot, 0 for a table without any; `NotFoundError` when the table was dropped."""
+        latest = self._store.snapshots.latest_id()
+        if latest is None:
+            check_table_is_there(self._store)
+        return latest or 0
+
+    def earliest_id(self) -> int | None:
+        """The oldest id whose changes can be read, or None for a table without snapshots."""
+        snapshot_id = self._store.snapshots.earliest_id()
+        kept = self._store.changelogs.list_ids()
+        if snapshot_id is None or not kept:
+            return snapshot_id
+        # Only copies that join on to the snapshots: others are left over from a history that was rolled back.
+        there, earliest = set(kept), snapshot_id
+        while earliest - 1 in there:
+            earliest -= 1
+        return earliest
+
+    def first_at_or_after(self, time_ms: int) -> int:
+        """Id of the oldest change committed at or after a time; the next id to come when all are older."""
+        low, high = self.earliest_id() or 1, self.latest_id() + 1
+        while low < high:
+            middle = (low + high) // 2
+            if self.get(middle).time_ms < time_ms:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def left_text(self) -> str:
+        """What can be read, for messages."""
+        earliest, latest = self.earliest_id(), self._store.snapshots.latest_id()
+        if earliest is None or latest is None:
+            return "the table has no snapshots"
+        text = f"changes of snapshots {earliest} to {latest} are there"
+        first = self._store.snapshots.earliest_id()
+        return text if first is None or first == earliest else f"{text} (up to {first - 1} as changelogs only)"
+
+    def check_not_replaced(self, snapshot: Snapshot) -> None:
+        """Raises `RetryableError` when another snapshot has taken this one's id, or its id is not given out yet."""
+        found = self.find(snapshot.id)
+        if found == snapshot or (found is None and self.latest_id() >= snapshot.id):
+            return
+        raise self._rolled_back(snapshot.id)
+
+    @contextmanager
+    def explained(self, snapshot: Snapshot) -> Iterator[None]:
+        """Errors about missing files while a snapshot's changes are read become errors that say why."""
+        try:
+            yield
+        except (MissingFileError, NotFoundError) as error:
+            check_table_is_there(self._store)
+            if self.find(snapshot.id) is None:
+                raise self._overtaken(snapshot.id, error) from error
+            self.check_not_replaced(snapshot)
+            raise
+
+
+KEEP_LONGER = (
+    "Changes that expired cannot be had any more: read the table in full and go on from there. To keep them for slow "
+    "readers give each a consumer_id, or set snapshot.time-retained or changelog.time-retained to more than the "
+    "longest pause of a reader"
+)
+"""What to do about changes that have expired."""

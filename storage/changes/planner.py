@@ -1,0 +1,153 @@
+"""Plans reading the changes of one snapshot: which files, by bucket. Reads metadata only.
+
+| source | entries read | files of a bucket come |
+|---|---|---|
+| DELTA | ADD of the delta manifests | as listed; of an append table by sequence number, packed into splits |
+| CHANGELOG | of the changelog manifests | as listed: a -U stands before its +U, maybe at the end of the file before |
+| REPLACED | all of the delta manifests | DELETEs as the state removed, ADDs as the state added |
+
+A filter leaves out partitions, buckets and files in which no row can match. Rows of changes are filtered one by one,
+so that unlike in a scan each file may be left out by the statistics of any column, whatever lies over it.
+
+Source: MERGING.md §6.1, §7.2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+from freshet.storage.changes.change_source import ChangeSource
+from freshet.storage.metadata.live_files import delta_manifests
+from freshet.storage.metadata.table_store import TableStore
+from freshet.storage.model.change_split import ChangeSplit
+from freshet.storage.model.data_file import DataFileMeta
+from freshet.storage.model.manifest import EntryKind, ManifestEntry, ManifestFileMeta
+from freshet.storage.model.snapshot import Snapshot
+from freshet.storage.model.split import Split
+from freshet.storage.options.core import ChangelogProducer, CoreOptions, MergeEngine
+from freshet.storage.scan.planner import Packing, plan_scan, split_bucket
+from freshet.storage.scan.pruning import (
+    BucketPruning,
+    FileStatistics,
+    PartitionPruning,
+    ScanFilter,
+    bucket_files,
+    partition_stats,
+)
+
+BucketId = tuple[bytes, int]
+
+
+class ChangePlanner:
+    """Plans for one table and filter."""
+
+    def __init__(self, store: TableStore, scan_filter: ScanFilter | None = None) -> None:
+        self._store = store
+        self._filter = scan_filter
+        self._statistics = FileStatistics(store.schemas, store.schema)
+
+    def plan(self, snapshot: Snapshot, source: ChangeSource) -> list[ChangeSplit]:
+        """The changes of a snapshot, in the order of partition and bucket; none where no row can match."""
+        manifests = self._store.manifests
+        match source:
+            case ChangeSource.NOTHING:
+                return []
+            case ChangeSource.CHANGELOG if snapshot.changelog_manifest_list is not None:
+                name, size = snapshot.changelog_manifest_list, snapshot.changelog_manifest_list_size
+                return self._stored(snapshot, self._entries(manifests.read_manifest_list(name, size)))
+            case ChangeSource.CHANGELOG:
+                return []
+            case ChangeSource.DELTA:
+                return self._stored(snapshot, self._entries(delta_manifests(manifests, snapshot)))
+            case ChangeSource.REPLACED:
+                return self._replaced(snapshot, list(self._entries(delta_manifests(manifests, snapshot))))
+
+    def state(self, snapshot: Snapshot) -> list[ChangeSplit]:
+        """The rows of a snapshot, with which a stream begins.
+
+        Of a table whose changelog is made by compaction, only the rows that its changelog is ahead of: the changes of
+        the others are still to come.
+        """
+        splits = plan_scan(self._store, snapshot, self._filter, keeps_level=told_levels(self._store.options))
+        return [ChangeSplit(snapshot.id, split.partition, split.bucket, added=split) for split in splits]
+
+    def _stored(self, snapshot: Snapshot, entries: Iterable[ManifestEntry]) -> list[ChangeSplit]:
+        splits = []
+        for (partition, bucket), found in _by_bucket(entry for entry in entries if entry.kind is EntryKind.ADD):
+            kept = self._kept(partition, [entry.file for entry in found], keys_stand_once=True)
+            groups = [kept] if self._store.schema.has_primary_key else self._packed(kept)
+            splits += [ChangeSplit(snapshot.id, partition, bucket, tuple(group)) for group in groups if group]
+        return splits
+
+    def _packed(self, files: list[DataFileMeta]) -> list[list[DataFileMeta]]:
+        options = self._store.options
+        packing = Packing(options.split_target_size_bytes, options.split_open_file_cost_bytes)
+        return [group for group, _ in split_bucket(files, packing, None)]
+
+    def _replaced(self, snapshot: Snapshot, entries: list[ManifestEntry]) -> list[ChangeSplit]:
+        splits = []
+        for (partition, bucket), found in _by_bucket(entries):
+            removed, added = (
+                self._state_of(snapshot, [entry for entry in found if entry.kind is kind])
+                for kind in (EntryKind.DELETE, EntryKind.ADD)
+            )
+            if removed is not None or added is not None:
+                splits.append(ChangeSplit(snapshot.id, partition, bucket, removed=removed, added=added))
+        return splits
+
+    def _state_of(self, snapshot: Snapshot, entries: list[ManifestEntry]) -> Split | None:
+        if not entries:
+            return None
+        first = entries[0]
+        files = self._kept(first.partition, [entry.file for entry in entries], keys_stand_once=False)
+        if not files:
+            return None
+        return Split(snapshot.id, first.partition, first.bucket, first.total_buckets, tuple(files), False)
+
+    def _entries(self, metas: Iterable[ManifestFileMeta]) -> Iterator[ManifestEntry]:
+        """Entries of the partitions and buckets in which a row can match."""
+        store, scan_filter = self._store, self._filter
+        if scan_filter is None:
+            for meta in metas:
+                yield from (entry for entry in store.manifests.read_manifest(meta) if entry.bucket >= 0)
+            return
+        partitions = PartitionPruning(scan_filter, store.partition_types)
+        function = store.options.bucket_function_type
+        buckets = BucketPruning(scan_filter, store.bucket_key, store.bucket_key_types, function)
+        for meta in metas:
+            if not partitions.may_keep(meta.partition_stats):
+                continue
+            for entry in store.manifests.read_manifest(meta):
+                if (
+                    entry.bucket >= 0
+                    and partitions.keeps(entry.partition)
+                    and buckets.keeps(entry.bucket, entry.total_buckets)
+                ):
+                    yield entry
+
+    def _kept(self, partition: bytes, files: list[DataFileMeta], *, keys_stand_once: bool) -> list[DataFileMeta]:
+        store = self._store
+        makes_rows = store.options.merge_engine in (MergeEngine.PARTIAL_UPDATE, MergeEngine.AGGREGATE)
+        constants = partition_stats(partition, store.schema.partition_keys, store.partition_types, row_count=1)
+        return bucket_files(
+            files, self._filter, self._statistics, constants, keys_stand_once=keys_stand_once, makes_rows=makes_rows
+        )
+
+
+def told_levels(options: CoreOptions) -> Callable[[int], bool]:
+    """The levels whose rows the changelog has told. Level 0 counts where changes are told as they are written, also of
+    tables whose scans do not show it."""
+    match options.changelog_producer:
+        case ChangelogProducer.LOOKUP:
+            return lambda level: level > 0
+        case ChangelogProducer.FULL_COMPACTION:
+            highest = options.num_levels - 1
+            return lambda level: level == highest
+    return lambda level: True
+
+
+def _by_bucket(entries: Iterable[ManifestEntry]) -> list[tuple[BucketId, list[ManifestEntry]]]:
+    buckets: dict[BucketId, list[ManifestEntry]] = {}
+    for entry in entries:
+        buckets.setdefault((entry.partition, entry.bucket), []).append(entry)
+    return sorted(buckets.items(), key=lambda item: item[0])

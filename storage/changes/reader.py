@@ -1,0 +1,109 @@
+"""Reads splits of changes: rows with their kind and the snapshot that made the change.
+
+    columns asked for, then _ROW_KIND ('+I' '-U' '+U' '-D'), then _SNAPSHOT_ID where it is asked for
+
+A filter is applied to each row by itself: of an update that moves a row into or out of the filter only the half that
+matches comes out (the +U without its -U, or the -U alone). Row groups without a matching row are not read.
+
+Memory: a page per column and a batch; states that are merged take what a scan takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from freshet.storage.exceptions import InvalidRequestError
+from freshet.storage.files.append_reader import read_append_file
+from freshet.storage.files.key_value_reader import read_key_value_file
+from freshet.storage.metadata.table_store import TableStore
+from freshet.storage.model.arrow_types import arrow_schema
+from freshet.storage.model.change_split import SNAPSHOT_ID_COLUMN, ChangeSplit
+from freshet.storage.model.data_file import DataFileMeta
+from freshet.storage.model.row_kind import KIND_TEXTS, ROW_KIND_COLUMN, RowKind
+from freshet.storage.model.schema import VALUE_KIND_COLUMN
+from freshet.storage.model.split import Split
+from freshet.storage.scan.pruning import ScanFilter
+from freshet.storage.scan.split_reader import SplitReader
+
+_TEXTS: Final = pa.array(KIND_TEXTS, pa.string())
+
+
+@dataclass(frozen=True)
+class ChangeReader:
+    """Reads splits of one table with one projection and filter. May be shared by threads."""
+
+    store: TableStore
+    columns: tuple[str, ...]
+    scan_filter: ScanFilter | None = None
+    with_snapshot_id: bool = True
+
+    def __post_init__(self) -> None:
+        for name in (ROW_KIND_COLUMN, *((SNAPSHOT_ID_COLUMN,) if self.with_snapshot_id else ())):
+            if name in self.columns:
+                raise InvalidRequestError(
+                    f"table {self.store.location} has a column {name}, which is the name of a column that comes with "
+                    "every change; read the other columns only, or rename it",
+                    column=name,
+                    table=self.store.location,
+                )
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        """Of the batches that come out."""
+        table = arrow_schema(self.store.schema)
+        fields = [table.field(name) for name in self.columns]
+        fields.append(pa.field(ROW_KIND_COLUMN, pa.string(), nullable=False))
+        if self.with_snapshot_id:
+            fields.append(pa.field(SNAPSHOT_ID_COLUMN, pa.int64(), nullable=False))
+        return pa.schema(fields)
+
+    def read(self, split: ChangeSplit, executor: Executor | None = None) -> Iterator[pa.RecordBatch]:
+        """Rows of the split in their order; an executor decodes the files of states ahead."""
+        if split.removed is not None:
+            yield from self._state(split.removed, RowKind.DELETE, split.snapshot_id, executor)
+        if split.added is not None:
+            yield from self._state(split.added, RowKind.INSERT, split.snapshot_id, executor)
+        for file in split.files:
+            yield from self._file(split, file)
+
+    @cached_property
+    def _needed(self) -> tuple[str, ...]:
+        """Columns that come out and those that only the filter looks at, in the table's order."""
+        wanted = set(self.columns) | (self.scan_filter.predicate.columns() if self.scan_filter else frozenset())
+        return tuple(name for name in self.store.schema.column_names if name in wanted)
+
+    @cached_property
+    def _states(self) -> SplitReader:
+        return SplitReader(self.store, self.columns, self.scan_filter)
+
+    def _state(
+        self, state: Split, kind: RowKind, snapshot_id: int, executor: Executor | None
+    ) -> Iterator[pa.RecordBatch]:
+        for batch in self._states.read(state, executor):
+            yield self._finished(batch, pa.repeat(_TEXTS[int(kind)], batch.num_rows), snapshot_id)
+
+    def _file(self, split: ChangeSplit, file: DataFileMeta) -> Iterator[pa.RecordBatch]:
+        pushed = self.scan_filter.file_part if self.scan_filter else None
+        is_keyed = self.store.schema.has_primary_key
+        read = read_key_value_file if is_keyed else read_append_file
+        for batch in read(self.store, split.partition, split.bucket, file, self._needed, pushed):
+            if self.scan_filter is not None:
+                batch = batch.filter(self.scan_filter.predicate.to_arrow())
+            if not batch.num_rows:
+                continue
+            kinds = batch.column(VALUE_KIND_COLUMN) if is_keyed else None
+            texts = pa.repeat(_TEXTS[0], batch.num_rows) if kinds is None else pc.take(_TEXTS, kinds)
+            yield self._finished(batch, texts, split.snapshot_id)
+
+    def _finished(self, batch: pa.RecordBatch, kinds: Any, snapshot_id: int) -> pa.RecordBatch:
+        arrays = [*(batch.column(name) for name in self.columns), kinds]
+        if self.with_snapshot_id:
+            arrays.append(pa.repeat(pa.scalar(snapshot_id, pa.int64()), batch.num_rows))
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
