@@ -353,6 +353,39 @@ def test_the_border_is_as_narrow_as_it_says() -> None:
     assert len(used) <= BORDER_MAX
 
 
+def test_the_drawing_of_storage_shows_its_imports() -> None:
+    """Each import between rooms has a way of arrows in storage/README.md, and each arrow stands for an import."""
+    text = (ROOT / "storage/README.md").read_text(encoding="utf-8")
+    drawing = text.partition("```mermaid")[2].partition("```")[0]
+    drawn = {
+        (source, target)
+        for source, targets in re.findall(r"^ *(\w+) --> (.+)$", drawing, re.MULTILINE)
+        for target in targets.split(" & ")
+    }
+    imported = {
+        (module.name.split(".")[1], name.split(".")[1])
+        for module in _modules()
+        if module.package == "storage" and module.name != "storage"
+        for _, name in module.imports()
+        if name.startswith("storage.")
+    }
+    imported = {(source, target) for source, target in imported if source != target}
+    missing = {edge for edge in imported if edge[1] not in _reached(edge[0], drawn)}
+    assert not missing, f"add to the drawing in storage/README.md, Rooms: {sorted(missing)}"
+    assert drawn <= imported, f"take out of the drawing in storage/README.md, Rooms: {sorted(drawn - imported)}"
+
+
+def _reached(start: str, edges: set[tuple[str, str]]) -> set[str]:
+    found: set[str] = set()
+    waiting = [start]
+    while waiting:
+        source = waiting.pop()
+        new = {target for origin, target in edges if origin == source} - found
+        found |= new
+        waiting += new
+    return found
+
+
 def test_packages_are_there() -> None:
     """An empty list of modules would make every rule above pass."""
     assert {module.package for module in _modules()} >= {"storage", "pipeline"}
