@@ -2,7 +2,7 @@
 
 A literal may be finer than the column's type (12:00:00.0005 for TIMESTAMP(3)), outside of its range (300 for TINYINT)
 or of another type (1.5 for INT, a date for a TIMESTAMP). Comparing as SQL does means comparing in the wider of both
-types; `place` answers the same question in the column's type, exactly:
+types; `locate` answers the same question in the column's type, exactly:
 
     Equal(first, last)     the values from first to last equal the literal (nearly always one value)
     Between(below, …)      no value equals it; `below` is the largest that is smaller
@@ -108,7 +108,7 @@ def canonical(scalar: pa.Scalar[Any]) -> Any:
     return scalar.as_py()
 
 
-def place(value: Any, column_type: pa.DataType) -> Equal | Between:
+def locate(value: Any, column_type: pa.DataType) -> Equal | Between:
     """Where a value stands among those of a column; `ValueError` says why they cannot be compared."""
     value = _plain(value)
     if types.is_boolean(column_type):
@@ -122,7 +122,7 @@ def place(value: Any, column_type: pa.DataType) -> Equal | Between:
     grid = _grid(column_type)
     if grid is None:
         raise ValueError("columns of this type can only be compared with NULL")
-    return grid.place(*_span(value, column_type))
+    return grid.locate(*_span(value, column_type))
 
 
 def timestamp_value(text: str) -> Instant:
@@ -218,7 +218,7 @@ class _Grid:
     high: int
     value_of: Callable[[int], Any]
 
-    def place(self, low: Fraction | None, high: Fraction | None, closed: bool) -> Equal | Between:
+    def locate(self, low: Fraction | None, high: Fraction | None, closed: bool) -> Equal | Between:
         """Where the numbers from `low` to `high` (with the ends if closed) stand; None is beyond every number."""
         if high is None:
             return Between(self._literal(self.high), is_above_all=True)

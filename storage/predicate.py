@@ -30,7 +30,7 @@ import pyarrow.compute as pc
 
 from freshet.storage.codec.stats import NO_STATS, ColumnStats
 from freshet.storage.exceptions import InvalidRequestError
-from freshet.storage.literal import Between, Equal, Literal, canonical, place
+from freshet.storage.literal import Between, Equal, Literal, canonical, locate
 
 _OPERATORS: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
     "==": operator.eq,
@@ -433,7 +433,7 @@ def _bound(value: Any) -> Any:
 
 def _placed(value: Any, field: pa.Field[Any]) -> Equal | Between:
     try:
-        return place(value, field.type)
+        return locate(value, field.type)
     except ValueError as error:
         raise InvalidRequestError(
             f"filter on column {field.name!r}: {value!r} cannot be compared with its type {field.type}: {error}",

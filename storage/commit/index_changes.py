@@ -63,10 +63,10 @@ def next_index(change: SnapshotChange, index: Sequence[IndexEntry], live: LiveBu
 
 
 def _second_of_a_bucket(kept: Iterable[IndexEntry], added: Iterable[IndexEntry]) -> list[Conflict]:
-    taken = {_place(entry): entry for entry in kept if entry.file.index_type in _ONE_OF_A_BUCKET}
+    taken = {_identity(entry): entry for entry in kept if entry.file.index_type in _ONE_OF_A_BUCKET}
     conflicts = []
     for entry in added:
-        other = taken.get(_place(entry))
+        other = taken.get(_identity(entry))
         if other is not None and entry.file.index_type in _ONE_OF_A_BUCKET:
             conflicts.append(
                 _conflict(
@@ -75,7 +75,7 @@ def _second_of_a_bucket(kept: Iterable[IndexEntry], added: Iterable[IndexEntry])
                     f"{entry.file.file_name} does not replace it",
                 )
             )
-        taken[_place(entry)] = entry
+        taken[_identity(entry)] = entry
     return conflicts
 
 
@@ -113,7 +113,7 @@ def _emptied(change: SnapshotChange, live: LiveBuckets) -> frozenset[Bucket]:
     return frozenset(bucket for bucket in touched - filled if not live.get(bucket, {}).keys() - deleted)
 
 
-def _place(entry: IndexEntry) -> tuple[bytes, int, str]:
+def _identity(entry: IndexEntry) -> tuple[bytes, int, str]:
     return entry.partition, entry.bucket, entry.file.index_type
 
 

@@ -56,14 +56,14 @@ class ManifestIndex:
         """`metadata_names`, remembered: in each round expiry asks for those of all tags."""
         identity = (snapshot.id, snapshot.delta_manifest_list, isinstance(source, ReadableManifests))
         with self._lock:
-            known = self._names.get(identity)
-        if known is None:
-            known = metadata_names(source, snapshot)
+            cached = self._names.get(identity)
+        if cached is None:
+            cached = metadata_names(source, snapshot)
             with self._lock:
-                self._names[identity] = known
+                self._names[identity] = cached
                 while len(self._names) > SNAPSHOTS_MAX:
                     self._names.popitem(last=False)
-        return known
+        return cached
 
     def live_among(self, snapshots: Iterable[KeptSnapshot], entries: Sequence[ManifestEntry]) -> set[str]:
         """Names of those files that are live at one of the snapshots, as far as their manifests are kept.
@@ -89,11 +89,11 @@ class ManifestIndex:
         """True when the base of the snapshot has an ADD entry of this file, dead or alive."""
         name, identity = {entry.file.file_name}, entry.identity
         return any(
-            known.kind is EntryKind.ADD and known.identity == identity
+            other.kind is EntryKind.ADD and other.identity == identity
             for meta in self._manifests.read_manifest_list(
                 snapshot.base_manifest_list, snapshot.base_manifest_list_size
             )
-            for known in self._entries_of(self._manifests, meta, name, {entry.partition})
+            for other in self._entries_of(self._manifests, meta, name, {entry.partition})
         )
 
     def newest_bucket_counts(
@@ -112,22 +112,22 @@ class ManifestIndex:
 
     def _bucket_counts(self, meta: ManifestFileMeta, partitions: Collection[bytes]) -> dict[bytes, int]:
         with self._lock:
-            known = dict(self._counts.get(meta.file_name, {}))
-        unknown = [partition for partition in partitions if partition not in known]
-        if unknown:
-            if self._manifests.may_hold(meta, unknown):
-                entries = self._manifests.read_manifest_with(meta, unknown)
+            cached = dict(self._counts.get(meta.file_name, {}))
+        missing = [partition for partition in partitions if partition not in cached]
+        if missing:
+            if self._manifests.may_hold(meta, missing):
+                entries = self._manifests.read_manifest_with(meta, missing)
             else:
                 entries = ()
-            fresh: dict[bytes, int | None] = dict.fromkeys(unknown)
+            fresh: dict[bytes, int | None] = dict.fromkeys(missing)
             fresh |= {
                 entry.partition: entry.total_buckets
                 for entry in entries
                 if entry.kind is EntryKind.ADD and entry.total_buckets > 0
             }
-            known |= fresh
+            cached |= fresh
             self._remember(meta.file_name, fresh)
-        return {partition: count for partition in partitions if (count := known.get(partition)) is not None}
+        return {partition: count for partition in partitions if (count := cached.get(partition)) is not None}
 
     def _remember(self, name: str, fresh: dict[bytes, int | None]) -> None:
         with self._lock:

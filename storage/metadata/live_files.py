@@ -193,7 +193,7 @@ def scan_live_files(store: ManifestStore, snapshot: Snapshot | None) -> LiveFile
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
+class _CachedFiles:
     """What is in memory: the live files of `buckets`, or of all buckets where that is None, at a snapshot."""
 
     snapshot: Snapshot | None
@@ -211,54 +211,54 @@ class LiveFileIndex:
         self._snapshots = snapshots
         self._manifests = manifests
         self._lock = threading.Lock()
-        self._known = _Known(None, NO_FILES, None)
+        self._cached = _CachedFiles(None, NO_FILES, None)
 
     def at(self, snapshot: Snapshot | None) -> LiveFiles:
-        """All live files of a snapshot: a step from the newest one known where that is near, else a scan."""
+        """All live files of a snapshot: a step from the newest one in memory where that is near, else a scan."""
         if snapshot is None:
             return NO_FILES
-        known = self._at(snapshot, needs_all=True)
-        if known is None:
-            known = self._newest(_Known(snapshot, scan_live_files(self._manifests, snapshot), None))
-        return known.live
+        cached = self._at(snapshot, needs_all=True)
+        if cached is None:
+            cached = self._newest(_CachedFiles(snapshot, scan_live_files(self._manifests, snapshot), None))
+        return cached.live
 
     def of_buckets(self, snapshot: Snapshot | None, bucket_ids: Collection[BucketId]) -> LiveFiles:
         """Live files of (at least) these buckets at a snapshot."""
         if snapshot is None:
             return NO_FILES
         wanted = frozenset(bucket_ids)
-        known = self._at(snapshot, needs_all=False)
-        if known is None:
+        cached = self._at(snapshot, needs_all=False)
+        if cached is None:
             if self._is_small(snapshot):
                 return self.at(snapshot)
-            known = _Known(snapshot, LiveFiles(snapshot.id, MappingProxyType({})), frozenset())
-        if known.buckets is None or wanted <= known.buckets:
-            return self._remember(known)
-        return self._remember(self._with_buckets(known, wanted, snapshot))
+            cached = _CachedFiles(snapshot, LiveFiles(snapshot.id, MappingProxyType({})), frozenset())
+        if cached.buckets is None or wanted <= cached.buckets:
+            return self._remember(cached)
+        return self._remember(self._with_buckets(cached, wanted, snapshot))
 
     def advance(self, parent: Snapshot | None, snapshot: Snapshot, delta: Iterable[ManifestEntry]) -> None:
         """Told by who made `snapshot` on top of `parent`: so nobody has to read what it did."""
         with self._lock:
-            known = self._known
-        if known.snapshot is not None and known.snapshot == parent:
-            live = known.live.after(snapshot.id, delta, known.buckets)
-            self._remember(_Known(snapshot, live, known.buckets))
+            cached = self._cached
+        if cached.snapshot is not None and cached.snapshot == parent:
+            live = cached.live.after(snapshot.id, delta, cached.buckets)
+            self._remember(_CachedFiles(snapshot, live, cached.buckets))
 
-    def _at(self, snapshot: Snapshot, *, needs_all: bool) -> _Known | None:
-        """What is known, at the snapshot; None when it is too far, or not known of all buckets."""
+    def _at(self, snapshot: Snapshot, *, needs_all: bool) -> _CachedFiles | None:
+        """What is in memory, brought to the snapshot; None when that is too far, or lacks buckets that are needed."""
         with self._lock:
-            known = self._known
-        if known.snapshot is None or (needs_all and known.buckets is not None):
+            cached = self._cached
+        if cached.snapshot is None or (needs_all and cached.buckets is not None):
             return None
-        if known.snapshot == snapshot:
-            return known
-        stepped = self._stepped(known.snapshot, known, snapshot)
+        if cached.snapshot == snapshot:
+            return cached
+        stepped = self._stepped(cached.snapshot, cached, snapshot)
         return None if stepped is None else self._newest(stepped)
 
-    def _stepped(self, start: Snapshot, known: _Known, snapshot: Snapshot) -> _Known | None:
+    def _stepped(self, start: Snapshot, cached: _CachedFiles, snapshot: Snapshot) -> _CachedFiles | None:
         if not start.id < snapshot.id <= start.id + STEPS_MAX:
             return None
-        live = known.live
+        live = cached.live
         try:
             steps = [
                 snapshot if snapshot_id == snapshot.id else self._snapshots.fresh(snapshot_id)
@@ -267,10 +267,10 @@ class LiveFileIndex:
             if not self._stands(start, steps[0]):  # the table was rolled back and has gone on since
                 return None
             for step in steps:
-                live = live.after(step.id, delta_entries(self._manifests, step), known.buckets)
+                live = live.after(step.id, delta_entries(self._manifests, step), cached.buckets)
         except NotFoundError:
             return None  # a snapshot between has expired
-        return _Known(snapshot, live, known.buckets)
+        return _CachedFiles(snapshot, live, cached.buckets)
 
     def _stands(self, start: Snapshot, successor: Snapshot) -> bool:
         """True when the successor was built on the start: that is there unchanged, or expired and handed on as it was.
@@ -284,18 +284,18 @@ class LiveFileIndex:
             base = self._manifests.read_manifest_list(successor.base_manifest_list, successor.base_manifest_list_size)
             return list(base) == data_manifests(self._manifests, start)
 
-    def _with_buckets(self, known: _Known, wanted: frozenset[BucketId], snapshot: Snapshot) -> _Known:
+    def _with_buckets(self, cached: _CachedFiles, wanted: frozenset[BucketId], snapshot: Snapshot) -> _CachedFiles:
         """The same with buckets that were not in memory yet; all others go when there are too many files."""
-        assert known.buckets is not None
-        is_full = sum(map(len, known.live.by_bucket.values())) > FILES_MAX
-        held = {} if is_full else dict(known.live.by_bucket)
-        missing = wanted if is_full else wanted - known.buckets
+        assert cached.buckets is not None
+        is_full = sum(map(len, cached.live.by_bucket.values())) > FILES_MAX
+        held = {} if is_full else dict(cached.live.by_bucket)
+        missing = wanted if is_full else wanted - cached.buckets
         found: dict[BucketId, dict[FileIdentity, ManifestEntry]] = {}
         for entry in live_entries(self._manifests, snapshot, bucket_ids=missing):
             found.setdefault((entry.partition, entry.bucket), {})[entry.identity] = entry
         held.update({bucket_id: MappingProxyType(files) for bucket_id, files in found.items()})
         live = LiveFiles(snapshot.id, MappingProxyType(held))
-        return _Known(snapshot, live, missing if is_full else known.buckets | missing)
+        return _CachedFiles(snapshot, live, missing if is_full else cached.buckets | missing)
 
     def _is_small(self, snapshot: Snapshot) -> bool:
         count = sum(
@@ -304,17 +304,17 @@ class LiveFileIndex:
         )
         return count <= SCANNED_WHOLE_MAX
 
-    def _remember(self, known: _Known) -> LiveFiles:
+    def _remember(self, cached: _CachedFiles) -> LiveFiles:
         with self._lock:
-            newest = self._known.snapshot
-            assert known.snapshot is not None
-            if newest is None or known.snapshot.id >= newest.id:
-                self._known = known
-        return known.live
+            newest = self._cached.snapshot
+            assert cached.snapshot is not None
+            if newest is None or cached.snapshot.id >= newest.id:
+                self._cached = cached
+        return cached.live
 
-    def _newest(self, known: _Known) -> _Known:
-        self._remember(known)
-        return known
+    def _newest(self, cached: _CachedFiles) -> _CachedFiles:
+        self._remember(cached)
+        return cached
 
 
 def _may_hold_bucket(manifest: ManifestFileMeta, buckets: Collection[int] | None) -> bool:

@@ -150,12 +150,12 @@ class ManifestStore:
         return any(_is_within(self._row(item), low, high, stats.null_counts) for item in partitions)
 
     def _row(self, row: bytes) -> tuple[Any, ...]:
-        known = self._rows.get(row)
-        if known is None:
+        cached = self._rows.get(row)
+        if cached is None:
             if len(self._rows) >= ROWS_MAX:
                 self._rows.clear()
-            known = self._rows[row] = tuple(decode_row(row, self._partition_types))
-        return known
+            cached = self._rows[row] = tuple(decode_row(row, self._partition_types))
+        return cached
 
     def read_manifest_list(self, name: str, size_bytes: int | None = None) -> tuple[ManifestFileMeta, ...]:
         """Manifests named by a list, in file order; the size is checked where the snapshot has it."""
@@ -172,11 +172,11 @@ class ManifestStore:
         """Live index files; none for no index manifest."""
         if name is None:
             return ()
-        known = self._index
-        if known is None or known[0] != name:
+        cached = self._index
+        if cached is None or cached[0] != name:
             entries = tuple(read_index_manifest(self._read(name, None), self._paths.manifest(name)))
-            known = self._index = (name, entries)
-        return known[1]
+            cached = self._index = (name, entries)
+        return cached[1]
 
     def marking_files(self, name: str | None) -> dict[tuple[bytes, int], tuple[IndexFileMeta, ...]]:
         """By partition and bucket, the live index files whose deletion vectors mark rows of data files."""

@@ -144,7 +144,7 @@ class TableWriter:
         total = self._router.total_buckets(partition)
         if not 0 <= bucket < max(1, total):
             raise InvalidRequestError(
-                f"{self._place(partition)} has buckets 0 to {max(1, total) - 1}, not {bucket}; route the rows again",
+                f"{self._name_of(partition)} has buckets 0 to {max(1, total) - 1}, not {bucket}; route the rows again",
                 path=self._store.location,
             )
         accepted = self._rules.accept(data)
@@ -174,7 +174,9 @@ class TableWriter:
         candidates = set(self._touched)
         if all_buckets or partition is not None or bucket is not None:
             candidates |= self._store.live.at(self._snapshot).by_bucket.keys()
-        self.compact_buckets(sorted(known for known in candidates if _matches(known, partition, bucket)), full=full)
+        self.compact_buckets(
+            sorted(bucket_id for bucket_id in candidates if _matches(bucket_id, partition, bucket)), full=full
+        )
 
     def compact_buckets(
         self,
@@ -212,7 +214,7 @@ class TableWriter:
         """
         self._check_process()
         delta_commits = self._store.options.full_compaction_delta_commits
-        changed = {known for known, writer in self._writers.items() if writer.has_changes}
+        changed = {bucket_id for bucket_id, writer in self._writers.items() if writer.has_changes}
         self._due_for_full |= changed if delta_commits is not None else set()
         is_full = delta_commits is not None and (identifier is None or identifier % delta_commits == 0)
         is_full = is_full and not self._store.options.write_only
@@ -247,10 +249,10 @@ class TableWriter:
         self._snapshot = snapshot
         self._router.rebase(snapshot)
         # Buckets without changes are opened again when they are needed: that costs less than to keep them.
-        self._writers = {known: writer for known, writer in self._writers.items() if writer.has_changes}
-        for known, state in self._states.at(self._store, snapshot, self._writers.keys()).items():
-            self._check_total(known[0], self._router.total_buckets(known[0]), state.total_buckets)
-            self._writers[known].rebase(state)
+        self._writers = {bucket_id: writer for bucket_id, writer in self._writers.items() if writer.has_changes}
+        for bucket_id, state in self._states.at(self._store, snapshot, self._writers.keys()).items():
+            self._check_total(bucket_id[0], self._router.total_buckets(bucket_id[0]), state.total_buckets)
+            self._writers[bucket_id].rebase(state)
 
     def abort(self) -> None:
         """Gives up all rows and files that no message names; the writer may be used again, on the same snapshot."""
@@ -296,9 +298,11 @@ class TableWriter:
 
     def _open(self, totals: dict[BucketId, int]) -> bool:
         """Opens the writers that are missing; False, and nothing opened, when a partition was not routed rightly."""
-        missing = [known for known in totals if known not in self._writers]
+        missing = [bucket_id for bucket_id in totals if bucket_id not in self._writers]
         states = self._states.at(self._store, self._snapshot, missing) if missing else {}
-        counts = {known[0]: found for known, state in states.items() if (found := state.total_buckets) is not None}
+        counts = {
+            bucket_id[0]: found for bucket_id, state in states.items() if (found := state.total_buckets) is not None
+        }
         wrong = {
             partition
             for partition, bucket in states
@@ -310,19 +314,19 @@ class TableWriter:
             self._check_total(partition, self._router.total_buckets(partition), counts[partition])
         if wrong:
             return False
-        for known, state in states.items():
-            self._writers[known] = self._open_bucket(*known, totals[known], state)
-            self._touched.add(known)
+        for bucket_id, state in states.items():
+            self._writers[bucket_id] = self._open_bucket(*bucket_id, totals[bucket_id], state)
+            self._touched.add(bucket_id)
         return True
 
     def _opened(self, buckets: Sequence[BucketId]) -> list[BucketWriter]:
         """Writers of buckets that rows or files put there: their partitions have the count that the files say."""
-        missing = [known for known in buckets if known not in self._writers]
-        for known, state in self._states.at(self._store, self._snapshot, missing).items() if missing else ():
-            total = state.total_buckets or self._router.total_buckets(known[0])
-            self._writers[known] = self._open_bucket(*known, total, state)
-            self._touched.add(known)
-        return [self._writers[known] for known in buckets]
+        missing = [bucket_id for bucket_id in buckets if bucket_id not in self._writers]
+        for bucket_id, state in self._states.at(self._store, self._snapshot, missing).items() if missing else ():
+            total = state.total_buckets or self._router.total_buckets(bucket_id[0])
+            self._writers[bucket_id] = self._open_bucket(*bucket_id, total, state)
+            self._touched.add(bucket_id)
+        return [self._writers[bucket_id] for bucket_id in buckets]
 
     def _restore(self, snapshot: Snapshot | None, buckets: Collection[BucketId]) -> dict[BucketId, BucketState]:
         return self._states.at(self._store, snapshot, buckets)
@@ -331,11 +335,11 @@ class TableWriter:
         """Raises `InvalidRequestError` when rows were routed for another number of buckets than the files have."""
         if found is not None and found != total:
             raise InvalidRequestError(
-                f"{self._place(partition)} was written with {found} buckets, rows for it were routed to {total}; "
+                f"{self._name_of(partition)} was written with {found} buckets, rows for it were routed to {total}; "
                 "abort, open the table again and write them again"
             )
 
-    def _place(self, partition: bytes) -> str:
+    def _name_of(self, partition: bytes) -> str:
         path = self._store.partition_path(partition)
         return f"partition {path} of {self._store.location}" if path else self._store.location
 
@@ -406,5 +410,5 @@ class TableWriter:
         return self._pool
 
 
-def _matches(known: BucketId, partition: bytes | None, bucket: int | None) -> bool:
-    return (partition is None or known[0] == partition) and (bucket is None or known[1] == bucket)
+def _matches(bucket_id: BucketId, partition: bytes | None, bucket: int | None) -> bool:
+    return (partition is None or bucket_id[0] == partition) and (bucket is None or bucket_id[1] == bucket)

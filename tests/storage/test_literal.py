@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from freshet.storage.literal import Between, Equal, Literal, place, timestamp_value
+from freshet.storage.literal import Between, Equal, Literal, locate, timestamp_value
 from freshet.storage.predicate import col
 from tests.kit.filter_texts import compare
 
@@ -145,14 +145,14 @@ def test_places() -> None:
     def at(value: int) -> Literal:
         return Literal(value, pa.int8())
 
-    assert place(5, pa.int8()) == Equal(at(5), at(5))
-    assert place(5.5, pa.int8()) == Between(at(5))
-    assert place(-129, pa.int8()) == Between(None)
-    assert place(128, pa.int8()) == Between(at(127), is_above_all=True)
+    assert locate(5, pa.int8()) == Equal(at(5), at(5))
+    assert locate(5.5, pa.int8()) == Between(at(5))
+    assert locate(-129, pa.int8()) == Between(None)
+    assert locate(128, pa.int8()) == Between(at(127), is_above_all=True)
     with pytest.raises(ValueError, match="write a number"):
-        place("5", pa.int8())
+        locate("5", pa.int8())
     with pytest.raises(ValueError, match="only be compared with NULL"):
-        place(5, pa.list_(pa.int8()))
+        locate(5, pa.list_(pa.int8()))
 
 
 @pytest.mark.parametrize(
@@ -170,4 +170,4 @@ def test_places() -> None:
 def test_time_stamp_texts(text: str, nanos: int, has_zone: bool | None) -> None:
     found = timestamp_value(text)
     assert (found.nanos, found.has_zone) == (nanos, has_zone)
-    assert place(found, pa.timestamp("ns", "UTC")) == place(text, pa.timestamp("ns", "UTC"))
+    assert locate(found, pa.timestamp("ns", "UTC")) == locate(text, pa.timestamp("ns", "UTC"))
