@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import pyarrow as pa
@@ -37,9 +37,10 @@ from freshet.storage.files.key_value_writer import KeyValueFileWriter
 from freshet.storage.files.parquet_schema import SYSTEM_FIELDS
 from freshet.storage.io.env import CrashPoint
 from freshet.storage.io.spill_file import SpillFile
+from freshet.storage.lookup.cached_lookup import bucket_lookup
 from freshet.storage.lookup.higher_levels import HigherLevels
+from freshet.storage.lookup.lookup_metrics import LookupMetrics
 from freshet.storage.lookup.run_lookup import RunLookup
-from freshet.storage.lookup.semi_join import SemiJoin
 from freshet.storage.merge.key_order import KeyComparator, RowOrder
 from freshet.storage.merge.lookup_levels import LEVEL_FIELD, with_levels
 from freshet.storage.merge.merge_function import MergeFunction
@@ -87,6 +88,7 @@ class Rewriter:
     comparator: KeyComparator
     merge_bytes: int
     new_spill_path: Callable[[], str]
+    lookup_metrics: LookupMetrics = field(default_factory=LookupMetrics)
 
     def compact(
         self, partition: bytes, bucket: int, levels: Levels, unit: CompactionUnit, executor: Executor | None = None
@@ -145,8 +147,11 @@ class Rewriter:
         if not self.store.options.needs_lookup or output_level == 0 or all(file.level != 0 for file in files):
             return None
         runs = tuple(run for run in levels.runs if run.level > output_level)
-        reading = SemiJoin(self.store, partition, bucket, self.order.key_columns, executor is not None)
-        lookup = RunLookup(reading, self.order.key_columns, self.store.key_types, self.comparator)
+        files_lookup = bucket_lookup(
+            self.store, partition, bucket, self.lookup_metrics, use_threads=executor is not None
+        )
+        files_lookup.stores.keep_only(levels.files)
+        lookup = RunLookup(files_lookup, self.order.key_columns, self.store.key_types, self.comparator)
         return HigherLevels(lookup, self.order, self.store.options, runs)
 
     def _rewrite(

@@ -20,6 +20,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from enum import StrEnum
 
 from freshet.storage.io.file_io import FileIO
+from freshet.storage.io.local_cache import LocalCache
 from freshet.storage.io.local_file_io import LocalFileIO
 from freshet.storage.io.scratch_folders import ScratchFolders
 
@@ -112,6 +113,7 @@ class Env:
 
     def __init__(self, file_io: FileIO, scratch_root: str | None = None) -> None:
         self.file_io = file_io
+        self._scratch_root = scratch_root
         self._scratch = ScratchFolders(scratch_root)
         self._background = Background()
 
@@ -160,6 +162,13 @@ class Env:
     def release_scratch(self, folder: str) -> None:
         """Removes a folder given by `scratch_folder`, with all in it."""
         self._scratch.release(folder)
+
+    def local_cache(self, name: str, root: str | None = None) -> LocalCache:
+        """Immutable files on a local disk that the processes of this user share; nothing depends on them.
+
+        They lie below `root`, else in a folder of this name beside the scratch folders.
+        """
+        return LocalCache(root, name, self._scratch_root)
 
     def sweep_scratch(self) -> list[str]:
         """Removes scratch folders of dead processes on this machine, and returns their paths."""

@@ -28,10 +28,14 @@ class FoundRows:
 
     `rows` has each row found once. `positions` has one number for each key asked, in the order asked: the position of
     its row in `rows`, or -1 where none stands.
+
+    `file_rows`, where one file was asked, has for each key the number of its row in the file, counted from 0, or -1:
+    what a deletion vector names. A lookup that does not know it leaves it out.
     """
 
     rows: pa.Table
     positions: Positions
+    file_rows: Positions | None = None
 
     @property
     def is_found(self) -> Flags:

@@ -22,7 +22,9 @@ import pyarrow as pa
 from freshet.storage.codec.binary_row_arrays import distinct_rows
 from freshet.storage.codec.bucket_function import bucket_ids
 from freshet.storage.exceptions import InvalidRequestError
-from freshet.storage.lookup.file_lookup import FoundRows, no_rows_found
+from freshet.storage.lookup.cached_lookup import bucket_lookup
+from freshet.storage.lookup.file_lookup import FileLookup, FoundRows, no_rows_found
+from freshet.storage.lookup.lookup_metrics import LookupMetrics
 from freshet.storage.lookup.matched_keys import matched_keys
 from freshet.storage.lookup.run_lookup import RunLookup
 from freshet.storage.lookup.semi_join import SemiJoin
@@ -44,7 +46,11 @@ from freshet.storage.model.snapshot import Snapshot
 
 
 def find_stored_rows(
-    store: TableStore, snapshot: Snapshot | None, keys: pa.Table, columns: Sequence[str] | None = None
+    store: TableStore,
+    snapshot: Snapshot | None,
+    keys: pa.Table,
+    columns: Sequence[str] | None = None,
+    metrics: LookupMetrics | None = None,
 ) -> FoundRows:
     """The rows that stand at the snapshot for these keys; with no snapshot (an empty table) there are none.
 
@@ -56,7 +62,8 @@ def find_stored_rows(
     the position of its row in `rows`, or -1 where nothing stands. So the stored value of column c for key i is
     `rows["c"][positions[i]]`, and `by_key()` gives them side by side.
 
-    Columns are those of `store`, also where the snapshot was made with another schema.
+    Columns are those of `store`, also where the snapshot was made with another schema. `metrics` counts how files were
+    asked.
 
     Raises `InvalidRequestError` for a table without a primary key, a key column that is missing, NULL or of another
     type, and an unknown column; `CorruptDataError` for files that are missing or damaged.
@@ -67,7 +74,7 @@ def find_stored_rows(
     positions = np.full(asked.num_rows, -1, np.int64)
     parts: list[pa.Table] = [schema.empty_table()]
     count = 0
-    for bucket, rows in _by_bucket(store, snapshot, asked):
+    for bucket, rows in _by_bucket(store, snapshot, asked, metrics or LookupMetrics()):
         found = bucket.find(take_rows(asked, rows), names)
         is_found = found.is_found
         positions[rows[is_found]] = found.positions[is_found] + count
@@ -84,6 +91,7 @@ class StoredBucket:
     partition: bytes
     bucket: int
     files: tuple[DataFileMeta, ...]
+    metrics: LookupMetrics
     index_files: tuple[IndexFileMeta, ...] = ()
 
     def find(self, keys: pa.Table, columns: Sequence[str]) -> FoundRows:
@@ -121,7 +129,9 @@ class StoredBucket:
         """What the runs of each section have of the keys, older runs first."""
         store = self.store
         key_columns, comparator = store.schema.trimmed_primary_keys, KeyComparator(store.key_types)
-        files = SemiJoin(store, self.partition, self.bucket, key_columns, index_files=self.index_files)
+        files: FileLookup = bucket_lookup(store, self.partition, self.bucket, self.metrics)
+        if self.index_files:  # stores know no deletion vectors
+            files = SemiJoin(store, self.partition, self.bucket, key_columns, index_files=self.index_files)
         lookup = RunLookup(files, key_columns, store.key_types, comparator)
         visible = [file for file in self.files if file.level > 0 or not store.options.hides_level_0]
         near = [file for file, _, _ in lookup.files_of_keys(visible, keys)]
@@ -137,7 +147,7 @@ class StoredBucket:
 
 
 def _by_bucket(
-    store: TableStore, snapshot: Snapshot | None, keys: pa.Table
+    store: TableStore, snapshot: Snapshot | None, keys: pa.Table, metrics: LookupMetrics
 ) -> Iterator[tuple[StoredBucket, Positions]]:
     """Buckets that may hold some of the keys, and the positions of these keys."""
     if snapshot is None or not keys.num_rows:
@@ -154,12 +164,17 @@ def _by_bucket(
         by_partition.setdefault(entry.partition, []).append(entry)
     for code, partition in enumerate(partitions):
         rows = np.flatnonzero(codes == code)
-        for bucket, members in _buckets_of(store, partition, by_partition.get(partition, []), keys, rows):
+        for bucket, members in _buckets_of(store, partition, by_partition.get(partition, []), keys, rows, metrics):
             yield replace(bucket, index_files=indexes.get((partition, bucket.bucket), ())), members
 
 
 def _buckets_of(
-    store: TableStore, partition: bytes, entries: Sequence[ManifestEntry], keys: pa.Table, rows: Positions
+    store: TableStore,
+    partition: bytes,
+    entries: Sequence[ManifestEntry],
+    keys: pa.Table,
+    rows: Positions,
+    metrics: LookupMetrics,
 ) -> Iterator[tuple[StoredBucket, Positions]]:
     """The same within one partition, by the bucket count its files were written with."""
     files: dict[tuple[int, int], list[DataFileMeta]] = {}
@@ -170,13 +185,13 @@ def _buckets_of(
     for total in {total for total, _ in files}:
         if total < 1:  # somebody else decides where a key goes: it may be anywhere
             for bucket in [bucket for of_total, bucket in files if of_total == total]:
-                yield StoredBucket(store, partition, bucket, tuple(files[total, bucket])), rows
+                yield StoredBucket(store, partition, bucket, tuple(files[total, bucket]), metrics), rows
             continue
         arrays = [asked.column(name) for name in store.bucket_key]
         buckets = bucket_ids(arrays, store.bucket_key_types, total, store.options.bucket_function_type)
         for bucket in np.unique(buckets).tolist():
             if members := files.get((total, bucket)):
-                yield StoredBucket(store, partition, bucket, tuple(members)), rows[buckets == bucket]
+                yield StoredBucket(store, partition, bucket, tuple(members), metrics), rows[buckets == bucket]
 
 
 def _checked_columns(store: TableStore, columns: Sequence[str] | None) -> tuple[str, ...]:

@@ -373,6 +373,20 @@ class CoreOptions(BaseModel):
     """
     lookup_wait: Flag = Field(default=True, alias="lookup-wait")
     """Commits of a table that needs lookup wait until nothing is left at level 0."""
+    lookup_cache_dir: str | None = Field(default=None, alias="lookup.cache-dir")
+    """Folder on a local disk for the stores in which rows are looked up by key; an option of Freshet. All processes of
+    a user on one machine share them, and a restart finds them again. If not given: `freshet-lookup-<user id>` in the
+    folder for temporary files of each machine."""
+    lookup_cache_max_disk_size_bytes: SizeBytes = Field(default=LONG_MAX, alias="lookup.cache-max-disk-size")
+    """Bytes of all stores below the folder at which those used longest ago are removed; 0 for no stores at all. A store
+    takes four to five times the bytes of its data file."""
+    lookup_cache_file_retention_ms: DurationMs = Field(default=3_600_000, alias="lookup.cache-file-retention")
+    """Stores not used for so long are removed when another one is made."""
+    lookup_cache_max_memory_size_bytes: SizeBytes = Field(
+        default=256 * 1024 * 1024, alias="lookup.cache-max-memory-size"
+    )
+    """A quarter of it, 64 MB at most, is what making a store holds twice. Asking stores takes none: they are mapped,
+    and the system's page cache holds what is used."""
     compaction_min_file_num: Int = Field(default=5, alias="compaction.min.file-num", gt=0)
     """Small files of an append bucket at which they are put together."""
     compaction_small_file_ratio: Ratio = Field(default=0.7, alias="compaction.small-file-ratio")

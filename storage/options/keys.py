@@ -157,6 +157,9 @@ ENGINE_KEYS: Final = frozenset(
     """.split()  # noqa: SIM905
 )
 
+OWN_KEYS: Final = frozenset({"lookup.cache-dir"})
+"""Options of Freshet, which Apache Paimon passes over."""
+
 IMMUTABLE_KEYS: Final = frozenset(
     """
     aggregation.remove-record-on-delete blob-descriptor-field blob-field blob-view-field bucket-function.type
@@ -187,10 +190,10 @@ KEY_PREFIXES: Final = (
 
 def is_known_key(key: str) -> bool:
     """True for an option that somebody gives a meaning."""
-    return key in CORE_KEYS or key in ENGINE_KEYS or key.startswith(KEY_PREFIXES)
+    return key in CORE_KEYS or key in ENGINE_KEYS or key in OWN_KEYS or key.startswith(KEY_PREFIXES)
 
 
 def nearest_key(key: str) -> str | None:
     """The known option whose name is most like the one given, if any is."""
-    candidates = difflib.get_close_matches(key, sorted(CORE_KEYS), n=1, cutoff=0.6)
+    candidates = difflib.get_close_matches(key, sorted(CORE_KEYS | OWN_KEYS), n=1, cutoff=0.6)
     return candidates[0] if candidates else None

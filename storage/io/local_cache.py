@@ -1,0 +1,142 @@
+"""A folder of immutable files on a local disk that all processes of one user on this machine share.
+
+    <root>/<folder>/<name>             published: complete, never changed, perhaps removed by anybody at any time
+    <root>/<folder>/.<name>.<random>   being written
+
+A file is written under a name of its own and renamed: of several processes that write the same file each succeeds, and
+the last rename wins. Readers map files; on a local disk a mapped file that is removed or replaced stays readable until
+it is let go. The modification time of a file is when it was used last. Nothing here is locked or synced: after a crash
+of the machine a file may hold anything, so whoever reads one checks what it holds.
+
+The root belongs to this user alone. A default root that is somebody else's, or a link, is refused: another user could
+have prepared it.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import shutil
+import stat
+import tempfile
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+
+from freshet.storage.exceptions import InvalidRequestError
+from freshet.storage.io.local_file_io import storage_error
+
+LEFT_OVER_MS: Final = 60 * 60 * 1000
+"""Unfinished files that were not written to for so long have been left by a process that ended."""
+
+_TEMPORARY: Final = "."
+
+
+@dataclass(frozen=True, slots=True)
+class CachedFile:
+    """A published file; `name` is relative to the root."""
+
+    name: str
+    size_bytes: int
+    used_ms: int
+
+
+class LocalCache:
+    """The files below one root. Holds no state, threads may share it."""
+
+    def __init__(self, root: str | None, default_name: str, parent: str | None = None) -> None:
+        """Without a root: a folder of this name and user below `parent`, or the system's for temporary files."""
+        self.root = root or os.path.join(parent or tempfile.gettempdir(), f"{default_name}-{os.geteuid()}")
+        self._is_default = not root
+
+    def map(self, name: str) -> pa.Buffer | None:
+        """The content of a file, mapped; None if it is not there."""
+        path = os.path.join(self.root, name)
+        try:
+            self._check_root()
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+            try:
+                is_empty = os.fstat(descriptor).st_size == 0
+                return pa.py_buffer(b"" if is_empty else mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ))
+            finally:
+                os.close(descriptor)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise storage_error(error, "map", path) from error
+
+    @contextmanager
+    def writing(self, name: str) -> Iterator[pa.NativeFile]:
+        """A new file, published when the block ends without an error; else nothing of it stays."""
+        path = os.path.join(self.root, name)
+        folder, base = os.path.split(path)
+        temporary = os.path.join(folder, f"{_TEMPORARY}{base}.{uuid.uuid4().hex}")
+        try:
+            self._make_root()
+            os.makedirs(folder, exist_ok=True)
+            try:
+                with pa.OSFile(temporary, "wb") as sink:
+                    yield sink
+                os.replace(temporary, path)
+            finally:
+                with suppress(OSError):
+                    os.unlink(temporary)
+        except OSError as error:
+            raise storage_error(error, "write", path) from error
+
+    def remove(self, name: str) -> None:
+        """Removes a file; it may be gone already."""
+        path = os.path.join(self.root, name)
+        try:
+            os.unlink(path)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise storage_error(error, "delete", path) from error
+        with suppress(OSError):  # not empty
+            os.rmdir(os.path.dirname(path))
+
+    def note_use(self, name: str, now_ms: int) -> bool:
+        """Says that a file is used; False when it is gone."""
+        try:
+            os.utime(os.path.join(self.root, name), ns=(now_ms * 1_000_000, now_ms * 1_000_000))
+        except OSError:
+            return False
+        return True
+
+    def files(self, now_ms: int, folder: str = "") -> list[CachedFile]:
+        """The published files below a folder. Unfinished ones of processes that ended are removed on the way."""
+        found: list[CachedFile] = []
+        for parent, _, names in os.walk(os.path.join(self.root, folder)):
+            for name in names:
+                path = os.path.join(parent, name)
+                with suppress(OSError):  # gone meanwhile
+                    status = os.stat(path)
+                    used_ms = status.st_mtime_ns // 1_000_000
+                    if not name.startswith(_TEMPORARY):
+                        found.append(CachedFile(os.path.relpath(path, self.root), status.st_size, used_ms))
+                    elif now_ms - used_ms > LEFT_OVER_MS:
+                        os.unlink(path)
+        return found
+
+    def free_bytes(self) -> int:
+        """Room on the disk of the root."""
+        try:
+            self._make_root()
+            return shutil.disk_usage(self.root).free
+        except OSError as error:
+            raise storage_error(error, "use", self.root) from error
+
+    def _make_root(self) -> None:
+        os.makedirs(self.root, mode=0o700, exist_ok=True)
+        self._check_root()
+
+    def _check_root(self) -> None:
+        if self._is_default:
+            status = os.lstat(self.root)
+            if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
+                raise InvalidRequestError(f"the folder {self.root} belongs to another user, or is a link; remove it")

@@ -1,0 +1,227 @@
+"""Finds many keys at once in sorted columns, by halving all ranges side by side.
+
+    stored keys   [3, 5, 8, 9]      asked   [4, 5, 9]      positions   [-1, 1, 3]
+
+Each of log2(n) steps compares every key asked with one stored key, by the words of `merge.sort_words` made absolute,
+so that they hold without looking at the other rows: numbers as they are (floats as monotone bits, wide decimals as two
+halves), strings 8 bytes at a time and then by length. Later words are read only where earlier ones tie. One column of
+plain numbers is searched by numpy itself.
+
+10 000 keys among 1 M rows: 2 ms for a BIGINT, 5 ms by halving; what is read of the stored columns are the values
+compared, so they may be mapped files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from freshet.storage.exceptions import InvalidRequestError
+from freshet.storage.merge.key_order import Flags
+from freshet.storage.merge.sort_words import Positions
+
+Numbers = npt.NDArray[Any]
+
+_NAN_BITS: Final = 0x7FF8000000000000
+_WORD_BYTES: Final = 8
+
+
+class KeyColumn(Protocol):
+    """Values of one key column, as words to be compared one after the other."""
+
+    def words(self, other: KeyColumn) -> int:
+        """Number of words that decide a comparison with a value of the other column."""
+        ...
+
+    def word(self, index: int, rows: Positions) -> Numbers:
+        """Word `index` of these rows, comparable with those of another column of the type."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class NumberColumn:
+    """Values that are one number each, or two: the more significant part first."""
+
+    parts: tuple[Numbers, ...]
+
+    def words(self, other: KeyColumn) -> int:
+        return len(self.parts)
+
+    def word(self, index: int, rows: Positions) -> Numbers:
+        return self.parts[index][rows]
+
+
+@dataclass(frozen=True, slots=True)
+class FloatColumn:
+    """FLOAT and DOUBLE: every NaN is one NaN above Infinity, -0.0 < 0.0."""
+
+    values: Numbers
+
+    def words(self, other: KeyColumn) -> int:
+        return 1
+
+    def word(self, index: int, rows: Positions) -> Numbers:
+        values = self.values[rows].astype(np.float64)
+        bits = np.where(np.isnan(values), np.int64(_NAN_BITS), values.view(np.int64))
+        monotone: Numbers = bits ^ ((bits >> 63) & np.int64(0x7FFFFFFFFFFFFFFF))
+        return monotone
+
+
+@dataclass(frozen=True, slots=True)
+class FlagColumn:
+    """BOOLEAN, eight values to a byte; the first is bit `offset`."""
+
+    data: npt.NDArray[np.uint8]
+    offset: int
+
+    def words(self, other: KeyColumn) -> int:
+        return 1
+
+    def word(self, index: int, rows: Positions) -> Numbers:
+        at = rows + self.offset
+        flags: Numbers = (self.data[at >> 3] >> (at & 7).astype(np.uint8)) & 1
+        return flags
+
+
+@dataclass(frozen=True, slots=True)
+class StringColumn:
+    """Strings and bytes, by unsigned bytes: word i is bytes [8 i, 8 i + 8), the last word is the length.
+
+    `loaded` has a word at each byte of the data but the last seven.
+    """
+
+    offsets: npt.NDArray[np.int32]
+    loaded: npt.NDArray[np.uint64]
+
+    def words(self, other: KeyColumn) -> int:
+        assert isinstance(other, StringColumn)
+        return -(-int(np.diff(other.offsets).max(initial=0)) // _WORD_BYTES) + 1
+
+    def word(self, index: int, rows: Positions) -> Numbers:
+        starts, ends = self.offsets[rows].astype(np.int64), self.offsets[rows + 1].astype(np.int64)
+        if index < 0:
+            return ends - starts
+        starts += _WORD_BYTES * index
+        left = np.clip(ends - starts, 0, _WORD_BYTES)
+        at = np.clip(starts, 0, len(self.loaded) - 1)
+        # Near the end of the data the word that begins earlier is taken, and its first bytes are shifted out.
+        passed = np.clip(starts - at, 0, _WORD_BYTES - 1)
+        words = self.loaded[at].byteswap() << (8 * passed).astype(np.uint64)
+        unused = (8 * (_WORD_BYTES - np.maximum(left, 1))).astype(np.uint64)
+        cut: Numbers = np.where(left == 0, np.uint64(0), (words >> unused) << unused)
+        return cut
+
+
+@dataclass(frozen=True, slots=True)
+class SortedKeys:
+    """Keys in ascending order, each once."""
+
+    columns: tuple[KeyColumn, ...]
+    count: int
+
+    @classmethod
+    def of(cls, arrays: Sequence[pa.Array[Any]]) -> SortedKeys:
+        """Keys whose columns are these arrays, none of them NULL."""
+        return cls(tuple(key_column(array) for array in arrays), len(arrays[0]))
+
+    def find(self, asked: SortedKeys) -> Positions:
+        """For each key asked, in ascending order too, its position, or -1."""
+        if not asked.count or not self.count:
+            return np.full(asked.count, -1, np.int64)
+        bounds, is_equal = self._bounds(asked)
+        return np.where(is_equal, bounds, -1)
+
+    def count_up_to(self, asked: SortedKeys) -> Positions:
+        """For each key asked the number of keys that are not behind it."""
+        bounds, is_equal = self._bounds(asked)
+        return bounds + is_equal
+
+    def _bounds(self, asked: SortedKeys) -> tuple[Positions, Flags]:
+        """For each key asked the number of keys before it, and whether the one after these is the key itself."""
+        everywhere = np.arange(asked.count)
+        only = self._only_numbers()
+        if only is not None:
+            low = np.searchsorted(only, asked.columns[0].word(0, everywhere))
+        else:
+            low, high = np.zeros(asked.count, np.int64), np.full(asked.count, self.count)
+            for _ in range(self.count.bit_length()):
+                middle = (low + high) >> 1
+                is_less, _ = self._compare(np.minimum(middle, self.count - 1), asked)
+                is_less &= low < high
+                low, high = np.where(is_less, middle + 1, low), np.where(is_less, high, middle)
+        is_equal = np.zeros(asked.count, np.bool_)
+        is_equal[self._compare(np.minimum(low, self.count - 1), asked)[1]] = True
+        return low, is_equal & (low < self.count)
+
+    def _compare(self, rows: Positions, asked: SortedKeys) -> tuple[Flags, Positions]:
+        """One stored row for each key asked: whether it is less, and which keys are equal."""
+        is_less = np.zeros(len(rows), np.bool_)
+        tied = np.arange(len(rows))
+        for column, other in zip(self.columns, asked.columns, strict=True):
+            count = column.words(other)
+            for index in range(count):
+                index = -1 if isinstance(column, StringColumn) and index == count - 1 else index
+                stored, wanted = column.word(index, rows[tied]), other.word(index, tied)
+                is_less[tied[stored < wanted]] = True
+                tied = tied[stored == wanted]
+                if not len(tied):
+                    return is_less, tied
+        return is_less, tied
+
+    def _only_numbers(self) -> Numbers | None:
+        column = self.columns[0]
+        if len(self.columns) > 1 or not isinstance(column, NumberColumn) or len(column.parts) > 1:
+            return None
+        return column.parts[0] if column.parts[0].flags.c_contiguous else None
+
+
+def key_column(array: pa.Array[Any]) -> KeyColumn:
+    """The values of a key column, read where they are."""
+    kind, types = array.type, pa.types
+    start, end = array.offset, array.offset + len(array)
+    if types.is_string(kind) or types.is_binary(kind):
+        return _string_column(array)
+    data = array.buffers()[1]
+    if types.is_boolean(kind):
+        return FlagColumn(np.frombuffer(data, np.uint8) if data else np.zeros(0, np.uint8), start)
+    if types.is_decimal128(kind):
+        halves = _numbers(data, np.int64)[2 * start : 2 * end].reshape(-1, 2)
+        if kind.precision <= 18:
+            return NumberColumn((halves[:, 0],))
+        return NumberColumn((halves[:, 1], halves.view(np.uint64)[:, 0]))
+    if types.is_floating(kind):
+        return FloatColumn(_numbers(data, kind.to_pandas_dtype())[start:end])
+    if types.is_integer(kind):
+        return NumberColumn((_numbers(data, kind.to_pandas_dtype())[start:end],))
+    if types.is_temporal(kind):
+        return NumberColumn((_numbers(data, np.int32 if kind.bit_width == 32 else np.int64)[start:end],))
+    raise InvalidRequestError(f"a column of type {kind} cannot be a key; use a scalar column")
+
+
+def _string_column(array: pa.Array[Any]) -> StringColumn:
+    _, offset_buffer, data_buffer = array.buffers()
+    offsets: npt.NDArray[np.int32] = np.zeros(1, np.int32)
+    if len(array):
+        offsets = _numbers(offset_buffer, np.int32)[array.offset : array.offset + len(array) + 1]
+    data = _numbers(data_buffer, np.uint8)
+    if len(data) < _WORD_BYTES:
+        data = np.concatenate([data, np.zeros(_WORD_BYTES - len(data), np.uint8)])
+    loaded = np.ndarray((len(data) - _WORD_BYTES + 1,), np.dtype("<u8"), data, strides=(1,))
+    return StringColumn(offsets, loaded)
+
+
+def _numbers(buffer: Any, kind: Any) -> Numbers:
+    return np.zeros(0, kind) if buffer is None else np.frombuffer(buffer, kind)
+
+
+def ranges_of(owners: Positions) -> Iterator[tuple[int, int, int]]:
+    """(owner, start, end) of each run of equal numbers; the numbers ascend."""
+    if len(owners):
+        bounds = np.flatnonzero(np.diff(owners, prepend=owners[0] - 1, append=owners[-1] + 1))
+        for start, end in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
+            yield int(owners[start]), start, end

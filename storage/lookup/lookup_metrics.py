@@ -1,0 +1,44 @@
+"""How lookups went: which way the files were asked, and what became of their stores."""
+
+from __future__ import annotations
+
+import threading
+
+
+class LookupMetrics:
+    """Counters of one writer or task; may be shared by threads.
+
+    | counter | counts |
+    |---|---|
+    | keys | keys asked of files; one that is asked of several files counts for each |
+    | found | those of them that a file had |
+    | by store, by reading | files asked, by the way they were |
+    | stores built, evicted, broken | stores made; removed for age, room, or because their file has left the table; thrown away as damaged or foreign |
+    """  # noqa: E501 - a table
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._counts: dict[str, int] = {}
+
+    def __repr__(self) -> str:
+        return f"LookupMetrics({self.counts()})"
+
+    def add(self, **counts: int) -> None:
+        """Adds to counters, spelled with underscores."""
+        with self._lock:
+            for name, count in counts.items():
+                if count:
+                    known = name.replace("_", " ")
+                    self._counts[known] = self._counts.get(known, 0) + count
+
+    def counts(self) -> dict[str, int]:
+        """A copy of the counters that are not zero."""
+        with self._lock:
+            return dict(self._counts)
+
+    @property
+    def store_share(self) -> float:
+        """Share of the files asked that were asked through a store; 0 when none was."""
+        counts = self.counts()
+        by_store, by_reading = counts.get("by store", 0), counts.get("by reading", 0)
+        return by_store / (by_store + by_reading) if by_store else 0.0

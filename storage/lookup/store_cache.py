@@ -1,0 +1,295 @@
+"""The stores of one table on this machine: found, built, kept within bounds, let go.
+
+    <lookup.cache-dir>/<table>/<partition>-<bucket>/<data file>.<schema id>.rows
+
+All processes of a user share them, and so do restarts of a query. Nothing depends on them: whatever is wrong with the
+folder, the disk or a store, the caller reads the data file instead.
+
+| | |
+|---|---|
+| two processes build one store | both succeed, the later one stands |
+| a store is cut short, damaged, of another file or version | it is removed and built again |
+| the disk is full, the folder cannot be written | one warning; nothing is built for `RETRY_MS` |
+| not used for `lookup.cache-file-retention` (stores of other tables: a day at least) | removed when the next is built |
+| all together above `lookup.cache-max-disk-size` | those used longest ago go, but none that was used in the last `BUSY_MS`: then the new one is not built |
+| its data file is no longer in the bucket | removed by the next compaction with lookup of the bucket (`keep_only`) |
+
+A store that is removed while another process has it mapped stays usable there. Use is noted in the modification time,
+once a minute. Without sync: the identity and the checksums in a store tell what survived a crash.
+"""  # noqa: E501 - a table
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final
+from weakref import WeakKeyDictionary
+
+import pyarrow as pa
+
+from freshet.storage.exceptions import CorruptDataError, StorageError
+from freshet.storage.files.append_reader import read_append_file
+from freshet.storage.files.key_value_reader import read_key_value_file
+from freshet.storage.io.env import Env
+from freshet.storage.io.local_cache import LocalCache
+from freshet.storage.lookup.lookup_cost import FileCosts
+from freshet.storage.lookup.lookup_metrics import LookupMetrics
+from freshet.storage.lookup.store_file import BrokenStoreError, StoreFile, write_store
+from freshet.storage.metadata.table_store import TableStore
+from freshet.storage.model.data_file import DataFileMeta
+
+FOLDER_NAME: Final = "freshet-lookup"
+VERSION: Final = 1
+"""Another number for every change of what the rows of a store mean."""
+
+NOTE_MS: Final = 60 * 1000
+"""Use of a store is noted on disk this often."""
+BUSY_MS: Final = 2 * NOTE_MS
+OTHERS_RETENTION_MS: Final = 24 * 60 * 60 * 1000
+RETRY_MS: Final = 5 * 60 * 1000
+"""After a store could not be written, none is tried for so long."""
+OPEN_MAX: Final = 512
+"""Stores that a process keeps mapped."""
+FILES_MAX: Final = 10_000
+"""Files whose cost of reading a process remembers."""
+SECTIONS_MAX: Final = 24
+"""Column groups of a store: each is read from the data file by itself."""
+PIECE_BYTES_MIN: Final = 1024 * 1024
+PIECE_BYTES_MAX: Final = 64 * 1024 * 1024
+
+_LOG: Final = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _OpenStore:
+    file: StoreFile
+    noted_ms: int
+
+
+@dataclass(slots=True)
+class _Known:
+    """What one process knows of the stores below all roots."""
+
+    process_id: int = field(default_factory=os.getpid)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    open: OrderedDict[str, _OpenStore] = field(default_factory=OrderedDict)
+    read_s: OrderedDict[str, float] = field(default_factory=OrderedDict)
+    idle_until_ms: dict[str, int] = field(default_factory=dict)
+
+
+_known: WeakKeyDictionary[Env, _Known] = WeakKeyDictionary()
+
+
+def forget_open_stores(env: Env) -> None:
+    """Lets go of all stores and costs, as if the process had just started."""
+    _known.pop(env, None)
+
+
+def _known_of(env: Env) -> _Known:
+    known = _known.setdefault(env, _Known())
+    if known.process_id != os.getpid():  # a lock of the parent may be held by a thread that is not here
+        known = _known[env] = _Known()
+    return known
+
+
+@dataclass(frozen=True, slots=True)
+class StoreCache:
+    """The stores of one bucket. Holds no state of its own, threads may share it."""
+
+    table: TableStore
+    partition: bytes
+    bucket: int
+    metrics: LookupMetrics
+
+    @property
+    def is_on(self) -> bool:
+        """False when the table's options allow no stores."""
+        return self.table.options.lookup_cache_max_disk_size_bytes > 0
+
+    def read_so_far_s(self, file: DataFileMeta) -> float:
+        """What reading the file for lookups has cost in this process, in seconds."""
+        return _known_of(self.table.env).read_s.get(self._name(file), 0.0)
+
+    def note_read(self, file: DataFileMeta, seconds: float) -> None:
+        """Adds to that."""
+        known = _known_of(self.table.env)
+        with known.lock:
+            name = self._name(file)
+            known.read_s[name] = known.read_s.get(name, 0.0) + seconds
+            known.read_s.move_to_end(name)
+            if len(known.read_s) > FILES_MAX:
+                known.read_s.popitem(last=False)
+
+    def find(self, file: DataFileMeta) -> StoreFile | None:
+        """The store of a file, if there is one."""
+        known, name, now_ms = _known_of(self.table.env), self._name(file), self.table.env.now_ms()
+        key = self._key(name)
+        with known.lock:
+            store = known.open.get(key)
+            if store is not None:
+                known.open.move_to_end(key)
+        if store is None:
+            return self._opened(file, name, now_ms)
+        if now_ms - store.noted_ms > NOTE_MS:
+            store.noted_ms = now_ms
+            if not self._cache.note_use(name, now_ms):  # it was evicted: its room on the disk shall be free
+                self._close(name)
+                return None
+        return store.file
+
+    def build(self, file: DataFileMeta) -> StoreFile | None:
+        """Makes the store of a file; None when that is not possible now."""
+        env, costs = self.table.env, FileCosts(file.row_count, file.file_size_bytes)
+        known, name, now_ms = _known_of(env), self._name(file), env.now_ms()
+        if now_ms < known.idle_until_ms.get(self._cache.root, 0):
+            return None
+        try:
+            if not self._make_room(costs.store_bytes, now_ms):
+                return None
+            with self._cache.writing(name) as sink:
+                write_store(sink, self._identity(file), self._sections(file), self._piece_bytes)
+            self._cache.note_use(name, now_ms)
+            store = self._opened(file, name, now_ms)
+        except CorruptDataError:  # the data file: the caller reads it too, and says so
+            raise
+        except StorageError as error:
+            known.idle_until_ms[self._cache.root] = now_ms + RETRY_MS
+            _LOG.warning(
+                "lookups in %s read data files, since no store of their rows can be kept below %s: %s. Free some space "
+                "there, give this user the right to write, or name another folder with lookup.cache-dir",
+                self.table.location,
+                self._cache.root,
+                error,
+            )
+            return None
+        self.metrics.add(stores_built=1)
+        return store
+
+    def discard(self, file: DataFileMeta, error: BrokenStoreError) -> None:
+        """Throws away a store that turned out to be broken; the next lookup in the file builds it again."""
+        name = self._name(file)
+        self._close(name)
+        self.metrics.add(stores_broken=1)
+        _LOG.info("the lookup store %s is thrown away: %s", self._key(name), error)
+        self.note_read(file, FileCosts(file.row_count, file.file_size_bytes).build_s)
+        self._remove(name)
+
+    def keep_only(self, files: Collection[DataFileMeta]) -> None:
+        """Removes the stores of the bucket whose data files are not among these."""
+        names = {self._name(file) for file in files}
+        for stored in self._cache.files(self.table.env.now_ms(), self._folder):
+            if stored.name not in names:
+                self._close(stored.name)
+                self._remove(stored.name)
+                self.metrics.add(stores_evicted=1)
+
+    def _opened(self, file: DataFileMeta, name: str, now_ms: int) -> StoreFile | None:
+        known = _known_of(self.table.env)
+        try:
+            found = self._cache.map(name)
+            if found is None:
+                return None
+            store = StoreFile.open(found, self._identity(file))
+        except BrokenStoreError as error:
+            self.discard(file, error)
+            return None
+        except StorageError as error:
+            _LOG.info("the lookup store %s is not used: %s", self._key(name), error)
+            return None
+        self._cache.note_use(name, now_ms)
+        with known.lock:
+            known.open[self._key(name)] = _OpenStore(store, now_ms)
+            while len(known.open) > OPEN_MAX:
+                known.open.popitem(last=False)
+        return store
+
+    def _make_room(self, needed_bytes: int, now_ms: int) -> bool:
+        """Removes what is too old or too much; False when there is no room for so many bytes."""
+        options = self.table.options
+        retention_ms = options.lookup_cache_file_retention_ms
+        kept = []
+        for file in sorted(self._cache.files(now_ms), key=lambda file: file.used_ms):
+            is_ours = file.name.startswith(f"{self._table_folder}/")
+            limit_ms = retention_ms if is_ours else max(retention_ms, OTHERS_RETENTION_MS)
+            if now_ms - file.used_ms > limit_ms:
+                self._evict(file.name)
+            else:
+                kept.append(file)
+        excess = sum(file.size_bytes for file in kept) + needed_bytes - options.lookup_cache_max_disk_size_bytes
+        for file in kept:
+            if excess <= 0 or now_ms - file.used_ms <= BUSY_MS:
+                break
+            self._evict(file.name)
+            excess -= file.size_bytes
+        return excess <= 0
+
+    def _evict(self, name: str) -> None:
+        self._close(name)
+        self._remove(name)
+        self.metrics.add(stores_evicted=1)
+
+    def _remove(self, name: str) -> None:
+        try:
+            self._cache.remove(name)
+        except StorageError as error:
+            _LOG.info("a lookup store stays: %s", error)
+
+    def _close(self, name: str) -> None:
+        known = _known_of(self.table.env)
+        with known.lock:
+            known.open.pop(self._key(name), None)
+
+    def _sections(self, file: DataFileMeta) -> Iterator[Iterator[pa.RecordBatch]]:
+        """The columns of the file in groups; the system columns come with the first of the table."""
+        names = self.table.schema.column_names
+        width = -(-len(names) // SECTIONS_MAX)
+        place = (self.table, self.partition, self.bucket, file)
+        yield read_key_value_file(*place, ())
+        for start in range(0, len(names), width):
+            yield read_append_file(*place, names[start : start + width])
+
+    @property
+    def _piece_bytes(self) -> int:
+        """A piece is in memory twice while it is written."""
+        share = self.table.options.lookup_cache_max_memory_size_bytes // 4
+        return max(PIECE_BYTES_MIN, min(PIECE_BYTES_MAX, share))
+
+    @property
+    def _cache(self) -> LocalCache:
+        return self.table.env.local_cache(FOLDER_NAME, self.table.options.lookup_cache_dir)
+
+    @property
+    def _table_folder(self) -> str:
+        return _digest(self.table.location.encode())
+
+    @property
+    def _folder(self) -> str:
+        return f"{self._table_folder}/{_digest(self.partition)}-{self.bucket}"
+
+    def _name(self, file: DataFileMeta) -> str:
+        return f"{self._folder}/{file.file_name}.{self.table.schema.id}.rows"
+
+    def _key(self, name: str) -> str:
+        return f"{self._cache.root}/{name}"
+
+    def _identity(self, file: DataFileMeta) -> dict[str, Any]:
+        return {
+            "version": VERSION,
+            "table": self.table.location,
+            "schema": self.table.schema.id,
+            "schema time": self.table.schema.time_ms,
+            "partition": self.partition.hex(),
+            "bucket": self.bucket,
+            "file": file.file_name,
+            "rows": file.row_count,
+            "bytes": file.file_size_bytes,
+        }
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.blake2b(data, digest_size=12).hexdigest()

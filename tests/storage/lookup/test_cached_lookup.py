@@ -1,0 +1,377 @@
+"""Lookups through stores: the same answers as by reading, whatever happens to the stores."""
+
+from __future__ import annotations
+
+import logging
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import freshet.storage.lookup.store_cache as store_cache
+from freshet.storage.exceptions import MissingFileError
+from freshet.storage.files.data_file_paths import data_file_path
+from freshet.storage.io.env import Env
+from freshet.storage.io.local_file_io import LocalFileIO
+from freshet.storage.lookup.cached_lookup import CachedLookup
+from freshet.storage.lookup.lookup_cost import FileCosts
+from freshet.storage.model.data_file import EMPTY_ROW, DataFileMeta
+from tests.storage.lookup.key_columns import VALUES, exact, key_tables, sorted_once
+from tests.storage.lookup.lookup_tables import LookupTable, eager, even_rows, keys
+
+ASKED = keys(0, 3, 4, 18, 30)
+VALUES_FOUND = [None, None, "v2", None, None]
+
+
+@pytest.fixture(autouse=True)
+def _eager() -> Iterator[None]:
+    with eager():
+        yield
+
+
+def _values(lookup: CachedLookup, file: DataFileMeta) -> list[Any]:
+    return lookup.find(file, ASKED, ["v"]).by_key()["v"].to_pylist()
+
+
+def _check(table: LookupTable, **counts: int) -> None:
+    """A lookup gives what is stored; it counts so much beside the keys."""
+    lookup = table.lookup()
+    found = lookup.find(table.file, ASKED, ["v", "w"])
+    assert found.rows.column_names == ["_SEQUENCE_NUMBER", "_VALUE_KIND", "v", "w"]
+    assert found.rows["w"].to_pylist() == [0, 2, 9]
+    assert found.by_key()["v"].to_pylist() == VALUES_FOUND
+    expected = {name.replace("_", " "): count for name, count in counts.items()}
+    assert lookup.metrics.counts() == {"keys": 5, "found": 3, **expected}
+
+
+def test_a_store_is_built_once_and_found_again_after_a_restart(tmp_path: Path) -> None:
+    table = LookupTable(tmp_path)
+    assert not table.stores
+    _check(table, by_store=1, stores_built=1)
+    (store,) = table.stores
+    _check(table, by_store=1)
+    table.restart()
+    _check(table, by_store=1)
+    assert table.stores == [store]
+
+
+@pytest.mark.parametrize("piece_bytes", [1, 1 << 20])
+def test_answers_are_those_of_reading(monkeypatch: pytest.MonkeyPatch, piece_bytes: int) -> None:
+    monkeypatch.setattr(store_cache, "PIECE_BYTES_MIN", piece_bytes)
+    monkeypatch.setattr(store_cache, "PIECE_BYTES_MAX", piece_bytes)
+    # Dates and timestamps are drawn from far outside what a data file can hold.
+    kinds = [kind for kind in VALUES if not pa.types.is_temporal(kind) or pa.types.is_time(kind)]
+
+    @settings(max_examples=25)
+    @given(data=st.data(), of=st.lists(st.sampled_from(kinds), min_size=1, max_size=2), presence=st.booleans())
+    def run(data: st.DataObject, of: list[pa.DataType], presence: bool) -> None:
+        stored = data.draw(key_tables(tuple(of)).filter(lambda table: table.num_rows > 0))
+        some = data.draw(st.lists(st.integers(0, stored.num_rows - 1)))
+        asked = sorted_once(
+            pa.concat_tables([stored.take(pa.array(some, pa.int64())), data.draw(key_tables(tuple(of)))])
+        )
+        key_fields = [pa.field(name, kind, nullable=False) for name, kind in zip(stored.column_names, of, strict=True)]
+        schema = pa.schema([*key_fields, ("v", pa.list_(pa.int64()))])
+        rows = pa.table([*stored.columns, pa.array([[n] for n in range(stored.num_rows)])], schema=schema)
+        with tempfile.TemporaryDirectory() as folder:
+            table = LookupTable(Path(folder), rows, columns=schema)
+            lookup = table.lookup()
+            asked = asked.cast(pa.schema(key_fields))
+            columns = None if presence else ["v", *stored.column_names]
+            found, read = lookup.find(table.file, asked, columns), table.reading().find(table.file, asked, columns)
+            assert lookup.metrics.counts().get("by store", 0) == 1
+            assert found.is_found.tolist() == read.is_found.tolist()
+            if columns is not None:
+                assert found.positions.tolist() == read.positions.tolist()
+                assert found.rows.schema.equals(read.rows.schema)
+                assert found.rows["v"].to_pylist() == read.rows["v"].to_pylist()
+                assert exact(found.rows.select(stored.column_names)) == exact(read.rows.select(stored.column_names))
+
+    run()
+
+
+def test_each_lookup_names_the_row_in_the_file(tmp_path: Path) -> None:
+    table = LookupTable(tmp_path)
+    found = table.lookup().find(table.file, ASKED, None)
+    assert found.file_rows is not None
+    assert found.file_rows.tolist() == [0, -1, 2, 9, -1]
+
+
+# ------------------------------------------------------------------------------------------ stores that are no good
+
+
+def _spoiled(path: Path, how: str, other: Path) -> None:
+    content = path.read_bytes()
+    spoiled = {
+        "empty": b"",
+        "cut short": content[: len(content) // 2],
+        "one byte": content[:100] + bytes([content[100] ^ 1]) + content[101:],
+        "zeros": bytes(len(content)),
+        "of another file": other.read_bytes(),
+        "no store": b"PAR1" * 100,
+    }[how]
+    path.unlink()
+    path.write_bytes(spoiled)
+
+
+@pytest.mark.parametrize("how", ["empty", "cut short", "one byte", "zeros", "of another file", "no store"])
+def test_a_broken_store_is_thrown_away_and_built_again(tmp_path: Path, how: str) -> None:
+    table, other = LookupTable(tmp_path / "a"), LookupTable(tmp_path / "b", even_rows(20))
+    _check(table, by_store=1, stores_built=1)
+    other.lookup().find(other.file, ASKED, ["v"])
+    (path,) = table.stores
+    _spoiled(path, how, other.stores[0])
+    table.restart()
+    lookup = table.lookup()
+    assert _values(lookup, table.file) == VALUES_FOUND
+    assert lookup.metrics.counts()["stores broken"] == 1
+    assert _values(lookup, table.file) == VALUES_FOUND
+    assert lookup.metrics.counts()["stores built"] == 1
+    assert lookup.metrics.counts()["by store"] >= 1
+    table.restart()
+    _check(table, by_store=1)
+
+
+def test_a_data_file_that_is_gone_is_no_affair_of_the_cache(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    table = LookupTable(tmp_path)
+    os.unlink(data_file_path(table.placed.store, EMPTY_ROW, 0, table.file))
+    with pytest.raises(MissingFileError):
+        _values(table.lookup(), table.file)
+    assert not table.stores
+    assert not caplog.records
+
+
+# ----------------------------------------------------------------------------------------------------- no room
+
+
+def _reads_with_one_warning(table: LookupTable, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING)
+    for _ in range(3):
+        _check(table, by_reading=1)
+    (record,) = caplog.records
+    assert "lookup.cache-dir" in record.getMessage()
+    assert str(table.cache) in record.getMessage()
+
+
+def test_a_folder_that_cannot_be_written(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Also not by root: it is no folder."""
+    table = LookupTable(tmp_path)
+    table.cache.write_text("a file")
+    _reads_with_one_warning(table, caplog)
+
+
+@contextmanager
+def _file_size_limit(size: int) -> Iterator[None]:
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_a_disk_that_is_full_halfway(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    table = LookupTable(tmp_path)
+    with _file_size_limit(1000):
+        _reads_with_one_warning(table, caplog)
+    assert not table.stores
+
+
+class _Clock(Env):
+    """Time goes on when it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__(LocalFileIO())
+        self.ms = super().now_ms()
+
+    def now_ms(self) -> int:
+        return self.ms
+
+
+def test_it_is_tried_again_when_some_time_has_passed(tmp_path: Path) -> None:
+    env = _Clock()
+    table = LookupTable(tmp_path, env=env)
+    table.cache.write_text("a file")
+    _check(table, by_reading=1)
+    table.cache.unlink()
+    _check(table, by_reading=1)
+    env.ms += store_cache.RETRY_MS
+    _check(table, by_store=1, stores_built=1)
+
+
+def test_no_stores_at_all(tmp_path: Path) -> None:
+    table = LookupTable(tmp_path, cache_max_disk_size="0")
+    _check(table, by_reading=1)
+    assert not table.stores
+
+
+# ------------------------------------------------------------------------------------------------------- letting go
+
+
+def _three_files(folder: Path, env: Env, **options: str) -> tuple[LookupTable, list[DataFileMeta]]:
+    table = LookupTable(folder, even_rows(10), env=env, **options)
+    for start in (100, 200):
+        table.place([{**row, "k": row["k"] + start} for row in even_rows(10)])
+    return table, table.files
+
+
+def test_what_was_used_longest_ago_gives_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    env = _Clock()
+    table, (first, second, third) = _three_files(tmp_path, env)
+    lookup = table.lookup()
+    lookup.find(first, ASKED, None)
+    size = table.stores[0].stat().st_size
+    env.ms += 1000
+    lookup.find(second, ASKED, None)
+    env.ms += store_cache.NOTE_MS + 1000
+    lookup.find(first, ASKED, None)  # so that it is the second that is older
+    env.ms += store_cache.BUSY_MS
+    limit = f"{size + FileCosts(third.row_count, third.file_size_bytes).store_bytes} b"
+    bounded = table.lookup(cache_max_disk_size=limit)
+    bounded.find(third, ASKED, None)
+    assert bounded.metrics.counts()["stores evicted"] == 1
+    assert sorted(name.name.split(".")[0] for name in table.stores) == sorted(
+        file.file_name.split(".")[0] for file in (first, third)
+    )
+    # Both are in use: nothing is taken from others.
+    again = table.lookup(cache_max_disk_size=limit)
+    again.find(first, ASKED, None)
+    again.find(second, ASKED, None)
+    assert again.metrics.counts() == {"keys": 10, "found": 3, "by store": 1, "by reading": 1}
+
+
+def test_what_nobody_asked_for_long_is_removed(tmp_path: Path) -> None:
+    env = _Clock()
+    table, (first, second, third) = _three_files(tmp_path, env, cache_file_retention="10 min")
+    for file in (first, second):
+        table.lookup().find(file, ASKED, None)
+    for _ in range(4):
+        env.ms += 3 * 60 * 1000
+        table.lookup().find(first, ASKED, None)
+    lookup = table.lookup()
+    lookup.find(third, ASKED, None)
+    assert lookup.metrics.counts()["stores evicted"] == 1
+    assert len(table.stores) == 2
+    assert not any(second.file_name in path.name for path in table.stores)
+
+
+def test_stores_of_files_that_left_the_bucket_are_removed(tmp_path: Path) -> None:
+    table, (first, second, third) = _three_files(tmp_path, _Clock())
+    lookup = table.lookup()
+    for file in (first, second):
+        lookup.find(file, ASKED, None)
+    lookup.stores.keep_only([second, third])
+    assert [second.file_name in path.name for path in table.stores] == [True]
+    assert lookup.metrics.counts()["stores evicted"] == 1
+    lookup.find(first, ASKED, None)  # whoever still reads the file builds it again
+    assert lookup.metrics.counts()["stores built"] == 3
+
+
+def test_a_store_evicted_while_it_is_mapped_stays_readable(tmp_path: Path) -> None:
+    table = LookupTable(tmp_path)
+    lookup = table.lookup()
+    _values(lookup, table.file)
+    store = lookup.stores.find(table.file)
+    assert store is not None
+    table.stores[0].unlink()
+    assert store.find(ASKED, ["v"]).by_key()["v"].to_pylist() == VALUES_FOUND
+    _check(table, by_store=1)
+
+
+def test_unfinished_stores_of_processes_that_ended_are_removed(tmp_path: Path) -> None:
+    env = _Clock()
+    table, (first, second, third) = _three_files(tmp_path, env)
+    table.lookup().find(first, ASKED, None)
+    left = table.stores[0].with_name(".data-x.rows.abc")
+    left.write_bytes(b"half")
+    table.lookup().find(second, ASKED, None)
+    assert left.exists()  # somebody may be writing it
+    env.ms += 2 * 60 * 60 * 1000
+    table.lookup().find(third, ASKED, None)
+    assert not left.exists()
+
+
+# ------------------------------------------------------------------------------------------------- others beside us
+
+BUILDER = """
+import sys, pyarrow as pa
+from freshet.storage.io.env import local_env
+from freshet.storage.lookup.cached_lookup import bucket_lookup
+from freshet.storage.metadata.table_store import open_table_store
+from freshet.storage.model.data_file import EMPTY_ROW
+store = open_table_store(local_env(), sys.argv[1])
+lookup = bucket_lookup(store, EMPTY_ROW, 0)
+(file,) = store.live.at(store.snapshots.latest()).files_of(EMPTY_ROW, 0)
+keys = pa.table({"k": list(range(0, 200_000, 7))}).cast(pa.schema([pa.field("k", pa.int64(), nullable=False)]))
+print("ready", flush=True)
+sys.stdin.readline()
+built = lookup.stores.build(file)
+assert built is not None
+found = built.find(keys, ["w"])
+print(int(found.is_found.sum()), sum(found.rows["w"].to_pylist()), flush=True)
+"""
+
+
+def test_processes_that_build_one_store_at_once_all_succeed(tmp_path: Path) -> None:
+    count = 100_000
+    rows = pa.table({"k": range(0, 2 * count, 2), "v": ["text"] * count, "w": pa.array(range(count), pa.int32())})
+    table = LookupTable(tmp_path, rows)
+    command = [sys.executable, "-c", BUILDER, table.placed.location]
+    processes = [subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(3)]
+    try:
+        for process in processes:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n"
+        for process in processes:
+            assert process.stdin is not None
+            process.stdin.write("go\n")
+            process.stdin.flush()
+        answers = [process.communicate(timeout=120)[0].split() for process in processes]
+    finally:
+        for process in processes:
+            with suppress(ProcessLookupError):
+                process.kill()
+            process.wait()
+    wanted = [key // 2 for key in range(0, 2 * count, 7) if key % 2 == 0]
+    assert answers == [[str(len(wanted)), str(sum(wanted))]] * 3
+    assert len(table.stores) == 1
+    found = table.lookup().find(table.file, keys(0, 4, 199_998), ["w"])
+    assert found.rows["w"].to_pylist() == [0, 2, 99_999]
+
+
+def test_a_forked_child_uses_stores_of_its_parent(tmp_path: Path) -> None:
+    table = LookupTable(tmp_path)
+    _check(table, by_store=1, stores_built=1)
+    pid = os.fork()
+    if not pid:
+        code = 1
+        with suppress(BaseException):
+            _check(table, by_store=1)
+            code = 0
+        os._exit(code)
+    assert os.waitpid(pid, 0)[1] == 0
+
+
+def test_a_default_folder_that_is_prepared_by_somebody_is_not_used(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    env = Env(LocalFileIO(), str(tmp_path / "scratch"))
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "scratch").mkdir()
+    (tmp_path / "scratch" / f"freshet-lookup-{os.geteuid()}").symlink_to(tmp_path / "elsewhere")
+    table = LookupTable(tmp_path, env=env)
+    lookup = table.lookup(cache_dir="")
+    assert _values(lookup, table.file) == VALUES_FOUND
+    assert lookup.metrics.counts()["by reading"] == 1
+    assert not list((tmp_path / "elsewhere").iterdir())
+    assert "link" in caplog.text

@@ -1,0 +1,43 @@
+"""Which way a lookup goes: the table of `lookup_cost`, and what it adds up to."""
+
+from __future__ import annotations
+
+import pytest
+
+from freshet.storage.lookup.lookup_cost import ROWS_MIN, FileCosts, Way, choose
+
+SMALL = FileCosts(ROWS_MIN - 1, 10**9)
+LARGE = FileCosts(1_000_000, 30_000_000)
+
+
+@pytest.mark.parametrize(
+    ("costs", "has_store", "read_so_far_s", "way"),
+    [
+        (SMALL, True, 0.0, Way.STORE),
+        (LARGE, True, 0.0, Way.STORE),
+        (SMALL, False, 1e9, Way.READ),
+        (LARGE, False, 0.0, Way.READ),
+        (LARGE, False, LARGE.build_s - LARGE.read_s(10_000) - 1e-6, Way.READ),
+        (LARGE, False, LARGE.build_s - LARGE.read_s(10_000) + 1e-6, Way.BUILD),
+    ],
+)
+def test_the_table(costs: FileCosts, has_store: bool, read_so_far_s: float, way: Way) -> None:
+    assert choose(costs, 10_000, has_store=has_store, read_so_far_s=read_so_far_s) is way
+
+
+@pytest.mark.parametrize("key_count", [1, 50, 100_000])
+def test_no_more_than_twice_the_time_of_the_best_choice_is_spent(key_count: int) -> None:
+    """However often the file is asked; what asking a store takes does not count."""
+    spent = 0.0
+    for lookups in range(1, 1000):
+        if choose(LARGE, key_count, has_store=False, read_so_far_s=spent) is Way.BUILD:
+            spent += LARGE.build_s
+            break
+        spent += LARGE.read_s(key_count)
+        assert spent <= lookups * LARGE.read_s(key_count) < LARGE.build_s
+    assert spent <= 2 * LARGE.build_s
+
+
+def test_keys_of_a_large_file_cost_the_row_groups_they_are_in() -> None:
+    assert LARGE.read_s(1) < LARGE.read_s(3) < LARGE.read_s(100) == LARGE.read_s(10_000)
+    assert FileCosts(0, 0).read_s(5) > 0

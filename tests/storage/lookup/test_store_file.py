@@ -1,0 +1,118 @@
+"""What is written into a store comes out of it, and nothing that was changed does."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from freshet.storage.lookup.store_file import BrokenStoreError, StoreFile, write_store
+from tests.storage.lookup.key_columns import VALUES, exact, key_tables, sorted_once
+
+IDENTITY = {"file": "data-1.parquet", "rows": 3}
+
+
+def _written(sections: list[pa.Table], piece_bytes: int = 1 << 20, batch_rows: int = 1 << 20) -> bytes:
+    sink = pa.BufferOutputStream()
+    write_store(sink, IDENTITY, (iter(table.to_batches(batch_rows)) for table in sections), piece_bytes)
+    return bytes(sink.getvalue())
+
+
+def _opened(content: bytes) -> StoreFile:
+    return StoreFile.open(pa.py_buffer(content), IDENTITY)
+
+
+@settings(max_examples=150)
+@given(
+    data=st.data(),
+    kinds=st.lists(st.sampled_from(list(VALUES)), min_size=1, max_size=3),
+    piece_bytes=st.sampled_from([1, 40, 1 << 20]),
+    batch_rows=st.integers(1, 9),
+)
+def test_keys_of_all_types_against_a_dictionary(
+    data: st.DataObject, kinds: list[pa.DataType], piece_bytes: int, batch_rows: int
+) -> None:
+    """Whatever the pieces that each column lies in."""
+    stored = data.draw(key_tables(tuple(kinds)))
+    some = data.draw(st.lists(st.integers(0, max(0, stored.num_rows - 1)), max_size=stored.num_rows))
+    more = data.draw(key_tables(tuple(kinds), max_size=5))
+    asked = sorted_once(pa.concat_tables([stored.take(pa.array(some, pa.int64())), more]))
+    values = pa.table({"v": [f"row {n}" for n in range(stored.num_rows)], "n": [[n] for n in range(stored.num_rows)]})
+    sections = [values, *(stored.select([name]) for name in stored.column_names)]
+    row_of = {key: row for row, key in enumerate(exact(stored))}
+    expected = [row_of.get(key, -1) for key in exact(asked)]
+    if not stored.num_rows:
+        return
+    store = _opened(_written(sections, piece_bytes, batch_rows))
+    for _ in range(2):
+        found = store.find(asked, ["n", "v", *stored.column_names])
+        assert found.file_rows is not None
+        assert found.file_rows.tolist() == expected
+        rows = found.rows.select(["n", "v"]).to_pylist()
+        assert [rows[at]["v"] if at >= 0 else None for at in found.positions] == [
+            f"row {row}" if row >= 0 else None for row in expected
+        ]
+        assert [row["n"] for row in rows] == [[row] for row in expected if row >= 0]
+        assert exact(found.rows.select(stored.column_names)) == [key for key in exact(asked) if key in row_of]
+    presence = store.find(asked, None)
+    assert presence.is_found.tolist() == [row >= 0 for row in expected]
+    assert presence.rows.column_names == []
+
+
+def test_a_store_is_used_where_it_is_mapped(tmp_path: Path) -> None:
+    """Rows found are copies: they outlive the file."""
+    path = tmp_path / "store"
+    table = pa.table({"k": list(range(1000)), "v": [str(n) for n in range(1000)]})
+    path.write_bytes(_written([table.select(["k"]), table.select(["v"])]))
+    before = pa.total_allocated_bytes()
+    with pa.memory_map(str(path)) as mapped:
+        found = StoreFile.open(mapped.read_buffer(), IDENTITY).find(pa.table({"k": [7, 999, 1000]}), ["v"])
+    assert pa.total_allocated_bytes() - before < 2000
+    path.unlink()
+    assert found.rows["v"].to_pylist() == ["7", "999"]
+
+
+TABLE = pa.table({"k": list(range(0, 60, 2)), "v": [f"text {n}" for n in range(30)]})
+KEYS = pa.table({"k": [4, 5, 58]})
+INTACT = _written([TABLE.select(["k"]), TABLE.select(["v"])], piece_bytes=100)
+
+
+def _asked(content: bytes) -> list[Any]:
+    found = _opened(content).find(KEYS, ["v"])
+    return [found.positions.tolist(), found.rows["v"].to_pylist()]
+
+
+@settings(max_examples=300)
+@given(at=st.integers(0, len(INTACT) - 1), mask=st.integers(1, 255))
+def test_a_changed_byte_is_found_or_does_not_matter(at: int, mask: int) -> None:
+    """What lies between sections is not read."""
+    content = bytearray(INTACT)
+    content[at] ^= mask
+    try:
+        answer = _asked(bytes(content))
+    except BrokenStoreError:
+        return
+    assert answer == _asked(INTACT)
+
+
+@settings(max_examples=60)
+@given(length=st.integers(0, len(INTACT) - 1), zeros=st.booleans())
+def test_a_store_cut_short(length: int, zeros: bool) -> None:
+    """As a crash of the machine leaves it: the end is missing, or all zeros."""
+    content = INTACT[:length] + (b"\0" * (len(INTACT) - length) if zeros else b"")
+    with pytest.raises(BrokenStoreError):
+        _asked(content)
+
+
+def test_a_store_of_something_else() -> None:
+    with pytest.raises(BrokenStoreError, match="another file"):
+        StoreFile.open(pa.py_buffer(INTACT), {**IDENTITY, "file": "data-2.parquet"})
+    with pytest.raises(BrokenStoreError, match="no column 'w'"):
+        _opened(INTACT).find(KEYS, ["w"])
+    with pytest.raises(BrokenStoreError):
+        _opened(Path(tempfile.__file__).read_bytes())
