@@ -89,9 +89,18 @@ def parse_stats_mode(text: str) -> StatsMode:
 
 
 def stats_modes(
-    options: CoreOptions, columns: Sequence[str], level: int = 0, thin_key_columns: Sequence[str] = ()
+    options: CoreOptions,
+    columns: Sequence[str],
+    level: int = 0,
+    thin_key_columns: Sequence[str] = (),
+    *,
+    mode: str | None = None,
 ) -> list[StatsMode]:
-    """Mode of each column of a file; `thin_key_columns` are the key columns that a thin file keeps as values only."""
+    """Mode of each column of a file; `thin_key_columns` are the key columns that a thin file keeps as values only.
+
+    `mode` takes the place of the mode of the level (changelog files).
+    """
+    others = parse_stats_mode(options.stats_mode_at_level(level) if mode is None else mode)
     modes: list[StatsMode] = []
     counted = 0
     keep = options.stats_keep_first_n_columns
@@ -107,7 +116,7 @@ def stats_modes(
         elif 0 <= keep <= counted:
             modes.append(StatsMode(StatsKind.NONE))
         else:
-            modes.append(parse_stats_mode(options.stats_mode_at_level(level)))
+            modes.append(others)
         counted += 1
     return modes
 

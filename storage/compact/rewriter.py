@@ -15,7 +15,10 @@ A file of level 0 that could only change its level is rewritten in tables that n
 above; not if nothing lies above the output level, nor where the newest row is all that counts (deduplicate without
 sequence fields).
 
-Source: MERGING.md §2.1, §3.3, §4.3, §4.4.
+Rewrites tell their changes where the table has a changelog producer that asks for it (`changelog.producer`). A file
+that only changes its level is then read and looked up all the same, for its changelog alone.
+
+Source: MERGING.md §2.1, §3.3, §4.2 to §4.4.
 """
 
 from __future__ import annotations
@@ -23,14 +26,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 import pyarrow as pa
 
+from freshet.storage.changelog.changed_rows import CompactionChangelog
+from freshet.storage.changelog.changelog_files import ChangelogFileWriter
+from freshet.storage.changelog.producer import compaction_changelog
 from freshet.storage.compact.levels import Levels
 from freshet.storage.compact.picker import CompactionUnit
 from freshet.storage.compact.prefetch import prefetched
-from freshet.storage.compact.task import Section, plan_task
+from freshet.storage.compact.task import CompactionPlan, Section, plan_task
 from freshet.storage.files.discard import delete_data_file
 from freshet.storage.files.key_value_reader import read_key_value_file
 from freshet.storage.files.key_value_writer import KeyValueFileWriter
@@ -44,7 +50,7 @@ from freshet.storage.lookup.run_lookup import RunLookup
 from freshet.storage.merge.key_order import KeyComparator, RowOrder
 from freshet.storage.merge.lookup_levels import LEVEL_FIELD, with_levels
 from freshet.storage.merge.merge_function import MergeFunction
-from freshet.storage.merge.merge_reader import merge_rounds, merge_section
+from freshet.storage.merge.merge_reader import as_they_are, merge_rounds, merge_section
 from freshet.storage.merge.previous_row import row_of_lowest_level
 from freshet.storage.merge.section import files_of, interval_partition, older_first
 from freshet.storage.metadata.table_store import TableStore
@@ -67,11 +73,39 @@ MEMORY_PER_FILE_BYTE: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class CompactionResult:
-    """What changed: `before` leaves the bucket, `after` enters it. Keys were looked up in `lookups`, which stay."""
+    """What changed: `before` leaves the bucket, `after` enters it. Keys were looked up in `lookups`, which stay.
+
+    `changelog` are the changelog files of what this changed for readers.
+    """
 
     before: tuple[DataFileMeta, ...]
     after: tuple[DataFileMeta, ...]
     lookups: tuple[DataFileMeta, ...] = ()
+    changelog: tuple[DataFileMeta, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Target:
+    """Where the outputs of a unit go; `levels` are the bucket before."""
+
+    partition: bytes
+    bucket: int
+    levels: Levels
+    level: int
+
+    @property
+    def drops_deletes(self) -> bool:
+        """True when no older row can lie below the outputs."""
+        return self.level != 0 and self.level >= self.levels.highest_level
+
+
+class _Rewritten(NamedTuple):
+    rows: list[DataFileMeta]
+    changelog: list[DataFileMeta]
+
+
+_Piece = tuple[pa.Table | pa.RecordBatch, pa.Table | None]
+"""Merged rows, and their changelog if there is one to write."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,27 +137,43 @@ class Rewriter:
             force_rewrite=options.compaction_force_rewrite_all_files,
             rewrites_moves=lambda file: self._rewrites_move(file, unit.output_level, levels.max_level),
         )
-        drop_delete = unit.output_level != 0 and unit.output_level >= levels.highest_level
+        target = _Target(partition, bucket, levels, unit.output_level)
         self.store.env.reach(CrashPoint.COMPACT_BEFORE_OUTPUT)
         before, after = list(plan.moves), list(plan.moved)
         lookups: list[DataFileMeta] = []
         outputs: list[DataFileMeta] = []
+        changelog: list[DataFileMeta] = []
         is_done = False
         try:
-            for sections in plan.rewrites:
+            for sections, has_rows in _to_read(plan):
                 files = [file for section in sections for file in files_of(section)]
-                before += files
-                higher = self._higher(partition, bucket, levels, unit.output_level, files, executor)
+                producer = self._producer(target, files)
+                if not has_rows and producer is None:
+                    continue
+                higher = self._higher(target, files, executor)
                 lookups += [] if higher is None else higher.files_beside(files)
-                outputs += self._rewrite(partition, bucket, sections, unit.output_level, drop_delete, higher, executor)
+                rewritten = self._rewrite(target, sections, higher, producer, executor, has_rows=has_rows)
+                before += files if has_rows else []
+                outputs += rewritten.rows
+                changelog += rewritten.changelog
             is_done = True
         finally:
             if not is_done:
-                for file in outputs:
+                for file in (*outputs, *changelog):
                     delete_data_file(self.store, partition, bucket, file)
         if plan.rewrites:
             self.store.env.reach(CrashPoint.COMPACT_OUTPUT_WRITTEN)
-        return CompactionResult(tuple(before), (*after, *outputs), tuple(lookups))
+        return CompactionResult(tuple(before), (*after, *outputs), tuple(lookups), tuple(changelog))
+
+    def _producer(self, target: _Target, files: Sequence[DataFileMeta]) -> CompactionChangelog | None:
+        """Who tells the changes of merging these files."""
+        return compaction_changelog(
+            self.store.schema,
+            self.store.options,
+            output_level=target.level,
+            max_level=target.levels.max_level,
+            takes_level_0=any(file.level == 0 for file in files),
+        )
 
     def _rewrites_move(self, file: DataFileMeta, output_level: int, max_level: int) -> bool:
         """True if a file cannot just change its level."""
@@ -134,92 +184,101 @@ class Rewriter:
             return False
         return options.merge_engine is not MergeEngine.DEDUPLICATE or bool(options.sequence_field)
 
-    def _higher(
-        self,
-        partition: bytes,
-        bucket: int,
-        levels: Levels,
-        output_level: int,
-        files: Sequence[DataFileMeta],
-        executor: Executor | None,
-    ) -> HigherLevels | None:
+    def _higher(self, target: _Target, files: Sequence[DataFileMeta], executor: Executor | None) -> HigherLevels | None:
         """What is above the output level; None if the rewrite is none with lookup."""
-        if not self.store.options.needs_lookup or output_level == 0 or all(file.level != 0 for file in files):
+        if not self.store.options.needs_lookup or target.level == 0 or all(file.level != 0 for file in files):
             return None
-        runs = tuple(run for run in levels.runs if run.level > output_level)
+        runs = tuple(run for run in target.levels.runs if run.level > target.level)
         files_lookup = bucket_lookup(
-            self.store, partition, bucket, self.lookup_metrics, use_threads=executor is not None
+            self.store, target.partition, target.bucket, self.lookup_metrics, use_threads=executor is not None
         )
-        files_lookup.stores.keep_only(levels.files)
+        files_lookup.stores.keep_only(target.levels.files)
         lookup = RunLookup(files_lookup, self.order.key_columns, self.store.key_types, self.comparator)
         return HigherLevels(lookup, self.order, self.store.options, runs)
 
     def _rewrite(
         self,
-        partition: bytes,
-        bucket: int,
+        target: _Target,
         sections: Sequence[Section],
-        level: int,
-        drop_delete: bool,
         higher: HigherLevels | None,
+        producer: CompactionChangelog | None,
         executor: Executor | None,
-    ) -> list[DataFileMeta]:
-        writer = KeyValueFileWriter(self.store, partition, bucket, level, FileSource.COMPACT)
+        *,
+        has_rows: bool,
+    ) -> _Rewritten:
+        """Merges the sections into new files, or, without `has_rows`, into changelog files only."""
+        place = (target.partition, target.bucket, target.level)
+        writer = KeyValueFileWriter(self.store, *place, FileSource.COMPACT)
+        changelog = None if producer is None else ChangelogFileWriter(self.store, *place)
         is_done = False
         try:
             for section in sections:
-                merged = self._merged(partition, bucket, section, drop_delete, higher)
-                for batch in prefetched(merged, executor):
-                    writer.write(batch)
-            files = writer.close()
+                for rows, changes in prefetched(self._merged(target, section, higher, producer), executor):
+                    if has_rows:
+                        writer.write(rows)
+                    if changelog is not None and changes is not None:
+                        changelog.write(changes)
+            files = _Rewritten(writer.close(), [] if changelog is None else changelog.close())
             is_done = True
         finally:
             if not is_done:
                 writer.abort()
+                if changelog is not None:
+                    changelog.abort()
         return files
 
     def _merged(
-        self, partition: bytes, bucket: int, section: Section, drop_delete: bool, higher: HigherLevels | None
-    ) -> Iterator[pa.RecordBatch]:
+        self, target: _Target, section: Section, higher: HigherLevels | None, producer: CompactionChangelog | None
+    ) -> Iterator[_Piece]:
         function = self.function if higher is None else self.lookup_function
-        has_levels = function.reads_levels or higher is not None
+        has_levels = function.reads_levels or higher is not None or producer is not None
         runs = older_first(section)
-        rows = self._fill_rows(runs)
+        fill_rows = self._fill_rows(runs)
         spilled: list[SpillFile] = []
         readers: list[Iterator[pa.RecordBatch]] = []
         to_spill = self._runs_to_spill(runs)
         for run in runs:
-            batches = self._read(partition, bucket, run.files, min(rows, BATCH_ROWS_MAX), has_levels)
+            batches = self._read(target, run.files, min(fill_rows, BATCH_ROWS_MAX), has_levels)
             if run in to_spill:
                 schema = arrow_schema((*SYSTEM_FIELDS, *self.store.schema.fields))
                 schema = schema.append(LEVEL_FIELD) if has_levels else schema
                 spilled.append(SpillFile(self.new_spill_path(), schema, batches))
                 batches = spilled[-1].read()
             readers.append(batches)
-        if higher is None:
-            yield from merge_section(readers, self.order, function, drop_delete=drop_delete, fill_rows=rows)
+        if higher is None and producer is None:
+            for batch in merge_section(
+                readers, self.order, function, drop_delete=target.drops_deletes, fill_rows=fill_rows
+            ):
+                yield batch, None
         else:
-            yield from self._looked_up(readers, higher, drop_delete, rows)
+            yield from self._told(readers, function, higher, producer, target.drops_deletes, fill_rows)
         for file in spilled:
             file.remove()
 
-    def _looked_up(
-        self, readers: Sequence[Iterator[pa.RecordBatch]], higher: HigherLevels, drop_delete: bool, fill_rows: int
-    ) -> Iterator[pa.RecordBatch]:
-        """Level 0 taken up: keys are completed with what stands above before they are merged."""
+    def _told(
+        self,
+        readers: Sequence[Iterator[pa.RecordBatch]],
+        function: MergeFunction,
+        higher: HigherLevels | None,
+        producer: CompactionChangelog | None,
+        drop_delete: bool,
+        fill_rows: int,
+    ) -> Iterator[_Piece]:
+        """Keys of level 0 are completed with what stands above before they are merged; changes are told."""
         for merged in merge_rounds(
             readers,
             self.order,
-            self.lookup_function,
+            function,
             drop_delete=drop_delete,
-            completed=higher.complete,
-            previous_row=row_of_lowest_level,
+            completed=as_they_are if higher is None else higher.complete,
+            previous_row=row_of_lowest_level if producer is None else producer.previous_row,
             fill_rows=fill_rows,
         ):
+            changes = None if producer is None else producer.changes(merged)
             rows = merged.rows
             del merged
-            yield from rows.to_batches()
-            del rows
+            yield rows, changes
+            del rows, changes
 
     def _runs_to_spill(self, runs: Sequence[SortedRun]) -> list[SortedRun]:
         columns = len(self.store.schema.fields) + len(SYSTEM_FIELDS)
@@ -235,9 +294,17 @@ class Rewriter:
         return max(FILL_ROWS_MIN, min(FILL_ROWS_MAX, per_run // max(1, row_bytes)))
 
     def _read(
-        self, partition: bytes, bucket: int, files: Iterable[DataFileMeta], batch_rows: int, has_levels: bool
+        self, target: _Target, files: Iterable[DataFileMeta], batch_rows: int, has_levels: bool
     ) -> Iterator[pa.RecordBatch]:
-        columns = self.store.schema.column_names
+        place, columns = (target.partition, target.bucket), self.store.schema.column_names
         for file in files:
-            batches = read_key_value_file(self.store, partition, bucket, file, columns, None, batch_rows=batch_rows)
+            batches = read_key_value_file(self.store, *place, file, columns, None, batch_rows=batch_rows)
             yield from with_levels(batches, file.level) if has_levels else batches
+
+
+def _to_read(plan: CompactionPlan) -> Iterator[tuple[Sequence[Section], bool]]:
+    """What is merged together, and whether rows come of it; of a file that only moves at most a changelog does."""
+    for sections in plan.rewrites:
+        yield sections, True
+    for file in plan.moves:
+        yield [[SortedRun((file,))]], False

@@ -34,7 +34,6 @@ class AppendFileWriter:
         self._files = RollingFileWriter(
             store,
             DataFileNames(store, partition, bucket, _LEVEL),
-            _LEVEL,
             store.schema.fields,
             self._new_contents,
             row_count_max=store.options.target_file_row_num if source is FileSource.APPEND else None,

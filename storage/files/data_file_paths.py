@@ -9,6 +9,7 @@ readers the format. Source: FORMAT.md §1.
 from __future__ import annotations
 
 from freshet.storage.exceptions import UnsupportedFeatureError
+from freshet.storage.files.file_traits import FileTraits, data_file_traits
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.data_file import DataFileMeta
 from freshet.storage.paths import data_file_name, file_format_of
@@ -19,24 +20,25 @@ PARQUET = "parquet"
 class DataFileNames:
     """Hands out names for new files of a bucket at one level."""
 
-    def __init__(self, store: TableStore, partition: bytes, bucket: int, level: int, prefix: str | None = None) -> None:
-        """`prefix` is `data-file.prefix` unless another is given (changelog files)."""
-        options = store.options
-        file_format = options.format_at_level(level)
-        if file_format != PARQUET:
+    def __init__(
+        self, store: TableStore, partition: bytes, bucket: int, level: int, traits: FileTraits | None = None
+    ) -> None:
+        """`traits` are those of data files at the level, unless others are given."""
+        self.traits = traits or data_file_traits(store.options, level)
+        if self.traits.file_format != PARQUET:
+            key = "changelog-file.format" if self.traits.is_changelog else "file.format and file.format.per.level"
             raise UnsupportedFeatureError(
-                f"table {store.location} wants {file_format} files at level {level}; only parquet can be written: set "
-                "file.format and file.format.per.level accordingly"
+                f"table {store.location} wants {self.traits.file_format} files at level {level}; only parquet can be "
+                f"written: set {key} accordingly"
             )
         self._folder = store.bucket_folder(partition, bucket)
-        self._prefix = options.data_file_prefix if prefix is None else prefix
-        self._suffix = options.compression_at_level(level) if options.file_suffix_include_compression else None
+        self._suffix = self.traits.compression if store.options.file_suffix_include_compression else None
         self._uuid = store.env.new_uuid()
         self._counter = 0
 
     def take(self) -> tuple[str, str]:
         """The next name, and its path."""
-        name = data_file_name(self._prefix, self._uuid, self._counter, PARQUET, self._suffix)
+        name = data_file_name(self.traits.prefix, self._uuid, self._counter, PARQUET, self._suffix)
         self._counter += 1
         return name, f"{self._folder}/{name}"
 

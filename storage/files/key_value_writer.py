@@ -1,7 +1,7 @@
-"""Writes data files of primary-key tables, and describes them for the manifest.
+"""Writes data and changelog files of primary-key tables, and describes them for the manifest.
 
-Rows come sorted by key, each key once: `_SEQUENCE_NUMBER`, `_VALUE_KIND`, then the table's columns. The `_KEY_`
-columns are the key columns once more (the same buffers); thin mode leaves them out.
+Rows come sorted by key, each key once, in changelog files also several times: `_SEQUENCE_NUMBER`, `_VALUE_KIND`, then
+the table's columns. The `_KEY_` columns are the key columns once more (the same buffers); thin mode leaves them out.
 
 | of the entry | from |
 |---|---|
@@ -26,6 +26,7 @@ from freshet.storage.codec.stats import encode_stats, encode_value_stats, reduce
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.files.column_bounds import ColumnBounds, plain_value
 from freshet.storage.files.data_file_paths import DataFileNames
+from freshet.storage.files.file_traits import FileTraits
 from freshet.storage.files.parquet_file import ParquetSummary
 from freshet.storage.files.parquet_schema import key_value_fields
 from freshet.storage.files.rolling_file_writer import RollingFileWriter
@@ -49,23 +50,24 @@ class KeyValueFileWriter:
         source: FileSource,
         schema_id: int | None = None,
         *,
-        prefix: str | None = None,
+        traits: FileTraits | None = None,
     ) -> None:
-        """`schema_id`, where given, must be that of the store; `prefix` replaces the one of data files."""
+        """`schema_id`, where given, must be that of the store; `traits` are those of data files by default."""
         schema = store.schema
         if schema_id is not None and schema_id != schema.id:
             raise InvalidRequestError(f"files are written with schema {schema.id} of the open table, not {schema_id}")
         self._schema = schema
         self._fields = key_value_fields(schema, thin=store.options.thin_mode)
         first_key = schema.trimmed_primary_keys[0]
+        names = DataFileNames(store, partition, bucket, level, traits)
+        ends_by_rows = source is FileSource.APPEND and not names.traits.is_changelog
         self._files = RollingFileWriter(
             store,
-            DataFileNames(store, partition, bucket, level, prefix),
-            level,
+            names,
             self._fields,
-            lambda: _KeyValueContents(store, level, source),
+            lambda: _KeyValueContents(store, level, source, names.traits),
             delta_columns=(first_key,),
-            row_count_max=store.options.target_file_row_num if source is FileSource.APPEND else None,
+            row_count_max=store.options.target_file_row_num if ends_by_rows else None,
         )
 
     def write(self, rows: pa.Table | pa.RecordBatch) -> None:
@@ -88,14 +90,16 @@ class KeyValueFileWriter:
 class _KeyValueContents:
     """What the entry of one file needs to know of its rows."""
 
-    def __init__(self, store: TableStore, level: int, source: FileSource) -> None:
+    def __init__(self, store: TableStore, level: int, source: FileSource, traits: FileTraits) -> None:
         self._store = store
         self._level = level
         self._source = source
         schema, options = store.schema, store.options
         self._keys = schema.trimmed_primary_keys
-        self._modes = stats_modes(options, schema.column_names, level, self._keys if options.thin_mode else ())
-        self._key_modes = stats_modes(options, [KEY_COLUMN_PREFIX + name for name in self._keys], level)
+        mode = traits.stats_mode
+        thin = self._keys if options.thin_mode else ()
+        self._modes = stats_modes(options, schema.column_names, level, thin, mode=mode)
+        self._key_modes = stats_modes(options, [KEY_COLUMN_PREFIX + name for name in self._keys], level, mode=mode)
         self._bounds = ColumnBounds(schema.fields)
         self._min_key: bytes | None = None
         self._last_row: pa.Table | None = None

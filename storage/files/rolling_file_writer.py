@@ -36,13 +36,12 @@ class FileContents(Protocol):
 
 
 class RollingFileWriter:
-    """Writes files of one bucket at one level."""
+    """Writes files of one bucket at one level; `names` say how they are called and encoded."""
 
     def __init__(
         self,
         store: TableStore,
         names: DataFileNames,
-        level: int,
         fields: Sequence[DataField],
         new_contents: Callable[[], FileContents],
         delta_columns: Sequence[str] = (),
@@ -54,7 +53,6 @@ class RollingFileWriter:
         self._env: Env = store.env
         self._options: CoreOptions = store.options
         self._names = names
-        self._level = level
         self._fields = tuple(fields)
         self._new_contents = new_contents
         self._delta_columns = tuple(delta_columns)
@@ -99,7 +97,7 @@ class RollingFileWriter:
             self._env,
             path,
             self._fields,
-            compression=self._options.compression_at_level(self._level),
+            compression=self._names.traits.compression,
             zstd_level=self._options.file_compression_zstd_level,
             delta_columns=self._delta_columns,
         )

@@ -40,6 +40,9 @@ class CrashPoint(StrEnum):
     WRITE_SPILLED = "write-spilled"
     """Rows are a run on scratch disk; no file of the table was made of them."""
 
+    CHANGELOG_WRITTEN = "changelog-written"
+    """Changelog files of a flush or a compaction are complete; neither they nor its data files stand in a manifest."""
+
     WRITE_FLUSHED = "write-flushed"
     """Rows are complete data files that no manifest names."""
 

@@ -42,6 +42,11 @@ Completion = Callable[[KeySegments], KeySegments]
 """Adds rows from elsewhere to the keys of a round, or leaves keys out."""
 
 
+def as_they_are(segments: KeySegments) -> KeySegments:
+    """The `Completion` that changes nothing."""
+    return segments
+
+
 def merge_section(
     runs: Sequence[Iterable[pa.RecordBatch]],
     order: RowOrder,
@@ -81,14 +86,15 @@ def merge_rounds(
     completed: Completion,
     previous_row: PreviousRow,
     fill_rows: int = FILL_ROWS,
+    keys_repeat: bool = False,
 ) -> Iterator[Merged]:
-    """The same round by round, with what became of each key; no row passes unmerged.
+    """The same round by round, with what became of each key; no row passes by the merge.
 
     `completed` is applied to the keys of each round before they are merged; `previous_row` says which of a key's rows
     stood before. Let go of each round before the next: it holds all its rows.
     """
     keep = without_retracts if drop_delete else None
-    for cuts in _rounds(runs, order, fill_rows, keys_repeat=False):
+    for cuts in _rounds(runs, order, fill_rows, keys_repeat):
         waiting = [completed(_sorted(cuts, order))]
         del cuts
         # Popped, so that nothing here holds the rows of a round while the caller uses its result.

@@ -160,6 +160,13 @@ class CoreOptions(BaseModel):
     """Folder below the table's in which partitions and buckets lie. Never changes once the table has a snapshot."""
     changelog_file_prefix: str = Field(default="changelog-", alias="changelog-file.prefix")
     """How names of changelog files begin."""
+    changelog_file_format_given: str | None = Field(default=None, alias="changelog-file.format")
+    """Format of changelog files, by default that of data files; only `parquet` is supported."""
+    changelog_file_compression_given: str | None = Field(default=None, alias="changelog-file.compression")
+    """Codec of changelog files, by default that of data files at the same level."""
+    changelog_file_stats_mode_given: str | None = Field(default=None, alias="changelog-file.stats-mode")
+    """Statistics kept of changelog files, by default those of data files at the same level. `none` makes their
+    manifests small; changelogs are read whole anyway."""
     file_suffix_include_compression: Flag = Field(default=False, alias="file.suffix.include.compression")
     """Names the codec in the file name (`.zst.parquet`)."""
     thin_mode: Flag = Field(default=False, alias="data-file.thin-mode")
@@ -216,7 +223,15 @@ class CoreOptions(BaseModel):
     changelog_producer: Annotated[ChangelogProducer, _text(_enum(ChangelogProducer))] = Field(
         default=ChangelogProducer.NONE, alias="changelog-producer"
     )
-    """Where changelog files come from: `none`, `input`, `lookup` or `full-compaction`."""
+    """Where changelog files come from: `none` keeps none; `input` keeps the rows as they were written, so the input
+    must bring -U and -D itself; `lookup` finds the row before in every compaction of level 0, so each commit is
+    followed by its changelog; `full-compaction` compares with the last full compaction, later and cheaper."""
+    changelog_row_deduplicate: Flag = Field(default=False, alias="changelog-producer.row-deduplicate")
+    """Leaves updates out of the changelog that change nothing (`lookup`, `full-compaction`)."""
+    changelog_row_deduplicate_ignore_fields: ColumnNames | None = Field(
+        default=None, alias="changelog-producer.row-deduplicate-ignore-fields"
+    )
+    """Columns that do not count as a change, such as the time of an update."""
     ignore_delete: Flag = Field(default=False, alias="ignore-delete")
     """Drops -D and -U rows before the write buffer. Deletions are then lost for good."""
     ignore_update_before: Flag = Field(default=False, alias="ignore-update-before")
@@ -258,8 +273,9 @@ class CoreOptions(BaseModel):
     pass over it."""
     streaming_read_append_overwrite: Flag = Field(default=False, alias="streaming-read-append-overwrite")
     """Readers of an append table's changes see the rows that an overwrite added. Otherwise they pass over it."""
-    full_compaction_delta_commits: Int | None = Field(default=None, alias="full-compaction.delta-commits", gt=0)
-    """Compacts every bucket in full after so many commits."""
+    full_compaction_delta_commits_given: Int | None = Field(default=None, alias="full-compaction.delta-commits", gt=0)
+    """Compacts in full, at every n-th commit, all buckets of the table that were written since the last time. 1 with
+    `changelog-producer=full-compaction` if nothing else is said. Higher values write less and tell changes later."""
 
     # --- snapshots ---------------------------------------------------------------------------------------------------
     snapshot_num_retained_min: Int = Field(default=10, alias="snapshot.num-retained.min", gt=0)
@@ -472,6 +488,13 @@ class CoreOptions(BaseModel):
         return self.merge_engine is MergeEngine.FIRST_ROW or has_vectors
 
     @property
+    def full_compaction_delta_commits(self) -> int | None:
+        """Commits from one full compaction to the next; None if nobody asked for any."""
+        if self.full_compaction_delta_commits_given is not None:
+            return self.full_compaction_delta_commits_given
+        return 1 if self.changelog_producer is ChangelogProducer.FULL_COMPACTION else None
+
+    @property
     def lookup_compact_max_interval(self) -> int:
         """Rounds without a compaction after which a gentle table moves level 0 up; never below the trigger."""
         given = self.lookup_compact_max_interval_given
@@ -498,6 +521,18 @@ class CoreOptions(BaseModel):
     def compression_at_level(self, level: int) -> str:
         """Compression codec of a level."""
         return dict(self.file_compression_per_level).get(str(level), self.file_compression).lower()
+
+    def changelog_format_at_level(self, level: int) -> str:
+        """File format of changelog files."""
+        return (self.changelog_file_format_given or self.format_at_level(level)).lower()
+
+    def changelog_compression_at_level(self, level: int) -> str:
+        """Compression codec of changelog files."""
+        return (self.changelog_file_compression_given or self.compression_at_level(level)).lower()
+
+    def changelog_stats_mode_at_level(self, level: int) -> str:
+        """Statistics mode of columns of changelog files that have none of their own."""
+        return self.changelog_file_stats_mode_given or self.stats_mode_at_level(level)
 
     def stats_mode_at_level(self, level: int) -> str:
         """Statistics mode of columns that have none of their own."""

@@ -137,11 +137,18 @@ RULES: Final = (
         "read it with the engine it belongs to",
     ),
     Rule(
-        "changelog-producer",
+        "changelog-file.format",
         Access.WRITE,
-        _is_none_of("none"),
-        "the changelog would miss the change",
-        "write with Apache Paimon, or use changelog-producer=none",
+        _is_none_of("parquet"),
+        "only Parquet changelog files are written",
+        "use changelog-file.format=parquet",
+    ),
+    Rule(
+        "changelog-file.compression",
+        Access.WRITE,
+        _is_none_of(*_SUPPORTED_CODECS),
+        "Paimon does not read it, or it cannot be written here",
+        f"use one of {', '.join(_SUPPORTED_CODECS)}",
     ),
     Rule(
         "bucket",

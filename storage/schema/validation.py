@@ -144,6 +144,9 @@ def check_dynamic_options(schema: TableSchema, options: CoreOptions, typed: Coll
     _check_combinations(schema, options)
     check_engine(schema, options, typed)
     _check_file_names(options)
+    of_changelogs = options.changelog_file_stats_mode_given
+    if of_changelogs is not None:
+        parse_stats_mode(of_changelogs)
     for mode in (options.metadata_stats_mode, *(mode for _, mode in options.metadata_stats_mode_per_level)):
         parse_stats_mode(mode)
 

@@ -8,6 +8,10 @@ looked keys up in it, is joined with that: several rounds between two commits sh
 disappear, and their bytes go at once, unless the name lives on, as an input that was only moved or as an output of the
 later round. A file that only changed its level is never deleted.
 
+Changelog files go with what they tell of: those of written rows with the APPEND, those of a compaction with its round.
+Joined rounds keep the changelogs of both, in order, because each round told only what it changed; a dropped round takes
+its own along, and whatever compacts its inputs later tells their changes again.
+
 A round is dropped when files that it needs are gone from the committed bucket. Rounds of a primary-key table come one
 upon the other (which deletes may be dropped depends on the levels below), so the later ones go with it; those of append
 tables have nothing in common.
@@ -32,28 +36,35 @@ class AppendIncrement:
     """Files with new rows."""
 
     new_files: list[DataFileMeta] = field(default_factory=list)
+    changelog: list[DataFileMeta] = field(default_factory=list)
 
     @property
     def is_empty(self) -> bool:
         """True when there are none."""
-        return not self.new_files
+        return not (self.new_files or self.changelog)
 
 
 @dataclass(slots=True)
 class CompactionRound:
     """`before` leaves the bucket, `after` enters it. `lookups` are names of committed files in which keys were looked
-    up; they must still be there when the round is committed.
+    up; they must still be there when the round is committed. `changelog` are the changelog files of the round.
     """
 
     before: dict[FileId, DataFileMeta]
     after: list[DataFileMeta]
     lookups: set[str] = field(default_factory=set)
+    changelog: list[DataFileMeta] = field(default_factory=list)
 
     @property
     def outputs(self) -> list[DataFileMeta]:
-        """Files whose bytes exist only because of the round: what it wrote, not what it moved."""
+        """Data files whose bytes exist only because of the round: what it wrote, not what it moved."""
         moved = {name for name, _ in self.before}
         return [file for file in self.after if file.file_name not in moved]
+
+    @property
+    def own_files(self) -> list[DataFileMeta]:
+        """The outputs and the changelog files."""
+        return [*self.outputs, *self.changelog]
 
     def fits_on(self, present: set[FileId]) -> bool:
         """True when every file that the round needs is among those present."""
@@ -74,7 +85,11 @@ class CompactIncrement:
         return not self.rounds
 
     def add(
-        self, before: Sequence[DataFileMeta], after: Sequence[DataFileMeta], lookups: Iterable[str] = ()
+        self,
+        before: Sequence[DataFileMeta],
+        after: Sequence[DataFileMeta],
+        lookups: Iterable[str] = (),
+        changelog: Sequence[DataFileMeta] = (),
     ) -> list[DataFileMeta]:
         """Adds a round; returns the files whose bytes nobody needs any more."""
         names = set(lookups)
@@ -87,6 +102,7 @@ class CompactIncrement:
                 joined.before.update(earlier.before)
                 joined.after += earlier.after
                 joined.lookups |= earlier.lookups
+                joined.changelog += earlier.changelog
             else:
                 kept.append(earlier)
         between = {_id(file) for file in joined.after}
@@ -100,18 +116,19 @@ class CompactIncrement:
         joined.lookups |= names - {file.file_name for file in joined.outputs}
         joined.before.update({_id(file): file for file in before if _id(file) not in between})
         joined.after = [file for file in joined.after if _id(file) not in taken] + list(after)
+        joined.changelog += changelog
         self.rounds = [*kept, joined]
         return obsolete
 
     def drop_unfit(self, present: set[FileId]) -> list[DataFileMeta]:
-        """Drops the rounds that do not fit on these files, and those that depend on them; returns their outputs."""
+        """Drops the rounds that do not fit on these files, and those that depend on them; returns their own files."""
         kept: list[CompactionRound] = []
         dropped: list[CompactionRound] = []
         for each in self.rounds:
             is_unfit = not each.fits_on(present) or (self.is_ordered and bool(dropped))
             (dropped if is_unfit else kept).append(each)
         self.rounds = kept
-        return [file for each in dropped for file in each.outputs]
+        return [file for each in dropped for file in each.own_files]
 
 
 class Increment:
@@ -126,20 +143,26 @@ class Increment:
         """True when nothing changed."""
         return self.append.is_empty and self.compact.is_empty
 
-    def add_new_files(self, files: Sequence[DataFileMeta]) -> None:
-        """Files that hold new rows."""
+    def add_new_files(self, files: Sequence[DataFileMeta], changelog: Sequence[DataFileMeta] = ()) -> None:
+        """Files that hold new rows, and their changelog files."""
         self.append.new_files.extend(files)
+        self.append.changelog.extend(changelog)
 
     def add_compaction(
-        self, before: Sequence[DataFileMeta], after: Sequence[DataFileMeta], lookups: Iterable[DataFileMeta] = ()
+        self,
+        before: Sequence[DataFileMeta],
+        after: Sequence[DataFileMeta],
+        lookups: Iterable[DataFileMeta] = (),
+        changelog: Sequence[DataFileMeta] = (),
     ) -> list[DataFileMeta]:
         """One round; returns the files whose bytes nobody needs any more."""
         new = {file.file_name for file in self.append.new_files}
-        return self.compact.add(before, after, {file.file_name for file in lookups} - new)
+        return self.compact.add(before, after, {file.file_name for file in lookups} - new, changelog)
 
     def own_files(self) -> list[DataFileMeta]:
         """Files that exist only because of this increment."""
-        return [*self.append.new_files, *(file for each in self.compact.rounds for file in each.outputs)]
+        rounds = (file for each in self.compact.rounds for file in each.own_files)
+        return [*self.append.new_files, *self.append.changelog, *rounds]
 
     def applied_to(self, committed: Sequence[DataFileMeta]) -> list[DataFileMeta]:
         """The files of the bucket as this writer sees them: what is committed, with the changes."""
@@ -159,11 +182,14 @@ class Increment:
             bucket,
             total_buckets,
             new_files=tuple(self.append.new_files),
+            changelog_files=tuple(self.append.changelog),
             compact_before=tuple(file for each in rounds for file in each.before.values()),
             compact_after=tuple(file for each in rounds for file in each.after),
+            compact_changelog_files=tuple(file for each in rounds for file in each.changelog),
             compact_lookups=tuple(sorted({name for each in rounds for name in each.lookups})),
         )
         self.append.new_files = []
+        self.append.changelog = []
         self.compact.rounds = []
         return message
 

@@ -26,7 +26,7 @@ Source: MERGING.md §1.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Final
@@ -35,6 +35,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from freshet.storage.changelog.changelog_files import ChangelogFileWriter
+from freshet.storage.changelog.input import input_rows
 from freshet.storage.compact.bucket_plan import last_full_ms, plan_due, plan_full
 from freshet.storage.compact.levels import Levels, build_levels
 from freshet.storage.compact.picker import CompactionUnit
@@ -47,7 +49,7 @@ from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.commit_message import CommitMessage
 from freshet.storage.model.data_file import DataFileMeta, FileSource
 from freshet.storage.model.schema import SEQUENCE_NUMBER_COLUMN, VALUE_KIND_COLUMN
-from freshet.storage.options.core import LookupCompact
+from freshet.storage.options.core import ChangelogProducer, LookupCompact
 from freshet.storage.write.bucket_state import BucketState, RestoreBuckets
 from freshet.storage.write.bucket_writer import check_schema_ids, has_newer_schema, state_if_overtaken
 from freshet.storage.write.increment import Increment
@@ -87,7 +89,10 @@ class KeyValueBucketWriter:
         self._partition = partition
         self._bucket = bucket
         self._total_buckets = total_buckets
-        self._buffer = WriteBuffer(tools.rewriter.order, tools.rewriter.function, tools.new_spill_path)
+        self._tells_input = tools.store.options.changelog_producer is ChangelogProducer.INPUT
+        self._buffer = WriteBuffer(
+            tools.rewriter.order, tools.rewriter.function, tools.new_spill_path, keeps_raw_rows=self._tells_input
+        )
         self._buffered_count = 0
         self._increment = Increment()
         self._memory = state.memory
@@ -139,25 +144,41 @@ class KeyValueBucketWriter:
     def flush(self, executor: Executor | None = None) -> None:
         if self._buffer.is_empty:
             return
-        writer = KeyValueFileWriter(self._store, self._partition, self._bucket, 0, FileSource.APPEND)
+        place = (self._store, self._partition, self._bucket, 0)
+        writer = KeyValueFileWriter(*place, FileSource.APPEND)
+        changelog = ChangelogFileWriter(*place) if self._tells_input else None
         size_bytes = self._buffer.size_bytes + self._buffer.spilled_bytes
         timings, is_done = self._tools.timings, False
         try:
-            for rows in timings.timed("sort and merge", self._buffer.drain(executor)):
+            for rows, changes in timings.timed("sort and merge", self._drained(executor)):
                 with timings.step("parquet"):
+                    if changelog is not None and changes is not None:
+                        changelog.write(_numbered(changes, self._next_sequence))
                     writer.write(_numbered(rows, self._next_sequence))
             with timings.step("parquet"):
+                changelog_files = [] if changelog is None else changelog.close()
                 files = writer.close()
             is_done = True
         finally:
             if not is_done:
                 writer.abort()
+                if changelog is not None:
+                    changelog.abort()
         self._next_sequence += self._buffered_count
         self._buffered_count = 0
-        self._increment.add_new_files(files)
+        self._increment.add_new_files(files, changelog_files)
         self._levels = self._levels.changed((), files)
         _give_back(size_bytes)
         self._store.env.reach(CrashPoint.WRITE_FLUSHED)
+
+    def _drained(self, executor: Executor | None) -> Iterator[tuple[pa.Table | pa.RecordBatch, pa.Table | None]]:
+        """The merged rows of the buffer, and the changelog of the input where there is to be one."""
+        if not self._tells_input:
+            for rows in self._buffer.drain(executor):
+                yield rows, None
+            return
+        for merged in self._buffer.drain_rounds(executor):
+            yield merged.rows, input_rows(merged)
 
     def compact(self, *, full: bool, executor: Executor | None = None) -> bool:
         check_schema_ids(self._store, self._levels.files)
@@ -195,7 +216,7 @@ class KeyValueBucketWriter:
             self.rebase(state)
             return False
         self._levels = self._levels.changed(result.before, result.after)
-        for file in self._increment.add_compaction(result.before, result.after, result.lookups):
+        for file in self._increment.add_compaction(result.before, result.after, result.lookups, result.changelog):
             self._delete(file)
         _give_back(sum(file.file_size_bytes for file in unit.files))
         return True

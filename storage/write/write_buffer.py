@@ -11,8 +11,10 @@ What a spilled run holds depends on the engine:
 | merges in stages (deduplicate, first-row) | merged rows, each key once | the result takes the place of its rows |
 | any other | raw rows in order, several of a key | merged twice is not merged once: lone rows pass, sums round |
 
-so that the level-0 file is the same whether rows were spilled or not. Rows that tie stay in the order of arrival. The
-raw rows of one key are merged at once: a hot key needs the memory of all its rows since the last flush.
+so that the level-0 file is the same whether rows were spilled or not. Where the raw rows are wanted beside the merged
+ones (`keeps_raw_rows`, for changelogs of the input), every engine spills them, and `drain_rounds` gives both. Rows that
+tie stay in the order of arrival. The raw rows of one key are merged at once: a hot key needs the memory of all its rows
+since the last flush.
 
 Source: MERGING.md §0, §1.2, §2.8.
 """
@@ -27,10 +29,10 @@ import numpy as np
 import pyarrow as pa
 
 from freshet.storage.io.spill_file import SpillFile
-from freshet.storage.merge.key_order import RowOrder
+from freshet.storage.merge.key_order import RowOrder, sort_segments
 from freshet.storage.merge.lookup_levels import with_level, with_levels
-from freshet.storage.merge.merge_function import MergeFunction
-from freshet.storage.merge.merge_reader import merge_section, merge_table, sort_table
+from freshet.storage.merge.merge_function import Merged, MergeFunction, nothing_stood
+from freshet.storage.merge.merge_reader import as_they_are, merge_rounds, merge_section, merge_table, sort_table
 
 MERGE_BYTES: Final = 32 * 1024 * 1024
 """Rows of all runs together that one round of merging spilled runs holds."""
@@ -43,10 +45,18 @@ _MEMORY_LEVEL: Final = -1
 class WriteBuffer:
     """Rows of one bucket; used by one thread at a time."""
 
-    def __init__(self, order: RowOrder, function: MergeFunction, new_spill_path: Callable[[], str]) -> None:
+    def __init__(
+        self,
+        order: RowOrder,
+        function: MergeFunction,
+        new_spill_path: Callable[[], str],
+        *,
+        keeps_raw_rows: bool = False,
+    ) -> None:
         self._order = order
         self._function = function
         self._new_spill_path = new_spill_path
+        self._spills_merged = function.merges_in_stages and not keeps_raw_rows
         self._chunks: list[pa.Table] = []
         self._runs: list[SpillFile] = []
         self.size_bytes = 0
@@ -86,23 +96,47 @@ class WriteBuffer:
             if self._chunks:
                 yield self._merged(self._taken_memory(), executor)
             return
-        sources: list[Iterable[pa.RecordBatch]] = [run.read() for run in runs]
-        if self._chunks:
-            sources.append(_batches(self._memory_run(executor)))
-        if self._function.reads_levels:
-            sources = [with_levels(source, _MEMORY_LEVEL) for source in sources]
+        sources = self._sources(runs, executor)
         yield from merge_section(
             sources,
             self._order,
             self._function,
             drop_delete=False,
-            fill_rows=rows_within(
-                MERGE_BYTES // len(sources), sum(run.size_bytes for run in runs), sum(run.row_count for run in runs)
-            ),
-            keys_repeat=not self._function.merges_in_stages,
+            fill_rows=_fill_rows(runs, len(sources)),
+            keys_repeat=not self._spills_merged,
         )
         for run in runs:
             run.remove()
+
+    def drain_rounds(self, executor: Executor | None = None) -> Iterator[Merged]:
+        """The same, each piece with all rows that it was merged from; for buffers that keep raw rows."""
+        runs, self._runs = self._runs, []
+        if not runs:
+            if self._chunks:
+                rows = self._leveled(self._taken_memory())
+                yield self._function.merge(sort_segments(rows, self._order), executor=executor)
+            return
+        sources = self._sources(runs, executor)
+        yield from merge_rounds(
+            sources,
+            self._order,
+            self._function,
+            drop_delete=False,
+            completed=as_they_are,
+            previous_row=nothing_stood,
+            fill_rows=_fill_rows(runs, len(sources)),
+            keys_repeat=True,
+        )
+        for run in runs:
+            run.remove()
+
+    def _sources(self, runs: Sequence[SpillFile], executor: Executor | None) -> list[Iterable[pa.RecordBatch]]:
+        sources: list[Iterable[pa.RecordBatch]] = [run.read() for run in runs]
+        if self._chunks:
+            sources.append(_batches(self._memory_run(executor)))
+        if self._function.reads_levels:
+            sources = [with_levels(source, _MEMORY_LEVEL) for source in sources]
+        return sources
 
     def clear(self) -> None:
         """Forgets everything."""
@@ -115,14 +149,15 @@ class WriteBuffer:
     def _memory_run(self, executor: Executor | None) -> pa.Table:
         """What is in memory as a run: merged, or raw rows in order."""
         rows = self._taken_memory()
-        if self._function.merges_in_stages:
+        if self._spills_merged:
             return self._merged(rows, executor)
         return sort_table(rows, self._order, executor=executor)
 
     def _merged(self, rows: pa.Table, executor: Executor | None) -> pa.Table:
-        if self._function.reads_levels:
-            rows = with_level(rows, _MEMORY_LEVEL)
-        return merge_table(rows, self._order, self._function, executor=executor)
+        return merge_table(self._leveled(rows), self._order, self._function, executor=executor)
+
+    def _leveled(self, rows: pa.Table) -> pa.Table:
+        return with_level(rows, _MEMORY_LEVEL) if self._function.reads_levels else rows
 
     def _taken_memory(self) -> pa.Table:
         rows = pa.concat_tables(self._chunks)
@@ -143,6 +178,11 @@ def rows_within(budget_bytes: int, size_bytes: int, row_count: int) -> int:
     """Rows of this average size that fit into the budget, within what is sensible for one round."""
     row_bytes = max(1, size_bytes // max(1, row_count))
     return max(_FILL_ROWS_MIN, min(_FILL_ROWS_MAX, budget_bytes // row_bytes))
+
+
+def _fill_rows(runs: Sequence[SpillFile], source_count: int) -> int:
+    size_bytes, row_count = sum(run.size_bytes for run in runs), sum(run.row_count for run in runs)
+    return rows_within(MERGE_BYTES // source_count, size_bytes, row_count)
 
 
 def _batches(rows: pa.Table) -> Iterator[pa.RecordBatch]:

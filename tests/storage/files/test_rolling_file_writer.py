@@ -37,7 +37,7 @@ class Undescribable:
 def test_nothing_is_left(tmp_path: Path, step: str) -> None:
     store = Catalog(tmp_path).create_table("a.b", schema={"id": "BIGINT"}, options={"bucket": -1}).store
     writer = RollingFileWriter(
-        store, DataFileNames(store, EMPTY_ROW, 0, 0), 0, store.schema.fields, lambda: Undescribable(step)
+        store, DataFileNames(store, EMPTY_ROW, 0, 0), store.schema.fields, lambda: Undescribable(step)
     )
 
     def write() -> None:

@@ -284,12 +284,14 @@ GATE: list[tuple[dict[str, str], bool, Access | None]] = [
     ({"bucket": "1", "merge-engine": "first-row"}, True, Access.CREATE),
     ({"merge-engine": "first-row"}, False, Access.CREATE),
     ({"bucket": "1", "force-lookup": "true"}, True, Access.CREATE),
-    ({"bucket": "1", "merge-engine": "first-row", "changelog-producer": "lookup"}, True, Access.READ),
+    ({"bucket": "1", "merge-engine": "first-row", "changelog-producer": "lookup"}, True, Access.CREATE),
     ({"bucket": "1", "merge-engine": "aggregation", "deletion-vectors.enabled": "true"}, True, Access.READ),
     ({"bucket": "1", "changelog-producer": "none"}, True, Access.CREATE),
-    ({"bucket": "1", "changelog-producer": "input"}, True, Access.READ),
-    ({"bucket": "1", "changelog-producer": "lookup"}, True, Access.READ),
-    ({"bucket": "1", "changelog-producer": "full-compaction"}, True, Access.READ),
+    ({"bucket": "1", "changelog-producer": "input"}, True, Access.CREATE),
+    ({"bucket": "1", "changelog-producer": "lookup"}, True, Access.CREATE),
+    ({"bucket": "1", "changelog-producer": "full-compaction"}, True, Access.CREATE),
+    ({"bucket": "1", "changelog-file.format": "avro"}, True, Access.READ),
+    ({"bucket": "1", "changelog-file.compression": "brotli"}, True, Access.READ),
     ({"bucket": "1", "file.format": "orc"}, True, None),
     ({"bucket": "1", "file.format.per.level": "0:avro"}, True, None),
     ({"bucket": "1", "file.format.per.level": "0:parquet"}, True, Access.CREATE),
@@ -419,7 +421,9 @@ INVALID = [
     (table({"full-compaction.delta-commits": "3"}, ()), "no meaning for an append table"),
     (table({"partition.legacy-name": "false"}, (), ("ltz",)), "time zone"),
     (table({"bucket": "1", "bukcet": "4"}), "unknown option 'bukcet'"),
-    (table({"bucket": "1", "changelog-producer": "lookup"}), "changelog-producer=lookup is not supported"),
+    (table({"changelog-producer": "lookup"}, ()), "changelog-producer needs a primary key"),
+    (table({"bucket": "1", "changelog-file.format": "orc"}), "changelog-file.format=orc is not supported"),
+    (table({"bucket": "1", "changelog-file.stats-mode": "some"}), "statistics mode 'some'"),
 ]
 
 
@@ -446,7 +450,7 @@ def test_a_table_made_elsewhere_may_be_changed_without_giving_up_its_options() -
         ({"partition.expiration-time": "1 d"}, "partition.expiration-time=1 d is not supported"),
         ({"sequence.field": "nothing"}, "sequence.field names column 'nothing'"),
         ({"bucket": "-1"}, "bucket=-1"),
-        ({"merge-engine": "first-row", "changelog-producer": "lookup"}, "changelog-producer=lookup is not supported"),
+        ({"merge-engine": "first-row", "changelog-producer": "input"}, "changelog-producer=input cannot be used"),
     ],
 )
 def test_changed_options_are_checked(options: dict[str, str], message: str) -> None:

@@ -1,0 +1,94 @@
+"""The changelog rows of keys of which is known what stood before a merge and what stands after it.
+
+| stood before | stands after | rows, in key order |
+|---|---|---|
+| nothing, or a retract | nothing, or a retract | none |
+| nothing, or a retract | a row | +I the new row |
+| a row | nothing, or a retract | -D the old row |
+| a row | a row | -U the old row, then +U the new one |
+
+Each row keeps the sequence number of the record it is: the old one's, or that of the merged one. The values of -D are
+those that stood, whatever the delete brought.
+
+Source: MERGING.md §4.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from freshet.storage.merge.key_order import Flags
+from freshet.storage.merge.merge_function import Merged, PreviousRow, retracts, without_retracts
+from freshet.storage.merge.sort_words import Positions
+from freshet.storage.merge.take import take_rows
+from freshet.storage.model.row_kind import RowKind
+from freshet.storage.model.schema import VALUE_KIND_COLUMN
+
+_KIND_TYPE: Final = pa.int8()
+
+
+class CompactionChangelog(Protocol):
+    """What a compaction tells of its changes."""
+
+    @property
+    def previous_row(self) -> PreviousRow:
+        """Which of a key's rows stood before; merges whose changes are asked for must have been told."""
+        ...
+
+    def changes(self, merged: Merged) -> pa.Table:
+        """The changelog rows of a round of merging, in key order; system columns first."""
+        ...
+
+
+class Unchanged(Protocol):
+    """Says of pairs of rows which are the same."""
+
+    def pairs(self, old: pa.Table, old_rows: Positions, new: pa.Table, new_rows: Positions) -> Flags:
+        """True where `old[old_rows[i]]` is the same as `new[new_rows[i]]`."""
+        ...
+
+
+def changed_rows(merged: Merged, touched: Flags, unchanged: Unchanged | None = None) -> pa.Table:
+    """The changelog rows of the keys touched, by the table above; of updates that are `unchanged` none."""
+    stands = touched & without_retracts(merged.kinds)
+    stood = touched & (merged.previous >= 0)
+    if stood.any():
+        stood &= ~retracts(merged.segments.rows)[merged.previous]
+    updates = stood & stands
+    if unchanged is not None and updates.any():
+        before, after = merged.previous[updates], merged.positions[updates]
+        emits = ~unchanged.pairs(merged.segments.rows, before, merged.rows, after)
+        stood[updates] = emits
+        stands[updates] = emits
+    return _joined(merged, stood, stands)
+
+
+def with_kind(rows: pa.Table, kinds: npt.NDArray[np.int8]) -> pa.Table:
+    """The rows with other kinds."""
+    place = rows.schema.get_field_index(VALUE_KIND_COLUMN)
+    return rows.set_column(place, rows.schema.field(place), pa.array(kinds, _KIND_TYPE))
+
+
+def _joined(merged: Merged, old: Flags, new: Flags) -> pa.Table:
+    """The old rows of some keys and the new rows of some keys, the old one of a key first."""
+    after = take_rows(merged.rows, merged.positions[new])
+    kinds_after = np.where(old[new], RowKind.UPDATE_AFTER, RowKind.INSERT).astype(np.int8)
+    if not old.any():
+        return with_kind(after, kinds_after)
+    before = take_rows(merged.segments.rows, merged.previous[old], merged.rows.column_names)
+    kinds_before = np.where(new[old], RowKind.UPDATE_BEFORE, RowKind.DELETE).astype(np.int8)
+    ends = np.cumsum(old.astype(np.int64) + new)
+    # A key's last row is the new one where it has one; the old row stands right before it.
+    places = np.concatenate([ends[old] - 1 - new[old], ends[new] - 1])
+    order = np.empty(len(places), np.int64)
+    order[places] = np.arange(len(places))
+    arrays = [
+        pa.chunked_array([*before.column(name).chunks, *after.column(name).chunks], after.schema.field(name).type)
+        for name in after.column_names
+    ]
+    joined = take_rows(pa.Table.from_arrays(arrays, schema=after.schema), order)
+    return with_kind(joined, np.concatenate([kinds_before, kinds_after])[order])

@@ -1,0 +1,25 @@
+"""Changelog producer `input`: the rows as they were written.
+
+| rows of a key in one flush | changelog | level 0 |
+|---|---|---|
+| any number, any kinds | all of them, kinds and values as written | what they merge to |
+
+Rows stand in the order in which they are merged: by key, then sequence fields, then arrival. What the table held before
+is not looked at, so the input must bring -U and -D itself; rows of ignored kinds (`ignore-delete`,
+`ignore-update-before`) are in neither. The files hang on the APPEND snapshot.
+
+Source: MERGING.md §1.2, §4.1.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from freshet.storage.merge.merge_function import Merged, stored_columns
+from freshet.storage.merge.take import take_rows
+
+
+def input_rows(merged: Merged) -> pa.Table:
+    """All rows that went into a merge of buffered rows, in order."""
+    segments = merged.segments
+    return take_rows(segments.rows, segments.order, stored_columns(segments.rows))

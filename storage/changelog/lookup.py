@@ -1,0 +1,75 @@
+"""Changelog producer `lookup`: a compaction that takes up level 0 compares with the row that stood above it.
+
+Old is the row of the lowest level at or above 1 among the compaction's inputs; where none of them has the key, the one
+that was looked up above the output level. New is what the engine makes of the rows of level 0 and the old one; no row
+passes unmerged.
+
+| level 0 has the key | old | new | changelog |
+|---|---|---|---|
+| no | any | any | none |
+| yes | none, or a retract | a row | +I new |
+| yes | none, or a retract | none, or a retract | none |
+| yes | a row | none, or a retract | -D old |
+| yes | a row | a row | -U old, +U new; with row-deduplicate none where both are the same |
+
+First-row: a key that stands at any level above is not new.
+
+| inputs have the key above level 0, or it was found above | result | changelog |
+|---|---|---|
+| yes | the row that stood | none |
+| no | the first row | that row, of the kind it was written with |
+
+The files hang on the COMPACT snapshot. A row of level 0 is taken up by one compaction, once: two that take it conflict.
+
+Source: MERGING.md §4.3, §4.4.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from freshet.storage.changelog.changed_rows import Unchanged, changed_rows
+from freshet.storage.merge.key_order import KeySegments
+from freshet.storage.merge.lookup_levels import levels_of
+from freshet.storage.merge.merge_function import Merged, PreviousRow, without_retracts
+from freshet.storage.merge.previous_row import row_of_lowest_level
+from freshet.storage.merge.sort_words import Positions
+from freshet.storage.merge.take import take_rows
+
+
+@dataclass(frozen=True, slots=True)
+class LookupChangelog:
+    """A `CompactionChangelog` of every engine but first-row."""
+
+    unchanged: Unchanged | None = None
+
+    @property
+    def previous_row(self) -> PreviousRow:
+        return row_of_lowest_level
+
+    def changes(self, merged: Merged) -> pa.Table:
+        return changed_rows(merged, lowest_levels(merged.segments) <= 0, self.unchanged)
+
+
+@dataclass(frozen=True, slots=True)
+class FirstRowChangelog:
+    """A `CompactionChangelog` of first-row tables; keys found above were left out before the merge."""
+
+    @property
+    def previous_row(self) -> PreviousRow:
+        return row_of_lowest_level
+
+    def changes(self, merged: Merged) -> pa.Table:
+        is_new = (merged.previous < 0) & without_retracts(merged.kinds)
+        return take_rows(merged.rows, merged.positions[is_new])
+
+
+def lowest_levels(segments: KeySegments) -> Positions:
+    """By key: the lowest level that has a row of it; level 0 and the buffer are 0 or less."""
+    if not len(segments.starts):
+        return np.zeros(0, np.int64)
+    lowest: Positions = np.minimum.reduceat(levels_of(segments.rows)[segments.order], segments.starts)
+    return lowest

@@ -1,0 +1,98 @@
+"""`changelog-producer.row-deduplicate`: which updates change nothing.
+
+| values | same when |
+|---|---|
+| numbers, dates, times, text, binary | they are equal |
+| FLOAT, DOUBLE | bits are equal; every NaN is one NaN, -0.0 is not 0.0 |
+| NULL | both are NULL |
+| ROW | all fields are the same, NULL fields too |
+| ARRAY | lengths and all elements are the same, and no element is NULL |
+| MAP | the same keys have the same values, in whatever order, and no value is NULL |
+
+Apache Paimon 2.0.0 takes a NULL element of an array and a NULL value of a map for different from everything, itself
+included; so such an update is told although nothing changed. Columns named by
+`changelog-producer.row-deduplicate-ignore-fields` are not looked at, nor are key columns, which cannot differ.
+
+Source: MERGING.md §4.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pt
+
+from freshet.storage.merge.aggregate.equality import equality_codes
+from freshet.storage.merge.gather import fixed_width, joined, valid_flags
+from freshet.storage.merge.key_order import Flags
+from freshet.storage.merge.sort_words import Positions
+
+
+@dataclass(frozen=True, slots=True)
+class SameValues:
+    """An `Unchanged` that compares these columns."""
+
+    columns: tuple[str, ...]
+
+    def pairs(self, old: pa.Table, old_rows: Positions, new: pa.Table, new_rows: Positions) -> Flags:
+        result = np.ones(len(old_rows), np.bool_)
+        left = np.arange(len(old_rows))
+        for name in self.columns:
+            same = same_values(_taken(old, name, old_rows[left]), _taken(new, name, new_rows[left]))
+            result[left[~same]] = False
+            left = left[same]
+            if not len(left):
+                break
+        return result
+
+
+def same_values(left: pa.Array[Any], right: pa.Array[Any]) -> Flags:
+    """True where both values are the same by the table above; the arrays have one type and length."""
+    if pt.is_nested(left.type):
+        codes = equality_codes(pa.concat_arrays([left, right]))
+        same: Flags = codes[: len(left)] == codes[len(left) :]
+        return same & ~_has_null_part(left)
+    left_valid, right_valid = valid_flags(left), valid_flags(right)
+    left_bits, right_bits = fixed_width(left), fixed_width(right)
+    if left_bits is None or right_bits is None:
+        equal: Flags = pc.equal(left, right).fill_null(False).to_numpy(zero_copy_only=False)
+    else:
+        equal = np.equal(left_bits, right_bits).reshape(len(left), -1).all(axis=1)
+        if pt.is_floating(left.type):
+            equal |= np.isnan(_floats(left_bits)) & np.isnan(_floats(right_bits))
+    return np.where(left_valid & right_valid, equal, left_valid == right_valid)
+
+
+def _floats(bits: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    return bits.view({2: np.float16, 4: np.float32, 8: np.float64}[bits.itemsize])
+
+
+def _has_null_part(values: pa.Array[Any]) -> Flags:
+    """True where an array element or a map value is NULL, at any depth."""
+    kind = values.type
+    valid = valid_flags(values)
+    if pt.is_struct(kind):
+        found: Flags = np.zeros(len(values), np.bool_)
+        for child in values.flatten():
+            if pt.is_nested(child.type):
+                found |= _has_null_part(child)
+        return found & valid
+    offsets = values.offsets.to_numpy().astype(np.int64)
+    children = (values.items, values.keys) if pt.is_map(kind) else (values.values,)
+    broken = ~valid_flags(children[0])
+    for child in children:
+        if pt.is_nested(child.type):
+            broken = broken | _has_null_part(child)
+    before = np.append(0, np.cumsum(broken))
+    holds: Flags = before[offsets[1:]] > before[offsets[:-1]]
+    return valid & holds
+
+
+def _taken(rows: pa.Table, name: str, positions: Positions) -> pa.Array[Any]:
+    column = rows.column(name)
+    return joined(column.chunks, column.type).take(pa.array(positions))
