@@ -53,9 +53,10 @@ def cdc(results: Results, folder: Path, factor: float, rounds: int, without: Seq
         peer = None if "paimon-flink" in without else flink(results.folder)
         run = _Run(folder, broker, session, peer)
         try:
-            run.topic("plain", count)
+            run.topic("plain", count, "plain")
             plain_rate = _of_record(results, run, count, rounds)
-            _variants(results, run, count, rounds, plain_rate)
+            _select(results, run, count, rounds, plain_rate)
+            _variants(results, run, count, rounds)
             _floor(results, run, count, rounds)
         finally:
             session.close()
@@ -76,12 +77,12 @@ class _Run:
     """Warehouse of the latest run, by who ran."""
     number: int = 0
 
-    def topic(self, variant: str, count: int) -> None:
-        """Fills the topic of a variant."""
+    def topic(self, name: str, count: int, variant: str) -> None:
+        """Fills a topic with records of a variant."""
         started = time.perf_counter()
-        self.sizes[variant] = produce(self.broker, variant, count, variant)
+        self.sizes[name] = produce(self.broker, name, count, variant)
         seconds = time.perf_counter() - started
-        tell(f"topic {variant}: {count} records of {self.sizes[variant] / count:.0f} bytes in {seconds:.0f} s")
+        tell(f"topic {name}: {count} records of {self.sizes[name] / count:.0f} bytes in {seconds:.0f} s")
 
     def cold(self) -> Answer:
         """`freshet run`, the whole process."""
@@ -166,23 +167,30 @@ def _of_record(results: Results, run: _Run, count: int, rounds: int) -> float:
     return figures[0].warm_rate
 
 
-def _variants(results: Results, run: _Run, count: int, rounds: int, plain_rate: float) -> None:
-    """What makes the job heavier, against the plain job; of `wide`, with larger records, the bytes count."""
-    plain_bytes = run.sizes["plain"] / count * plain_rate
+def _select(results: Results, run: _Run, count: int, rounds: int, plain_rate: float) -> None:
+    """Expressions for half of the columns, against the plain job on the same topic."""
     select = Contestant("freshet", "2", lambda: run.warm("plain", SELECTED))
     figures = measure("W9 CDC, select on half of the columns", [select], count, min(rounds, 2))
+    results.add(figures)
     results.note(figures[0].measurement, f"{figures[0].warm_rate / plain_rate:.2f} of the plain job's records/s")
+
+
+def _variants(results: Results, run: _Run, count: int, rounds: int) -> None:
+    """What makes the job heavier, each beside a plain job of as many records; of `wide`, whose records are larger, the
+    bytes count.
+    """
     for variant, records in (("schema", count // 4), ("broken", count // 4), ("wide", count // 8)):
-        run.topic(variant, records)
-        contestant = Contestant("freshet", "2", partial(run.warm, variant))
-        figure = measure(f"W9 CDC, {variant}", [contestant], records, min(rounds, 2))[0]
-        figures.append(figure)
-        of_records = figure.warm_rate / plain_rate
-        of_bytes = run.sizes[variant] / records * figure.warm_rate / plain_bytes
+        plain = f"plain-{records}"
+        for topic in {variant, plain} - run.sizes.keys():
+            run.topic(topic, records, "plain" if topic == plain else variant)
+        contestants = [Contestant(name, "2", partial(run.warm, name)) for name in (plain, variant)]
+        base, figure = measure(f"W9 CDC, {variant}", contestants, records, min(rounds, 2))
+        results.add([base, figure])
+        of_records = figure.warm_rate / base.warm_rate
+        of_bytes = run.sizes[variant] / run.sizes[plain] * of_records
         results.note(
             figure.measurement, f"{of_records:.2f} of the plain job's records/s, {of_bytes:.2f} of its bytes/s"
         )
-    results.add(figures)
 
 
 def _floor(results: Results, run: _Run, count: int, rounds: int) -> None:
