@@ -264,8 +264,9 @@ class Table:
 
     def level0_counts(self, snapshot: Snapshot, buckets: Iterable[tuple[bytes, int]]) -> list[int]:
         """Number of level-0 files of each bucket named; other buckets are not looked at, however many there are."""
-        live = self.store.live.at(snapshot)
-        return [sum(file.level == 0 for file in live.files_of(*bucket)) for bucket in buckets]
+        wanted = list(buckets)
+        live = self.store.live.of_buckets(snapshot, wanted)
+        return [sum(file.level == 0 for file in live.files_of(*bucket)) for bucket in wanted]
 
     def commit_rows(self, snapshot: Snapshot) -> CommitRows:
         """How many rows the commit of a snapshot wrote and deleted, as far as its files say."""

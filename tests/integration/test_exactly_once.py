@@ -147,3 +147,19 @@ def test_a_zombie_finishes_after_the_next_run_has_taken_over(tmp_path: Path) -> 
     finally:
         _end(zombie)
     _check(tmp_path)
+
+
+def test_two_drivers_on_one_checkpoint(tmp_path: Path) -> None:
+    """A second run of the same pipelines is started beside the first. Whichever of them gives up, every record is there
+    once, and a third run finds nothing wrong with the checkpoint.
+    """
+    _write_input(tmp_path)
+    runs = [_start(tmp_path), _start(tmp_path)]
+    try:
+        codes = [run.wait(timeout=240) for run in runs]
+    finally:
+        for run in runs:
+            _end(run)
+    assert set(codes) <= {0, 1}, _log(tmp_path)
+    assert _run(tmp_path) == 0, _log(tmp_path)
+    _check(tmp_path)

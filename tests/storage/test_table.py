@@ -26,6 +26,7 @@ from freshet import (
     Table,
     col,
 )
+from freshet.storage.metadata.live_files import LiveFileIndex
 from freshet.storage.model.snapshot import CommitKind, Snapshot
 
 
@@ -402,3 +403,22 @@ def test_lookup_gives_rows_by_key_at_a_snapshot(catalog: Catalog) -> None:
     found = table.lookup(keys, ["v"], snapshot_id=first)
     assert found.rows.num_rows == 2
     assert found.by_key()["v"].to_pylist() == ["old 7", "old 2", None, "old 7"]
+
+
+def test_level_0_is_counted_without_a_look_at_all_files(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = create(catalog, write_only="true")
+    for number in range(3):
+        with table.writer("loader") as writer:
+            writer.write(rows(*((key, "new", number) for key in range(20))))
+            writer.commit(number)
+    latest = table.latest_snapshot()
+    assert latest is not None
+    fresh = catalog.table("shop.orders")
+    partition = table.files()[0].partition
+
+    def everything(*_: object) -> None:
+        raise AssertionError("all live files were asked for")
+
+    monkeypatch.setattr("freshet.storage.metadata.live_files.SCANNED_WHOLE_MAX", 0)
+    monkeypatch.setattr(LiveFileIndex, "at", everything)
+    assert fresh.level0_counts(latest, iter([(partition, 1), (partition, 7)])) == [3, 0]
