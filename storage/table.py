@@ -15,6 +15,8 @@ from freshet.storage.changes.change_range import TimeGiven, change_range
 from freshet.storage.changes.change_source import ChangeRules, check_has_changelog
 from freshet.storage.changes.changelog import Changelog
 from freshet.storage.changes.history import ChangeHistory
+from freshet.storage.changes.stream import ChangeStream
+from freshet.storage.changes.stream_start import StartRequest
 from freshet.storage.commit.committer import Committer
 from freshet.storage.commit.expire import ExpireResult, expire_snapshots
 from freshet.storage.commit.orphan_files import OrphanResult, remove_orphan_files
@@ -57,7 +59,9 @@ from freshet.storage.table_session import TableSession
 
 __all__ = [
     "AddColumn",
+    "ChangeStream",
     "ChangeType",
+    "Changelog",
     "CompactionBudget",
     "CompactionResult",
     "DropColumn",
@@ -194,11 +198,7 @@ class Table:
         Raises `InvalidRequestError` for unknown columns and for a keyed table without a changelog producer, and
         `NotFoundError` naming what is left when changes have expired or are not committed yet.
         """
-        check_has_changelog(
-            ChangeRules.of(self.store.options),
-            self.name,
-            "read the rows as they were written with changes_between(…, mode='delta')",
-        )
+        self._check_has_changelog("read the rows as they were written with changes_between(…, mode='delta')")
         ids = change_range(
             ChangeHistory(self.store),
             from_snapshot=from_snapshot,
@@ -206,6 +206,59 @@ class Table:
             from_timestamp=from_timestamp,
         )
         return Changelog(self.store, ids, columns=columns, filter=to_predicate(filter), limit=limit)
+
+    def stream(
+        self,
+        columns: Sequence[str] | None = None,
+        filter: Predicate | str | Sequence[Any] | None = None,  # noqa: A002  # the word every reader library uses
+        *,
+        scan_mode: str | None = None,
+        from_snapshot: int | None = None,
+        from_timestamp: TimeGiven | None = None,
+        consumer_id: str | None = None,
+        max_wait_s: float | None = None,
+        with_snapshot_id: bool = False,
+        upserts: bool = False,
+    ) -> ChangeStream:
+        """Changes as they are committed: an iterator of Arrow batches that waits for the next snapshot.
+
+        `scan_mode` says what it begins with: `latest-full` (the default: the rows of the latest snapshot, as +I),
+        `latest`, `compacted-full`, `from-snapshot`, `from-snapshot-full` or `from-timestamp`. With a `consumer_id` it
+        goes on where the stream of that name stopped, and what it has not read yet does not expire. `max_wait_s` ends
+        it after so many seconds without a new snapshot. Batches have the columns and `_ROW_KIND`, on request
+        `_SNAPSHOT_ID`. `upserts` reads a keyed table without a changelog producer: rows as they were written, without
+        those they replaced.
+
+        Raises `InvalidRequestError` as `changelog` does and for a scan mode that does not go with the rest,
+        `NotFoundError` naming what is left when the changes to begin with have expired; while it is read
+        `RetryableError` when expiry or a rollback has overtaken it.
+        """
+        if not upserts:
+            self._check_has_changelog("stream the rows as they are written, without those they replace: upserts=True")
+        return ChangeStream(
+            self.store,
+            StartRequest.of(scan_mode, from_snapshot, from_timestamp),
+            columns=columns,
+            filter=to_predicate(filter),
+            consumer_id=consumer_id,
+            max_wait_s=max_wait_s,
+            with_snapshot_id=with_snapshot_id,
+        )
+
+    def _check_has_changelog(self, otherwise: str) -> None:
+        check_has_changelog(ChangeRules.of(self.store.options), self.name, otherwise)
+
+    def consumers(self) -> dict[str, int]:
+        """Streaming readers that have a name, and the snapshot each wants next."""
+        return self.store.consumers.positions()
+
+    def reset_consumer(self, consumer_id: str, next_snapshot_id: int) -> None:
+        """Lets a consumer go on at another snapshot, or makes it; from there on nothing expires before it was read."""
+        self.store.consumers.reset(consumer_id, next_snapshot_id)
+
+    def delete_consumer(self, consumer_id: str) -> bool:
+        """Forgets a consumer, so that it holds back no expiry any more; False when there was none."""
+        return self.store.consumers.delete(consumer_id)
 
     def lookup(
         self, keys: pa.Table, columns: Sequence[str] | None = None, *, snapshot_id: int | None = None

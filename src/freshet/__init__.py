@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from freshet.pipeline.spark.batch_source import register
     from freshet.pipeline.batch.table_sink import table_sink
     from freshet.storage.catalog import Catalog
+    from freshet.storage.changes.changelog import Changelog
+    from freshet.storage.changes.stream import ChangeStream
     from freshet.storage.exceptions import (
         AlreadyExistsError,
         ConflictError,
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
         UnknownOutcomeError,
         UnsupportedFeatureError,
     )
+    from freshet.storage.model.change_split import SNAPSHOT_ID_COLUMN
     from freshet.storage.model.row_kind import ROW_KIND_COLUMN, RowKind
     from freshet.storage.predicate import Column, Predicate, col
     from freshet.storage.scan.table_scan import TableScan
@@ -47,6 +50,8 @@ _MODULES = {
     "freshet.pipeline.spark.batch_source": ("register",),
     "freshet.pipeline.batch.table_sink": ("table_sink",),
     "freshet.storage.catalog": ("Catalog",),
+    "freshet.storage.changes.changelog": ("Changelog",),
+    "freshet.storage.changes.stream": ("ChangeStream",),
     "freshet.storage.exceptions": (
         "AlreadyExistsError",
         "ConflictError",
@@ -58,6 +63,7 @@ _MODULES = {
         "UnknownOutcomeError",
         "UnsupportedFeatureError",
     ),
+    "freshet.storage.model.change_split": ("SNAPSHOT_ID_COLUMN",),
     "freshet.storage.model.row_kind": ("ROW_KIND_COLUMN", "RowKind"),
     "freshet.storage.predicate": ("Column", "Predicate", "col"),
     "freshet.storage.scan.table_scan": ("TableScan",),
@@ -88,10 +94,13 @@ except PackageNotFoundError:  # a checkout that was not installed
 
 __all__ = [
     "ROW_KIND_COLUMN",
+    "SNAPSHOT_ID_COLUMN",
     "AddColumn",
     "AlreadyExistsError",
     "Catalog",
+    "ChangeStream",
     "ChangeType",
+    "Changelog",
     "Column",
     "ConflictError",
     "CorruptDataError",

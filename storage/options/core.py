@@ -417,6 +417,8 @@ class CoreOptions(BaseModel):
     """Bytes that every file counts for at least when splits are packed."""
     continuous_discovery_interval_ms: DurationMs = Field(default=10_000, alias="continuous.discovery-interval", gt=0)
     """How long a reader of changes waits before it looks for the next snapshot again."""
+    streaming_read_delay_ms: DurationMs = Field(default=0, alias="streaming.read.snapshot.delay")
+    """Age at which a snapshot is given to readers of changes that follow the table."""
     file_index_read_enabled: Flag = Field(default=True, alias="file-index.read.enabled")
     """Uses the indexes beside data files to skip them."""
 

@@ -168,7 +168,7 @@ class TableScan:
 
     @property
     def _executor(self) -> Executor | None:
-        return _decoders(os.getpid(), max(self._threads, os.cpu_count() or 1)) if self._threads > 1 else None
+        return decoders(self._threads) if self._threads > 1 else None
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
         for split in self._splits:
@@ -177,6 +177,11 @@ class TableScan:
     def _read(self, split: Split, executor: Executor | None) -> Iterator[pa.RecordBatch]:
         with explained(self._store, self.snapshot):
             yield from self._reader.read(split, executor)
+
+
+def decoders(threads: int = THREADS) -> Executor:
+    """Threads that decode files for all readers of this process."""
+    return _decoders(os.getpid(), max(threads, os.cpu_count() or 1))
 
 
 @lru_cache(4)

@@ -1,0 +1,340 @@
+"""`Table.stream`: what it begins with, what follows, waiting, consumers, expiry, rollback."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from freshet.storage.changes.stream import ChangeStream
+from freshet.storage.commit.committer import Committer
+from freshet.storage.exceptions import InvalidRequestError, NotFoundError, RetryableError
+from freshet.storage.io.env import Env
+from freshet.storage.io.local_file_io import LocalFileIO
+from freshet.storage.model.commit_message import CommitMessage
+from freshet.storage.model.snapshot import CommitKind
+from tests.storage.changes.change_tables import LoggedTable, folded, row, told
+
+WRITE_ONLY = {"write-only": "true"}
+
+
+class WaitingEnv(Env):
+    """Waiting takes no time: each wait does the next of the things that are to happen meanwhile."""
+
+    def __init__(self) -> None:
+        super().__init__(LocalFileIO())
+        self.meanwhile: list[Callable[[], Any]] = []
+        self.waits: list[float] = []
+
+    def sleep_s(self, seconds: float) -> None:
+        self.waits.append(seconds)
+        if self.meanwhile:
+            self.meanwhile.pop(0)()
+
+
+@pytest.fixture
+def env() -> WaitingEnv:
+    return WaitingEnv()
+
+
+@pytest.fixture
+def logged(tmp_path: Path, env: WaitingEnv) -> LoggedTable:
+    return make(tmp_path, env)
+
+
+def make(folder: Path, env: Env, **more: Any) -> LoggedTable:
+    """Snapshots 1 (keys 1 and 2 come) and 2 (key 1 changes)."""
+    options = {**WRITE_ONLY, **more.pop("options", {})}
+    made = LoggedTable(folder, options=options, env=env, **more)
+    made.log([row(1, "a"), row(2, "b")], [row(1, "a"), row(2, "b")])
+    made.log([row(1, "a", "-U"), row(1, "A", "+U")], [row(1, "A")])
+    return made
+
+
+def stream(logged: LoggedTable, **asked: Any) -> ChangeStream:
+    return logged.table.stream(**{"max_wait_s": 0, "with_snapshot_id": True, **asked})
+
+
+def test_it_begins_with_the_rows_of_the_latest_and_follows(logged: LoggedTable, env: WaitingEnv) -> None:
+    env.meanwhile = [
+        lambda: None,
+        lambda: logged.log([row(3, "c")], [row(3, "c")]),
+        lambda: logged.log([row(2, "b", "-D")], [row(2, "b", "-D")]),
+    ]
+    found = stream(logged, max_wait_s=25)
+    assert found.next_snapshot_id is None, "the rows it begins with are still to come"
+    assert told(found) == [("+I", 1, "A", 2), ("+I", 2, "b", 2), ("+I", 3, "c", 3), ("-D", 2, "b", 4)]
+    assert found.next_snapshot_id == 5
+    assert env.waits == [10, 10, 10, 10, 10, 5], "as long without news as was asked"
+
+
+def test_each_scan_mode(logged: LoggedTable, env: WaitingEnv) -> None:
+    at = logged.store.snapshots.snapshot(2).time_ms
+    first, second = [("+I", 1, "a", 1), ("+I", 2, "b", 1)], [("-U", 1, "a", 2), ("+U", 1, "A", 2)]
+    third = ("+I", 3, "c", 3)
+    for asked, expected in (
+        ({"scan_mode": "latest"}, []),
+        ({"from_snapshot": 1}, first + second),
+        ({"scan_mode": "from-snapshot-full", "from_snapshot": 1}, first + second),
+        ({"from_timestamp": at + 1}, []),
+    ):
+        streamed = stream(logged, **asked)
+        assert told(streamed) == expected, asked
+    following = stream(logged, scan_mode="latest", max_wait_s=1)
+    env.meanwhile = [lambda: logged.log([row(3, "c")])]
+    assert told(following) == [third]
+
+
+def test_a_table_without_snapshots_is_waited_for(tmp_path: Path, env: WaitingEnv) -> None:
+    logged = LoggedTable(tmp_path, env=env, options=WRITE_ONLY)
+    for asked in ({}, {"scan_mode": "latest"}, {"from_snapshot": 1}):
+        assert told(stream(logged, **asked)) == []
+    waiting = [stream(logged, max_wait_s=20), stream(logged, max_wait_s=20, scan_mode="latest")]
+    env.meanwhile = [lambda: logged.log([row(1, "a")], [row(1, "a")])]
+    assert [told(each) for each in waiting] == [[("+I", 1, "a", 1)]] * 2
+
+
+def test_columns_filters_and_intervals(logged: LoggedTable, env: WaitingEnv) -> None:
+    found = logged.table.stream(["v"], "id = 1", from_snapshot=1, max_wait_s=0)
+    assert found.schema == pa.schema([("v", pa.string()), pa.field("_ROW_KIND", pa.string(), nullable=False)])
+    assert told(found) == [("+I", "a"), ("-U", "a"), ("+U", "A")]
+    often = logged.table.with_options({"continuous.discovery-interval": "500 ms"})
+    assert told(often.stream(scan_mode="latest", max_wait_s=0.75)) == []
+    assert env.waits == [0.5, 0.25]
+
+
+def test_young_snapshots_may_be_held_back(logged: LoggedTable) -> None:
+    table = logged.table.with_options({"streaming.read.snapshot.delay": "1 h"})
+    assert told(table.stream(from_snapshot=1, max_wait_s=0)) == []
+
+
+def test_bad_calls(logged: LoggedTable, tmp_path: Path) -> None:
+    for asked in ({"max_wait_s": -1}, {"max_wait_s": "1"}, {"consumer_id": "a/b"}, {"columns": ["x"]}):
+        with pytest.raises(InvalidRequestError):
+            stream(logged, **asked)
+    upserts = LoggedTable(tmp_path / "other", producer="none", options=WRITE_ONLY)
+    upserts.place([row(1, "a")])
+    upserts.place([row(1, None, "-D")])
+    with pytest.raises(InvalidRequestError, match="upserts=True"):
+        stream(upserts)
+    found = told(stream(upserts, upserts=True, from_snapshot=1))
+    assert found == [("+I", 1, "a", 1), ("-D", 1, None, 2)]
+    assert told(stream(upserts, upserts=True)) == [], "no row stands"
+
+
+def test_rows_that_the_changelog_has_not_told_are_not_begun_with(tmp_path: Path, env: WaitingEnv) -> None:
+    logged = LoggedTable(tmp_path, producer="lookup", options=WRITE_ONLY, env=env)
+    logged.place([row(1, "a"), row(2, "b")], level=5)
+    logged.place([row(1, "A")])
+    assert told(stream(logged)) == [("+I", 1, "a", 2), ("+I", 2, "b", 2)]
+
+
+# ------------------------------------------------------------------------------------------------------------ consumers
+
+
+def test_a_consumer_goes_on_where_it_stopped(logged: LoggedTable) -> None:
+    first = stream(logged, consumer_id="c", from_snapshot=1)
+    assert logged.table.consumers() == {"c": 1}, "held back from the beginning"
+    assert told([next(first)]) == [("+I", 1, "a", 1), ("+I", 2, "b", 1)]
+    assert logged.table.consumers() == {"c": 1}, "not handed over yet"
+    next(first)
+    assert logged.table.consumers() == {"c": 2}
+    first.close()
+    again = stream(logged, consumer_id="c", scan_mode="latest")
+    assert told(again) == [("-U", 1, "a", 2), ("+U", 1, "A", 2)], "handed over, but not come back from"
+    assert logged.table.consumers() == {"c": 3}
+    assert told(stream(logged, consumer_id="c")) == []
+    assert told(stream(logged, consumer_id="other")) == [("+I", 1, "A", 2), ("+I", 2, "b", 2)]
+    assert logged.table.consumers() == {"c": 3, "other": 3}
+
+
+def test_rows_to_begin_with_come_again_until_they_were_handed_over(logged: LoggedTable) -> None:
+    first = stream(logged, consumer_id="c")
+    next(first)
+    first.close()
+    assert logged.table.consumers() == {}
+    assert told(stream(logged, consumer_id="c")) == [("+I", 1, "A", 2), ("+I", 2, "b", 2)]
+
+
+def test_progress_may_be_ignored(logged: LoggedTable) -> None:
+    logged.table.reset_consumer("c", 3)
+    table = logged.table.with_options({"consumer.ignore-progress": "true"})
+    assert len(told(table.stream(consumer_id="c", from_snapshot=2, max_wait_s=0))) == 2
+    assert table.consumers() == {"c": 3}
+
+
+def test_a_consumer_holds_back_expiry(logged: LoggedTable) -> None:
+    reader = stream(logged, consumer_id="c", from_snapshot=2)
+    for number in range(3):
+        logged.log([row(10 + number, "x")])
+    logged.table.expire_snapshots(retain_max=1, retain_min=1, older_than_ms=0)
+    assert [each.id for each in logged.table.snapshots()] == [2, 3, 4, 5]
+    assert [change[-1] for change in told(reader)] == [2, 2, 3, 4, 5]
+    logged.table.expire_snapshots(retain_max=1, retain_min=1, older_than_ms=0)
+    assert [each.id for each in logged.table.snapshots()] == [5]
+    assert logged.table.delete_consumer("c")
+    assert logged.table.consumers() == {}
+
+
+def test_a_consumer_whose_changes_are_gone(logged: LoggedTable) -> None:
+    logged.log([row(3, "c")])
+    logged.table.expire_snapshots(retain_max=1, retain_min=1, older_than_ms=0)
+    logged.table.reset_consumer("late", 2)
+    logged.table.reset_consumer("early", 9)
+    left = "changes of snapshots 3 to 3 are there"
+    with pytest.raises(
+        NotFoundError, match=rf"'late' wants the changes of snapshot 2 .*expired: {left}.*reset_consumer"
+    ):
+        stream(logged, consumer_id="late")
+    with pytest.raises(NotFoundError, match=rf"'early' wants snapshot 9 .*not committed yet: {left}.*reset_consumer"):
+        stream(logged, consumer_id="early")
+
+
+# --------------------------------------------------------------------------------------------- expiry, rollback, drop
+
+
+def test_a_reader_overtaken_by_expiry(logged: LoggedTable) -> None:
+    reader = stream(logged, from_snapshot=1)
+    next(reader)
+    for number in range(3):
+        logged.log([row(10 + number, "x")])
+    logged.table.expire_snapshots(retain_max=1, retain_min=1, older_than_ms=0)
+    with pytest.raises(RetryableError, match=r"snapshot 2 of .* expired before.*changes of snapshots 5 to 5 are there"):
+        next(reader)
+
+
+def roll_back(logged: LoggedTable, to: int) -> None:
+    for snapshot_id in logged.store.snapshots.list_ids():
+        if snapshot_id > to:
+            Path(logged.store.paths.snapshot(snapshot_id)).unlink()
+    Path(logged.store.paths.latest_hint).write_text(str(to))
+
+
+def test_a_rollback_is_noticed_while_it_waits(logged: LoggedTable, env: WaitingEnv) -> None:
+    reader = stream(logged, from_snapshot=1, max_wait_s=60)
+    env.meanwhile = [lambda: roll_back(logged, 1)]
+    with pytest.raises(RetryableError, match="was rolled back to a snapshot before 2"):
+        told(reader)
+
+
+def test_a_rollback_is_noticed_after_the_table_went_on(logged: LoggedTable, env: WaitingEnv) -> None:
+    def roll_back_and_go_on() -> None:
+        roll_back(logged, 1)
+        for number in range(3):
+            logged.log([row(20 + number, "y")])
+
+    reader = stream(logged, from_snapshot=1, max_wait_s=60)
+    env.meanwhile = [roll_back_and_go_on]
+    with pytest.raises(RetryableError, match="was rolled back to a snapshot before 2"):
+        told(reader)
+
+
+def test_a_table_dropped_while_it_is_followed(logged: LoggedTable, env: WaitingEnv) -> None:
+    reader = stream(logged, max_wait_s=60)
+    env.meanwhile = [lambda: env.file_io.delete_tree(logged.location)]
+    with pytest.raises(NotFoundError, match="was dropped"):
+        told(reader)
+
+
+# ----------------------------------------------------------------------------------------------------------- overwrites
+
+
+def overwrite(logged: LoggedTable, keys: list[int]) -> None:
+    """Replaces all files by one with these keys, as INSERT OVERWRITE does."""
+    store = logged.store
+    live = logged.table.files()
+    added = tuple(
+        logged._write(store, live[0].partition, 0, logged._key_values(store, [row(k, "new") for k in keys]), 0)
+    )
+    message = CommitMessage(
+        live[0].partition, 0, store.options.bucket, new_files=added, deleted_files=tuple(e.file for e in live)
+    )
+    logged.identifier += 1
+    result = Committer(store, "placed").commit(logged.identifier, [message])
+    assert result.snapshots[-1].commit_kind is CommitKind.OVERWRITE
+
+
+@pytest.mark.parametrize("reads", [False, True])
+def test_overwrites_of_keyed_tables(tmp_path: Path, env: WaitingEnv, reads: bool) -> None:
+    logged = make(tmp_path, env, options={"streaming-read-overwrite": str(reads).lower()})
+    overwrite(logged, [2, 7])
+    gone, come = [("-D", 1, "A", 3), ("-D", 2, "b", 3)], [("+I", 2, "new", 3), ("+I", 7, "new", 3)]
+    assert told(stream(logged, from_snapshot=3)) == (gone + come if reads else [])
+    changes = told(logged.table.changelog().to_arrow())
+    assert (folded(changes) == {2: "new", 7: "new"}) is reads
+
+
+@pytest.mark.parametrize("reads", [False, True])
+def test_overwrites_of_append_tables(tmp_path: Path, env: WaitingEnv, reads: bool) -> None:
+    logged = make(tmp_path, env, keys=(), options={"streaming-read-append-overwrite": str(reads).lower()})
+    overwrite(logged, [2, 7])
+    assert told(stream(logged, from_snapshot=3)) == ([("+I", 2, "new", 3), ("+I", 7, "new", 3)] if reads else [])
+
+
+# --------------------------------------------------------------------------------------------------- any history at all
+
+
+def commits() -> st.SearchStrategy[list[list[tuple[int, str | None]]]]:
+    """Each commit changes some keys: to a value, or away (None)."""
+    change = st.tuples(st.integers(0, 5), st.one_of(st.none(), st.text("abc", min_size=1, max_size=2)))
+    return st.lists(st.lists(change, max_size=5, unique_by=lambda pair: pair[0]), min_size=1, max_size=6)
+
+
+def changes_of(state: dict[int, str], commit: list[tuple[int, str | None]]) -> Iterator[dict[str, Any]]:
+    for key, value in sorted(commit):
+        before = state.get(key)
+        if value is None and before is not None:
+            yield row(key, state.pop(key), "-D")
+        elif value is not None and before is None:
+            state[key] = value
+            yield row(key, value)
+        elif value is not None:
+            yield row(key, before, "-U")
+            state[key] = value
+            yield row(key, value, "+U")
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(commits(), st.integers(0, 6), st.integers(1, 4), st.randoms(use_true_random=False))
+def test_folded_changes_are_the_table_wherever_readers_stop(
+    tmp_path_factory: pytest.TempPathFactory,
+    history: list[list[tuple[int, str | None]]],
+    begin: int,
+    buckets: int,
+    chance: Any,
+) -> None:
+    env = WaitingEnv()
+    logged = LoggedTable(tmp_path_factory.mktemp("history"), env=env, options={"bucket": str(buckets), **WRITE_ONLY})
+    state: dict[int, str] = {}
+    applied: list[tuple[Any, ...]] = []
+    for number, commit in enumerate(history):
+        if number == begin:
+            applied += read_some(logged, chance)
+        changes = list(changes_of(state, commit))
+        logged.log(changes, [each for each in changes if each["_ROW_KIND"] != "-U"])
+    for _ in range(50):
+        applied += read_some(logged, chance)
+    applied += told(stream(logged, consumer_id="c", with_snapshot_id=False))
+    assert folded(applied) == state
+    assert folded(told(logged.table.changelog(["id", "v"]).to_arrow())) == state
+    assert {each["id"]: each["v"] for each in logged.table.scan().to_arrow().to_pylist()} == state
+
+
+def read_some(logged: LoggedTable, chance: Any) -> list[tuple[Any, ...]]:
+    """Reads some batches as a consumer that then dies; gives what it had been handed over for good."""
+    reader = stream(logged, consumer_id="c")
+    by_snapshot: dict[int, list[tuple[Any, ...]]] = {}
+    for _ in range(chance.randrange(4)):
+        batch = next(reader, None)
+        if batch is None:
+            break
+        for kind, key, value, snapshot_id in told([batch]):
+            by_snapshot.setdefault(snapshot_id, []).append((kind, key, value))
+    reader.close()
+    done = reader.next_snapshot_id or 0
+    return [change for snapshot_id, changes in by_snapshot.items() if snapshot_id < done for change in changes]
