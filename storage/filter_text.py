@@ -112,7 +112,7 @@ def _condition(node: exp.Expr) -> Predicate:
             like = _like(node)
             return Not(like) if node.args.get("negate") else like
         case exp.Column():
-            raise _refused(node, f"a column alone is no condition; write {_shown(node)} = TRUE")
+            raise _refused(node, f"a column alone is not a condition; write {_shown(node)} = TRUE")
     if type(node) not in _COMPARISONS:
         raise _refused(node)
     op = _COMPARISONS[type(node)]
@@ -179,7 +179,7 @@ def _sides(node: exp.Expr) -> tuple[str, exp.Expr, bool]:
 def _column(node: exp.Expr, whole: exp.Expr) -> str:
     node = node.unnest()
     if not isinstance(node, exp.Column):
-        raise _refused(whole, f"{_shown(node)} is no column")
+        raise _refused(whole, f"{_shown(node)} is not a column")
     if any(node.args.get(part) for part in ("table", "db", "catalog")):
         raise _refused(node, "fields of a column cannot be compared; a name with a dot is written in backticks")
     return str(node.name)

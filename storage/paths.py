@@ -205,7 +205,7 @@ def escape_path_name(text: str) -> str:
 
 
 def numbered(name: str, prefix: str) -> int | None:
-    """The number after the prefix, or None for any other name; a number with leading zeros is no number here."""
+    """The number after the prefix, or None for any other name; a number with leading zeros is not a number here."""
     rest = name[len(prefix) :]
     return int(rest) if name.startswith(prefix) and _NUMBER.fullmatch(rest) else None
 
@@ -224,5 +224,5 @@ def file_format_of(file_name: str) -> str:
     if len(parts) > 1 and parts[-1].lower() in COMPRESSION_SUFFIXES.values():
         parts.pop()
     if len(parts) < 2:
-        raise InvalidRequestError(f"{file_name} is no legal data file name: it has no extension to tell the format")
+        raise InvalidRequestError(f"{file_name} is not a legal data file name: it has no extension to tell the format")
     return parts[-1].lower()

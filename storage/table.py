@@ -101,7 +101,7 @@ class Table:
         name: str | None = None,
         env: Env | None = None,
     ) -> Table:
-        """Opens the table in a folder, for whoever knows the folder and not the warehouse, such as a Spark worker.
+        """Opens the table in a folder, for callers that know the folder and not the warehouse, such as a Spark worker.
 
         `options` override the table's own for this object only, `schema_id` chooses a schema that is not the latest,
         and `name` is what messages call the table, its folder if not given. Files are reached as the location asks.

@@ -160,7 +160,7 @@ class TableCompaction:
 def carry_out(store: TableStore, work: BucketCompaction) -> list[CommitMessage]:
     """Compacts one bucket here; the messages are for a committer of the user that the work names.
 
-    The bucket is planned anew upon the latest snapshot: files that somebody else has compacted since are left out.
+    The bucket is planned again on the latest snapshot: files that another writer has compacted since are left out.
     """
     writer = TableWriter(store, parallelism=1)
     try:

@@ -100,8 +100,8 @@ class TableSession:
     def commit(self, identifier: int | None = None) -> CommitResult:
         """Makes everything written since the last commit visible, exactly once per identifier.
 
-        Without an identifier the one after the last of this commit user is taken, and the next one should another
-        program take it meanwhile; a program that dies and starts again must find out by itself which rows it had
+        Without an identifier the one after the last of this commit user is taken, or the next one if another
+        program takes it meanwhile; a program that crashes and starts again must find out by itself which rows it had
         committed. When making the snapshot fails or is interrupted, the rows are still there and keep their number:
         commit again, without a number or with the same one, and they are in the table once whatever became of the
         first try. When writing the files of the rows fails (a full disk), they may be lost: further calls are refused
@@ -165,7 +165,7 @@ class TableSession:
         return self._pending
 
     def _commit(self, pending: _PendingCommit) -> CommitResult:
-        """Commits under the number of the pending commit; one that we chose ourselves may have to be chosen anew."""
+        """Commits under the number of the pending commit; a number that was chosen here may have to be chosen again."""
         base_id = pending.base_id if pending.was_tried else None
         pending.was_tried = True
         while True:

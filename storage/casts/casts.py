@@ -145,7 +145,7 @@ def keeps_values(source: ScalarType, target: ScalarType) -> bool:
 
 
 def cast_scalar(source: DataType, target: DataType) -> ArrayCast | None:
-    """The cast of a column that is no ROW, ARRAY or MAP on both sides; None where there is nothing to do.
+    """The cast of a column that is not a ROW, ARRAY or MAP on both sides; None where there is nothing to do.
 
     Raises `UnsupportedFeatureError` where there is no such cast.
     """
@@ -210,7 +210,7 @@ def _wrapped(array: pa.Array[Any], goal: pa.DataType) -> pa.Array[Any]:
 def _saturated(values: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
     limits = np.iinfo(dtype)
     wide = np.nan_to_num(values.astype(np.float64), nan=0.0)
-    # 2**63 - 1 is no double: values at or above 2**63 are set afterwards.
+    # 2**63 - 1 is not a double: values at or above 2**63 are set afterwards.
     high, low = wide >= float(limits.max), wide <= float(limits.min)
     result = np.where(high | low, 0.0, wide).astype(dtype)
     result[high], result[low] = limits.max, limits.min

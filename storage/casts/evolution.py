@@ -27,6 +27,7 @@ from typing import Any
 import pyarrow as pa
 
 from freshet.storage.casts.casts import can_cast, cast_scalar, keeps_values
+from freshet.storage.casts.text_casts import without_offset
 from freshet.storage.exceptions import InvalidRequestError, UnsupportedFeatureError
 from freshet.storage.model.arrow_types import arrow_field, arrow_type
 from freshet.storage.model.data_type import ArrayType, DataField, DataType, MapType, RowType, ScalarType
@@ -139,7 +140,7 @@ def _list_caster(source: ArrayType, target: ArrayType) -> ArrayCast | None:
     list_type = arrow_type(target)
 
     def cast(array: pa.Array[Any]) -> pa.Array[Any]:
-        whole = _without_offset(array)
+        whole = without_offset(array)
         values = element(whole.values)
         return pa.ListArray.from_arrays(whole.offsets, values, type=list_type, mask=_mask(whole))
 
@@ -155,7 +156,7 @@ def _map_caster(source: MapType, target: MapType) -> ArrayCast | None:
     map_type = arrow_type(target)
 
     def cast(array: pa.Array[Any]) -> pa.Array[Any]:
-        whole = _without_offset(array)
+        whole = without_offset(array)
         assert isinstance(whole, pa.MapArray)
         return pa.MapArray.from_arrays(whole.offsets, whole.keys, value(whole.items), type=map_type, mask=_mask(whole))
 
@@ -164,8 +165,3 @@ def _map_caster(source: MapType, target: MapType) -> ArrayCast | None:
 
 def _mask(array: pa.Array[Any]) -> pa.Array[Any] | None:
     return array.is_null() if array.null_count else None
-
-
-def _without_offset(array: pa.Array[Any]) -> Any:
-    """The same values starting at offset 0: lists cannot be put together from sliced offsets and a mask."""
-    return array if array.offset == 0 else array.take(pa.array(range(len(array)), pa.int64()))

@@ -1,7 +1,7 @@
 """What a change of a column's type can do to the values that are stored already: nothing, or a loss, in words.
 
 Readers cast (`casts`) without complaint: a number wraps, a text is cut, a fraction goes, or reading fails altogether.
-So whoever changes a type is told before. A loss is what can happen to some value of the old type; whether such a value
+So a change of type warns before. A loss is what can happen to some value of the old type; whether such a value
 is stored nobody looks.
 """
 
@@ -64,7 +64,7 @@ def _scalar_loss(source: ScalarType, target: ScalarType) -> str | None:
     if target.root in _BYTES:
         return _bytes_loss(source, target)
     if source.root in _TEXTS:
-        return f"reading fails for text that is no {target}"
+        return f"reading fails for text that is not a valid {target}"
     if target.root is _R.DECIMAL:
         return _decimal_loss(source, target)
     if target.root in _INTEGER_BITS:
@@ -83,7 +83,7 @@ def _text_loss(source: ScalarType | None, target: ScalarType) -> str | None:
     if target.root is _R.CHAR:
         return f"text that is longer than {target.length} characters is cut, shorter text is padded"
     if target.length == LENGTH_MAX:
-        return "reading fails for bytes that are no text in UTF-8" if source and source.root in _BYTES else None
+        return "reading fails for bytes that are not text in UTF-8" if source and source.root in _BYTES else None
     digits = None if source is None else _DIGITS.get(source.root)
     is_short = digits is not None and digits + 1 <= (target.length or 0)
     return None if is_short else f"text that is longer than {target.length} characters is cut"
@@ -137,5 +137,5 @@ def _time_loss(source: ScalarType, target: ScalarType) -> str | None:
     if is_nanos and not (source.root in _TIMESTAMPS and (source.precision or 0) >= _NANO_PRECISION_MIN):
         return None if source.root is _R.TIME else _YEARS
     if source.root is _R.BIGINT:
-        return "numbers become seconds since 1970, and reading fails for those that are no time"
+        return "numbers become seconds since 1970, and reading fails for those that are not times"
     return None

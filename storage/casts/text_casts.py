@@ -116,10 +116,10 @@ def fit_binary(array: pa.Array[Any], target: ScalarType) -> pa.Array[Any]:
 def _rendered(array: pa.Array[Any], source: DataType) -> pa.Array[Any]:
     match source:
         case ArrayType(element=element):
-            whole = _without_offset(array)
+            whole = without_offset(array)
             return _bracketed("[", _joined_lists(whole, _or_null(_rendered(whole.values, element))), "]")
         case MapType(key=key, value=value):
-            whole = _without_offset(array)
+            whole = without_offset(array)
             keys, values = _or_null(_rendered(whole.keys, key)), _or_null(_rendered(whole.items, value))
             return _bracketed("{", _joined_lists(whole, pc.binary_join_element_wise(keys, values, " -> ")), "}")
         case RowType(fields=fields):
@@ -151,7 +151,7 @@ def _joined_lists(whole: Any, texts: pa.Array[Any]) -> pa.Array[Any]:
     return pc.binary_join(pa.ListArray.from_arrays(whole.offsets, texts, mask=mask), ", ")
 
 
-def _without_offset(array: pa.Array[Any]) -> Any:
+def without_offset(array: pa.Array[Any]) -> Any:
     return array if array.offset == 0 else array.take(pa.array(range(len(array)), pa.int64()))
 
 

@@ -122,7 +122,7 @@ def unscaled(value: Decimal, data_type: ScalarType) -> int:
     """
     sign, digits, exponent = value.as_tuple()
     if not isinstance(exponent, int):
-        raise InvalidRequestError(f"{value} is no {data_type}")
+        raise InvalidRequestError(f"{value} is not a valid {data_type}")
     number = int("".join(map(str, digits)) or "0")
     shift: int = exponent + (data_type.scale or 0)
     if shift < 0:

@@ -193,7 +193,7 @@ def conformed(array: Any, data_type: DataType) -> Any:
     try:
         return array.cast(wanted)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise InvalidRequestError(f"a column of Arrow type {array.type} is no {data_type}: {error}") from error
+        raise InvalidRequestError(f"a column of Arrow type {array.type} is not a valid {data_type}: {error}") from error
 
 
 def _key_arrow_type(given: Any, data_type: ScalarType) -> Any:

@@ -47,7 +47,7 @@ INDEX_MANIFEST_VERSION: Final = 1
 _EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _MILLISECOND: Final = datetime.timedelta(milliseconds=1)
 
-# What fastavro, its codecs and the conversion of a record raise for bytes that are no such file.
+# What fastavro, its codecs and the conversion of a record raise for bytes that are not such a file.
 _BROKEN: Final = (
     ValueError,
     EOFError,
@@ -395,7 +395,7 @@ def _file(record: Field) -> DataFileMeta:
 
 def _name(name: str) -> str:
     if "/" in name or "\0" in name or not name:
-        raise ValueError(f"{name!r} is no file name")
+        raise ValueError(f"{name!r} is not a file name")
     return name
 
 

@@ -91,7 +91,9 @@ class Bitmap64:
         try:
             return cls(_read_tree(data))
         except (ValueError, struct.error, LookupError) as error:
-            raise InvalidRequestError(f"the value ({len(data)} bytes) is no 64-bit roaring bitmap: {error}") from error
+            raise InvalidRequestError(
+                f"the value ({len(data)} bytes) is not a 64-bit roaring bitmap: {error}"
+            ) from error
 
     def write(self) -> bytes:
         """The bytes of the bitmap; runs are used where they are smaller."""
@@ -114,7 +116,7 @@ def read_bitmap32(data: bytes) -> BitMap:
     try:
         return BitMap.deserialize(data)
     except (ValueError, IndexError) as error:
-        raise InvalidRequestError(f"the value ({len(data)} bytes) is no 32-bit roaring bitmap: {error}") from error
+        raise InvalidRequestError(f"the value ({len(data)} bytes) is not a 32-bit roaring bitmap: {error}") from error
 
 
 def read_portable64(data: bytes) -> BitMap:
@@ -126,7 +128,7 @@ def read_portable64(data: bytes) -> BitMap:
     try:
         wide = BitMap64.deserialize(data)
     except (ValueError, IndexError) as error:
-        raise InvalidRequestError(f"the value ({len(data)} bytes) is no 64-bit bitmap: {error}") from error
+        raise InvalidRequestError(f"the value ({len(data)} bytes) is not a 64-bit bitmap: {error}") from error
     if wide and wide.max() >= 1 << 32:
         raise InvalidRequestError(f"it holds {wide.max()}, which has more than 32 bits")
     return BitMap(np.array(wide.to_array(), np.uint64).astype(np.uint32))

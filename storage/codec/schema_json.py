@@ -44,7 +44,7 @@ def encode_schema(schema: TableSchema) -> bytes:
 def decode_schema(data: bytes, path: str) -> TableSchema:
     """The schema in a schema file.
 
-    Raises `CorruptDataError` for bytes that are no schema, `UnsupportedFeatureError` for a newer version or a column
+    Raises `CorruptDataError` for bytes that are not a schema, `UnsupportedFeatureError` for a newer version or a column
     type that is not supported.
     """
     try:
@@ -77,7 +77,7 @@ def _schema(content: Mapping[str, Any], path: str) -> TableSchema:
     for key in ("partitionKeys", "primaryKeys"):
         keys = content[key]
         if not isinstance(keys, list) or not names.issuperset(keys) or len(set(keys)) != len(keys):
-            raise ValueError(f"{key} {keys} are no columns, each once")
+            raise ValueError(f"{key} {keys} are not columns, each once")
     if version < _VERSION_OF_BUCKET_DEFAULT:
         options.setdefault("bucket", "1")
     if version < _VERSION_OF_PARQUET_DEFAULT:

@@ -44,7 +44,7 @@ def read_hll(data: bytes) -> hll_sketch:
     try:
         return hll_sketch.deserialize(data)
     except (ValueError, RuntimeError, IndexError) as error:
-        raise InvalidRequestError(f"the value ({len(data)} bytes) is no HLL sketch: {error}") from error
+        raise InvalidRequestError(f"the value ({len(data)} bytes) is not an HLL sketch: {error}") from error
 
 
 def unite_hll(first: hll_sketch, second: hll_sketch) -> hll_sketch:
@@ -66,7 +66,7 @@ def read_theta(data: bytes) -> compact_theta_sketch:
     try:
         return compact_theta_sketch.deserialize(_compacted(data))
     except (ValueError, RuntimeError, IndexError, struct.error) as error:
-        raise InvalidRequestError(f"the value ({len(data)} bytes) is no theta sketch: {error}") from error
+        raise InvalidRequestError(f"the value ({len(data)} bytes) is not a theta sketch: {error}") from error
 
 
 def unite_theta(first: compact_theta_sketch, second: compact_theta_sketch) -> compact_theta_sketch:

@@ -74,7 +74,7 @@ def encode_snapshot(snapshot: Snapshot) -> bytes:
 def decode_snapshot(data: bytes, path: str) -> Snapshot:
     """The snapshot in a snapshot file or tag.
 
-    Raises `CorruptDataError` for bytes that are no snapshot and `UnsupportedFeatureError` for a newer version.
+    Raises `CorruptDataError` for bytes that are not a snapshot and `UnsupportedFeatureError` for a newer version.
     """
     try:
         content = orjson.loads(data)

@@ -9,7 +9,7 @@
 
 A cut maximum gets its last code point (byte) increased, so that it stays an upper bound; where that overflows, the one
 before is increased and the rest dropped; where none can be, minimum and maximum are both unknown. Code points of the
-surrogate range are skipped, as they are no text.
+surrogate range are skipped, as they are not text.
 
 Mode of a column: `fields.<name>.stats-mode`, else truncate(128) for system columns and, in thin mode, for the primary
 key, else none for the columns behind `metadata.stats-keep-first-n-columns`, else the mode of the level. Nested types

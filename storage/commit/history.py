@@ -107,7 +107,7 @@ def history_of(newest_first: Iterable[Snapshot]) -> CommitHistory:
 
 
 def parse_history(text: str, snapshot_id: int) -> CommitHistory:
-    """Reads the carried map; text that is no such map is refused, because guessing could double a commit."""
+    """Reads the carried map; text that is not such a map is refused, because guessing could double a commit."""
     try:
         source = orjson.loads(text)
         digests = {

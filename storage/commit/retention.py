@@ -44,7 +44,7 @@ class Retention:
 
 
 def check_whole(*values: int | None) -> None:
-    """Refuses what is no whole number, before anything is compared with it."""
+    """Refuses what is not a whole number, before anything is compared with it."""
     for value in values:
         if value is not None and not isinstance(value, int):
             raise InvalidRequestError(f"snapshots and ages to retain are whole numbers, not {value!r}")

@@ -90,7 +90,7 @@ class _Rounds:
     failure_count: int = 0
     """Rounds that ended in an error."""
     checked_id: int | None = None
-    """Up to this snapshot it is known that nobody has added the new files; None before the first look."""
+    """Snapshots up to this one are known not to have added the new files; None before the first check."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,4 +64,4 @@ def _safe_snapshot_id(store: TableStore) -> int | None:
     try:
         return int(text)
     except ValueError as error:
-        raise InvalidRequestError(f"option {STRICT_MODE_OPTION} = {text!r} is no snapshot id") from error
+        raise InvalidRequestError(f"option {STRICT_MODE_OPTION} = {text!r} is not a snapshot id") from error

@@ -39,7 +39,7 @@ class TableView:
 def look(store: TableStore) -> TableView:
     """Reads the view; in a process that has looked before, with three calls.
 
-    Raises `NotFoundError` or `ConflictError` when the table was dropped, or made anew, since the store was opened.
+    Raises `NotFoundError` or `ConflictError` when the table was dropped, and maybe created again, since it was opened.
     """
     schema_id = store.schemas.check_current(store.schema)
     latest = store.snapshots.latest()

@@ -1,4 +1,4 @@
-"""The one door to the world: files, clock, ids, chance, waiting, scratch space, and the points at which a test may
+"""The one door to the world: files, clock, ids, randomness, waiting, scratch space, and the points at which a test may
 crash the program.
 
 Nothing else in `storage` asks the operating system for any of these, so that faults and time can be played with. An
@@ -75,7 +75,7 @@ class CrashPoint(StrEnum):
 
 
 class Background:
-    """Work that nobody waits for, in one thread of the process: what follows a commit, once that has returned.
+    """Background work in one thread of the process: what follows a commit, once that has returned.
 
     The thread is started when it is needed. A forked child inherits the lists of its parent but not the thread: it
     starts with nothing to do. May be used by several threads.
@@ -145,9 +145,9 @@ class Env:
         """Says that the program is at a named point; here nothing happens, in a simulation it may end."""
 
     def run_later(self, name: str, work: Callable[[], None]) -> None:
-        """Does work for which nobody waits, one after the other; not again what waits under this name already.
+        """Does work in the background, one task after the other; not again what is queued under this name already.
 
-        It is done at the latest when the program ends, unless that is killed. Errors are the affair of the work.
+        It is done at the latest when the program ends, unless that is killed. The work handles its own errors.
         """
         self._background.run(name, work)
 

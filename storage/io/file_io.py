@@ -1,6 +1,6 @@
 """The protocol of a store of files, as the table format needs one: a disk or an object store.
 
-Paths are plain strings with slashes; whether there are folders is the affair of the implementation, none has to be made
+Paths are plain strings with slashes; whether there are folders is up to the implementation, none has to be made
 before a file is. What every implementation promises:
 
 | call | promise |

@@ -2,10 +2,10 @@
 
     <scratch root>/freshet-spill-<random>     locked (flock on the folder itself) by the process that made it
 
-The operating system takes the lock away when the process ends, however it ends, so a folder that can be locked belongs
-to nobody any more and is removed by the next one who makes such a folder, or by orphan removal. Process ids would not
-do: they come again, and containers that share a disk have the same ones. A child that was forked while a folder was in
-use holds its lock too, until it ends.
+The operating system takes the lock away when the process ends, however it ends, so a folder that can be locked has
+no owner any more and is removed by the next process that makes such a folder, or by orphan removal. Process ids would
+not do: they are reused, and containers that share a disk have the same ones. A child that was forked while a folder was
+in use holds its lock too, until it ends.
 """
 
 from __future__ import annotations

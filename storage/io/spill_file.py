@@ -1,4 +1,4 @@
-"""Sorted rows put aside on a local disk while there is no room for them: an Arrow IPC stream, compressed by LZ4.
+"""Sorted rows spilled to a local disk when memory is full: an Arrow IPC stream, compressed by LZ4.
 
     <scratch folder>/<name>.arrow     batches of at most BATCH_BYTES; read back one at a time, in the order written
 

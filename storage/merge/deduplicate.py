@@ -44,7 +44,7 @@ class Deduplicate(MergeFunction):
 
 
 def _newest_adds(segments: KeySegments, is_retract: Flags, lone: Flags | None) -> Positions:
-    """The newest row that is no retract, or the lone row, of each key; -1 if there is none.
+    """The newest row that is not a retract, or the lone row, of each key; -1 if there is none.
 
     `is_retract` is in row order.
     """

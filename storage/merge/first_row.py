@@ -49,7 +49,7 @@ class FirstRow(MergeFunction):
         return StandingRows(segments.rows, winners)
 
     def _oldest_adds(self, segments: KeySegments, is_retract: Flags) -> Positions:
-        """The oldest row that is no retract, or the lone row, of each key; -1 if there is none.
+        """The oldest row that is not a retract, or the lone row, of each key; -1 if there is none.
 
         `is_retract` is in row order.
         """

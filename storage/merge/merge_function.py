@@ -8,7 +8,7 @@ The rule of the lone record holds for every engine: a key with exactly one row p
 sequence number and its nulls, and the function is not asked. (The compaction of a table that needs lookup has no such
 rule; its function says so by `passes_lone_rows = False`.)
 
-`Merged` tells of each key, also where nothing or a retract results, all that a changelog needs:
+`Merged` reports for each key, also where nothing or a retract results, all that a changelog needs:
 
 | keys of the segments | 1 | 2 | 3 | 4 |
 |---|---|---|---|---|

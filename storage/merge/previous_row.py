@@ -5,7 +5,7 @@
 | lookup compaction | the row of the lowest level at or above 1, an input or looked up and inserted among them |
 | full compaction | the row of the highest level of the bucket |
 
-A row that stood may be a retract; whoever asks decides whether that counts as none.
+A row that stood may be a retract; the caller decides whether that counts as none.
 
 Source: MERGING.md §4.2, §4.3.
 """

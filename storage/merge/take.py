@@ -1,6 +1,6 @@
 """Gathers rows by position, one column at a time.
 
-Each column is made contiguous, gathered and let go before the next one, so that the peak is one column and not the
+Each column is made contiguous, gathered and freed before the next one, so that the peak is one column and not the
 whole table. A gather from one array after a copy costs the same as one from chunks (10 columns, 2 M rows in 5 chunks,
 0.9 M out: 65 ms and 61 ms) and does not slow down with the number of chunks. With an executor, columns are gathered
 side by side.

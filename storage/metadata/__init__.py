@@ -1,1 +1,1 @@
-"""The stores of schemas, snapshots and manifests, and the live files they tell of."""
+"""The stores of schemas, snapshots and manifests, and the live files that follow from them."""

@@ -237,7 +237,7 @@ class LiveFileIndex:
         return self._remember(self._with_buckets(cached, wanted, snapshot))
 
     def advance(self, parent: Snapshot | None, snapshot: Snapshot, delta: Iterable[ManifestEntry]) -> None:
-        """Told by who made `snapshot` on top of `parent`: so nobody has to read what it did."""
+        """Called by the committer of `snapshot` on top of `parent`, so that its delta need not be read back."""
         with self._lock:
             cached = self._cached
         if cached.snapshot is not None and cached.snapshot == parent:

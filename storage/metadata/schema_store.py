@@ -78,8 +78,8 @@ class SchemaStore:
             ) from error
         if decode_schema(data, path) != schema:
             raise ConflictError(
-                f"the table at {self._paths.location} was dropped and made anew while it was open ({path} is another); "
-                "nothing was committed, open the table again",
+                f"the table at {self._paths.location} was dropped and created again while it was open ({path} is "
+                "another); nothing was committed, open the table again",
                 path=self._paths.location,
             )
         if schema.id in versions:

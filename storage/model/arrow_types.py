@@ -110,7 +110,7 @@ def fields_from_arrow(
 ) -> tuple[tuple[DataField, ...], int]:
     """Columns of a new table and the highest id handed out. Primary-key columns become NOT NULL.
 
-    Raises `InvalidRequestError` naming the column for a key that is no column, and `UnsupportedFeatureError` for an
+    Raises `InvalidRequestError` naming the column for a key that is not a column, and `UnsupportedFeatureError` for an
     Arrow type that no column can have.
     """
     for key in (*primary_keys, *partition_keys):

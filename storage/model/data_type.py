@@ -181,7 +181,7 @@ _TEXT: Final = re.compile(
 def parse_data_type(source: str | Mapping[str, Any]) -> DataType:
     """Reads a type as a schema file holds it: a string for scalars, an object for ARRAY, MAP and ROW.
 
-    Raises `InvalidRequestError` for text that is no type and `UnsupportedFeatureError` for a type of the format that
+    Raises `InvalidRequestError` for text that is not a type and `UnsupportedFeatureError` for a type of the format that
     is not supported.
     """
     if isinstance(source, str):

@@ -302,7 +302,7 @@ class CoreOptions(BaseModel):
     consumer_expiration_time_ms: DurationMs | None = Field(default=None, alias="consumer.expiration-time")
     """Age at which the file of a consumer that reads no more is removed, so that it holds back nothing any longer."""
     consumer_ignore_progress: Flag = Field(default=False, alias="consumer.ignore-progress")
-    """A consumer starts as the scan mode says, not where it stopped; its progress is written all the same."""
+    """A consumer starts as the scan mode says, not where it stopped; its progress is written nevertheless."""
 
     # --- commit ------------------------------------------------------------------------------------------------------
     commit_user_prefix: str | None = Field(default=None, alias="commit.user-prefix")
@@ -433,7 +433,7 @@ class CoreOptions(BaseModel):
     ) -> CoreOptions:
         """Reads the options of a table.
 
-        `strict` refuses keys that nobody knows, for options that a user of ours typed; the options of a table of
+        `strict` refuses unknown keys, for options that a user typed here; the options of a table of
         somebody else are read with `strict=False`. Raises `InvalidRequestError` that names the option.
         """
         if strict:
@@ -483,7 +483,7 @@ class CoreOptions(BaseModel):
 
     @property
     def hides_level_0(self) -> bool:
-        """True when rows show only once they were compacted: until then nobody knows which rows they replace."""
+        """True when rows show only once they were compacted: until then it is unknown which rows they replace."""
         if not self.has_primary_key:
             return False
         has_vectors = self.deletion_vectors_enabled and not self.deletion_vectors_merge_on_read

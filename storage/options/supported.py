@@ -133,7 +133,7 @@ RULES: Final = (
         "type",
         Access.READ,
         _is_none_of("table", "materialized-table"),
-        "it is no table of the Paimon format",
+        "it is not a table of the Paimon format",
         "read it with the engine it belongs to",
     ),
     Rule(

@@ -69,7 +69,7 @@ def option_text(value: object) -> str:
 
 
 def option_texts(options: Mapping[str, object] | None) -> dict[str, str]:
-    """Options as a caller gives them, as text; `InvalidRequestError` where they are no keys with values."""
+    """Options as a caller gives them, as text; `InvalidRequestError` where they are not keys with values."""
     if not isinstance(options, Mapping | None) or not all(isinstance(key, str) for key in options or ()):
         raise InvalidRequestError(f"options are keys with values such as {{'bucket': 4}}, not {options!r}")
     return {key: option_text(value) for key, value in (options or {}).items()}

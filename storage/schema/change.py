@@ -147,7 +147,7 @@ def apply_changes(
     for change in changes:
         if not isinstance(change, SchemaChange):
             raise InvalidRequestError(
-                f"{change!r} is no change of a table; changes are AddColumn('note', 'STRING'), "
+                f"{change!r} is not a change of a table; changes are AddColumn('note', 'STRING'), "
                 "SetOption('write-only', 'true') and the like"
             )
         if isinstance(change, ChangeType):

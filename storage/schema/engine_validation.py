@@ -1,7 +1,7 @@
 """What the options of merge engines must fulfil beyond what the merge needs, checked where they are typed.
 
-1. Of every table, whoever made it: combinations that Apache Paimon refuses too, and a row removed by a delete that a
-   column is told to ignore.
+1. Of every table, whatever program created it: combinations that Apache Paimon refuses too, and a row removed by a
+   delete that a column is told to ignore.
 2. Of the options typed now (all at creation, the changed ones later): the name behind `fields.<column>.` is one, the
    option has an effect on this table, and no other writer of the table trips over it. A table of somebody else keeps
    options that have no effect.

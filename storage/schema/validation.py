@@ -1,6 +1,6 @@
 """What a table's schema and options must fulfil together, checked before the first file is written.
 
-1. Names: columns are there, are not doubled, differ by more than upper and lower case, and are no system names.
+1. Names: columns are there, are not doubled, differ by more than upper and lower case, and are not system names.
 2. Keys: primary and partition keys are scalar columns, not doubled; the primary key contains every partition key, and
    has a column more than they; key columns are NOT NULL.
 3. Options: spelled right, of the right type, supported (`options.supported`), and no key or partition among them.

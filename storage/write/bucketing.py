@@ -92,7 +92,7 @@ UNAWARE_BUCKET: Final = -1
 """Value of the option `bucket`, and of the total recorded, for append tables without buckets."""
 
 SEPARATE_GROUPS_MAX: Final = 64
-"""With more groups than this, groups are slices of one gather: cheaper, but none can be let go alone."""
+"""With more groups than this, groups are slices of one gather: cheaper, but no group can be freed alone."""
 
 
 @dataclass(frozen=True, slots=True)

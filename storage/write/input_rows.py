@@ -35,7 +35,7 @@ _TAKEN: Final = (
 def input_tables(data: object, fields: Sequence[DataField], *, table: str) -> Iterator[pa.Table]:
     """The rows given, as tables in the columns and types they came with.
 
-    Raises `InvalidRequestError` for what is no rows, and, naming the column, for Python values of another type.
+    Raises `InvalidRequestError` for what is not rows, and, naming the column, for Python values of another type.
     """
     if isinstance(data, pa.Table):
         yield data

@@ -292,6 +292,6 @@ def _default_scalar(field: DataField) -> pa.Scalar[Any]:
         return pa.array([field.default_value], pa.string()).cast(arrow_type(field.type))[0]
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise InvalidRequestError(
-            f"the default value {field.default_value!r} of column {field.name!r} is no {field.type}: {error}",
+            f"the default value {field.default_value!r} of column {field.name!r} is not a valid {field.type}: {error}",
             column=field.name,
         ) from error

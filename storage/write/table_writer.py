@@ -287,7 +287,7 @@ class TableWriter:
         self._is_broken = False
 
     def _routed(self, piece: AcceptedRows) -> list[RoutedRows]:
-        """The piece by bucket, with a writer open for each; routed anew where a partition has another count of buckets
+        """The piece by bucket, with a writer open for each; routed again where a partition has another count of buckets
         than was known.
         """
         while True:

@@ -509,8 +509,8 @@ def test_filters_joined_by_words(table: Table) -> None:
 @pytest.mark.parametrize(
     ("change", "parts"),
     [
-        (None, ["no change of a table", "AddColumn"]),
-        ("drop total", ["no change of a table"]),
+        (None, ["not a change of a table", "AddColumn"]),
+        ("drop total", ["not a change of a table"]),
         (DropColumn("nope"), ["'nope'", "id, status"]),
         (DropColumn("id"), ["'id'", "primary key"]),
         (RenameColumn("total", ""), ["blank"]),

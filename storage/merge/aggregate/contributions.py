@@ -1,6 +1,6 @@
 """The values that count for sum, product, max, min, bool_and and bool_or: no SKIP, no NULL, nothing before a SET.
 
-For these functions agg(acc, x) = agg(x, acc), a NULL changes nothing, and SET is the same as to begin anew with x. So
+For these functions agg(acc, x) = agg(x, acc), a NULL changes nothing, and SET is the same as starting again with x. So
 all that counts is, per key, some values, each added or taken away. What a SET throws away cannot fail either, by
 an overflow or a division by zero; Apache Paimon has failed there already.
 

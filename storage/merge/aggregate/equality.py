@@ -214,7 +214,7 @@ def _row_codes(valid: Flags, columns: Iterable[pa.Array[Any]]) -> Codes:
 
 
 def _small(codes: Codes) -> Codes:
-    """The same codes, numbered anew if they are too large to be paired again."""
+    """The same codes, renumbered if they are too large to be paired again."""
     return codes if int(codes.max(initial=0)) < PAIRABLE else _encoded(pa.array(codes))
 
 

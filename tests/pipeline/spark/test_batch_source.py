@@ -287,7 +287,7 @@ def test_an_empty_table(spark: SparkSession, tmp_path: Path) -> None:
         ({"colums": "id"}, "unknown option 'colums'"),
         ({"columns": "id,nope"}, "no column 'nope'"),
         ({"filter": "nope = 1"}, "no column 'nope'"),
-        ({"filter": "length(name) = 1"}, "is no column"),
+        ({"filter": "length(name) = 1"}, "is not a column"),
         ({"filter": "id = "}, "cannot be read"),
         ({"scan.snapshot-id": "one"}, "must be a whole number"),
         ({"scan.snapshot-id": "99"}, "99"),

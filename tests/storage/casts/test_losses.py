@@ -86,7 +86,7 @@ def test_without_a_loss_every_value_comes_back(source: str, target: str) -> None
     ("source", "target", "loss"),
     [
         ("BIGINT", "SMALLINT", "wrap"),
-        ("STRING", "INT", "reading fails for text that is no INT"),
+        ("STRING", "INT", "reading fails for text that is not a valid INT"),
         ("DOUBLE", "FLOAT", "rounded"),
         ("BIGINT", "DOUBLE", "rounded"),
         ("DOUBLE", "INT", "fractions are cut"),

@@ -352,7 +352,7 @@ def test_broken_rows_are_refused() -> None:
 
 
 def test_a_column_of_another_type_is_refused() -> None:
-    with pytest.raises(InvalidRequestError, match="is no INT"):
+    with pytest.raises(InvalidRequestError, match="is not a valid INT"):
         row_hashes([pa.array(["x"])], [scalar("INT")])
     with pytest.raises(UnsupportedFeatureError, match="ARRAY"):
         row_hashes([pa.array([[1]])], [array_of("INT")])

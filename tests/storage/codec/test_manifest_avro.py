@@ -281,5 +281,5 @@ def test_a_block_without_records_and_a_name_that_is_a_path_are_corrupt() -> None
     with pytest.raises(CorruptDataError, match="block without records"):
         read_manifest(data[:head] + b"\0" + data[head + 1 :], "m")
     for name in ("", "../data.parquet", "a\0.parquet"):
-        with pytest.raises(CorruptDataError, match="no file name"):
+        with pytest.raises(CorruptDataError, match="not a file name"):
             read_manifest(write_manifest([replace(ENTRY, file=replace(ENTRY.file, file_name=name))]), "m")

@@ -34,7 +34,7 @@ def load(table: Table, **columns: list[object]) -> None:
     ("change", "loss"),
     [
         (ChangeType("big", "SMALLINT"), "wrap"),
-        (ChangeType("text", "INT"), "reading fails for text that is no INT"),
+        (ChangeType("text", "INT"), "reading fails for text that is not a valid INT"),
         (ChangeType("text", "VARCHAR(2)"), "longer than 2 characters is cut"),
     ],
 )

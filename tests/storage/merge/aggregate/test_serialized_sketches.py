@@ -61,6 +61,6 @@ def test_precision_of_hll_follows_the_newer_sketch() -> None:
 @pytest.mark.parametrize(("function", "good"), [(HLL, hll(0, 3)), (THETA, theta(0, 3))])
 def test_what_is_no_sketch_is_refused_with_its_position(function: Any, good: bytes) -> None:
     for bad in (b"", b"abc", good[:-1], b"\xff" * 60):
-        with pytest.raises(AggregationError, match="is no (HLL|theta) sketch") as caught:
+        with pytest.raises(AggregationError, match="is not an? (HLL|theta) sketch") as caught:
             function.reduce(column_events([added(good, good), added(good, bad)], pa.binary()))
         assert caught.value.event == 3
