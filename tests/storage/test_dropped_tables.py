@@ -45,7 +45,7 @@ def test_a_writer_does_not_write_into_the_next_table_of_the_name(catalog: Catalo
             other.write(pa.table({"key": [7]}))
             other.commit(0)
         writer.write(pa.table({"id": [2]}))
-        with unchanged(tmp_path), pytest.raises(ConflictError, match=r"made anew.*nothing was committed"):
+        with unchanged(tmp_path), pytest.raises(ConflictError, match=r"created again.*nothing was committed"):
             writer.commit(1)
     assert catalog.table("a.b").scan().to_arrow().to_pylist() == [{"key": 7}]
 
