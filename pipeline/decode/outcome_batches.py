@@ -197,7 +197,6 @@ class BlockWriter:
         writer, count = self.writer, len(images.records)
         columns = []
         for column in writer.plan.columns:
-            arrow = carrier_arrow_type(column.field.type)
             if column.direct is not None:
                 array = images.inputs[writer.field_places[column.direct]]
             elif column.member is not None:
@@ -206,7 +205,7 @@ class BlockWriter:
                 array = self._metadata(column.metadata, images)
             else:
                 array = None
-            columns.append(pa.nulls(count, arrow) if array is None else array)
+            columns.append(pa.nulls(count, carrier_arrow_type(column.field.type)) if array is None else array)
         return columns
 
     def _metadata(self, name: str, images: Images) -> Any:

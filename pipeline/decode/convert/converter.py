@@ -122,6 +122,15 @@ def _scattered(array: Any, places: npt.NDArray[np.int64], others: Any, bad: Mask
     return pa.concat_arrays([array, others]).take(pa.array(take)), all_bad
 
 
+def whole_array(values: Sequence[int | None], arrow: Any) -> Any:
+    """An array of whole numbers, which must fit; without NULL by numpy, in two thirds of the time of `pa.array`."""
+    try:
+        numbers = np.fromiter(values, arrow.to_pandas_dtype(), len(values))
+    except TypeError:
+        return pa.array(values, arrow)
+    return pa.array(numbers)
+
+
 def with_nulls(numbers: npt.NDArray[Any], nulls: Mask | None, data_type: Any) -> Any:
     """An Arrow array of fixed width over `numbers`, NULL where `nulls` is true."""
     if nulls is None or not nulls.any():

@@ -23,7 +23,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from freshet.pipeline.decode.convert.converter import LOST, Converted, Converter, Lane
+from freshet.pipeline.decode.convert.converter import LOST, Converted, Converter, Lane, whole_array
 from freshet.pipeline.decode.dialect import Dialect
 from freshet.pipeline.decode.json_value import BOOL, INT, NUMBER, STRING, JsonNumber, JsonValue, text_of
 from freshet.storage.model.data_type import LENGTH_MAX, ScalarType, TypeRoot
@@ -73,7 +73,7 @@ class IntegerConverter(Converter):
     def lane(self, kinds: frozenset[str]) -> Lane:
         if kinds <= {INT}:
             whole = Annotated[int, msgspec.Meta(ge=self._low, le=self._high)]
-            return Lane(whole | None, None, lambda values: (pa.array(values, self.arrow), None))
+            return Lane(whole | None, None, lambda values: (whole_array(values, self.arrow), None))
         return self.raw_lane
 
 

@@ -41,6 +41,7 @@ from freshet.pipeline.decode.convert.converter import (
     Lane,
     null_mask,
     partly,
+    whole_array,
     with_nulls,
 )
 from freshet.pipeline.decode.dialect import Dialect, Fact
@@ -119,7 +120,7 @@ class DateConverter(Converter):
             return Lane(str | None, None, self._convert_texts)
         if kinds <= {INT} and self._takes_numbers:
             days = Annotated[int, msgspec.Meta(ge=_DAY_MIN, le=_DAY_MAX)]
-            return Lane(days | None, None, lambda values: (pa.array(values, pa.int32()).view(pa.date32()), None))
+            return Lane(days | None, None, lambda values: (whole_array(values, pa.int32()).view(pa.date32()), None))
         return self.raw_lane
 
     def _convert_texts(self, values: Sequence[Any]) -> Converted:
@@ -174,7 +175,7 @@ class _CountConverter(Converter):
         return count if fits else LOST
 
     def _convert_numbers(self, values: Sequence[Any]) -> Converted:
-        array = pa.array(values, pa.int64())
+        array = whole_array(values, pa.int64())
         nulls = null_mask(array)
         numbers = array.fill_null(0).to_numpy(zero_copy_only=False)
         assert self._unit is not None
