@@ -218,10 +218,14 @@ def _border_crossings(module: Module) -> Iterator[tuple[int, str]]:
 
 
 def crossed_borders(module: Module) -> Iterator[str]:
-    """Imports of pipeline and jobs from the inside of storage."""
+    """What pipeline and jobs take from the inside of storage: by an import, or through the store of a table."""
     for line, inner in _border_crossings(module):
         if inner not in BORDER:
             yield f"{module.path}:{line} imports storage.{inner}; use one of {', '.join(sorted(BORDER))}"
+    if module.package in ("pipeline", "jobs"):
+        for node in ast.walk(module.tree):
+            if isinstance(node, ast.Attribute) and node.attr == "store":
+                yield f"{module.path}:{node.lineno} reaches through {ast.unparse(node)}; give Table a method for it"
 
 
 def wrong_layers(module: Module) -> Iterator[str]:
@@ -416,6 +420,7 @@ BAD = [
     (crossed_borders, "pipeline/x.py", "from freshet.storage.options.keys import IMMUTABLE_KEYS"),
     (crossed_borders, "pipeline/x.py", "from freshet.storage import Table"),
     (crossed_borders, "jobs/x.py", "import freshet.storage.lookup"),
+    (crossed_borders, "pipeline/x.py", "table.store.snapshots.latest()"),
     (wrong_layers, "storage/model/x.py", "from freshet.storage.codec.binary_row import encode_row"),
     (wrong_layers, "storage/merge/x.py", "from freshet.storage.write.table_writer import TableWriter"),
     (wrong_layers, "storage/scan/x.py", "from freshet.storage.commit.committer import Committer"),

@@ -16,14 +16,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from freshet.storage.merge.aggregate.aggregator import Chooser, ColumnAggregator
-from freshet.storage.merge.aggregate.events import (
-    AggregationError,
-    ColumnEvents,
-    Event,
-    EventCodes,
-    Flags,
-    SharedEvents,
-)
+from freshet.storage.merge.aggregate.events import AggregationError, ColumnEvents, Event, EventCodes, SharedEvents
+from freshet.storage.merge.key_order import Flags
 from freshet.storage.merge.key_rows import KeyRows, rows_at
 from freshet.storage.merge.merge_function import RowKinds
 from freshet.storage.merge.sort_words import Positions

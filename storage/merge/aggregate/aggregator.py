@@ -29,7 +29,6 @@ from freshet.storage.merge.aggregate.events import (
     ColumnEvents,
     Event,
     EventCodes,
-    Flags,
     Reduction,
     SharedEvents,
 )
@@ -41,6 +40,7 @@ from freshet.storage.merge.aggregate.product import Product
 from freshet.storage.merge.aggregate.serialized import HllSketches, RoaringBitmap32, RoaringBitmap64, ThetaSketches
 from freshet.storage.merge.aggregate.sum import Sum
 from freshet.storage.merge.aggregate.text import ListAgg
+from freshet.storage.merge.key_order import Flags
 from freshet.storage.model.data_type import DataType
 from freshet.storage.options.aggregate_function import CAPABILITIES, AggregateFunction, ColumnAggregate
 

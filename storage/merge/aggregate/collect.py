@@ -29,8 +29,9 @@ import numpy as np
 import pyarrow as pa
 
 from freshet.storage.merge.aggregate.equality import Groups, equality_codes, first_of_each, outlived, paired
-from freshet.storage.merge.aggregate.events import ColumnEvents, Event, Flags, LiveEvents, Reduction, live_events
+from freshet.storage.merge.aggregate.events import ColumnEvents, Event, LiveEvents, Reduction, live_events
 from freshet.storage.merge.aggregate.parts import Parts, Selection
+from freshet.storage.merge.key_order import Flags
 from freshet.storage.model.data_type import ArrayType, DataType, ScalarType
 from freshet.storage.options.engine import ColumnAggregate
 

@@ -12,7 +12,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from freshet.storage.merge.aggregate.events import Flags, Positions
+from freshet.storage.merge.key_order import Flags
+from freshet.storage.merge.sort_words import Positions
 
 Halves = npt.NDArray[np.int64]
 """Shape (n, 2): low and high half of each value, both as signed numbers."""

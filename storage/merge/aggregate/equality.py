@@ -29,10 +29,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from freshet.storage.merge.aggregate.events import Event, Flags, LiveEvents, Positions
+from freshet.storage.merge.aggregate.events import Event, LiveEvents
 from freshet.storage.merge.aggregate.parts import Parts, Selection
 from freshet.storage.merge.gather import valid_flags
-from freshet.storage.merge.sort_words import sequence_words
+from freshet.storage.merge.key_order import Flags
+from freshet.storage.merge.sort_words import Positions, sequence_words
 
 Codes = npt.NDArray[np.int64]
 

@@ -28,8 +28,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-Positions = npt.NDArray[np.int64]
-Flags = npt.NDArray[np.bool_]
+from freshet.storage.merge.key_order import Flags
+from freshet.storage.merge.sort_words import Positions
+
 EventCodes = npt.NDArray[np.int8]
 
 KEY_SHIFT: Final = 33

@@ -23,9 +23,10 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from freshet.storage.merge.aggregate.contributions import Contributions, CountedValues, counted_values
-from freshet.storage.merge.aggregate.events import ColumnEvents, Flags, Positions, Reduction
+from freshet.storage.merge.aggregate.events import ColumnEvents, Reduction
 from freshet.storage.merge.gather import fixed_width, from_fixed_width, gathered
-from freshet.storage.merge.sort_words import pack, sequence_words
+from freshet.storage.merge.key_order import Flags
+from freshet.storage.merge.sort_words import Positions, pack, sequence_words
 from freshet.storage.model.data_type import DataType
 from freshet.storage.options.engine import AggregateFunction, ColumnAggregate
 

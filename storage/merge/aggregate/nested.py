@@ -49,14 +49,14 @@ from freshet.storage.merge.aggregate.events import (
     AggregationError,
     ColumnEvents,
     Event,
-    Flags,
     LiveEvents,
-    Positions,
     Reduction,
     live_events,
 )
 from freshet.storage.merge.aggregate.parts import Parts, Selection
 from freshet.storage.merge.gather import gathered, valid_flags
+from freshet.storage.merge.key_order import Flags
+from freshet.storage.merge.sort_words import Positions
 from freshet.storage.model.data_type import DataType
 from freshet.storage.options.engine import ColumnAggregate
 

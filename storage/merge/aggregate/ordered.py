@@ -21,8 +21,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from freshet.storage.merge.aggregate.events import Choice, Event, Flags, Positions, SharedEvents
+from freshet.storage.merge.aggregate.events import Choice, Event, SharedEvents
+from freshet.storage.merge.key_order import Flags
 from freshet.storage.merge.key_rows import first_marked, last_marked
+from freshet.storage.merge.sort_words import Positions
 
 
 @dataclass(frozen=True, slots=True)

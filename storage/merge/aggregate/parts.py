@@ -13,8 +13,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as pt
 
-from freshet.storage.merge.aggregate.events import Event, Flags, LiveEvents, Positions
+from freshet.storage.merge.aggregate.events import Event, LiveEvents
 from freshet.storage.merge.gather import valid_flags
+from freshet.storage.merge.key_order import Flags
+from freshet.storage.merge.sort_words import Positions
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,8 +32,10 @@ import pyarrow.types as pt
 
 from freshet.storage.merge.aggregate.contributions import Contributions, Numbers, counted_values, folded, folded_floats
 from freshet.storage.merge.aggregate.decimals import from_halves, halves_of, signed_values, with_scalar_results
-from freshet.storage.merge.aggregate.events import AggregationError, ColumnEvents, Flags, Positions, Reduction
+from freshet.storage.merge.aggregate.events import AggregationError, ColumnEvents, Reduction
+from freshet.storage.merge.key_order import Flags
 from freshet.storage.merge.key_rows import first_marked
+from freshet.storage.merge.sort_words import Positions
 from freshet.storage.model.data_type import DataType
 from freshet.storage.options.engine import ColumnAggregate
 

@@ -48,8 +48,10 @@ from freshet.storage.merge.aggregate.decimals import (
     signed_values,
     with_scalar_results,
 )
-from freshet.storage.merge.aggregate.events import AggregationError, ColumnEvents, Flags, Positions, Reduction
+from freshet.storage.merge.aggregate.events import AggregationError, ColumnEvents, Reduction
 from freshet.storage.merge.gather import fixed_width, from_fixed_width
+from freshet.storage.merge.key_order import Flags
+from freshet.storage.merge.sort_words import Positions
 from freshet.storage.model.data_type import DataType
 from freshet.storage.options.engine import ColumnAggregate
 

@@ -29,16 +29,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from freshet.storage.merge.aggregate.equality import first_of_each, paired
-from freshet.storage.merge.aggregate.events import (
-    ColumnEvents,
-    Event,
-    Flags,
-    LiveEvents,
-    Positions,
-    Reduction,
-    live_events,
-)
+from freshet.storage.merge.aggregate.events import ColumnEvents, Event, LiveEvents, Reduction, live_events
 from freshet.storage.merge.gather import gathered, gathered_or_computed, valid_flags
+from freshet.storage.merge.key_order import Flags
+from freshet.storage.merge.sort_words import Positions
 from freshet.storage.model.data_type import DataType
 from freshet.storage.options.engine import ColumnAggregate
 
