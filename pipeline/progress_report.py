@@ -63,6 +63,7 @@ def progress_facts(progress: Progress) -> dict[str, Any]:
         "records_per_s": round(progress.records_per_s, 1),
         "lag": progress.lag,
         "keys_merged": result.keys_merged,
+        "lookups": dict(result.lookups),
         "level0_files": report.level0_count,
         "batch_ms": progress.batch_ms,
         "driver_ms": {name: round(value, 1) for name, value in report.times_ms.items()},

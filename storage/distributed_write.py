@@ -24,6 +24,7 @@ from freshet.storage.codec.commit_message_json import decode_commit_messages, en
 from freshet.storage.commit.committer import CommitResult, Committer
 from freshet.storage.exceptions import NotFoundError
 from freshet.storage.files.discard import delete_data_file
+from freshet.storage.lookup.lookup_metrics import LookupMetrics
 from freshet.storage.merge.merge_metrics import MergeMetrics
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.commit_message import CommitDigest, CommitMessage
@@ -35,6 +36,7 @@ __all__ = [
     "CommitMessage",
     "CommitResult",
     "Committer",
+    "LookupMetrics",
     "TaskWriter",
     "decode_commit_messages",
     "discard_messages",
@@ -65,6 +67,11 @@ class TaskWriter:
     def merge_metrics(self) -> MergeMetrics:
         """How many keys were merged, and for how many of them values were folded one by one."""
         return self._writer.merge_metrics
+
+    @property
+    def lookup_metrics(self) -> LookupMetrics:
+        """How stored rows were looked up by key: in which way, and what became of the stores kept for it."""
+        return self._writer.lookup_metrics
 
     def write(self, rows: pa.Table) -> int:
         """Takes rows of any bucket and returns how many were accepted, as `TableSession.write` does."""

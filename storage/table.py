@@ -26,6 +26,7 @@ from freshet.storage.exceptions import ConflictError, NotFoundError
 from freshet.storage.filter_text import to_predicate
 from freshet.storage.io.env import Env, local_env
 from freshet.storage.lookup.file_lookup import FoundRows
+from freshet.storage.lookup.lookup_metrics import LookupMetrics
 from freshet.storage.lookup.stored_rows import find_stored_rows
 from freshet.storage.metadata.table_store import TableStore, open_table_store
 from freshet.storage.model.arrow_types import arrow_schema
@@ -261,17 +262,23 @@ class Table:
         return self.store.consumers.delete(consumer_id)
 
     def lookup(
-        self, keys: pa.Table, columns: Sequence[str] | None = None, *, snapshot_id: int | None = None
+        self,
+        keys: pa.Table,
+        columns: Sequence[str] | None = None,
+        *,
+        snapshot_id: int | None = None,
+        metrics: LookupMetrics | None = None,
     ) -> FoundRows:
         """The rows that stand for some keys at a snapshot (the latest if none is named), without a scan of the table.
 
         `keys` has every column of the primary key, one row for each key asked; `columns` are those wanted, all if None.
         The answer has the rows found and, for each key asked, the position of its row or -1. Columns are those of this
-        object's schema. Raises `InvalidRequestError` for a table without a primary key, a key column that is missing,
-        NULL or of another type, and unknown columns; `NotFoundError` for a snapshot that is not there.
+        object's schema; `metrics` counts how files were asked. Raises `InvalidRequestError` for a table without a
+        primary key, a key column that is missing, NULL or of another type, and unknown columns; `NotFoundError` for a
+        snapshot that is not there.
         """
         snapshot = find_snapshot(self.store.snapshots, snapshot_id=snapshot_id)
-        return find_stored_rows(self.store, snapshot, keys, columns)
+        return find_stored_rows(self.store, snapshot, keys, columns, metrics)
 
     def compact(
         self,

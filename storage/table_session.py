@@ -20,6 +20,7 @@ from types import TracebackType
 from freshet.storage.commit.committer import CommitResult, Committer
 from freshet.storage.commit.identity import check_identifier
 from freshet.storage.exceptions import InvalidRequestError
+from freshet.storage.lookup.lookup_metrics import LookupMetrics
 from freshet.storage.merge.merge_metrics import MergeMetrics
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.commit_message import CommitMessage
@@ -63,6 +64,11 @@ class TableSession:
     def merge_metrics(self) -> MergeMetrics:
         """How many keys this session has merged, and for how many of them values were folded one by one."""
         return self._writer.merge_metrics
+
+    @property
+    def lookup_metrics(self) -> LookupMetrics:
+        """How stored rows were looked up by key: in which way, and what became of the stores kept for it."""
+        return self._writer.lookup_metrics
 
     def write(self, data: object) -> int:
         """Takes rows; an optional column `_ROW_KIND` says '+I', '-U', '+U' or '-D' (default '+I').
@@ -142,10 +148,11 @@ class TableSession:
             return
         store = self._store.at_schema(base.schema_id)
         committer = Committer(store, self._commit_user)
-        metrics = self._writer.merge_metrics
+        metrics, lookups = self._writer.merge_metrics, self._writer.lookup_metrics
         self._writer.close()
         self._store, self._committer, self._writer = store, committer, self._open_writer(store, base)
         self._writer.merge_metrics.add(metrics.keys_merged, metrics.keys_looped)
+        self._writer.lookup_metrics.add(**lookups.counts())
 
     def _prepare(self, identifier: int | None) -> _PendingCommit | None:
         """Makes files of the rows for a commit of this number, or the next one; None when the number is used up."""

@@ -113,7 +113,7 @@ class BucketTask:
         counts = arrived.counts
         writer = table.task_writer(base_snapshot_id=self.base_snapshot_id)
         try:
-            unavailable = UnavailableValues(table, writer.base_snapshot_id, self.columns)
+            unavailable = UnavailableValues(table, writer.base_snapshot_id, self.columns, writer.lookup_metrics)
             unavailable.watch(arrived.gathered.batches())
             for portion in arrived.gathered.portions(arrived.order_columns):
                 filled = unavailable.fill(portion)
@@ -146,6 +146,7 @@ class BucketTask:
             restored=counts.restored,
             keys_merged=writer.merge_metrics.keys_merged,
             keys_looped=writer.merge_metrics.keys_looped,
+            lookups=writer.lookup_metrics.counts(),
             times_ms=clock.times_ms,
         )
 

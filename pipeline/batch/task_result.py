@@ -67,6 +67,8 @@ class TaskResult:
     """Keys of which several rows were merged, at flush and in compaction; a key merged twice counts twice."""
     keys_looped: int = 0
     """Those of them for which a column was folded value by value, which costs far more."""
+    lookups: Mapping[str, int] = field(default_factory=dict)
+    """How stored rows were looked up by key: the counters of `storage.lookup.lookup_metrics`."""
     times_ms: Mapping[str, float] = field(default_factory=dict)
 
     @property
@@ -105,6 +107,7 @@ def encode_result(result: TaskResult) -> pa.RecordBatch:
         "notes": dict(result.notes),
         "keys_merged": result.keys_merged,
         "keys_looped": result.keys_looped,
+        "lookups": dict(result.lookups),
         "times_ms": dict(result.times_ms),
     }
     return _row(document)
@@ -140,6 +143,7 @@ def sum_results(rows: Sequence[bytes]) -> TaskResult:
         notes=_sum_by_key([d["notes"] for d in documents]),
         keys_merged=sum(d["keys_merged"] for d in documents),
         keys_looped=sum(d["keys_looped"] for d in documents),
+        lookups=_sum_by_key([d["lookups"] for d in documents]),
         times_ms=_sum_by_key([d["times_ms"] for d in documents]),
     )
 

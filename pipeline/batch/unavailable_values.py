@@ -40,6 +40,7 @@ import pyarrow.compute as pc
 from freshet.pipeline.config.engine_rules import engine_rules
 from freshet.pipeline.decode.carriers import carrier_arrow_type, carry_array, restore_array
 from freshet.pipeline.decode.outcomes import COLUMN, DATA_PREFIX, KIND, REASON, TAG, TAG_DEAD, UNAVAILABLE
+from freshet.storage.distributed_write import LookupMetrics
 from freshet.storage.merge.take import take_rows
 from freshet.storage.model.row_kind import RowKind
 from freshet.storage.table import Table
@@ -110,9 +111,16 @@ class UnavailableValues:
     in as many portions as there are. `carried` are the table's columns that the rows have, by place.
     """
 
-    def __init__(self, table: Table, snapshot_id: int | None, carried: Sequence[str]) -> None:
+    def __init__(
+        self,
+        table: Table,
+        snapshot_id: int | None,
+        carried: Sequence[str],
+        lookup_metrics: LookupMetrics | None = None,
+    ) -> None:
         self._table = table
         self._snapshot_id = snapshot_id
+        self._lookup_metrics = lookup_metrics
         self._carried = tuple(carried)
         self._places = {name: f"{DATA_PREFIX}{place}" for place, name in enumerate(carried)}
         self._units: tuple[Unit, ...] = ()
@@ -222,7 +230,9 @@ class UnavailableValues:
             return {}
         asked = list(keys)
         wanted = [*dict.fromkeys(name for unit in self._units for name in (*unit.ordering, *unit.columns))]
-        found = self._table.lookup(self._key_table(asked), wanted, snapshot_id=self._snapshot_id)
+        found = self._table.lookup(
+            self._key_table(asked), wanted, snapshot_id=self._snapshot_id, metrics=self._lookup_metrics
+        )
         types = self._table.schema.by_name
         lists = {name: _carried_list(found.rows.column(name), types[name].type) for name in wanted}
         states = {}

@@ -12,8 +12,8 @@ class LookupMetrics:
     |---|---|
     | keys | keys asked of files; one that is asked of several files counts for each |
     | found | those of them that a file had |
-    | by store, by reading | files asked, by the way they were |
-    | stores built, evicted, broken | stores made; removed for age, room, or because their file has left the table; thrown away as damaged or foreign |
+    | by_store, by_reading | files asked, by the way they were |
+    | stores_built, stores_evicted, stores_broken | stores made; removed for age, room, or because their file has left the table; thrown away as damaged or foreign |
     """  # noqa: E501 - a table
 
     def __init__(self) -> None:
@@ -24,12 +24,11 @@ class LookupMetrics:
         return f"LookupMetrics({self.counts()})"
 
     def add(self, **counts: int) -> None:
-        """Adds to counters, spelled with underscores."""
+        """Adds to counters."""
         with self._lock:
             for name, count in counts.items():
                 if count:
-                    known = name.replace("_", " ")
-                    self._counts[known] = self._counts.get(known, 0) + count
+                    self._counts[name] = self._counts.get(name, 0) + count
 
     def counts(self) -> dict[str, int]:
         """A copy of the counters that are not zero."""
@@ -40,5 +39,5 @@ class LookupMetrics:
     def store_share(self) -> float:
         """Share of the files asked that were asked through a store; 0 when none was."""
         counts = self.counts()
-        by_store, by_reading = counts.get("by store", 0), counts.get("by reading", 0)
+        by_store, by_reading = counts.get("by_store", 0), counts.get("by_reading", 0)
         return by_store / (by_store + by_reading) if by_store else 0.0

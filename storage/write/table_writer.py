@@ -36,6 +36,7 @@ import pyarrow as pa
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.io.env import CrashPoint
 from freshet.storage.io.spill_file import Scratch
+from freshet.storage.lookup.lookup_metrics import LookupMetrics
 from freshet.storage.merge.merge_metrics import MergeMetrics
 from freshet.storage.metadata.live_files import BucketId
 from freshet.storage.metadata.table_store import TableStore
@@ -88,6 +89,7 @@ class TableWriter:
         self._scratch = Scratch(store.env)
         self.timings = WriteTimings()
         self.merge_metrics = MergeMetrics()
+        self.lookup_metrics = LookupMetrics()
         self._rules = record_rules(store)
         self._router = router or row_router(store, self._snapshot)
         self._states = states or process_states(store)
@@ -98,6 +100,7 @@ class TableWriter:
             may_spill=self._may_spill,
             timings=self.timings,
             metrics=self.merge_metrics,
+            lookup_metrics=self.lookup_metrics,
         )
         self._writers: dict[BucketId, BucketWriter] = {}
         self._touched: set[BucketId] = set()

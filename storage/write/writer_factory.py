@@ -7,6 +7,7 @@ from typing import Final
 
 from freshet.storage.compact.rewriter import Rewriter
 from freshet.storage.io.spill_file import Scratch
+from freshet.storage.lookup.lookup_metrics import LookupMetrics
 from freshet.storage.merge.engine import lookup_merge_function, merge_function, row_order
 from freshet.storage.merge.key_order import KeyComparator
 from freshet.storage.merge.merge_metrics import MergeMetrics
@@ -63,17 +64,20 @@ def bucket_writers(
     may_spill: Callable[[], bool],
     timings: WriteTimings,
     metrics: MergeMetrics,
+    lookup_metrics: LookupMetrics,
 ) -> OpenBucket:
     """The maker of bucket writers of a table; they share its tools."""
     if not store.schema.has_primary_key:
         append = AppendTools(store, restore, timings)
         return lambda partition, bucket, total, state: AppendBucketWriter(append, partition, bucket, total, state)
-    rewriter = table_rewriter(store, scratch, metrics)
+    rewriter = table_rewriter(store, scratch, metrics, lookup_metrics)
     tools = BucketTools(store, rewriter, scratch.new_path, may_spill, restore, timings)
     return lambda partition, bucket, total, state: KeyValueBucketWriter(tools, partition, bucket, total, state)
 
 
-def table_rewriter(store: TableStore, scratch: Scratch, metrics: MergeMetrics) -> Rewriter:
+def table_rewriter(
+    store: TableStore, scratch: Scratch, metrics: MergeMetrics, lookup_metrics: LookupMetrics
+) -> Rewriter:
     """The compaction of a primary-key table."""
     return Rewriter(
         store=store,
@@ -83,6 +87,7 @@ def table_rewriter(store: TableStore, scratch: Scratch, metrics: MergeMetrics) -
         comparator=KeyComparator(store.key_types),
         merge_bytes=min(MERGE_BYTES_MAX, store.options.write_buffer_size_bytes // 4),
         new_spill_path=scratch.new_path,
+        lookup_metrics=lookup_metrics,
     )
 
 

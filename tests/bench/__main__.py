@@ -1,6 +1,6 @@
 """`make bench`: the workloads against the peers, on this machine, in one run.
 
-    python -m tests.bench [--factor 1.0] [--rounds 3] [--parts cdc,latency,storage,engines,memory,spark,commits]
+    python -m tests.bench [--factor 1.0] [--rounds 3] [--parts cdc,latency,storage,engines,memory,spark,commits,lookup]
 
 The first part, `cdc`, is the benchmark of record: the job that users run. The first round of each peer is printed as
 cold; the median of the later ones as warm. Peers take turns. Results are written as they come; a part that fails is
@@ -23,12 +23,13 @@ from tests.bench.cdc_bench import cdc
 from tests.bench.commit_bench import commits
 from tests.bench.engine_bench import engines
 from tests.bench.latency_bench import latency
+from tests.bench.lookup_bench import lookups
 from tests.bench.measure import tell
 from tests.bench.results import Results
 from tests.bench.spark_bench import through_spark
 from tests.bench.storage_bench import storage
 
-PARTS: Final = ("cdc", "latency", "storage", "engines", "memory", "spark", "commits")
+PARTS: Final = ("cdc", "latency", "storage", "engines", "memory", "spark", "commits", "lookup")
 
 
 def main() -> None:
@@ -80,6 +81,8 @@ def _run(part: str, results: Results, folder: Path, arguments: argparse.Namespac
             through_spark(results, folder, factor, rounds)
         case "commits":
             commits(results, folder, factor)
+        case "lookup":
+            lookups(results, folder, factor)
 
 
 def _memory(folder: Path, runs: int, factor: float) -> str:

@@ -56,3 +56,9 @@ def test_what_tasks_tell_of_merging_is_added_up() -> None:
     told = [encode_result(TaskResult(keys_merged=number, keys_looped=1)) for number in (10, 20)]
     total = sum_results([batch.column(0)[0].as_py() for batch in told])
     assert (total.keys_merged, total.keys_looped) == (30, 2)
+
+
+def test_what_tasks_tell_of_lookups_is_added_up() -> None:
+    told = [encode_result(TaskResult(lookups=counts)) for counts in ({"keys": 2}, {"keys": 3, "by_store": 1}, {})]
+    total = sum_results([batch.column(0)[0].as_py() for batch in told])
+    assert total.lookups == {"keys": 5, "by_store": 1}

@@ -15,6 +15,7 @@ RESULT = TaskResult(
     dead={"bad": 60, "worse": 4},
     skipped={"tombstone": 36},
     notes={"unknown field more": 12},
+    lookups={"by_store": 2},
     times_ms={"write": 12.0},
 )
 REPORT = BatchReport(
@@ -107,4 +108,5 @@ def test_one_json_object_per_batch() -> None:
     (facts,) = map(json.loads, said)
     assert (facts["pipeline"], facts["batch"], facts["records"], facts["applied"]) == ("orders", 7, 1000, 900)
     assert facts["dead_letters"] == {"bad": 60, "worse": 4}
+    assert facts["lookups"] == {"by_store": 2}
     assert (facts["lag"], facts["records_per_s"], facts["batch_ms"]) == (5, 2000.0, 500.0)
