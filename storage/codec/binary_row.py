@@ -75,11 +75,6 @@ def decode_row(data: bytes, types: Sequence[DataType]) -> tuple[Any, ...]:
         raise InvalidRequestError(f"binary row of {len(data)} bytes is broken: {error}") from error
 
 
-def row_body(data: bytes) -> bytes:
-    """The body of a serialized row: what is hashed."""
-    return data[4:]
-
-
 def encode_body(values: Sequence[object], types: Sequence[DataType]) -> bytes:
     """Body of a row, without the arity prefix; also the form of a nested ROW."""
     if len(values) != len(types):

@@ -109,8 +109,8 @@ def _candidates(store: TableStore) -> Iterator[FileStatus]:
     for bucket_folder in _bucket_folders(store, paths.data_root, len(store.schema.partition_keys)):
         yield from _files(store, bucket_folder, lambda name: True)
     branches = [paths.branch(name) for name in store.snapshots.branches()]
-    for place in (paths, *branches):
-        yield from _metadata_candidates(store, place)
+    for branch_paths in (paths, *branches):
+        yield from _metadata_candidates(store, branch_paths)
 
 
 def _metadata_candidates(store: TableStore, paths: TablePaths) -> Iterator[FileStatus]:

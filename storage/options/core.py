@@ -90,12 +90,12 @@ class SequenceInitMode(StrEnum):
     SNAPSHOT = "snapshot"
 
 
-def _enum(kind: type[E]) -> Callable[[object], E]:
+def _enum(enum: type[E]) -> Callable[[object], E]:
     def parse(value: object) -> E:
         try:
-            return kind(str(value).lower())
+            return enum(str(value).lower())
         except ValueError:
-            raise ValueError(f"expected one of {', '.join(kind)}") from None
+            raise ValueError(f"expected one of {', '.join(enum)}") from None
 
     return parse
 

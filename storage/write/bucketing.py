@@ -254,9 +254,9 @@ def _groups(
     group_count: int,
 ) -> npt.NDArray[np.integer]:
     """partition code * bucket count + bucket, as the narrowest number: 16 bits are sorted by radix."""
-    kind = np.uint16 if group_count <= 1 << 16 else np.int64
+    dtype = np.uint16 if group_count <= 1 << 16 else np.int64
     if codes is None:
-        return np.zeros(1, kind) if buckets is None else buckets.astype(kind)
+        return np.zeros(1, dtype) if buckets is None else buckets.astype(dtype)
     if buckets is None:
-        return codes.astype(kind)
-    return (codes * bucket_count + buckets).astype(kind)
+        return codes.astype(dtype)
+    return (codes * bucket_count + buckets).astype(dtype)

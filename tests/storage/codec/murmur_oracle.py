@@ -17,6 +17,11 @@ def murmur_hash(body: bytes) -> int:
     return _finished(state, len(body))
 
 
+def row_body(data: bytes) -> bytes:
+    """The body of a serialized row: what is hashed."""
+    return data[4:]
+
+
 def _finished(state: int, length_bytes: int) -> int:
     state ^= length_bytes
     state = ((state ^ (state >> 16)) * 0x85EBCA6B) & _MASK

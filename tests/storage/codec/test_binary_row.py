@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from freshet.storage.codec.binary_row import decode_row, encode_row, row_body
+from freshet.storage.codec.binary_row import decode_row, encode_row
 from freshet.storage.codec.binary_row_arrays import CHUNK_ROWS, distinct_rows, encode_rows, row_hashes
 from freshet.storage.codec.bucket_function import bucket_ids
 from freshet.storage.exceptions import InvalidRequestError, UnsupportedFeatureError
 from freshet.storage.model.data_type import DataField, DataType, RowType, ScalarType, TypeRoot, parse_data_type
-from tests.storage.codec.murmur_oracle import murmur_hash
+from tests.storage.codec.murmur_oracle import murmur_hash, row_body
 
 ONE = "00000001 0000000000000000 "
 ONE_NULL = "00000001 0001000000000000 "

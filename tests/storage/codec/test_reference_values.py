@@ -12,13 +12,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from freshet.storage.codec.binary_row import decode_row, encode_row, row_body
+from freshet.storage.codec.binary_row import decode_row, encode_row
 from freshet.storage.codec.binary_row_arrays import encode_rows, row_hashes
 from freshet.storage.codec.bucket_function import bucket_ids
 from freshet.storage.codec.partition_path import partition_path
 from freshet.storage.model.arrow_types import arrow_type
 from freshet.storage.model.data_type import DataType, ScalarType, TypeRoot, parse_data_type
-from tests.storage.codec.murmur_oracle import murmur_hash
+from tests.storage.codec.murmur_oracle import murmur_hash, row_body
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "reference_values.tsv"
 EPOCH = datetime.date(1970, 1, 1)
