@@ -106,7 +106,8 @@ class Changelog:
 
     def read_split(self, split: ChangeSplit) -> Iterator[pa.RecordBatch]:
         """Changes of one split of this plan, in the calling thread only; a limit counts within the split."""
-        return limited(self._read(self._history.still_there(split.snapshot_id), split), self._limit)
+        new = None if self._ends is None else self._ends[1]
+        return limited(self._read(new or self._history.still_there(split.snapshot_id), split), self._limit)
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
         """The changes, in bounded memory. One file is open at a time, until the generator is closed."""
@@ -130,12 +131,22 @@ class Changelog:
             yield from self._reader.read(split)
 
     def _planned(self) -> Iterator[tuple[Snapshot, list[ChangeSplit]]]:
+        if self._ends is not None:
+            yield from self._compared(*self._ends)
+            return
         for snapshot_id in self._ids:
             snapshot = self._history.still_there(snapshot_id)
             with self._history.explained(snapshot):
                 splits = self._planner.plan(snapshot, self._source(snapshot))
             yield snapshot, splits
             self._history.check_not_replaced(snapshot)
+
+    def _compared(self, old: Snapshot | None, new: Snapshot | None) -> Iterator[tuple[Snapshot, list[ChangeSplit]]]:
+        if new is None or old == new:
+            return
+        with self._history.explained(new), self._history.explained(old or new):
+            splits = self._planner.difference(old, new)
+        yield new, splits
 
     def _source(self, snapshot: Snapshot) -> ChangeSource:
         match self._mode:

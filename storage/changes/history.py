@@ -122,6 +122,8 @@ class ChangeHistory:
             yield
         except (MissingFileError, NotFoundError) as error:
             check_table_is_there(self._store)
+            if snapshot in self._store.snapshots.tags().values():
+                raise
             if self.find(snapshot.id) is None:
                 raise self._overtaken(snapshot.id, error) from error
             self.check_not_replaced(snapshot)

@@ -15,8 +15,12 @@ Source: MERGING.md §6.1, §7.2.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 
 from freshet.storage.changes.change_source import ChangeSource
+from freshet.storage.exceptions import InvalidRequestError
+from freshet.storage.merge.key_order import KeyComparator
+from freshet.storage.merge.section import interval_partition
 from freshet.storage.metadata.live_files import delta_manifests
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.change_split import ChangeSplit
@@ -25,6 +29,7 @@ from freshet.storage.model.manifest import EntryKind, ManifestEntry, ManifestFil
 from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.model.split import Split
 from freshet.storage.options.core import ChangelogProducer, CoreOptions, MergeEngine
+from freshet.storage.predicate import conjunction
 from freshet.storage.scan.planner import Packing, plan_scan, split_bucket
 from freshet.storage.scan.pruning import (
     BucketPruning,
@@ -70,6 +75,47 @@ class ChangePlanner:
         """
         splits = plan_scan(self._store, snapshot, self._filter, keeps_level=told_levels(self._store.options))
         return [ChangeSplit(snapshot.id, split.partition, split.bucket, added=split) for split in splits]
+
+    def difference(self, old: Snapshot | None, new: Snapshot) -> list[ChangeSplit]:
+        """Keys that may differ between two snapshots of a keyed table: sections of which not all files are the same."""
+        store = self._store
+        before, after = ({} if each is None else self._state_splits(each) for each in (old, new))
+        comparator = KeyComparator(store.key_types)
+        found = []
+        for place in sorted({*before, *after}):
+            olds, news = before.get(place), after.get(place)
+            if olds is not None and news is not None and olds.total_buckets != news.total_buckets:
+                raise InvalidRequestError(
+                    f"a partition of {store.location} was rewritten into {news.total_buckets} buckets, it had "
+                    f"{olds.total_buckets}: its states cannot be compared bucket by bucket; scan both snapshots instead"
+                )
+            has_same_marks = olds is not None and news is not None and olds.index_files == news.index_files
+            files = {file.file_name: file for state in (olds, news) if state is not None for file in state.files}
+            for section in interval_partition(files.values(), comparator):
+                names = {file.file_name for run in section for file in run.files}
+                parts = [None if state is None else _part(state, names) for state in (olds, news)]
+                kept = [{file.file_name for file in part.files} if part is not None else set() for part in parts]
+                if kept[0] != kept[1] or not has_same_marks:
+                    found.append(ChangeSplit(new.id, *place, removed=parts[0], added=parts[1], is_compared=True))
+        return found
+
+    def _state_splits(self, snapshot: Snapshot) -> dict[BucketId, Split]:
+        """All files of each bucket that a scan of the snapshot reads, but for partitions and buckets left out."""
+        found: dict[BucketId, Split] = {}
+        for split in plan_scan(self._store, snapshot, self._place_filter):
+            place = (split.partition, split.bucket)
+            files = (*found[place].files, *split.files) if place in found else split.files
+            found[place] = replace(split, files=files, raw_convertible=False)
+        return found
+
+    @property
+    def _place_filter(self) -> ScanFilter | None:
+        """The conjuncts that hold for all rows of a key alike: others may be true of the old row or the new one."""
+        if self._filter is None:
+            return None
+        keys = set(self._store.schema.primary_keys)
+        parts = [part for part in self._filter.predicate.conjuncts() if part.columns() <= keys]
+        return ScanFilter.bind(self._store.schema, conjunction(parts))
 
     def _stored(self, snapshot: Snapshot, entries: Iterable[ManifestEntry]) -> list[ChangeSplit]:
         splits = []
@@ -144,6 +190,12 @@ def told_levels(options: CoreOptions) -> Callable[[int], bool]:
             highest = options.num_levels - 1
             return lambda level: level == highest
     return lambda level: True
+
+
+def _part(state: Split, names: set[str]) -> Split | None:
+    """The files of a state that are among those named."""
+    files = tuple(file for file in state.files if file.file_name in names)
+    return replace(state, files=files) if files else None
 
 
 def _by_bucket(entries: Iterable[ManifestEntry]) -> list[tuple[BucketId, list[ManifestEntry]]]:

@@ -5,7 +5,8 @@
 A filter is applied to each row by itself: of an update that moves a row into or out of the filter only the half that
 matches comes out (the +U without its -U, or the -U alone). Row groups without a matching row are not read.
 
-Memory: a page per column and a batch; states that are merged take what a scan takes.
+Memory: a page per column and a batch; states that are merged take what a scan takes, states that are compared are held
+whole, split by split.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from freshet.storage.changes.difference import difference
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.files.append_reader import read_append_file
 from freshet.storage.files.key_value_reader import read_key_value_file
@@ -66,12 +68,29 @@ class ChangeReader:
 
     def read(self, split: ChangeSplit, executor: Executor | None = None) -> Iterator[pa.RecordBatch]:
         """Rows of the split in their order; an executor decodes the files of states ahead."""
+        if split.is_compared:
+            yield from self._difference(split)
+            return
         if split.removed is not None:
             yield from self._state(split.removed, RowKind.DELETE, split.snapshot_id, executor)
         if split.added is not None:
             yield from self._state(split.added, RowKind.INSERT, split.snapshot_id, executor)
         for file in split.files:
             yield from self._file(split, file)
+
+    def _difference(self, split: ChangeSplit) -> Iterator[pa.RecordBatch]:
+        reader = SplitReader(self.store, self.store.schema.column_names)
+        old, new = (
+            pa.Table.from_batches([] if state is None else reader.read(state), reader.schema)
+            for state in (split.removed, split.added)
+        )
+        rows, kinds = difference(old, new, self.store.schema.trimmed_primary_keys)
+        rows = rows.append_column(VALUE_KIND_COLUMN, pa.array(kinds))
+        if self.scan_filter is not None:
+            rows = rows.filter(self.scan_filter.predicate.to_arrow())
+        for batch in rows.to_batches():
+            if batch.num_rows:
+                yield self._finished(batch, pc.take(_TEXTS, batch.column(VALUE_KIND_COLUMN)), split.snapshot_id)
 
     @cached_property
     def _needed(self) -> tuple[str, ...]:

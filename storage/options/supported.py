@@ -79,11 +79,18 @@ _TRAVEL_KEYS: Final = (
     "incremental-to-auto-tag",
 )
 _TRAVEL: Final = "leave the option out and give snapshot_id, tag or timestamp_ms to the scan"
+_BETWEEN: Final = "leave the option out and call changes_between"
 _LATER: Final = "write and read it with Apache Paimon until Freshet supports it"
 
 RULES: Final = (
     *(
-        Rule(key, Access.READ, _is_set, "the table would be read at its latest snapshot", _TRAVEL)
+        Rule(
+            key,
+            Access.READ,
+            _is_set,
+            "the table would be read at its latest snapshot",
+            _BETWEEN if key.startswith("incremental") else _TRAVEL,
+        )
         for key in _TRAVEL_KEYS
     ),
     Rule(

@@ -1,0 +1,120 @@
+"""The two ends of an incremental read: the first is not part of it, the second is.
+
+| end given as | is |
+|---|---|
+| whole number | the id of a snapshot; 0 is the table before its first |
+| text | the snapshot of a tag |
+| datetime with a time zone | the newest snapshot committed at or before it, else the one before the oldest |
+
+| mode | snapshots (start, end] | rows |
+|---|---|---|
+| auto | | diff between two tags; else changelog where there is one, delta elsewhere |
+| delta | APPEND | those written, unmerged, with the kinds they were written with |
+| changelog | all but OVERWRITE | of the changelog files; of an append table those appended |
+| diff | both ends only | +I of a key only in the end, -U and +U where values differ, -D of a key only in the start |
+
+Apache Paimon's diff leaves out the -U, takes the rows that changed as they were written, and for keys whose files did
+not all change may give part of a merged row; here both states are merged as a scan merges them, then compared.
+
+Source: MERGING.md §6.5.
+"""
+
+from __future__ import annotations
+
+import datetime
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from freshet.storage.changes.change_range import time_ms
+from freshet.storage.changes.history import ChangeHistory
+from freshet.storage.exceptions import InvalidRequestError, NotFoundError
+from freshet.storage.metadata.table_store import TableStore
+from freshet.storage.model.snapshot import Snapshot
+
+EndGiven = int | str | datetime.datetime
+"""A snapshot id, the name of a tag, or a datetime with a time zone."""
+
+
+class BetweenMode(StrEnum):
+    """What is read between two ends."""
+
+    AUTO = "auto"
+    DELTA = "delta"
+    CHANGELOG = "changelog"
+    DIFF = "diff"
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """Ids of both ends. `tags` are the snapshots of tags, which may have expired, by id."""
+
+    start: int
+    end: int
+    are_tags: bool
+    tags: dict[int, Snapshot]
+
+    @property
+    def ids(self) -> range:
+        """Snapshots after the start up to the end."""
+        return range(self.start + 1, self.end + 1)
+
+
+def between_mode(text: str) -> BetweenMode:
+    """Raises `InvalidRequestError` for an unknown mode."""
+    try:
+        return BetweenMode(str(text).lower())
+    except ValueError:
+        raise InvalidRequestError(
+            f"mode is one of {', '.join(BetweenMode)}, not {text!r}", option="incremental-between-scan-mode"
+        ) from None
+
+
+def find_ends(store: TableStore, start: EndGiven, end: EndGiven) -> Ends:
+    """Raises `InvalidRequestError` for ends that make no sense, `NotFoundError` for a tag that is not there."""
+    if isinstance(start, datetime.datetime) and isinstance(end, datetime.datetime) and start > end:
+        raise InvalidRequestError(f"the end {end} is before the start {start}")
+    tags: dict[int, Snapshot] = {}
+    ids = [_id_of(store, name, given, tags) for name, given in (("start", start), ("end", end))]
+    if ids[0] > ids[1]:
+        raise InvalidRequestError(
+            f"the end {end!r} (snapshot {ids[1]}) is before the start {start!r} (snapshot {ids[0]})"
+        )
+    return Ends(ids[0], ids[1], isinstance(start, str) and isinstance(end, str), tags)
+
+
+def check_ids(history: ChangeHistory, ids: range) -> None:
+    """Raises `NotFoundError` when changes of some of the snapshots are not there."""
+    if not ids:
+        return
+    earliest, latest = history.earliest_id(), history.latest_id()
+    if earliest is None or ids[0] < earliest or ids[-1] > latest:
+        raise NotFoundError(
+            f"changes of snapshots {ids[0]} to {ids[-1]} are asked for: {history.left_text()} (the start of an "
+            "incremental read is not part of it)"
+        )
+
+
+def end_states(store: TableStore, ends: Ends) -> tuple[Snapshot | None, Snapshot | None]:
+    """The snapshots of both ends; None for the table before its first."""
+    low, high = (
+        None if snapshot_id == 0 else ends.tags.get(snapshot_id) or store.snapshots.snapshot(snapshot_id)
+        for snapshot_id in (ends.start, ends.end)
+    )
+    return low, high
+
+
+def _id_of(store: TableStore, name: str, given: Any, tags: dict[int, Snapshot]) -> int:
+    if isinstance(given, str):
+        snapshot = store.snapshots.tag(given)
+        tags[snapshot.id] = snapshot
+        return snapshot.id
+    if isinstance(given, datetime.datetime):
+        found = store.snapshots.at_or_before(time_ms(name, given))
+        earliest = store.snapshots.earliest_id()
+        return found.id if found is not None else 0 if earliest is None else earliest - 1
+    if isinstance(given, bool) or not isinstance(given, int) or given < 0:
+        raise InvalidRequestError(
+            f"the {name} of an incremental read is a snapshot id, the name of a tag or a datetime, not {given!r}"
+        )
+    return given
