@@ -4,7 +4,7 @@
     ├── InvalidRequestError       fix the call; nothing was started, nothing was written
     │   └── ConfigurationError    fix the pipeline file; carries every problem with its place (exit code 2)
     └── PipelineFailedError       it ran and stopped; the message says why and what to do (exit code 1)
-        └── StoppedByRecordError  a record says what cannot be applied; raised in workers, found again by its marks
+        └── StoppedByRecordError  a record says what cannot be applied; told by workers, raised by the driver
 
 Errors of `storage` pass through unchanged: their class says what to do already. Facts are attributes, the message is
 for people.
@@ -12,7 +12,6 @@ for people.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import takewhile
@@ -21,12 +20,6 @@ from typing import Final
 EXIT_DONE = 0
 EXIT_FAILED = 1
 EXIT_INVALID = 2
-
-
-STOP: Final = "FRESHET-STOP"
-"""Marks both ends of a message that an expression raises inside Spark to stop a run."""
-
-_STOPPED: Final = re.compile(STOP + r"\[(.*?)\]" + STOP, re.DOTALL)
 
 _TRACE: Final = "Traceback (most recent call last):"
 
@@ -80,17 +73,11 @@ class PipelineFailedError(PipelineError):
 
 
 class StoppedByRecordError(PipelineFailedError):
-    """A record that must stop the run; its text carries `STOP` marks, because Spark keeps no more of it than text."""
+    """A record that must stop the run. Raised in workers, told to the driver and raised again there."""
 
     def __init__(self, message: str) -> None:
-        super().__init__(f"{STOP}[{message}]{STOP}")
+        super().__init__(message)
         self.message = message
-
-
-def stop_message(text: str) -> str | None:
-    """The message between two `STOP` marks in an error of Spark's; None when the error is another."""
-    found = _STOPPED.search(text)
-    return found[1] if found else None
 
 
 def brief_reason(error: BaseException) -> str:
@@ -98,9 +85,6 @@ def brief_reason(error: BaseException) -> str:
 
     Where a Python worker failed, its last exception is what happened: it stands at the end of a long text.
     """
-    stopped = stop_message(str(error))
-    if stopped is not None:
-        return stopped
     raised = _worker_exception(str(error))
     if raised is not None:
         return f"a Python worker failed: {raised}"

@@ -170,7 +170,7 @@ class Runner:
             failure = each.query.exception()
             if failure is None or StopRequested.__name__ in str(failure):
                 return
-        if isinstance(failure, PipelineFailedError):
+        if isinstance(failure, PipelineFailedError) and failure.pipeline is not None:
             raise failure
         text = str(failure) if isinstance(failure, PipelineError | StorageError) else brief_reason(failure)
         raise PipelineFailedError(each.config.without_secrets(text), pipeline=each.config.name) from failure

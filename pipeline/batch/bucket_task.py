@@ -39,27 +39,14 @@ from freshet.pipeline.batch.task_result import TaskResult, encode_error, encode_
 from freshet.pipeline.batch.unavailable_values import UnavailableValues
 from freshet.pipeline.decode.carriers import carrier_arrow_type, restore_array
 from freshet.pipeline.decode.outcomes import BUCKET, DATA_PREFIX, KIND, ORDER_COLUMNS, TAG, TAG_DATA, TAG_DEAD
-from freshet.storage.exceptions import InvalidRequestError, RetryableError, StorageError
+from freshet.pipeline.repeating_errors import REPEATING_ERRORS, ToldError
+from freshet.storage.exceptions import InvalidRequestError, RetryableError
 from freshet.storage.io.env import local_env
 from freshet.storage.model.arrow_types import arrow_schema
 from freshet.storage.model.data_type import DataField
 from freshet.storage.model.row_kind import ROW_KIND_COLUMN
 from freshet.storage.model.schema import TableSchema
 from freshet.storage.table import Table
-
-REPEATING_ERRORS: Final = (
-    StorageError,
-    ValueError,  # pa.ArrowInvalid among them
-    TypeError,
-    LookupError,
-    ArithmeticError,
-    AssertionError,
-    AttributeError,
-    NotImplementedError,
-    pa.lib.ArrowCapacityError,
-    pa.lib.ArrowSerializationError,
-)
-"""Errors that the same rows would meet again."""
 
 _TABLES_MAX: Final = 16
 """Tables that one worker keeps open."""
@@ -88,7 +75,7 @@ class BucketTask:
             result = self._run(batches)
         except RetryableError:
             raise
-        except REPEATING_ERRORS as error:
+        except (ToldError, *REPEATING_ERRORS) as error:
             yield encode_error(error)
             return
         if result is not None:
@@ -183,6 +170,8 @@ class _Arrived:
             return
         batch, tallies = without_tallies(batch)
         for tally in tallies:
+            if tally.error is not None:
+                raise ToldError(tally.error)
             self.read.tallied += tally.read
             self.counts.add_tally(tally)
         tags: Any = batch.column(TAG)

@@ -2,13 +2,12 @@
 
 A task that ran twice tells twice, but Spark hands the driver only the result of the attempt that won; the files of the
 other are named by nobody. An error that a second attempt would meet again (bad rows, an unreadable file) is told like
-a result, so that the driver can raise it as what it is; any other ends the attempt and Spark may try again. An error
-that is none of ours is told with the place in the code where it arose.
+a result (`repeating_errors`), so that the driver can raise it as what it is; any other ends the attempt and Spark may
+try again.
 """
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -19,27 +18,12 @@ from pyspark.sql import types as spark
 
 from freshet.pipeline.batch.dead_letter_sample import merged_sample
 from freshet.pipeline.batch.read_count import ReadCount
-from freshet.pipeline.exceptions import PipelineFailedError
-from freshet.storage import exceptions
+from freshet.pipeline.repeating_errors import ToldError, error_document, error_of
 from freshet.storage.distributed_write import CommitMessage, decode_commit_messages, encode_commit_messages
 
 RESULT_COLUMN: Final = "result"
 RESULT_SPARK_SCHEMA: Final = spark.StructType([spark.StructField(RESULT_COLUMN, spark.BinaryType())])
 _ARROW_SCHEMA: Final = pa.schema([pa.field(RESULT_COLUMN, pa.binary())])
-
-_ERRORS: Final[Mapping[str, type[exceptions.StorageError]]] = {
-    error.__name__: error
-    for error in (
-        exceptions.InvalidRequestError,
-        exceptions.UnsupportedFeatureError,
-        exceptions.NotFoundError,
-        exceptions.AlreadyExistsError,
-        exceptions.RetryableError,
-        exceptions.CorruptDataError,
-        exceptions.ConflictError,
-        exceptions.UnknownOutcomeError,
-    )
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,13 +99,7 @@ def encode_result(result: TaskResult) -> pa.RecordBatch:
 
 def encode_error(error: Exception) -> pa.RecordBatch:
     """An error that the same rows would meet again, as a result."""
-    document: dict[str, Any] = {"error": type(error).__name__, "text": str(error)}
-    if isinstance(error, exceptions.StorageError):
-        document["facts"] = vars(error)
-    else:
-        ours = [frame for frame in traceback.extract_tb(error.__traceback__) if "freshet" in frame.filename]
-        document["place"] = "".join(f"{frame.name} in {frame.filename}:{frame.lineno}" for frame in ours[-1:])
-    return _row(document)
+    return _row(error.document if isinstance(error, ToldError) else error_document(error))
 
 
 def sum_results(rows: Sequence[bytes]) -> TaskResult:
@@ -129,7 +107,7 @@ def sum_results(rows: Sequence[bytes]) -> TaskResult:
     documents = [orjson.loads(row) for row in rows]
     for document in documents:
         if "error" in document:
-            raise _error(document)
+            raise error_of(document)
     return TaskResult(
         messages=tuple(m for d in documents for m in decode_commit_messages(d["messages"])),
         dead_letter_messages=tuple(m for d in documents for m in decode_commit_messages(d["dead_letter_messages"])),
@@ -161,17 +139,6 @@ def _sum_by_key(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         for key, number in part.items():
             total[key] = total.get(key, 0) + number
     return total
-
-
-def _error(document: Mapping[str, Any]) -> Exception:
-    if "place" in document:
-        return PipelineFailedError(
-            f"a task failed, and would fail again: {document['error']}: {document['text']} ({document['place']}); "
-            "nothing was committed"
-        )
-    error = _ERRORS.get(document["error"], exceptions.StorageError)(document["text"])
-    vars(error).update(document["facts"])
-    return error
 
 
 def _row(document: Mapping[str, Any]) -> pa.RecordBatch:

@@ -5,7 +5,7 @@
                             what many careful records have in common is learned: the fast way takes it from then on
 
 A record that breaks a rule of its row, or any other, goes the careful way, alone; its fast neighbours do not notice.
-A record that must stop the run raises `StoppedByRecordError`.
+A record that must stop the run, or an error, ends the stream; the tally says why.
 
 Source: pipeline/README.md, "What becomes of a record".
 """
@@ -37,6 +37,7 @@ from freshet.pipeline.decode.outcomes import Tally
 from freshet.pipeline.decode.plan import DecodePlan
 from freshet.pipeline.decode.schemas_seen import SchemasSeen, schema_prefix
 from freshet.pipeline.exceptions import StoppedByRecordError
+from freshet.pipeline.repeating_errors import REPEATING_ERRORS, error_document
 
 BLOCK_VALUES: Final = 128 * 1024
 BLOCK_RECORDS: Final = 16_384
@@ -78,13 +79,21 @@ class RecordDecoder:
     """Reads every record the careful way: slow, and the reference for the fast one."""
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Takes record batches of `raw_records`, gives batches of `outcomes`."""
+        """Takes record batches of `raw_records`, gives batches of `outcomes`.
+
+        An error that the same records would meet again is told in the tally, which then ends the stream: Spark would
+        only repeat the task.
+        """
         state = _state_of(self.plan, self.is_careful)
         counts = _Counts()
         for batch in batches:
             for block in _blocks(batch, len(self.plan.fields)):
-                with _without_gc():
-                    outcomes = list(state.decode(block, counts))
+                try:
+                    with _without_gc():
+                        outcomes = list(state.decode(block, counts))
+                except REPEATING_ERRORS as error:
+                    yield state.writer.tally(Tally(counts.read, error=error_document(error)))
+                    return
                 yield from outcomes
         if counts.read:
             yield state.writer.tally(Tally(counts.read, counts.skipped, counts.notes))

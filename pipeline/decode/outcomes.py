@@ -22,17 +22,20 @@
 
 A tally is the JSON of a `Tally`: the records that a decoder read, those it skipped by reason, and what else it counted.
 It crosses the shuffle as a row, so it is there exactly once for the rows that are there, whatever was computed twice.
-Skipped records are no rows: they are in the tally alone.
+Skipped records are no rows: they are in the tally alone. A decoder that cannot go on says why in its tally, so that
+Spark does not try the same records again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 import orjson
 import pyarrow as pa
+
+from freshet.pipeline.repeating_errors import ErrorDocument
 
 BUCKET: Final = "_bucket"
 TAG: Final = "_tag"
@@ -88,13 +91,18 @@ class Tally:
     skipped: Mapping[str, int] = field(default_factory=dict)
     notes: Mapping[str, int] = field(default_factory=dict)
     """What is worth telling beside: unknown fields, TOAST values found in `before` or left NULL."""
+    error: ErrorDocument | None = None
+    """Why the decoder stopped, where another attempt would stop there again; then nothing is committed."""
 
     def encode(self) -> bytes:
         """The value of a tally row."""
-        return orjson.dumps({"read": self.read, "skipped": dict(self.skipped), "notes": dict(self.notes)})
+        document: dict[str, Any] = {"read": self.read, "skipped": dict(self.skipped), "notes": dict(self.notes)}
+        if self.error is not None:
+            document["error"] = dict(self.error)
+        return orjson.dumps(document, default=str)
 
     @classmethod
     def decode(cls, value: bytes) -> Tally:
         """The inverse of `encode`."""
         document = orjson.loads(value)
-        return cls(document["read"], document["skipped"], document["notes"])
+        return cls(document["read"], document["skipped"], document["notes"], document.get("error"))

@@ -25,6 +25,7 @@ from freshet.pipeline.decode.outcomes import (
     Tally,
 )
 from freshet.pipeline.decode.plan import plan_decoding
+from freshet.pipeline.repeating_errors import error_of
 
 SOURCE = {
     "version": "3.5.0.Final", "connector": "postgresql", "name": "shop", "ts_ms": 1700000000123, "snapshot": "false",
@@ -166,7 +167,7 @@ def decoded(config: PipelineConfig, records: Sequence[Record | Any], *, is_file:
 
 
 def run(decoder: RecordDecoder, records: Sequence[Record | Any], *, is_file: bool = False) -> Decoded:
-    """What this decoder makes of the records."""
+    """What this decoder makes of the records; raises what it tells."""
     batches = list(decoder(iter([raw_batch(records, is_file=is_file)])))
     by_offset: list[list[dict[str, Any]]] = [[] for _ in records]
     tally = Tally()
@@ -175,6 +176,8 @@ def run(decoder: RecordDecoder, records: Sequence[Record | Any], *, is_file: boo
         for row in batch.to_pylist():
             if row[TAG] == TAG_TALLY:
                 tally = Tally.decode(row["_raw_value"])
+                if tally.error is not None:
+                    raise error_of(tally.error)
             else:
                 by_offset[row["_offset"]].append(row)
     for rows in by_offset:

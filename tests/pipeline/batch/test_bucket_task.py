@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -9,12 +10,14 @@ import pytest
 
 from freshet.pipeline.batch.bucket_task import BucketTask
 from freshet.pipeline.batch.task_result import sum_results
-from freshet.pipeline.exceptions import PipelineFailedError
+from freshet.pipeline.decode.fast import FastReader
+from freshet.pipeline.exceptions import PipelineFailedError, StoppedByRecordError
 from freshet.storage.catalog import Catalog
 from freshet.storage.commit.committer import Committer
 from freshet.storage.exceptions import RetryableError
 from freshet.storage.table import Table
 from tests.pipeline.batch.outcome_rows import data, outcome_table, tally
+from tests.pipeline.records import change, decoder_of, pipeline_of, raw_batch
 
 
 @pytest.fixture
@@ -65,3 +68,38 @@ def test_rows_of_a_task_are_newer_than_those_committed_since_the_driver_looked(k
         (1, "task"),
         (2, "other"),
     ]
+
+
+def test_what_stopped_a_decoder_is_raised_by_the_driver_as_what_it_is(keyed: Table) -> None:
+    """Told in the tally: an exception in the decoding stage would make Spark try the same records four times."""
+    records = [change("c", None, {"k": 1, "v": "a", "new": 5})]
+    decoder = decoder_of(pipeline_of({"k": "BIGINT", "v": "STRING"}, primary_key=["k"], on_unknown_field="fail"))
+    outcomes = decoder(iter([raw_batch(records)]))
+    told = [batch.column(0)[0].as_py() for batch in _task(keyed)(outcomes)]
+    with pytest.raises(StoppedByRecordError) as caught:
+        sum_results(told)
+    assert "unknown field new" in caught.value.message
+
+
+def test_an_error_of_a_decoder_that_would_come_again_is_a_result(keyed: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise KeyError("no such lane")
+
+    monkeypatch.setattr(FastReader, "read", fail)
+    decoder = decoder_of(pipeline_of({"k": "BIGINT", "v": "STRING"}, primary_key=["k"]))
+    outcomes = decoder(iter([raw_batch([change("c", None, {"k": 1, "v": "a"})])]))
+    told = [batch.column(0)[0].as_py() for batch in _task(keyed)(outcomes)]
+    with pytest.raises(PipelineFailedError, match="would fail again: KeyError: 'no such lane'"):
+        sum_results(told)
+
+
+def test_an_error_of_what_a_decoder_reads_is_raised(keyed: Table) -> None:
+    """Reading from Spark may succeed when it is tried again."""
+
+    def broken() -> Iterator[pa.RecordBatch]:
+        yield raw_batch([change("c", None, {"k": 1, "v": "a"})])
+        raise pa.ArrowInvalid("the stream broke off")
+
+    decoder = decoder_of(pipeline_of({"k": "BIGINT", "v": "STRING"}, primary_key=["k"]))
+    with pytest.raises(pa.ArrowInvalid, match="broke off"):
+        list(decoder(broken()))

@@ -1,0 +1,83 @@
+"""Errors of a Spark task that a second attempt would meet again: told as a result, so that Spark does not try it again.
+
+The workers write a document, the driver raises what it says. An error that is none of ours is told with the place in
+the code where it arose. What a second attempt may get over (the disk, memory) is raised in the worker.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Mapping
+from typing import Any, Final
+
+import pyarrow as pa
+
+from freshet.pipeline.exceptions import PipelineFailedError, StoppedByRecordError
+from freshet.storage import exceptions
+
+ErrorDocument = Mapping[str, Any]
+
+REPEATING_ERRORS: Final = (
+    StoppedByRecordError,
+    exceptions.StorageError,
+    ValueError,  # pa.ArrowInvalid among them
+    TypeError,
+    LookupError,
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    NotImplementedError,
+    pa.lib.ArrowCapacityError,
+    pa.lib.ArrowSerializationError,
+)
+"""Errors that the same rows would meet again. `RetryableError` is a `StorageError` but none of these: it must be let
+through before."""
+
+_STORAGE_ERRORS: Final[Mapping[str, type[exceptions.StorageError]]] = {
+    error.__name__: error
+    for error in (
+        exceptions.InvalidRequestError,
+        exceptions.UnsupportedFeatureError,
+        exceptions.NotFoundError,
+        exceptions.AlreadyExistsError,
+        exceptions.RetryableError,
+        exceptions.CorruptDataError,
+        exceptions.ConflictError,
+        exceptions.UnknownOutcomeError,
+    )
+}
+
+
+class ToldError(Exception):
+    """An error that another worker told; carried on as it is."""
+
+    def __init__(self, document: ErrorDocument) -> None:
+        super().__init__(str(document.get("text")))
+        self.document = document
+
+
+def error_document(error: Exception) -> ErrorDocument:
+    """What an error says, for JSON."""
+    if isinstance(error, StoppedByRecordError):
+        return {"error": type(error).__name__, "text": error.message}
+    document: dict[str, Any] = {"error": type(error).__name__, "text": str(error)}
+    if isinstance(error, exceptions.StorageError):
+        document["facts"] = vars(error)
+    else:
+        ours = [frame for frame in traceback.extract_tb(error.__traceback__) if "freshet" in frame.filename]
+        document["place"] = "".join(f"{frame.name} in {frame.filename}:{frame.lineno}" for frame in ours[-1:])
+    return document
+
+
+def error_of(document: ErrorDocument) -> Exception:
+    """The error that a document tells, to be raised by the driver."""
+    if document["error"] == StoppedByRecordError.__name__:
+        return StoppedByRecordError(document["text"])
+    if "place" in document:
+        return PipelineFailedError(
+            f"a task failed, and would fail again: {document['error']}: {document['text']} ({document['place']}); "
+            "nothing was committed"
+        )
+    error = _STORAGE_ERRORS.get(document["error"], exceptions.StorageError)(document["text"])
+    vars(error).update(document["facts"])
+    return error
