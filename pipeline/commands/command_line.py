@@ -2,8 +2,8 @@
 
     freshet run FILE...            runs pipelines            freshet tables WAREHOUSE
     freshet check FILE...          says what is wrong        freshet describe | snapshots | files WAREHOUSE TABLE
-    freshet jars                   jars for --jars           freshet read | alter WAREHOUSE TABLE
-    freshet dead-letters WAREHOUSE TABLE                     freshet compact | expire | orphans WAREHOUSE TABLE
+    freshet jars                   jars for --jars           freshet read | changelog | alter WAREHOUSE TABLE
+    freshet dead-letters WAREHOUSE TABLE                     freshet compact | expire | orphans | consumers …
 
 | exit code | meaning |
 |---|---|
@@ -26,6 +26,7 @@ import typer
 
 import freshet
 from freshet.pipeline.commands.alter import alter
+from freshet.pipeline.commands.changelog import changelog, consumers
 from freshet.pipeline.commands.dead_letters import dead_letters
 from freshet.pipeline.commands.maintenance import compact, expire, orphans
 from freshet.pipeline.commands.output import complain, say
@@ -46,8 +47,8 @@ app = typer.Typer(
 )
 _PANELS: Final = {
     "Pipelines": (run, check, jars),
-    "Tables": (tables, describe, read, snapshots, files, dead_letters),
-    "Changes and care": (alter, compact, expire, orphans),
+    "Tables": (tables, describe, read, changelog, snapshots, files, dead_letters),
+    "Changes and care": (alter, compact, expire, orphans, consumers),
 }
 for _panel, _commands in _PANELS.items():
     for _command in _commands:

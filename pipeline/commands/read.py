@@ -3,67 +3,42 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
-from typing import Annotated, Final, Literal
+from collections.abc import Iterator
+from typing import Annotated
 
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.csv
 import typer
 
 from freshet.pipeline.commands.arguments import TableName, Warehouse, open_table
-from freshet.pipeline.commands.output import complain, counted, json_line, plural, print_columns
-from freshet.storage.describe import printable
-from freshet.storage.exceptions import InvalidRequestError
+from freshet.pipeline.commands.output import counted
+from freshet.pipeline.commands.rows import (
+    Columns,
+    FilterText,
+    Limit,
+    RowFormat,
+    check_output,
+    column_names,
+    rows_wanted,
+    write_rows,
+)
 from freshet.storage.table import TableScan
-
-ROWS_SHOWN: Final = 50
-"""Rows of `--format table` unless `--limit` says otherwise: all of them must be seen before a width is known."""
-
-CELL_MAX: Final = 40
-"""Characters of a cell in `--format table`."""
 
 
 def read(
     warehouse: Warehouse,
     table: TableName,
-    filter_text: Annotated[
-        str | None, typer.Option("--filter", help="SQL condition, such as \"total > 10 AND status = 'open'\".")
-    ] = None,
-    columns: Annotated[str | None, typer.Option(help="Columns, separated by commas; default: all.")] = None,
-    limit: Annotated[
-        int | None, typer.Option(min=0, help=f"Rows at most; default: {ROWS_SHOWN} for a table, else all.")
-    ] = None,
+    filter_text: FilterText = None,
+    columns: Columns = None,
+    limit: Limit = None,
     snapshot_id: Annotated[int | None, typer.Option("--snapshot", help="Snapshot id; default: the latest.")] = None,
-    output: Annotated[
-        Literal["table", "json", "csv", "arrow"],
-        typer.Option("--format", help="table, json (a line per row), csv, or arrow (an IPC stream)."),
-    ] = "table",
+    output: RowFormat = "table",
 ) -> None:
     """Print the rows of a table, merged, as of one snapshot."""
-    if output == "arrow" and sys.stdout.isatty():
-        raise InvalidRequestError("--format arrow writes binary data; redirect it to a file or a program")
-    shown = ROWS_SHOWN if output == "table" and limit is None else limit
-    wanted = None if shown is None else shown + (output == "table")  # one more tells whether there are more
-    scan = open_table(warehouse, table).scan(_names(columns), filter=filter_text, snapshot_id=snapshot_id, limit=wanted)
-    match output:
-        case "table":
-            _print_table(scan, shown or 0)
-        case "json":
-            for batch in _batches(scan, wanted):
-                for row in _plain(batch).to_pylist():
-                    sys.stdout.write(f"{json_line(row)}\n")
-        case "csv":
-            _write_csv(scan, wanted)
-        case "arrow":
-            with pa.ipc.new_stream(sys.stdout.buffer, scan.schema) as stream:
-                for batch in _batches(scan, wanted):
-                    stream.write_batch(batch)
-    sys.stdout.flush()
-
-
-def _names(columns: str | None) -> list[str] | None:
-    return None if columns is None else [name.strip() for name in columns.split(",") if name.strip()]
+    check_output(output)
+    wanted = rows_wanted(output, limit)
+    opened = open_table(warehouse, table)
+    scan = opened.scan(column_names(columns), filter=filter_text, snapshot_id=snapshot_id, limit=wanted)
+    write_rows(scan.schema, _batches(scan, wanted), output, wanted)
 
 
 def _batches(scan: TableScan, limit: int | None) -> Iterator[pa.RecordBatch]:
@@ -73,76 +48,3 @@ def _batches(scan: TableScan, limit: int | None) -> Iterator[pa.RecordBatch]:
         return
     for split in counted(scan.plan(), "reading"):
         yield from scan.read_split(split)
-
-
-def _print_table(scan: TableScan, shown: int) -> None:
-    found = pa.Table.from_batches(scan.to_batches(), scan.schema)
-    rows = _plain_table(found.slice(0, shown))
-    cells = [[_cell(value) for value in row.values()] for row in rows.to_pylist()]
-    numbers = [field.name for field in scan.schema if _is_number(field.type)]
-    print_columns([printable(name) for name in scan.schema.names], cells, right=numbers)
-    if found.num_rows > shown:
-        complain(f"the first {plural(shown, 'row')}; --limit shows more")
-
-
-def _write_csv(scan: TableScan, limit: int | None) -> None:
-    schema = _flat_schema(scan.schema)
-    with pyarrow.csv.CSVWriter(sys.stdout.buffer, schema) as writer:
-        for batch in _batches(scan, limit):
-            writer.write_batch(_flat(batch, schema))
-
-
-def _plain_table(table: pa.Table) -> pa.Table:
-    schema = _plain_schema(table.schema)
-    return pa.Table.from_batches([_plain(batch) for batch in table.to_batches()], schema)
-
-
-def _plain_schema(schema: pa.Schema) -> pa.Schema:
-    return pa.schema([field.with_type(_plain_type(field.type)) for field in schema])
-
-
-def _plain_type(data_type: pa.DataType) -> pa.DataType:
-    """Text for nanoseconds, which Python's datetime cannot hold."""
-    is_time = pa.types.is_timestamp(data_type) or pa.types.is_time(data_type)
-    return pa.string() if is_time and data_type.unit == "ns" else data_type
-
-
-def _plain(batch: pa.RecordBatch) -> pa.RecordBatch:
-    schema = _plain_schema(batch.schema)
-    arrays = [pc.cast(array, field.type) for array, field in zip(batch.columns, schema, strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
-
-
-def _flat_schema(schema: pa.Schema) -> pa.Schema:
-    """CSV has no form for nested values and bytes: they are JSON and hexadecimal text."""
-    return pa.schema([pa.field(field.name, pa.string() if _needs_text(field.type) else field.type) for field in schema])
-
-
-def _needs_text(data_type: pa.DataType) -> bool:
-    return pa.types.is_nested(data_type) or pa.types.is_binary(data_type) or pa.types.is_fixed_size_binary(data_type)
-
-
-def _flat(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    arrays: Iterable[pa.Array] = (
-        pa.array([None if value is None else _text(value) for value in array.to_pylist()], pa.string())
-        if _needs_text(array.type)
-        else array
-        for array in batch.columns
-    )
-    return pa.RecordBatch.from_arrays(list(arrays), schema=schema)
-
-
-def _text(value: object) -> str:
-    return value.hex() if isinstance(value, bytes) else json_line(value)
-
-
-def _cell(value: object) -> str:
-    if value is None:
-        return "NULL"
-    text = value if isinstance(value, str) else _text(value) if isinstance(value, bytes | list | dict) else str(value)
-    text = printable(text)
-    return text if len(text) <= CELL_MAX else f"{text[: CELL_MAX - 1]}…"
-
-
-def _is_number(data_type: pa.DataType) -> bool:
-    return pa.types.is_integer(data_type) or pa.types.is_floating(data_type) or pa.types.is_decimal(data_type)

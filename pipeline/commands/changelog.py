@@ -1,0 +1,132 @@
+"""The command changelog: what commits changed, to the terminal or to a program, once or as it happens."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterator
+from typing import Annotated
+
+import pyarrow as pa
+import typer
+
+from freshet.pipeline.commands.arguments import AsJson, TableName, Warehouse, open_table
+from freshet.pipeline.commands.output import print_facts
+from freshet.pipeline.commands.rows import (
+    Columns,
+    FilterText,
+    Limit,
+    RowFormat,
+    check_output,
+    column_names,
+    rows_wanted,
+    write_rows,
+)
+from freshet.storage.exceptions import InvalidRequestError
+from freshet.storage.table import ChangeStream, Table
+
+
+def changelog(
+    warehouse: Warehouse,
+    table: TableName,
+    from_snapshot: Annotated[int | None, typer.Option(help="First snapshot; default: the oldest there is.")] = None,
+    to_snapshot: Annotated[int | None, typer.Option(help="Last snapshot; default: the latest.")] = None,
+    from_timestamp: Annotated[
+        str | None,
+        typer.Option(help="Changes committed from then on: 2026-03-01T12:00:00Z, or milliseconds since 1970."),
+    ] = None,
+    filter_text: FilterText = None,
+    columns: Columns = None,
+    limit: Limit = None,
+    follow: Annotated[bool, typer.Option("--follow", help="Go on with what is committed, until Ctrl-C.")] = False,
+    max_wait_s: Annotated[
+        float | None, typer.Option("--max-wait", min=0, help="With --follow: end after seconds without a new snapshot.")
+    ] = None,
+    consumer_id: Annotated[
+        str | None, typer.Option("--consumer", help="With --follow: go on where the consumer of this name stopped.")
+    ] = None,
+    output: RowFormat = "table",
+) -> None:
+    """Print what commits changed: rows with their kind (+I -U +U -D) and the snapshot that brought them."""
+    check_output(output)
+    if not follow and (max_wait_s is not None or consumer_id is not None):
+        raise InvalidRequestError("--max-wait and --consumer go with --follow")
+    if follow and output == "table":
+        raise InvalidRequestError("--follow prints each change at once: add --format json, csv or arrow")
+    if follow and to_snapshot is not None:
+        raise InvalidRequestError("--follow has no last snapshot; leave --to-snapshot out")
+    opened = open_table(warehouse, table)
+    log = opened.changelog(
+        column_names(columns),
+        filter_text,
+        from_snapshot=from_snapshot,
+        to_snapshot=to_snapshot,
+        from_timestamp=None if from_timestamp is None else _time(from_timestamp),
+        limit=(wanted := rows_wanted(output, limit)),
+    )
+    if not follow:
+        write_rows(log.schema, log.to_batches(), output, wanted)
+        return
+    stream = opened.stream(
+        column_names(columns),
+        filter_text,
+        from_snapshot=log.snapshot_ids.start,
+        consumer_id=consumer_id,
+        max_wait_s=max_wait_s,
+        with_snapshot_id=True,
+    )
+    write_rows(log.schema, _followed(stream, limit), output, wanted)
+
+
+def consumers(
+    warehouse: Warehouse,
+    table: TableName,
+    reset: Annotated[str | None, typer.Option(help="Consumer that is to go on at --next.")] = None,
+    next_id: Annotated[int | None, typer.Option("--next", help="Snapshot that --reset wants next.")] = None,
+    delete: Annotated[str | None, typer.Option(help="Consumer to forget: it holds back no expiry any more.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the streaming readers that have a name and the snapshot each wants next; or reset or delete one."""
+    opened = open_table(warehouse, table)
+    if (reset is None) != (next_id is None):
+        raise InvalidRequestError("--reset ID and --next SNAPSHOT go together")
+    if reset is not None and next_id is not None:
+        opened.reset_consumer(reset, next_id)
+    if delete is not None and not opened.delete_consumer(delete):
+        raise InvalidRequestError(f"there is no consumer {delete!r}; consumers are {_names(opened)}")
+    facts = [{"consumer": name, "next_snapshot": position} for name, position in sorted(opened.consumers().items())]
+    print_facts(facts, as_json=as_json, header={"consumer": "consumer", "next_snapshot": "next snapshot"})
+
+
+def _names(table: Table) -> str:
+    return ", ".join(sorted(table.consumers())) or "none"
+
+
+def _followed(stream: ChangeStream, limit: int | None) -> Iterator[pa.RecordBatch]:
+    """Until it ends, enough was seen, or Ctrl-C."""
+    left = limit
+    try:
+        while left is None or left > 0:
+            batch = next(stream, None)
+            if batch is None:
+                return
+            batch = batch if left is None else batch.slice(0, left)
+            left = None if left is None else left - batch.num_rows
+            yield batch
+    except KeyboardInterrupt:
+        return
+    finally:
+        stream.close()
+
+
+def _time(text: str) -> int | datetime.datetime:
+    if text.isascii() and text.isdigit():
+        return int(text)
+    try:
+        at = datetime.datetime.fromisoformat(text)
+    except ValueError:
+        raise InvalidRequestError(
+            f"--from-timestamp {text}: give milliseconds since 1970, or a time such as 2026-03-01T12:00:00Z"
+        ) from None
+    if at.tzinfo is None:
+        raise InvalidRequestError(f"--from-timestamp {text} says no time zone; add Z for UTC, or +01:00")
+    return at

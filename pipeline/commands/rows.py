@@ -1,0 +1,139 @@
+"""Rows on standard output: a table for people, JSON lines, CSV or an Arrow stream for programs."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from typing import Annotated, Final, Literal
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
+import typer
+
+from freshet.pipeline.commands.output import complain, json_line, plural, print_columns
+from freshet.storage.describe import printable
+from freshet.storage.exceptions import InvalidRequestError
+
+ROWS_SHOWN: Final = 50
+"""Rows of `--format table` unless `--limit` says otherwise: all of them must be seen before a width is known."""
+
+CELL_MAX: Final = 40
+"""Characters of a cell in `--format table`."""
+
+RowFormat = Annotated[
+    Literal["table", "json", "csv", "arrow"],
+    typer.Option("--format", help="table, json (a line per row), csv, or arrow (an IPC stream)."),
+]
+Columns = Annotated[str | None, typer.Option(help="Columns, separated by commas; default: all.")]
+FilterText = Annotated[
+    str | None, typer.Option("--filter", help="SQL condition, such as \"total > 10 AND status = 'open'\".")
+]
+Limit = Annotated[int | None, typer.Option(min=0, help=f"Rows at most; default: {ROWS_SHOWN} for a table, else all.")]
+
+
+def check_output(output: str) -> None:
+    """Refuses to write binary data to a terminal."""
+    if output == "arrow" and sys.stdout.isatty():
+        raise InvalidRequestError("--format arrow writes binary data; redirect it to a file or a program")
+
+
+def rows_wanted(output: str, limit: int | None) -> int | None:
+    """Rows to read; of a table one more than are shown, which tells whether there are more."""
+    if output != "table":
+        return limit
+    return (ROWS_SHOWN if limit is None else limit) + 1
+
+
+def column_names(columns: str | None) -> list[str] | None:
+    """The value of --columns."""
+    return None if columns is None else [name.strip() for name in columns.split(",") if name.strip()]
+
+
+def write_rows(schema: pa.Schema, batches: Iterable[pa.RecordBatch], output: str, wanted: int | None) -> None:
+    """Writes the rows, each batch at once except in a table; `wanted` is what `rows_wanted` gave."""
+    match output:
+        case "table":
+            _print_table(pa.Table.from_batches(batches, schema), ROWS_SHOWN if wanted is None else wanted - 1)
+        case "json":
+            for batch in batches:
+                for row in _plain(batch).to_pylist():
+                    sys.stdout.write(f"{json_line(row)}\n")
+                sys.stdout.flush()
+        case "csv":
+            flat = _flat_schema(schema)
+            with pyarrow.csv.CSVWriter(sys.stdout.buffer, flat) as writer:
+                for batch in batches:
+                    writer.write_batch(_flat(batch, flat))
+                    sys.stdout.flush()
+        case "arrow":
+            with pa.ipc.new_stream(sys.stdout.buffer, schema) as stream:
+                for batch in batches:
+                    stream.write_batch(batch)
+                    sys.stdout.flush()
+    sys.stdout.flush()
+
+
+def _print_table(found: pa.Table, shown: int) -> None:
+    rows = _plain_table(found.slice(0, shown))
+    cells = [[_cell(value) for value in row.values()] for row in rows.to_pylist()]
+    numbers = [field.name for field in found.schema if _is_number(field.type)]
+    print_columns([printable(name) for name in found.schema.names], cells, right=numbers)
+    if found.num_rows > shown:
+        complain(f"the first {plural(shown, 'row')}; --limit shows more")
+
+
+def _plain_table(table: pa.Table) -> pa.Table:
+    schema = _plain_schema(table.schema)
+    return pa.Table.from_batches([_plain(batch) for batch in table.to_batches()], schema)
+
+
+def _plain_schema(schema: pa.Schema) -> pa.Schema:
+    return pa.schema([field.with_type(_plain_type(field.type)) for field in schema])
+
+
+def _plain_type(data_type: pa.DataType) -> pa.DataType:
+    """Text for nanoseconds, which Python's datetime cannot hold."""
+    is_time = pa.types.is_timestamp(data_type) or pa.types.is_time(data_type)
+    return pa.string() if is_time and data_type.unit == "ns" else data_type
+
+
+def _plain(batch: pa.RecordBatch) -> pa.RecordBatch:
+    schema = _plain_schema(batch.schema)
+    arrays = [pc.cast(array, field.type) for array, field in zip(batch.columns, schema, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _flat_schema(schema: pa.Schema) -> pa.Schema:
+    """CSV has no form for nested values and bytes: they are JSON and hexadecimal text."""
+    return pa.schema([pa.field(field.name, pa.string() if _needs_text(field.type) else field.type) for field in schema])
+
+
+def _needs_text(data_type: pa.DataType) -> bool:
+    return pa.types.is_nested(data_type) or pa.types.is_binary(data_type) or pa.types.is_fixed_size_binary(data_type)
+
+
+def _flat(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    arrays: Iterable[pa.Array] = (
+        pa.array([None if value is None else _text(value) for value in array.to_pylist()], pa.string())
+        if _needs_text(array.type)
+        else array
+        for array in batch.columns
+    )
+    return pa.RecordBatch.from_arrays(list(arrays), schema=schema)
+
+
+def _text(value: object) -> str:
+    return value.hex() if isinstance(value, bytes) else json_line(value)
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return "NULL"
+    text = value if isinstance(value, str) else _text(value) if isinstance(value, bytes | list | dict) else str(value)
+    text = printable(text)
+    return text if len(text) <= CELL_MAX else f"{text[: CELL_MAX - 1]}…"
+
+
+def _is_number(data_type: pa.DataType) -> bool:
+    return pa.types.is_integer(data_type) or pa.types.is_floating(data_type) or pa.types.is_decimal(data_type)
