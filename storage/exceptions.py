@@ -25,7 +25,7 @@ from typing import Protocol, Self
 
 
 class Digest(Protocol):
-    """What a commit was made from (`model.commit_digest`)."""
+    """What a commit was made from (`model.commit_message`)."""
 
     @property
     def hash(self) -> str:

@@ -14,7 +14,7 @@
 | TIMESTAMP(p) WITH LOCAL TIME ZONE | the same with zone UTC | timestamps of other units with any zone |
 | ARRAY, MAP, ROW | list, map, struct | large and fixed-size lists (not list views: pyarrow 26 casts them wrongly) |
 
-Nullability travels in fields; ids of new columns come from `schema.assign_ids`.
+Nullability travels in fields; ids of new columns come from `model.schema.assign_ids`.
 
 Source: FORMAT.md §2.2, §2.3.
 """

@@ -244,7 +244,7 @@ def live_events(events: ColumnEvents, *, takes_retracts: bool = False, trimmed: 
 
     Not `trimmed`, those before a SET are among them: they may still be refused.
     """
-    # The registry has refused retracts where the function takes none.
+    # `make_aggregator` has refused retracts where the function takes none.
     assert takes_retracts or not (events.codes == Event.RETRACT).any()
     count = len(events.codes)
     keys = np.repeat(np.arange(events.key_count), np.diff(events.starts, append=count))
