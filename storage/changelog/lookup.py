@@ -17,9 +17,11 @@ First-row: a key that stands at any level above is not new.
 | inputs have the key above level 0, or it was found above | result | changelog |
 |---|---|---|
 | yes | the row that stood | none |
-| no | the first row | that row, of the kind it was written with |
+| no | the first row | +I that row |
 
 The files hang on the COMPACT snapshot. A row of level 0 is taken up by one compaction, once: two that take it conflict.
+
+Apache Paimon tells a first row that was written as +U as +U, although nothing came before it.
 
 Source: MERGING.md §4.3, §4.4.
 """
@@ -34,10 +36,9 @@ import pyarrow as pa
 from freshet.storage.changelog.changed_rows import Unchanged, changed_rows
 from freshet.storage.merge.key_order import KeySegments
 from freshet.storage.merge.lookup_levels import levels_of
-from freshet.storage.merge.merge_function import Merged, PreviousRow, without_retracts
+from freshet.storage.merge.merge_function import Merged, PreviousRow
 from freshet.storage.merge.previous_row import row_of_lowest_level
 from freshet.storage.merge.sort_words import Positions
-from freshet.storage.merge.take import take_rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +64,7 @@ class FirstRowChangelog:
         return row_of_lowest_level
 
     def changes(self, merged: Merged) -> pa.Table:
-        is_new = (merged.previous < 0) & without_retracts(merged.kinds)
-        return take_rows(merged.rows, merged.positions[is_new])
+        return changed_rows(merged, merged.previous < 0)
 
 
 def lowest_levels(segments: KeySegments) -> Positions:

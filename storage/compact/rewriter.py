@@ -49,9 +49,8 @@ from freshet.storage.lookup.lookup_metrics import LookupMetrics
 from freshet.storage.lookup.run_lookup import RunLookup
 from freshet.storage.merge.key_order import KeyComparator, RowOrder
 from freshet.storage.merge.lookup_levels import LEVEL_FIELD, with_levels
-from freshet.storage.merge.merge_function import MergeFunction
+from freshet.storage.merge.merge_function import MergeFunction, nothing_stood
 from freshet.storage.merge.merge_reader import as_they_are, merge_rounds, merge_section
-from freshet.storage.merge.previous_row import row_of_lowest_level
 from freshet.storage.merge.section import files_of, interval_partition, older_first
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.arrow_types import arrow_schema
@@ -97,6 +96,19 @@ class _Target:
     def drops_deletes(self) -> bool:
         """True when no older row can lie below the outputs."""
         return self.level != 0 and self.level >= self.levels.highest_level
+
+
+class _Merge(NamedTuple):
+    """How sections are merged: keys completed with what is `higher`, changes told by the `producer`."""
+
+    function: MergeFunction
+    higher: HigherLevels | None
+    producer: CompactionChangelog | None
+
+    @property
+    def is_plain(self) -> bool:
+        """True when rows may pass the merge, and nobody asks what became of them."""
+        return self.higher is None and self.producer is None
 
 
 class _Rewritten(NamedTuple):
@@ -152,7 +164,10 @@ class Rewriter:
                     continue
                 higher = self._higher(target, files, executor)
                 lookups += [] if higher is None else higher.files_beside(files)
-                rewritten = self._rewrite(target, sections, higher, producer, executor, has_rows=has_rows)
+                # A file that moves keeps its rows as they are, so its changelog says the same: lone rows pass.
+                function = self.function if higher is None or not has_rows else self.lookup_function
+                merge = _Merge(function, higher, producer)
+                rewritten = self._rewrite(target, sections, merge, executor, has_rows=has_rows)
                 before += files if has_rows else []
                 outputs += rewritten.rows
                 changelog += rewritten.changelog
@@ -200,8 +215,7 @@ class Rewriter:
         self,
         target: _Target,
         sections: Sequence[Section],
-        higher: HigherLevels | None,
-        producer: CompactionChangelog | None,
+        merge: _Merge,
         executor: Executor | None,
         *,
         has_rows: bool,
@@ -209,11 +223,11 @@ class Rewriter:
         """Merges the sections into new files, or, without `has_rows`, into changelog files only."""
         place = (target.partition, target.bucket, target.level)
         writer = KeyValueFileWriter(self.store, *place, FileSource.COMPACT)
-        changelog = None if producer is None else ChangelogFileWriter(self.store, *place)
+        changelog = None if merge.producer is None else ChangelogFileWriter(self.store, *place)
         is_done = False
         try:
             for section in sections:
-                for rows, changes in prefetched(self._merged(target, section, higher, producer), executor):
+                for rows, changes in prefetched(self._merged(target, section, merge), executor):
                     if has_rows:
                         writer.write(rows)
                     if changelog is not None and changes is not None:
@@ -227,11 +241,8 @@ class Rewriter:
                     changelog.abort()
         return files
 
-    def _merged(
-        self, target: _Target, section: Section, higher: HigherLevels | None, producer: CompactionChangelog | None
-    ) -> Iterator[_Piece]:
-        function = self.function if higher is None else self.lookup_function
-        has_levels = function.reads_levels or higher is not None or producer is not None
+    def _merged(self, target: _Target, section: Section, merge: _Merge) -> Iterator[_Piece]:
+        has_levels = merge.function.reads_levels or not merge.is_plain
         runs = older_first(section)
         fill_rows = self._fill_rows(runs)
         spilled: list[SpillFile] = []
@@ -245,33 +256,29 @@ class Rewriter:
                 spilled.append(SpillFile(self.new_spill_path(), schema, batches))
                 batches = spilled[-1].read()
             readers.append(batches)
-        if higher is None and producer is None:
+        drop_delete = target.drops_deletes
+        if merge.is_plain:
             for batch in merge_section(
-                readers, self.order, function, drop_delete=target.drops_deletes, fill_rows=fill_rows
+                readers, self.order, merge.function, drop_delete=drop_delete, fill_rows=fill_rows
             ):
                 yield batch, None
         else:
-            yield from self._told(readers, function, higher, producer, target.drops_deletes, fill_rows)
+            yield from self._told(readers, merge, drop_delete, fill_rows)
         for file in spilled:
             file.remove()
 
     def _told(
-        self,
-        readers: Sequence[Iterator[pa.RecordBatch]],
-        function: MergeFunction,
-        higher: HigherLevels | None,
-        producer: CompactionChangelog | None,
-        drop_delete: bool,
-        fill_rows: int,
+        self, readers: Sequence[Iterator[pa.RecordBatch]], merge: _Merge, drop_delete: bool, fill_rows: int
     ) -> Iterator[_Piece]:
         """Keys of level 0 are completed with what stands above before they are merged; changes are told."""
+        producer = merge.producer
         for merged in merge_rounds(
             readers,
             self.order,
-            function,
+            merge.function,
             drop_delete=drop_delete,
-            completed=as_they_are if higher is None else higher.complete,
-            previous_row=row_of_lowest_level if producer is None else producer.previous_row,
+            completed=as_they_are if merge.higher is None else merge.higher.complete,
+            previous_row=nothing_stood if producer is None else producer.previous_row,
             fill_rows=fill_rows,
         ):
             changes = None if producer is None else producer.changes(merged)

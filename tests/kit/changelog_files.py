@@ -11,6 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import pyarrow as pa
+
 from freshet.storage.files.key_value_reader import read_key_value_table
 from freshet.storage.metadata.live_files import changelog_entries
 from freshet.storage.metadata.table_store import TableStore
@@ -33,9 +35,10 @@ class Change:
         return f"{self.kind} {','.join('N' if value is None else str(value) for value in self.values.values())}"
 
 
-def changelog(table: Table) -> dict[int, list[Change]]:
-    """The changes of every snapshot that the table has, empty ones left out."""
-    found = {snapshot.id: changes_of(table.store, snapshot) for snapshot in table.snapshots()}
+def changelog(table: Table, *, after: int = 0) -> dict[int, list[Change]]:
+    """The changes of every snapshot that the table has, or of those after one; empty ones left out."""
+    snapshots = [snapshot for snapshot in table.snapshots() if snapshot.id > after]
+    found = {snapshot.id: changes_of(table.store, snapshot) for snapshot in snapshots}
     return {number: changes for number, changes in found.items() if changes}
 
 
@@ -54,12 +57,21 @@ def changes_of(store: TableStore, snapshot: Snapshot) -> list[Change]:
 def file_changes(store: TableStore, partition: bytes, bucket: int, file: DataFileMeta) -> list[Change]:
     """The changes of one file."""
     columns = store.schema.column_names
-    rows = read_key_value_table(store, partition, bucket, file, columns).to_pylist()
+    rows = plain_rows(read_key_value_table(store, partition, bucket, file, columns))
     assert len(rows) == file.row_count
     return [
         Change(KIND_TEXTS[row[VALUE_KIND_COLUMN]], row[SEQUENCE_NUMBER_COLUMN], {name: row[name] for name in columns})
         for row in rows
     ]
+
+
+def plain_rows(table: pa.Table) -> list[dict[str, Any]]:
+    """Rows as dicts; timestamps as numbers, since Python has none of nanoseconds."""
+    columns = [
+        column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column for column in table.itercolumns()
+    ]
+    rows: list[dict[str, Any]] = pa.table(dict(zip(table.column_names, columns, strict=True))).to_pylist()
+    return rows
 
 
 def texts_of(changes: Iterable[Change]) -> list[str]:

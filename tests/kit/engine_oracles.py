@@ -71,7 +71,8 @@ class Engine:
 
     @property
     def needs_lookup(self) -> bool:
-        return self.name == "first-row" or self.options.get("force-lookup") == "true"
+        tells = self.options.get("changelog-producer") == "lookup"
+        return self.name == "first-row" or self.options.get("force-lookup") == "true" or tells
 
     @property
     def sequence_columns(self) -> list[str]:

@@ -30,7 +30,8 @@ Decode = Callable[[Any], Any]
 
 def schedule_options(options: Mapping[str, str]) -> dict[str, str]:
     """A table's options with those that leave compaction to the caller; two levels where lookup compacts anyway."""
-    lookup = options.get("merge-engine") == "first-row" or options.get("force-lookup") == "true"
+    tells = options.get("changelog-producer") == "lookup"
+    lookup = options.get("merge-engine") == "first-row" or options.get("force-lookup") == "true" or tells
     return {**MANUAL, **({"num-levels": "2"} if lookup else {}), **options}
 
 
@@ -52,18 +53,19 @@ def texts(table: pa.Table, unordered: Mapping[str, Decode | None] | None = None)
         values = (column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column).to_pylist()
         if unordered is not None and name in unordered:
             decode = unordered[name]
-            values = [None if value is None else sorted(map(repr, (decode or _plain)(value))) for value in values]
-        columns.append([_plain(value) for value in values])
+            values = [None if value is None else sorted(map(repr, (decode or plain)(value))) for value in values]
+        columns.append([plain(value) for value in values])
     return sorted(repr(dict(zip(names, row, strict=True))) for row in zip(*columns, strict=True))
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """The value with maps in the order of their texts."""
     if isinstance(value, dict):
-        return {name: _plain(item) for name, item in value.items()}
+        return {name: plain(item) for name, item in value.items()}
     if isinstance(value, list):
         if value and isinstance(value[0], tuple):
-            return sorted(((_plain(key), _plain(item)) for key, item in value), key=repr)
-        return [_plain(item) for item in value]
+            return sorted(((plain(key), plain(item)) for key, item in value), key=repr)
+        return [plain(item) for item in value]
     return value
 
 

@@ -1,0 +1,229 @@
+"""Random histories of every merge engine with a changelog: what is told is what changed, after each step.
+
+The oracle knows the table before and after a step and which keys the step touched, nothing else:
+
+| stood before | stands after | told |
+|---|---|---|
+| no | yes | +I |
+| yes | no | -D with the values that stood |
+| yes | yes | -U, +U; with row-deduplicate only if a value differs |
+
+Folded from the first commit on, the changelog is the table.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.kit.changelog_files import Change, changelog, folded, plain_rows
+from tests.kit.engine_histories import LISTS, MAPS, SHAPES, Column, Shape, history
+from tests.kit.engine_oracles import KIND_COLUMN, Values
+from tests.kit.engine_tables import FreshetTable, arrow_rows, plain
+from tests.storage.write.test_engine_histories import SCHEDULE_FREE
+
+INTS = Column("INT", (0, 1, 2), nulls=0.2)
+PLAIN = (
+    Shape("deduplicate", {"a": INTS, "b": Column("DOUBLE", (0.0, -0.0, float("nan"), 1.5))}, {}),
+    Shape("deduplicate, sequence.field", {"s": INTS, "b": INTS}, {"sequence.field": "s"}),
+    Shape("deduplicate, ignore-delete", {"a": INTS}, {"ignore-delete": "true"}),
+    Shape("deduplicate, partitioned", {"a": INTS}, {"bucket": "2"}, partitioned=True),
+    Shape(
+        "deduplicate, nested",
+        {"a": Column("ARRAY<INT>", LISTS["ints"].pool), "m": Column("MAP<STRING, BIGINT>", MAPS["m0"].pool)},
+        {},
+    ),
+)
+NAMES = (
+    "aggregation, product",
+    "aggregation, sequence.field ascending",
+    "aggregation, lookup",
+    "aggregation, remove-record-on-delete",
+    "aggregation, partitioned",
+    "partial-update, remove-record-on-delete",
+    "partial-update, groups",
+    "partial-update, groups, remove-record",
+    "partial-update, functions in a group",
+    "partial-update, every type in a group",
+    "first-row",
+    "first-row, ignore-delete",
+)
+TOLD = (*PLAIN, *(shape for shape in SHAPES if shape.name in NAMES))
+LOOKUP = {"changelog-producer": "lookup"}
+FULL = {"changelog-producer": "full-compaction", "full-compaction.delta-commits": "1000"}
+AT_ONCE = {"changelog-producer": "full-compaction", "full-compaction.delta-commits": "1"}
+ONCE = {"changelog-producer.row-deduplicate": "true"}
+
+Rows = dict[Any, Values]
+
+
+def test_all_names_are_those_of_shapes() -> None:
+    assert len(TOLD) == len(PLAIN) + len(NAMES)
+
+
+def _with(shape: Shape, options: Mapping[str, str]) -> Shape:
+    engine = {key: value for key, value in shape.options.items() if key != "force-lookup"}
+    return replace(shape, options={**engine, **options})
+
+
+@pytest.mark.parametrize("is_deduplicated", [False, True], ids=["all", "row-deduplicate"])
+@pytest.mark.parametrize("producer", ["lookup", "full-compaction"])
+@pytest.mark.parametrize("shape", TOLD, ids=lambda shape: shape.name)
+def test_what_changed_is_told(shape: Shape, producer: str, is_deduplicated: bool, tmp_path: Path) -> None:
+    if producer == "full-compaction" and shape.name.startswith("first-row"):
+        pytest.skip("such a table cannot be created")
+    options = {**(LOOKUP if producer == "lookup" else FULL), **(ONCE if is_deduplicated else {})}
+    play(_with(shape, options), Random(5), tmp_path, keys=6, steps=7, rows=14)
+
+
+def play(shape: Shape, source: Random, folder: Path, **size: int) -> None:
+    """A history; lookup tells after every step, full-compaction after those that compact."""
+    table = FreshetTable.create(
+        folder, shape.types, shape.primary_keys, shape.table_options, partition_keys=shape.partition_keys
+    )
+    last_id = 0
+    told: list[Change] = []
+    standing: Rows = {}
+    touched: set[Any] = set()
+    try:
+        for step in history(shape, source, **size):
+            if step.rows is None:
+                table.compact()
+            else:
+                table.commit(step.rows)
+                touched |= {_key(shape, row) for row in step.rows if not _is_passed_over(shape, row)}
+            news = [change for changes in changelog(table.table, after=last_id).values() for change in changes]
+            last_id = table.table.snapshots()[-1].id
+            if shape.options["changelog-producer"] == "full-compaction" and step.rows is not None:
+                assert not news
+                continue
+            told += news
+            rows = plain_rows(arrow_rows(step.expected, shape.types).drop_columns([KIND_COLUMN]))
+            expected = {_key(shape, row): row for row in rows}
+            assert _texts(news) == _told(shape, standing, expected, touched), shape.name
+            read = [_plain(row) for row in plain_rows(table.read())]
+            assert sorted(_plain(row) for row in folded([told], shape.primary_keys).values()) == sorted(read)
+            standing, touched = expected, set()
+    finally:
+        table.close()
+
+
+AUTOMATIC = {
+    "num-sorted-run.compaction-trigger": "2",
+    "num-levels": "4",
+    "target-file-size": "1 kb",
+    "write-buffer-size": "1 kb",
+    "write-buffer-spillable": "false",
+    "compaction.max-size-amplification-percent": "10000",
+}
+"""Compactions into every level, small files that only move, several flushes and rounds in one commit."""
+
+
+@pytest.mark.parametrize("producer", [LOOKUP, FULL, AT_ONCE], ids=["lookup", "full-compaction", "at every commit"])
+@pytest.mark.parametrize("shape", [*PLAIN[:4], *SCHEDULE_FREE], ids=lambda shape: shape.name)
+def test_folded_the_changelog_is_the_table(shape: Shape, producer: dict[str, str], tmp_path: Path) -> None:
+    if producer is not LOOKUP and shape.name.startswith("first-row"):
+        pytest.skip("such a table cannot be created")
+    for seed in range(2):
+        source = Random(seed)
+        options = {**producer, **AUTOMATIC, **(ONCE if seed else {})}
+        fold(_with(shape, options), source, tmp_path / str(seed), keys=40, steps=7, rows=60)
+
+
+def fold(shape: Shape, source: Random, folder: Path, **size: int) -> None:
+    """After every step what was told adds up to the table, or to the table of the last full compaction."""
+    table = FreshetTable.create(
+        folder, shape.types, shape.primary_keys, shape.table_options, partition_keys=shape.partition_keys
+    )
+    told: list[Change] = []
+    last_id = 0
+    try:
+        for step in history(shape, source, **size):
+            if step.rows is None:
+                table.compact()
+            else:
+                for start in range(0, len(step.rows), 20):
+                    table.write(step.rows[start : start + 20])
+                table.commit()
+            told += [change for changes in changelog(table.table, after=last_id).values() for change in changes]
+            last_id = table.table.snapshots()[-1].id
+            rows = folded([told], shape.primary_keys, is_strict=True)
+            if step.rows is None or shape.options.get("full-compaction.delta-commits") != "1000":
+                read = [_plain(row) for row in plain_rows(table.read())]
+                assert sorted(map(_plain, rows.values())) == sorted(read), shape.name
+    finally:
+        table.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("producer", [LOOKUP, FULL], ids=["lookup", "full-compaction"])
+@pytest.mark.parametrize("shape", TOLD[::2], ids=lambda shape: shape.name)
+def test_what_changed_is_told_at_length(shape: Shape, producer: dict[str, str]) -> None:
+    if producer is FULL and shape.name.startswith("first-row"):
+        pytest.skip("such a table cannot be created")
+
+    @settings(max_examples=8)
+    @given(source=st.randoms(use_true_random=False), once=st.booleans(), rows=st.integers(1, 8))
+    def run(source: Random, once: bool, rows: int) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            shown = _with(shape, {**producer, **(ONCE if once else {})})
+            play(shown, source, Path(folder), keys=3, steps=5, rows=rows)
+
+    run()
+
+
+def _key(shape: Shape, row: Mapping[str, Any]) -> Any:
+    return tuple(row[name] for name in shape.primary_keys)
+
+
+def _is_passed_over(shape: Shape, row: Values) -> bool:
+    options = shape.options
+    ignores = options.get("ignore-delete") == "true" or options.get("first-row.ignore-delete") == "true"
+    return ignores and row.get(KIND_COLUMN) in ("-U", "-D")
+
+
+def _told(shape: Shape, before: Rows, after: Rows, touched: set[Any]) -> list[str]:
+    lines = []
+    is_deduplicated = shape.options.get("changelog-producer.row-deduplicate") == "true"
+    for key in touched:
+        old, new = before.get(key), after.get(key)
+        if old is not None and shape.options.get("merge-engine") == "first-row":
+            continue
+        if is_deduplicated and old is not None and new is not None and _is_same(old, new):
+            continue
+        if old is not None:
+            lines.append(f"{'-D' if new is None else '-U'} {_plain(old)}")
+        if new is not None:
+            lines.append(f"{'+I' if old is None else '+U'} {_plain(new)}")
+    return sorted(lines)
+
+
+def _is_same(old: Values, new: Values) -> bool:
+    return _plain(old) == _plain(new) and not any(_has_null_part(value) for value in new.values())
+
+
+def _has_null_part(value: Any) -> bool:
+    match value:
+        case list():
+            items = [item[1] if isinstance(item, tuple) else item for item in value]
+            return any(item is None or _has_null_part(item) for item in items)
+        case dict():
+            return any(_has_null_part(item) for item in value.values())
+        case _:
+            return False
+
+
+def _texts(changes: Sequence[Change]) -> list[str]:
+    return sorted(f"{change.kind} {_plain(change.values)}" for change in changes)
+
+
+def _plain(row: Mapping[str, Any]) -> str:
+    return repr({name: plain(value) for name, value in sorted(row.items()) if name != KIND_COLUMN})
