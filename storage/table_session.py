@@ -167,7 +167,7 @@ class TableSession:
         base_id = 0 if check.latest is None else check.latest.id
         # What others have committed since is older than our rows: number ours after it.
         self._writer.rebase(check.latest)
-        messages = self._writer.prepare_commit(number)
+        messages = self._writer.prepare_commit(number, covers_table=True)
         self._pending = _PendingCommit(number, identifier is None, messages, base_id)
         return self._pending
 

@@ -42,6 +42,7 @@ from freshet.storage.metadata.live_files import BucketId
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.commit_message import CommitMessage
 from freshet.storage.model.snapshot import Snapshot
+from freshet.storage.options.core import CoreOptions
 from freshet.storage.write.bucket_state import BucketState, BucketStates, process_states
 from freshet.storage.write.bucket_writer import BucketWriter
 from freshet.storage.write.bucketing import RoutedRows, RowRouter
@@ -208,19 +209,21 @@ class TableWriter:
         with self._unbroken():
             self._run_all([task(*pair) for pair in zip(ordered, self._opened(ordered), strict=True)])
 
-    def prepare_commit(self, identifier: int | None = None, *, wait_compaction: bool = True) -> list[CommitMessage]:
+    def prepare_commit(
+        self, identifier: int | None = None, *, wait_compaction: bool = True, covers_table: bool = False
+    ) -> list[CommitMessage]:
         """Makes files of all rows, compacts as the options ask, and returns one message per changed bucket.
 
-        `full-compaction.delta-commits` = n compacts every bucket written since the last time in full when the
-        identifier is a multiple of n, or is not given. `wait_compaction=False` leaves compaction to others as long as
+        `full-compaction.delta-commits` = n compacts every bucket that this writer wrote since the last time in full
+        when the identifier is a multiple of n, or is not given; with `covers_table` every bucket that anybody has
+        written since its last full compaction, which is not for writers that share the buckets of one commit.
+        `wait_compaction=False` leaves compaction to others as long as
         no bucket has so many sorted runs that writing must wait (`num-sorted-run.stop-trigger`).
         """
         self._check_process()
-        delta_commits = self._store.options.full_compaction_delta_commits
+        is_full = is_full_compaction_due(self._store.options, identifier)
         changed = {bucket_id for bucket_id, writer in self._writers.items() if writer.has_changes}
-        self._due_for_full |= changed if delta_commits is not None else set()
-        is_full = delta_commits is not None and (identifier is None or identifier % delta_commits == 0)
-        is_full = is_full and not self._store.options.write_only
+        self._due_for_full |= changed if self._store.options.full_compaction_delta_commits is not None else set()
 
         def work(writer: BucketWriter, executor: Executor | None) -> None:
             writer.flush(executor)
@@ -229,7 +232,10 @@ class TableWriter:
             else:
                 writer.settle(executor, only_if_must=not wait_compaction)
 
-        chosen = changed | self._due_for_full if is_full else changed
+        chosen = changed
+        if is_full:
+            chosen = chosen | self._due_for_full
+            chosen |= behind_full_compaction(self._store, self._snapshot) if covers_table else set()
         with self._unbroken():
             self._on_buckets(self._opened(sorted(chosen)), work)
             routed = self._router.prepare_commit()
@@ -415,3 +421,23 @@ class TableWriter:
 
 def _matches(bucket_id: BucketId, partition: bytes | None, bucket: int | None) -> bool:
     return (partition is None or bucket_id[0] == partition) and (bucket is None or bucket_id[1] == bucket)
+
+
+def is_full_compaction_due(options: CoreOptions, identifier: int | None) -> bool:
+    """True when `full-compaction.delta-commits` has the commit of this number, or one without a number, compact."""
+    delta_commits = options.full_compaction_delta_commits
+    if delta_commits is None or options.write_only:
+        return False
+    return identifier is None or identifier % delta_commits == 0
+
+
+def behind_full_compaction(store: TableStore, snapshot: Snapshot | None) -> set[BucketId]:
+    """Buckets of a keyed table that were written since their last full compaction: with files below the highest level.
+
+    The files tell it, so it is true whoever wrote them, and after a crash.
+    """
+    if snapshot is None or not store.schema.has_primary_key:
+        return set()
+    highest = store.options.num_levels - 1
+    live = store.live.at(snapshot).by_bucket
+    return {bucket for bucket, files in live.items() if any(entry.file.level < highest for entry in files.values())}
