@@ -31,10 +31,21 @@ def read_append_file(
     batch_rows: int = READ_BATCH_ROWS,
     exact: bool = False,
     deleted_rows: Bitmap32 | None = None,
+    is_numbered: bool = False,
     use_threads: bool = False,
 ) -> Iterator[pa.RecordBatch]:
     """Rows in file order and bounded memory; `use_threads` decodes whole row groups side by side."""
-    plan = plan_read(store, partition, bucket, file, columns, row_filter, exact=exact, deleted_rows=deleted_rows)
+    plan = plan_read(
+        store,
+        partition,
+        bucket,
+        file,
+        columns,
+        row_filter,
+        exact=exact,
+        deleted_rows=deleted_rows,
+        is_numbered=is_numbered,
+    )
     return read_batches(plan, batch_rows=batch_rows, use_threads=use_threads)
 
 

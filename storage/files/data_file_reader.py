@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import islice
 from typing import Any, Final, TypeVar
 
@@ -38,8 +39,14 @@ from freshet.storage.model.data_file import DataFileMeta
 from freshet.storage.model.data_type import DataField
 from freshet.storage.predicate import Predicate
 
+ROW_POSITION_COLUMN: Final = "_ROW_POSITION"
+"""Behind the other columns where rows are asked to be numbered: the position of the row in its file, from 0."""
+
 Flags = npt.NDArray[np.bool_]
+V = TypeVar("V", npt.NDArray[np.bool_], npt.NDArray[np.int64])
 Rows = TypeVar("Rows", pa.Table, pa.RecordBatch)
+
+_POSITION_FIELD: Final = pa.field(ROW_POSITION_COLUMN, pa.int64(), nullable=False)
 
 _WHOLE_GROUP_BYTES_MAX: Final = 32 * 1024 * 1024
 """Row groups up to this size (uncompressed) are decoded whole and side by side; larger ones are streamed."""
@@ -61,6 +68,7 @@ class ReadPlan:
     filter: Predicate | None
     exact: bool
     deleted_rows: Bitmap32 | None = None
+    is_numbered: bool = False
 
     @property
     def schema(self) -> pa.Schema:
@@ -89,6 +97,36 @@ class ReadPlan:
         ]
 
 
+class _Positions:
+    """Positions in the file of the rows of the row groups read, one after the other."""
+
+    def __init__(self, reader: ParquetReader, groups: Sequence[int]) -> None:
+        counts = [reader.metadata.row_group(group).num_rows for group in range(reader.metadata.num_row_groups)]
+        starts = np.cumsum([0, *counts])
+        self._count = int(starts[-1])
+        self._ranges = None if len(groups) == len(counts) else [(starts[at], starts[at + 1]) for at in groups]
+        self._kept: Flags | None = None
+
+    @cached_property
+    def numbers(self) -> npt.NDArray[np.int64]:
+        """The positions themselves."""
+        return self._of_groups(np.arange(self._count, dtype=np.int64))
+
+    def kept(self, deleted: Bitmap32) -> Flags:
+        """For each row whether it stays; `deleted` is the same in every call."""
+        if self._kept is None:
+            kept = np.ones(self._count, np.bool_)
+            kept[np.asarray(deleted.to_array(), np.int64)] = False
+            self._kept = self._of_groups(kept)
+        return self._kept
+
+    def _of_groups(self, values: V) -> V:
+        ranges = self._ranges
+        if ranges is None:
+            return values
+        return np.concatenate([values[:0], *(values[start:end] for start, end in ranges)])
+
+
 def plan_read(
     store: TableStore,
     partition: bytes,
@@ -100,11 +138,14 @@ def plan_read(
     system_fields: Sequence[DataField] = (),
     exact: bool = False,
     deleted_rows: Bitmap32 | None = None,
+    is_numbered: bool = False,
 ) -> ReadPlan:
     """Decides how to read a file. `row_filter` is bound to the table's schema or not; `exact` drops rows it rejects.
 
     Rows at the positions `deleted_rows` are passed over. Raises `CorruptDataError` where the file has no such position.
+    `is_numbered` adds the column of positions, and is not for `exact` reads.
     """
+    assert not (exact and is_numbered)
     schema = store.schema
     unknown = [name for name in names if name not in schema.by_name]
     if unknown:
@@ -127,6 +168,7 @@ def plan_read(
         filter=bound,
         exact=exact,
         deleted_rows=_checked_rows(deleted_rows, file, path) if deleted_rows else None,
+        is_numbered=is_numbered,
     )
 
 
@@ -161,15 +203,19 @@ def _stored_batches(
         batches = reader.batches(fields, row_groups=groups, batch_rows=batch_rows, use_threads=True)
     else:
         batches = (batch for table in _tables(reader, fields, groups) for batch in table.to_batches(batch_rows))
-    if plan.deleted_rows is None:
+    if plan.deleted_rows is None and not plan.is_numbered:
         yield from batches
         return
-    kept, start = _kept_rows(plan.deleted_rows, reader, groups), 0
+    positions, start = _Positions(reader, groups), 0
     for batch in batches:
-        remaining = _remaining(batch, kept[start : start + batch.num_rows])
-        start += batch.num_rows
-        if remaining.num_rows:
-            yield remaining
+        end = start + batch.num_rows
+        if plan.is_numbered:
+            batch = batch.append_column(_POSITION_FIELD, pa.array(positions.numbers[start:end]))
+        if plan.deleted_rows is not None:
+            batch = _remaining(batch, positions.kept(plan.deleted_rows)[start:end])
+        start = end
+        if batch.num_rows:
+            yield batch
 
 
 def _tables(reader: ParquetReader, fields: Sequence[DataField], groups: Sequence[int]) -> Iterator[pa.Table]:
@@ -195,8 +241,11 @@ def read_table(plan: ReadPlan, *, use_threads: bool = True) -> pa.Table:
             rows = pa.concat_tables(list(_tables(reader, fields, groups)))
         else:
             rows = reader.table(fields, row_groups=groups, use_threads=use_threads)
+        positions = _Positions(reader, groups)
+        if plan.is_numbered:
+            rows = rows.append_column(_POSITION_FIELD, pa.array(positions.numbers))
         if plan.deleted_rows is not None:
-            rows = _remaining(rows, _kept_rows(plan.deleted_rows, reader, groups))
+            rows = _remaining(rows, positions.kept(plan.deleted_rows))
         return _shape(plan, rows)
 
 
@@ -230,18 +279,9 @@ def _shape(plan: ReadPlan, rows: pa.Table) -> pa.Table:
     shaped = pa.table([arrays[field.name] for field in fields], schema=pa.schema(fields))
     if plan.exact and plan.filter is not None:
         shaped = shaped.filter(plan.filter.to_arrow())
-    return shaped if tuple(shaped.column_names) == plan.names else shaped.select(list(plan.names))
-
-
-def _kept_rows(deleted: Bitmap32, reader: ParquetReader, groups: Sequence[int]) -> Flags:
-    """For each row of the row groups read, one after the other, whether it stays."""
-    counts = [reader.metadata.row_group(group).num_rows for group in range(reader.metadata.num_row_groups)]
-    starts = np.cumsum([0, *counts])
-    kept = np.ones(starts[-1], np.bool_)
-    kept[np.asarray(deleted.to_array(), np.int64)] = False
-    if len(groups) == len(counts):
-        return kept
-    return np.concatenate([kept[:0], *(kept[starts[group] : starts[group + 1]] for group in groups)])
+    if tuple(shaped.column_names) != plan.names:
+        shaped = shaped.select(list(plan.names))
+    return shaped.append_column(_POSITION_FIELD, rows.column(ROW_POSITION_COLUMN)) if plan.is_numbered else shaped
 
 
 def _remaining(rows: Rows, kept: Flags) -> Rows:

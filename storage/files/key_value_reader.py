@@ -33,6 +33,7 @@ def read_key_value_file(
     batch_rows: int = READ_BATCH_ROWS,
     exact: bool = False,
     deleted_rows: Bitmap32 | None = None,
+    is_numbered: bool = False,
     use_threads: bool = False,
 ) -> Iterator[pa.RecordBatch]:
     """Rows in key order and bounded memory: a page per column, and the batch.
@@ -49,6 +50,7 @@ def read_key_value_file(
         system_fields=SYSTEM_FIELDS,
         exact=exact,
         deleted_rows=deleted_rows,
+        is_numbered=is_numbered,
     )
     return read_batches(plan, batch_rows=batch_rows, use_threads=use_threads)
 

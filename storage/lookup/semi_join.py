@@ -27,6 +27,7 @@ import numpy as np
 import pyarrow as pa
 
 from freshet.storage.files.append_reader import read_append_file
+from freshet.storage.files.data_file_reader import ROW_POSITION_COLUMN
 from freshet.storage.files.key_value_reader import read_key_value_file
 from freshet.storage.files.parquet_schema import SYSTEM_FIELDS
 from freshet.storage.lookup.file_lookup import FoundRows, no_rows_found
@@ -37,7 +38,6 @@ from freshet.storage.merge.take import take_rows
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.arrow_types import arrow_schema
 from freshet.storage.model.data_file import DataFileMeta
-from freshet.storage.model.index_file import IndexFileMeta
 from freshet.storage.predicate import Predicate, col
 
 KEY_BATCH_ROWS: Final = 64 * 1024
@@ -63,29 +63,28 @@ class SemiJoin:
     bucket: int
     key_columns: tuple[str, ...]
     use_threads: bool = False
-    index_files: tuple[IndexFileMeta, ...] = ()
-    """Rows that their deletion vectors mark are not found."""
 
     def find(self, file: DataFileMeta, keys: pa.Table, columns: Sequence[str] | None) -> FoundRows:
         """What the file has of these keys; see `FileLookup`."""
-        batches = self._batch_of_each(file, keys)
+        batches, file_rows = self._batch_of_each(file, keys)
         found = np.flatnonzero(batches)
         if columns is None:
-            return FoundRows(pa.table({}), np.where(batches > 0, 0, -1))
+            return FoundRows(pa.table({}), np.where(batches > 0, 0, -1), file_rows)
         if not len(found):
             return no_rows_found(self._schema(columns), keys.num_rows)
         positions = np.full(keys.num_rows, -1, np.int64)
         positions[found] = np.arange(len(found))
-        return FoundRows(self._rows(file, take_rows(keys, found), batches[found], columns), positions)
+        return FoundRows(self._rows(file, take_rows(keys, found), batches[found], columns), positions, file_rows)
 
-    def _batch_of_each(self, file: DataFileMeta, keys: pa.Table) -> Positions:
-        """For each key 0 if the file does not have it, else the number, from 1, of the batch that has."""
-        batches = np.zeros(keys.num_rows, np.int64)
+    def _batch_of_each(self, file: DataFileMeta, keys: pa.Table) -> tuple[Positions, Positions]:
+        """For each key 0 if the file does not have it, else the number, from 1, of the batch that has; and its row."""
+        batches, file_rows = np.zeros(keys.num_rows, np.int64), np.full(keys.num_rows, -1, np.int64)
         if keys.num_rows:
             pruned_by = _within(keys, self.key_columns[0], equal_ranges(keys.num_rows))
-            for number, (positions, _) in enumerate(self._matched(file, keys, pruned_by, None), 1):
+            for number, (positions, rows) in enumerate(self._matched(file, keys, pruned_by, None), 1):
                 batches[positions] = number
-        return batches
+                file_rows[positions] = rows.column(ROW_POSITION_COLUMN).to_numpy()
+        return batches, file_rows
 
     def _rows(self, file: DataFileMeta, keys: pa.Table, batches: Positions, columns: Sequence[str]) -> pa.Table:
         """The rows of keys that the file has, in these batches."""
@@ -121,7 +120,7 @@ class SemiJoin:
             self.key_columns if columns is None else columns,
             pruned_by,
             batch_rows=KEY_BATCH_ROWS if columns is None else ROW_BATCH_ROWS,
-            deleted_rows=self.store.vectors.read(self.index_files, file.file_name),
+            is_numbered=columns is None,
             use_threads=self.use_threads,
         )
 

@@ -23,11 +23,11 @@ from freshet.storage.codec.binary_row_arrays import distinct_rows
 from freshet.storage.codec.bucket_function import bucket_ids
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.lookup.cached_lookup import bucket_lookup
-from freshet.storage.lookup.file_lookup import FileLookup, FoundRows, no_rows_found
+from freshet.storage.lookup.file_lookup import FoundRows, no_rows_found
 from freshet.storage.lookup.lookup_metrics import LookupMetrics
 from freshet.storage.lookup.matched_keys import matched_keys
 from freshet.storage.lookup.run_lookup import RunLookup
-from freshet.storage.lookup.semi_join import SemiJoin
+from freshet.storage.lookup.unmarked_rows import UnmarkedRows
 from freshet.storage.merge.engine import merge_function, row_order
 from freshet.storage.merge.key_order import KeyComparator, RowOrder, sort_segments
 from freshet.storage.merge.lookup_levels import with_level
@@ -35,6 +35,7 @@ from freshet.storage.merge.merge_function import without_retracts
 from freshet.storage.merge.section import interval_partition, older_first
 from freshet.storage.merge.sort_words import Positions
 from freshet.storage.merge.take import take_rows
+from freshet.storage.metadata.bucket_vectors import BucketVectors
 from freshet.storage.metadata.live_files import live_entries
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.arrow_types import arrow_schema
@@ -129,9 +130,8 @@ class StoredBucket:
         """What the runs of each section have of the keys, older runs first."""
         store = self.store
         key_columns, comparator = store.schema.trimmed_primary_keys, KeyComparator(store.key_types)
-        files: FileLookup = bucket_lookup(store, self.partition, self.bucket, self.metrics)
-        if self.index_files:  # stores know no deletion vectors
-            files = SemiJoin(store, self.partition, self.bucket, key_columns, index_files=self.index_files)
+        asked = bucket_lookup(store, self.partition, self.bucket, self.metrics)
+        files = UnmarkedRows(asked, BucketVectors(store.vectors, self.index_files))
         lookup = RunLookup(files, key_columns, store.key_types, comparator)
         visible = [file for file in self.files if file.level > 0 or not store.options.hides_level_0]
         near = [file for file, _, _ in lookup.files_of_keys(visible, keys)]
