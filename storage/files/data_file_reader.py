@@ -104,7 +104,8 @@ class _Positions:
         counts = [reader.metadata.row_group(group).num_rows for group in range(reader.metadata.num_row_groups)]
         starts = np.cumsum([0, *counts])
         self._count = int(starts[-1])
-        self._ranges = None if len(groups) == len(counts) else [(starts[at], starts[at + 1]) for at in groups]
+        self._ranges = [(int(starts[at]), int(starts[at + 1])) for at in groups]
+        self._is_whole = len(groups) == len(counts)
         self._kept: Flags | None = None
 
     @cached_property
@@ -121,10 +122,10 @@ class _Positions:
         return self._kept
 
     def _of_groups(self, values: V) -> V:
-        ranges = self._ranges
-        if ranges is None:
+        if self._is_whole:
             return values
-        return np.concatenate([values[:0], *(values[start:end] for start, end in ranges)])
+        parts = [values[start:end] for start, end in self._ranges]
+        return np.concatenate([values[:0], *parts])
 
 
 def plan_read(
