@@ -11,7 +11,7 @@ Source: MERGING.md §3.2, §8.2.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
 from freshet.storage.compact.append_picker import AppendRules, pick_bins, pick_full_bucket, pick_window
@@ -30,9 +30,9 @@ from freshet.storage.options.core import CoreOptions
 _HOUR_MS: Final = 3_600_000
 
 
-def plan_full(levels: Levels, options: CoreOptions) -> CompactionUnit | None:
-    """Everything to the highest level."""
-    return pick_full(levels, force_rewrite=options.compaction_force_rewrite_all_files)
+def plan_full(levels: Levels, options: CoreOptions, *, marked: Collection[str] = frozenset()) -> CompactionUnit | None:
+    """Everything to the highest level, and files there that deletion vectors mark, by name, without the marked rows."""
+    return pick_full(levels, force_rewrite=options.compaction_force_rewrite_all_files, marked=marked)
 
 
 def plan_due(

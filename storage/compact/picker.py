@@ -19,7 +19,7 @@ Source: MERGING.md §3.2, the rules of Paimon 2.0.0.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from freshet.storage.compact.levels import Levels
@@ -97,15 +97,18 @@ def pick_force_up_level_0(
     return unit if unit is not None and _is_worth_it(unit) else None
 
 
-def pick_full(levels: Levels, *, force_rewrite: bool = False) -> CompactionUnit | None:
-    """Everything to the highest level; None if it is there already, unless files are to be rewritten by force."""
+def pick_full(
+    levels: Levels, *, force_rewrite: bool = False, marked: Collection[str] = frozenset()
+) -> CompactionUnit | None:
+    """Everything to the highest level; if it is there already, only files to be rewritten: `marked` ones, by name, or
+    all by force; None if there are none.
+    """
     runs = levels.runs
     if not runs:
         return None
     if len(runs) == 1 and runs[0].level == levels.max_level:
-        if not force_rewrite:
-            return None
-        return CompactionUnit(levels.max_level, runs[0].run.files, is_full=True, rewrite_each=True)
+        files = tuple(file for file in runs[0].run.files if force_rewrite or file.file_name in marked)
+        return CompactionUnit(levels.max_level, files, is_full=True, rewrite_each=True) if files else None
     return _unit_of(runs, levels.max_level, is_full=True)
 
 

@@ -43,7 +43,6 @@ ROW_POSITION_COLUMN: Final = "_ROW_POSITION"
 """Behind the other columns where rows are asked to be numbered: the position of the row in its file, from 0."""
 
 Flags = npt.NDArray[np.bool_]
-V = TypeVar("V", npt.NDArray[np.bool_], npt.NDArray[np.int64])
 Rows = TypeVar("Rows", pa.Table, pa.RecordBatch)
 
 _POSITION_FIELD: Final = pa.field(ROW_POSITION_COLUMN, pa.int64(), nullable=False)
@@ -121,7 +120,7 @@ class _Positions:
             self._kept = self._of_groups(kept)
         return self._kept
 
-    def _of_groups(self, values: V) -> V:
+    def _of_groups(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
         if self._is_whole:
             return values
         parts = [values[start:end] for start, end in self._ranges]

@@ -178,14 +178,22 @@ class ManifestStore:
             cached = self._index = (name, entries)
         return cached[1]
 
-    def marking_files(self, name: str | None) -> dict[tuple[bytes, int], tuple[IndexFileMeta, ...]]:
-        """By partition and bucket, the live index files whose deletion vectors mark rows of data files."""
+    def vector_files(self, name: str | None) -> dict[tuple[bytes, int], tuple[IndexFileMeta, ...]]:
+        """By partition and bucket, the live index files for deletion vectors, also those that hold none any more."""
         found: dict[tuple[bytes, int], tuple[IndexFileMeta, ...]] = {}
         for entry in self.read_index_manifest(name):
-            if entry.file.index_type == DELETION_VECTORS_INDEX and entry.file.deletion_vectors:
+            if entry.file.index_type == DELETION_VECTORS_INDEX:
                 place = (entry.partition, entry.bucket)
                 found[place] = (*found.get(place, ()), entry.file)
         return found
+
+    def marking_files(self, name: str | None) -> dict[tuple[bytes, int], tuple[IndexFileMeta, ...]]:
+        """The same of those that mark rows of data files."""
+        by_bucket = {
+            place: tuple(file for file in files if file.deletion_vectors)
+            for place, files in self.vector_files(name).items()
+        }
+        return {place: files for place, files in by_bucket.items() if files}
 
     def write_index_manifest(self, entries: Sequence[IndexEntry]) -> str:
         """Writes the live index files of a snapshot, and returns the name."""
@@ -204,9 +212,9 @@ class ManifestStore:
         for entry in self.read_index_manifest(index_manifest):
             if entry.file.index_type == DELETION_VECTORS_INDEX and entry.file.deletion_vectors:
                 raise UnsupportedFeatureError(
-                    f"the table at {self._paths.location} has deletion vectors ({entry.file.file_name}), which are not "
-                    "supported: the deleted rows would reappear; compact it fully with Apache Paimon after setting "
-                    "deletion-vectors.enabled=false, or read it there"
+                    f"the table at {self._paths.location} has deletion vectors ({entry.file.file_name}) and is not "
+                    "written: marked rows would reappear; a primary-key table needs deletion-vectors.enabled=true, "
+                    "append tables are written with Apache Paimon"
                 )
         self._without_deletion_vectors.add(index_manifest)
 

@@ -27,7 +27,7 @@ import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Final
 from weakref import WeakKeyDictionary
@@ -39,6 +39,7 @@ from freshet.storage.io.env import Env
 from freshet.storage.metadata.live_files import STEPS_MAX, BucketId, data_manifests, delta_entries, live_entries
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.data_file import DataFileMeta
+from freshet.storage.model.index_file import IndexFileMeta
 from freshet.storage.model.manifest import EntryKind, FileIdentity, ManifestEntry
 from freshet.storage.model.snapshot import Snapshot
 
@@ -74,10 +75,11 @@ class BucketMemory:
 
 @dataclass(frozen=True, slots=True)
 class BucketState:
-    """Live files of one bucket at one snapshot."""
+    """Live files of one bucket at one snapshot, and the index files that hold its deletion vectors."""
 
     files: Mapping[FileIdentity, ManifestEntry] = field(default_factory=lambda: _NO_FILES)
     memory: BucketMemory = field(default_factory=BucketMemory, compare=False)
+    index_files: tuple[IndexFileMeta, ...] = ()
 
     @property
     def data_files(self) -> list[DataFileMeta]:
@@ -138,22 +140,22 @@ class BucketStates:
     ) -> dict[BucketId, BucketState]:
         """The states of these buckets at a snapshot; buckets without files have a state too.
 
-        Raises `UnsupportedFeatureError` where rows are marked as deleted, `NotFoundError` when the snapshot has expired
-        and is not known.
+        Raises `UnsupportedFeatureError` where rows are marked as deleted and the table's options know nothing of it,
+        `NotFoundError` when the snapshot has expired and is not known.
         """
         if snapshot is None:
             return {bucket: BucketState() for bucket in buckets}
-        store.manifests.refuse_deletion_vectors(snapshot.index_manifest)
+        indexes = _vector_files(store, snapshot)
         with self._lock:
             if not self._advance(store, snapshot):
-                return _read_states(store, snapshot, buckets)
+                return _with_indexes(_read_states(store, snapshot, buckets), indexes)
             self._learn(store, snapshot, [bucket for bucket in buckets if bucket not in self._known])
             states = {}
             for bucket in buckets:
                 self._known.move_to_end(bucket)
                 states[bucket] = self._known[bucket]
             self._let_go()
-        return states
+        return _with_indexes(states, indexes)
 
     def _learn(self, store: TableStore, snapshot: Snapshot, missing: Sequence[BucketId]) -> None:
         """Reads buckets that are not known, or all of them; a bucket without files is known as such."""
@@ -210,6 +212,22 @@ class BucketStates:
             _, state = self._known.popitem(last=False)
             self._is_complete = False
             self._file_count -= len(state.files)
+
+
+def _vector_files(store: TableStore, snapshot: Snapshot) -> dict[BucketId, tuple[IndexFileMeta, ...]]:
+    if not (store.schema.has_primary_key and store.options.deletion_vectors_enabled):
+        store.manifests.refuse_deletion_vectors(snapshot.index_manifest)
+        return {}
+    return store.manifests.vector_files(snapshot.index_manifest)
+
+
+def _with_indexes(
+    states: dict[BucketId, BucketState], indexes: Mapping[BucketId, tuple[IndexFileMeta, ...]]
+) -> dict[BucketId, BucketState]:
+    """What is known from commit to commit are files; index files are those of the snapshot."""
+    if not indexes:
+        return states
+    return {bucket: replace(state, index_files=indexes.get(bucket, ())) for bucket, state in states.items()}
 
 
 def _still_stands(store: TableStore, snapshot: Snapshot) -> bool:
