@@ -105,3 +105,5 @@ def discard_messages(store: TableStore, messages: Sequence[CommitMessage]) -> No
         made = (*message.new_files, *message.changelog_files, *message.compact_after, *message.compact_changelog_files)
         for file in {file.file_name: file for file in made if file.file_name not in upgraded}.values():
             delete_data_file(store, message.partition, message.bucket, file)
+        for index_file in (*message.new_index_files, *message.compact_new_index_files):
+            store.vectors.delete(index_file)

@@ -16,7 +16,7 @@ Source: MERGING.md §8.1, §8.2.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -108,13 +108,19 @@ class TableCompaction:
         snapshot = self._store.snapshots.latest()
         if snapshot is None:
             return []
+        marking = self._store.manifests.marking_files(snapshot.index_manifest)
         found = []
         for (name, bucket), entries in self._store.live.at(snapshot).by_bucket.items():
             if partition is not None and name != partition:
                 continue
             files = [entry.file for entry in entries.values()]
             total = next(iter(entries.values())).total_buckets
-            inputs = planned_inputs(self._store, files, total_buckets=total, full=full)
+            marked = frozenset(
+                place.data_file_name
+                for index_file in marking.get((name, bucket), ())
+                for place in index_file.deletion_vectors or ()
+            )
+            inputs = planned_inputs(self._store, files, total_buckets=total, full=full, marked=marked)
             if inputs:
                 found.append(BucketCompaction(name, bucket, total, snapshot.id, full, inputs, self._user))
         return sorted(found, key=lambda work: (-work.input_bytes, work.partition, work.bucket))
@@ -171,15 +177,22 @@ def carry_out(store: TableStore, work: BucketCompaction) -> list[CommitMessage]:
 
 
 def planned_inputs(
-    store: TableStore, files: Sequence[DataFileMeta], *, total_buckets: int, full: bool
+    store: TableStore,
+    files: Sequence[DataFileMeta],
+    *,
+    total_buckets: int,
+    full: bool,
+    marked: Collection[str] = frozenset(),
 ) -> tuple[DataFileMeta, ...]:
-    """The files of a bucket that a compaction would take; empty if there is nothing to do."""
+    """The files of a bucket that a compaction would take; empty if there is nothing to do. Deletion vectors mark rows
+    of the files named by `marked`.
+    """
     if not store.schema.has_primary_key:
         units = plan_append(files, store.options, has_buckets=total_buckets > 0, full=full)
         return tuple(file for unit in units for file in unit)
     levels = build_levels(files, store.options.num_levels, KeyComparator(store.key_types).sort_key)
     if full:
-        unit = plan_full(levels, store.options)
+        unit = plan_full(levels, store.options, marked=marked)
     else:
         unit = plan_due(
             levels,

@@ -15,6 +15,10 @@ A file of level 0 that could only change its level is rewritten in tables that n
 above; not if nothing lies above the output level, nor where the newest row is all that counts (deduplicate without
 sequence fields).
 
+With deletion vectors, rows of inputs that are marked are passed over, and the row found above for a key of level 0 is
+marked: what is written takes its place, so that readers need not merge. Deletes go no further than level 0 then. A file
+of level 0 that only changes its level is read and looked up for that. Positions marked are part of the result.
+
 Rewrites tell their changes where the table has a changelog producer that asks for it (`changelog.producer`). A file
 that only changes its level is then read and looked up all the same, for its changelog alone.
 
@@ -23,7 +27,7 @@ Source: MERGING.md §2.1, §3.3, §4.2 to §4.4.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
@@ -33,6 +37,7 @@ import pyarrow as pa
 from freshet.storage.changelog.changed_rows import CompactionChangelog
 from freshet.storage.changelog.changelog_files import ChangelogFileWriter
 from freshet.storage.changelog.producer import compaction_changelog
+from freshet.storage.codec.roaring_bitmaps import Bitmap32
 from freshet.storage.compact.levels import Levels
 from freshet.storage.compact.picker import CompactionUnit
 from freshet.storage.compact.prefetch import prefetched
@@ -47,11 +52,13 @@ from freshet.storage.lookup.cached_lookup import bucket_lookup
 from freshet.storage.lookup.higher_levels import HigherLevels
 from freshet.storage.lookup.lookup_metrics import LookupMetrics
 from freshet.storage.lookup.run_lookup import RunLookup
+from freshet.storage.lookup.unmarked_rows import NotedRows, UnmarkedRows
 from freshet.storage.merge.key_order import KeyComparator, RowOrder
 from freshet.storage.merge.lookup_levels import LEVEL_FIELD, with_levels
 from freshet.storage.merge.merge_function import MergeFunction, nothing_stood
 from freshet.storage.merge.merge_reader import as_they_are, merge_rounds, merge_section
 from freshet.storage.merge.section import files_of, interval_partition, older_first
+from freshet.storage.metadata.bucket_vectors import BucketVectors
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.arrow_types import arrow_schema
 from freshet.storage.model.data_file import DataFileMeta, FileSource
@@ -74,28 +81,33 @@ MEMORY_PER_FILE_BYTE: Final = 3
 class CompactionResult:
     """What changed: `before` leaves the bucket, `after` enters it. Keys were looked up in `lookups`, which stay.
 
-    `changelog` are the changelog files of what this changed for readers.
+    `changelog` are the changelog files of what this changed for readers, `marks` the rows of other files whose place
+    was taken, by name of the file.
     """
 
     before: tuple[DataFileMeta, ...]
     after: tuple[DataFileMeta, ...]
     lookups: tuple[DataFileMeta, ...] = ()
     changelog: tuple[DataFileMeta, ...] = ()
+    marks: Mapping[str, Bitmap32] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class _Target:
-    """Where the outputs of a unit go; `levels` are the bucket before."""
+    """Where the outputs of a unit go; `levels` are the bucket before, `vectors` its deletion vectors, None where the
+    table has none.
+    """
 
     partition: bytes
     bucket: int
     levels: Levels
     level: int
+    vectors: BucketVectors | None
 
     @property
     def drops_deletes(self) -> bool:
-        """True when no older row can lie below the outputs."""
-        return self.level != 0 and self.level >= self.levels.highest_level
+        """True when no older row can lie below the outputs, or those that do are marked."""
+        return self.level != 0 and (self.level >= self.levels.highest_level or self.vectors is not None)
 
 
 class _Merge(NamedTuple):
@@ -137,9 +149,18 @@ class Rewriter:
     lookup_metrics: LookupMetrics = field(default_factory=LookupMetrics)
 
     def compact(
-        self, partition: bytes, bucket: int, levels: Levels, unit: CompactionUnit, executor: Executor | None = None
+        self,
+        partition: bytes,
+        bucket: int,
+        levels: Levels,
+        unit: CompactionUnit,
+        executor: Executor | None = None,
+        vectors: BucketVectors | None = None,
     ) -> CompactionResult:
-        """Compacts the unit of a bucket whose files are `levels`. On failure nothing new is left behind."""
+        """Compacts the unit of a bucket whose files are `levels`. On failure nothing new is left behind.
+
+        `vectors` are the deletion vectors of the bucket, None in a table without.
+        """
         options = self.store.options
         plan = plan_task(
             unit,
@@ -149,20 +170,22 @@ class Rewriter:
             force_rewrite=options.compaction_force_rewrite_all_files,
             rewrites_moves=lambda file: self._rewrites_move(file, unit.output_level, levels.max_level),
         )
-        target = _Target(partition, bucket, levels, unit.output_level)
+        target = _Target(partition, bucket, levels, unit.output_level, vectors)
         self.store.env.reach(CrashPoint.COMPACT_BEFORE_OUTPUT)
         before, after = list(plan.moves), list(plan.moved)
         lookups: list[DataFileMeta] = []
         outputs: list[DataFileMeta] = []
         changelog: list[DataFileMeta] = []
+        marks: dict[str, Bitmap32] = {}
         is_done = False
         try:
             for sections, has_rows in _to_read(plan):
                 files = [file for section in sections for file in files_of(section)]
                 producer = self._producer(target, files)
-                if not has_rows and producer is None:
+                higher = self._higher(target, files, producer, executor)
+                marked = None if higher is None else higher.marks
+                if not has_rows and producer is None and marked is None:
                     continue
-                higher = self._higher(target, files, executor)
                 lookups += [] if higher is None else higher.files_beside(files)
                 # A file that moves keeps its rows as they are, so its changelog says the same: lone rows pass.
                 function = self.function if higher is None or not has_rows else self.lookup_function
@@ -171,6 +194,8 @@ class Rewriter:
                 before += files if has_rows else []
                 outputs += rewritten.rows
                 changelog += rewritten.changelog
+                for name, rows in (marked or {}).items():
+                    marks[name] = rows | marks.get(name, Bitmap32())
             is_done = True
         finally:
             if not is_done:
@@ -178,7 +203,7 @@ class Rewriter:
                     delete_data_file(self.store, partition, bucket, file)
         if plan.rewrites:
             self.store.env.reach(CrashPoint.COMPACT_OUTPUT_WRITTEN)
-        return CompactionResult(tuple(before), (*after, *outputs), tuple(lookups), tuple(changelog))
+        return CompactionResult(tuple(before), (*after, *outputs), tuple(lookups), tuple(changelog), marks)
 
     def _producer(self, target: _Target, files: Sequence[DataFileMeta]) -> CompactionChangelog | None:
         """Who tells the changes of merging these files."""
@@ -195,11 +220,19 @@ class Rewriter:
         options = self.store.options
         if options.format_at_level(file.level) != options.format_at_level(output_level):
             return True
+        if options.deletion_vectors_enabled and file.level == 0 and not file.is_delete_free:
+            return True
         if not options.needs_lookup or file.level != 0 or output_level == max_level:
             return False
         return options.merge_engine is not MergeEngine.DEDUPLICATE or bool(options.sequence_field)
 
-    def _higher(self, target: _Target, files: Sequence[DataFileMeta], executor: Executor | None) -> HigherLevels | None:
+    def _higher(
+        self,
+        target: _Target,
+        files: Sequence[DataFileMeta],
+        producer: CompactionChangelog | None,
+        executor: Executor | None,
+    ) -> HigherLevels | None:
         """What is above the output level; None if the rewrite is none with lookup."""
         if not self.store.options.needs_lookup or target.level == 0 or all(file.level != 0 for file in files):
             return None
@@ -208,8 +241,19 @@ class Rewriter:
             self.store, target.partition, target.bucket, self.lookup_metrics, use_threads=executor is not None
         )
         files_lookup.stores.keep_only(target.levels.files)
-        lookup = RunLookup(files_lookup, self.order.key_columns, self.store.key_types, self.comparator)
-        return HigherLevels(lookup, self.order, self.store.options, runs)
+        if target.vectors is None:
+            lookup = RunLookup(files_lookup, self.order.key_columns, self.store.key_types, self.comparator)
+            return HigherLevels(lookup, self.order, self.store.options, runs)
+        noted = NotedRows(UnmarkedRows(files_lookup, target.vectors))
+        lookup = RunLookup(noted, self.order.key_columns, self.store.key_types, self.comparator)
+        needs_rows = producer is not None or not self._newest_row_is_all()
+        return HigherLevels(lookup, self.order, self.store.options, runs, needs_rows, noted.rows if runs else None)
+
+    def _newest_row_is_all(self) -> bool:
+        """True where the row written last is the result, whatever stood before."""
+        options = self.store.options
+        is_plain = not options.sequence_field and not options.ignore_delete
+        return options.merge_engine is MergeEngine.DEDUPLICATE and is_plain
 
     def _rewrite(
         self,
@@ -305,12 +349,16 @@ class Rewriter:
     ) -> Iterator[pa.RecordBatch]:
         place, columns = (target.partition, target.bucket), self.store.schema.column_names
         for file in files:
-            batches = read_key_value_file(self.store, *place, file, columns, None, batch_rows=batch_rows)
+            deleted = None if target.vectors is None else target.vectors.of(file.file_name)
+            batches = read_key_value_file(
+                self.store, *place, file, columns, None, batch_rows=batch_rows, deleted_rows=deleted
+            )
             yield from with_levels(batches, file.level) if has_levels else batches
 
 
 def _to_read(plan: CompactionPlan) -> Iterator[tuple[Sequence[Section], bool]]:
-    """What is merged together, and whether rows come of it; of a file that only moves at most a changelog does."""
+    """What is merged together, and whether rows come of it; of a file that only moves at most a changelog does, or
+    marks."""
     for sections in plan.rewrites:
         yield sections, True
     for file in plan.moves:

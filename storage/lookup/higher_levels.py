@@ -9,6 +9,10 @@ For each key of a round of merging that has no row at level 1 or above among the
 | any other | in one level or several | its rows and the one of the lowest level |
 | any other | no | its rows |
 
+With deletion vectors the rows found are marked as they are found (`unmarked_rows.NotedRows`): what the key goes on with
+takes their place. Where the newest row of level 0 is the result whatever stands above, nothing but the position is read
+(`needs_rows`).
+
 So that afterwards the row that stood before is always the one of the lowest level at or above 1 among a key's rows.
 
 What is found holds while the files looked at are live: a commit of the compaction must not pass one that replaced
@@ -19,12 +23,13 @@ Source: MERGING.md §4.3, §4.4.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
+from freshet.storage.codec.roaring_bitmaps import Bitmap32
 from freshet.storage.lookup.run_lookup import RunLookup
 from freshet.storage.merge.key_order import Flags, KeySegments, RowOrder, sort_segments
 from freshet.storage.merge.lookup_levels import levels_of, with_rows
@@ -44,6 +49,9 @@ class HigherLevels:
     order: RowOrder
     options: CoreOptions
     runs: tuple[LevelRun, ...]
+    needs_rows: bool = True
+    marks: Mapping[str, Bitmap32] | None = None
+    """Rows found so far that are to be marked, by name of their file; None where none are marked."""
 
     def complete(self, segments: KeySegments) -> KeySegments:
         """The keys as they go on; rows have the column of levels."""
@@ -55,6 +63,9 @@ class HigherLevels:
         keys = take_rows(segments.rows, segments.order[segments.starts[asks]], self.order.key_columns)
         if self.options.merge_engine is MergeEngine.FIRST_ROW:
             return self._without_known(segments, asks, keys)
+        if not self.needs_rows:
+            self.lookup.find_lowest(self.runs, keys, None)
+            return segments
         return self._with_found(segments, keys)
 
     def files_beside(self, files: Sequence[DataFileMeta]) -> list[DataFileMeta]:

@@ -6,7 +6,7 @@ what has been deleted of it since. So each hit is checked against the vectors th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,6 +18,28 @@ from freshet.storage.merge.key_order import Flags
 from freshet.storage.merge.sort_words import Positions
 from freshet.storage.metadata.bucket_vectors import BucketVectors
 from freshet.storage.model.data_file import DataFileMeta
+
+
+class NotedRows:
+    """A `FileLookup` that notes each row it finds: what compaction marks, because a newer row takes its place."""
+
+    def __init__(self, files: FileLookup) -> None:
+        self._files = files
+        self._rows: dict[str, Bitmap32] = {}
+
+    @property
+    def rows(self) -> Mapping[str, Bitmap32]:
+        """Positions of the rows found, by name of their data file."""
+        return self._rows
+
+    def find(self, file: DataFileMeta, keys: pa.Table, columns: Sequence[str] | None) -> FoundRows:
+        """What the file has of these keys; see `FileLookup`."""
+        found = self._files.find(file, keys, columns)
+        if found.is_found.any():
+            assert found.file_rows is not None
+            hits = found.file_rows[found.is_found].astype(np.uint32)
+            self._rows.setdefault(file.file_name, Bitmap32()).update(Bitmap32(hits))
+        return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -100,7 +100,13 @@ RULES: Final = (
         "the table would be read at its latest snapshot",
         _TRAVEL,
     ),
-    Rule("deletion-vectors.enabled", Access.WRITE, _is_true, "rows marked as deleted would reappear", _LATER),
+    Rule(
+        "deletion-vectors.enabled",
+        Access.WRITE,
+        lambda text, options: _is_true(text, options) and not options.has_primary_key,
+        "compaction of an append table would bring marked rows back",
+        _LATER,
+    ),
     Rule("index-file-in-data-file-dir", Access.READ, _is_true, "index files are sought in folder index", _LATER),
     Rule(
         "file.format",
@@ -213,7 +219,7 @@ RULES: Final = (
         "deletion-vectors.modifiable",
         Access.CREATE,
         _is_true,
-        "deletion vectors are not supported",
+        "the option is not changed here once there are rows",
         "remove the option",
     ),
     Rule(

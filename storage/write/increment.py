@@ -21,11 +21,16 @@ Source: MERGING.md §1.4.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Final
 
+from freshet.storage.codec.roaring_bitmaps import Bitmap32
 from freshet.storage.model.commit_message import CommitMessage
 from freshet.storage.model.data_file import DataFileMeta
+
+NO_MARKS: Final[Mapping[str, Bitmap32]] = MappingProxyType({})
 
 FileId = tuple[str, int]
 """(name, level): a file that was moved to another level is another one here."""
@@ -47,13 +52,17 @@ class AppendIncrement:
 @dataclass(slots=True)
 class CompactionRound:
     """`before` leaves the bucket, `after` enters it. `lookups` are names of committed files in which keys were looked
-    up; they must still be there when the round is committed. `changelog` are the changelog files of the round.
+    up; they must still be there when the round is committed. `changelog` are the changelog files of the round. `marks`
+    are rows of files that stay whose place was taken; `index_files` names the committed deletion vectors that the round
+    was made upon: other ones may mark rows that it has written again.
     """
 
     before: dict[FileId, DataFileMeta]
     after: list[DataFileMeta]
     lookups: set[str] = field(default_factory=set)
     changelog: list[DataFileMeta] = field(default_factory=list)
+    marks: dict[str, Bitmap32] = field(default_factory=dict)
+    index_files: frozenset[str] = frozenset()
 
     @property
     def outputs(self) -> list[DataFileMeta]:
@@ -66,10 +75,20 @@ class CompactionRound:
         """The outputs and the changelog files."""
         return [*self.outputs, *self.changelog]
 
-    def fits_on(self, present: set[FileId]) -> bool:
-        """True when every file that the round needs is among those present."""
+    @property
+    def gone(self) -> set[str]:
+        """Names of the data files that are no part of the bucket after the round."""
+        return {name for name, _ in self.before} - {file.file_name for file in self.after}
+
+    def fits_on(self, present: set[FileId], index_files: frozenset[str]) -> bool:
+        """True when every file that the round needs is among those present, and the deletion vectors are the same."""
         names = {name for name, _ in present}
-        return self.before.keys() <= present and self.lookups <= names
+        return self.before.keys() <= present and self.lookups <= names and self.index_files == index_files
+
+    def mark(self, marks: Mapping[str, Bitmap32]) -> None:
+        """More rows whose place was taken."""
+        for name, rows in marks.items():
+            self.marks[name] = rows | self.marks.get(name, Bitmap32())
 
 
 @dataclass(slots=True)
@@ -90,11 +109,13 @@ class CompactIncrement:
         after: Sequence[DataFileMeta],
         lookups: Iterable[str] = (),
         changelog: Sequence[DataFileMeta] = (),
+        marks: Mapping[str, Bitmap32] = NO_MARKS,
+        index_files: frozenset[str] = frozenset(),
     ) -> list[DataFileMeta]:
         """Adds a round; returns the files whose bytes nobody needs any more."""
         names = set(lookups)
         taken = {_id(file) for file in before}
-        joined = CompactionRound({}, [])
+        joined = CompactionRound({}, [], index_files=index_files)
         kept: list[CompactionRound] = []
         for earlier in self.rounds:
             outputs = {_id(file) for file in earlier.after}
@@ -103,6 +124,7 @@ class CompactIncrement:
                 joined.after += earlier.after
                 joined.lookups |= earlier.lookups
                 joined.changelog += earlier.changelog
+                joined.mark(earlier.marks)
             else:
                 kept.append(earlier)
         between = {_id(file) for file in joined.after}
@@ -117,15 +139,19 @@ class CompactIncrement:
         joined.before.update({_id(file): file for file in before if _id(file) not in between})
         joined.after = [file for file in joined.after if _id(file) not in taken] + list(after)
         joined.changelog += changelog
+        joined.mark(marks)
+        for file in before:
+            if file.file_name not in outputs_now:
+                joined.marks.pop(file.file_name, None)
         self.rounds = [*kept, joined]
         return obsolete
 
-    def drop_unfit(self, present: set[FileId]) -> list[DataFileMeta]:
+    def drop_unfit(self, present: set[FileId], index_files: frozenset[str]) -> list[DataFileMeta]:
         """Drops the rounds that do not fit on these files, and those that depend on them; returns their own files."""
         kept: list[CompactionRound] = []
         dropped: list[CompactionRound] = []
         for each in self.rounds:
-            is_unfit = not each.fits_on(present) or (self.is_ordered and bool(dropped))
+            is_unfit = not each.fits_on(present, index_files) or (self.is_ordered and bool(dropped))
             (dropped if is_unfit else kept).append(each)
         self.rounds = kept
         return [file for each in dropped for file in each.own_files]
@@ -154,10 +180,13 @@ class Increment:
         after: Sequence[DataFileMeta],
         lookups: Iterable[DataFileMeta] = (),
         changelog: Sequence[DataFileMeta] = (),
+        marks: Mapping[str, Bitmap32] = NO_MARKS,
+        index_files: frozenset[str] = frozenset(),
     ) -> list[DataFileMeta]:
         """One round; returns the files whose bytes nobody needs any more."""
         new = {file.file_name for file in self.append.new_files}
-        return self.compact.add(before, after, {file.file_name for file in lookups} - new, changelog)
+        names = {file.file_name for file in lookups} - new
+        return self.compact.add(before, after, names, changelog, marks, index_files)
 
     def own_files(self) -> list[DataFileMeta]:
         """Files that exist only because of this increment."""
@@ -170,9 +199,13 @@ class Increment:
         kept = [file for file in (*committed, *self.append.new_files) if _id(file) not in gone]
         return kept + [file for each in self.compact.rounds for file in each.after]
 
-    def drop_unfit(self, committed: Sequence[DataFileMeta]) -> list[DataFileMeta]:
-        """Drops rounds that do not fit on these committed files; returns outputs whose bytes nobody needs then."""
-        return self.compact.drop_unfit({_id(file) for file in (*committed, *self.append.new_files)})
+    def drop_unfit(
+        self, committed: Sequence[DataFileMeta], index_files: frozenset[str] = frozenset()
+    ) -> list[DataFileMeta]:
+        """Drops rounds that do not fit on these committed files and names of index files with deletion vectors; returns
+        outputs whose bytes nobody needs then.
+        """
+        return self.compact.drop_unfit({_id(file) for file in (*committed, *self.append.new_files)}, index_files)
 
     def drain(self, partition: bytes, bucket: int, total_buckets: int) -> CommitMessage:
         """The message, after which this is empty."""

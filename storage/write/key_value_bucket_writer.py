@@ -50,6 +50,7 @@ from freshet.storage.model.commit_message import CommitMessage
 from freshet.storage.model.data_file import DataFileMeta, FileSource
 from freshet.storage.model.schema import SEQUENCE_NUMBER_COLUMN, VALUE_KIND_COLUMN
 from freshet.storage.options.core import ChangelogProducer, LookupCompact
+from freshet.storage.write.bucket_index import BucketIndex
 from freshet.storage.write.bucket_state import BucketState, RestoreBuckets
 from freshet.storage.write.bucket_writer import check_schema_ids, has_newer_schema, state_if_overtaken
 from freshet.storage.write.increment import Increment
@@ -95,6 +96,9 @@ class KeyValueBucketWriter:
         )
         self._buffered_count = 0
         self._increment = Increment()
+        self._index = (
+            BucketIndex(tools.store, state.index_files) if tools.store.options.deletion_vectors_enabled else None
+        )
         self._memory = state.memory
         self._levels = self._levels_of(state)
         self._next_sequence = state.next_sequence
@@ -183,7 +187,11 @@ class KeyValueBucketWriter:
     def compact(self, *, full: bool, executor: Executor | None = None) -> bool:
         check_schema_ids(self._store, self._levels.files)
         options = self._store.options
-        unit = plan_full(self._levels, options) if full else self._due(takes_level_0=options.needs_lookup)
+        if full:
+            marked = frozenset[str]() if self._index is None else self._index.vectors.marked_files
+            unit = plan_full(self._levels, options, marked=marked)
+        else:
+            unit = self._due(takes_level_0=options.needs_lookup)
         return self._carry_out(unit, executor)
 
     def _due(self, *, takes_level_0: bool) -> CompactionUnit | None:
@@ -206,7 +214,10 @@ class KeyValueBucketWriter:
             self._memory.last_full_ms = self._store.env.creation_time_ms()
         try:
             with self._tools.timings.step("compaction"):
-                result = self._tools.rewriter.compact(self._partition, self._bucket, self._levels, unit, executor)
+                vectors = None if self._index is None else self._index.vectors
+                result = self._tools.rewriter.compact(
+                    self._partition, self._bucket, self._levels, unit, executor, vectors
+                )
         except CorruptDataError:
             own = self._increment.own_files()
             read = self._levels.files if self._store.options.needs_lookup else unit.files
@@ -216,8 +227,12 @@ class KeyValueBucketWriter:
             self.rebase(state)
             return False
         self._levels = self._levels.changed(result.before, result.after)
-        for file in self._increment.add_compaction(result.before, result.after, result.lookups, result.changelog):
+        for file in self._increment.add_compaction(
+            result.before, result.after, result.lookups, result.changelog, result.marks, self._index_names
+        ):
             self._delete(file)
+        if self._index is not None:
+            self._index.vectors = self._index.vectors.marking(result.marks)
         _give_back(sum(file.file_size_bytes for file in unit.files))
         return True
 
@@ -235,11 +250,18 @@ class KeyValueBucketWriter:
             is_due = self.must_wait
 
     def drain(self) -> CommitMessage:
-        return self._increment.drain(self._partition, self._bucket, self._total_buckets)
+        rounds = self._increment.compact.rounds
+        message = self._increment.drain(self._partition, self._bucket, self._total_buckets)
+        if self._index is None:
+            return message
+        return self._index.completed(message, rounds, max_level=self._levels.max_level)
 
     def rebase(self, state: BucketState) -> None:
-        for file in self._increment.drop_unfit(state.data_files):
+        index_files = frozenset(file.file_name for file in state.index_files)
+        for file in self._increment.drop_unfit(state.data_files, index_files):
             self._delete(file)
+        if self._index is not None:
+            self._index.rebase(state.index_files, self._increment.compact.rounds)
         self._memory = state.memory
         if self._increment.is_empty:
             # Nothing has been numbered since the last commit: numbers go on after the largest that is stored now.
@@ -256,6 +278,10 @@ class KeyValueBucketWriter:
         self._increment = Increment()
         for file in own:
             self._delete(file)
+
+    @property
+    def _index_names(self) -> frozenset[str]:
+        return frozenset() if self._index is None else self._index.names
 
     def _levels_of(self, state: BucketState) -> Levels:
         return state.levels(self._store.options.num_levels, self._tools.rewriter.comparator.sort_key)

@@ -204,7 +204,7 @@ def test_wrong_options(catalog: Catalog, options: Any, parts: list[str]) -> None
         ({"file.format": "orc"}, ["file.format=orc", "parquet"]),
         ({"file.compression": "brotli"}, ["file.compression=brotli", "zstd"]),
         ({"manifest.format": "orc"}, ["manifest.format=orc", "avro"]),
-        ({"deletion-vectors.enabled": True}, ["deletion-vectors.enabled"]),
+        ({"index-file-in-data-file-dir": True}, ["index-file-in-data-file-dir"]),
         ({"branch": "b1"}, ["branch=b1"]),
         ({"path": "/elsewhere"}, ["path=/elsewhere", "warehouse"]),
         ({"scan.snapshot-id": 1}, ["scan.snapshot-id=1", "snapshot_id"]),

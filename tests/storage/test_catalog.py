@@ -138,7 +138,7 @@ def test_names_that_are_no_tables(catalog: Catalog, name: str) -> None:
         ({"options": {"bucket": 4, "merge-enigne": "deduplicate"}}, "merge-engine"),
         ({"options": {"bucket": "four"}}, "bucket"),
         ({"options": {"bucket": 4, "fields.v.aggregate-function": "sum"}}, "merge-engine"),
-        ({"options": {"bucket": 4, "deletion-vectors.enabled": "true"}}, "deletion-vectors"),
+        ({"options": {"bucket": 4, "data-evolution.enabled": "true"}}, "data-evolution"),
         ({"primary_keys": ["nope"]}, "nope"),
         ({"primary_keys": ["id"], "partition_keys": ["v"]}, "must contain the partition columns"),
         ({"schema": {"id": "BIGINT", "v": "STRANGE"}}, "STRANGE"),

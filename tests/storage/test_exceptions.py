@@ -42,7 +42,7 @@ def write(**columns: list[object]) -> Callable[[Catalog], object]:
         (create(options={"bucket": "many"}), {"option": "bucket"}),
         (create(options={"bukcet": "1"}), {"option": "bukcet"}),
         (create(options={"bucket": "1", "sequence.field": "x"}), {"option": "sequence.field", "column": "x"}),
-        (create(options={"bucket": "1", "deletion-vectors.enabled": "true"}), {"option": "deletion-vectors.enabled"}),
+        (create(options={"bucket": "1", "data-evolution.enabled": "true"}), {"option": "data-evolution.enabled"}),
         (create(options={"bucket": "1", "fields.name.count-limit": "3"}), {"option": "fields.name.count-limit"}),
         (create(schema={"id": "BIGINT", "name": "VARCHAR(x)"}), {"column": "name"}),
         (opened(lambda table: table.alter(AddColumn("name", "INT"))), {"column": "name"}),
