@@ -14,13 +14,12 @@ import mmap
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.ipc as ipc
 
-from freshet.pipeline.batch.input_order import Int64Array, Run, input_order, runs_in_order
+from freshet.pipeline.batch.input_order import Run, input_order, runs_in_order
 from freshet.storage.io.env import Env
-from freshet.storage.merge.take import take_rows
+from freshet.storage.merge.take import take_from_batches
 
 MEMORY_BYTES: Final = 96 * 1024 * 1024
 """Rows held in memory while they arrive."""
@@ -117,25 +116,11 @@ class GatheredRows:
         order = input_order([table.column(name) for name in order_columns])
         step = max(1, self._portion_bytes * self.row_count // max(1, self._size_bytes))
         for start in range(0, self.row_count, step):
-            yield table.slice(start, step) if order is None else self._taken(order[start : start + step])
-
-    def _taken(self, positions: Int64Array) -> pa.Table:
-        """These rows, from the batches they lie in and no others.
-
-        Each batch gives its own before they are joined: whole batches may hold more of a column than 32-bit offsets
-        reach, a portion does not.
-        """
-        ends = np.cumsum([batch.num_rows for batch in self._batches])
-        starts = np.concatenate(([0], ends[:-1]))
-        places = np.searchsorted(ends, positions, side="right")
-        by_batch = np.argsort(places, kind="stable")
-        touched, firsts = np.unique(places[by_batch], return_index=True)
-        parts = []
-        for place, rows in zip(touched.tolist(), np.split(by_batch, firsts[1:]), strict=True):
-            parts.append(self._batches[place].take(pa.array(positions[rows] - starts[place])))
-        back = np.empty(len(positions), dtype=np.int64)
-        back[by_batch] = np.arange(len(positions))
-        return take_rows(pa.Table.from_batches(parts), back)
+            yield (
+                table.slice(start, step)
+                if order is None
+                else take_from_batches(self._batches, order[start : start + step])
+            )
 
     def _let_go(self) -> None:
         """Pages that were read count as memory of the process until they are given back; the page cache keeps them."""

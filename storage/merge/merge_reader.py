@@ -20,8 +20,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor
+from itertools import pairwise
 from typing import Final
 
+import numpy as np
 import pyarrow as pa
 
 from freshet.storage.merge.key_order import Key, KeySegments, RowOrder, row_key, sort_segments
@@ -33,10 +35,13 @@ from freshet.storage.merge.merge_function import (
     stored_columns,
     without_retracts,
 )
-from freshet.storage.merge.take import take_rows
+from freshet.storage.merge.take import in_pieces, take_from_batches, take_rows
 
 FILL_ROWS: Final = 64 * 1024
 """Rows of each run that a round waits for, unless the caller says otherwise."""
+
+_PIECES_MAX: Final = 512
+"""Pieces of a buffer that parts are gathered from: every part looks into each of them."""
 
 Completion = Callable[[KeySegments], KeySegments]
 """Adds rows from elsewhere to the keys of a round, or leaves keys out."""
@@ -143,12 +148,59 @@ def merge_table(
     executor: Executor | None = None,
 ) -> pa.Table:
     """Rows in any order, merged in memory; of rows that tie in everything the later one wins. For the write buffer."""
-    segments = sort_segments(rows, order)
+    return _merge_segments(
+        sort_segments(rows, order), function, drop_delete=drop_delete, columns=columns, executor=executor
+    )
+
+
+def _merge_segments(
+    segments: KeySegments,
+    function: MergeFunction,
+    *,
+    drop_delete: bool,
+    columns: tuple[str, ...] | None,
+    executor: Executor | None,
+) -> pa.Table:
+    rows = segments.rows
     if function.passes_lone_rows and len(segments.starts) == len(segments.order):
         kept = segments.order if not drop_delete else segments.order[~retracts(rows)[segments.order]]
         return take_rows(rows, kept, columns or stored_columns(rows), executor)
     keep = without_retracts if drop_delete else None
     return function.merge(segments, columns=columns, keep=keep, executor=executor).rows
+
+
+def merge_table_in_parts(
+    rows: pa.Table,
+    order: RowOrder,
+    function: MergeFunction,
+    part_bytes: int,
+    *,
+    is_merged: bool = True,
+    executor: Executor | None = None,
+) -> Iterator[pa.Table]:
+    """What `merge_table` gives, or `sort_table` where it `is_merged` not: key range after key range.
+
+    So the result needs the memory of a part, not of all rows once more.
+    """
+    segments = sort_segments(rows, order)
+    part_rows = max(1, part_bytes * rows.num_rows // max(1, rows.nbytes))
+    positions, starts = segments.order, segments.starts
+    del segments
+    pieces = in_pieces(rows, _PIECES_MAX)
+    del rows
+    firsts = [0]
+    while firsts[-1] < len(starts):
+        # A part ends before the first key that begins beyond it; it has one key at least.
+        ends_at = int(np.searchsorted(starts, starts[firsts[-1]] + part_rows))
+        firsts.append(max(ends_at, firsts[-1] + 1))
+    for first, end in pairwise(firsts):
+        low = int(starts[first])
+        high = int(starts[end]) if end < len(starts) else len(positions)
+        part = take_from_batches(pieces, positions[low:high])
+        if is_merged:
+            own = KeySegments(part, np.arange(high - low, dtype=np.int64), starts[first:end] - low)
+            part = _merge_segments(own, function, drop_delete=False, columns=None, executor=executor)
+        yield part
 
 
 def sort_table(rows: pa.Table, order: RowOrder, *, executor: Executor | None = None) -> pa.Table:

@@ -43,6 +43,46 @@ def take_rows(
     return pa.Table.from_arrays(arrays, schema=schema)
 
 
+def take_from_batches(batches: Sequence[pa.RecordBatch], positions: npt.NDArray[np.int64]) -> pa.Table:
+    """The rows at `positions` of all batches together, in their order.
+
+    Each batch gives its own before they are joined: whole batches may hold more of a column than 32-bit offsets reach,
+    and a column of all of them would be a copy of it.
+    """
+    ends = np.cumsum([batch.num_rows for batch in batches])
+    starts = np.concatenate(([0], ends[:-1]))
+    places = np.searchsorted(ends, positions, side="right")
+    by_batch = np.argsort(places, kind="stable")
+    touched, firsts = np.unique(places[by_batch], return_index=True)
+    parts = []
+    for place, rows in zip(touched.tolist(), np.split(by_batch, firsts[1:]), strict=True):
+        parts.append(batches[place].take(pa.array(positions[rows] - starts[place])))
+    if len(parts) == 1:
+        return pa.Table.from_batches(parts)
+    back = np.empty(len(positions), dtype=np.int64)
+    back[by_batch] = np.arange(len(positions))
+    return take_rows(pa.Table.from_batches(parts), back)
+
+
+def in_pieces(rows: pa.Table, pieces_max: int) -> list[pa.RecordBatch]:
+    """The rows as batches, neighbours joined where there are more than so many."""
+    batches: list[pa.RecordBatch] = rows.to_batches()
+    if len(batches) <= pieces_max:
+        return batches
+    least = -(-rows.num_rows // pieces_max)
+    del rows
+    pieces: list[pa.RecordBatch] = []
+    batches.reverse()
+    while batches:
+        group = [batches.pop()]
+        count = group[0].num_rows
+        while batches and count + batches[-1].num_rows <= least:
+            group.append(batches.pop())
+            count += group[-1].num_rows
+        pieces += group if len(group) == 1 else pa.Table.from_batches(group).combine_chunks().to_batches()
+    return pieces
+
+
 def _contiguous(column: pa.ChunkedArray[Any]) -> pa.Array[Any] | pa.ChunkedArray[Any]:
     if column.num_chunks == 1:
         return column.chunks[0]

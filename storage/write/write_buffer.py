@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor
+from itertools import chain
 from typing import Final
 
 import numpy as np
@@ -32,10 +33,23 @@ from freshet.storage.io.spill_file import SpillFile
 from freshet.storage.merge.key_order import RowOrder, sort_segments
 from freshet.storage.merge.lookup_levels import with_level, with_levels
 from freshet.storage.merge.merge_function import Merged, MergeFunction, nothing_stood
-from freshet.storage.merge.merge_reader import as_they_are, merge_rounds, merge_section, merge_table, sort_table
+from freshet.storage.merge.merge_reader import (
+    as_they_are,
+    merge_rounds,
+    merge_section,
+    merge_table,
+    merge_table_in_parts,
+    sort_table,
+)
 
 MERGE_BYTES: Final = 32 * 1024 * 1024
 """Rows of all runs together that one round of merging spilled runs holds."""
+
+PART_BYTES: Final = 16 * 1024 * 1024
+"""Rows in memory are sorted as a whole, but gathered and merged in key ranges of about this size.
+
+Measured, a task with a buffer of 256 MB, peak of the process: 1 M rows of ten columns 624 MB at once, 462 MB
+in key ranges; 1.5 M rows, which spill, 568 MB, of which 250 MB are pages of a mapped file."""
 
 _FILL_ROWS_MAX: Final = 64 * 1024
 _FILL_ROWS_MIN: Final = 1024
@@ -86,15 +100,16 @@ class WriteBuffer:
     def spill(self) -> None:
         """Moves what is in memory to scratch disk."""
         if self._chunks:
-            rows = self._memory_run(None)
-            self._runs.append(SpillFile(self._new_spill_path(), rows.schema, [rows]))
+            parts = self._memory_run(None)
+            first = next(parts)
+            self._runs.append(SpillFile(self._new_spill_path(), first.schema, chain([first], parts)))
 
     def drain(self, executor: Executor | None = None) -> Iterator[pa.Table | pa.RecordBatch]:
         """All rows, merged, in key order; the buffer is empty afterwards."""
         runs, self._runs = self._runs, []
         if not runs:
             if self._chunks:
-                yield self._merged(self._taken_memory(), executor)
+                yield from self._parts(executor, is_merged=True)
             return
         sources = self._sources(runs, executor)
         yield from merge_section(
@@ -146,15 +161,26 @@ class WriteBuffer:
         self._runs.clear()
         self.size_bytes = 0
 
-    def _memory_run(self, executor: Executor | None) -> pa.Table:
+    def _memory_run(self, executor: Executor | None) -> Iterator[pa.Table]:
         """What is in memory as a run: merged, or raw rows in order."""
-        rows = self._taken_memory()
-        if self._spills_merged:
-            return self._merged(rows, executor)
-        return sort_table(rows, self._order, executor=executor)
+        return self._parts(executor, is_merged=self._spills_merged)
 
-    def _merged(self, rows: pa.Table, executor: Executor | None) -> pa.Table:
-        return merge_table(self._leveled(rows), self._order, self._function, executor=executor)
+    def _parts(self, executor: Executor | None, *, is_merged: bool) -> Iterator[pa.Table]:
+        """What is in memory in key order; key range after key range where it is much."""
+        rows = self._taken_memory()
+        if is_merged:
+            rows = self._leveled(rows)
+        if rows.nbytes > 2 * PART_BYTES:
+            waiting = [rows]
+            del rows
+            # Popped, so that nothing here holds rows that are let go as they are joined into larger pieces.
+            yield from merge_table_in_parts(
+                waiting.pop(), self._order, self._function, PART_BYTES, is_merged=is_merged, executor=executor
+            )
+        elif is_merged:
+            yield merge_table(rows, self._order, self._function, executor=executor)
+        else:
+            yield sort_table(rows, self._order, executor=executor)
 
     def _leveled(self, rows: pa.Table) -> pa.Table:
         return with_level(rows, _MEMORY_LEVEL) if self._function.reads_levels else rows
@@ -185,5 +211,6 @@ def _fill_rows(runs: Sequence[SpillFile], source_count: int) -> int:
     return rows_within(MERGE_BYTES // source_count, size_bytes, row_count)
 
 
-def _batches(rows: pa.Table) -> Iterator[pa.RecordBatch]:
-    yield from rows.to_batches(max_chunksize=_FILL_ROWS_MAX)
+def _batches(parts: Iterable[pa.Table]) -> Iterator[pa.RecordBatch]:
+    for rows in parts:
+        yield from rows.to_batches(max_chunksize=_FILL_ROWS_MAX)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
 import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
 from freshet.storage.merge.key_order import RowOrder
-from freshet.storage.merge.merge_reader import merge_section, merge_table, sort_table
+from freshet.storage.merge.merge_reader import merge_section, merge_table, merge_table_in_parts, sort_table
+from freshet.storage.merge.take import in_pieces, take_from_batches
 from freshet.storage.model.schema import SEQUENCE_NUMBER_COLUMN, VALUE_KIND_COLUMN
 from tests.kit.joined import Joined
 
@@ -53,6 +55,38 @@ def test_raw_runs_give_what_all_rows_give_at_once(
     sources = [sort_table(table, order).to_batches(max_chunksize=cut) for table in tables]
     merged = merge_section(sources, order, Joined(), drop_delete=False, fill_rows=fill_rows, keys_repeat=True)
     assert pa.Table.from_batches(merged, at_once.schema).to_pylist() == at_once.to_pylist()
+
+
+@given(
+    chunks=st.lists(ROWS, min_size=1, max_size=6),
+    part_rows=st.integers(1, 9),
+    is_merged=st.booleans(),
+    by_sequence=st.booleans(),
+)
+def test_key_range_after_key_range_gives_what_all_rows_give_at_once(
+    chunks: list[list[tuple[int, str, int | None]]], part_rows: int, is_merged: bool, by_sequence: bool
+) -> None:
+    order = RowOrder(("k", "l"), ("s",) if by_sequence else ())
+    tables, number = [], 0
+    for rows in chunks:
+        tables.append(table_of(rows, number))
+        number += len(rows)
+    whole = pa.concat_tables(tables)
+    at_once = merge_table(whole, order, Joined()) if is_merged else sort_table(whole, order)
+    part_bytes = part_rows * whole.nbytes // max(1, whole.num_rows)
+    parts = list(merge_table_in_parts(whole, order, Joined(), part_bytes, is_merged=is_merged))
+    assert pa.concat_tables([at_once.slice(0, 0), *parts]).to_pylist() == at_once.to_pylist()
+    if is_merged and part_rows == 1:
+        assert all(part.num_rows == 1 for part in parts)
+
+
+def test_neighbours_are_joined_where_there_are_too_many_pieces() -> None:
+    rows = pa.concat_tables([pa.table({"v": [number]}) for number in range(100)])
+    pieces = in_pieces(rows, 7)
+    assert len(pieces) == 7
+    assert pa.Table.from_batches(pieces).to_pydict() == {"v": list(range(100))}
+    positions = np.array([99, 0, 50, 50, 14])
+    assert take_from_batches(pieces, positions).to_pydict() == {"v": positions.tolist()}
 
 
 def test_a_hot_key_is_gathered_and_the_others_stream() -> None:
