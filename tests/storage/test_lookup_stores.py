@@ -1,0 +1,117 @@
+"""Stores of looked-up rows as a user meets them: the same table and changelog with them as without, whatever happens."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import freshet.storage.lookup.store_cache as store_cache
+from freshet import AddColumn, Catalog, Table
+from tests.storage.lookup.lookup_tables import eager
+
+PRODUCERS: dict[str, dict[str, str]] = {
+    "deduplicate": {"changelog-producer": "lookup"},
+    "sequence": {"changelog-producer": "lookup", "sequence.field": "s"},
+    "sum": {"merge-engine": "aggregation", "fields.v.aggregate-function": "sum", "changelog-producer": "lookup"},
+    "partial-update": {"merge-engine": "partial-update", "changelog-producer": "lookup"},
+    "first-row": {"merge-engine": "first-row", "changelog-producer": "lookup"},
+}
+
+
+@pytest.fixture(autouse=True)
+def _eager() -> Iterator[None]:
+    with eager():
+        yield
+
+
+def _table(folder: Path, **options: object) -> Table:
+    return Catalog(str(folder)).create_table(
+        "a.b",
+        schema={"k": "STRING NOT NULL", "n": "INT NOT NULL", "s": "INT", "v": "BIGINT", "w": "STRING"},
+        primary_keys=["k", "n"],
+        options={"bucket": 2, "num-levels": 4, "lookup.cache-dir": str(folder / "cache"), **options},
+    )
+
+
+def _batch(chance: random.Random, takes_deletes: bool) -> list[dict[str, Any]]:
+    return [
+        {
+            "k": f"customer-{chance.randrange(8)}",
+            "n": chance.randrange(3),
+            "s": chance.randrange(5),
+            "v": chance.randrange(100),
+            "w": chance.choice([None, "x", "y" * 50]),
+            "_ROW_KIND": "-D" if takes_deletes and not chance.randrange(5) else "+I",
+        }
+        for _ in range(chance.randrange(1, 12))
+    ]
+
+
+def _stores(folder: Path) -> list[Path]:
+    return sorted(path for path in (folder / "cache").rglob("*") if path.is_file())
+
+
+def _follow(table: Table, seed: int, *, restarts: bool) -> tuple[list[dict[str, Any]], list[dict[str, Any]], int]:
+    """Rows, changelog and how often a store answered, after some commits."""
+    chance = random.Random(seed)
+    asked = 0
+    takes_deletes = table.options.merge_engine in ("deduplicate", "aggregation")
+    for number in range(8):
+        with table.writer("loader", parallelism=1) as writer:
+            writer.write(_batch(chance, takes_deletes))
+            writer.commit(number)
+            asked += writer.lookup_metrics.counts().get("by_store", 0)
+        if number == 4:
+            table.compact(full=True)
+        if restarts and number % 4 == 3:
+            store_cache.forget_open_stores(table.store.env)
+    rows = table.scan().to_arrow().sort_by([("k", "ascending"), ("n", "ascending")]).to_pylist()
+    changes = table.changelog(from_snapshot=1).to_arrow().to_pylist()
+    return rows, changes, asked
+
+
+@pytest.mark.parametrize("producer", PRODUCERS)
+def test_the_table_and_its_changelog_are_those_without_stores(tmp_path: Path, producer: str) -> None:
+    answered = 0
+    for seed in range(2):
+        with_stores = _table(tmp_path / f"with-{seed}", **PRODUCERS[producer])
+        without = _table(tmp_path / f"without-{seed}", **PRODUCERS[producer], **{"lookup.cache-max-disk-size": "0"})
+        rows, changes, asked = _follow(with_stores, seed, restarts=True)
+        assert (rows, changes, 0) == _follow(without, seed, restarts=False)
+        assert not _stores(tmp_path / f"without-{seed}")
+        answered += asked
+    assert answered > 0
+
+
+def test_a_table_with_another_schema_has_other_stores(tmp_path: Path) -> None:
+    table = _table(tmp_path)
+    with table.writer("loader") as writer:
+        writer.write([{"k": "a", "n": n, "s": 0, "v": n, "w": "x"} for n in range(10)])
+        writer.commit()
+    keys = pa.table({"k": ["a"], "n": pa.array([3], pa.int32())})
+    keys = keys.cast(pa.schema([pa.field("k", pa.string(), nullable=False), pa.field("n", pa.int32(), nullable=False)]))
+    assert table.lookup(keys, ["v"]).rows.to_pylist() == [{"v": 3}]
+    before = _stores(tmp_path)
+    assert len(before) == 1
+    table.alter(AddColumn("x", "STRING"))
+    altered = Catalog(str(tmp_path)).table("a.b")
+    assert altered.lookup(keys, ["v", "x"]).rows.to_pylist() == [{"v": 3, "x": None}]
+    assert len(_stores(tmp_path)) == 2
+    assert table.lookup(keys, ["v"]).rows.to_pylist() == [{"v": 3}]
+
+
+def test_a_table_that_was_dropped_and_made_anew_finds_nothing_of_the_old_one(tmp_path: Path) -> None:
+    keys = pa.table({"k": pa.array(["a"]), "n": pa.array([3], pa.int32())})
+    keys = keys.cast(pa.schema([pa.field("k", pa.string(), nullable=False), pa.field("n", pa.int32(), nullable=False)]))
+    for value in (1, 2):
+        table = _table(tmp_path)
+        with table.writer("loader") as writer:
+            writer.write([{"k": "a", "n": 3, "s": 0, "v": value, "w": "x"}])
+            writer.commit()
+        assert table.lookup(keys, ["v"]).rows.to_pylist() == [{"v": value}]
+        Catalog(str(tmp_path)).drop_table("a.b")
