@@ -69,7 +69,6 @@ OWNERS = {
     "pyspark": ["pipeline/", "jobs/"],
     "pyspark.sql.datasource": ["pipeline/spark/"],
     "confluent_kafka": ["logstore/kafka_client.py", "jobs/demo/"],
-    "rocksdict": ["storage/lookup/rocksdb_cache.py"],
     "pyarrow.parquet": ["storage/files/parquet_file.py"],
     "pyarrow.dataset": ["storage/files/parquet_file.py"],
     "pyarrow.fs": ["storage/io/local_file_io.py", "storage/io/object_file_io.py"],

@@ -32,7 +32,7 @@ from weakref import WeakKeyDictionary
 
 import pyarrow as pa
 
-from freshet.storage.exceptions import CorruptDataError, StorageError
+from freshet.storage.exceptions import CorruptDataError, RetryableError, StorageError
 from freshet.storage.files.append_reader import read_append_file
 from freshet.storage.files.key_value_reader import read_key_value_file
 from freshet.storage.io.env import Env
@@ -57,6 +57,8 @@ OPEN_MAX: Final = 512
 """Stores that a process keeps mapped."""
 FILES_MAX: Final = 10_000
 """Files whose cost of reading a process remembers."""
+FREE_SHARE: Final = 2
+"""A store is made where so many times its bytes are free."""
 SECTIONS_MAX: Final = 24
 """Column groups of a store: each is read from the data file by itself."""
 PIECE_BYTES_MIN: Final = 1024 * 1024
@@ -209,7 +211,10 @@ class StoreCache:
         return store
 
     def _make_room(self, needed_bytes: int, now_ms: int) -> bool:
-        """Removes what is too old or too much; False when there is no room for so many bytes."""
+        """Removes what is too old or too much; False when others need the room.
+
+        Raises `RetryableError` when the disk is too full.
+        """
         options = self.table.options
         retention_ms = options.lookup_cache_file_retention_ms
         kept = []
@@ -226,7 +231,12 @@ class StoreCache:
                 break
             self._evict(file.name)
             excess -= file.size_bytes
-        return excess <= 0
+        if excess > 0:
+            return False
+        free_bytes = self._cache.free_bytes()
+        if free_bytes < FREE_SHARE * needed_bytes:
+            raise RetryableError(f"its disk has {free_bytes} bytes left, and a store of {needed_bytes} is to be made")
+        return True
 
     def _evict(self, name: str) -> None:
         self._close(name)

@@ -1,4 +1,4 @@
-"""Stores of looked-up rows as a user meets them: the same table and changelog with them as without, whatever happens."""
+"""Stores of looked-up rows as a user meets them: the same table and changelog with them as without."""
 
 from __future__ import annotations
 

@@ -34,9 +34,14 @@ def test_a_file_is_there_when_it_is_complete(tmp_path: Path) -> None:
 
 def test_nothing_stays_of_a_file_whose_writing_failed(tmp_path: Path) -> None:
     cache = LocalCache(str(tmp_path), "unused")
-    with pytest.raises(ValueError, match="enough"), cache.writing("a/one") as sink:
-        sink.write(b"half")
-        raise ValueError("enough")
+
+    def fail_halfway() -> None:
+        with cache.writing("a/one") as sink:
+            sink.write(b"half")
+            raise ValueError("enough")
+
+    with pytest.raises(ValueError, match="enough"):
+        fail_halfway()
     assert list((tmp_path / "a").iterdir()) == []
 
 

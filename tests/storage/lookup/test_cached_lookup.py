@@ -22,6 +22,7 @@ import freshet.storage.lookup.store_cache as store_cache
 from freshet.storage.exceptions import MissingFileError
 from freshet.storage.files.data_file_paths import data_file_path
 from freshet.storage.io.env import Env
+from freshet.storage.io.local_cache import LocalCache
 from freshet.storage.io.local_file_io import LocalFileIO
 from freshet.storage.lookup.cached_lookup import CachedLookup
 from freshet.storage.lookup.lookup_cost import FileCosts
@@ -183,6 +184,15 @@ def test_a_disk_that_is_full_halfway(tmp_path: Path, caplog: pytest.LogCaptureFi
     table = LookupTable(tmp_path)
     with _file_size_limit(1000):
         _reads_with_one_warning(table, caplog)
+    assert not table.stores
+
+
+def test_a_disk_that_is_nearly_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(LocalCache, "free_bytes", lambda self: 100)
+    table = LookupTable(tmp_path)
+    _reads_with_one_warning(table, caplog)
     assert not table.stores
 
 
