@@ -6,6 +6,7 @@ shared by threads; writers and scans may not.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
@@ -37,6 +38,7 @@ from freshet.storage.model.schema import TableSchema
 from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.model.split import Split
 from freshet.storage.options.core import ChangelogProducer, CoreOptions
+from freshet.storage.options.traps import silent_traps
 from freshet.storage.options.values import option_texts
 from freshet.storage.predicate import Predicate
 from freshet.storage.scan.table_scan import TableScan
@@ -56,7 +58,13 @@ from freshet.storage.schema.change import (
     apply_changes,
 )
 from freshet.storage.schema.validation import validate_changed_schema
-from freshet.storage.table_compaction import CompactionBudget, CompactionResult, ProgressCallback, TableCompaction
+from freshet.storage.table_compaction import (
+    CompactionBudget,
+    CompactionResult,
+    ProgressCallback,
+    TableCompaction,
+    complete_full_compaction,
+)
 from freshet.storage.table_session import TableSession
 
 __all__ = [
@@ -83,6 +91,7 @@ __all__ = [
 
 ALTER_ATTEMPTS: Final = 10
 
+_LOG: Final = logging.getLogger(__name__)
 _DAY_MS: Final = 24 * 60 * 60 * 1000
 
 
@@ -138,6 +147,8 @@ class Table:
 
     def writer(self, commit_user: str, *, parallelism: int = 2) -> TableSession:
         """Writes and commits rows under a name of the caller's; `parallelism` is the number of threads."""
+        for trap in self.warnings():
+            _LOG.warning("table %s: %s", self.name, trap)
         return TableSession(self.store, commit_user, parallelism=parallelism)
 
     def task_writer(self, *, base_snapshot_id: int | None, parallelism: int = 1) -> TaskWriter:
@@ -340,6 +351,16 @@ class Table:
         result = compaction.run(compaction.plan(full=full, partition=partition), budget=budget, progress=progress)
         self.store.env.finish_later()
         return result
+
+    def complete_full_compaction(self, identifier: int, messages: Sequence[CommitMessage]) -> list[CommitMessage]:
+        """Messages to commit with those of task writers, where `full-compaction.delta-commits` has this commit compact
+        the whole table: the buckets that none of them wrote are compacted here and now. None where nothing is due.
+        """
+        return complete_full_compaction(self.store, identifier, messages)
+
+    def warnings(self) -> list[str]:
+        """What the options of this table lead to without anybody saying so; for logs, and for those who check."""
+        return silent_traps(self.options)
 
     def latest_snapshot(self) -> Snapshot | None:
         """The newest snapshot; None for a table that nothing was committed to."""

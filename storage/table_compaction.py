@@ -30,7 +30,7 @@ from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.commit_message import CommitMessage
 from freshet.storage.model.data_file import DataFileMeta
 from freshet.storage.model.snapshot import Snapshot
-from freshet.storage.write.table_writer import TableWriter
+from freshet.storage.write.table_writer import TableWriter, behind_full_compaction, is_full_compaction_due
 
 COMPACT_USER_PREFIX: Final = "freshet-compact-"
 """The user of a compaction is this and a random id, unless it is given."""
@@ -171,6 +171,29 @@ def carry_out(store: TableStore, work: BucketCompaction) -> list[CommitMessage]:
     writer = TableWriter(store, parallelism=1)
     try:
         writer.compact_buckets([(work.partition, work.bucket)], full=work.full)
+        return writer.take_messages()
+    finally:
+        writer.close()
+
+
+def complete_full_compaction(
+    store: TableStore, identifier: int, messages: Sequence[CommitMessage], *, parallelism: int = 2
+) -> list[CommitMessage]:
+    """What a commit of several writers lacks where `full-compaction.delta-commits` has it compact the table in full.
+
+    Writers that share a commit compact the buckets that they write; here the others follow that were written since
+    their last full compaction. The messages belong to the same commit; none where nothing is due.
+    """
+    if not is_full_compaction_due(store.options, identifier):
+        return []
+    touched = {(message.partition, message.bucket) for message in messages}
+    snapshot = store.snapshots.latest()
+    others = sorted(behind_full_compaction(store, snapshot) - touched)
+    if not others:
+        return []
+    writer = TableWriter(store, base_snapshot=snapshot, parallelism=parallelism)
+    try:
+        writer.compact_buckets(others, full=True)
         return writer.take_messages()
     finally:
         writer.close()

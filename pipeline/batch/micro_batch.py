@@ -4,7 +4,8 @@
     2. one Spark job: route, shuffle, write files (`bucket_task`), collect the commit messages
     3. check: records that entered (`read_count`) = applied + dead letters + skipped, and not too many are dead letters
     4. commit the dead letters under the identity of the batch, unless an earlier attempt did
-    5. commit the rows, APPEND and then COMPACT; an empty batch is committed too
+    5. commit the rows, APPEND and then COMPACT; an empty batch is committed too. Where `full-compaction.delta-commits`
+       has this batch compact the table, the driver compacts the buckets that no task wrote
 
 | the driver dies | the replay finds | and |
 |---|---|---|
@@ -19,6 +20,7 @@ known number that read something else is refused. Source: pipeline/README.md, "H
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
@@ -40,6 +42,7 @@ from freshet.storage.distributed_write import CommitDigest, CommitResult, Commit
 from freshet.storage.model.schema import TableSchema
 from freshet.storage.table import Table
 
+_LOG: Final = logging.getLogger(__name__)
 _SHUFFLE_PARTITIONS: Final = "spark.sql.shuffle.partitions"
 
 
@@ -82,6 +85,8 @@ class MicroBatchWriter:
         self._table = table.with_options(options) if options else table
         self._decoded = decoded or table.schema
         self._options = tuple(sorted((options or {}).items()))
+        for trap in self._table.warnings():
+            _LOG.warning("table %s: %s", self._table.name, trap)
         self._commit_user = commit_user
         self._dead_letters = dead_letters
         self._max_dead_letters = max_dead_letters or MaxDeadLetters()
@@ -112,7 +117,8 @@ class MicroBatchWriter:
         clock.lap("job")
         self._check(result, micro_batch_id)  # 3
         self._commit_dead_letters(result, micro_batch_id, query_id, digest)  # 4
-        committed = committer.commit(micro_batch_id, result.messages, digest=digest)  # 5
+        rest = self._table.complete_full_compaction(micro_batch_id, result.messages)
+        committed = committer.commit(micro_batch_id, (*result.messages, *rest), digest=digest)  # 5
         clock.lap("commit")
         level0 = self._level0_counts(committed, result)
         clock.lap("count")

@@ -1,8 +1,8 @@
 """A changelog is a pure function of what was merged and what the merge tells.
 
-The two truth tables of changelogs (MERGING.md §4.2, §4.3, §4.4) are written here as functions over a round of
-merging, without another look at any file, and compared with the tables read row by row beside the oracles. The world is
-small and enumerated: everything that may stand x up to two changes of every kind, for all engines.
+The producers of `storage.changelog` are functions over a round of merging, without another look at any file; they are
+compared with their truth tables (MERGING.md §4.2, §4.3, §4.4), read row by row beside the oracles. The world is small
+and enumerated: everything that may stand x up to two changes of every kind, for all engines.
 """
 
 from __future__ import annotations
@@ -10,14 +10,15 @@ from __future__ import annotations
 from itertools import product
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pytest
 
+from freshet.storage.changelog.full_compaction import FullCompactionChangelog
+from freshet.storage.changelog.lookup import FirstRowChangelog, LookupChangelog
 from freshet.storage.merge.engine import lookup_merge_function, merge_function, row_order
 from freshet.storage.merge.key_order import KeySegments, sort_segments
-from freshet.storage.merge.lookup_levels import LEVEL_FIELD, levels_of
-from freshet.storage.merge.merge_function import NO_ROW, Merged, retracts, without_retracts
+from freshet.storage.merge.lookup_levels import LEVEL_FIELD
+from freshet.storage.merge.merge_function import NO_ROW, without_retracts
 from freshet.storage.merge.previous_row import row_of_level, row_of_lowest_level
 from freshet.storage.model.row_kind import KIND_TEXTS
 from tests.kit.engine_oracles import Engine, Record
@@ -49,37 +50,9 @@ STORED = [{}, {1: "+I"}, {1: "-D"}, {4: "+I"}, {2: "+I", 4: "+I"}, {5: "+I"}, {1
 INCOMING = [kinds for length in (0, 1, 2) for kinds in product(KIND_TEXTS, repeat=length)]
 
 
-def lookup_changelog(merged: Merged) -> list[Change]:
-    """The changelog of a lookup compaction: of keys that level 0 brings."""
-    return _changes(merged, _lowest_levels(merged.segments) <= 0)
-
-
-def full_changelog(merged: Merged) -> list[Change]:
-    """The changelog of a compaction to the highest level: of keys that some lower level brings."""
-    return _changes(merged, _lowest_levels(merged.segments) < MAX_LEVEL)
-
-
-def first_row_changelog(merged: Merged) -> list[Change]:
-    """Keys of which nothing stood before; keys that stand above were left out before the merge."""
-    return _changes(merged, merged.previous < 0)
-
-
-def _lowest_levels(segments: KeySegments) -> np.ndarray:
-    return np.minimum.reduceat(levels_of(segments.rows)[segments.order], segments.starts)
-
-
-def _changes(merged: Merged, is_touched: np.ndarray) -> list[Change]:
-    """Rows in key order, -U before +U."""
-    rows, segments = merged.rows, merged.segments
-    stood = (merged.previous >= 0) & ~retracts(segments.rows)[merged.previous]
-    stands = without_retracts(merged.kinds)
-    changes: list[Change] = []
-    for key in np.flatnonzero(is_touched & (stood | stands)).tolist():
-        if stood[key]:
-            changes.append(_row(segments.rows, int(merged.previous[key]), "-U" if stands[key] else "-D"))
-        if stands[key]:
-            changes.append(_row(rows, int(merged.positions[key]), "+U" if stood[key] else "+I"))
-    return changes
+def _changes(rows: pa.Table) -> list[Change]:
+    columns = [rows.column(name).to_pylist() for name in ("_VALUE_KIND", "k", "v", "_SEQUENCE_NUMBER")]
+    return [(KIND_TEXTS[kind], *values) for kind, *values in zip(*columns, strict=True)]
 
 
 def _row(rows: pa.Table, position: int, kind: str) -> Change:
@@ -161,8 +134,8 @@ def test_the_lookup_changelog(name: str, drops: bool) -> None:
             expected += [] if is_known else changes
         if new is not None and not (drops and KIND_TEXTS[new.kind] in ("-D", "-U")):
             kept.append((KIND_TEXTS[new.kind], key, new.values["v"], new.number))
-    changelog = first_row_changelog if name == "first-row" else lookup_changelog
-    assert changelog(merged) == expected
+    producer = FirstRowChangelog() if name == "first-row" else LookupChangelog()
+    assert _changes(producer.changes(merged)) == expected
     assert len(expected) > 10
     kinds = [KIND_TEXTS[kind] for kind in merged.rows.column("_VALUE_KIND").to_pylist()]
     assert [_row(merged.rows, at, kind) for at, kind in enumerate(kinds)] == kept
@@ -186,7 +159,7 @@ def test_the_full_compaction_changelog(name: str) -> None:
         old = next((record for level, record in leveled if level == MAX_LEVEL), None)
         if any(level < MAX_LEVEL for level, _ in leveled):
             expected += _by_the_table(key, old, new)
-    assert full_changelog(merged) == expected
+    assert _changes(FullCompactionChangelog(MAX_LEVEL).changes(merged)) == expected
     assert len(expected) > 10
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from freshet import Catalog, Table
@@ -42,6 +43,47 @@ def test_an_empty_commit_compacts_what_others_wrote(tmp_path: Path) -> None:
         writer.commit(3)
     assert levels(table) == {5}
     assert len(folded(changelog(table).values())) == 20
+
+
+def test_writers_that_share_a_commit_leave_the_other_buckets_to_the_committer(tmp_path: Path) -> None:
+    table = create(tmp_path)
+    with table.with_options({"write-only": "true"}).writer("others") as writer:
+        writer.write({"k": list(range(20)), "v": [0] * 20})
+        writer.commit(1)
+    committer = table.committer("stream")
+    for identifier in (2, 3):
+        latest = table.latest_snapshot()
+        task = table.task_writer(base_snapshot_id=None if latest is None else latest.id)
+        task.write(pa.table({"k": pa.array([1], pa.int32()), "v": pa.array([identifier], pa.int32())}))
+        messages = list(task.prepare_commit(identifier))
+        task.close()
+        assert len(messages) == 1
+        rest = table.complete_full_compaction(identifier, messages)
+        assert len(rest) == (3 if identifier == 3 else 0)
+        committer.commit(identifier, [*messages, *rest])
+    assert levels(table) == {5}
+    (changes,) = changelog(table).values()
+    assert sorted(texts_of(changes)) == sorted(f"+I {k},{3 if k == 1 else 0}" for k in range(20))
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"changelog-producer": "lookup", "write-only": "true"}, "write-only=true"),
+        ({"write-only": "true"}, "write-only=true"),
+        ({"changelog-producer": "lookup", "lookup-wait": "false"}, "lookup-wait=false"),
+        ({"changelog-producer": "input", "write-only": "true"}, None),
+    ],
+)
+def test_a_changelog_that_nobody_makes_is_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, options: dict[str, str], words: str | None
+) -> None:
+    producer = {"changelog-producer": "full-compaction", **options}
+    table = Catalog(str(tmp_path)).create_table(
+        "db.t", schema={"k": "INT NOT NULL"}, primary_keys=["k"], options={"bucket": "1", **producer}
+    )
+    table.writer("u").close()
+    assert [words in record.message for record in caplog.records] == ([] if words is None else [True])
 
 
 @pytest.mark.parametrize("given", [None, "1"])

@@ -1,0 +1,29 @@
+"""Options that are allowed, and together do something that nobody would notice: told where a writer is opened.
+
+| options | what happens |
+|---|---|
+| `write-only` with `changelog-producer` lookup or full-compaction | no change is told until somebody else compacts |
+| `changelog-producer=lookup` with `lookup-wait=false` | changes are told when level 0 is compacted, later |
+
+Source: MERGING.md §1.5, §4.3.
+"""
+
+from __future__ import annotations
+
+from freshet.storage.options.core import ChangelogProducer, CoreOptions
+
+
+def silent_traps(options: CoreOptions) -> list[str]:
+    """A sentence for each trap that these options set."""
+    producer = options.changelog_producer
+    if options.write_only and producer in (ChangelogProducer.LOOKUP, ChangelogProducer.FULL_COMPACTION):
+        return [
+            f"changelog-producer={producer} makes the changelog when it compacts, and write-only=true never does: "
+            "readers of changes see nothing until somebody compacts the table; run `freshet compact` beside the writer"
+        ]
+    if producer is ChangelogProducer.LOOKUP and not options.lookup_wait:
+        return [
+            "with lookup-wait=false commits do not wait for the compaction that makes the changelog: changes are told "
+            "late; leave the option out to have them with each commit"
+        ]
+    return []
