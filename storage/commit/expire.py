@@ -2,7 +2,8 @@
 
 A round plans first, then deletes in this order:
 
-1. snapshot files, oldest first, and the EARLIEST hint: from here on nobody can ask for what follows;
+1. copies of the snapshots whose changelog stays; snapshot files, oldest first, and the EARLIEST hint: from here on
+   nobody can ask for what follows;
 2. data files that the deltas of (begin, end] deleted, and changelog files of [begin, end), bucket by bucket, with the
    folders that became empty (`snapshot.clean-empty-directories`);
 3. manifests, lists, index files and statistics that only expired snapshots name.
@@ -20,29 +21,39 @@ Which files are still named, the deltas tell for the most part, without opening 
 was deleted by snapshot d is live in no later snapshot unless a later delta adds it again, and a file that was added by
 snapshot a is live in no earlier one. So only tags of [a, d) are asked, and everything of the branches.
 
+**Changelogs that outlive their snapshots** (`changelog.num-retained.*`, `changelog.time-retained`): before a snapshot
+file goes its copy is written to changelog/, and what its changes need stays: changelog files with their manifests; of a
+table without a changelog producer the data files that appends wrote, and all manifests. `expire_changelogs` takes them
+away when their time has come.
+
 Source: FORMAT.md §12, §12.1 (there snapshot files go last).
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
-from itertools import groupby
+from dataclasses import dataclass, replace
 
+from freshet.storage.commit.doomed_files import data_paths, delete_data, delete_metadata, metadata_paths
+from freshet.storage.commit.expire_changelogs import changelog_retention, expire_changelogs
 from freshet.storage.commit.manifest_index import index_of
 from freshet.storage.commit.named_files import (
     KeptSnapshot,
     ManifestSource,
+    MetadataNames,
     ReadableManifests,
     kept_outside_main,
+    kept_refs,
 )
 from freshet.storage.commit.retention import Retention, check_whole, expire_end
-from freshet.storage.exceptions import NotFoundError, RetryableError, UnsupportedFeatureError
+from freshet.storage.exceptions import NotFoundError, RetryableError
 from freshet.storage.io.env import CrashPoint
 from freshet.storage.metadata.manifest_store import READ_WHOLE_MAX
 from freshet.storage.metadata.table_store import TableStore
+from freshet.storage.model.data_file import FileSource
 from freshet.storage.model.manifest import EntryKind, ManifestEntry
 from freshet.storage.model.snapshot import CommitKind, Snapshot
+from freshet.storage.options.core import ChangelogProducer
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +64,8 @@ class ExpireResult:
     data_file_count: int = 0
     metadata_file_count: int = 0
     failed_delete_count: int = 0
+    changelog_ids: tuple[int, ...] = ()
+    """Changelogs that had outlived their snapshots and expired now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +74,8 @@ class ExpiryPlan:
 
     snapshot_ids: tuple[int, ...]
     end: int
+    copies: tuple[Snapshot, ...]
+    """Snapshots whose changelog is kept."""
     data_paths: tuple[tuple[str, ...], ...]
     """Those of one bucket together."""
     metadata_paths: tuple[str, ...]
@@ -97,8 +112,6 @@ def expire_snapshots(
 def expire_after_commit(store: TableStore, latest: Snapshot) -> ExpireResult:
     """The bounded round after a commit, by the options of the table; `latest` is the snapshot of that commit."""
     options = store.options
-    if options.changelog_is_decoupled:
-        return ExpireResult()
     retention = Retention(
         options.snapshot_num_retained_min,
         options.snapshot_num_retained_max,
@@ -119,15 +132,36 @@ class _Expiry:
 
     def run(self, retention: Retention, latest: Snapshot | None = None) -> ExpireResult:
         store = self._store
-        if store.options.changelog_is_decoupled:
-            raise UnsupportedFeatureError(
-                f"table {store.paths.location}: changelogs are to be kept longer than snapshots (changelog.*); "
-                "this version cannot expire such a table, let Apache Paimon do it"
-            )
+        if store.options.consumer_expiration_time_ms is not None:
+            store.consumers.expire(store.options.consumer_expiration_time_ms)
         latest = latest or store.snapshots.latest()
         earliest = store.snapshots.earliest()
         if latest is None or earliest is None:
             return ExpireResult()
+        result = self._expire_snapshots(retention, earliest, latest)
+        if not self._keeps_changelogs:
+            return result
+        gone = expire_changelogs(store, self._index, changelog_retention(store, retention.limit), latest)
+        return ExpireResult(
+            result.snapshot_ids,
+            data_file_count=result.data_file_count + sum(each.deleted_count for each in gone.data),
+            metadata_file_count=result.metadata_file_count + sum(each.deleted_count for each in gone.metadata),
+            failed_delete_count=result.failed_delete_count
+            + sum(each.failed_count for each in (*gone.data, *gone.metadata)),
+            changelog_ids=gone.ids,
+        )
+
+    @property
+    def _keeps_changelogs(self) -> bool:
+        return self._store.options.changelog_is_decoupled
+
+    @property
+    def _changes_are_data_files(self) -> bool:
+        """Whether a changelog that is kept consists of the data files that commits added."""
+        return self._store.options.changelog_producer is ChangelogProducer.NONE
+
+    def _expire_snapshots(self, retention: Retention, earliest: Snapshot, latest: Snapshot) -> ExpireResult:
+        store = self._store
         end = expire_end(
             retention,
             earliest=earliest.id,
@@ -167,14 +201,23 @@ class _Expiry:
         if not found or found[-1].id != end:
             return None
         expired, first_kept = found[:-1], found[-1]
-        outside = kept_outside_main(self._store)
-        data = self._without_named(self._deleted_files(found, latest.id), outside)
-        data += self._changelog_files(expired, [first_kept, latest, *(snapshot for _, snapshot in outside)])
+        doomed = self._deleted_files(found, latest.id)
+        if self._keeps_changelogs:
+            # What copies of snapshots need is not touched here, so that they need not be read.
+            outside = kept_refs(self._store)
+            if self._changes_are_data_files:
+                doomed = [item for item in doomed if item.entry.file.file_source is FileSource.COMPACT]
+            data = self._without_named(doomed, outside)
+        else:
+            outside = kept_outside_main(self._store)
+            data = self._without_named(doomed, outside)
+            data += self._changelog_files(expired, [first_kept, latest, *(snapshot for _, snapshot in outside)])
         main = [(self._store.manifests, first_kept), (self._store.manifests, latest)]
         return ExpiryPlan(
             snapshot_ids=tuple(snapshot.id for snapshot in expired),
             end=end,
-            data_paths=self._paths_by_bucket(data),
+            copies=tuple(expired) if self._keeps_changelogs else (),
+            data_paths=data_paths(self._store, data),
             metadata_paths=self._unnamed_metadata(expired, [*main, *outside]),
         )
 
@@ -228,7 +271,7 @@ class _Expiry:
         ]
 
     def _unnamed_metadata(self, expired: list[Snapshot], kept: list[KeptSnapshot]) -> tuple[str, ...]:
-        doomed = [self._index.names(self._partial, snapshot) for snapshot in expired]
+        doomed = [self._own_names(snapshot) for snapshot in expired]
         index_files = frozenset().union(*(names.index_files for names in doomed))
         statistics = frozenset().union(*(names.statistics for names in doomed))
         manifests = frozenset().union(*(names.manifests for names in doomed))
@@ -236,35 +279,31 @@ class _Expiry:
             names = self._index.names(source, snapshot)
             index_files, statistics = index_files - names.index_files, statistics - names.statistics
             manifests = manifests - names.manifests
-        paths = self._store.paths
-        return (
-            *(paths.index_file(name) for name in sorted(index_files)),
-            *(paths.statistics(name) for name in sorted(statistics)),
-            *(paths.manifest(name) for name in sorted(manifests)),
-        )
+        return metadata_paths(self._store, MetadataNames(manifests, index_files, statistics))
 
-    def _paths_by_bucket(self, entries: Iterable[ManifestEntry]) -> tuple[tuple[str, ...], ...]:
-        """Paths to delete, those of one folder together."""
-        paths = dict.fromkeys(path for entry in entries for path in self._paths(entry))
-        folders: dict[str, list[str]] = {}
-        for path in paths:
-            folders.setdefault(path.rpartition("/")[0], []).append(path)
-        return tuple(tuple(folders[folder]) for folder in sorted(folders))
-
-    def _paths(self, entry: ManifestEntry) -> list[str]:
-        """The file and its side-cars."""
-        paths = self._store.paths
-        folder = self._store.partition_path(entry.partition)
-        file = entry.file
-        return [
-            paths.data_file(folder, entry.bucket, file.file_name, file.external_path),
-            *(paths.extra_file(folder, entry.bucket, name, file.external_path) for name in file.extra_files),
-        ]
+    def _own_names(self, snapshot: Snapshot) -> MetadataNames:
+        """Metadata that goes with a snapshot, if nobody else names it: all but what its changelog needs."""
+        names = self._index.names(self._partial, snapshot)
+        if not self._keeps_changelogs:
+            return names
+        if self._changes_are_data_files:
+            index_manifest = frozenset() if snapshot.index_manifest is None else frozenset({snapshot.index_manifest})
+            return replace(names, manifests=index_manifest)
+        name, size = snapshot.changelog_manifest_list, snapshot.changelog_manifest_list_size
+        if name is None:
+            return names
+        needed = {name, *(meta.file_name for meta in self._partial.read_manifest_list(name, size))}
+        return replace(names, manifests=names.manifests - needed)
 
     # ---------------------------------------------------------------------------------------------------- deleting
 
     def _carry_out(self, plan: ExpiryPlan) -> ExpireResult:
         store, file_io = self._store, self._store.env.file_io
+        for snapshot in plan.copies:
+            store.changelogs.keep(snapshot)
+        if plan.copies:
+            store.changelogs.write_latest_hint(plan.copies[-1].id)
+            store.env.reach(CrashPoint.EXPIRE_CHANGELOGS_KEPT)
         # Oldest first, and none after one that stays: the ids that are left must have no gap.
         expired = [store.paths.snapshot(snapshot_id) for snapshot_id in plan.snapshot_ids]
         gone = file_io.delete_all(expired, in_turn=True)
@@ -278,13 +317,9 @@ class _Expiry:
             )
         store.snapshots.write_earliest_hint(plan.end)
         store.env.reach(CrashPoint.EXPIRE_SNAPSHOTS_REMOVED)
-        below = store.paths.data_root if store.options.snapshot_clean_empty_directories else None
-        data = [file_io.delete_all(paths, prune_below=below) for paths in plan.data_paths]
+        data = delete_data(store, plan.data_paths)
         store.env.reach(CrashPoint.EXPIRE_DATA_REMOVED)
-        metadata = [
-            file_io.delete_all(list(paths))
-            for _, paths in groupby(plan.metadata_paths, key=lambda path: path.rpartition("/")[0])
-        ]
+        metadata = delete_metadata(store, plan.metadata_paths)
         # What is in memory of them stays until it is pushed out: a writer of this process may build on what expired.
         return ExpireResult(
             plan.snapshot_ids,

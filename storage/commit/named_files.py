@@ -110,9 +110,14 @@ def manifest_lists(snapshot: Snapshot) -> list[tuple[str, int | None]]:
 def kept_outside_main(store: TableStore) -> list[KeptSnapshot]:
     """All tags, all snapshots and tags of all branches, and the snapshots kept for their changelog."""
     partial = ReadableManifests(store.manifests)
+    return [*kept_refs(store), *((partial, snapshot) for snapshot in store.changelogs.all().values())]
+
+
+def kept_refs(store: TableStore) -> list[KeptSnapshot]:
+    """All tags, and all snapshots and tags of all branches."""
+    partial = ReadableManifests(store.manifests)
     found: list[KeptSnapshot] = [(store.manifests, snapshot) for snapshot in store.snapshots.tags().values()]
     for branch in map(store.snapshots.branch, store.snapshots.branches()):
         found += [(partial, snapshot) for snapshot in branch.tags().values()]
         found += [(partial, branch.snapshot(snapshot_id)) for snapshot_id in branch.list_ids()]
-    found += [(partial, snapshot) for snapshot in store.changelogs.all().values()]
     return found

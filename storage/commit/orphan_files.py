@@ -28,11 +28,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from freshet.storage.commit.manifest_merge import cancel_pairs
-from freshet.storage.commit.named_files import ManifestSource, ReadableManifests, metadata_names
+from freshet.storage.commit.named_files import ManifestSource, ReadableManifests, manifest_lists, metadata_names
 from freshet.storage.exceptions import CorruptDataError, InvalidRequestError, NotFoundError
 from freshet.storage.io.file_io import FileStatus
 from freshet.storage.metadata.snapshot_store import SnapshotStore
 from freshet.storage.metadata.table_store import TableStore
+from freshet.storage.model.data_file import FileSource
 from freshet.storage.model.manifest import EntryKind, ManifestEntry
 from freshet.storage.model.snapshot import CommitKind, Snapshot
 from freshet.storage.paths import (
@@ -172,7 +173,7 @@ class _UsedNames:
         while (latest := main.latest()) is not None and latest.id not in seen:
             seen |= self._collect_chain(main, paths)
         for snapshot in self._store.changelogs.all().values():
-            self._names |= _names_of(partial, snapshot, is_full=False)
+            self._names |= _names_of_copy(partial, snapshot)
         return self._names
 
     def _collect_tags(self, snapshots: SnapshotStore, paths: TablePaths) -> None:
@@ -217,6 +218,20 @@ class _UsedNames:
 def _names_of(source: ManifestSource, snapshot: Snapshot, *, is_full: bool) -> set[str]:
     """Metadata files, changelog files, and live data files (`is_full`) or those that the delta adds."""
     return set(metadata_names(source, snapshot).all) | _file_names(_entries(source, snapshot, is_full=is_full))
+
+
+def _names_of_copy(source: ManifestSource, copy: Snapshot) -> set[str]:
+    """What a snapshot that expired needs for its changelog: changelog files, else the data files that it wrote."""
+    if copy.changelog_manifest_list is not None:
+        lists = [(copy.changelog_manifest_list, copy.changelog_manifest_list_size)]
+        entries = list(_list_entries(source, *lists[0]))
+    else:
+        lists = manifest_lists(copy)
+        delta = _list_entries(source, copy.delta_manifest_list, copy.delta_manifest_list_size)
+        written = (entry for entry in delta if entry.file.file_source is not FileSource.COMPACT)
+        entries = [entry for entry in written if entry.kind is EntryKind.ADD]
+    manifests = {meta.file_name for name, size in lists for meta in source.read_manifest_list(name, size)}
+    return manifests | {name for name, _ in lists} | _file_names(entries)
 
 
 def _entries(source: ManifestSource, snapshot: Snapshot, *, is_full: bool) -> Iterator[ManifestEntry]:

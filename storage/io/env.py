@@ -67,6 +67,9 @@ class CrashPoint(StrEnum):
     EXPIRE_PLANNED = "expire-planned"
     """Nothing is deleted yet."""
 
+    EXPIRE_CHANGELOGS_KEPT = "expire-changelogs-kept"
+    """Snapshots that are about to expire have copies among the changelogs; they are still there themselves."""
+
     EXPIRE_SNAPSHOTS_REMOVED = "expire-snapshots-removed"
     """Expired snapshot files are gone, what only they named is still there and named by nobody."""
 

@@ -292,11 +292,12 @@ class CoreOptions(BaseModel):
     snapshot_ignore_empty_commit: Flag | None = Field(default=None, alias="snapshot.ignore-empty-commit")
     """Makes no snapshot of a commit without files."""
     changelog_num_retained_min: Int | None = Field(default=None, alias="changelog.num-retained.min", gt=0)
-    """Changelogs kept beyond their snapshots; not supported here yet."""
+    """Snapshots whose changelog expiry always keeps, the last ones; as for snapshots unless set. More than those are
+    kept as changelogs that outlive their snapshots, for readers of changes."""
     changelog_num_retained_max: Int | None = Field(default=None, alias="changelog.num-retained.max", gt=0)
-    """Most changelogs kept beyond their snapshots; not supported here yet."""
+    """Snapshots whose changelog is kept at most, however young; as for snapshots unless set."""
     changelog_time_retained_ms: DurationMs | None = Field(default=None, alias="changelog.time-retained")
-    """Age of changelogs kept beyond their snapshots; not supported here yet."""
+    """Age at which the changelog of a snapshot may expire; as for snapshots unless set."""
     consumer_changelog_only: Flag = Field(default=False, alias="consumer.changelog-only")
     """Consumers hold back the expiry of changelogs, not of snapshots."""
     consumer_expiration_time_ms: DurationMs | None = Field(default=None, alias="consumer.expiration-time")
@@ -509,7 +510,7 @@ class CoreOptions(BaseModel):
 
     @property
     def changelog_is_decoupled(self) -> bool:
-        """True when changelogs are to outlive their snapshots, which the expiry of this version does not do."""
+        """True when changelogs are to outlive their snapshots."""
         return (
             (self.changelog_num_retained_min or 0) > self.snapshot_num_retained_min
             or (self.changelog_num_retained_max or 0) > self.snapshot_num_retained_max

@@ -231,15 +231,7 @@ RULES: Final = (
     ),
     Rule("tag.automatic-creation", Access.CREATE, _is_none_of("none"), "no tags are created", "remove the option"),
     Rule("partition.expiration-time", Access.CREATE, _is_set, "partitions do not expire", "remove the option"),
-    Rule("consumer.expiration-time", Access.CREATE, _is_set, "consumers do not expire", "remove the option"),
     Rule("clustering.columns", Access.CREATE, _is_set, "rows are not clustered", "remove the option"),
-    Rule(
-        "changelog.num-retained.min", Access.CREATE, _is_set, "changelogs end with their snapshots", "remove the option"
-    ),
-    Rule(
-        "changelog.num-retained.max", Access.CREATE, _is_set, "changelogs end with their snapshots", "remove the option"
-    ),
-    Rule("changelog.time-retained", Access.CREATE, _is_set, "changelogs end with their snapshots", "remove the option"),
 )
 
 

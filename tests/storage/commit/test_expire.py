@@ -12,7 +12,7 @@ from freshet.storage.codec.snapshot_json import encode_snapshot
 from freshet.storage.commit.committer import Committer
 from freshet.storage.commit.expire import ExpireResult, expire_snapshots
 from freshet.storage.commit.orphan_files import remove_orphan_files
-from freshet.storage.exceptions import NotFoundError, StorageError, UnsupportedFeatureError
+from freshet.storage.exceptions import NotFoundError, StorageError
 from freshet.storage.io.env import CrashPoint
 from freshet.storage.io.file_io import Created
 from freshet.storage.metadata.table_store import TableStore, open_table_store
@@ -259,13 +259,6 @@ def test_write_only_commits_never_expire() -> None:
     assert store.snapshots.list_ids() == [1, 2, 3, 4, 5, 6]
 
 
-def test_table_that_keeps_changelogs_longer_is_left_to_others() -> None:
-    store = make_table(SimDisk().boot(), options={"changelog.num-retained.min": "20"})
-    compacted(store, 2)
-    with pytest.raises(UnsupportedFeatureError, match="changelogs are to be kept longer"):
-        expire_snapshots(store)
-
-
 def test_files_named_by_a_kept_changelog_stay() -> None:
     store = make_table(SimDisk().boot(), options=KEEP_ALL)
     committer = Committer(store, "u")
@@ -279,7 +272,11 @@ def test_files_named_by_a_kept_changelog_stay() -> None:
 
 
 def crash_faults() -> list[Fault]:
-    points = [Fault(point=point) for point in CrashPoint if point.value.startswith("expire")]
+    points = [
+        Fault(point=point)
+        for point in CrashPoint
+        if point.value.startswith("expire") and point is not CrashPoint.EXPIRE_CHANGELOGS_KEPT
+    ]
     return points + [Fault(at=number, takes_effect=effect) for number in range(45) for effect in (False, True)]
 
 

@@ -317,7 +317,7 @@ GATE: list[tuple[dict[str, str], bool, Access | None]] = [
     ({"bucket": "1", "manifest.compression": "lz4"}, True, Access.READ),
     ({"bucket": "1", "tag.automatic-creation": "process-time"}, True, Access.WRITE),
     ({"bucket": "1", "partition.expiration-time": "7 d"}, True, Access.WRITE),
-    ({"bucket": "1", "changelog.time-retained": "7 d"}, True, Access.WRITE),
+    ({"bucket": "1", "changelog.time-retained": "7 d"}, True, Access.CREATE),
     ({"bucket": "1", "fields.m.map.storage-layout": "shared-shredding"}, True, None),
     ({"bucket": "1", "blob-field": "b"}, True, None),
     ({"bucket": "1", "sink.parallelism": "4", "file-index.bloom-filter.columns": "a"}, True, Access.CREATE),

@@ -1,0 +1,165 @@
+"""Takes away changelogs that were kept longer than their snapshots (`commit.expire` keeps them).
+
+    start = max(latest snapshot - retain_max + 1, earliest copy)
+    end   = min(latest snapshot - retain_min + 1, smallest next of a consumer, earliest copy + limit, latest copy)
+    for id in [start, end]: if copy id is not older than the time retained: end = id, stop
+    expire [earliest copy, end), nothing if end <= earliest copy
+
+With a copy go its changelog files and their manifests; of a copy without a changelog list (no changelog producer) the
+files that its commit deleted, which were the changes of earlier copies, and its manifests. What a snapshot, tag, branch
+or the first copy that stays names is kept. The copies go first, then what only they named: a crash leaves orphans.
+
+Source: FORMAT.md §12, §12.1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from itertools import chain
+
+from freshet.storage.commit.doomed_files import data_paths, delete_data, delete_metadata, metadata_paths
+from freshet.storage.commit.manifest_index import ManifestIndex
+from freshet.storage.commit.named_files import (
+    KeptSnapshot,
+    MetadataNames,
+    ReadableManifests,
+    kept_refs,
+    manifest_lists,
+    metadata_names,
+)
+from freshet.storage.commit.retention import Retention
+from freshet.storage.exceptions import RetryableError
+from freshet.storage.io.file_io import Deleted
+from freshet.storage.metadata.table_store import TableStore
+from freshet.storage.model.manifest import EntryKind, ManifestEntry
+from freshet.storage.model.snapshot import Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class ExpiredChangelogs:
+    """Ids of the copies that went, and what became of the files that only they named."""
+
+    ids: tuple[int, ...] = ()
+    data: tuple[Deleted, ...] = ()
+    metadata: tuple[Deleted, ...] = ()
+
+
+def changelog_retention(store: TableStore, limit: int | None) -> Retention:
+    """How much stays, by the options of the table: what is not set for changelogs is as for snapshots."""
+    options = store.options
+    retain_min = options.changelog_num_retained_min or options.snapshot_num_retained_min
+    retain_max = options.changelog_num_retained_max or options.snapshot_num_retained_max
+    time_ms = options.changelog_time_retained_ms
+    return Retention(
+        retain_min,
+        max(retain_min, retain_max),
+        options.snapshot_time_retained_ms if time_ms is None else time_ms,
+        limit,
+    )
+
+
+def changelogs_end(
+    retention: Retention,
+    *,
+    earliest: int,
+    newest: int,
+    latest: int,
+    now_ms: int,
+    consumer_next: int | None,
+    time_of: Callable[[int], int | None],
+) -> int:
+    """End (exclusive) of the copies to expire; the earliest when none may go.
+
+    `earliest` and `newest` are copies, `latest` is a snapshot; `time_of(id)` is the time of a copy, None without one.
+    """
+    end = min(latest - retention.retain_min + 1, newest)
+    if consumer_next is not None:
+        end = min(end, consumer_next)
+    if retention.limit is not None:
+        end = min(end, earliest + retention.limit)
+    if end <= earliest:
+        return earliest
+    start = earliest if retention.retain_max is None else max(latest - retention.retain_max + 1, earliest)
+    for snapshot_id in range(start, end + 1):
+        time_ms = time_of(snapshot_id)
+        if time_ms is not None and time_ms >= now_ms - retention.time_retained_ms:
+            return snapshot_id
+    return end
+
+
+def expire_changelogs(
+    store: TableStore, index: ManifestIndex, retention: Retention, latest: Snapshot
+) -> ExpiredChangelogs:
+    """One round; `latest` is the newest snapshot."""
+    ids = store.changelogs.list_ids()
+    earliest_snapshot = store.snapshots.earliest()
+    if not ids or earliest_snapshot is None:
+        return ExpiredChangelogs()
+    copy_of = cache(store.changelogs.find)
+    end = changelogs_end(
+        retention,
+        earliest=ids[0],
+        newest=min(ids[-1], earliest_snapshot.id),
+        latest=latest.id,
+        now_ms=store.env.now_ms(),
+        consumer_next=store.consumers.min_next(),
+        time_of=lambda snapshot_id: None if (copy := copy_of(snapshot_id)) is None else copy.time_ms,
+    )
+    expired = [copy for snapshot_id in ids if snapshot_id < end and (copy := copy_of(snapshot_id)) is not None]
+    first_kept = copy_of(end)
+    if not expired or first_kept is None:
+        return ExpiredChangelogs()
+    partial = ReadableManifests(store.manifests)
+    kept: list[KeptSnapshot] = [(store.manifests, earliest_snapshot), (store.manifests, latest), *kept_refs(store)]
+    data = data_paths(store, _doomed_files(partial, index, expired, [*kept, (partial, first_kept)]))
+    metadata = metadata_paths(store, _doomed_manifests(partial, expired, [*kept, (partial, first_kept)]))
+    gone = store.env.file_io.delete_all([store.paths.changelog(copy.id) for copy in expired], in_turn=True)
+    if gone.failed_count:
+        raise RetryableError(
+            f"one of the changelogs {expired[0].id} to {expired[-1].id} could not be deleted, the files they name "
+            "stay; check the disk, the next round tries again",
+            path=store.paths.changelog_folder,
+        )
+    store.changelogs.write_earliest_hint(end)
+    return ExpiredChangelogs(
+        tuple(copy.id for copy in expired),
+        tuple(delete_data(store, data)),
+        tuple(delete_metadata(store, metadata)),
+    )
+
+
+def _doomed_files(
+    source: ReadableManifests, index: ManifestIndex, expired: list[Snapshot], kept: list[KeptSnapshot]
+) -> list[ManifestEntry]:
+    lists = {snapshot.changelog_manifest_list for _, snapshot in kept}
+    logged: list[ManifestEntry] = []
+    deleted: dict[str, ManifestEntry] = {}
+    for copy in expired:
+        name = copy.changelog_manifest_list
+        if name is not None:
+            logged += _entries(source, name, copy.changelog_manifest_list_size) if name not in lists else ()
+            continue
+        delta = _entries(source, copy.delta_manifest_list, copy.delta_manifest_list_size)
+        added = {entry.file.file_name for entry in delta if entry.kind is EntryKind.ADD}
+        deleted.update(
+            (e.file.file_name, e) for e in delta if e.kind is EntryKind.DELETE and e.file.file_name not in added
+        )
+    named = index.live_among(kept, list(deleted.values())) if deleted else set()
+    return [*logged, *(entry for name, entry in deleted.items() if name not in named)]
+
+
+def _doomed_manifests(source: ReadableManifests, expired: list[Snapshot], kept: list[KeptSnapshot]) -> MetadataNames:
+    """Index files and statistics went with the snapshot."""
+    names: set[str] = set()
+    for copy in expired:
+        for name, size in manifest_lists(copy):
+            names |= {name, *(meta.file_name for meta in source.read_manifest_list(name, size))}
+    for kept_source, snapshot in kept:
+        names -= metadata_names(kept_source, snapshot).manifests
+    return MetadataNames(frozenset(names), frozenset(), frozenset())
+
+
+def _entries(source: ReadableManifests, name: str, size: int | None) -> list[ManifestEntry]:
+    return list(chain.from_iterable(map(source.read_manifest, source.read_manifest_list(name, size))))
