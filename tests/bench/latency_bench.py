@@ -2,11 +2,12 @@
 
 The moment of an event is when the producer hands it over, the moment of its commit the time of the first snapshot that
 holds it: both from this machine's clock, the latter read from the table, so that every peer is measured alike. The
-first seconds, in which JVMs warm up, do not count.
+first seconds do not count: a JVM starts, and what arrived meanwhile is one large first batch; then it compiles.
 """
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import sys
@@ -31,7 +32,7 @@ from tests.kit.kafka_broker import ForeignBroker, KafkaBroker
 RATE: Final = 1000
 """Records per second."""
 
-WARM_UP_S: Final = 30
+WARM_UP_S: Final = 75
 MEASURED_S: Final = 45
 COLUMNS: Final = {"id": "BIGINT", "event_us": "BIGINT", "status": "STRING", "note": "STRING"}
 TRIGGERS: Final = {"as fast as possible": "0 seconds", "1 second": "1 second"}
@@ -44,7 +45,7 @@ def latency(results: Results, folder: Path, without: Sequence[str]) -> None:
         for name, trigger in TRIGGERS.items():
             place = folder / f"latency-{trigger.replace(' ', '-')}"
             text = _measured(broker, place, lambda topic, p=place, t=trigger: _freshet(broker, topic, p, t))
-            results.note(f"W10, event to commit, freshet, trigger {name}", text)
+            results.note(f"W10, event to commit, freshet, trigger {name}", f"{text}; {_batches(place)}")
         if "paimon-flink" in without:
             return
         for checkpoint_ms in FLINK_CHECKPOINTS_MS:
@@ -117,7 +118,9 @@ def _freshet(broker: ForeignBroker, topic: str, place: Path, trigger: str) -> Ca
     file.write_text(yaml.safe_dump(document, sort_keys=False))
     with file.with_suffix(".log").open("wb") as log:
         child = subprocess.Popen(
-            [sys.executable, "-m", "freshet.pipeline.commands.command_line", "run", str(file)], stdout=log, stderr=log
+            [sys.executable, "-m", "freshet.pipeline.commands.command_line", "run", str(file), "--progress", "json"],
+            stdout=log,
+            stderr=log,
         )
 
     def stop() -> None:
@@ -126,6 +129,14 @@ def _freshet(broker: ForeignBroker, topic: str, place: Path, trigger: str) -> Ca
             raise PeerError(f"freshet run ended with {child.returncode}; its output is in {file.with_suffix('.log')}")
 
     return stop
+
+
+def _batches(place: Path) -> str:
+    """The second half of the batches of a run: the median of their times and of their records."""
+    lines = [json.loads(line) for line in (place / "pipeline.log").read_text().splitlines() if line.startswith("{")]
+    late = [line for line in lines[len(lines) // 2 :] if line["records"]]
+    times, records = ([line[name] for line in late] for name in ("batch_ms", "records"))
+    return f"a batch of {np.median(records):.0f} records takes {np.median(times):.0f} ms"
 
 
 def _flink(broker: ForeignBroker, topic: str, place: Path, checkpoint_ms: int, logs: Path) -> Callable[[], None]:
