@@ -30,6 +30,8 @@ from tests.kit.kafka_broker import ForeignBroker, KafkaBroker
 
 RECORDS: Final = 1_000_000
 FLINK_CHECKPOINT_MS: Final = 2000
+SMALL_BATCHES: Final = 80
+SMALL_RECORDS: Final = 1000
 SELECTED: Final = {
     "id": "id",
     "customer_id": "customer_id + 1",
@@ -58,6 +60,7 @@ def cdc(results: Results, folder: Path, factor: float, rounds: int, without: Seq
             _select(results, run, count, rounds, plain_rate)
             _variants(results, run, count, rounds)
             _floor(results, run, count, rounds)
+            _small_batches(results, run)
         finally:
             session.close()
             if peer is not None:
@@ -109,7 +112,9 @@ class _Run:
             f"columns={columns}", "key=id", f"checkpoint_ms={FLINK_CHECKPOINT_MS}",
         )  # fmt: skip
 
-    def pipeline_file(self, variant: str, who: str, select: Mapping[str, str] | None = None) -> Path:
+    def pipeline_file(
+        self, variant: str, who: str, select: Mapping[str, str] | None = None, batch_records: int | None = None
+    ) -> Path:
         """A pipeline file with a new table and a new checkpoint."""
         warehouse = self._warehouse(who)
         source: dict[str, Any] = {
@@ -120,6 +125,8 @@ class _Run:
             },
             "format": "debezium-json",
         }
+        if batch_records is not None:
+            source["kafka"]["maxOffsetsPerTrigger"] = batch_records
         if select:
             source["select"] = dict(select)
         document = {
@@ -199,3 +206,14 @@ def _floor(results: Results, run: _Run, count: int, rounds: int) -> None:
 
     floor = Contestant("Kafka to Python and a shuffle, only counted", "2", once)
     results.add(measure("W9 CDC, floor", [floor], count, min(rounds, 2)))
+
+
+def _small_batches(results: Results, run: _Run) -> None:
+    """Micro-batches of a thousand records beside the floor job with batches of as many."""
+    run.topic("small", SMALL_BATCHES * SMALL_RECORDS, "plain")
+    for number in range(2):
+        floor = run.session.ask("floor", run.broker.bootstrap_servers, "small", SMALL_RECORDS)
+        ours = run.session.ask("run", run.pipeline_file("small", "freshet", batch_records=SMALL_RECORDS))
+        ratio = ours["batch_ms"] / floor["batch_ms"]
+        text = f"{ours['batch_ms']:.0f} ms, the floor job {floor['batch_ms']:.0f} ms: {ratio:.2f}×"
+        results.note(f"W9 CDC, a micro-batch of {SMALL_RECORDS} records, round {number + 1}", text)
