@@ -63,6 +63,7 @@ venv-lowest: $(LOWEST)/.stamp
 
 jars: venv
 	@$(BIN)/python -m freshet.pipeline.spark.jars spark-kafka kafka-broker paimon >/dev/null
+	@$(BIN)/python -m freshet prepare
 
 demo: venv jars
 	@$(BIN)/python -m freshet.jobs.demo $(ARGS)

@@ -3,6 +3,7 @@
     freshet run FILE...            runs pipelines            freshet tables WAREHOUSE
     freshet check FILE...          says what is wrong        freshet describe | snapshots | files WAREHOUSE TABLE
     freshet jars                   jars for --jars           freshet read | changelog | alter WAREHOUSE TABLE
+    freshet prepare                makes pipelines start sooner
     freshet dead-letters WAREHOUSE TABLE                     freshet compact | expire | orphans | consumers …
 
 | exit code | meaning |
@@ -30,7 +31,7 @@ from freshet.pipeline.commands.changelog import changelog, consumers
 from freshet.pipeline.commands.dead_letters import dead_letters
 from freshet.pipeline.commands.maintenance import compact, expire, orphans
 from freshet.pipeline.commands.output import complain, say
-from freshet.pipeline.commands.pipelines import check, jars, run
+from freshet.pipeline.commands.pipelines import check, jars, prepare, run
 from freshet.pipeline.commands.read import read
 from freshet.pipeline.commands.tables import describe, files, snapshots, tables
 from freshet.pipeline.exceptions import EXIT_DONE, EXIT_FAILED, EXIT_INVALID, PipelineError, brief_reason
@@ -46,7 +47,7 @@ app = typer.Typer(
     help="Exactly-once streams into lake tables in the Apache Paimon format.",
 )
 _PANELS: Final = {
-    "Pipelines": (run, check, jars),
+    "Pipelines": (run, check, jars, prepare),
     "Tables": (tables, describe, read, changelog, snapshots, files, dead_letters),
     "Changes and care": (alter, compact, expire, orphans, consumers),
 }

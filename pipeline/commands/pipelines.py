@@ -1,4 +1,4 @@
-"""Commands around pipeline files: run, check, jars. What needs Spark or Kafka is loaded when it is called."""
+"""Commands around pipeline files: run, check, jars, prepare. What needs Spark or Kafka is loaded when it is called."""
 
 from __future__ import annotations
 
@@ -66,6 +66,11 @@ def check(
 def jars() -> None:
     """Print the jars that Spark needs, as --jars takes them; they are fetched once per machine."""
     say(",".join(str(jar) for jar in ensure_jars(SPARK_GROUP)))
+
+
+def prepare() -> None:
+    """Make what this machine needs once, so that pipelines start sooner: the jars and an archive of Java's classes."""
+    spark_part("preparing").prepare_machine(complain)
 
 
 def _reads_kafka(configs: list[PipelineConfig]) -> bool:

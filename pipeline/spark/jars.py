@@ -60,7 +60,7 @@ def ensure_jars(group: str) -> list[Path]:
     folder = cache_folder()
     if _missing(jars, folder):
         folder.mkdir(parents=True, exist_ok=True)
-        with _exclusive(folder / ".lock"):
+        with exclusive(folder / ".lock"):
             missing = _missing(jars, folder)  # another process may have fetched them meanwhile
             if missing:
                 _fetch(group, missing, folder)
@@ -198,7 +198,7 @@ def _ivy_module(jars: Iterable[Jar]) -> str:
 
 
 @contextmanager
-def _exclusive(path: Path) -> Iterator[None]:
+def exclusive(path: Path) -> Iterator[None]:
     """Holds an advisory lock; the kernel releases it when the process dies, so a crash blocks nobody."""
     with path.open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
