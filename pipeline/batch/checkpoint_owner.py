@@ -61,7 +61,7 @@ def checkpoint_problem(checkpoint: str, *, pipeline: str, table: Table | None) -
     if not isinstance(found, dict):
         return (
             f"checkpoint {checkpoint}: {folder / OWNER_FILE} does not say which pipeline it belongs to (it is empty or "
-            f"damaged). If it is the checkpoint of {pipeline!r}, remove that file; else choose another checkpoint"
+            f"damaged). {_remedy_of_damaged(folder, pipeline, table)}; else choose another checkpoint"
         )
     if table is None:
         wanted = found if found.get("pipeline") == pipeline else {"pipeline": pipeline}
@@ -90,6 +90,19 @@ def query_id_of(checkpoint: str) -> str | None:
 
 def _owner(pipeline: str, table: Table) -> dict[str, object]:
     return {"pipeline": pipeline, "table": table.location, "created_ms": table.created_ms()}
+
+
+def _remedy_of_damaged(folder: Path, pipeline: str, table: Table | None) -> str:
+    """What to do about an owner file without an owner. Without that file, the checkpoint of a query that has begun
+    counts as somebody else's."""
+    if not (folder / SPARK_METADATA).exists():
+        return f"If it is the checkpoint of {pipeline!r}, remove that file"
+    if table is None:
+        return f"If it was the checkpoint of {pipeline!r}, delete the checkpoint to read everything again"
+    return (
+        f"If it is the checkpoint of {pipeline!r}, and the table was not made anew since, write into that file: "
+        f"{json.dumps(_owner(pipeline, table))}"
+    )
 
 
 def _problem_of_new(checkpoint: str, folder: Path) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pyarrow as pa
@@ -99,6 +100,20 @@ def test_an_owner_file_without_an_owner(folder: Path, content: str) -> None:
     assert "does not say which pipeline it belongs to" in problem
     with pytest.raises(ConfigurationError, match="remove that file"):
         claim_checkpoint(str(folder / "c"), pipeline="orders", table=table)
+
+
+def test_the_remedy_for_a_damaged_owner_file_lets_the_run_go_on(folder: Path) -> None:
+    table = open_or_create(configured(folder).table)
+    checkpoint = folder / "c"
+    claim_checkpoint(str(checkpoint), pipeline="orders", table=table)
+    (checkpoint / "metadata").write_text('{"id": "x"}')
+    (checkpoint / "freshet.json").write_text("")
+    with pytest.raises(ConfigurationError) as refused:
+        claim_checkpoint(str(checkpoint), pipeline="orders", table=table)
+    remedy = re.search(r"write into that file: (.*); else", str(refused.value))
+    assert remedy is not None, refused.value  # removing the file would make the checkpoint a foreign one
+    (checkpoint / "freshet.json").write_text(remedy[1])
+    claim_checkpoint(str(checkpoint), pipeline="orders", table=table)
 
 
 def test_checkpoints_that_cannot_be_used(folder: Path) -> None:
