@@ -58,11 +58,14 @@ def lookups(results: Results, folder: Path, factor: float, batches: int = BATCHE
         restart = run(place, rows, batches, seed=2)
         results.note(f"{name}, restart", _each(restart[:2]))
         warm = restart[SETTLING:]
-        medians.append(statistics.median(batch["seconds"] for batch in warm))
+        medians.append([statistics.median(batch[key] for batch in warm) for key in ("seconds", "cpu_seconds")])
         results.note(f"{name}, warm", _spread(warm))
         tell(f"{name}, restart: {_each(restart[:2])}; warm: {_spread(warm)}")
         shutil.rmtree(place)
-    results.note("W4 warm, large to small", f"{medians[1] / medians[0]:.2f} (at most {RATIO_MAX})")
+    (small, small_cpu), (large, large_cpu) = medians
+    results.note(
+        "W4 warm, large to small", f"{large / small:.2f} (at most {RATIO_MAX}); processor {large_cpu / small_cpu:.2f}"
+    )
 
 
 def make_table(place: Path, row_count: int) -> None:
@@ -92,9 +95,12 @@ def _each(batches: Sequence[Batch]) -> str:
 
 def _spread(batches: Sequence[Batch]) -> str:
     seconds = sorted(batch["seconds"] for batch in batches)
+    cpu = [batch["cpu_seconds"] for batch in batches]
     by_store, by_reading = (sum(batch.get(key, 0) for batch in batches) for key in ("by_store", "by_reading"))
     built = sum(batch.get("stores_built", 0) for batch in batches)
     return (
         f"median {1000 * statistics.median(seconds):.1f} ms, p90 {1000 * seconds[len(seconds) * 9 // 10]:.1f} ms, "
-        f"slowest {1000 * seconds[-1]:.0f} ms; {by_store} files asked by store, {by_reading} read, {built} stores built"
+        f"slowest {1000 * seconds[-1]:.0f} ms; "
+        f"processor {1000 * statistics.median(cpu):.1f} ms; {by_store} files asked by store, "
+        f"{by_reading} read, {built} stores built"
     )

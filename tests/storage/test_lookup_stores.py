@@ -19,6 +19,7 @@ PRODUCERS: dict[str, dict[str, str]] = {
     "sequence": {"changelog-producer": "lookup", "sequence.field": "s"},
     "sum": {"merge-engine": "aggregation", "fields.v.aggregate-function": "sum", "changelog-producer": "lookup"},
     "partial-update": {"merge-engine": "partial-update", "changelog-producer": "lookup"},
+    "vectors": {"deletion-vectors.enabled": "true", "changelog-producer": "lookup"},
     "first-row": {"merge-engine": "first-row", "changelog-producer": "lookup"},
 }
 

@@ -13,6 +13,7 @@ from freshet.storage.catalog import Catalog
 from freshet.storage.io.local_file_io import LocalFileIO
 from freshet.storage.table import Table
 from tests.pipeline.batch.outcome_rows import data, outcome_table
+from tests.storage.lookup.lookup_tables import eager
 
 COLUMNS = {"k": "BIGINT", "a": "STRING", "s": "BIGINT", "b": "STRING", "t": "BIGINT"}
 OPTIONS = {
@@ -62,6 +63,19 @@ def test_from_the_table_and_from_the_batch(table: Table) -> None:
     kept, dead, count = _filled(table, *rows)
     assert [row[1] for row in kept] == ["a1", "newer", "newer"]
     assert (dead, count) == ([], 2)
+
+
+def test_stored_values_come_through_stores_of_rows(tmp_path: Path) -> None:
+    options = {"bucket": "1", "lookup.cache-dir": str(tmp_path / "cache")}
+    table = Catalog(str(tmp_path)).create_table("db.t", schema=COLUMNS, primary_keys=["k"], options=options)
+    with table.writer("loader") as writer:
+        writer.write([{"k": k, "a": f"a{k}", "s": k, "b": None, "t": None} for k in range(100)])
+        writer.commit(1)
+    with eager():
+        kept, dead, count = _filled(table, (ADD, (7, None, 1, None, None), "a"), (ADD, (100, None, 1, None, None), "a"))
+    assert [row[:2] for row in kept] == [(7, "a7")]
+    assert (dead, count) == (["a"], 1)
+    assert [path for path in (tmp_path / "cache").rglob("*") if path.is_file()]
 
 
 def test_rows_of_other_streams_do_not_touch_the_state(table: Table) -> None:

@@ -91,6 +91,9 @@ def test_answers_are_those_of_reading(monkeypatch: pytest.MonkeyPatch, piece_byt
             found, read = lookup.find(table.file, asked, columns), table.reading().find(table.file, asked, columns)
             assert lookup.metrics.counts().get("by_store", 0) == 1
             assert found.is_found.tolist() == read.is_found.tolist()
+            assert found.file_rows is not None
+            if read.file_rows is not None:
+                assert found.file_rows.tolist() == read.file_rows.tolist()
             if columns is not None:
                 assert found.positions.tolist() == read.positions.tolist()
                 assert found.rows.schema.equals(read.rows.schema)
