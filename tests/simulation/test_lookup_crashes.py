@@ -44,13 +44,16 @@ class FirstRowWorld(LookupWorld):
 
 
 def world_of(engine: str, **options: str) -> World:
+    if engine == "deletion-vectors":
+        vectors = {"deletion-vectors.enabled": "true", "num-sorted-run.compaction-trigger": "5"}
+        return LookupWorld(SEED, options={**vectors, **options})
     if engine == "first-row":
         return FirstRowWorld(SEED, options={"merge-engine": "first-row", **options})
     return LookupWorld(SEED, options={"force-lookup": "true", **options})
 
 
 @pytest.mark.parametrize("with_rival", [False, True], ids=["alone", "rival"])
-@pytest.mark.parametrize("engine", ["first-row", "force-lookup"])
+@pytest.mark.parametrize("engine", ["first-row", "force-lookup", "deletion-vectors"])
 def test_crash_at_every_point(engine: str, with_rival: bool) -> None:
     calm = world_of(engine)
     visits = calm.run_stream().visits

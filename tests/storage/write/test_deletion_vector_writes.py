@@ -35,8 +35,12 @@ def create(folder: Path, **options: str) -> Table:
 
 def write(table: Table, rows: Sequence[Mapping[str, Any]], user: str = "u", identifier: int | None = None) -> None:
     with table.writer(user) as writer:
-        writer.write(pa.table({name: pa.array([row.get(name) for row in rows], kind) for name, kind in TYPES.items()}))
+        writer.write(arrow(rows))
         writer.commit() if identifier is None else writer.commit(identifier)
+
+
+def arrow(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
+    return pa.table({name: pa.array([row.get(name) for row in rows], kind) for name, kind in TYPES.items()})
 
 
 def row(k: int, v: int | None = 0, s: str | None = "", kind: str = "+I") -> Row:
