@@ -14,7 +14,7 @@ Source: MERGING.md §6.1, §7.2.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from freshet.storage.changes.change_source import ChangeSource
@@ -25,6 +25,7 @@ from freshet.storage.metadata.live_files import delta_manifests
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.change_split import ChangeSplit
 from freshet.storage.model.data_file import DataFileMeta
+from freshet.storage.model.index_file import IndexFileMeta
 from freshet.storage.model.manifest import EntryKind, ManifestEntry, ManifestFileMeta
 from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.model.split import Split
@@ -132,14 +133,27 @@ class ChangePlanner:
 
     def _replaced(self, snapshot: Snapshot, entries: list[ManifestEntry]) -> list[ChangeSplit]:
         splits = []
+        marks = self._marks_before(snapshot)
         for (partition, bucket), found in _by_bucket(entries):
             removed, added = (
                 self._state_of(snapshot, [entry for entry in found if entry.kind is kind])
                 for kind in (EntryKind.DELETE, EntryKind.ADD)
             )
+            if removed is not None:
+                removed = replace(removed, index_files=tuple(marks.get((partition, bucket), ())))
             if removed is not None or added is not None:
                 splits.append(ChangeSplit(snapshot.id, partition, bucket, removed=removed, added=added))
         return splits
+
+    def _marks_before(self, snapshot: Snapshot) -> Mapping[BucketId, Sequence[IndexFileMeta]]:
+        """Deletion vectors of the state that an overwrite took away: rows they mark were gone already.
+
+        `NotFoundError` when the snapshot that knows them has expired.
+        """
+        if not self._store.options.deletion_vectors_enabled:
+            return {}
+        before = self._store.snapshots.fresh(snapshot.id - 1)
+        return self._store.manifests.marking_files(before.index_manifest)
 
     def _state_of(self, snapshot: Snapshot, entries: list[ManifestEntry]) -> Split | None:
         if not entries:
