@@ -10,7 +10,8 @@
 Of several such cells in a row the first counts, as in the careful way. Deletions, for which values that are not vital
 may be lost, and rows that are to be judged by more than their values go the careful way.
 
-Measured, ten columns: 8 µs for a record with a value that does not fit, against 55 µs by the careful way.
+Measured, ten columns: such a record costs 12 to 20 µs more than a good one, 55 µs by the careful way; and one text that
+is no DECIMAL no longer sends its whole column through `one`.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ A text without a schema is base64 if it looks so: a multiple of four characters 
 alone can be either; the dialect (`decimal.handling.mode`) says which.
 
 Columns of base64 up to 8 bytes are converted with numpy, text by text length: 0.05 µs a value, against 2 µs one by one.
-Columns of numbers as texts are cast by Arrow, 0.15 µs a value; before, they took two thirds of the time of a record.
+Columns of numbers as texts are cast by Arrow, 0.3 µs a value with the look whether all of them are.
 """
 
 from __future__ import annotations
@@ -70,8 +70,8 @@ class DecimalConverter(Converter):
         point = f"[.][0-9]{{1,{self._scale}}}" if self._scale else "[.]"
         self._fits = f"^-?{whole}(?:{point})?$"
         """Numbers that need no look: they have no more digits than the type."""
-        self._fits_pointed = f"^(?:-{whole}|-?{whole}{point})$"
-        """The same with a sign or a point, which base64 never has."""
+        self._fits_pointed = f"^-?{whole}{point}$"
+        """The same with a point, which base64 never has."""
 
     def one(self, value: JsonValue) -> Any:
         coded = self._coded(value)
@@ -147,6 +147,12 @@ class DecimalConverter(Converter):
             return converted, None
         return partly(values, texts, self._fits, self._cast_fitting, self._convert_raw)
 
+    def _is_pointed(self, texts: Any, values: Sequence[str | None]) -> bool:
+        """True where all are numbers with a point that fit: a look for base64 would cost as much as all the rest."""
+        if self._fact is not None or "." not in (next(filter(None, values), None) or ""):
+            return False
+        return pc.all(pc.match_substring_regex(texts, self._fits_pointed)).as_py() is not False
+
     def _convert_plain(self, values: Sequence[Any]) -> Converted:
         """Texts that are no base64."""
         texts = pa.array(values, pa.string())
@@ -183,6 +189,8 @@ class DecimalConverter(Converter):
         if not self._dialect.coded_decimals or (self._fact is not None and self._fact.name != CONNECT_DECIMAL):
             return self._convert_plain(values)
         texts = pa.array(values, pa.string())
+        if self._is_pointed(texts, values):
+            return self._cast_fitting(texts), None
         unscaled, done = _unscaled(texts)
         if self._fact is None and not self._dialect.digits_are_coded and done.any():
             done &= ~pc.match_substring_regex(texts, "^[0-9]+$").fill_null(False).to_numpy(zero_copy_only=False)
