@@ -3,12 +3,17 @@
 Commits are made under the user `<pipeline>-replay`, with the dead-letter table's latest snapshot as identifier, so a
 call that is repeated does nothing twice: it takes the dead letters that were committed after the last replay. Records
 that fail again are dead letters again, of that user, and the next replay takes them too.
+
+The driver reads names of pipelines and topics alone; Spark's workers read the records, split by split.
 """
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 from uuid import uuid4
 
 import pyarrow as pa
@@ -21,11 +26,11 @@ from freshet.pipeline.config.model import MaxDeadLetters, PipelineConfig
 from freshet.pipeline.config.rules import subscribed_topics
 from freshet.pipeline.exceptions import ConfigurationError, InvalidRequestError
 from freshet.pipeline.runner import spark_settings
-from freshet.pipeline.spark.record_frame import RECORD_SCHEMA, record_frame
+from freshet.pipeline.spark.record_frame import RECORD_SCHEMA, read_record_frame
 from freshet.pipeline.spark.session import session_of_a_command
 from freshet.storage.catalog import Catalog
 from freshet.storage.exceptions import NotFoundError
-from freshet.storage.table import Table
+from freshet.storage.table import Split, Table, TableScan
 
 REPLAY_SUFFIX: Final = "-replay"
 QUERY_ID: Final = "freshet-replay"
@@ -42,11 +47,38 @@ _COLUMNS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """Records to be tried again, and under which identity."""
+    """Dead letters to be tried again, where they lie, and under which identity. Travels to the workers."""
 
-    records: pa.Table
+    scan: TableScan
+    splits: tuple[Split, ...]
+    pipelines: tuple[str, ...]
+    topics: Mapping[str | None, int]
+    """Number of records by topic."""
     commit_user: str
     identifier: int
+
+    def records(self, split: Split, topics: AbstractSet[str] | None = None) -> Iterator[pa.RecordBatch]:
+        """The records of one split, of these topics, in batches of `RECORD_SCHEMA`."""
+        for batch in self.scan.read_split(split):
+            rows = pa.Table.from_batches([batch])
+            wanted: Any = pc.is_in(rows["pipeline"], pa.array(self.pipelines))
+            if topics is not None:
+                wanted = pc.and_(wanted, pc.is_in(rows["topic"], pa.array(sorted(topics), pa.string())))
+            rows = rows.filter(wanted).select(list(_COLUMNS)).rename_columns(list(_COLUMNS.values()))
+            yield from rows.cast(RECORD_SCHEMA).to_batches()
+
+
+@dataclass(frozen=True, slots=True)
+class SplitReader:
+    """Reads splits in Spark's workers: their numbers in, their records out."""
+
+    replay: Replay
+    topics: frozenset[str] | None
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                yield from self.replay.records(self.replay.splits[number], self.topics)
 
 
 def replay_dead_letters(config: PipelineConfig, *, everything: bool) -> BatchReport | None:
@@ -64,7 +96,10 @@ def replay_dead_letters(config: PipelineConfig, *, everything: bool) -> BatchRep
 def carry_out(spark: SparkSession, config: PipelineConfig, replay: Replay) -> BatchReport:
     """Puts the records through the pipeline and commits what becomes of them."""
     catalog = Catalog(config.table.warehouse)
-    frames = [record_frame(spark, records, config, index) for index, records in _by_source(config, replay.records)]
+    frames = [
+        read_record_frame(spark, len(replay.splits), SplitReader(replay, topics), config, index)
+        for index, topics in _by_source(config, replay.topics)
+    ]
     whole = frames[0]
     for frame in frames[1:]:
         whole = whole.unionByName(frame)
@@ -104,22 +139,31 @@ def _plan(config: PipelineConfig, table: Table, dead: Table, *, everything: bool
     known = set() if before is None else _files_at(dead, before)
     scan = dead.scan([*_COLUMNS, "pipeline"], snapshot_id=latest.id)
     found: set[str] = set()
-    batches: list[pa.RecordBatch] = []
+    splits: list[Split] = []
     for split in scan.plan():
         found |= {file.file_name for file in split.files}
         fresh = tuple(file for file in split.files if file.file_name not in known)
         if fresh:
-            batches += scan.read_split(replace(split, files=fresh))
+            splits.append(replace(split, files=fresh))
     if not known <= found:
         raise InvalidRequestError(
             f"table {dead.name} was compacted or rewritten since the last replay, so the dead letters that are new "
             "cannot be told from those replayed already; --all takes all of them"
         )
-    rows = pa.Table.from_batches(batches, scan.schema)
-    rows = rows.filter(pc.is_in(rows["pipeline"], pa.array([config.name, f"{config.name}{REPLAY_SUFFIX}"])))
-    if not rows.num_rows:
-        return None
-    return Replay(rows.select(list(_COLUMNS)).rename_columns(list(_COLUMNS.values())), user, latest.id)
+    pipelines = (config.name, f"{config.name}{REPLAY_SUFFIX}")
+    topics = _topics(dead.scan(["pipeline", "topic"], snapshot_id=latest.id), splits, pipelines)
+    return Replay(scan, tuple(splits), pipelines, topics, user, latest.id) if topics else None
+
+
+def _topics(scan: TableScan, splits: Sequence[Split], pipelines: Sequence[str]) -> Counter[str | None]:
+    """The records by topic, batch by batch: of a dead letter these two columns are the least."""
+    counts: Counter[str | None] = Counter()
+    for split in splits:
+        for batch in scan.read_split(split):
+            mine = batch.filter(pc.is_in(batch.column("pipeline"), pa.array(pipelines)))
+            found: Any = pc.value_counts(mine.column("topic"))
+            counts.update({entry["values"]: entry["counts"] for entry in found.to_pylist()})
+    return counts
 
 
 def _files_at(dead: Table, snapshot_id: int) -> set[str]:
@@ -132,23 +176,20 @@ def _files_at(dead: Table, snapshot_id: int) -> set[str]:
         ) from error
 
 
-def _by_source(config: PipelineConfig, records: pa.Table) -> list[tuple[int, pa.Table]]:
-    """The records of each source, in the types that frames want; a record's topic says which source it came from."""
-    records = records.cast(RECORD_SCHEMA)
+def _by_source(config: PipelineConfig, topics: Mapping[str | None, int]) -> list[tuple[int, frozenset[str] | None]]:
+    """The topics of each source that has records, None for all; a record's topic says which source it came from."""
     if len(config.sources) == 1:
-        return [(0, records)]
-    parts = []
-    left = records
+        return [(0, None)]
+    parts: list[tuple[int, frozenset[str] | None]] = []
+    left = dict(topics)
     for index, source in enumerate(config.sources):
-        topics = pa.array(sorted(subscribed_topics(source)), pa.string())
-        mine = pc.fill_null(pc.is_in(left["topic"], topics), False)
-        if pc.any(mine).as_py():
-            parts.append((index, left.filter(mine)))
-        left = left.filter(pc.invert(mine))
-    if left.num_rows:
-        topics = ", ".join(map(str, pc.unique(left["topic"]).to_pylist()[:5]))
+        mine = frozenset(name for name in left if name is not None and name in subscribed_topics(source))
+        if mine:
+            parts.append((index, mine))
+        left = {name: count for name, count in left.items() if name not in mine}
+    if left:
         raise ConfigurationError(
-            f"{config.name}: {left.num_rows} dead letters are of {topics}, which no source of the file names; replay "
-            "them with a file whose only source reads them"
+            f"{config.name}: {sum(left.values())} dead letters are of {', '.join(map(str, list(left)[:5]))}, which no "
+            "source of the file names; replay them with a file whose only source reads them"
         )
     return parts

@@ -7,7 +7,9 @@ from typing import Final
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the customary name
+from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructType, TimestampType
 
+from freshet.pipeline.batch.arrow_map import ArrowFunction, KeptColumns
 from freshet.pipeline.config.model import PipelineConfig
 from freshet.pipeline.spark.outcome_frame import decoded_frame
 from freshet.pipeline.spark.sources import kafka_records
@@ -24,7 +26,16 @@ RECORD_SCHEMA: Final = pa.schema(
 )
 """Records as Spark's Kafka source names their columns, without headers."""
 
-_COLUMNS: Final = "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP"
+_COLUMNS: Final = (
+    StructType()
+    .add("key", BinaryType())
+    .add("value", BinaryType())
+    .add("topic", StringType())
+    .add("partition", IntegerType())
+    .add("offset", LongType())
+    .add("timestamp", TimestampType())
+)
+_TASKS_MAX: Final = 200
 _HEADERS: Final = "ARRAY<STRUCT<key: STRING, value: BINARY>>"
 
 
@@ -34,5 +45,18 @@ def record_frame(spark: SparkSession, records: pa.Table, config: PipelineConfig,
     Raises `ConfigurationError` naming the entry of `select` that is wrong.
     """
     raw = spark.createDataFrame(records) if records.num_rows else spark.createDataFrame([], _COLUMNS)
+    return _decoded(raw, config, source_index)
+
+
+def read_record_frame(
+    spark: SparkSession, part_count: int, read: ArrowFunction, config: PipelineConfig, source_index: int
+) -> DataFrame:
+    """The same of records that the workers read: `read` takes numbers of parts and gives batches of `RECORD_SCHEMA`."""
+    numbers = KeptColumns([F.col("id")])
+    parts = spark.range(0, part_count, 1, min(part_count, _TASKS_MAX))
+    return _decoded(numbers.map_in_arrow(parts, read, _COLUMNS), config, source_index)
+
+
+def _decoded(raw: DataFrame, config: PipelineConfig, source_index: int) -> DataFrame:
     frame = kafka_records(raw.withColumn("headers", F.lit(None).cast(_HEADERS)))
     return decoded_frame(frame, config.sources[source_index], source_index, config, config.table.table_schema)

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from freshet.pipeline.batch.batch_settings import batch_settings
-from freshet.pipeline.batch.micro_batch import BatchReport
+from freshet.pipeline.batch.batch_settings import RECORDS_MAX, batch_settings
+from freshet.pipeline.batch.micro_batch import BatchReport, MicroBatchWriter
 from freshet.pipeline.batch.outcome_counts import HALF_APPLIED, IGNORED
 from freshet.pipeline.batch.routing import Routing
 from freshet.pipeline.batch.table_sink import QUERY_ID_PROPERTY, TableSink, table_sink
@@ -89,6 +89,58 @@ def test_the_last_of_many_changes_from_several_spark_partitions(
     frame = spark.range(0, 20_000, 1, 7).selectExpr("id % 100 AS id", "CAST(id AS STRING) AS name")
     _sink(tmp_path, [], options={"write-buffer-size": "64 kb"})(frame, 0)
     assert {row["id"]: row["name"] for row in _rows(table)} == {key: str(19_900 + key) for key in range(100)}
+
+
+def test_a_query_of_a_users_session_hands_over_large_arrow_batches(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the session says of bytes, and with its own settings again afterwards."""
+    table = _create(tmp_path / "w", {"id": "BIGINT"}, options={"bucket": "1"})
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.txt").write_text("".join(f"{number}\n" for number in range(20_000)))
+    seen = tmp_path / "seen"
+    original = MicroBatchWriter._task
+
+    def watched(*arguments: Any) -> Any:
+        task = original(*arguments)
+
+        def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            def noted() -> Iterator[pa.RecordBatch]:
+                for batch in batches:
+                    with seen.open("a") as file:
+                        file.write(f"{batch.num_rows}\n")
+                    yield batch
+
+            yield from task(noted())
+
+        return run
+
+    monkeypatch.setattr(MicroBatchWriter, "_task", watched)
+    keys = ("spark.sql.execution.arrow.maxBytesPerBatch", "spark.sql.execution.arrow.maxRecordsPerBatch")
+    before = [spark.conf.get(key, None) for key in keys]
+    spark.conf.set(keys[0], "1000")
+    spark.conf.unset(keys[1])
+    inside: list[str | None] = []
+    sink = _sink(tmp_path / "w", [])
+
+    def write(frame: DataFrame, micro_batch_id: int) -> None:
+        sink(frame, micro_batch_id)
+        inside.append(frame.sparkSession.conf.get(keys[0], None))
+
+    try:
+        lines = spark.readStream.format("text").load(str(tmp_path / "in"))
+        stream = lines.selectExpr("CAST(value AS BIGINT) AS id").writeStream.foreachBatch(write)
+        stream = stream.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True)
+        stream.start().awaitTermination()
+    finally:
+        for key, value in zip(keys, before, strict=True):
+            if value is None:
+                spark.conf.unset(key)
+            else:
+                spark.conf.set(key, value)
+    assert table.scan().to_arrow().num_rows == 20_000
+    assert sorted(map(int, seen.read_text().split())) == [20_000 - RECORDS_MAX, RECORDS_MAX]
+    assert inside == ["1000"]
 
 
 def test_a_replayed_batch_runs_no_job(spark: SparkSession, tmp_path: Path, query: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from pyspark.sql import SparkSession
 from freshet import Catalog, Table
 from freshet.pipeline.batch.dead_letters import open_dead_letters
 from freshet.pipeline.batch.table_setup import open_or_create
-from freshet.pipeline.commands.replaying import carry_out, plan_replay
+from freshet.pipeline.commands.replaying import Replay, SplitReader, carry_out, plan_replay
 from freshet.pipeline.config.pipeline_file import PipelineConfig, load_pipeline
 from freshet.pipeline.exceptions import ConfigurationError, InvalidRequestError
 from freshet.storage.commit.committer import Committer
@@ -93,7 +94,11 @@ def test_a_table_without_dead_letters(freshet: Freshet, config: PipelineConfig, 
 
 def values(config: PipelineConfig, *, everything: bool = False) -> list[bytes]:
     replay = plan_replay(config, everything=everything)
-    return [] if replay is None else sorted(replay.records["value"].to_pylist())
+    return [] if replay is None else sorted(values_of(replay))
+
+
+def values_of(replay: Replay) -> list[bytes]:
+    return [row["value"] for split in replay.splits for batch in replay.records(split) for row in batch.to_pylist()]
 
 
 def test_a_replay_takes_what_came_after_the_last_one(config: PipelineConfig, dead: Table) -> None:
@@ -130,6 +135,21 @@ def test_records_of_no_source_are_refused(config: PipelineConfig, dead: Table, t
         carry_out(None, two, replay)  # type: ignore[arg-type]
 
 
+def test_the_driver_holds_no_record(config: PipelineConfig, dead: Table) -> None:
+    """Two columns are read to count; the records are read in the workers, a split at a time."""
+    for number in range(3):
+        add(dead, number, *(letter(number * 10 + place, b"x" * 100_000) for place in range(10)))
+    replay = plan_replay(config, everything=False)
+    assert replay is not None
+    assert len(pickle.dumps(replay)) < 50_000
+    assert replay.topics == {"t": 30}
+    reader = SplitReader(pickle.loads(pickle.dumps(replay)), frozenset({"t"}))
+    numbers = pa.record_batch({"id": range(len(replay.splits))})
+    assert sum(batch.num_rows for batch in reader(iter([numbers]))) == 30
+    elsewhere = SplitReader(replay, frozenset({"u"}))
+    assert sum(batch.num_rows for batch in elsewhere(iter([numbers]))) == 0
+
+
 @pytest.mark.spark
 def test_mended_records_become_rows_once(config: PipelineConfig, dead: Table, spark: SparkSession) -> None:
     add(dead, 1, letter(1, b'{"id": 1, "total": 5}'), letter(2, b'{"id": "x"}'))
@@ -142,4 +162,4 @@ def test_mended_records_become_rows_once(config: PipelineConfig, dead: Table, sp
     assert carry_out(spark, config, replay).is_replay
     again = plan_replay(config, everything=False)  # what failed again is a dead letter of the replay
     assert again is not None
-    assert again.records["value"].to_pylist() == [b'{"id": "x"}']
+    assert values_of(again) == [b'{"id": "x"}']
