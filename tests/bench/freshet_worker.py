@@ -17,9 +17,12 @@ import pyarrow.compute as pc
 from pyarrow import dataset
 
 from freshet.storage.catalog import Catalog
+from freshet.storage.codec.roaring_bitmaps import Bitmap32
+from freshet.storage.commit.committer import Committer
 from freshet.storage.io.env import local_env
 from freshet.storage.metadata.live_files import delta_entries
 from freshet.storage.metadata.table_store import open_table_store
+from freshet.storage.model.commit_message import CommitMessage
 from freshet.storage.model.manifest import EntryKind
 from freshet.storage.model.snapshot import CommitKind
 from freshet.storage.table import Table
@@ -89,6 +92,20 @@ class Worker:
         started = time.perf_counter()
         rows = dataset.dataset(paths, format="parquet").to_table(columns=list(table.schema.column_names))
         return {"seconds": time.perf_counter() - started, "rows": rows.num_rows, "checksum": _key_sum(rows.column(0))}
+
+    def mark(self, folder: str) -> dict[str, object]:
+        """Marks every tenth row of each file in deletion vectors."""
+        started = time.perf_counter()
+        store = _open(folder).store
+        messages = []
+        for (partition, bucket), entries in store.live.at(store.snapshots.latest()).by_bucket.items():
+            files = [entry.file for entry in entries.values()]
+            rows = {file.file_name: Bitmap32(range(0, file.row_count, 10)) for file in files}
+            index_file = store.vectors.write(rows, is_64_bit=False)
+            total = next(iter(entries.values())).total_buckets
+            messages.append(CommitMessage(partition, bucket, total, compact_new_index_files=(index_file,)))
+        Committer(store, "marks").commit(1, messages)
+        return {"seconds": time.perf_counter() - started}
 
     def read_whole(self, folder: str, threads: str) -> dict[str, object]:
         """All columns as one Arrow table, as `dataset` gives them."""

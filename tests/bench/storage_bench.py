@@ -32,6 +32,7 @@ def storage(results: Results, folder: Path, factor: float, rounds: int, without:
         ours = everyone[0]
         results.note("write amplification", write_amplification(ours, folder, ("W1", "W2")))
         compacted_read(results, ours, folder, rounds)
+        marked_read(results, ours, folder, rounds)
 
 
 def start_peers(stack: ExitStack, logs: Path, without: Sequence[str]) -> list[Peer]:
@@ -120,6 +121,20 @@ def compacted_read(results: Results, ours: Peer, folder: Path, rounds: int) -> N
         ]
         name = f"compacted read, all columns, {threads} threads"
         results.add(measure(name, contestants, rows, rounds, compare=True))
+
+
+def marked_read(results: Results, ours: Peer, folder: Path, rounds: int) -> None:
+    """The same files with every tenth row marked in a deletion vector and without; both count the rows stored."""
+    place = location(folder, W5, ours.name)
+    marked = place.with_name(f"{place.name}-marked")
+    shutil.copytree(place, marked)
+    ours.ask("mark", marked)
+    rows = int(ours.ask("read", place, 2)["rows"])
+    contestants = [
+        Contestant("freshet", "2", lambda: ours.ask("read_whole", place, 2)),
+        Contestant("freshet, 10 % marked", "2", lambda: ours.ask("read_whole", marked, 2)),
+    ]
+    results.add(measure("raw read with deletion vectors", contestants, rows, rounds))
 
 
 def write_amplification(ours: Peer, folder: Path, names: Sequence[str]) -> str:
