@@ -105,8 +105,10 @@ class ChangePlanner:
         found: dict[BucketId, Split] = {}
         for split in plan_scan(self._store, snapshot, self._place_filter):
             place = (split.partition, split.bucket)
-            files = (*found[place].files, *split.files) if place in found else split.files
-            found[place] = replace(split, files=files, raw_convertible=False)
+            before = found.get(place, replace(split, files=(), index_files=()))
+            marks = dict.fromkeys((*before.index_files, *split.index_files))
+            files = (*before.files, *split.files)
+            found[place] = replace(split, files=files, index_files=tuple(marks), raw_convertible=False)
         return found
 
     @property

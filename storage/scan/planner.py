@@ -76,7 +76,8 @@ def plan_scan(
     indexes = store.manifests.marking_files(snapshot.index_manifest)
     for (partition, bucket), (total_buckets, files) in sorted(buckets.items()):
         constants = partition_stats(partition, store.schema.partition_keys, store.partition_types, row_count=1)
-        stand_once = skips_level_0 and (is_first_row or all(file.is_delete_free for file in files))
+        hides_level_0 = skips_level_0 and all(file.level > 0 for file in files)
+        stand_once = hides_level_0 and (is_first_row or all(file.is_delete_free for file in files))
         kept = bucket_files(
             files, scan_filter, statistics, constants, keys_stand_once=stand_once, makes_rows=makes_rows
         )

@@ -134,6 +134,15 @@ def test_rows_that_the_changelog_has_not_told_are_not_begun_with(tmp_path: Path,
     assert told(stream(logged)) == [("+I", 1, "a", 2), ("+I", 2, "b", 2)]
 
 
+def test_rows_below_level_0_are_not_left_out_by_what_hides_them(tmp_path: Path, env: WaitingEnv) -> None:
+    options = {"merge-engine": "first-row", **WRITE_ONLY}
+    logged = LoggedTable(tmp_path, producer="none", options=options, env=env)
+    logged.place([row(1, "a")], level=5)
+    logged.place([row(1, "b"), row(2, "b")])
+    assert told(stream(logged, upserts=True)) == [("+I", 1, "a", 2), ("+I", 2, "b", 2)], "level 0 counts"
+    assert told(stream(logged, upserts=True, filter="v = 'b'")) == [("+I", 2, "b", 2)]
+
+
 # ------------------------------------------------------------------------------------------------------------ consumers
 
 
