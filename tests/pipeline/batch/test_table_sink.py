@@ -193,6 +193,26 @@ def test_an_empty_batch_is_committed_too(spark: SparkSession, tmp_path: Path, qu
     assert [snapshot.commit_identifier for snapshot in table.snapshots()] == [0]
 
 
+def test_every_second_batch_compacts_buckets_that_it_did_not_write(
+    spark: SparkSession, tmp_path: Path, query: Any
+) -> None:
+    """The changelog of full compactions tells all rows, whichever batch wrote their buckets last."""
+    options = {"bucket": "4", "changelog-producer": "full-compaction", "full-compaction.delta-commits": "2"}
+    table = _create(tmp_path, {"id": "BIGINT", "v": "BIGINT"}, options=options)
+    sink = _sink(tmp_path, [])
+    sink(spark.range(20).selectExpr("id", "0L AS v"), 1)
+    assert {entry.file.level for entry in table.files()} == {0}
+    sink(spark.range(1).selectExpr("id", "1L AS v"), 2)
+    assert {entry.file.level for entry in table.files()} == {5}
+    told = table.changelog().to_arrow()
+    assert told["_ROW_KIND"].to_pylist() == ["+I"] * 20
+    assert dict(zip(told["id"].to_pylist(), told["v"].to_pylist(), strict=True)) == {k: int(k == 0) for k in range(20)}
+    sink(spark.range(0).selectExpr("id", "1L AS v"), 3)
+    sink(spark.range(5, 6).selectExpr("id", "7L AS v"), 4)
+    last = table.changelog(from_snapshot=table.snapshots()[-1].id).to_arrow().to_pylist()
+    assert [(row["_ROW_KIND"], row["id"], row["v"]) for row in last] == [("-U", 5, 0), ("+U", 5, 7)]
+
+
 def test_partitions_and_types_that_spark_carries_as_others(spark: SparkSession, tmp_path: Path, query: Any) -> None:
     columns = {
         "id": "STRING", "part": "STRING", "time": "TIME(3)", "fine": "TIMESTAMP(9)",
