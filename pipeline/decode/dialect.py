@@ -12,9 +12,9 @@ from freshet.pipeline.config.model import SourceConfig
 class Dialect:
     """How values without a JSON type are written.
 
-    `coded_decimals`: decimals may be base64 of the unscaled number; `digits_are_coded`: so are texts of digits alone.
-    `numeric_times`: Debezium's time.precision.mode, `isostring` refuses numbers. `binary_mode`: base64, base64-url-safe
-    or hex.
+    `coded_decimals`: decimals may be base64 of the unscaled number; `digits_are_coded`: so are texts that are numbers
+    too. `numeric_times`: Debezium's time.precision.mode, `isostring` refuses numbers. `binary_mode`: base64,
+    base64-url-safe or hex.
     """
 
     coded_decimals: bool

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import datetime
+import random
 from decimal import Decimal
 from typing import Any
 
@@ -60,6 +61,7 @@ CASES: dict[tuple[str, Dialect, str | None, str | None], list[tuple[str, str | N
     ("DECIMAL(9,1)", DEBEZIUM, CONNECT_DECIMAL, "2"): [('"BNI="', None), ('"BM4="', "12.3")],
     ("DECIMAL(8,2)", DEBEZIUM, "", None): [('"1234"', "1234.00"), ('"BNI="', None), ("7.5", "7.50")],
     ("DECIMAL(7,2)", STRINGS, None, None): [('"1234"', "1234.00"), ('"12.34"', "12.34"), ('"BNI="', "12.34")],
+    ("DECIMAL(38,10)", STRINGS, None, None): [('"1e99"', None), ('"1e10"', "10000000000.0000000000"), ('"+1e2"', "100.0000000000")],
     ("STRING", DEBEZIUM, None, None): [
         ('"x"', "x"), ("5", "5"), ('{"a": [1, 2.50, null]}', '{"a":[1,2.50,null]}'), ("[1]", "[1]"), ("true", "true"), ('""', ""),
     ],
@@ -192,3 +194,25 @@ def test_a_column_converts_as_its_values_do(key: tuple[str, Dialect, str | None,
             assert found == expected, (kind, place)
             if place:
                 assert (found is None) == (bad is not None and bad[place]), (kind, place)
+
+
+@pytest.mark.parametrize(
+    "type_text", ["DECIMAL(38,22)", "DECIMAL(38,36)", "DECIMAL(38,0)", "DECIMAL(37,29)", "DECIMAL(21,2)"]
+)
+@pytest.mark.parametrize("kind", ["number", "string"])
+def test_a_decimal_that_does_not_fit_is_refused_by_columns_too(type_text: str, kind: str) -> None:
+    """Arrow's cast wraps around where a number has more than 38 digits on the way, and drops digits far to the right."""
+    converter = _converter((type_text, PLAIN_TEXT, None, None))
+    lane = converter.lane(frozenset({kind}))
+    draw = random.Random(type_text)
+    for _ in range(400):
+        digits = str(draw.randrange(1, 10 ** draw.randint(1, 45)))
+        point = draw.randint(1, len(digits))
+        text = draw.choice(["", "-"]) + digits[:point] + (f".{digits[point:]}" if point < len(digits) else "")
+        text += draw.choice(["", f"e{draw.randint(-45, 45)}"])
+        value = msgspec.json.decode(text if kind == "number" else f'"{text}"', type=lane.annotation)
+        array, bad = lane.convert([value])
+        found = None if bad is not None and bad[0] else array[0].as_py()
+        one = converter.one(parse_json(text if kind == "number" else f'"{text}"'))
+        assert found == (None if one is LOST else one), text
+        assert found is None or found == Decimal(text), text
