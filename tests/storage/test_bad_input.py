@@ -197,8 +197,6 @@ def test_wrong_options(catalog: Catalog, options: Any, parts: list[str]) -> None
 @pytest.mark.parametrize(
     ("options", "parts"),
     [
-        ({"merge-engine": "aggregation", "changelog-producer": "lookup"}, ["changelog-producer=lookup"]),
-        ({"changelog-producer": "lookup"}, ["changelog-producer=lookup", "none"]),
         ({"bucket": -1}, ["bucket=-1", "for example 4"]),
         ({"bucket": -2}, ["bucket=-2"]),
         ({"file.format": "orc"}, ["file.format=orc", "parquet"]),

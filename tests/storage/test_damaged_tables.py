@@ -355,7 +355,6 @@ def test_times_that_no_calendar_has(damage: Damage, time_ms: int) -> None:
         ({"manifest.format": "parquet"}, False, False, "manifest.format"),
         ({"bucket": "-2"}, False, False, "bucket"),
         ({"scan.snapshot-id": "1"}, False, False, "scan.snapshot-id"),
-        ({"changelog-producer": "lookup"}, True, False, "changelog-producer"),
         ({"file.compression": "brotli"}, True, False, "file.compression"),
         ({"commit.callbacks": "com.example.Hook"}, True, False, "commit.callbacks"),
         ({"partition.expiration-time": "1 d"}, True, True, ""),

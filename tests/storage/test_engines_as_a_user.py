@@ -133,7 +133,7 @@ def test_bytes_that_are_no_bitmap_can_be_written_over_as_the_message_says(catalo
     table = create(catalog, "aggregation", {"a": "BYTES"}, fields__a__aggregate_function="rbm32")
     commit(table, (1, b"junk"))
     commit(table, (1, b"more junk"))
-    with pytest.raises(InvalidRequestError, match=r"key \(k=1\).*'a'.*no 32-bit.*set its function to last_non_null"):
+    with pytest.raises(InvalidRequestError, match=r"key \(k=1\).*'a'.*not a 32-bit.*set its function to last_non_null"):
         held(table)
     plain = table.alter(SetOption("fields.a.aggregate-function", "last_non_null_value"))
     good = BitMap([7]).serialize()

@@ -125,5 +125,5 @@ def test_the_extension_tells_the_format(name: str, file_format: str) -> None:
 
 @pytest.mark.parametrize("name", ["data-u-0", "zst"])
 def test_a_name_without_extension_is_refused(name: str) -> None:
-    with pytest.raises(InvalidRequestError, match="no legal data file name"):
+    with pytest.raises(InvalidRequestError, match="not a legal data file name"):
         file_format_of(name)

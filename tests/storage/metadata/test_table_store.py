@@ -104,7 +104,7 @@ def test_an_old_schema_file_means_orc(tmp_path: Path) -> None:
         opened(tmp_path)
 
 
-def test_a_table_with_a_changelog_is_read_but_not_written(tmp_path: Path) -> None:
-    store = opened(created(tmp_path, {"bucket": "4", "changelog-producer": "input"}))
-    with pytest.raises(UnsupportedFeatureError, match=r"cannot be written: changelog-producer=input"):
+def test_a_table_with_commit_callbacks_is_read_but_not_written(tmp_path: Path) -> None:
+    store = opened(created(tmp_path, {"bucket": "4", "commit.callbacks": "com.example.Hook"}))
+    with pytest.raises(UnsupportedFeatureError, match=r"cannot be written: commit.callbacks=com.example.Hook"):
         store.check_writable()
