@@ -63,7 +63,7 @@ from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.arrow_types import arrow_schema
 from freshet.storage.model.data_file import DataFileMeta, FileSource
 from freshet.storage.model.sorted_run import SortedRun
-from freshet.storage.options.core import MergeEngine
+from freshet.storage.options.core import ChangelogProducer, MergeEngine
 
 BATCH_ROWS_MAX: Final = 8 * 1024
 """Rows decoded at a time: larger batches leave the processor's caches."""
@@ -222,8 +222,12 @@ class Rewriter:
             return True
         if options.deletion_vectors_enabled and file.level == 0 and not file.is_delete_free:
             return True
-        if not options.needs_lookup or file.level != 0 or output_level == max_level:
+        if not options.needs_lookup or file.level != 0:
             return False
+        if output_level == max_level:
+            # Lone rows would stay unmerged until the next compaction merges them, which tells untouched keys nothing.
+            tells = options.changelog_producer is ChangelogProducer.LOOKUP
+            return tells and options.merge_engine in (MergeEngine.PARTIAL_UPDATE, MergeEngine.AGGREGATE)
         return options.merge_engine is not MergeEngine.DEDUPLICATE or bool(options.sequence_field)
 
     def _higher(

@@ -365,8 +365,16 @@ class EngineOracle:
         return _without_retracts({key: self._merge(records) for key, records in _by_key(runs).items()})
 
     def _lookup_compact(self) -> None:
-        """Level 0 into level 1; a single file that has no retract is moved there as it is."""
-        if len(self.runs) == 1 and not any(record.kind in RETRACTS for record in self.runs[0].records.values()):
+        """Level 0 into level 1; a single file that has no retract is moved there as it is, unless changes are told."""
+        tells = self.options.get("changelog-producer") == "lookup" and self.engine.name in (
+            "partial-update",
+            "aggregation",
+        )
+        if (
+            not tells
+            and len(self.runs) == 1
+            and not any(record.kind in RETRACTS for record in self.runs[0].records.values())
+        ):
             self.runs[0].level = 1
             return
         merged = {
