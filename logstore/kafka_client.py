@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient
 
 PREFIX: Final = "kafka."
@@ -96,6 +96,25 @@ class KafkaCluster:
         with self._lock:
             self._last_error = None
         return ClusterAnswer(frozenset(metadata.topics))
+
+    def topic_ids(self, names: Collection[str], timeout_s: float) -> dict[str, str]:
+        """The ids of those topics that are there and that the user may describe.
+
+        A topic that is deleted and created again has another id. Brokers before 2.8 give none.
+        """
+        if not names:
+            return {}
+        ids = {}
+        for name, future in self._client.describe_topics(
+            TopicCollection(sorted(names)), request_timeout=timeout_s
+        ).items():
+            try:
+                topic_id = future.result().topic_id
+            except KafkaException:
+                continue
+            if topic_id.get_most_significant_bits() or topic_id.get_least_significant_bits():
+                ids[name] = str(topic_id)
+        return ids
 
     def _keep_error(self, error: KafkaError) -> None:
         """Called by librdkafka; the reason of one connection says more than `all brokers are down`."""

@@ -9,6 +9,7 @@ A cluster that only the Java client can be told how to reach (a JKS key store, K
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from typing import Final
 
 from freshet.logstore.kafka_client import ClientSettings, ClusterAnswer, KafkaCluster, client_settings
 from freshet.pipeline.config.model import PipelineConfig, SourceConfig, revealed
+from freshet.pipeline.config.rules import subscribed_topics
 
 ASK_S: Final = 5.0
 """How long a cluster has to answer."""
@@ -82,6 +84,34 @@ def wait_for_brokers(
         if tries:
             say(f"a broker answers at {brokers.servers}")
     return not stop.is_set()
+
+
+def topic_ids(configs: Sequence[PipelineConfig], *, say: Callable[[str], None]) -> dict[str, dict[str, str]]:
+    """By pipeline, the ids of the topics that its sources name; says which are not there.
+
+    Topics of two clusters that have one name are left out: their ids could not be told apart.
+    """
+    clients: list[tuple[Brokers, KafkaCluster]] = []
+    found: dict[str, dict[str, str]] = {}
+    for config in configs:
+        asked: Counter[str] = Counter()
+        ids: dict[str, str] = {}
+        for source in config.sources:
+            brokers = brokers_of(source)
+            names = subscribed_topics(source)
+            if brokers is None or brokers.settings.untranslated or not names:
+                continue
+            client = next((client for known, client in clients if known == brokers), None)
+            if client is None:
+                client = KafkaCluster(brokers.settings)
+                clients.append((brokers, client))
+            answer = client.ask(ASK_S)
+            for topic in sorted(names - answer.topics if answer.failure is None else ()):
+                say(f"{config.name}: warning: there is no topic {topic} at {brokers.servers}")
+            asked.update(names)
+            ids |= client.topic_ids(names, ASK_S)
+        found[config.name] = {topic: each for topic, each in ids.items() if asked[topic] == 1}
+    return found
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
@@ -25,6 +25,7 @@ from pyspark.sql.streaming import StreamingQuery
 
 from freshet.pipeline.batch.batch_settings import batch_settings
 from freshet.pipeline.batch.checkpoint_owner import claim_checkpoint
+from freshet.pipeline.batch.checkpoint_topics import claim_topics
 from freshet.pipeline.batch.dead_letters import open_dead_letters
 from freshet.pipeline.batch.micro_batch import MicroBatchWriter
 from freshet.pipeline.batch.table_setup import open_or_create, refuse_other_table, with_table_options
@@ -68,11 +69,14 @@ class Runner:
         on_progress: Callable[[Progress], None] | None = None,
         on_idle: Callable[[str], None] = lambda pipeline: None,
         say: Callable[[str], None] = lambda text: None,
+        topic_ids: Mapping[str, Mapping[str, str]] | None = None,
     ) -> None:
+        """`topic_ids` are those of the Kafka topics by pipeline, as far as they are known."""
         self._spark = spark
         self._configs = tuple(configs)
         self._hub = ProgressHub(on_progress or (lambda progress: say(progress_line(progress))), on_idle)
         self._say = say
+        self._topic_ids = topic_ids or {}
         self._stop = threading.Event()
 
     def request_stop(self) -> None:
@@ -106,6 +110,7 @@ class Runner:
     def _open_sink(self, config: PipelineConfig) -> TableSink:
         table = open_or_create(config.table)
         claim_checkpoint(config.checkpoint, pipeline=config.name, table=table)
+        claim_topics(config.checkpoint, self._topic_ids.get(config.name, {}))
         dead_letters = open_dead_letters(Catalog(config.table.warehouse), config.dead_letter_table)
         options = config.table.write_options
         writer = MicroBatchWriter(

@@ -30,7 +30,14 @@ def run_pipelines(configs: Sequence[PipelineConfig], *, progress: str) -> None:
     jars = [] if own else ensure_jars(SPARK_GROUP)
     with session_of_a_command(configs[0].name, settings=settings, jars=jars) as spark:
         try:
-            runner = Runner(spark, configs, on_progress=reporter.take, on_idle=reporter.idle, say=remark)
+            runner = Runner(
+                spark,
+                configs,
+                on_progress=reporter.take,
+                on_idle=reporter.idle,
+                say=remark,
+                topic_ids=spark_part("brokers").topic_ids(configs, say=complain) if _needs_kafka(configs) else None,
+            )
             with stop_on_signals(runner), _watched_brokers(configs):
                 runner.run()
         except ConfigurationError as error:

@@ -80,14 +80,14 @@ def is_committed(history: CommitHistory, identity: CommitIdentity, *, table: str
         case Verdict.FOREIGN_QUERY:
             trace = history.users[commit_user]
             raise InvalidRequestError(
-                f"table {table}: commit user {commit_user!r} last committed {trace.identifier} as "
+                f"table {table}: commit user {commit_user!r} last made commit {trace.identifier} as "
                 f"{_query_text(trace.query_id)}, this is {_query_text(identity.query_id)}; nothing was written. Either "
                 "the checkpoint was deleted or belongs to another query: restore it, or give this query another commit "
                 "user (it then starts as a new writer and may repeat rows that are in the table already)"
             )
         case Verdict.UNKNOWN_OUTCOME:
             raise UnknownOutcomeError(
-                f"table {table}: no snapshot says whether {identifier} of commit user {commit_user!r} was committed, "
+                f"table {table}: no snapshot says whether commit {identifier} of user {commit_user!r} is there, "
                 "because snapshots have expired since; nothing was written. Look whether the rows are in the table, "
                 "then start with another commit user at 0; keep snapshots longer (snapshot.num-retained.min, "
                 "snapshot.time-retained) than the stream may stand still"
@@ -124,7 +124,7 @@ def _different_input(trace: CommitTrace, identity: CommitIdentity, table: str) -
         else f"lies before {trace.identifier}, the last one committed, and what it was made from is no longer known"
     )
     return DifferentInputError(
-        f"table {table}: {identity.identifier} of commit user {identity.commit_user!r} {committed}, and now comes "
+        f"table {table}: commit {identity.identifier} of user {identity.commit_user!r} {committed}, and now comes "
         f"again from {given.shown}; nothing was written. A checkpoint was restored from a backup, or two programs run "
         "on one checkpoint: stop the other one and go on with the newest checkpoint; if that is lost, give this query "
         "another commit user and set where it starts to read (it may repeat rows that are in the table already)",
