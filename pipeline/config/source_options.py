@@ -20,6 +20,7 @@ _LONG_MAX: Final = 2**63 - 1
 _INT_MAX: Final = 2**31 - 1
 _SPARK_TIME: Final = re.compile(r"-?\d+\s*(us|ms|s|m|min|h|d)?", re.IGNORECASE)
 _BYTE_SIZE: Final = re.compile(r"\d+\s*([kmgtp]?b?)", re.IGNORECASE)
+_PROTOCOL: Final = re.compile("(SASL_)?(PLAINTEXT|SSL)", re.IGNORECASE)
 _SERVER: Final = re.compile(r"\s*(?:[A-Za-z][A-Za-z0-9_]*://)?(\[[0-9A-Fa-f:.%]+\]|[A-Za-z0-9_.-]+):(\d+)\s*")
 
 
@@ -93,6 +94,7 @@ _BOOLEAN: Final = _word("true", "false")
 
 _KAFKA_CHECKS: Final[Mapping[str, Check]] = {
     "kafka.bootstrap.servers": _servers,
+    "kafka.security.protocol": _pattern(_PROTOCOL, "PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL"),
     "assign": _document('{"topic": [0, 1]}', _is_partitions),
     "startingOffsets": _starting_offsets,
     "startingOffsetsByTimestamp": _document('{"topic": {"0": 1700000000000}}', _is_offsets),

@@ -91,6 +91,7 @@ def test_secrets_are_masked_in_every_output_but_reach_the_library(tmp_path: Path
         ("{processing_time: 1 second}", "{available_now: yes}", "p.yaml:14: trigger.available_now: wants true or false"),
         ("maxOffsetsPerTrigger: 1000", "maxOffsetsPerTrigger: 10k", "p.yaml:4: sources.0.kafka.maxOffsetsPerTrigger: wants a whole number of 1 or more, written in digits, not '10k'"),
         ("maxOffsetsPerTrigger: 1000", "maxOffsetsPerTrigger: 0", "p.yaml:4: sources.0.kafka.maxOffsetsPerTrigger: wants a whole number of 1 or more"),
+        ("maxOffsetsPerTrigger: 1000", "kafka.security.protocol: SASL_PLAIN", "p.yaml:4: sources.0.kafka.kafka.security.protocol: wants PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL, not 'SASL_PLAIN'"),
         ("maxOffsetsPerTrigger: 1000", "minPartitions: -3", "p.yaml:4: sources.0.kafka.minPartitions: wants a whole number of 1 or more, written in digits (at most 2147483647), not '-3'"),
         ("maxOffsetsPerTrigger: 1000", "minOffsetsPerTrigger: 5, maxOffsetsPerTrigger: 4", "minOffsetsPerTrigger (5) is more than maxOffsetsPerTrigger (4)"),
         ("earliest", "first", "p.yaml:3: sources.0.kafka.startingOffsets: wants earliest, latest, or JSON such as"),
