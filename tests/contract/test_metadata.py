@@ -196,9 +196,6 @@ def test_tables_of_paimon_that_cannot_be_read_are_refused(
     "options",
     [
         {"bucket": "-1"},
-        {"changelog-producer": "input"},
-        {"changelog-producer": "lookup"},
-        {"changelog-producer": "full-compaction"},
         {"record-level.expire-time": "1 d", "record-level.time-field": "t"},
     ],
     ids=str,
