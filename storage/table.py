@@ -12,7 +12,15 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from freshet.storage.changes.between import BetweenMode, EndGiven, between_mode, check_ids, end_states, find_ends
+from freshet.storage.changes.between import (
+    BetweenMode,
+    EndGiven,
+    between_mode,
+    check_ids,
+    check_rows_written,
+    end_states,
+    find_ends,
+)
 from freshet.storage.changes.change_range import TimeGiven, change_range
 from freshet.storage.changes.change_source import ChangeRules, check_has_changelog
 from freshet.storage.changes.changelog import Changelog, ChangeMode
@@ -257,6 +265,8 @@ class Table:
             reads_files = asked is not BetweenMode.DELTA and rules.producer is not ChangelogProducer.NONE
             ids, how, states = ends.ids, ChangeMode.CHANGELOG_FILES if reads_files else ChangeMode.DELTA, None
             check_ids(ChangeHistory(self.store), ids)
+            if how is ChangeMode.DELTA:
+                check_rows_written(self.store, ids)
         return Changelog(
             self.store, ids, mode=how, columns=columns, filter=to_predicate(filter), limit=limit, ends=states
         )

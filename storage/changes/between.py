@@ -31,6 +31,7 @@ from freshet.storage.changes.history import ChangeHistory
 from freshet.storage.exceptions import InvalidRequestError, NotFoundError
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.snapshot import Snapshot
+from freshet.storage.options.core import ChangelogProducer
 
 EndGiven = int | str | datetime.datetime
 """A snapshot id, the name of a tag, or a datetime with a time zone."""
@@ -93,6 +94,19 @@ def check_ids(history: ChangeHistory, ids: range) -> None:
             f"changes of snapshots {ids[0]} to {ids[-1]} are asked for: {history.left_text()} (the start of an "
             "incremental read is not part of it)"
         )
+
+
+def check_rows_written(store: TableStore, ids: range) -> None:
+    """Raises `NotFoundError` when some snapshots have expired and left their changelog, without the rows written."""
+    first = store.snapshots.earliest_id()
+    if not ids or first is None or ids[0] >= first or store.options.changelog_producer is ChangelogProducer.NONE:
+        return
+    raise NotFoundError(
+        f"the rows written by snapshots {ids[0]} to {ids[-1]} of {store.location} are asked for, but snapshots before "
+        f"{first} have expired: only their changelogs are kept. Read those with mode='changelog', or begin after "
+        f"snapshot {first - 1}",
+        table=store.location,
+    )
 
 
 def end_states(store: TableStore, ends: Ends) -> tuple[Snapshot | None, Snapshot | None]:

@@ -10,6 +10,7 @@ Each step makes sure that the history it goes on with is the one it came from:
 | the next snapshot, or its copy among the changelogs | its changes are planned |
 | neither, and the latest is the one before | None |
 | neither, and later ones are there | `RetryableError`: expired before it was read; says what is left |
+| before the first: no table, or another one of its name | `NotFoundError`: it was dropped |
 | another snapshot in place of the last one, or a latest below it | `RetryableError`: the table was rolled back |
 
 Source: MERGING.md §7.2.
@@ -26,6 +27,7 @@ from freshet.storage.changes.stream_start import StreamStart
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.change_split import ChangeSplit
 from freshet.storage.model.snapshot import Snapshot
+from freshet.storage.scan.overtaken import check_table_is_there
 from freshet.storage.scan.pruning import ScanFilter
 
 
@@ -61,6 +63,8 @@ class Follower:
         snapshot = self._history.find(self.next_id)
         if self._last is not None:
             self._history.check_not_replaced(self._last)
+        else:  # no snapshot was read that could tell this table from a later one of its name
+            check_table_is_there(self._store)
         if snapshot is None:
             latest = self._history.latest_id()
             if latest + 1 == self.next_id:

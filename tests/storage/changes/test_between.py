@@ -137,6 +137,26 @@ def test_bad_calls(logged: LoggedTable, ends: tuple[Any, Any], mode: str, error:
         logged.table.changes_between(*ends, mode=mode)
 
 
+RETAINED = {
+    "snapshot.num-retained.min": "1",
+    "snapshot.num-retained.max": "1",
+    "changelog.num-retained.min": "10",
+    "changelog.num-retained.max": "10",
+    "write-only": "true",
+}
+
+
+def test_rows_written_by_snapshots_that_left_only_their_changelog(tmp_path: Path) -> None:
+    kept = LoggedTable(tmp_path, options=RETAINED)
+    for value in ("a", "b", "c"):
+        kept.log([row(1, value)], [row(1, value)])
+    kept.table.expire_snapshots(retain_max=1, retain_min=1, older_than_ms=0)
+    assert between(kept, 0, 3) == [("+I", 1, "a", 1), ("+I", 1, "b", 2), ("+I", 1, "c", 3)]
+    with pytest.raises(NotFoundError, match=r"snapshots before 3 have expired.*mode='changelog', or begin after .*2"):
+        between(kept, 0, 3, mode="delta")
+    assert between(kept, 2, 3, mode="delta") == [("+I", 1, "c", 3)]
+
+
 def test_other_buckets_cannot_be_compared() -> None:
     store = make_table(SimDisk().boot(), options=WRITE_ONLY)
     committer, old = Committer(store, "u"), new_file(store, "a")

@@ -250,6 +250,20 @@ def test_a_table_dropped_while_it_is_followed(logged: LoggedTable, env: WaitingE
         told(reader)
 
 
+@pytest.mark.parametrize("begins", [{"consumer_id": "c"}, {"scan_mode": "latest"}, {"from_snapshot": 2}])
+def test_a_table_created_anew_before_the_first_snapshot_was_read(
+    tmp_path: Path, logged: LoggedTable, env: WaitingEnv, begins: dict[str, Any]
+) -> None:
+    logged.table.reset_consumer("c", 3)
+    reader = stream(logged, **begins)
+    env.file_io.delete_tree(logged.location)
+    anew = make(tmp_path, env, options={"num-sorted-run.compaction-trigger": "6"})
+    anew.log([row(1, "A", "-U"), row(1, "other", "+U")], [row(1, "other")])
+    with pytest.raises(NotFoundError, match="dropped and created anew"):
+        told(reader)
+    assert anew.table.consumers() == {}
+
+
 # ----------------------------------------------------------------------------------------------------------- overwrites
 
 
