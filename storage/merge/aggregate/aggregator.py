@@ -160,6 +160,6 @@ def retract_error_text(function: ColumnAggregate, column: str) -> str:
     """Why a retract is refused, and what to do."""
     taking = ", ".join(sorted(name for name, capability in CAPABILITIES.items() if capability.takes_retracts))
     return (
-        f"{function.name} does not take rows of arrow_type -U and -D ({taking} do); "
+        f"{function.name} does not take rows of kind -U and -D ({taking} do); "
         f"set fields.{column}.ignore-retract=true to leave its values as they are"
     )

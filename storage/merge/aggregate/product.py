@@ -41,7 +41,7 @@ from freshet.storage.options.engine import ColumnAggregate
 
 Int64s = npt.NDArray[np.int64]
 
-_BY_ZERO: Final = "the product is divided by zero, by a row of arrow_type -U or -D; use sum, or ignore-retract"
+_BY_ZERO: Final = "the product is divided by zero, by a row of kind -U or -D; use sum, or ignore-retract"
 _NEAR: Final = 1 - 1e-9
 """Magnitudes are estimated as floats; this close to a bound the exact way is taken."""
 
