@@ -4,8 +4,10 @@
 2. The change alone never adds one identity twice; on the live files it never adds one that is live and never deletes
    one that is not; the files that a compaction looked keys up in are live, at whatever level.
 3. Primary-key tables: in every (partition, bucket, level >= 1) the key ranges of the files that remain are disjoint.
+4. Where lookup makes the changelog: a compaction of level 0 knew every file above it that may hold its keys. One that
+   somebody else's compaction put there meanwhile has told its rows as changes of the same old rows already.
 
-Checks 2 and 3 need the live files of the touched buckets only. A plain append can fail only the first check.
+Checks 2 to 4 need the live files of the touched buckets only. A plain append can fail only the first check.
 Everything here takes values and returns values; the caller decides who gives way.
 
 Source: FORMAT.md §3.4.
@@ -46,8 +48,9 @@ def find_conflicts(
     *,
     bucket_counts: Mapping[bytes, int],
     sort_key: SortKey | None,
+    tells_by_lookup: bool = False,
 ) -> list[Conflict]:
-    """Runs all checks that concern the kind of the change; empty when it fits.
+    """Runs all checks that concern the kind of the change; empty when it fits. `tells_by_lookup` asks for check 4.
 
     `live` holds the live files of (at least) the touched buckets, `bucket_counts` the bucket count in force of touched
     partitions that have files. `sort_key` is None for append-only tables.
@@ -59,6 +62,8 @@ def find_conflicts(
     file_conflicts = _file_conflicts(change, live)
     if sort_key is not None and not file_conflicts:
         file_conflicts = _key_range_conflicts(change, live, sort_key)
+        if tells_by_lookup and change.kind is CommitKind.COMPACT:
+            file_conflicts += _unknown_files(change, live, sort_key)
     return conflicts + file_conflicts
 
 
@@ -128,6 +133,28 @@ def _key_range_conflicts(change: SnapshotChange, live: LiveBuckets, sort_key: So
             if not max_key < min_key:
                 names = f"{left.file.file_name} and {right.file.file_name}"
                 conflicts.append(_conflict(right, f"files {names} overlap at level {level}"))
+    return conflicts
+
+
+def _unknown_files(change: SnapshotChange, live: LiveBuckets, sort_key: SortKey) -> list[Conflict]:
+    """Check 4."""
+    deleted = {entry.identity for entry in change.entries if entry.kind is EntryKind.DELETE}
+    taken: dict[Bucket, list[ManifestEntry]] = defaultdict(list)
+    for entry in change.entries:
+        if entry.kind is EntryKind.DELETE and entry.file.level == 0:
+            taken[entry.partition, entry.bucket].append(entry)
+    conflicts = []
+    for bucket, inputs in taken.items():
+        known = change.lookups.get(bucket, ())
+        ranges = [(sort_key(entry.file.min_key), sort_key(entry.file.max_key)) for entry in inputs]
+        for identity, other in live.get(bucket, {}).items():
+            file = other.file
+            if file.level == 0 or identity in deleted or file.file_name in known:
+                continue
+            low, high = sort_key(file.min_key), sort_key(file.max_key)
+            if any(not (high < first or last < low) for first, last in ranges):
+                reason = f"file {file.file_name} came to level {file.level} after keys of it were looked up"
+                conflicts.append(Conflict(*bucket, reason))
     return conflicts
 
 

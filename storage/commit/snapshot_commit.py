@@ -52,6 +52,7 @@ from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.index_file import IndexEntry
 from freshet.storage.model.manifest import ManifestFileMeta
 from freshet.storage.model.snapshot import CommitKind, Snapshot
+from freshet.storage.options.core import ChangelogProducer
 
 WAIT_FACTOR_MAX: Final = 0.2
 """Share by which jitter lengthens a wait at most."""
@@ -243,7 +244,13 @@ class SnapshotCommit:
                 entries = live_entries(self._store.manifests, latest, partition=counted.__contains__)
                 counts = {entry.partition: entry.total_buckets for entry in entries}
         live = self._live(change, latest)
-        conflicts = find_conflicts(change, live.by_bucket, bucket_counts=counts, sort_key=self._sort_key)
+        conflicts = find_conflicts(
+            change,
+            live.by_bucket,
+            bucket_counts=counts,
+            sort_key=self._sort_key,
+            tells_by_lookup=self._store.options.changelog_producer is ChangelogProducer.LOOKUP,
+        )
         has_buckets = self._store.options.bucket != UNAWARE_BUCKET or self._store.schema.has_primary_key
         conflicts += find_index_conflicts(change, self._index_of(latest), live.by_bucket, has_buckets=has_buckets)
         if not conflicts:

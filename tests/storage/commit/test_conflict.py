@@ -112,3 +112,24 @@ def test_conflicts_name_their_bucket_so_that_the_rest_can_go_on() -> None:
     assert {(conflict.partition, conflict.bucket) for conflict in found} == {(EMPTY_ROW, 1)}
     rest = change.without(frozenset({(EMPTY_ROW, 1)}))
     assert [item.file.file_name for item in rest.entries] == ["a", "c"]
+
+
+def test_a_compaction_that_tells_changes_knew_every_file_above() -> None:
+    """Somebody else's compaction told changes of the same old rows when it put `x` there."""
+
+    def found(live: str, delta: str, *lookups: str, tells: bool = True) -> list[str]:
+        bucket = (EMPTY_ROW, 0)
+        change = SnapshotChange(CommitKind.COMPACT, tuple(entries(delta)), lookups={bucket: lookups})
+        held = by_bucket(entries(live))
+        conflicts = find_conflicts(change, held, bucket_counts={}, sort_key=bytes, tells_by_lookup=tells)
+        return [conflict.reason for conflict in conflicts]
+
+    compaction = "-a@0[2,4] -b@5[1,9] +c@5[1,9]"
+    live = "+a@0[2,4] +b@5[1,9]"
+    assert found(live, compaction) == []
+    assert found(f"{live} +x@4[4,6]", compaction) == ["file x came to level 4 after keys of it were looked up"]
+    assert found(f"{live} +x@4[4,6]", compaction, tells=False) == []
+    assert found(f"{live} +x@0[4,6]", compaction) == []
+    assert found(f"{live} +x@4[5,6]", compaction) == []
+    assert found("+a@0[2,4] +x@5[1,9]", "-a@0[2,4] +c@4[2,4]", "x") == []
+    assert found("+b@3[1,2] +x@4[1,9]", "-b@3[1,2] +b@5[7,7]") == []
