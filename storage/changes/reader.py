@@ -22,8 +22,7 @@ import pyarrow.compute as pc
 
 from freshet.storage.changes.difference import difference
 from freshet.storage.exceptions import InvalidRequestError
-from freshet.storage.files.append_reader import read_append_file
-from freshet.storage.files.key_value_reader import read_key_value_file
+from freshet.storage.files.data_file_reader import read_data_file
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.arrow_types import arrow_schema
 from freshet.storage.model.change_split import SNAPSHOT_ID_COLUMN, ChangeSplit
@@ -111,8 +110,8 @@ class ChangeReader:
     def _file(self, split: ChangeSplit, file: DataFileMeta) -> Iterator[pa.RecordBatch]:
         pushed = self.scan_filter.file_part if self.scan_filter else None
         is_keyed = self.store.schema.has_primary_key
-        read = read_key_value_file if is_keyed else read_append_file
-        for batch in read(self.store, split.partition, split.bucket, file, self._needed, pushed):
+        place = (self.store, split.partition, split.bucket, file)
+        for batch in read_data_file(*place, self._needed, pushed, system_columns=is_keyed):
             if self.scan_filter is not None:
                 batch = batch.filter(self.scan_filter.predicate.to_arrow())
             if not batch.num_rows:

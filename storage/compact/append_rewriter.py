@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from freshet.storage.files.append_reader import read_append_file
 from freshet.storage.files.append_writer import AppendFileWriter
+from freshet.storage.files.data_file_reader import read_data_file
 from freshet.storage.io.env import CrashPoint
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.data_file import DataFileMeta, FileSource
@@ -24,8 +24,8 @@ def join_files(store: TableStore, partition: bytes, bucket: int, files: Sequence
     is_done = False
     try:
         for file in files:
-            for batch in read_append_file(
-                store, partition, bucket, file, store.schema.column_names, None, batch_rows=BATCH_ROWS
+            for batch in read_data_file(
+                store, partition, bucket, file, store.schema.column_names, batch_rows=BATCH_ROWS
             ):
                 writer.write(batch)
         outputs = writer.close()

@@ -42,8 +42,8 @@ from freshet.storage.compact.levels import Levels
 from freshet.storage.compact.picker import CompactionUnit
 from freshet.storage.compact.prefetch import prefetched
 from freshet.storage.compact.task import CompactionPlan, Section, plan_task
+from freshet.storage.files.data_file_reader import read_data_file
 from freshet.storage.files.discard import delete_data_file
-from freshet.storage.files.key_value_reader import read_key_value_file
 from freshet.storage.files.key_value_writer import KeyValueFileWriter
 from freshet.storage.files.parquet_schema import SYSTEM_FIELDS
 from freshet.storage.io.env import CrashPoint
@@ -354,8 +354,8 @@ class Rewriter:
         place, columns = (target.partition, target.bucket), self.store.schema.column_names
         for file in files:
             deleted = None if target.vectors is None else target.vectors.of(file.file_name)
-            batches = read_key_value_file(
-                self.store, *place, file, columns, None, batch_rows=batch_rows, deleted_rows=deleted
+            batches = read_data_file(
+                self.store, *place, file, columns, system_columns=True, batch_rows=batch_rows, deleted_rows=deleted
             )
             yield from with_levels(batches, file.level) if has_levels else batches
 

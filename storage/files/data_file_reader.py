@@ -1,13 +1,13 @@
-"""Reads the rows of one data file as the table's schema of now.
+"""Reads the rows of one data file, in its order, as the table's schema of now.
 
     1. open the file; its size must be the one of its manifest entry
     2. map the columns wanted, by field id, from the schema the file was written with (`evolution`)
     3. leave out row groups whose footer statistics show that no row can pass the filter
     4. read, convert, fill partition columns from the manifest: those inside the file are not trusted
     5. leave out rows that a deletion vector marks: its positions count all rows of the file
-    6. where it is asked for, keep only rows for which the filter is TRUE
 
-`_KEY_` columns are never read: keys are the key columns. Source: FORMAT.md §2.3, §7.1, §13.
+Rows of a row group that is read are never filtered: those of an overlapping section must not be dropped by anything but
+their key. `_KEY_` columns are never read: keys are the key columns. Source: FORMAT.md §2.3, §7.1, §7.3, §7.4, §13.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -31,6 +31,7 @@ from freshet.storage.codec.stats import ColumnStats
 from freshet.storage.exceptions import CorruptDataError, InvalidRequestError
 from freshet.storage.files.data_file_paths import data_file_path
 from freshet.storage.files.parquet_file import READ_BATCH_ROWS, ParquetReader
+from freshet.storage.files.parquet_schema import SYSTEM_FIELDS
 from freshet.storage.files.row_group_stats import row_group_stats
 from freshet.storage.literal import canonical
 from freshet.storage.metadata.table_store import TableStore
@@ -43,7 +44,6 @@ ROW_POSITION_COLUMN: Final = "_ROW_POSITION"
 """Behind the other columns where rows are asked to be numbered: the position of the row in its file, from 0."""
 
 Flags = npt.NDArray[np.bool_]
-Rows = TypeVar("Rows", pa.Table, pa.RecordBatch)
 
 _POSITION_FIELD: Final = pa.field(ROW_POSITION_COLUMN, pa.int64(), nullable=False)
 
@@ -55,7 +55,7 @@ _GROUPS_IN_FLIGHT: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
-class ReadPlan:
+class _ReadPlan:
     """How to read one file: what to take from it and what to make of it."""
 
     store: TableStore
@@ -63,27 +63,16 @@ class ReadPlan:
     file: DataFileMeta
     columns: tuple[ReadColumn, ...]
     constants: Mapping[str, pa.Scalar[Any]]
-    names: tuple[str, ...]
     filter: Predicate | None
-    exact: bool
-    deleted_rows: Bitmap32 | None = None
-    is_numbered: bool = False
-
-    @property
-    def schema(self) -> pa.Schema:
-        """Schema of the rows handed out."""
-        by_name = {column.wanted.name: column.wanted for column in self.columns}
-        return pa.schema([arrow_field(by_name[name]) for name in self.names])
+    deleted_rows: Bitmap32 | None
+    is_numbered: bool
 
     @property
     def is_plain(self) -> bool:
         """True when the columns of the file are the columns wanted, as they are."""
-        names = tuple(column.wanted.name for column in self.columns)
-        return (
-            names == self.names
-            and not (self.exact and self.filter is not None)
-            and not any(name in self.constants for name in names)
-            and all(column.cast is None and column.wanted == column.source for column in self.columns)
+        return all(
+            column.cast is None and column.wanted == column.source and column.wanted.name not in self.constants
+            for column in self.columns
         )
 
     @property
@@ -127,58 +116,53 @@ class _Positions:
         return np.concatenate([values[:0], *parts])
 
 
-def plan_read(
+def read_data_file(
     store: TableStore,
     partition: bytes,
     bucket: int,
     file: DataFileMeta,
-    names: Sequence[str],
-    row_filter: Predicate | None,
+    columns: Sequence[str],
+    row_filter: Predicate | None = None,
     *,
-    system_fields: Sequence[DataField] = (),
-    exact: bool = False,
+    system_columns: bool = False,
+    batch_rows: int = READ_BATCH_ROWS,
     deleted_rows: Bitmap32 | None = None,
     is_numbered: bool = False,
-) -> ReadPlan:
-    """Decides how to read a file. `row_filter` is bound to the table's schema or not; `exact` drops rows it rejects.
+    use_threads: bool = False,
+) -> Iterator[pa.RecordBatch]:
+    """Rows in file order and bounded memory: a page per column, and the batch.
 
-    Rows at the positions `deleted_rows` are passed over. Raises `CorruptDataError` where the file has no such position.
-    `is_numbered` adds the column of positions, and is not for `exact` reads.
+    `system_columns` puts `_SEQUENCE_NUMBER` and `_VALUE_KIND` in front of the columns: files of primary-key tables have
+    them. `row_filter`, bound to the table's schema or not, leaves out row groups in which no row passes. Rows at the
+    positions `deleted_rows` are passed over; `CorruptDataError` is raised where the file has no such position.
+    `is_numbered` adds the column of positions. `use_threads` decodes whole row groups side by side, where they are not
+    too large: faster, for a file that is read alone.
     """
-    assert not (exact and is_numbered)
     schema = store.schema
-    unknown = [name for name in names if name not in schema.by_name]
+    unknown = [name for name in columns if name not in schema.by_name]
     if unknown:
         raise InvalidRequestError(
             f"table {store.location} has no column {unknown[0]!r}; columns are {', '.join(schema.column_names)}"
         )
-    bound = None if row_filter is None else row_filter.bind(arrow_schema(schema))
-    extra = bound.columns() if bound is not None and exact else frozenset()
-    read = [*names, *(name for name in schema.column_names if name in extra and name not in names)]
+    system_fields = SYSTEM_FIELDS if system_columns else ()
     file_schema = schema if file.schema_id == schema.id else store.schemas.schema(file.schema_id)
-    wanted = [*system_fields, *(schema.by_name[name] for name in read)]
     path = data_file_path(store, partition, bucket, file)
-    return ReadPlan(
+    plan = _ReadPlan(
         store=store,
         path=path,
         file=file,
-        columns=map_columns((*system_fields, *file_schema.fields), wanted),
+        columns=map_columns(
+            (*system_fields, *file_schema.fields), (*system_fields, *(schema.by_name[name] for name in columns))
+        ),
         constants=_partition_constants(store, partition),
-        names=(*(field.name for field in system_fields), *names),
-        filter=bound,
-        exact=exact,
+        filter=None if row_filter is None else row_filter.bind(arrow_schema(schema)),
         deleted_rows=_checked_rows(deleted_rows, file, path) if deleted_rows else None,
         is_numbered=is_numbered,
     )
+    return _read(plan, batch_rows, use_threads)
 
 
-def read_batches(
-    plan: ReadPlan, *, batch_rows: int = READ_BATCH_ROWS, use_threads: bool = False
-) -> Iterator[pa.RecordBatch]:
-    """Rows in file order and bounded memory.
-
-    With `use_threads` whole row groups are decoded side by side, where they are not too large.
-    """
+def _read(plan: _ReadPlan, batch_rows: int, use_threads: bool) -> Iterator[pa.RecordBatch]:
     with _open(plan) as reader:
         batches = _stored_batches(plan, reader, batch_rows, use_threads)
         if plan.is_plain:
@@ -191,7 +175,7 @@ def read_batches(
 
 
 def _stored_batches(
-    plan: ReadPlan, reader: ParquetReader, batch_rows: int, use_threads: bool
+    plan: _ReadPlan, reader: ParquetReader, batch_rows: int, use_threads: bool
 ) -> Iterator[pa.RecordBatch]:
     fields, groups = plan.file_fields, _row_groups(plan, reader)
     batches: Iterable[pa.RecordBatch]
@@ -233,23 +217,7 @@ def _tables(reader: ParquetReader, fields: Sequence[DataField], groups: Sequence
             del table
 
 
-def read_table(plan: ReadPlan, *, use_threads: bool = True) -> pa.Table:
-    """All rows at once, by the fastest way."""
-    with _open(plan) as reader:
-        fields, groups = plan.file_fields, _row_groups(plan, reader)
-        if use_threads and len(groups) > 1:
-            rows = pa.concat_tables(list(_tables(reader, fields, groups)))
-        else:
-            rows = reader.table(fields, row_groups=groups, use_threads=use_threads)
-        positions = _Positions(reader, groups)
-        if plan.is_numbered:
-            rows = rows.append_column(_POSITION_FIELD, pa.array(positions.numbers))
-        if plan.deleted_rows is not None:
-            rows = _remaining(rows, positions.kept(plan.deleted_rows))
-        return _shape(plan, rows)
-
-
-def _open(plan: ReadPlan) -> ParquetReader:
+def _open(plan: _ReadPlan) -> ParquetReader:
     reader = ParquetReader(plan.store.env, plan.path, size_bytes=plan.file.file_size_bytes)
     if reader.metadata.num_rows != plan.file.row_count:
         row_count = reader.metadata.num_rows
@@ -262,8 +230,8 @@ def _open(plan: ReadPlan) -> ParquetReader:
     return reader
 
 
-def _shape(plan: ReadPlan, rows: pa.Table) -> pa.Table:
-    """Columns of the table out of those of the file, filtered and in the order wanted."""
+def _shape(plan: _ReadPlan, rows: pa.Table) -> pa.Table:
+    """Columns of the table out of those of the file."""
     count = rows.num_rows
     arrays: dict[str, Any] = {}
     for column in plan.columns:
@@ -277,14 +245,10 @@ def _shape(plan: ReadPlan, rows: pa.Table) -> pa.Table:
     if not fields:
         return rows
     shaped = pa.table([arrays[field.name] for field in fields], schema=pa.schema(fields))
-    if plan.exact and plan.filter is not None:
-        shaped = shaped.filter(plan.filter.to_arrow())
-    if tuple(shaped.column_names) != plan.names:
-        shaped = shaped.select(list(plan.names))
     return shaped.append_column(_POSITION_FIELD, rows.column(ROW_POSITION_COLUMN)) if plan.is_numbered else shaped
 
 
-def _remaining(rows: Rows, kept: Flags) -> Rows:
+def _remaining(rows: pa.RecordBatch, kept: Flags) -> pa.RecordBatch:
     """The rows for which `kept` is true."""
     if kept.all():
         return rows
@@ -303,7 +267,7 @@ def _checked_rows(deleted: Bitmap32, file: DataFileMeta, path: str) -> Bitmap32:
     return deleted
 
 
-def _row_groups(plan: ReadPlan, reader: ParquetReader) -> list[int]:
+def _row_groups(plan: _ReadPlan, reader: ParquetReader) -> list[int]:
     """Row groups in which some row may pass the filter."""
     groups = range(reader.metadata.num_row_groups)
     if plan.filter is None:
@@ -327,7 +291,7 @@ def _row_groups(plan: ReadPlan, reader: ParquetReader) -> list[int]:
     return kept
 
 
-def _filter_columns(plan: ReadPlan) -> dict[str, ReadColumn]:
+def _filter_columns(plan: _ReadPlan) -> dict[str, ReadColumn]:
     assert plan.filter is not None
     schema = plan.store.schema
     file_schema = schema if plan.file.schema_id == schema.id else plan.store.schemas.schema(plan.file.schema_id)

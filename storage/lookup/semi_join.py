@@ -26,9 +26,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from freshet.storage.files.append_reader import read_append_file
-from freshet.storage.files.data_file_reader import ROW_POSITION_COLUMN
-from freshet.storage.files.key_value_reader import read_key_value_file
+from freshet.storage.files.data_file_reader import ROW_POSITION_COLUMN, read_data_file
 from freshet.storage.files.parquet_schema import SYSTEM_FIELDS
 from freshet.storage.lookup.file_lookup import FoundRows, no_rows_found
 from freshet.storage.lookup.matched_keys import matched_keys
@@ -112,13 +110,14 @@ class SemiJoin:
     def _read(
         self, file: DataFileMeta, pruned_by: Predicate | None, columns: Sequence[str] | None
     ) -> Iterator[pa.RecordBatch]:
-        return (read_append_file if columns is None else read_key_value_file)(
+        return read_data_file(
             self.store,
             self.partition,
             self.bucket,
             file,
             self.key_columns if columns is None else columns,
             pruned_by,
+            system_columns=columns is not None,
             batch_rows=KEY_BATCH_ROWS if columns is None else ROW_BATCH_ROWS,
             is_numbered=columns is None,
             use_threads=self.use_threads,

@@ -33,8 +33,7 @@ from weakref import WeakKeyDictionary
 import pyarrow as pa
 
 from freshet.storage.exceptions import CorruptDataError, RetryableError, StorageError
-from freshet.storage.files.append_reader import read_append_file
-from freshet.storage.files.key_value_reader import read_key_value_file
+from freshet.storage.files.data_file_reader import read_data_file
 from freshet.storage.io.env import Env
 from freshet.storage.io.local_cache import LocalCache
 from freshet.storage.lookup.lookup_cost import FileCosts
@@ -259,9 +258,9 @@ class StoreCache:
         names = self.table.schema.column_names
         width = -(-len(names) // SECTIONS_MAX)
         place = (self.table, self.partition, self.bucket, file)
-        yield read_key_value_file(*place, ())
+        yield read_data_file(*place, (), system_columns=True)
         for start in range(0, len(names), width):
-            yield read_append_file(*place, names[start : start + width])
+            yield read_data_file(*place, names[start : start + width])
 
     @property
     def _piece_bytes(self) -> int:

@@ -30,8 +30,7 @@ import pyarrow as pa
 from pyarrow.types import is_decimal, is_primitive
 
 from freshet.storage.exceptions import InvalidRequestError
-from freshet.storage.files.append_reader import read_append_file
-from freshet.storage.files.key_value_reader import read_key_value_file
+from freshet.storage.files.data_file_reader import read_data_file
 from freshet.storage.merge.engine import merge_function, row_order
 from freshet.storage.merge.key_order import KeyComparator, RowOrder
 from freshet.storage.merge.lookup_levels import with_levels
@@ -119,7 +118,7 @@ class SplitReader:
     def _raw(self, split: Split, executor: Executor | None) -> Iterator[pa.RecordBatch]:
         file_part = self.scan_filter.file_part if self.scan_filter else None
         for file in split.files:
-            source = read_append_file(
+            source = read_data_file(
                 self.store,
                 split.partition,
                 split.bucket,
@@ -162,13 +161,14 @@ class SplitReader:
 
     def _run(self, split: Split, run: SortedRun, pushed: Predicate | None, batch_rows: int) -> Iterator[pa.RecordBatch]:
         for file in run.files:
-            batches = read_key_value_file(
+            batches = read_data_file(
                 self.store,
                 split.partition,
                 split.bucket,
                 file,
                 self._merged,
                 pushed,
+                system_columns=True,
                 batch_rows=batch_rows,
                 deleted_rows=self.store.vectors.read(split.index_files, file.file_name),
             )

@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from freshet.storage.files.key_value_reader import read_key_value_table
+from freshet.storage.files.data_file_reader import read_data_file
 from freshet.storage.metadata.live_files import changelog_entries
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.data_file import DataFileMeta
@@ -57,7 +57,8 @@ def changes_of(store: TableStore, snapshot: Snapshot) -> list[Change]:
 def file_changes(store: TableStore, partition: bytes, bucket: int, file: DataFileMeta) -> list[Change]:
     """The changes of one file."""
     columns = store.schema.column_names
-    rows = plain_rows(read_key_value_table(store, partition, bucket, file, columns))
+    batches = read_data_file(store, partition, bucket, file, columns, system_columns=True)
+    rows = plain_rows(pa.Table.from_batches(batches))
     assert len(rows) == file.row_count
     return [
         Change(KIND_TEXTS[row[VALUE_KIND_COLUMN]], row[SEQUENCE_NUMBER_COLUMN], {name: row[name] for name in columns})

@@ -23,7 +23,7 @@ from freshet.storage.compact.levels import Levels, build_levels
 from freshet.storage.compact.picker import CompactionUnit, GentlePatience, PickRules, pick_force_up_level_0
 from freshet.storage.compact.rewriter import CompactionResult, Rewriter
 from freshet.storage.exceptions import StorageError
-from freshet.storage.files.key_value_reader import read_key_value_file, read_key_value_table
+from freshet.storage.files.data_file_reader import read_data_file
 from freshet.storage.merge.engine import lookup_merge_function, merge_function, row_order
 from freshet.storage.merge.key_order import KeyComparator
 from freshet.storage.merge.lookup_levels import LookupLevels
@@ -71,7 +71,8 @@ class Bucket:
     def rows(self, files: Any) -> list[dict[str, Any]]:
         store = self.table.store
         columns = store.schema.column_names
-        return [row for f in files for row in read_key_value_table(store, EMPTY_ROW, 0, f, columns).to_pylist()]
+        read = (read_data_file(store, EMPTY_ROW, 0, file, columns, system_columns=True) for file in files)
+        return [row for batches in read for batch in batches for row in batch.to_pylist()]
 
 
 def bucket(folder: Path, *columns: pa.Field, joins: bool = False, **options: str) -> Bucket:
@@ -273,11 +274,11 @@ def test_row_groups_between_the_keys_found_are_not_read(tmp_path: Path, monkeypa
     read: list[int] = []
 
     def counted(*arguments: Any, **options: Any) -> Iterator[pa.RecordBatch]:
-        for batch in read_key_value_file(*arguments, **options):
+        for batch in read_data_file(*arguments, **options):
             read.append(batch.num_rows)
             yield batch
 
-    monkeypatch.setattr(semi_join, "read_key_value_file", counted)
+    monkeypatch.setattr(semi_join, "read_data_file", counted)
     at = bucket(tmp_path, KEY, VALUE, pa.field("w", pa.string()), joins=True, force_lookup="true")
     at.table.place(table_of(range(0, 60_000, 2), "top"), level=5)
     keys = [*range(100), *range(30_001, 30_101, 2), *range(59_000, 59_100)]

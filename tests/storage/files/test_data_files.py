@@ -16,9 +16,8 @@ import pytest
 
 from freshet.storage.codec.binary_row import decode_row, encode_row
 from freshet.storage.exceptions import CorruptDataError, InvalidRequestError, RetryableError, UnsupportedFeatureError
-from freshet.storage.files.append_reader import read_append_file, read_append_table
 from freshet.storage.files.append_writer import AppendFileWriter
-from freshet.storage.files.key_value_reader import read_key_value_file, read_key_value_table
+from freshet.storage.files.data_file_reader import read_data_file
 from freshet.storage.files.key_value_writer import KeyValueFileWriter
 from freshet.storage.io.env import Env, local_env
 from freshet.storage.metadata.schema_store import SchemaStore
@@ -28,7 +27,7 @@ from freshet.storage.model.data_file import EMPTY_ROW, EMPTY_STATS, DataFileMeta
 from freshet.storage.model.data_type import DataField, RowType, parse_data_type
 from freshet.storage.model.schema import TableSchema
 from freshet.storage.paths import TablePaths
-from freshet.storage.predicate import col
+from freshet.storage.predicate import Predicate, col
 
 COLUMNS = {"k": "BIGINT NOT NULL", "s": "STRING", "d": "DOUBLE", "t9": "TIMESTAMP(9)"}
 
@@ -71,6 +70,20 @@ def write(store: TableStore, rows: Sequence[tuple[Any, ...]], *, partition: byte
     writer = KeyValueFileWriter(store, partition, 0, 0, FileSource.APPEND)
     writer.write(key_values(store, rows))
     return writer.close()
+
+
+def read(
+    store: TableStore,
+    file: DataFileMeta,
+    columns: Sequence[str],
+    row_filter: Predicate | None = None,
+    *,
+    partition: bytes = EMPTY_ROW,
+    **how: Any,
+) -> pa.Table:
+    """All rows of a file; none is a table of none."""
+    batches = list(read_data_file(store, partition, 0, file, columns, row_filter, **how))
+    return pa.Table.from_batches(batches) if batches else pa.table({name: [] for name in columns})
 
 
 def stored(store: TableStore, file: DataFileMeta, partition: bytes = EMPTY_ROW) -> pq.ParquetFile:
@@ -129,7 +142,7 @@ def test_composite_keys_minus_partition_keys(tmp_path: Path) -> None:
     assert decode_row(file.min_key, store.key_types) == ("a", 2)
     assert decode_row(file.max_key, store.key_types) == ("b", 1)
     assert decode_row(file.key_stats.max_values, store.key_types) == ("b", 2)
-    rows = read_key_value_table(store, partition, 0, file, store.schema.column_names)
+    rows = read(store, file, store.schema.column_names, system_columns=True, partition=partition)
     assert rows["p"].to_pylist() == ["x y", "x y"], "partition columns come from the manifest, not from the file"
 
 
@@ -137,7 +150,7 @@ def test_thin_mode_leaves_the_key_columns_out(tmp_path: Path) -> None:
     store = make_store(tmp_path, **{"data-file.thin-mode": "true"})
     (file,) = write(store, ROWS)
     assert stored(store, file).schema_arrow.names == ["_SEQUENCE_NUMBER", "_VALUE_KIND", "k", "s", "d", "t9"]
-    assert read_key_value_table(store, EMPTY_ROW, 0, file, ("k",))["k"].to_pylist() == [-5, 0, 3, 9]
+    assert read(store, file, ("k",), system_columns=True)["k"].to_pylist() == [-5, 0, 3, 9]
 
 
 @pytest.mark.parametrize(
@@ -175,7 +188,7 @@ def test_names_places_and_compression(tmp_path: Path) -> None:
     assert file.file_name.endswith("-0.gz.parquet")
     assert (tmp_path / "data" / "bucket-0" / file.file_name).exists()
     assert stored(store, file).metadata.row_group(0).column(0).compression == "GZIP"
-    assert read_key_value_table(store, EMPTY_ROW, 0, file, ("k",)).num_rows == 4
+    assert read(store, file, ("k",), system_columns=True).num_rows == 4
 
 
 def test_files_roll_at_the_target_size(tmp_path: Path) -> None:
@@ -186,7 +199,7 @@ def test_files_roll_at_the_target_size(tmp_path: Path) -> None:
     assert [int(file.file_name.removesuffix(".parquet").rsplit("-", 1)[1]) for file in files] == list(range(len(files)))
     for file in files[:-1]:
         assert 64 * 1024 <= file.file_size_bytes < 112 * 1024
-    keys = [read_key_value_table(store, EMPTY_ROW, 0, file, ("k",))["k"].to_pylist() for file in files]
+    keys = [read(store, file, ("k",), system_columns=True)["k"].to_pylist() for file in files]
     assert [key for part in keys for key in part] == [row[2] for row in rows]
     for file, part in zip(files, keys, strict=True):
         assert decode_row(file.min_key, store.key_types) == (part[0],)
@@ -223,15 +236,17 @@ def test_a_level_that_wants_another_format_is_refused(tmp_path: Path) -> None:
 def test_system_columns_come_first_and_kinds_are_kept(tmp_path: Path) -> None:
     store = make_store(tmp_path)
     (file,) = write(store, ROWS)
-    rows = read_key_value_table(store, EMPTY_ROW, 0, file, ("s", "k"))
+    rows = read(store, file, ("s", "k"), system_columns=True)
     assert rows.column_names == ["_SEQUENCE_NUMBER", "_VALUE_KIND", "s", "k"]
     assert list(zip(*[column.to_pylist() for column in rows.columns], strict=True)) == [
         (seq, kind, s, k) for seq, kind, k, s, *_ in ROWS
     ]
-    batches = list(read_key_value_file(store, EMPTY_ROW, 0, file, ("s", "k"), batch_rows=3))
+    batches = list(read_data_file(store, EMPTY_ROW, 0, file, ("s", "k"), batch_rows=3, system_columns=True))
     assert [batch.num_rows for batch in batches] == [3, 1]
     assert pa.Table.from_batches(batches).equals(rows)
-    threaded = read_key_value_file(store, EMPTY_ROW, 0, file, ("s", "k"), batch_rows=3, use_threads=True)
+    threaded = read_data_file(
+        store, EMPTY_ROW, 0, file, ("s", "k"), batch_rows=3, use_threads=True, system_columns=True
+    )
     assert pa.Table.from_batches(list(threaded)).equals(rows)
 
 
@@ -239,7 +254,7 @@ def test_an_unknown_column_is_named(tmp_path: Path) -> None:
     store = make_store(tmp_path)
     (file,) = write(store, ROWS)
     with pytest.raises(InvalidRequestError, match="'x'"):
-        read_key_value_table(store, EMPTY_ROW, 0, file, ("x",))
+        read(store, file, ("x",), system_columns=True)
 
 
 def test_files_of_older_schemas(tmp_path: Path) -> None:
@@ -255,7 +270,7 @@ def test_files_of_older_schemas(tmp_path: Path) -> None:
             replace(number, type=parse_data_type("STRING")),
         ],
     )
-    rows = read_key_value_table(evolved, EMPTY_ROW, 0, old, ("t9", "renamed", "k", "d"))
+    rows = read(evolved, old, ("t9", "renamed", "k", "d"), system_columns=True)
     assert rows["t9"].to_pylist() == [None] * 4
     assert rows["renamed"].to_pylist() == ["a", None, "é" * 20, "b"]
     assert rows["d"].to_pylist() == ["1.5", None, "-0.0", "0.0"]
@@ -263,8 +278,8 @@ def test_files_of_older_schemas(tmp_path: Path) -> None:
     writer.write(key_values(evolved, [(20, 0, "t", "r", 1, "d")]))
     (new,) = writer.close()
     assert new.schema_id == 1
-    assert read_append_table(evolved, EMPTY_ROW, 0, new, ("k", "t9")).to_pylist() == [{"k": 1, "t9": "t"}]
-    assert read_append_table(store, EMPTY_ROW, 0, new, ("k", "s")).to_pylist() == [{"k": 1, "s": "r"}]
+    assert read(evolved, new, ("k", "t9")).to_pylist() == [{"k": 1, "t9": "t"}]
+    assert read(store, new, ("k", "s")).to_pylist() == [{"k": 1, "s": "r"}]
 
 
 def many(store: TableStore) -> DataFileMeta:
@@ -294,15 +309,14 @@ def test_row_groups_that_cannot_match_are_not_read(tmp_path: Path) -> None:
         (col("d") <= 0.0, 1),  # not >=: NaN is above every number and in no footer
         (col("k").is_in([3, 299_998]) & (col("s") < "1"), 2),
     ]:
-        pruned = read_append_table(store, EMPTY_ROW, 0, file, ("k",), row_filter)
+        pruned = read(store, file, ("k", "s", "d"), row_filter)
         assert exact_count <= pruned.num_rows < 300_000, row_filter
-        exact = read_append_table(store, EMPTY_ROW, 0, file, ("k",), row_filter, exact=True)
-        assert exact.num_rows == exact_count
-        assert exact.column_names == ["k"]
-        batches = list(read_append_file(store, EMPTY_ROW, 0, file, ("k",), row_filter, exact=True))
-        assert sum(batch.num_rows for batch in batches) == exact_count
-    assert read_append_table(store, EMPTY_ROW, 0, file, ("k",), col("k") < 0).num_rows == 0
-    assert list(read_append_file(store, EMPTY_ROW, 0, file, ("k",), col("s").is_null())) == []
+        assert pruned.filter(row_filter.bind(pruned.schema).to_arrow()).num_rows == exact_count
+        keys = read(store, file, ("k",), row_filter, use_threads=True)
+        assert keys.column_names == ["k"]
+        assert keys["k"].equals(pruned["k"])
+    assert read(store, file, ("k",), col("k") < 0).num_rows == 0
+    assert list(read_data_file(store, EMPTY_ROW, 0, file, ("k",), col("s").is_null())) == []
 
 
 def test_filters_on_changed_columns_prune_only_where_values_are_kept(tmp_path: Path) -> None:
@@ -310,9 +324,8 @@ def test_filters_on_changed_columns_prune_only_where_values_are_kept(tmp_path: P
     (file,) = write(store, [(i, 0, i, i, i) for i in range(100)])
     key, n, m = store.schema.fields
     wide = alter(store, [key, replace(n, type=parse_data_type("BIGINT")), replace(m, type=parse_data_type("STRING"))])
-    assert read_append_table(wide, EMPTY_ROW, 0, file, ("n",), col("n") > 1000).num_rows == 0
-    assert read_append_table(wide, EMPTY_ROW, 0, file, ("m",), col("m") == "7").num_rows == 100
-    assert read_append_table(wide, EMPTY_ROW, 0, file, ("m",), col("m") == "7", exact=True)["m"].to_pylist() == ["7"]
+    assert read(wide, file, ("n",), col("n") > 1000).num_rows == 0
+    assert read(wide, file, ("m",), col("m") == "7").num_rows == 100
 
 
 def test_filters_on_partition_columns_use_the_manifest(tmp_path: Path) -> None:
@@ -320,8 +333,8 @@ def test_filters_on_partition_columns_use_the_manifest(tmp_path: Path) -> None:
     store = make_store(tmp_path, columns, keys=["p", "k"], partitions=["p"])
     partition = encode_row([1], store.partition_types)
     (file,) = write(store, [(0, 0, 99, 1)], partition=partition)
-    assert read_append_table(store, partition, 0, file, ("k",), col("p") == 99).num_rows == 0
-    assert read_append_table(store, partition, 0, file, ("p",), col("p") == 1, exact=True)["p"].to_pylist() == [1]
+    assert read(store, file, ("k",), col("p") == 99, partition=partition).num_rows == 0
+    assert read(store, file, ("p",), col("p") == 1, partition=partition)["p"].to_pylist() == [1]
 
 
 def test_missing_truncated_and_foreign_files(tmp_path: Path) -> None:
@@ -329,13 +342,13 @@ def test_missing_truncated_and_foreign_files(tmp_path: Path) -> None:
     (file,) = write(store, ROWS)
     path = tmp_path / "bucket-0" / file.file_name
     with pytest.raises(UnsupportedFeatureError, match="orc"):
-        read_key_value_table(store, EMPTY_ROW, 0, replace(file, file_name="data-x-0.orc"), ("k",))
+        read(store, replace(file, file_name="data-x-0.orc"), ("k",), system_columns=True)
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(CorruptDataError, match="manifest entry says"):
-        list(read_key_value_file(store, EMPTY_ROW, 0, file, ("k",)))
+        list(read_data_file(store, EMPTY_ROW, 0, file, ("k",), system_columns=True))
     path.unlink()
     with pytest.raises(CorruptDataError, match="expired or cleaned"):
-        list(read_key_value_file(store, EMPTY_ROW, 0, file, ("k",)))
+        list(read_data_file(store, EMPTY_ROW, 0, file, ("k",), system_columns=True))
 
 
 def test_files_elsewhere(tmp_path: Path) -> None:
@@ -345,7 +358,7 @@ def test_files_elsewhere(tmp_path: Path) -> None:
     moved = tmp_path / "elsewhere" / file.file_name
     (tmp_path / "table" / "bucket-0" / file.file_name).rename(moved)
     outside = replace(file, external_path=f"file:{moved}")
-    assert read_key_value_table(store, EMPTY_ROW, 0, outside, ("k",)).num_rows == 4
+    assert read(store, outside, ("k",), system_columns=True).num_rows == 4
 
 
 # --- append tables -------------------------------------------------------------------------------------------------
@@ -370,8 +383,7 @@ def test_append_files_hold_the_columns_only_and_count_their_rows(tmp_path: Path)
     types = [field.type for field in store.schema.fields]
     assert decode_row(first.value_stats.min_values, types) == (1, Decimal("1.25"), "x")
     assert first.value_stats.null_counts == (0, 0, 1)
-    read = [read_append_table(store, EMPTY_ROW, 0, file, ("a",))["a"].to_pylist() for file in (first, second)]
-    assert read == [[3, 1], [2]]
+    assert [read(store, file, ("a",))["a"].to_pylist() for file in (first, second)] == [[3, 1], [2]]
 
 
 def test_nested_columns_have_no_statistics_and_all_columns_may_be_partition_columns(tmp_path: Path) -> None:
@@ -380,8 +392,8 @@ def test_nested_columns_have_no_statistics_and_all_columns_may_be_partition_colu
     writer = AppendFileWriter(store, partition, 0, FileSource.APPEND)
     writer.write(pa.table({"p": pa.nulls(3, pa.int32())}))
     (file,) = writer.close()
-    assert read_append_table(store, partition, 0, file, ("p",))["p"].to_pylist() == [None] * 3
-    assert [batch.num_rows for batch in read_append_file(store, partition, 0, file, ("p",), batch_rows=2)] == [2, 1]
+    assert read(store, file, ("p",), partition=partition)["p"].to_pylist() == [None] * 3
+    assert [batch.num_rows for batch in read_data_file(store, partition, 0, file, ("p",), batch_rows=2)] == [2, 1]
 
 
 def test_nested_value_columns(tmp_path: Path) -> None:
@@ -390,7 +402,7 @@ def test_nested_value_columns(tmp_path: Path) -> None:
     evolved = alter(store, [*store.schema.fields, DataField(2, "r", row)])
     (file,) = write(evolved, [(0, 0, 1, 2, {"x": 3}), (1, 0, 2, None, None)])
     assert file.value_stats_cols == ("k", "v")
-    assert read_append_table(evolved, EMPTY_ROW, 0, file, ("r",))["r"].to_pylist() == [{"x": 3}, None]
+    assert read(evolved, file, ("r",))["r"].to_pylist() == [{"x": 3}, None]
 
 
 def test_a_failing_close_leaves_nothing_after_abort(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

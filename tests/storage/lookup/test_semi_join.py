@@ -12,8 +12,7 @@ import pytest
 
 import freshet.storage.files.parquet_file as parquet_file
 import freshet.storage.lookup.semi_join as semi_join
-from freshet.storage.files.append_reader import read_append_file
-from freshet.storage.files.key_value_reader import read_key_value_file
+from freshet.storage.files.data_file_reader import read_data_file
 from freshet.storage.lookup.semi_join import SemiJoin, batch_ranges, equal_ranges
 from freshet.storage.model.data_file import EMPTY_ROW, DataFileMeta
 from tests.storage.scan.scan_tables import PlacedTable
@@ -71,16 +70,12 @@ def test_keys_far_apart_do_not_read_what_lies_between(tmp_path: Path, monkeypatc
     monkeypatch.setattr(semi_join, "KEY_BATCH_ROWS", 500)
     read = {"keys": 0, "rows": 0}
 
-    def counted(what: str, reader: Any) -> Any:
-        def batches(*arguments: Any, **options: Any) -> Iterator[pa.RecordBatch]:
-            for batch in reader(*arguments, **options):
-                read[what] += batch.num_rows
-                yield batch
+    def counted(*arguments: Any, **options: Any) -> Iterator[pa.RecordBatch]:
+        for batch in read_data_file(*arguments, **options):
+            read["rows" if options["system_columns"] else "keys"] += batch.num_rows
+            yield batch
 
-        return batches
-
-    monkeypatch.setattr(semi_join, "read_append_file", counted("keys", read_append_file))
-    monkeypatch.setattr(semi_join, "read_key_value_file", counted("rows", read_key_value_file))
+    monkeypatch.setattr(semi_join, "read_data_file", counted)
     lookup, file = _even_keys(tmp_path, 30_000)
     found = lookup.find(file, _keys(2, 59_998), ["v"])
     assert found.rows["v"].to_pylist() == ["2", "59998"]

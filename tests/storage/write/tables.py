@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from freshet.storage.files.key_value_reader import read_key_value_file
+from freshet.storage.files.data_file_reader import read_data_file
 from freshet.storage.io.env import Env, local_env
 from freshet.storage.merge.engine import merge_function, row_order
 from freshet.storage.merge.key_order import KeyComparator
@@ -144,7 +144,9 @@ class WrittenTable:
         return [
             with_level(batch, file.level) if has_levels else batch
             for file in files
-            for batch in read_key_value_file(self.store, partition, bucket, file, columns, None, batch_rows=1024)
+            for batch in read_data_file(
+                self.store, partition, bucket, file, columns, system_columns=True, batch_rows=1024
+            )
         ]
 
 
