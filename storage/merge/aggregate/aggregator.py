@@ -37,7 +37,7 @@ from freshet.storage.merge.aggregate.merge_map import MergeMap, MergeMapWithKeyT
 from freshet.storage.merge.aggregate.nested import NestedPartialUpdate, NestedUpdate
 from freshet.storage.merge.aggregate.ordered import FirstNonNullValue, FirstValue, LastNonNullValue, LastValue
 from freshet.storage.merge.aggregate.product import Product
-from freshet.storage.merge.aggregate.serialized import HllSketches, RoaringBitmap32, RoaringBitmap64, ThetaSketches
+from freshet.storage.merge.aggregate.serialized import SerializedUnion
 from freshet.storage.merge.aggregate.sum import Sum
 from freshet.storage.merge.aggregate.text import ListAgg
 from freshet.storage.merge.key_order import Flags
@@ -95,10 +95,10 @@ _AGGREGATORS: Final[Mapping[AggregateFunction, Callable[[ColumnAggregate, str, D
     AggregateFunction.MERGE_MAP_WITH_KEYTIME: MergeMapWithKeyTime,
     AggregateFunction.NESTED_UPDATE: NestedUpdate,
     AggregateFunction.NESTED_PARTIAL_UPDATE: NestedPartialUpdate,
-    AggregateFunction.RBM32: RoaringBitmap32,
-    AggregateFunction.RBM64: RoaringBitmap64,
-    AggregateFunction.HLL_SKETCH: HllSketches,
-    AggregateFunction.THETA_SKETCH: ThetaSketches,
+    AggregateFunction.RBM32: SerializedUnion,
+    AggregateFunction.RBM64: SerializedUnion,
+    AggregateFunction.HLL_SKETCH: SerializedUnion,
+    AggregateFunction.THETA_SKETCH: SerializedUnion,
 }
 
 

@@ -16,11 +16,11 @@ Source: MERGING.md §2.6.1.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
-from typing import Final, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -31,7 +31,7 @@ from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.merge.aggregate.events import AggregationError, ColumnEvents, Event, Reduction, live_events
 from freshet.storage.merge.gather import gathered_or_computed, valid_flags
 from freshet.storage.model.data_type import DataType
-from freshet.storage.options.engine import ColumnAggregate
+from freshet.storage.options.aggregate_function import AggregateFunction, ColumnAggregate
 
 Part = TypeVar("Part")
 
@@ -41,67 +41,13 @@ _REMEDY: Final = (
 )
 
 
-def fold_each(
-    events: ColumnEvents,
-    *,
-    read: Callable[[bytes], Part],
-    merge: Callable[[Part, Part], Part],
-    write: Callable[[Part], bytes],
-) -> Reduction:
-    """Folds serialized values by a library: NULL changes nothing, a value alone stays as it is, byte by byte.
-
-    `merge(acc, x)` may change `acc`. Keys with two values and more are folded one by one, in merge order.
-    """
-    live = live_events(events)
-    live = live.only(valid_flags(events.values)[live.rows])
-    scalar_keys = live.counts > 1
-    keys = np.flatnonzero(scalar_keys)
-    folded = live.only(scalar_keys[live.keys])
-    values = events.values.take(pa.array(folded.rows)).to_pylist()
-    steps = zip(folded.keys.tolist(), folded.rows.tolist(), folded.codes.tolist(), values, strict=True)
-    results = []
-    for _, group in groupby(steps, key=itemgetter(0)):
-        accumulator: Part | None = None
-        for _, event, code, value in group:
-            try:
-                part = read(value)
-                if accumulator is None:
-                    accumulator = part
-                else:
-                    late = code == Event.ADD_LATE
-                    accumulator = merge(part, accumulator) if late else merge(accumulator, part)
-            except InvalidRequestError as error:
-                raise AggregationError(event, f"{error}; {_REMEDY}") from error
-        assert accumulator is not None
-        results.append(write(accumulator))
-    rows = live.last_rows(np.ones(len(live.rows), np.bool_))
-    return Reduction(gathered_or_computed(events.values, rows, keys, results), scalar_keys)
-
-
 @dataclass(frozen=True, slots=True)
-class RoaringBitmap32:
-    """rbm32 of one column."""
+class _Library(Generic[Part]):
+    """Reads, unites and writes values of one function; `unite(acc, x)` may change `acc`."""
 
-    function: ColumnAggregate
-    column: str
-    type: DataType
-
-    def reduce(self, events: ColumnEvents) -> Reduction:
-        """The united set of each key."""
-        return fold_each(events, read=read_bitmap32, merge=unite_bitmaps32, write=write_bitmap32)
-
-
-@dataclass(frozen=True, slots=True)
-class RoaringBitmap64:
-    """rbm64 of one column."""
-
-    function: ColumnAggregate
-    column: str
-    type: DataType
-
-    def reduce(self, events: ColumnEvents) -> Reduction:
-        """The united set of each key."""
-        return fold_each(events, read=Bitmap64.read, merge=_united64, write=Bitmap64.write)
+    read: Callable[[bytes], Part]
+    unite: Callable[[Part, Part], Part]
+    write: Callable[[Part], bytes]
 
 
 def _united64(acc: Bitmap64, x: Bitmap64) -> Bitmap64:
@@ -109,27 +55,46 @@ def _united64(acc: Bitmap64, x: Bitmap64) -> Bitmap64:
     return acc
 
 
+_LIBRARIES: Final[Mapping[AggregateFunction, _Library[Any]]] = {
+    AggregateFunction.RBM32: _Library(read_bitmap32, unite_bitmaps32, write_bitmap32),
+    AggregateFunction.RBM64: _Library(Bitmap64.read, _united64, Bitmap64.write),
+    AggregateFunction.HLL_SKETCH: _Library(read_hll, unite_hll, write_hll),
+    AggregateFunction.THETA_SKETCH: _Library(read_theta, unite_theta, write_theta),
+}
+
+
 @dataclass(frozen=True, slots=True)
-class HllSketches:
-    """hll_sketch of one column."""
+class SerializedUnion:
+    """rbm32, rbm64, hll_sketch or theta_sketch of one column."""
 
     function: ColumnAggregate
     column: str
     type: DataType
 
     def reduce(self, events: ColumnEvents) -> Reduction:
-        """The united sketch of each key."""
-        return fold_each(events, read=read_hll, merge=unite_hll, write=write_hll)
-
-
-@dataclass(frozen=True, slots=True)
-class ThetaSketches:
-    """theta_sketch of one column."""
-
-    function: ColumnAggregate
-    column: str
-    type: DataType
-
-    def reduce(self, events: ColumnEvents) -> Reduction:
-        """The united sketch of each key."""
-        return fold_each(events, read=read_theta, merge=unite_theta, write=write_theta)
+        """The united set or sketch of each key. Keys with several values are folded one by one, in merge order."""
+        library = _LIBRARIES[self.function.name]
+        live = live_events(events)
+        live = live.only(valid_flags(events.values)[live.rows])
+        scalar_keys = live.counts > 1
+        keys = np.flatnonzero(scalar_keys)
+        folded = live.only(scalar_keys[live.keys])
+        values = events.values.take(pa.array(folded.rows)).to_pylist()
+        steps = zip(folded.keys.tolist(), folded.rows.tolist(), folded.codes.tolist(), values, strict=True)
+        results = []
+        for _, group in groupby(steps, key=itemgetter(0)):
+            accumulator: Any = None
+            for _, event, code, value in group:
+                try:
+                    part = library.read(value)
+                    if accumulator is None:
+                        accumulator = part
+                    else:
+                        late = code == Event.ADD_LATE
+                        accumulator = library.unite(part, accumulator) if late else library.unite(accumulator, part)
+                except InvalidRequestError as error:
+                    raise AggregationError(event, f"{error}; {_REMEDY}") from error
+            assert accumulator is not None
+            results.append(library.write(accumulator))
+        rows = live.last_rows(np.ones(len(live.rows), np.bool_))
+        return Reduction(gathered_or_computed(events.values, rows, keys, results), scalar_keys)

@@ -13,14 +13,14 @@ from pyroaring import BitMap
 
 from freshet.storage.codec.roaring_bitmaps import Bitmap64, read_bitmap32, write_bitmap32
 from freshet.storage.merge.aggregate.events import AggregationError, Event
-from freshet.storage.merge.aggregate.serialized import RoaringBitmap32, RoaringBitmap64
+from freshet.storage.merge.aggregate.serialized import SerializedUnion
 from freshet.storage.model.data_type import parse_data_type
 from freshet.storage.options.engine import AggregateFunction, ColumnAggregate
 from tests.storage.merge.aggregate.fold_reference import Fold, added, column_events, keys_of, reduced
 
 BYTES = parse_data_type("BYTES")
-RBM32 = RoaringBitmap32(ColumnAggregate(AggregateFunction.RBM32), "v", BYTES)
-RBM64 = RoaringBitmap64(ColumnAggregate(AggregateFunction.RBM64), "v", BYTES)
+RBM32 = SerializedUnion(ColumnAggregate(AggregateFunction.RBM32), "v", BYTES)
+RBM64 = SerializedUnion(ColumnAggregate(AggregateFunction.RBM64), "v", BYTES)
 
 
 def b32(numbers: Any) -> bytes:

@@ -10,14 +10,14 @@ from datasketches import hll_sketch, tgt_hll_type, update_theta_sketch
 
 from freshet.storage.codec.sketches import read_hll, read_theta
 from freshet.storage.merge.aggregate.events import AggregationError, Event
-from freshet.storage.merge.aggregate.serialized import HllSketches, ThetaSketches
+from freshet.storage.merge.aggregate.serialized import SerializedUnion
 from freshet.storage.model.data_type import parse_data_type
 from freshet.storage.options.engine import AggregateFunction, ColumnAggregate
 from tests.storage.merge.aggregate.fold_reference import added, column_events, reduced
 
 BYTES = parse_data_type("BYTES")
-HLL = HllSketches(ColumnAggregate(AggregateFunction.HLL_SKETCH), "v", BYTES)
-THETA = ThetaSketches(ColumnAggregate(AggregateFunction.THETA_SKETCH), "v", BYTES)
+HLL = SerializedUnion(ColumnAggregate(AggregateFunction.HLL_SKETCH), "v", BYTES)
+THETA = SerializedUnion(ColumnAggregate(AggregateFunction.THETA_SKETCH), "v", BYTES)
 
 
 def hll(first: int, count: int, lg_k: int = 12) -> bytes:
