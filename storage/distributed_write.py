@@ -23,7 +23,7 @@ import pyarrow as pa
 from freshet.storage.codec.commit_message_json import decode_commit_messages, encode_commit_messages
 from freshet.storage.commit.committer import CommitResult, Committer
 from freshet.storage.exceptions import NotFoundError
-from freshet.storage.files.discard import delete_data_file
+from freshet.storage.files.data_file_paths import delete_data_file
 from freshet.storage.lookup.lookup_metrics import LookupMetrics
 from freshet.storage.merge.merge_metrics import MergeMetrics
 from freshet.storage.metadata.table_store import TableStore

@@ -42,8 +42,8 @@ from freshet.storage.compact.levels import Levels
 from freshet.storage.compact.picker import CompactionUnit
 from freshet.storage.compact.prefetch import prefetched
 from freshet.storage.compact.task import CompactionPlan, Section, plan_task
+from freshet.storage.files.data_file_paths import delete_data_file
 from freshet.storage.files.data_file_reader import read_data_file
-from freshet.storage.files.discard import delete_data_file
 from freshet.storage.files.key_value_writer import KeyValueFileWriter
 from freshet.storage.files.parquet_schema import SYSTEM_FIELDS
 from freshet.storage.io.env import CrashPoint

@@ -1,18 +1,63 @@
-"""Names and places of the data files of one bucket.
+"""Data files of one bucket: how they are named, encoded and described, where they lie, and how they are removed.
 
     <prefix><uuid>-<n>[.<codec>].parquet     one random uuid per writer, n from 0
 
-The place follows from partition and bucket, unless the manifest entry carries a path of its own. The extension tells
-readers the format. Source: FORMAT.md §1.
+| | data file | changelog file |
+|---|---|---|
+| prefix | `data-file.prefix` | `changelog-file.prefix` |
+| format | `file.format`, by level | `changelog-file.format`, else as data files |
+| codec | `file.compression`, by level | `changelog-file.compression`, else as data files |
+| statistics | `metadata.stats-mode`, by level | `changelog-file.stats-mode`, else as data files |
+| a file ends at | `target-file-size`, written rows also at `target-file-row-num` | `target-file-size` |
+
+The folder follows from partition and bucket, unless the manifest entry carries a path of its own. The extension tells
+readers the format. Source: FORMAT.md §1, §7.5; MERGING.md §1.2, §1.4.
 """
 
 from __future__ import annotations
 
-from freshet.storage.exceptions import UnsupportedFeatureError
-from freshet.storage.files.file_traits import FileTraits, data_file_traits
+from dataclasses import dataclass
+
+from freshet.storage.exceptions import StorageError, UnsupportedFeatureError
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.data_file import DataFileMeta
+from freshet.storage.options.core import CoreOptions
 from freshet.storage.paths import data_file_name, file_format_of
+
+
+@dataclass(frozen=True, slots=True)
+class FileTraits:
+    """The left or the right column of the table above, at one level; `stats_mode` is that of columns without one of
+    their own.
+    """
+
+    prefix: str
+    file_format: str
+    compression: str
+    stats_mode: str
+    is_changelog: bool = False
+
+
+def data_file_traits(options: CoreOptions, level: int) -> FileTraits:
+    """Data files of a level."""
+    return FileTraits(
+        options.data_file_prefix,
+        options.format_at_level(level),
+        options.compression_at_level(level),
+        options.stats_mode_at_level(level),
+    )
+
+
+def changelog_file_traits(options: CoreOptions, level: int) -> FileTraits:
+    """Changelog files of changes that went to a level."""
+    return FileTraits(
+        options.changelog_file_prefix,
+        options.changelog_format_at_level(level),
+        options.changelog_compression_at_level(level),
+        options.changelog_stats_mode_at_level(level),
+        is_changelog=True,
+    )
+
 
 PARQUET = "parquet"
 
@@ -52,3 +97,15 @@ def data_file_path(store: TableStore, partition: bytes, bucket: int, file: DataF
             "rewrite it by a full compaction with Apache Paimon and file.format=parquet"
         )
     return store.data_file(partition, bucket, file.file_name, file.external_path)
+
+
+def delete_data_file(store: TableStore, partition: bytes, bucket: int, file: DataFileMeta) -> None:
+    """Removes a file that nothing names, with its side-cars; one that cannot be removed is left to orphan cleaning."""
+    paths, folder = store.paths, store.partition_path(partition)
+    names = [paths.data_file(folder, bucket, file.file_name, file.external_path)]
+    names += [paths.extra_file(folder, bucket, name, file.external_path) for name in file.extra_files]
+    for name in names:
+        try:
+            store.env.file_io.delete(name)
+        except StorageError:
+            continue
