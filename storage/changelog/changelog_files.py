@@ -1,7 +1,7 @@
 """Writes the changelog files of one flush or one compaction of a bucket.
 
-A changelog file is a key-value file with a name, a codec and statistics of its own (`files.data_file_paths`). It stands in
-the changelog manifests of its snapshot and nowhere else. Entries say FileSource APPEND, as those of Apache Paimon do,
+A changelog file is a key-value file with a name, a codec and statistics of its own (`files.data_file_paths`). It stands
+in the changelog manifests of its snapshot and nowhere else. Entries say FileSource APPEND, as those of Apache Paimon do,
 and the level that the changes went to: 0 for `input`, the output level of the compaction for the others.
 
 Source: FORMAT.md §7.5.
@@ -12,7 +12,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from freshet.storage.files.data_file_paths import changelog_file_traits
-from freshet.storage.files.key_value_writer import KeyValueFileWriter
+from freshet.storage.files.data_file_writer import KeyValueFileWriter
 from freshet.storage.io.env import CrashPoint
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.data_file import DataFileMeta, FileSource

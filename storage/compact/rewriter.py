@@ -44,7 +44,7 @@ from freshet.storage.compact.prefetch import prefetched
 from freshet.storage.compact.task import CompactionPlan, Section, plan_task
 from freshet.storage.files.data_file_paths import delete_data_file
 from freshet.storage.files.data_file_reader import read_data_file
-from freshet.storage.files.key_value_writer import KeyValueFileWriter
+from freshet.storage.files.data_file_writer import KeyValueFileWriter
 from freshet.storage.files.parquet_schema import SYSTEM_FIELDS
 from freshet.storage.io.env import CrashPoint
 from freshet.storage.io.spill_file import SpillFile

@@ -20,8 +20,8 @@ import pyarrow as pa
 from freshet.storage.compact.append_rewriter import join_files
 from freshet.storage.compact.bucket_plan import plan_append
 from freshet.storage.exceptions import CorruptDataError
-from freshet.storage.files.append_writer import AppendFileWriter
 from freshet.storage.files.data_file_paths import delete_data_file
+from freshet.storage.files.data_file_writer import AppendFileWriter
 from freshet.storage.io.env import CrashPoint
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.commit_message import CommitMessage

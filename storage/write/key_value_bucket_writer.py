@@ -43,7 +43,7 @@ from freshet.storage.compact.picker import CompactionUnit
 from freshet.storage.compact.rewriter import Rewriter
 from freshet.storage.exceptions import CorruptDataError
 from freshet.storage.files.data_file_paths import delete_data_file
-from freshet.storage.files.key_value_writer import KeyValueFileWriter
+from freshet.storage.files.data_file_writer import KeyValueFileWriter
 from freshet.storage.io.env import CrashPoint
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.commit_message import CommitMessage

@@ -9,8 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from freshet.storage.commit.committer import Committer
-from freshet.storage.files.append_writer import AppendFileWriter
-from freshet.storage.files.key_value_writer import KeyValueFileWriter
+from freshet.storage.files.data_file_writer import AppendFileWriter, KeyValueFileWriter
 from freshet.storage.metadata.table_store import TableStore, open_table_store
 from freshet.storage.model.commit_message import CommitMessage
 from freshet.storage.model.data_file import DataFileMeta, FileSource

@@ -16,9 +16,8 @@ import pytest
 
 from freshet.storage.codec.binary_row import decode_row, encode_row
 from freshet.storage.exceptions import CorruptDataError, InvalidRequestError, RetryableError, UnsupportedFeatureError
-from freshet.storage.files.append_writer import AppendFileWriter
 from freshet.storage.files.data_file_reader import read_data_file
-from freshet.storage.files.key_value_writer import KeyValueFileWriter
+from freshet.storage.files.data_file_writer import AppendFileWriter, KeyValueFileWriter
 from freshet.storage.io.env import Env, local_env
 from freshet.storage.metadata.schema_store import SchemaStore
 from freshet.storage.metadata.table_store import TableStore, open_table_store

@@ -13,8 +13,7 @@ import pyarrow as pa
 from freshet.storage.codec.binary_row_arrays import distinct_rows
 from freshet.storage.codec.bucket_function import bucket_ids
 from freshet.storage.commit.committer import Committer
-from freshet.storage.files.append_writer import AppendFileWriter
-from freshet.storage.files.key_value_writer import KeyValueFileWriter
+from freshet.storage.files.data_file_writer import AppendFileWriter, KeyValueFileWriter
 from freshet.storage.io.env import Env, local_env
 from freshet.storage.merge.engine import merge_function, row_order
 from freshet.storage.merge.lookup_levels import with_level

@@ -1,0 +1,236 @@
+"""Writes data and changelog files of one bucket, and describes them for the manifest.
+
+| of the entry | primary-key table | append table |
+|---|---|---|
+| min and max key | first and last row, never cut | empty |
+| key statistics | bounds of the key columns, cut at 128 | empty |
+| value statistics | bounds and null counts by the mode of each column | the same |
+| sequence numbers | smallest and largest of the rows | counted: max - min + 1 is the number of rows |
+| delete row count | rows of kind -U and -D, exactly: 0 although there are some would bring deleted rows back | 0 |
+
+Rows of a primary-key table come sorted by key, each key once, in changelog files also several times. Their columns are
+`_SEQUENCE_NUMBER`, `_VALUE_KIND`, then the table's. The `_KEY_` columns are the key columns once more (the same
+buffers); thin mode leaves them out. Files of an append table hold the table's columns and nothing else, in the order
+written.
+
+Source: FORMAT.md §4.2, §6, §7.1, §7.4.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from freshet.storage.codec.binary_row import encode_row
+from freshet.storage.codec.stats import StatsMode, encode_stats, encode_value_stats, reduce_stats, stats_modes
+from freshet.storage.files.column_bounds import ColumnBounds, plain_value
+from freshet.storage.files.data_file_paths import DataFileNames, FileTraits
+from freshet.storage.files.parquet_file import ParquetSummary
+from freshet.storage.files.parquet_schema import key_value_fields
+from freshet.storage.files.rolling_file_writer import RollingFileWriter
+from freshet.storage.metadata.table_store import TableStore
+from freshet.storage.model.data_file import EMPTY_ROW, EMPTY_STATS, DataFileMeta, FileSource, SimpleStats
+from freshet.storage.model.row_kind import RowKind
+from freshet.storage.model.schema import KEY_COLUMN_PREFIX, SEQUENCE_NUMBER_COLUMN, VALUE_KIND_COLUMN
+
+_RETRACT_KINDS: Final = pa.array([kind.value for kind in RowKind if kind.is_retract], pa.int8())
+_APPEND_LEVEL: Final = 0
+
+
+class DataFileWriter:
+    """What both writers have: rows of one bucket, as one file or several."""
+
+    _files: RollingFileWriter
+
+    def close(self) -> list[DataFileMeta]:
+        """Makes the files durable and describes them, in the order written; none for no rows."""
+        return self._files.close()
+
+    def abort(self) -> None:
+        """Removes all files of this writer."""
+        self._files.abort()
+
+
+class KeyValueFileWriter(DataFileWriter):
+    """Writes one sorted run of a bucket of a primary-key table at one level."""
+
+    def __init__(
+        self,
+        store: TableStore,
+        partition: bytes,
+        bucket: int,
+        level: int,
+        source: FileSource,
+        *,
+        traits: FileTraits | None = None,
+    ) -> None:
+        """`traits` are those of data files by default."""
+        self._schema = store.schema
+        self._fields = key_value_fields(store.schema, thin=store.options.thin_mode)
+        names = DataFileNames(store, partition, bucket, level, traits)
+        ends_by_rows = source is FileSource.APPEND and not names.traits.is_changelog
+        self._files = RollingFileWriter(
+            store,
+            names,
+            self._fields,
+            lambda: _KeyValueContents(store, level, source, names.traits),
+            delta_columns=store.schema.trimmed_primary_keys[:1],
+            row_count_max=store.options.target_file_row_num if ends_by_rows else None,
+        )
+
+    def write(self, rows: pa.Table | pa.RecordBatch) -> None:
+        """Appends rows that sort after those written before."""
+        table = _table(rows)
+        columns = {name: table.column(index) for index, name in enumerate(table.schema.names)}
+        for name in self._schema.trimmed_primary_keys:
+            columns[KEY_COLUMN_PREFIX + name] = columns[name]
+        self._files.write(pa.table({field.name: columns[field.name] for field in self._fields}))
+
+
+class AppendFileWriter(DataFileWriter):
+    """Writes rows of one bucket of an append table; `next_sequence` is the number of the next row."""
+
+    def __init__(
+        self, store: TableStore, partition: bytes, bucket: int, source: FileSource, first_sequence: int = 0
+    ) -> None:
+        """`first_sequence` is the number of the first row: after the bucket's largest, or 0 without buckets."""
+        self.next_sequence = first_sequence
+        self._columns = list(store.schema.column_names)
+        self._files = RollingFileWriter(
+            store,
+            DataFileNames(store, partition, bucket, _APPEND_LEVEL),
+            store.schema.fields,
+            lambda: _AppendContents(store, source, self),
+            row_count_max=store.options.target_file_row_num if source is FileSource.APPEND else None,
+        )
+
+    def write(self, rows: pa.Table | pa.RecordBatch) -> None:
+        """Appends rows."""
+        self._files.write(_table(rows).select(self._columns))
+
+
+def _table(rows: pa.Table | pa.RecordBatch) -> pa.Table:
+    return rows if isinstance(rows, pa.Table) else pa.Table.from_batches([rows])
+
+
+class _Contents:
+    """What the entry of one file needs to know of its rows, whatever the table."""
+
+    def __init__(self, store: TableStore, level: int, source: FileSource) -> None:
+        self._store = store
+        self._level = level
+        self._source = source
+        self._bounds = ColumnBounds(store.schema.fields)
+
+    def add(self, rows: pa.Table) -> None:
+        self._bounds.add(rows)
+
+    def _described(
+        self,
+        file_name: str,
+        summary: ParquetSummary,
+        modes: list[StatsMode],
+        *,
+        min_key: bytes,
+        max_key: bytes,
+        key_stats: SimpleStats,
+        sequences: tuple[int, int],
+        delete_row_count: int,
+    ) -> DataFileMeta:
+        schema, bounds = self._store.schema, self._bounds.stats()
+        stats = [
+            reduce_stats(bounds[field.name], mode, field.type) for field, mode in zip(schema.fields, modes, strict=True)
+        ]
+        value_stats, stats_columns = encode_value_stats(
+            schema.column_names,
+            stats,
+            [field.type for field in schema.fields],
+            dense=self._store.options.stats_dense_store,
+        )
+        return DataFileMeta(
+            file_name=file_name,
+            file_size_bytes=summary.size_bytes,
+            row_count=summary.row_count,
+            min_key=min_key,
+            max_key=max_key,
+            key_stats=key_stats,
+            value_stats=value_stats,
+            min_sequence_number=sequences[0],
+            max_sequence_number=sequences[1],
+            schema_id=schema.id,
+            level=self._level,
+            creation_time_ms=self._store.env.creation_time_ms(),
+            delete_row_count=delete_row_count,
+            file_source=self._source,
+            value_stats_cols=stats_columns,
+        )
+
+
+class _KeyValueContents(_Contents):
+    def __init__(self, store: TableStore, level: int, source: FileSource, traits: FileTraits) -> None:
+        super().__init__(store, level, source)
+        self._keys = store.schema.trimmed_primary_keys
+        options, mode = store.options, traits.stats_mode
+        thin = self._keys if options.thin_mode else ()
+        self._modes = stats_modes(options, store.schema.column_names, level, thin, mode=mode)
+        self._key_modes = stats_modes(options, [KEY_COLUMN_PREFIX + name for name in self._keys], level, mode=mode)
+        self._min_key: bytes | None = None
+        self._last_row: pa.Table | None = None
+        self._sequences: list[tuple[int, int]] = []
+        self._delete_row_count = 0
+
+    def add(self, rows: pa.Table) -> None:
+        super().add(rows)
+        keys = rows.select(list(self._keys))
+        if self._min_key is None:
+            self._min_key = self._encode_key(keys.slice(0, 1))
+        self._last_row = keys.slice(keys.num_rows - 1)
+        sequence = pc.min_max(rows.column(SEQUENCE_NUMBER_COLUMN))
+        self._sequences.append((sequence["min"].as_py(), sequence["max"].as_py()))
+        retracts = pc.sum(pc.is_in(rows.column(VALUE_KIND_COLUMN), value_set=_RETRACT_KINDS))
+        self._delete_row_count += retracts.as_py()
+
+    def meta(self, file_name: str, summary: ParquetSummary) -> DataFileMeta:
+        assert self._min_key is not None
+        assert self._last_row is not None
+        types, bounds = self._store.key_types, self._bounds.stats()
+        key_stats = [
+            reduce_stats(bounds[name], mode, data_type)
+            for name, mode, data_type in zip(self._keys, self._key_modes, types, strict=True)
+        ]
+        return self._described(
+            file_name,
+            summary,
+            self._modes,
+            min_key=self._min_key,
+            max_key=self._encode_key(self._last_row),
+            key_stats=encode_stats(key_stats, types),
+            sequences=(min(low for low, _ in self._sequences), max(high for _, high in self._sequences)),
+            delete_row_count=self._delete_row_count,
+        )
+
+    def _encode_key(self, row: pa.Table) -> bytes:
+        values: list[Any] = [plain_value(row.column(name)[0]) for name in self._keys]
+        return encode_row(values, self._store.key_types)
+
+
+class _AppendContents(_Contents):
+    def __init__(self, store: TableStore, source: FileSource, numbers: AppendFileWriter) -> None:
+        super().__init__(store, _APPEND_LEVEL, source)
+        self._numbers = numbers
+
+    def meta(self, file_name: str, summary: ParquetSummary) -> DataFileMeta:
+        first_sequence = self._numbers.next_sequence
+        self._numbers.next_sequence += summary.row_count
+        return self._described(
+            file_name,
+            summary,
+            stats_modes(self._store.options, self._store.schema.column_names, self._level),
+            min_key=EMPTY_ROW,
+            max_key=EMPTY_ROW,
+            key_stats=EMPTY_STATS,
+            sequences=(first_sequence, first_sequence + summary.row_count - 1),
+            delete_row_count=0,
+        )
