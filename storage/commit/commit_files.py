@@ -16,8 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from freshet.storage.commit.changes import SnapshotChange
-from freshet.storage.commit.manifest_merge import MergeRule
-from freshet.storage.commit.manifest_rewrite import MergedManifests, merge_manifests
+from freshet.storage.commit.manifest_merge import MergedManifests, MergeRule, merge_manifests
 from freshet.storage.commit.next_snapshot import SnapshotLists
 from freshet.storage.exceptions import RetryableError, StorageError, UnknownOutcomeError
 from freshet.storage.metadata.manifest_store import ManifestStore

@@ -34,7 +34,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 
-from freshet.storage.commit.doomed_files import data_paths, delete_data, delete_metadata, metadata_paths
 from freshet.storage.commit.expire_changelogs import changelog_retention, expire_changelogs
 from freshet.storage.commit.manifest_index import index_of
 from freshet.storage.commit.named_files import (
@@ -42,8 +41,12 @@ from freshet.storage.commit.named_files import (
     ManifestSource,
     MetadataNames,
     ReadableManifests,
+    data_paths,
+    delete_data,
+    delete_metadata,
     kept_outside_main,
     kept_refs,
+    metadata_paths,
 )
 from freshet.storage.commit.retention import Retention, check_whole, expire_end
 from freshet.storage.exceptions import NotFoundError, RetryableError

@@ -19,15 +19,18 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import chain
 
-from freshet.storage.commit.doomed_files import data_paths, delete_data, delete_metadata, metadata_paths
 from freshet.storage.commit.manifest_index import ManifestIndex
 from freshet.storage.commit.named_files import (
     KeptSnapshot,
     MetadataNames,
     ReadableManifests,
+    data_paths,
+    delete_data,
+    delete_metadata,
     kept_refs,
     manifest_lists,
     metadata_names,
+    metadata_paths,
 )
 from freshet.storage.commit.retention import Retention
 from freshet.storage.exceptions import RetryableError

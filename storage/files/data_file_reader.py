@@ -29,10 +29,10 @@ from freshet.storage.codec.binary_row import decode_row
 from freshet.storage.codec.roaring_bitmaps import Bitmap32
 from freshet.storage.codec.stats import ColumnStats
 from freshet.storage.exceptions import CorruptDataError, InvalidRequestError
+from freshet.storage.files.column_bounds import row_group_stats
 from freshet.storage.files.data_file_paths import data_file_path
 from freshet.storage.files.parquet_file import READ_BATCH_ROWS, ParquetReader
 from freshet.storage.files.parquet_schema import SYSTEM_FIELDS
-from freshet.storage.files.row_group_stats import row_group_stats
 from freshet.storage.literal import canonical
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.arrow_types import arrow_field, arrow_schema, arrow_type

@@ -35,7 +35,7 @@ from freshet.storage.merge.merge_function import without_retracts
 from freshet.storage.merge.section import interval_partition, older_first
 from freshet.storage.merge.sort_words import Positions
 from freshet.storage.merge.take import take_rows
-from freshet.storage.metadata.bucket_vectors import BucketVectors
+from freshet.storage.metadata.deletion_vector_store import BucketVectors
 from freshet.storage.metadata.live_files import live_entries
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.arrow_types import arrow_schema

@@ -16,7 +16,7 @@ from freshet.storage.codec.roaring_bitmaps import Bitmap32
 from freshet.storage.lookup.file_lookup import FileLookup, FoundRows
 from freshet.storage.merge.key_order import Flags
 from freshet.storage.merge.sort_words import Positions
-from freshet.storage.metadata.bucket_vectors import BucketVectors
+from freshet.storage.metadata.deletion_vector_store import BucketVectors
 from freshet.storage.model.data_file import DataFileMeta
 
 

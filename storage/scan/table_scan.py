@@ -22,6 +22,7 @@ import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from functools import cached_property, lru_cache
+from importlib import import_module
 from typing import Any, Final, SupportsIndex
 
 import pyarrow as pa
@@ -34,7 +35,6 @@ from freshet.storage.model.data_type import DataField
 from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.model.split import Split
 from freshet.storage.predicate import Predicate, from_lists
-from freshet.storage.scan.libraries import optional_library
 from freshet.storage.scan.overtaken import check_table_is_there, explained
 from freshet.storage.scan.planner import plan_scan
 from freshet.storage.scan.pruning import PartitionPruning, ScanFilter
@@ -238,3 +238,13 @@ def _at_schema_of(store: TableStore, snapshot: Snapshot | None) -> TableStore:
     if snapshot is None or snapshot.schema_id == store.schema.id:
         return store
     return store.at_schema(snapshot.schema_id)
+
+
+def optional_library(name: str, asked_by: str) -> Any:
+    """The module; `InvalidRequestError` says what to install when it is not there."""
+    try:
+        return import_module(name)
+    except ImportError as error:
+        raise InvalidRequestError(
+            f"{asked_by} needs {name}, which cannot be imported ({error}); install it with: pip install {name}"
+        ) from error

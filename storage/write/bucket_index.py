@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from freshet.storage.metadata.bucket_vectors import BucketVectors
+from freshet.storage.metadata.deletion_vector_store import BucketVectors
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.commit_message import CommitMessage
 from freshet.storage.model.index_file import IndexFileMeta
