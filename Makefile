@@ -13,7 +13,7 @@ PYPAIMON := .venv-pypaimon
 LOWEST := .venv-lowest
 FLINK := .venv-flink
 PIP_QUIET := --disable-pip-version-check --quiet
-PYTEST := $(BIN)/python -m pytest
+TESTS := $(BIN)/python -m tests
 ARGS ?=
 PYTHON_CHECK := import sys; sys.version_info >= (3, 11) or sys.exit("Freshet needs Python 3.11 or newer: make PYTHON=python3.11 …")
 
@@ -75,10 +75,10 @@ demo-clean:
 	rm -rf demo-output
 
 test: venv venv-pypaimon jars
-	$(PYTEST) -m "not slow" $(ARGS)
+	$(TESTS) -m "not slow" $(ARGS)
 
 test-all: venv venv-pypaimon jars
-	$(PYTEST) $(ARGS)
+	$(TESTS) $(ARGS)
 
 # Without the judges and the fixtures that start them: those need Spark.
 test-lowest: venv-lowest

@@ -15,6 +15,7 @@ import pytest
 
 from freshet.storage.catalog import Catalog
 from freshet.storage.table import Table
+from tests.pipeline.commands.kit import Freshet
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -35,6 +36,7 @@ checkpoint: "{folder}/checkpoint"
 
 
 def _freshet(*arguments: object) -> subprocess.CompletedProcess[str]:
+    """In a process of its own; what needs none is called through the fixture `freshet`."""
     command = [sys.executable, "-m", "freshet.pipeline.commands.command_line", *map(str, arguments)]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240)
 
@@ -68,27 +70,27 @@ def table(tmp_path: Path) -> Table:
     return table
 
 
-def test_looking_at_a_table(tmp_path: Path, table: Table) -> None:
-    described = _freshet("describe", tmp_path, "shop.orders")
-    assert described.returncode == 0, described.stderr
-    assert "primary key (id)" in described.stdout
-    assert "bucket-0" in described.stdout
-    snapshots = _freshet("snapshots", tmp_path, "shop.orders")
-    assert [line.split()[0] for line in snapshots.stdout.splitlines()] == ["snapshot", "1", "2"]
-    files = _freshet("files", tmp_path, "shop.orders")
-    assert len(files.stdout.splitlines()) == 3
-    assert len(_freshet("files", tmp_path, "shop.orders", "--snapshot", 1).stdout.splitlines()) == 2
+def test_looking_at_a_table(freshet: Freshet, tmp_path: Path, table: Table) -> None:
+    described = freshet("describe", tmp_path, "shop.orders")
+    assert described.code == 0, described.err
+    assert "primary key (id)" in described.out
+    assert "bucket-0" in described.out
+    snapshots = freshet("snapshots", tmp_path, "shop.orders")
+    assert [line.split()[0] for line in snapshots.out.splitlines()] == ["snapshot", "1", "2"]
+    files = freshet("files", tmp_path, "shop.orders")
+    assert len(files.out.splitlines()) == 3
+    assert len(freshet("files", tmp_path, "shop.orders", "--snapshot", 1).out.splitlines()) == 2
 
 
-def test_looking_after_a_table(tmp_path: Path, table: Table) -> None:
-    assert "compacted in snapshot 3" in _freshet("compact", tmp_path, "shop.orders").stdout
-    expired = _freshet("expire", tmp_path, "shop.orders", "--retain-max", 1, "--retain-min", 1, "--older-than-hours", 0)
-    assert expired.stdout.startswith("2 snapshots expired"), expired.stderr
+def test_looking_after_a_table(freshet: Freshet, tmp_path: Path, table: Table) -> None:
+    assert "compacted in snapshot 3" in freshet("compact", tmp_path, "shop.orders").out
+    expired = freshet("expire", tmp_path, "shop.orders", "--retain-max", 1, "--retain-min", 1, "--older-than-hours", 0)
+    assert expired.out.startswith("2 snapshots expired"), expired.err
     (Path(table.location) / "bucket-0" / "data-lost-0.parquet").write_bytes(b"lost")
-    listed = _freshet("orphans", tmp_path, "shop.orders", "--older-than-hours", 0)
-    assert "data-lost-0.parquet" in listed.stdout
-    assert "nothing was removed" in listed.stdout
-    assert _freshet("orphans", tmp_path, "shop.orders", "--older-than-hours", 0, "--delete").returncode == 0
+    listed = freshet("orphans", tmp_path, "shop.orders", "--older-than-hours", 0)
+    assert "data-lost-0.parquet" in listed.out
+    assert "nothing was removed" in listed.out
+    assert freshet("orphans", tmp_path, "shop.orders", "--older-than-hours", 0, "--delete").code == 0
     assert not (Path(table.location) / "bucket-0" / "data-lost-0.parquet").exists()
     assert table.scan().to_arrow().num_rows == 4
 
@@ -142,13 +144,15 @@ def test_a_compaction_job_works_until_it_is_stopped(tmp_path: Path, table: Table
         (["files", "{folder}", "shop.orders", "--snapshot", "9"], 2, "9"),
     ],
 )
-def test_wrong_calls(tmp_path: Path, table: Table, arguments: list[str], code: int, message: str) -> None:
-    ran = _freshet(*[argument.format(folder=tmp_path) for argument in arguments])
-    assert ran.returncode == code
-    assert message in ran.stderr
-    assert "Traceback" not in ran.stderr
-    debug = _freshet("--debug", *[argument.format(folder=tmp_path) for argument in arguments])
-    assert debug.returncode == code
+def test_wrong_calls(
+    freshet: Freshet, tmp_path: Path, table: Table, arguments: list[str], code: int, message: str
+) -> None:
+    ran = freshet(*[argument.format(folder=tmp_path) for argument in arguments])
+    assert ran.code == code
+    assert message in ran.err
+    assert "Traceback" not in ran.err
+    debug = freshet("--debug", *[argument.format(folder=tmp_path) for argument in arguments])
+    assert debug.code == code
 
 
 def test_a_corrupt_table_is_exit_code_1(tmp_path: Path, table: Table) -> None:
@@ -159,24 +163,24 @@ def test_a_corrupt_table_is_exit_code_1(tmp_path: Path, table: Table) -> None:
     assert "Traceback" not in ran.stderr
 
 
-def test_check_names_the_line_and_the_nearest_key(tmp_path: Path) -> None:
-    good = _freshet("check", _pipeline(tmp_path))
-    assert (good.returncode, good.stdout) == (0, "from-files: ok, into shop.orders\n"), good.stderr
-    bad = _freshet("check", _pipeline(tmp_path, **{"primary_key:": "primary_keys:"}))
-    assert bad.returncode == 2
-    assert "pipeline.yaml:10" in bad.stderr
-    assert "primary_key" in bad.stderr
+def test_check_names_the_line_and_the_nearest_key(freshet: Freshet, tmp_path: Path) -> None:
+    good = freshet("check", _pipeline(tmp_path))
+    assert (good.code, good.out) == (0, "from-files: ok, into shop.orders\n"), good.err
+    bad = freshet("check", _pipeline(tmp_path, **{"primary_key:": "primary_keys:"}))
+    assert bad.code == 2
+    assert "pipeline.yaml:10" in bad.err
+    assert "primary_key" in bad.err
     assert not (tmp_path / "warehouse").exists()
 
 
-def test_check_compares_the_table_that_is_there(tmp_path: Path) -> None:
+def test_check_compares_the_table_that_is_there(freshet: Freshet, tmp_path: Path) -> None:
     path = _pipeline(tmp_path)
     Catalog(str(tmp_path / "warehouse")).create_table(
         "shop.orders", schema={"id": "BIGINT", "total": "INT"}, primary_keys=["id"], options={"bucket": "2"}
     )
-    ran = _freshet("check", path)
-    assert ran.returncode == 2
-    assert "column total is INT there and DECIMAL(10, 2) in the file" in ran.stderr
+    ran = freshet("check", path)
+    assert ran.code == 2
+    assert "column total is INT there and DECIMAL(10, 2) in the file" in ran.err
 
 
 @pytest.mark.spark

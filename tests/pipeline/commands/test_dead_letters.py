@@ -18,10 +18,7 @@ from freshet.pipeline.commands.replaying import Replay, SplitReader, carry_out, 
 from freshet.pipeline.config.pipeline_file import PipelineConfig, load_pipeline
 from freshet.pipeline.exceptions import ConfigurationError, InvalidRequestError
 from freshet.storage.commit.committer import Committer
-from tests.kit.spark import spark
 from tests.pipeline.commands.kit import Freshet
-
-__all__ = ["spark"]
 
 TEXT = """\
 name: orders

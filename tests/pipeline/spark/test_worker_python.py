@@ -13,9 +13,6 @@ from pyspark.sql import SparkSession
 
 from freshet.pipeline.spark.worker_daemon import ending_quietly, is_harmless
 from freshet.pipeline.spark.worker_python import other_python_hint, same_environment, use_own_python
-from tests.kit.spark import spark
-
-__all__ = ["spark"]
 
 
 def session(worker: str, master: str = "local[2]") -> Any:
