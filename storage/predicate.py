@@ -86,15 +86,24 @@ class Predicate:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison(Predicate):
-    """`column op value`."""
+class _OfColumn(Predicate):
+    """A filter on one column."""
 
     column: str
-    op: str
-    value: Any
 
     def columns(self) -> frozenset[str]:
         return frozenset((self.column,))
+
+    def bind(self, schema: pa.Schema) -> Predicate:
+        return replace(self, column=field_of(self.column, schema).name)
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison(_OfColumn):
+    """`column op value`."""
+
+    op: str
+    value: Any
 
     def bind(self, schema: pa.Schema) -> Predicate:
         field = field_of(self.column, schema)
@@ -129,14 +138,10 @@ class Comparison(Predicate):
 
 
 @dataclass(frozen=True, slots=True)
-class IsIn(Predicate):
+class IsIn(_OfColumn):
     """`column IN (values)`; NULL for a NULL column. No values: never true."""
 
-    column: str
     values: tuple[Any, ...]
-
-    def columns(self) -> frozenset[str]:
-        return frozenset((self.column,))
 
     def bind(self, schema: pa.Schema) -> Predicate:
         field = field_of(self.column, schema)
@@ -173,16 +178,8 @@ class IsIn(Predicate):
 
 
 @dataclass(frozen=True, slots=True)
-class IsNull(Predicate):
+class IsNull(_OfColumn):
     """`column IS NULL`; never NULL itself."""
-
-    column: str
-
-    def columns(self) -> frozenset[str]:
-        return frozenset((self.column,))
-
-    def bind(self, schema: pa.Schema) -> Predicate:
-        return replace(self, column=field_of(self.column, schema).name)
 
     def to_arrow(self) -> pc.Expression:
         return pc.field(self.column).is_null()
@@ -193,16 +190,8 @@ class IsNull(Predicate):
 
 
 @dataclass(frozen=True, slots=True)
-class Unknown(Predicate):
+class Unknown(_OfColumn):
     """A comparison of `column` with NULL: neither true nor false for any row."""
-
-    column: str
-
-    def columns(self) -> frozenset[str]:
-        return frozenset((self.column,))
-
-    def bind(self, schema: pa.Schema) -> Predicate:
-        return replace(self, column=field_of(self.column, schema).name)
 
     def to_arrow(self) -> pc.Expression:
         return pc.scalar(pa.scalar(None, pa.bool_()))
@@ -212,14 +201,10 @@ class Unknown(Predicate):
 
 
 @dataclass(frozen=True, slots=True)
-class StartsWith(Predicate):
+class StartsWith(_OfColumn):
     """`column` begins with `prefix` (strings only)."""
 
-    column: str
     prefix: str
-
-    def columns(self) -> frozenset[str]:
-        return frozenset((self.column,))
 
     def bind(self, schema: pa.Schema) -> Predicate:
         field = field_of(self.column, schema)
@@ -247,19 +232,24 @@ class StartsWith(Predicate):
 
 
 @dataclass(frozen=True, slots=True)
-class And(Predicate):
-    """All children."""
+class _Junction(Predicate):
+    """Filters joined by AND or by OR."""
 
     children: tuple[Predicate, ...]
 
     def columns(self) -> frozenset[str]:
         return frozenset().union(*(child.columns() for child in self.children))
 
+    def bind(self, schema: pa.Schema) -> Predicate:
+        return type(self)(tuple(child.bind(schema) for child in self.children))
+
+
+@dataclass(frozen=True, slots=True)
+class And(_Junction):
+    """All children."""
+
     def conjuncts(self) -> tuple[Predicate, ...]:
         return tuple(part for child in self.children for part in child.conjuncts())
-
-    def bind(self, schema: pa.Schema) -> Predicate:
-        return And(tuple(child.bind(schema) for child in self.children))
 
     def to_arrow(self) -> pc.Expression:
         return reduce(operator.and_, (child.to_arrow() for child in self.children))
@@ -269,16 +259,8 @@ class And(Predicate):
 
 
 @dataclass(frozen=True, slots=True)
-class Or(Predicate):
+class Or(_Junction):
     """Any child."""
-
-    children: tuple[Predicate, ...]
-
-    def columns(self) -> frozenset[str]:
-        return frozenset().union(*(child.columns() for child in self.children))
-
-    def bind(self, schema: pa.Schema) -> Predicate:
-        return Or(tuple(child.bind(schema) for child in self.children))
 
     def to_arrow(self) -> pc.Expression:
         return reduce(operator.or_, (child.to_arrow() for child in self.children))

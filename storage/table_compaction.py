@@ -72,10 +72,9 @@ class CompactionBudget:
 
 @dataclass(frozen=True, slots=True)
 class CompactionProgress:
-    """How far a compaction is: buckets and input bytes, done and planned."""
+    """How far a compaction is: buckets done, input bytes done and planned."""
 
     buckets_done: int
-    buckets_planned: int
     bytes_done: int
     bytes_planned: int
 
@@ -271,8 +270,7 @@ class _Account:
 
     def _report(self) -> None:
         if self._progress is not None:
-            counts = (self.buckets_done, len(self._bytes), self.bytes_done, self._bytes_planned)
-            self._progress(CompactionProgress(*counts))
+            self._progress(CompactionProgress(self.buckets_done, self.bytes_done, self._bytes_planned))
 
 
 def _batches(works: Sequence[BucketCompaction]) -> Iterator[list[BucketCompaction]]:

@@ -62,12 +62,6 @@ class SelectExpression:
     value: Column
     lost: Column | None
 
-    @property
-    def plain_field(self) -> str | None:
-        """The field's name when the expression is nothing but a field."""
-        (only,) = self.references if len(self.references) == 1 else ((),)
-        return only[0] if len(only) == 1 and self.text.strip().strip("`") == only[0] else None
-
 
 def parse_select(spark: SparkSession, column: str, text: str) -> SelectExpression:
     """Parses one expression; raises `ConfigurationError` naming the column when it is not SQL."""

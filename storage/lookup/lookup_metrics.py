@@ -34,10 +34,3 @@ class LookupMetrics:
         """A copy of the counters that are not zero."""
         with self._lock:
             return dict(self._counts)
-
-    @property
-    def store_share(self) -> float:
-        """Share of the files asked that were asked through a store; 0 when none was."""
-        counts = self.counts()
-        by_store, by_reading = counts.get("by_store", 0), counts.get("by_reading", 0)
-        return by_store / (by_store + by_reading) if by_store else 0.0
