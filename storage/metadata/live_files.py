@@ -7,9 +7,7 @@ The second line is what a long-lived process uses: `LiveFileIndex` steps from th
 cost is that of the changes, not of the table. An ADD and its DELETE agree in partition and bucket, so both may be
 pruned by them; they may not be pruned by level or by statistics of values.
 
-A snapshot whose files have rows marked as deleted by deletion vectors is refused: nothing here subtracts them.
-
-Source: FORMAT.md §3.4, §10.
+Source: FORMAT.md §3.4.
 """
 
 from __future__ import annotations

@@ -150,27 +150,11 @@ def apply_changes(
                 f"{change!r} is not a change of a table; changes are AddColumn('note', 'STRING'), "
                 "SetOption('write-only', 'true') and the like"
             )
-        if isinstance(change, ChangeType):
-            target = column_type(change.name, change.type)
-            result = _retype(result, change.name, target, has_snapshot=has_snapshot, allow_lossy=allow_lossy)
-        else:
-            result = _apply(result, change, has_snapshot)
+        result = _apply(result, change, has_snapshot=has_snapshot, allow_lossy=allow_lossy)
     return replace(result, id=schema.id + 1, time_ms=time_ms)
 
 
-def _apply(
-    schema: TableSchema,
-    change: AddColumn
-    | DropColumn
-    | RenameColumn
-    | SetNullable
-    | MoveColumn
-    | SetOption
-    | ResetOption
-    | SetComment
-    | SetColumnComment,
-    has_snapshot: bool,
-) -> TableSchema:
+def _apply(schema: TableSchema, change: SchemaChange, *, has_snapshot: bool, allow_lossy: bool) -> TableSchema:
     match change:
         case AddColumn():
             return _add(schema, change)
@@ -178,6 +162,9 @@ def _apply(
             return _drop(schema, name)
         case RenameColumn(name, new_name):
             return _rename(schema, name, new_name)
+        case ChangeType(name, data_type):
+            target = column_type(name, data_type)
+            return _retype(schema, name, target, has_snapshot=has_snapshot, allow_lossy=allow_lossy)
         case SetNullable(name, nullable):
             return _set_nullable(schema, name, nullable)
         case MoveColumn(name, first, after):
