@@ -17,8 +17,9 @@ from freshet.storage.merge.merge_error import MergedTable
 from freshet.storage.merge.merge_function import MergeFunction
 from freshet.storage.merge.merge_metrics import MergeMetrics
 from freshet.storage.merge.partial_update import PartialUpdate
+from freshet.storage.merge.settled import Settled
 from freshet.storage.model.schema import TableSchema
-from freshet.storage.options.core import CoreOptions, MergeEngine, SortOrder
+from freshet.storage.options.core import ChangelogProducer, CoreOptions, MergeEngine, SortOrder
 from freshet.storage.options.engine import EngineOptions, engine_options
 
 
@@ -41,8 +42,21 @@ def merge_function(
 def lookup_merge_function(
     schema: TableSchema, options: CoreOptions, metrics: MergeMetrics | None = None, *, table: str = "the table"
 ) -> MergeFunction:
-    """The table's merge engine for compactions with lookup: a key with one row is merged as well."""
-    return _engine(schema, options, metrics or MergeMetrics(), table, passes_lone_rows=False)
+    """The table's merge engine for compactions with lookup: a key with one row is merged as well.
+
+    Where they tell a changelog, results are such that merging them again changes nothing.
+    """
+    function = _engine(schema, options, metrics or MergeMetrics(), table, passes_lone_rows=False)
+    if options.changelog_producer is not ChangelogProducer.LOOKUP or not isinstance(function, LookupLevels):
+        return function
+    match function.function:
+        case PartialUpdate() as engine if engine.options.groups:
+            takes_adds = any(not isinstance(f, Chooser) and not f.keeps_lone_value for f in engine.functions.values())
+            return Settled(function, engine, takes_adds)
+        case Aggregation(remove_record_on_delete=True) as engine:
+            return Settled(function, engine, takes_adds=False)
+        case _:
+            return function
 
 
 def _engine(

@@ -380,7 +380,10 @@ class EngineOracle:
         merged = {
             key: self.engine.merge(sorted(records, key=self.engine.rank)) for key, records in _by_key(self.runs).items()
         }
-        self.runs = _not_empty(Run(1, _without_retracts(merged)))
+        standing = _without_retracts(merged)
+        if tells:  # what is told must not change when it is merged again
+            standing = _without_retracts({key: self.engine.merge([record]) for key, record in standing.items()})
+        self.runs = _not_empty(Run(1, standing))
 
 
 def _by_key(runs: Sequence[Run]) -> dict[Any, list[Record]]:

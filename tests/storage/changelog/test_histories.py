@@ -166,12 +166,9 @@ def fold(shape: Shape, source: Random, folder: Path, **size: int) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("producer", [LOOKUP, FULL], ids=["lookup", "full-compaction"])
 @pytest.mark.parametrize("shape", TOLD[::2], ids=lambda shape: shape.name)
-def test_what_changed_is_told_at_length(shape: Shape, producer: dict[str, str], request: pytest.FixtureRequest) -> None:
+def test_what_changed_is_told_at_length(shape: Shape, producer: dict[str, str]) -> None:
     if producer is FULL and shape.name.startswith("first-row"):
         pytest.skip("such a table cannot be created")
-    if producer is LOOKUP and shape.name == "partial-update, functions in a group":
-        known = "a NULL element of a nested_update array is told as it was written, and readers leave it out"
-        request.applymarker(pytest.mark.xfail(reason=known, raises=(AssertionError, ExceptionGroup), strict=False))
 
     @settings(max_examples=8)
     @given(source=st.randoms(use_true_random=False), once=st.booleans(), rows=st.integers(1, 8))

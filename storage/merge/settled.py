@@ -1,0 +1,106 @@
+"""Results that stay as they are when they are merged again alone: what a changelog tells is what readers will see.
+
+A compaction with lookup merges every key of its inputs, also those that level 0 does not bring, of which it tells
+nothing; and a reader merges the rows that several levels have of a key. So a row whose merge with nothing gives
+another row would change some time later, and nobody would be told:
+
+| stands after the first merge | merged again alone |
+|---|---|
+| `nested_update`: a late array on nothing, as it came | without NULL rows, repeated keys, rows beyond the limit |
+| `nested_partial_update`: the same | without NULL rows and repeated keys |
+| what a leading retract has set, then an add that is no event of the group | NULL |
+
+Therefore such results are merged once more before they are told and written. Merging a third time changes nothing.
+Apache Paimon writes and tells the first result, and its table goes on to the second without a changelog.
+
+Source: MERGING.md §2.5, §2.6, §4.3.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import Executor
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+
+from freshet.storage.merge.key_order import Flags, KeySegments
+from freshet.storage.merge.merge_function import (
+    Decision,
+    Keep,
+    Merged,
+    MergeFunction,
+    PreviousRow,
+    nothing_stood,
+    retracts,
+    stored_columns,
+    without_retracts,
+)
+from freshet.storage.merge.sort_words import Positions
+from freshet.storage.merge.take import take_rows
+
+
+@dataclass(frozen=True, slots=True)
+class Settled(MergeFunction):
+    """A function whose results are merged with nothing by `engine`, which passes no lone row."""
+
+    function: MergeFunction
+    engine: MergeFunction
+    takes_adds: bool
+    """True where adds alone can leave such a result; else only keys with a retract are looked at."""
+
+    @property
+    def passes_lone_rows(self) -> bool:
+        return self.function.passes_lone_rows
+
+    @property
+    def reads_levels(self) -> bool:
+        return self.function.reads_levels
+
+    def columns_needed(self, columns: tuple[str, ...]) -> tuple[str, ...]:
+        return self.function.columns_needed(columns)
+
+    def decide(self, segments: KeySegments, columns: tuple[str, ...]) -> Decision:
+        return self.function.decide(segments, columns)
+
+    def merge(
+        self,
+        segments: KeySegments,
+        *,
+        columns: tuple[str, ...] | None = None,
+        keep: Keep | None = None,
+        previous_row: PreviousRow = nothing_stood,
+        executor: Executor | None = None,
+    ) -> Merged:
+        """As of any function; `columns` must be such that rows can be merged again (`columns_needed`)."""
+        merged = self.function.merge(segments, columns=columns, keep=keep, previous_row=previous_row, executor=executor)
+        unsettled = self._may_change(segments) & (merged.positions >= 0) & without_retracts(merged.kinds)
+        if not unsettled.any():
+            return merged
+        places = merged.positions[unsettled]
+        again = take_rows(merged.rows, places, executor=executor)
+        each = np.arange(len(places))
+        alone = KeySegments(again, each, each)
+        settled = self.engine.merge(alone, columns=stored_columns(again), executor=executor).rows
+        return replace(merged, rows=_replaced(merged.rows, places, settled, executor))
+
+    def _may_change(self, segments: KeySegments) -> Flags:
+        """Keys of several rows, of which maybe one has to be a retract."""
+        if not len(segments.starts):
+            return np.zeros(0, np.bool_)
+        several = segments.counts > 1
+        if self.takes_adds or not several.any():
+            return several
+        several &= np.logical_or.reduceat(retracts(segments.rows)[segments.order], segments.starts)
+        return several
+
+
+def _replaced(rows: pa.Table, places: Positions, others: pa.Table, executor: Executor | None) -> pa.Table:
+    """The rows, with others at these places."""
+    order = np.arange(rows.num_rows)
+    order[places] = rows.num_rows + np.arange(len(places))
+    arrays = [
+        pa.chunked_array([*rows.column(name).chunks, *others.column(name).chunks], rows.schema.field(name).type)
+        for name in rows.column_names
+    ]
+    return take_rows(pa.Table.from_arrays(arrays, schema=rows.schema), order, executor=executor)
