@@ -24,7 +24,8 @@ snapshot a is live in no earlier one. So only tags of [a, d) are asked, and ever
 **Changelogs that outlive their snapshots** (`changelog.num-retained.*`, `changelog.time-retained`): before a snapshot
 file goes its copy is written to changelog/, and what its changes need stays: changelog files with their manifests; of a
 table without a changelog producer the data files that appends wrote, and all manifests. `expire_changelogs` takes them
-away when their time has come.
+away when their time has come, and when the options do not ask for them any more: then, of the rounds after commits,
+those that let snapshots expire look for them.
 
 Source: FORMAT.md §12, §12.1 (there snapshot files go last).
 """
@@ -34,7 +35,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 
-from freshet.storage.commit.expire_changelogs import changelog_retention, expire_changelogs
+from freshet.storage.commit.expire_changelogs import (
+    ExpiredChangelogs,
+    changelog_retention,
+    expire_changelogs,
+    release_changelogs,
+)
 from freshet.storage.commit.manifest_index import index_of
 from freshet.storage.commit.named_files import (
     KeptSnapshot,
@@ -132,19 +138,26 @@ class _Expiry:
         self._index = index_of(store.manifests)
         # What expires may have lost files to an earlier round that was interrupted.
         self._partial = ReadableManifests(store.manifests)
+        self._has_copies = True
+        """Whether there may be changelogs that were kept, of a table whose options keep none."""
 
     def run(self, retention: Retention, latest: Snapshot | None = None) -> ExpireResult:
-        store = self._store
+        store, is_asked = self._store, latest is None
         if store.options.consumer_expiration_time_ms is not None:
             store.consumers.expire(store.options.consumer_expiration_time_ms)
         latest = latest or store.snapshots.latest()
         earliest = store.snapshots.earliest()
         if latest is None or earliest is None:
             return ExpireResult()
-        result = self._expire_snapshots(retention, earliest, latest)
-        if not self._keeps_changelogs:
-            return result
-        gone = expire_changelogs(store, self._index, changelog_retention(store, retention.limit), latest)
+        end = self._end(retention, earliest, latest)
+        gone = ExpiredChangelogs()
+        if not self._keeps_changelogs and (is_asked or end > earliest.id):
+            copies = store.changelogs.list_ids()
+            gone = release_changelogs(store, self._index, copies, retention.limit, latest)
+            self._has_copies = len(gone.ids) < len(copies)
+        result = self._expire_snapshots(earliest, end, latest)
+        if self._keeps_changelogs:
+            gone = expire_changelogs(store, self._index, changelog_retention(store, retention.limit), latest)
         return ExpireResult(
             result.snapshot_ids,
             data_file_count=result.data_file_count + sum(each.deleted_count for each in gone.data),
@@ -163,16 +176,18 @@ class _Expiry:
         """Whether a changelog that is kept consists of the data files that commits added."""
         return self._store.options.changelog_producer is ChangelogProducer.NONE
 
-    def _expire_snapshots(self, retention: Retention, earliest: Snapshot, latest: Snapshot) -> ExpireResult:
-        store = self._store
-        end = expire_end(
+    def _end(self, retention: Retention, earliest: Snapshot, latest: Snapshot) -> int:
+        return expire_end(
             retention,
             earliest=earliest.id,
             latest=latest.id,
-            now_ms=store.env.now_ms(),
+            now_ms=self._store.env.now_ms(),
             consumer_next=self._consumer_next(),
             time_of=self._time_of,
         )
+
+    def _expire_snapshots(self, earliest: Snapshot, end: int, latest: Snapshot) -> ExpireResult:
+        store = self._store
         if end <= earliest.id:
             if not store.env.file_io.exists(store.paths.earliest_hint):
                 store.snapshots.write_earliest_hint(earliest.id)
@@ -212,7 +227,7 @@ class _Expiry:
                 doomed = [item for item in doomed if item.entry.file.file_source is FileSource.COMPACT]
             data = self._without_named(doomed, outside)
         else:
-            outside = kept_outside_main(self._store)
+            outside = kept_outside_main(self._store) if self._has_copies else kept_refs(self._store)
             data = self._without_named(doomed, outside)
             data += self._changelog_files(expired, [first_kept, latest, *(snapshot for _, snapshot in outside)])
         main = [(self._store.manifests, first_kept), (self._store.manifests, latest)]

@@ -5,6 +5,10 @@
     for id in [start, end]: if copy id is not older than the time retained: end = id, stop
     expire [earliest copy, end), nothing if end <= earliest copy
 
+Where the options ask for no such copies any more, those that are there go: up to the smallest next of a consumer, as
+many as the limit allows, the last one included, and before any snapshot expires, since a snapshot that follows them
+tells which files they alone still named (`release_changelogs`). Apache Paimon leaves them to a procedure.
+
 With a copy go its changelog files and their manifests; of a copy without a changelog list (no changelog producer) the
 files that its commit deleted, which were the changes of earlier copies, and its manifests. What a snapshot, tag, branch
 or the first copy that stays names is kept. The copies go first, then what only they named: a crash leaves orphans.
@@ -110,13 +114,23 @@ def expire_changelogs(
         consumer_next=store.consumers.min_next(),
         time_of=lambda snapshot_id: None if (copy := copy_of(snapshot_id)) is None else copy.time_ms,
     )
-    expired = [copy for snapshot_id in ids if snapshot_id < end and (copy := copy_of(snapshot_id)) is not None]
-    first_kept = copy_of(end)
+    return _expire(store, index, ids, end, earliest_snapshot, latest)
+
+
+def _expire(
+    store: TableStore, index: ManifestIndex, ids: list[int], end: int, earliest_snapshot: Snapshot, latest: Snapshot
+) -> ExpiredChangelogs:
+    """Takes away the copies before `end`, which is a copy that stays, or the first snapshot."""
+    found = (store.changelogs.find(snapshot_id) for snapshot_id in ids if snapshot_id < end)
+    expired = [copy for copy in found if copy is not None]
+    is_last = end == earliest_snapshot.id
+    first_kept = earliest_snapshot if is_last else store.changelogs.find(end)
     if not expired or first_kept is None:
         return ExpiredChangelogs()
     partial = ReadableManifests(store.manifests)
     kept: list[KeptSnapshot] = [(store.manifests, earliest_snapshot), (store.manifests, latest), *kept_refs(store)]
-    data = data_paths(store, _doomed_files(partial, index, expired, [*kept, (partial, first_kept)]))
+    follower = earliest_snapshot if is_last else None
+    data = data_paths(store, _doomed_files(partial, index, expired, follower, [*kept, (partial, first_kept)]))
     metadata = metadata_paths(store, _doomed_manifests(partial, expired, [*kept, (partial, first_kept)]))
     gone = store.env.file_io.delete_all([store.paths.changelog(copy.id) for copy in expired], in_turn=True)
     if gone.failed_count:
@@ -125,7 +139,10 @@ def expire_changelogs(
             "stay; check the disk, the next round tries again",
             path=store.paths.changelog_folder,
         )
-    store.changelogs.write_earliest_hint(end)
+    if is_last and ids[-1] < end:
+        store.changelogs.remove_hints()
+    else:
+        store.changelogs.write_earliest_hint(end)
     return ExpiredChangelogs(
         tuple(copy.id for copy in expired),
         tuple(delete_data(store, data)),
@@ -133,15 +150,34 @@ def expire_changelogs(
     )
 
 
+def release_changelogs(
+    store: TableStore, index: ManifestIndex, ids: list[int], limit: int | None, latest: Snapshot
+) -> ExpiredChangelogs:
+    """One round in a table whose options keep no changelogs; `ids` are the copies that it has nevertheless."""
+    earliest_snapshot = store.snapshots.earliest() if ids else None
+    if earliest_snapshot is None:
+        return ExpiredChangelogs()
+    end = earliest_snapshot.id if limit is None else min(earliest_snapshot.id, ids[0] + limit)
+    consumer_next = store.consumers.min_next()
+    if consumer_next is not None:
+        end = min(end, consumer_next)
+    return _expire(store, index, ids, end, earliest_snapshot, latest)
+
+
 def _doomed_files(
-    source: ReadableManifests, index: ManifestIndex, expired: list[Snapshot], kept: list[KeptSnapshot]
+    source: ReadableManifests,
+    index: ManifestIndex,
+    expired: list[Snapshot],
+    follower: Snapshot | None,
+    kept: list[KeptSnapshot],
 ) -> list[ManifestEntry]:
+    """`follower` is the snapshot right after the copies, if all of them go: what it deleted, nobody else would."""
     lists = {snapshot.changelog_manifest_list for _, snapshot in kept}
     logged: list[ManifestEntry] = []
     deleted: dict[str, ManifestEntry] = {}
-    for copy in expired:
+    for copy in expired if follower is None else [*expired, follower]:
         name = copy.changelog_manifest_list
-        if name is not None:
+        if name is not None and copy is not follower:
             logged += _entries(source, name, copy.changelog_manifest_list_size) if name not in lists else ()
             continue
         delta = _entries(source, copy.delta_manifest_list, copy.delta_manifest_list_size)

@@ -50,6 +50,11 @@ class ChangelogStore:
         """Says which copy is the newest; only after it is there."""
         self._env.file_io.overwrite(self._paths.changelog_latest_hint, str(snapshot_id).encode(), sync=False)
 
+    def remove_hints(self) -> None:
+        """Of a table without copies."""
+        hints = [self._paths.changelog_latest_hint, self._paths.changelog_earliest_hint]
+        self._env.file_io.delete_all(hints)
+
     def write_earliest_hint(self, snapshot_id: int) -> None:
         """Says which copy is the oldest."""
         self._env.file_io.overwrite(self._paths.changelog_earliest_hint, str(snapshot_id).encode(), sync=False)

@@ -350,6 +350,7 @@ def test_changelog_whose_other_lists_are_gone_does_not_stop_expiry() -> None:
     for name in (first.base_manifest_list, first.delta_manifest_list):
         store.env.file_io.delete(store.paths.manifest(name))
     store = open_table_store(store.env, LOCATION)
-    assert keep_one(store).snapshot_ids == (2,)
-    remove_orphan_files(store, older_than_ms=0)
-    assert data_files_on_disk(store) == ["a0", "a1", "a2", "log0", "log2"]
+    result = keep_one(store)
+    assert (result.snapshot_ids, result.changelog_ids) == ((2,), (1,)), "no option asks for the copy"
+    assert data_files_on_disk(store) == ["a0", "a1", "a2", "log2"]
+    assert not remove_orphan_files(store, older_than_ms=-1, dry_run=True).files

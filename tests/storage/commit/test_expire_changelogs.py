@@ -125,6 +125,65 @@ def test_copies_go_in_later_rounds_and_leave_nothing() -> None:
         assert expire_snapshots(short, retain_max=1).changelog_ids == (), "too young"
 
 
+NONE_KEPT = {"changelog.num-retained.min": "1"}
+
+
+@pytest.mark.parametrize("producer", ["none", "input"])
+@pytest.mark.parametrize("goes_on", [False, True])
+def test_copies_go_when_the_options_do_not_ask_for_them_any_more(producer: str, goes_on: bool) -> None:
+    store = make_table(SimDisk().boot(), options={**LONG, "changelog-producer": producer})
+    last = logged(store, range(5))
+    keep_one(store)
+    if goes_on:  # more history, which deletes what the copies name
+        logged(store, range(5, 8), last)
+    short = store.with_options(NONE_KEPT)
+    assert keep_one(short).changelog_ids == (5, 6, 7, 8, 9)
+    assert store.changelogs.list_ids() == []
+    assert data_files_on_disk(store) == ["c7" if goes_on else "c4"]
+    assert not store.env.file_io.list(store.paths.changelog_folder), "no hints either"
+    fresh = open_table_store(store.env, LOCATION)
+    assert live_names(fresh) == ["c7@5" if goes_on else "c4@5"]
+    assert not remove_orphan_files(fresh, older_than_ms=-1, dry_run=True).files
+    assert keep_one(short).changelog_ids == ()
+
+
+def test_copies_that_nobody_asks_for_stay_as_long_as_a_consumer_wants_them() -> None:
+    store = make_table(SimDisk().boot(), options={**LONG, "consumer.changelog-only": "true"})
+    logged(store, range(5))
+    keep_one(store)
+    store.consumers.reset("reader", 7)
+    short = store.with_options(NONE_KEPT)
+    assert keep_one(short).changelog_ids == (5, 6)
+    assert data_files_on_disk(store) == ["a3", "a4", "c4"]
+    assert names(store, 7, ChangeSource.DELTA) == ["a3"]
+    assert keep_one(short).changelog_ids == ()
+    store.consumers.delete("reader")
+    assert expire_snapshots(short, retain_max=1, limit=2).changelog_ids == (7, 8)
+    assert keep_one(short).changelog_ids == (9,)
+    assert data_files_on_disk(store) == ["c4"]
+
+
+def test_commits_release_copies_that_nobody_asks_for() -> None:
+    options = {"snapshot.num-retained.min": "1", "snapshot.num-retained.max": "1", "changelog.num-retained.max": "3"}
+    store = make_table(SimDisk().boot(), options={**options, "changelog.num-retained.min": "3"})
+    last = logged(store, range(6))
+    assert store.changelogs.list_ids() == [10, 11]
+    logged(store.with_options({**NONE_KEPT, "changelog.num-retained.max": "1"}), range(6, 8), last)
+    assert store.changelogs.list_ids() == []
+    assert data_files_on_disk(store) == ["c7"]
+
+
+def test_a_tag_keeps_what_copies_named() -> None:
+    store = make_table(SimDisk().boot(), options={**LONG})
+    logged(store, range(5))
+    data = store.env.file_io.read_bytes(store.paths.snapshot(7))
+    keep_one(store)
+    store.env.file_io.overwrite(store.paths.tag("held"), data)
+    keep_one(store.with_options(NONE_KEPT))
+    assert "a3" in data_files_on_disk(store), "live in snapshot 7"
+    assert not remove_orphan_files(store, older_than_ms=-1, dry_run=True).files
+
+
 def test_a_consumer_holds_back_changelogs() -> None:
     store = make_table(SimDisk().boot(), options={**LONG, "consumer.changelog-only": "true"})
     logged(store, range(5))
