@@ -49,6 +49,7 @@ from freshet.storage.options.core import ChangelogProducer, CoreOptions
 from freshet.storage.options.traps import silent_traps
 from freshet.storage.options.values import option_texts
 from freshet.storage.predicate import Predicate
+from freshet.storage.scan.overtaken import check_table_is_there
 from freshet.storage.scan.table_scan import TableScan
 from freshet.storage.scan.time_travel import find_snapshot
 from freshet.storage.schema.change import (
@@ -317,11 +318,20 @@ class Table:
         return self.store.consumers.positions()
 
     def reset_consumer(self, consumer_id: str, next_snapshot_id: int) -> None:
-        """Lets a consumer go on at another snapshot, or makes it; from there on nothing expires before it was read."""
+        """Lets a consumer go on at another snapshot, or makes it; from there on nothing expires before it was read.
+
+        Raises `InvalidRequestError` for an id that is no file name and for what is no snapshot id, `NotFoundError`
+        when the table was dropped.
+        """
+        check_table_is_there(self.store)
         self.store.consumers.reset(consumer_id, next_snapshot_id)
 
     def delete_consumer(self, consumer_id: str) -> bool:
-        """Forgets a consumer, so that it holds back no expiry any more; False when there was none."""
+        """Forgets a consumer, so that it holds back no expiry any more; False when there was none.
+
+        Raises as `reset_consumer` does.
+        """
+        check_table_is_there(self.store)
         return self.store.consumers.delete(consumer_id)
 
     def lookup(
@@ -340,6 +350,7 @@ class Table:
         primary key, a key column that is missing, NULL or of another type, and unknown columns; `NotFoundError` for a
         snapshot that is not there.
         """
+        check_table_is_there(self.store)
         snapshot = find_snapshot(self.store.snapshots, snapshot_id=snapshot_id)
         return find_stored_rows(self.store, snapshot, keys, columns, metrics)
 

@@ -51,6 +51,7 @@ class TableSession:
             raise InvalidRequestError(
                 f"the commit user is a name of printable characters such as 'loader-1', not {commit_user!r}"
             )
+        store.schemas.check_same(store.schema)  # buckets of another table cannot be restored rightly
         self._store = store
         self._commit_user = commit_user
         self._committer = Committer(store, commit_user)

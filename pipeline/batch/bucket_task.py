@@ -40,7 +40,7 @@ from freshet.pipeline.batch.unavailable_values import UnavailableValues
 from freshet.pipeline.decode.carriers import carrier_arrow_type, restore_array
 from freshet.pipeline.decode.outcomes import BUCKET, DATA_PREFIX, KIND, ORDER_COLUMNS, TAG, TAG_DATA, TAG_DEAD
 from freshet.pipeline.repeating_errors import REPEATING_ERRORS, ToldError
-from freshet.storage.exceptions import InvalidRequestError, RetryableError
+from freshet.storage.exceptions import ConflictError, InvalidRequestError, RetryableError
 from freshet.storage.io.env import local_env
 from freshet.storage.model.arrow_types import arrow_schema
 from freshet.storage.model.data_type import DataField
@@ -68,6 +68,8 @@ class BucketTask:
     micro_batch_id: int
     columns: tuple[str, ...]
     dead_letter_location: str | None = None
+    schema_time_ms: int | None = None
+    """When the schema was made: a table that is dropped and created again has one of the same id."""
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Takes the rows of one Spark partition, gives one row: the result. Nothing in, nothing out."""
@@ -96,7 +98,7 @@ class BucketTask:
             arrived.close()
 
     def _write(self, arrived: _Arrived, clock: LapClock) -> TaskResult:
-        table = _open_table(self.location, self.schema_id, self.options)
+        table = _open_table(self.location, self.schema_id, self.options, self.schema_time_ms)
         counts = arrived.counts
         writer = table.task_writer(base_snapshot_id=self.base_snapshot_id)
         try:
@@ -241,8 +243,17 @@ def _restored(chunk: pa.Array, field: DataField) -> pa.Array:
 
 
 @lru_cache(_TABLES_MAX)
-def _open_table(location: str, schema_id: int, options: tuple[tuple[str, str], ...]) -> Table:
-    return Table.open(location, options=dict(options), schema_id=schema_id)
+def _open_table(
+    location: str, schema_id: int, options: tuple[tuple[str, str], ...], schema_time_ms: int | None = None
+) -> Table:
+    """A Python worker lives longer than a query, so what it has open is told apart by the time of the schema."""
+    table = Table.open(location, options=dict(options), schema_id=schema_id)
+    if schema_time_ms is not None and table.schema.time_ms != schema_time_ms:
+        raise ConflictError(
+            f"the table at {location} was dropped and created again while it was written to; start the pipeline anew",
+            table=location,
+        )
+    return table
 
 
 _is_frozen = False

@@ -177,6 +177,7 @@ class MicroBatchWriter:
             micro_batch_id=micro_batch_id,
             columns=columns,
             dead_letter_location=None if self._dead_letters is None else self._dead_letters.location,
+            schema_time_ms=self._table.schema.time_ms,
         )
 
     def _check(self, result: TaskResult, micro_batch_id: int) -> None:

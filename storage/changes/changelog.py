@@ -38,6 +38,7 @@ from freshet.storage.model.change_split import ChangeSplit
 from freshet.storage.model.data_type import DataField
 from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.predicate import Predicate, from_lists
+from freshet.storage.scan.overtaken import check_table_is_there
 from freshet.storage.scan.pruning import ScanFilter
 from freshet.storage.scan.split_reader import check_columns
 from freshet.storage.scan.table_scan import limited
@@ -71,6 +72,7 @@ class Changelog:
         """`ends` are the two snapshots of a difference, which may be those of tags; None is the empty table."""
         if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 0):
             raise InvalidRequestError(f"limit is a number of changes and cannot be {limit!r}")
+        check_table_is_there(store)
         self._store = store
         self._ids = snapshot_ids
         self._mode = mode

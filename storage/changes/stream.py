@@ -33,6 +33,7 @@ from freshet.storage.changes.stream_start import StartRequest, StreamStart, resu
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.predicate import Predicate, from_lists
+from freshet.storage.scan.overtaken import check_table_is_there
 from freshet.storage.scan.pruning import ScanFilter
 from freshet.storage.scan.split_reader import check_columns
 from freshet.storage.scan.table_scan import decoders
@@ -54,6 +55,7 @@ class ChangeStream(Iterator[pa.RecordBatch]):
     ) -> None:
         if max_wait_s is not None and (not isinstance(max_wait_s, int | float) or not max_wait_s >= 0):
             raise InvalidRequestError(f"max_wait_s is a number of seconds from 0 on, or None, not {max_wait_s!r}")
+        check_table_is_there(store)
         self._store = store
         self._request = request
         self._filter = ScanFilter.bind(store.schema, from_lists(filter))
@@ -131,5 +133,6 @@ class ChangeStream(Iterator[pa.RecordBatch]):
     def _handed_over(self, next_id: int) -> None:
         self._next_id = next_id
         if self._consumer_id is not None and self._written != next_id:
+            check_table_is_there(self._store)  # or the file would bring the folder of a dropped table back
             self._store.consumers.reset(self._consumer_id, next_id)
             self._written = next_id

@@ -19,6 +19,9 @@ from freshet.storage.io.env import Env
 from freshet.storage.io.file_io import FileStatus
 from freshet.storage.paths import CONSUMER_PREFIX, TablePaths
 
+ID_BYTES_MAX: Final = 200
+"""A file name has 255 at most, and one that is written has more than the id in it for a moment."""
+
 _READ_ATTEMPTS: Final = 5
 _READ_WAIT_S: Final = 0.05
 """Other programs may write the file in place: a reader can meet half of it."""
@@ -68,9 +71,12 @@ class ConsumerStore:
         return status.name.removeprefix(CONSUMER_PREFIX)
 
     def _path(self, consumer_id: str) -> str:
-        if not isinstance(consumer_id, str) or not consumer_id.strip() or "/" in consumer_id or "\0" in consumer_id:
+        is_name = isinstance(consumer_id, str) and consumer_id.strip() and consumer_id.isprintable()
+        if not is_name or "/" in consumer_id or len(consumer_id.encode()) > ID_BYTES_MAX:
             raise InvalidRequestError(
-                f"{consumer_id!r} cannot be a consumer id: it becomes the name of a file, so it is text without /"
+                f"{consumer_id!r} cannot be a consumer id: it becomes part of the name of a file, so it is printable "
+                f"text without /, not blank, of at most {ID_BYTES_MAX} bytes",
+                option="consumer-id",
             )
         return self._paths.consumer(consumer_id)
 

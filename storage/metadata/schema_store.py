@@ -25,6 +25,8 @@ class SchemaStore:
         self._cache: dict[int, TableSchema] = {}
         self._known_versions: dict[int, tuple[str, TableSchema]] = {}
         """Versions of schema files whose bytes were looked at, with what they hold."""
+        self._known_bytes: dict[int, tuple[bytes, TableSchema]] = {}
+        """Bytes of schema files that were looked at, with what they hold."""
 
     def list_ids(self) -> list[int]:
         """Ids there are, ascending."""
@@ -52,6 +54,37 @@ class SchemaStore:
             raise CorruptDataError(f"the file holds schema {schema.id}", path=path)
         self._cache[schema_id] = schema
         return schema
+
+    def check_same(self, schema: TableSchema) -> None:
+        """Raises when the table that `schema` was read from is not there any more (`NotFoundError`), or is another one
+        by now (`ConflictError`); one call, for readers, whom a newer schema does not concern.
+
+        Columns are found by ids, which the next table of the name gives out anew: its rows would look like NULLs.
+        """
+        path = self._paths.schema(schema.id)
+        try:
+            data = self._env.file_io.read_bytes(path)
+        except NotFoundError as error:
+            if self.list_ids():
+                raise self._made_anew(f"{path} is gone") from error
+            raise NotFoundError(
+                f"the table at {self._paths.location} was dropped while it was open ({path} is gone)",
+                table=self._paths.location,
+                path=self._paths.location,
+            ) from error
+        if self._known_bytes.get(schema.id) == (data, schema):
+            return
+        if decode_schema(data, path) != schema:
+            raise self._made_anew(f"{path} is another")
+        self._known_bytes[schema.id] = (data, schema)
+
+    def _made_anew(self, found: str) -> ConflictError:
+        return ConflictError(
+            f"the table at {self._paths.location} was dropped and created again while it was open ({found}); open it "
+            "anew",
+            table=self._paths.location,
+            path=self._paths.location,
+        )
 
     def check_current(self, schema: TableSchema) -> int:
         """The id of the newest schema; raises when the table that `schema` was read from is not there any more, or is

@@ -34,11 +34,18 @@ def explained(store: TableStore, snapshot: Snapshot | None) -> Iterator[None]:
 
 
 def check_table_is_there(store: TableStore) -> None:
-    """Raises `NotFoundError` when the table was dropped since it was opened."""
+    """Raises `NotFoundError` when the table was dropped, and maybe created again, since it was opened; one call."""
     try:
-        store.schemas.check_current(store.schema)
-    except (NotFoundError, ConflictError) as error:
-        raise _dropped(store) from error
+        store.schemas.check_same(store.schema)
+    except ConflictError as error:
+        raise NotFoundError(
+            f"the table at {store.location} was dropped and created again while it was open; open it anew",
+            table=store.location,
+        ) from error
+    except NotFoundError as error:
+        raise NotFoundError(
+            f"the table at {store.location} was dropped while it was open", table=store.location
+        ) from error
 
 
 def _reason(store: TableStore, snapshot: Snapshot | None) -> StorageError | None:
@@ -62,13 +69,5 @@ def _reason(store: TableStore, snapshot: Snapshot | None) -> StorageError | None
     return RetryableError(
         f"snapshot {snapshot.id} of {store.location} was replaced while it was read: the table was rolled back and "
         "has gone on since; read it again",
-        table=store.location,
-    )
-
-
-def _dropped(store: TableStore) -> NotFoundError:
-    return NotFoundError(
-        f"the table at {store.location} was dropped while it was open, or dropped and created anew; open it again if "
-        "there is one of this name",
         table=store.location,
     )

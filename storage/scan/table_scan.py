@@ -66,14 +66,14 @@ class TableScan:
         """
         if limit is not None and (not isinstance(limit, SupportsIndex) or limit < 0):
             raise InvalidRequestError(f"limit is a number of rows and cannot be {limit!r}")
+        if snapshot is None:
+            check_table_is_there(store)  # a dropped table would look like an empty one, the next like one of NULLs
         travels = snapshot_id is not None or tag is not None or timestamp_ms is not None
         if travels and snapshot is not None:
             raise InvalidRequestError("a scan reads one snapshot: give the snapshot, or say which one, not both")
         self.snapshot: Snapshot | None = snapshot or find_snapshot(
             store.snapshots, snapshot_id=snapshot_id, tag=tag, timestamp_ms=timestamp_ms
         )
-        if self.snapshot is None:
-            check_table_is_there(store)  # or a table that was dropped would look like an empty one
         self._store = _at_schema_of(store, self.snapshot) if travels else store
         self._limit = limit
         self._threads = threads

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 from freshet import AddColumn, Catalog, ConflictError, CorruptDataError, InvalidRequestError, NotFoundError, Table
+from freshet.storage.io.env import Env
+from freshet.storage.io.file_io import FileStatus
+from freshet.storage.io.local_file_io import LocalFileIO
 from tests.kit.folders import contents, unchanged
 
 
@@ -48,6 +52,102 @@ def test_a_writer_does_not_write_into_the_next_table_of_the_name(catalog: Catalo
         with unchanged(tmp_path), pytest.raises(ConflictError, match=r"created again.*nothing was committed"):
             writer.commit(1)
     assert catalog.table("a.b").scan().to_arrow().to_pylist() == [{"key": 7}]
+
+
+def made_anew(catalog: Catalog) -> Table:
+    """An old object of a table that has another column by now, and a row."""
+    options = {"bucket": 1, "changelog-producer": "lookup"}
+    old = catalog.create_table("a.b", schema={"id": "BIGINT"}, primary_keys=["id"], options=options)
+    with old.writer("loader") as writer:
+        writer.write(pa.table({"id": [1]}))
+        writer.commit(0)
+    catalog.drop_table("a.b")
+    new = catalog.create_table("a.b", schema={"key": "BIGINT"}, primary_keys=["key"], options=options)
+    with new.writer("other") as other:
+        other.write(pa.table({"key": [7]}))
+        other.commit(0)
+    return old
+
+
+READS: dict[str, Callable[[Table], object]] = {
+    "scan": lambda table: table.scan().to_arrow(),
+    "snapshot": lambda table: table.scan(snapshot_id=1).to_arrow(),
+    "lookup": lambda table: table.lookup(pa.table({"id": [1]})),
+    "changelog": lambda table: table.changelog().to_arrow(),
+    "between": lambda table: table.changes_between(0, 1).to_arrow(),
+    "stream": lambda table: list(table.stream(max_wait_s=0)),
+    "reset": lambda table: table.reset_consumer("c", 1),
+    "delete": lambda table: table.delete_consumer("c"),
+}
+
+
+@pytest.mark.parametrize("read", READS.values(), ids=READS)
+def test_an_old_object_does_not_read_the_next_table_of_the_name(
+    catalog: Catalog, tmp_path: Path, read: Callable[[Table], object]
+) -> None:
+    old = made_anew(catalog)
+    with (
+        unchanged(tmp_path),
+        pytest.raises(NotFoundError, match=r"a\.db/b was dropped and created again.*open it anew"),
+    ):
+        read(old)
+
+
+def test_an_old_object_of_a_later_schema_does_not_read_the_next_table_of_the_name(catalog: Catalog) -> None:
+    old = create(catalog).alter(AddColumn("more", "INT"))
+    catalog.drop_table("a.b")
+    made_anew(catalog)
+    with pytest.raises(NotFoundError, match="dropped and created again"):
+        old.scan()
+
+
+def test_an_old_object_does_not_write_into_the_next_table_of_the_name(catalog: Catalog, tmp_path: Path) -> None:
+    old = made_anew(catalog)
+    with (
+        unchanged(tmp_path),
+        pytest.raises(ConflictError, match=r"a\.db/b was dropped and created again.*open it anew"),
+    ):
+        old.writer("loader")
+
+
+@pytest.mark.parametrize("read", READS.values(), ids=READS)
+def test_a_dropped_table_is_not_brought_back_by_its_readers(
+    catalog: Catalog, tmp_path: Path, read: Callable[[Table], object]
+) -> None:
+    old = made_anew(catalog)
+    catalog.drop_table("a.b")
+    with unchanged(tmp_path), pytest.raises(NotFoundError, match=r"a\.db/b was dropped while it was open"):
+        read(old)
+    assert not (tmp_path / "a.db" / "b").exists()
+
+
+def test_a_stream_does_not_bring_a_dropped_table_back_for_its_consumer(catalog: Catalog, tmp_path: Path) -> None:
+    made_anew(catalog)
+    stream = catalog.table("a.b").stream(consumer_id="c", max_wait_s=0)
+    assert next(stream).to_pylist() == [{"key": 7, "_ROW_KIND": "+I"}]
+    catalog.drop_table("a.b")
+    with pytest.raises(NotFoundError, match="was dropped while it was open"):
+        next(stream)
+    assert not (tmp_path / "a.db" / "b").exists()
+
+
+def test_looking_whether_the_table_is_the_same_is_one_call(tmp_path: Path) -> None:
+    calls: list[str] = []
+
+    class Counting(LocalFileIO):
+        def read_bytes(self, path: str) -> bytes:
+            calls.append(path)
+            return super().read_bytes(path)
+
+        def list(self, folder: str) -> list[FileStatus]:
+            calls.append(folder)
+            return super().list(folder)
+
+    old = create(Catalog(tmp_path, env=Env(Counting())))
+    for _ in range(2):
+        calls.clear()
+        old.store.schemas.check_same(old.schema)
+        assert len(calls) == 1
 
 
 def test_a_writer_of_an_older_schema_goes_on(catalog: Catalog) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -14,7 +15,7 @@ from freshet.pipeline.decode.fast import FastReader
 from freshet.pipeline.exceptions import PipelineFailedError, StoppedByRecordError
 from freshet.storage.catalog import Catalog
 from freshet.storage.commit.committer import Committer
-from freshet.storage.exceptions import RetryableError
+from freshet.storage.exceptions import ConflictError, RetryableError
 from freshet.storage.table import Table
 from tests.pipeline.batch.outcome_rows import data, outcome_table, tally
 from tests.pipeline.records import change, decoder_of, pipeline_of, raw_batch
@@ -68,6 +69,23 @@ def test_rows_of_a_task_are_newer_than_those_committed_since_the_driver_looked(k
         (1, "task"),
         (2, "other"),
     ]
+
+
+def test_a_worker_that_had_a_table_open_does_not_take_the_next_one_of_the_name_for_it(tmp_path: Path) -> None:
+    catalog = Catalog(str(tmp_path))
+    for columns in ({"k": "BIGINT", "w": "STRING"}, {"k": "BIGINT", "v": "STRING"}):
+        table = catalog.create_table("db.k", schema=columns, primary_keys=["k"], options={"bucket": "1"})
+        rows = outcome_table(table.schema, [data(1, 1, "task"), tally(1)])
+        task = replace(_task(table), columns=tuple(columns), schema_time_ms=table.schema.time_ms)
+        told = [batch.column(0)[0].as_py() for batch in task(iter(rows.to_batches()))]
+        Committer(table.store, "stream").commit(0, sum_results(told).messages)
+        assert [tuple(row.values()) for row in table.scan().to_arrow().to_pylist()] == [(1, "task")]
+        catalog.drop_table("db.k")
+    catalog.create_table("db.k", schema={"k": "BIGINT", "v": "STRING"}, primary_keys=["k"], options={"bucket": "1"})
+    late = replace(task, schema_time_ms=1)
+    told = [batch.column(0)[0].as_py() for batch in late(iter(rows.to_batches()))]
+    with pytest.raises(ConflictError, match="dropped and created again"):
+        sum_results(told)
 
 
 def test_what_stopped_a_decoder_is_raised_by_the_driver_as_what_it_is(keyed: Table) -> None:

@@ -259,7 +259,7 @@ def test_a_table_created_anew_before_the_first_snapshot_was_read(
     env.file_io.delete_tree(logged.location)
     anew = make(tmp_path, env, options={"num-sorted-run.compaction-trigger": "6"})
     anew.log([row(1, "A", "-U"), row(1, "other", "+U")], [row(1, "other")])
-    with pytest.raises(NotFoundError, match="dropped and created anew"):
+    with pytest.raises(NotFoundError, match="dropped and created again"):
         told(reader)
     assert anew.table.consumers() == {}
 

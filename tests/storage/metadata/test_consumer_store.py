@@ -46,10 +46,17 @@ def test_a_file_that_is_being_written_is_read_again(env: SimEnv, monkeypatch: py
     assert ConsumerStore(env, PATHS).position("a") == 3
 
 
-@pytest.mark.parametrize("consumer_id", ["", " ", "a/b", "../x", "a\0", 7])
+@pytest.mark.parametrize("consumer_id", ["", " ", "a/b", "../x", "a\0", "a\nb", "a\x1b[2J", "x" * 201, "é" * 101, 7])
 def test_ids_that_are_no_file_names(env: SimEnv, consumer_id: str) -> None:
     with pytest.raises(InvalidRequestError, match="consumer id"):
         ConsumerStore(env, PATHS).reset(consumer_id, 1)
+
+
+@pytest.mark.parametrize("consumer_id", ["a b", "..", "a:b", "日本", "a\\b", "x" * 200])
+def test_ids_that_are_file_names(env: SimEnv, consumer_id: str) -> None:
+    store = ConsumerStore(env, PATHS)
+    store.reset(consumer_id, 2)
+    assert store.positions() == {consumer_id: 2}
 
 
 @pytest.mark.parametrize("position", [0, -1, 1.5, "3", True])

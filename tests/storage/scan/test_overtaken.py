@@ -66,9 +66,9 @@ def test_a_table_made_anew_while_it_is_read(table: Table, tmp_path: Path) -> Non
     catalog = Catalog(str(tmp_path))
     catalog.drop_table("a.b")
     catalog.create_table("a.b", schema={"other": "STRING"}, options={"bucket": "-1"})
-    with pytest.raises(NotFoundError, match="dropped and created anew"):
+    with pytest.raises(NotFoundError, match="dropped and created again"):
         scan.to_arrow()
-    with pytest.raises(NotFoundError, match="dropped and created anew"):
+    with pytest.raises(NotFoundError, match="dropped and created again"):
         table.scan()
 
 
