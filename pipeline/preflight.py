@@ -18,18 +18,24 @@ from typing import Final
 from urllib.parse import unquote, urlparse
 
 from freshet.pipeline.batch.checkpoint_owner import checkpoint_problem, query_id_of
-from freshet.pipeline.batch.table_setup import check_table
+from freshet.pipeline.batch.table_setup import check_table, with_table_options
+from freshet.pipeline.config.changelog_rules import changelog_warnings
 from freshet.pipeline.config.model import PipelineConfig
 from freshet.pipeline.config.origin import Place
+from freshet.pipeline.config.rules import warnings
 from freshet.pipeline.exceptions import ConfigurationError, Problem
 from freshet.storage.catalog import Catalog
 from freshet.storage.exceptions import InvalidRequestError, StorageError, UnknownOutcomeError
+from freshet.storage.model.snapshot import CommitKind
 from freshet.storage.table import Table
 
 Finding = tuple[Place, str]
 
 DEAD_LETTER_KEYS: Final = ("pipeline", "reason", "raw_value", "micro_batch_id")
 """Columns by which a dead-letter table is known."""
+
+SNAPSHOTS_LOOKED_AT: Final = 100
+"""Who has not compacted for so many commits does not."""
 
 _NEW_QUERY: Final = "a query that has not begun"
 _LOCAL: Final = re.compile(r"(file:|/)", re.IGNORECASE)
@@ -39,6 +45,25 @@ def problems_before_start(config: PipelineConfig) -> list[Problem]:
     """Everything that would keep a pipeline from running, with the place in its file."""
     looks: tuple[Callable[[PipelineConfig], Iterator[Finding]], ...] = (_files, _tables)
     return [config.origin.problem(place, text) for look in looks for place, text in look(config)]
+
+
+def warnings_before_start(config: PipelineConfig) -> list[str]:
+    """What a run should say before it starts, by the file and by the table, where it is there; nothing here stops it.
+
+    A table that cannot be looked at is a problem, which others tell.
+    """
+    try:
+        known = with_table_options(config)
+        catalog = Catalog(config.table.warehouse)
+        is_compacted = catalog.has_table(config.table.name) and _is_compacted(catalog.table(config.table.name))
+    except (StorageError, OSError):
+        known, is_compacted = config, False
+    return [*warnings(config), *changelog_warnings(known, is_compacted=is_compacted)]
+
+
+def _is_compacted(table: Table) -> bool:
+    """Whether somebody compacts the table, as far as the snapshots show that are still there."""
+    return any(snapshot.commit_kind is CommitKind.COMPACT for snapshot in table.snapshots()[-SNAPSHOTS_LOOKED_AT:])
 
 
 def refuse_to_start(configs: list[PipelineConfig]) -> None:

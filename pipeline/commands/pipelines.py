@@ -11,9 +11,9 @@ from freshet.pipeline.commands.arguments import PipelineFiles
 from freshet.pipeline.commands.output import complain, say
 from freshet.pipeline.commands.spark_part import spark_part
 from freshet.pipeline.config.model import PipelineConfig
-from freshet.pipeline.config.pipeline_file import load_pipelines, warnings
+from freshet.pipeline.config.pipeline_file import load_pipelines
 from freshet.pipeline.exceptions import ConfigurationError
-from freshet.pipeline.preflight import problems_before_start, refuse_to_start
+from freshet.pipeline.preflight import problems_before_start, refuse_to_start, warnings_before_start
 from freshet.pipeline.signals import when_asked_to_stop
 from freshet.pipeline.spark.jars import SPARK_GROUP, ensure_jars
 
@@ -79,5 +79,5 @@ def _reads_kafka(configs: list[PipelineConfig]) -> bool:
 
 def _warn(configs: list[PipelineConfig]) -> None:
     for config in configs:
-        for text in warnings(config):
+        for text in warnings_before_start(config):
             complain(f"{config.name}: warning: {text}")

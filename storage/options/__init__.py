@@ -4,16 +4,19 @@ Other packages import from here.
 """
 
 from freshet.storage.options.aggregate_function import CAPABILITIES
-from freshet.storage.options.core import CoreOptions, MergeEngine
+from freshet.storage.options.core import ChangelogProducer, CoreOptions, MergeEngine
 from freshet.storage.options.engine import EngineOptions, SequenceGroup, engine_options
 from freshet.storage.options.keys import IMMUTABLE_KEYS
+from freshet.storage.options.traps import silent_traps
 
 __all__ = [
     "CAPABILITIES",
     "IMMUTABLE_KEYS",
+    "ChangelogProducer",
     "CoreOptions",
     "EngineOptions",
     "MergeEngine",
     "SequenceGroup",
     "engine_options",
+    "silent_traps",
 ]

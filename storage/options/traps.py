@@ -15,6 +15,8 @@ from freshet.storage.options.core import ChangelogProducer, CoreOptions
 
 def silent_traps(options: CoreOptions) -> list[str]:
     """A sentence for each trap that these options set."""
+    if not options.has_primary_key:
+        return []
     producer = options.changelog_producer
     if options.write_only and producer in (ChangelogProducer.LOOKUP, ChangelogProducer.FULL_COMPACTION):
         return [

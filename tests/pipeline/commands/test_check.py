@@ -5,8 +5,10 @@ from __future__ import annotations
 import socket
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
+from freshet import Catalog
 from freshet.pipeline.commands import brokers, pipelines
 from tests.kit.folders import unchanged
 from tests.pipeline.commands.kit import Freshet
@@ -89,6 +91,44 @@ def test_check_asks_the_broker_unless_offline(freshet: Freshet, folder: Path, mo
         assert called.code == 2
         assert f"p.yaml:3: sources.0.kafka.kafka.bootstrap.servers: no broker answers at {address}" in called.err
         assert "ok, into" in freshet.good("check", "--offline", "--no-spark", path).out
+
+
+def check_text(freshet: Freshet, folder: Path, options: str, *changes: tuple[str, str]) -> str:
+    """What `check` says to stderr with these options of the table."""
+    return freshet.good("check", "--no-spark", written(folder, ("{bucket: 1}", f"{{{options}}}"), *changes)).err
+
+
+@pytest.mark.parametrize("producer", ["lookup", "full-compaction"])
+def test_a_changelog_that_nobody_makes_is_told(freshet: Freshet, folder: Path, producer: str) -> None:
+    text = "write-only=true never does"
+    options = f"bucket: 1, changelog-producer: {producer}"
+    assert text in check_text(freshet, folder, f"{options}, write-only: true")
+    mine = ("checkpoint:", "  write_options: {write-only: true}\ncheckpoint:")
+    assert text in check_text(freshet, folder, options, mine)
+    assert text not in check_text(freshet, folder, options)
+    table = Catalog(str(folder / "w")).create_table(
+        "shop.orders",
+        schema={"id": "BIGINT", "total": "INT"},
+        primary_keys=["id"],
+        options={"bucket": "1", "changelog-producer": producer, "write-only": "true"},
+    )
+    assert text in check_text(freshet, folder, "bucket: 1"), "by the options that the table has"
+    with table.writer("u") as writer:
+        writer.write(pa.table({"id": [1], "total": pa.array([1], pa.int32())}))
+        writer.commit(1)
+    assert text in check_text(freshet, folder, "bucket: 1")
+    table.compact()
+    assert text not in check_text(freshet, folder, "bucket: 1"), "somebody compacts"
+
+
+def test_an_input_changelog_fed_without_the_rows_before_is_told(freshet: Freshet, folder: Path) -> None:
+    text = "do not carry the row before a change"
+    options = "bucket: 1, changelog-producer: input"
+    assert f"json {text}" in check_text(freshet, folder, options)
+    unwrapped = ("format: json", "format: debezium-unwrapped")
+    assert f"debezium-unwrapped {text}" in check_text(freshet, folder, options, unwrapped)
+    assert text not in check_text(freshet, folder, options, ("format: json", "format: debezium-json"))
+    assert text not in check_text(freshet, folder, "bucket: 1, changelog-producer: lookup")
 
 
 @pytest.mark.spark

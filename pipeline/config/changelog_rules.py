@@ -1,0 +1,44 @@
+"""What a pipeline's table tells its readers of changes, and would not tell them without anybody saying so.
+
+| `changelog-producer` | fed by | its readers get |
+|---|---|---|
+| input | json, debezium-unwrapped | rows as they were written: no -U, each update looks like another insert or +U |
+| input | debezium-json, row-kind | what the records say |
+| lookup, full-compaction | any, with write-only | nothing until somebody else compacts |
+
+`storage.options.traps` knows what a table's options lead to by themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from freshet.pipeline.config.model import PipelineConfig
+from freshet.storage.exceptions import InvalidRequestError
+from freshet.storage.options import ChangelogProducer, CoreOptions, silent_traps
+
+_WITHOUT_BEFORE = ("json", "debezium-unwrapped")
+
+
+def changelog_warnings(config: PipelineConfig, *, is_compacted: bool = False) -> Iterator[str]:
+    """Sentences for a run to say before it starts; `is_compacted` where somebody is known to compact the table."""
+    table = config.table
+    try:
+        options = CoreOptions.parse(
+            {**table.options, **table.write_options}, has_primary_key=bool(table.primary_key), strict=False
+        )
+    except InvalidRequestError:
+        return  # said elsewhere
+    if not options.has_primary_key:
+        return
+    if not (options.write_only and is_compacted):
+        yield from silent_traps(options)
+    if options.changelog_producer is not ChangelogProducer.INPUT:
+        return
+    blind = sorted({source.format for source in config.sources if source.format in _WITHOUT_BEFORE})
+    if blind:
+        yield (
+            f"changelog-producer=input repeats the records as they come, and those of the format {' and '.join(blind)} "
+            "do not carry the row before a change: readers of the changelog get no -U, and count every update of a key "
+            "as another row; use debezium-json, or changelog-producer=lookup, which finds the rows before"
+        )
