@@ -26,16 +26,12 @@ from freshet.pipeline.config.rules import warnings
 from freshet.pipeline.exceptions import ConfigurationError, Problem
 from freshet.storage.catalog import Catalog
 from freshet.storage.exceptions import InvalidRequestError, StorageError, UnknownOutcomeError
-from freshet.storage.model.snapshot import CommitKind
 from freshet.storage.table import Table
 
 Finding = tuple[Place, str]
 
 DEAD_LETTER_KEYS: Final = ("pipeline", "reason", "raw_value", "micro_batch_id")
 """Columns by which a dead-letter table is known."""
-
-SNAPSHOTS_LOOKED_AT: Final = 100
-"""Who has not compacted for so many commits does not."""
 
 _NEW_QUERY: Final = "a query that has not begun"
 _LOCAL: Final = re.compile(r"(file:|/)", re.IGNORECASE)
@@ -55,15 +51,10 @@ def warnings_before_start(config: PipelineConfig) -> list[str]:
     try:
         known = with_table_options(config)
         catalog = Catalog(config.table.warehouse)
-        is_compacted = catalog.has_table(config.table.name) and _is_compacted(catalog.table(config.table.name))
+        is_compacted = catalog.has_table(config.table.name) and catalog.table(config.table.name).is_compacted()
     except (StorageError, OSError):
         known, is_compacted = config, False
     return [*warnings(config), *changelog_warnings(known, is_compacted=is_compacted)]
-
-
-def _is_compacted(table: Table) -> bool:
-    """Whether somebody compacts the table, as far as the snapshots show that are still there."""
-    return any(snapshot.commit_kind is CommitKind.COMPACT for snapshot in table.snapshots()[-SNAPSHOTS_LOOKED_AT:])
 
 
 def refuse_to_start(configs: list[PipelineConfig]) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
 from typing import Any, Final
 
 import pyarrow as pa
@@ -43,7 +44,7 @@ from freshet.storage.model.arrow_types import arrow_schema
 from freshet.storage.model.commit_message import CommitMessage
 from freshet.storage.model.manifest import ManifestEntry
 from freshet.storage.model.schema import TableSchema
-from freshet.storage.model.snapshot import Snapshot
+from freshet.storage.model.snapshot import CommitKind, Snapshot
 from freshet.storage.model.split import Split
 from freshet.storage.options.core import ChangelogProducer, CoreOptions
 from freshet.storage.options.traps import silent_traps
@@ -99,6 +100,9 @@ __all__ = [
 """The table, and what its methods take and give."""
 
 ALTER_ATTEMPTS: Final = 10
+
+COMMITS_LOOKED_AT: Final = 100
+"""Who has not compacted for so many commits does not."""
 
 _LOG: Final = logging.getLogger(__name__)
 _DAY_MS: Final = 24 * 60 * 60 * 1000
@@ -382,6 +386,11 @@ class Table:
     def warnings(self) -> list[str]:
         """What the options of this table lead to without anybody saying so; for logs, and for those who check."""
         return silent_traps(self.options)
+
+    def is_compacted(self, *, commits: int = COMMITS_LOOKED_AT) -> bool:
+        """Whether somebody has compacted the table among the last commits, as far as they are still there."""
+        recent = islice(self.store.snapshots.newest_first(), commits)
+        return any(snapshot.commit_kind is CommitKind.COMPACT for snapshot in recent)
 
     def latest_snapshot(self) -> Snapshot | None:
         """The newest snapshot; None for a table that nothing was committed to."""
