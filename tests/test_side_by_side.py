@@ -27,24 +27,24 @@ def test_slow_spark(): pass
 """
 
 
-@pytest.mark.parametrize(
-    ("asked", "plain", "with_parts"),
-    [
-        ([], ["plain", "slow"], ["judge", "slow_spark"]),
-        (["-m", "not slow"], ["plain"], ["judge"]),
-        (["-m", "not slow", "-m", "slow or judge"], ["slow"], ["judge", "slow_spark"]),
-        (["-k", "slow"], ["slow"], ["slow_spark"]),
-    ],
-)
-def test_each_test_runs_in_one_half(tmp_path: Path, asked: list[str], plain: list[str], with_parts: list[str]) -> None:
+def test_each_test_runs_in_one_half(tmp_path: Path) -> None:
     (tmp_path / "test_some.py").write_text(TESTS)
+    asked = ["-m", "slow or judge", "--collect-only", "-q", "-c", "/dev/null", "."]
     found = []
     for half in HALVES:
-        listed = [*command(half, asked), "--collect-only", "-q", "-p", "no:cacheprovider", "-c", "/dev/null", "."]
-        lines = subprocess.run(listed, cwd=tmp_path, capture_output=True, text=True, check=True).stdout.splitlines()
-        found.append([line.split("::test_")[1] for line in lines if "::" in line])
-    assert found == [plain, with_parts]
-    assert command(HALVES[0], asked)[0] == sys.executable
+        listed = subprocess.run(command(half, asked), cwd=tmp_path, capture_output=True, text=True, check=True)
+        found.append([line.split("::test_")[1] for line in listed.stdout.splitlines() if "::" in line])
+    assert found == [["slow"], ["judge", "slow_spark"]]
+
+
+@pytest.mark.parametrize("asked", [[], ["-m", "slow"], ["-m", "slow", "-m", "not slow", "-k", "x", "tests/storage"]])
+def test_what_is_asked_for_narrows_both_halves(asked: list[str]) -> None:
+    for half in HALVES:
+        python, *_, marks = command(half, asked)[:5]
+        assert python == sys.executable
+        expected = {0: "", 2: "(slow) and ", 7: "(not slow) and "}[len(asked)]
+        assert marks == (f"{expected}({half.marks})" if expected else half.marks)
+        assert command(half, asked)[7:] == asked[4:]
 
 
 @pytest.mark.parametrize(

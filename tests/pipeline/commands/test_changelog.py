@@ -62,15 +62,12 @@ def test_ranges_and_filters(freshet: Freshet, place: tuple[Path, str]) -> None:
     assert freshet.good("changelog", *place, "--format", "json", *late).out == ""
 
 
-def test_csv_and_arrow_for_programs(place: tuple[Path, str]) -> None:
-    def output(*arguments: str) -> bytes:
-        command = [sys.executable, "-m", "freshet", "changelog", *map(str, place), *arguments]
-        return subprocess.run(command, capture_output=True, check=True, timeout=120).stdout
-
-    assert output("--format", "csv", "--limit", "1").decode().splitlines() == [
+def test_csv_and_arrow_for_programs(freshet: Freshet, place: tuple[Path, str]) -> None:
+    assert freshet.good("changelog", *place, "--format", "csv", "--limit", "1").out.splitlines() == [
         '"id","note","_ROW_KIND","_SNAPSHOT_ID"', '0,"n0","+I",1',
     ]  # fmt: skip
-    rows = pa.ipc.open_stream(output("--format", "arrow")).read_all()
+    command = [sys.executable, "-m", "freshet", "changelog", *map(str, place), "--format", "arrow"]
+    rows = pa.ipc.open_stream(subprocess.run(command, capture_output=True, check=True, timeout=120).stdout).read_all()
     assert rows["_SNAPSHOT_ID"].to_pylist() == [1] * 30 + [2] * 30
 
 

@@ -83,14 +83,11 @@ def test_json_lines(freshet: Freshet, place: tuple[Path, str]) -> None:
     assert json.loads(old[5]) == {"id": 5, "note": "n5"}
 
 
-def test_csv_and_arrow_for_programs(place: tuple[Path, str]) -> None:
-    def output(*arguments: str) -> bytes:
-        command = [sys.executable, "-m", "freshet", "read", *map(str, place), *arguments]
-        return subprocess.run(command, capture_output=True, check=True, timeout=120).stdout
-
-    lines = output("--format", "csv", "--limit", "2", "--columns", "id,total,raw,tags").decode().splitlines()
-    assert lines == ['"id","total","raw","tags"', '0,0.00,"01ff",', '1,0.25,"01ff","[""a"",""b""]"']
-    rows = pa.ipc.open_stream(output("--format", "arrow")).read_all()
+def test_csv_and_arrow_for_programs(freshet: Freshet, place: tuple[Path, str]) -> None:
+    csv = freshet.good("read", *place, "--format", "csv", "--limit", "2", "--columns", "id,total,raw,tags")
+    assert csv.out.splitlines() == ['"id","total","raw","tags"', '0,0.00,"01ff",', '1,0.25,"01ff","[""a"",""b""]"']
+    command = [sys.executable, "-m", "freshet", "read", *map(str, place), "--format", "arrow"]
+    rows = pa.ipc.open_stream(subprocess.run(command, capture_output=True, check=True, timeout=120).stdout).read_all()
     assert rows.num_rows == 60
     assert rows.schema.field("at").type == pa.timestamp("ns")
 

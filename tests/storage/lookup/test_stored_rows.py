@@ -74,7 +74,7 @@ def _histories(draw: st.DrawFn, takes_deletes: bool) -> list[tuple[int, list[dic
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_what_is_found_is_what_a_scan_shows(engine: str) -> None:
-    @settings(max_examples=25)
+    @settings(max_examples=10)
     @given(
         history=_histories(takes_deletes=engine != "first-row"),
         asked=st.lists(st.sampled_from([*KEYS, ("c", 1)]), max_size=12),
