@@ -89,8 +89,8 @@ def test_crash_at_changes_of_the_disk(producer: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("producer", PRODUCERS)
-@pytest.mark.parametrize("takes_effect", [False, True])
-def test_crash_at_every_change_of_the_disk(producer: str, takes_effect: bool) -> None:
+def test_crash_at_every_change_of_the_disk(producer: str) -> None:
+    """Before each change, which leaves what a crash right after the one before it leaves."""
     mutations = world_of(producer).run_stream().file_io.mutation_count
     for at in range(mutations):
-        survive(world_of(producer), Fault(FaultKind.CRASH, at=at, takes_effect=takes_effect), with_rival=at % 3 == 0)
+        survive(world_of(producer), Fault(FaultKind.CRASH, at=at, takes_effect=False), with_rival=at % 3 == 0)

@@ -74,6 +74,8 @@ def mutation_faults(keyed: bool, kind: FaultKind, stride: int, count: int = 1) -
 
 def check_crashes(keyed: bool, stride: int) -> int:
     faults = list(mutation_faults(keyed, FaultKind.CRASH, stride))
+    if stride == 1:  # a crash right after a change leaves what one before the next change leaves
+        faults = [*(fault for fault in faults if not fault.takes_effect), faults[-1]]
     for number, fault in enumerate(faults):
         world = World(SEED, keyed)
         survive(world, fault, with_rival=number % 3 == 0)
@@ -89,7 +91,7 @@ def test_crash_at_changes_of_the_disk(keyed: bool) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("keyed", [True, False], ids=["keyed", "append-only"])
 def test_crash_at_every_change_of_the_disk(keyed: bool) -> None:
-    assert check_crashes(keyed, stride=1) > 50
+    assert check_crashes(keyed, stride=1) > 30
 
 
 def check_errors(keyed: bool, stride: int, count: int) -> int:
