@@ -1,10 +1,10 @@
 """Writes one bucket of an append table: rows in the order they come, no merging.
 
-    write    buffers rows
-    release  hands them to the open data file, which rolls at the target size
-    flush    closes it
-    settle   tables with buckets: joins the oldest `compaction.min.file-num` small files; tables without: nothing,
-             because their buckets are one, and joining them beside a stream is for a compaction of its own
+    write        buffers rows
+    release      hands them to the open data file, which rolls at the target size
+    flush        closes it
+    compact_due  tables with buckets: joins the oldest `compaction.min.file-num` small files; tables without: nothing,
+                 because their buckets are one, and joining them beside a stream is for a compaction of its own
 
 Sequence numbers of a bucketed table continue after the largest of its files; without buckets they start at 0 in each
 writer. Source: MERGING.md §8.2; FORMAT.md §7.4.
@@ -131,16 +131,16 @@ class AppendBucketWriter:
     def must_wait(self) -> bool:
         return False
 
-    def settle(self, executor: Executor | None = None, *, only_if_must: bool = False) -> None:
+    def compact_due(self, executor: Executor | None = None, *, only_if_must: bool = False) -> None:
         if only_if_must:
             return
         is_due = self._total_buckets != UNAWARE_BUCKET and not self._store.options.write_only
         if is_due and not has_newer_schema(self._store, self._files()):
             self.compact(full=False)
 
-    def drain(self) -> CommitMessage:
+    def take_message(self) -> CommitMessage:
         self._committed = self._increment.applied_to(self._committed)
-        return self._increment.drain(self._partition, self._bucket, self._total_buckets)
+        return self._increment.take_message(self._partition, self._bucket, self._total_buckets)
 
     def rebase(self, state: BucketState) -> None:
         for file in self._increment.drop_unfit(state.data_files):

@@ -1,7 +1,7 @@
 """What the table writer asks of the writer of one bucket, whatever the kind of table.
 
-A bucket writer is used by one thread at a time. Its life: `write` … `flush` → `compact` → `drain`, again and again;
-`rebase` when the bucket changed under it; `abort` at the end.
+A bucket writer is used by one thread at a time. Its life: `write` … `flush` → `compact_due` → `take_message`, again
+and again; `rebase` when the bucket changed under it; `abort` at the end.
 """
 
 from __future__ import annotations
@@ -59,11 +59,11 @@ class BucketWriter(Protocol):
         """True while the bucket has more sorted runs than writing may leave behind (back-pressure)."""
         ...
 
-    def settle(self, executor: Executor | None = None, *, only_if_must: bool = False) -> None:
+    def compact_due(self, executor: Executor | None = None, *, only_if_must: bool = False) -> None:
         """The compaction that is due after a flush, as the options ask; or only what back-pressure demands."""
         ...
 
-    def drain(self) -> CommitMessage:
+    def take_message(self) -> CommitMessage:
         """Hands out everything since the last message; files it names are no longer this writer's to delete."""
         ...
 

@@ -207,7 +207,7 @@ class Increment:
         """
         return self.compact.drop_unfit({_id(file) for file in (*committed, *self.append.new_files)}, index_files)
 
-    def drain(self, partition: bytes, bucket: int, total_buckets: int) -> CommitMessage:
+    def take_message(self, partition: bytes, bucket: int, total_buckets: int) -> CommitMessage:
         """The message, after which this is empty."""
         rounds = self.compact.rounds
         message = CommitMessage(

@@ -1,13 +1,13 @@
 """Writes one bucket of a primary-key table: buffer, level-0 files, compaction.
 
-    write    buffers rows, numbered from 0 in input order
-    release  the buffer becomes a sorted run on scratch disk, or, where it may not spill or the disk share is used up,
-             a level-0 file
-    flush    the buffer, merged, becomes level-0 files; only now its numbers become sequence numbers, after the largest
-             of the bucket's files
-    settle   one round of compaction by the picking rule, and more while there are more runs than the stop trigger;
-             none for write-only tables, nor where another program has written files of a newer schema meanwhile:
-             rewriting them with the schema of this writer would lose their new columns
+    write        buffers rows, numbered from 0 in input order
+    release      the buffer becomes a sorted run on scratch disk, or, where it may not spill or the disk share is used
+                 up, a level-0 file
+    flush        the buffer, merged, becomes level-0 files; only now its numbers become sequence numbers, after the
+                 largest of the bucket's files
+    compact_due  one round of compaction by the picking rule, and more while there are more runs than the stop trigger;
+                 none for write-only tables, nor where another program has written files of a newer schema meanwhile:
+                 rewriting them with the schema of this writer would lose their new columns
 
 In tables that need lookup the picking rule takes up level 0 in any case (`lookup-compact=gentle`: now and then), so a
 commit is the rows and the compaction of them: their readers may see level 1 and above only. With `lookup-wait=false`
@@ -136,7 +136,7 @@ class KeyValueBucketWriter:
     def release_memory(self) -> None:
         if not self._tools.may_spill():
             self.flush()
-            self.settle()
+            self.compact_due()
             return
         self._store.env.reach(CrashPoint.WRITE_BEFORE_SPILL)
         size_bytes = self._buffer.size_bytes
@@ -154,7 +154,7 @@ class KeyValueBucketWriter:
         size_bytes = self._buffer.size_bytes + self._buffer.spilled_bytes
         timings, is_done = self._tools.timings, False
         try:
-            for rows, changes in timings.timed("sort and merge", self._drained(executor)):
+            for rows, changes in timings.timed("sort and merge", self._taken(executor)):
                 with timings.step("parquet"):
                     if changelog is not None and changes is not None:
                         changelog.write(_numbered(changes, self._next_sequence))
@@ -175,13 +175,13 @@ class KeyValueBucketWriter:
         _give_back(size_bytes)
         self._store.env.reach(CrashPoint.WRITE_FLUSHED)
 
-    def _drained(self, executor: Executor | None) -> Iterator[tuple[pa.Table | pa.RecordBatch, pa.Table | None]]:
+    def _taken(self, executor: Executor | None) -> Iterator[tuple[pa.Table | pa.RecordBatch, pa.Table | None]]:
         """The merged rows of the buffer, and the changelog of the input where there is to be one."""
         if not self._tells_input:
-            for rows in self._buffer.drain(executor):
+            for rows in self._buffer.take_merged(executor):
                 yield rows, None
             return
-        for merged in self._buffer.drain_rounds(executor):
+        for merged in self._buffer.take_rounds(executor):
             yield merged.rows, input_rows(merged)
 
     def compact(self, *, full: bool, executor: Executor | None = None) -> bool:
@@ -240,7 +240,7 @@ class KeyValueBucketWriter:
     def must_wait(self) -> bool:
         return self._levels.run_count > self._store.options.stop_trigger
 
-    def settle(self, executor: Executor | None = None, *, only_if_must: bool = False) -> None:
+    def compact_due(self, executor: Executor | None = None, *, only_if_must: bool = False) -> None:
         options = self._store.options
         if options.write_only or has_newer_schema(self._store, self._levels.files):
             return
@@ -249,9 +249,9 @@ class KeyValueBucketWriter:
         while is_due and self._carry_out(self._due(takes_level_0=takes_level_0), executor):
             is_due = self.must_wait
 
-    def drain(self) -> CommitMessage:
+    def take_message(self) -> CommitMessage:
         rounds = self._increment.compact.rounds
-        message = self._increment.drain(self._partition, self._bucket, self._total_buckets)
+        message = self._increment.take_message(self._partition, self._bucket, self._total_buckets)
         if self._index is None:
             return message
         return self._index.completed(message, rounds, max_level=self._levels.max_level)

@@ -230,7 +230,7 @@ class TableWriter:
             if is_full:
                 writer.compact(full=True, executor=executor)
             else:
-                writer.settle(executor, only_if_must=not wait_compaction)
+                writer.compact_due(executor, only_if_must=not wait_compaction)
 
         chosen = changed
         if is_full:
@@ -246,7 +246,7 @@ class TableWriter:
 
     def take_messages(self) -> list[CommitMessage]:
         """The files made since the last message, bucket by bucket; rows that are still buffered stay for the next."""
-        messages = [writer.drain() for _, writer in sorted(self._writers.items())]
+        messages = [writer.take_message() for _, writer in sorted(self._writers.items())]
         return [message for message in messages if not message.is_empty]
 
     def rebase(self, snapshot: Snapshot | None) -> None:

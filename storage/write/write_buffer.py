@@ -1,8 +1,8 @@
 """Rows of one bucket between `write` and the level-0 file: in memory as they came, then spilled as sorted runs.
 
-    add      chunks in arrival order, each row with a number that grows in this order
-    spill    the chunks, sorted, become one run on scratch disk; memory is free again, no file of the table was made
-    drain    spilled runs, oldest first, and what is still in memory, merged into one stream in key order
+    add           chunks in arrival order, each row with a number that grows in this order
+    spill         the chunks, sorted, become one run on scratch disk; memory is free again, no file of the table was made
+    take_merged   spilled runs, oldest first, and what is still in memory, merged into one stream in key order
 
 What a spilled run holds depends on the engine:
 
@@ -12,7 +12,7 @@ What a spilled run holds depends on the engine:
 | any other | raw rows in order, several of a key | merged twice is not merged once: lone rows pass, sums round |
 
 so that the level-0 file is the same whether rows were spilled or not. Where the raw rows are wanted beside the merged
-ones (`keeps_raw_rows`, for changelogs of the input), every engine spills them, and `drain_rounds` gives both. Rows that
+ones (`keeps_raw_rows`, for changelogs of the input), every engine spills them, and `take_rounds` gives both. Rows that
 tie stay in the order of arrival. The raw rows of one key are merged at once: a hot key needs the memory of all its rows
 since the last flush.
 
@@ -104,7 +104,7 @@ class WriteBuffer:
             first = next(parts)
             self._runs.append(SpillFile(self._new_spill_path(), first.schema, chain([first], parts)))
 
-    def drain(self, executor: Executor | None = None) -> Iterator[pa.Table | pa.RecordBatch]:
+    def take_merged(self, executor: Executor | None = None) -> Iterator[pa.Table | pa.RecordBatch]:
         """All rows, merged, in key order; the buffer is empty afterwards."""
         runs, self._runs = self._runs, []
         if not runs:
@@ -123,7 +123,7 @@ class WriteBuffer:
         for run in runs:
             run.remove()
 
-    def drain_rounds(self, executor: Executor | None = None) -> Iterator[Merged]:
+    def take_rounds(self, executor: Executor | None = None) -> Iterator[Merged]:
         """The same, each piece with all rows that it was merged from; for buffers that keep raw rows."""
         runs, self._runs = self._runs, []
         if not runs:

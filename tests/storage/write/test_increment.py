@@ -15,7 +15,7 @@ def test_a_new_file_compacted_in_the_same_commit_is_added_and_deleted() -> None:
     new, out = a_file("new"), a_file("out", level=5)
     increment.add_new_files([new])
     assert increment.add_compaction([new], [out]) == []
-    message = increment.drain(b"p", 1, 2)
+    message = increment.take_message(b"p", 1, 2)
     assert (message.new_files, message.compact_before, message.compact_after) == ((new,), (new,), (out,))
     assert (message.partition, message.bucket, message.total_buckets) == (b"p", 1, 2)
     assert increment.is_empty
@@ -26,7 +26,7 @@ def test_an_output_compacted_again_disappears_with_its_bytes() -> None:
     first, middle, last = a_file("first"), a_file("middle", level=4), a_file("last", level=5)
     increment.add_compaction([first], [middle])
     assert increment.add_compaction([middle], [last]) == [middle]
-    message = increment.drain(b"", 0, 1)
+    message = increment.take_message(b"", 0, 1)
     assert (message.compact_before, message.compact_after) == ((first,), (last,))
 
 
@@ -37,7 +37,7 @@ def test_the_bytes_of_a_moved_file_stay() -> None:
     increment.add_compaction([file], [up])
     assert increment.add_compaction([up], [further]) == []
     assert increment.add_compaction([further], [out]) == []
-    message = increment.drain(b"", 0, 1)
+    message = increment.take_message(b"", 0, 1)
     assert (message.compact_before, message.compact_after) == ((file,), (out,))
 
 
@@ -74,7 +74,7 @@ def test_the_append_half_outlives_the_compact_half() -> None:
     increment.add_new_files([new])
     increment.add_compaction([old, new], [out])
     increment.drop_unfit([])
-    message = increment.drain(b"", 0, 1)
+    message = increment.take_message(b"", 0, 1)
     assert (message.new_files, message.has_compaction) == ((new,), False)
 
 
@@ -88,7 +88,7 @@ def test_one_round_is_dropped_with_those_upon_it(is_ordered: bool, dropped: list
     for number, file in enumerate(inputs, 1):
         increment.add_compaction([file], [a_file(f"x{number}", level=4)])
     assert [file.file_name for file in increment.drop_unfit([inputs[0], inputs[2]])] == dropped
-    message = increment.drain(b"", 0, 1)
+    message = increment.take_message(b"", 0, 1)
     assert [file.file_name for file in message.compact_after] == left
 
 

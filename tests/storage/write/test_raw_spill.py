@@ -57,8 +57,8 @@ def test_spilled_rows_merge_as_rows_in_memory(
             small.spill()
             assert small.size_bytes == 0
             assert small.spilled_bytes > 0
-    want = [row for part in large.drain() for row in part.to_pylist()]
-    found = [row for part in small.drain() for row in part.to_pylist()]
+    want = [row for part in large.take_merged() for row in part.to_pylist()]
+    found = [row for part in small.take_merged() for row in part.to_pylist()]
     assert found == want
     assert list(tmp_path.iterdir()) == []
     if isinstance(function, Joined):
