@@ -1,8 +1,8 @@
 """Rows of one bucket between `write` and the level-0 file: in memory as they came, then spilled as sorted runs.
 
-    add           chunks in arrival order, each row with a number that grows in this order
-    spill         the chunks, sorted, become one run on scratch disk; memory is free again, no file of the table was made
-    take_merged   spilled runs, oldest first, and what is still in memory, merged into one stream in key order
+    add          chunks in arrival order, each row with a number that grows in this order
+    spill        the chunks, sorted, become one run on scratch disk; memory is free again, no file of the table was made
+    take_merged  spilled runs, oldest first, and what is still in memory, merged into one stream in key order
 
 What a spilled run holds depends on the engine:
 
