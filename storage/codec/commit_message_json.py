@@ -17,6 +17,7 @@ from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.model.commit_message import COMMIT_MESSAGE_VERSION, CommitMessage
 from freshet.storage.model.data_file import DataFileMeta, FileSource, SimpleStats
 from freshet.storage.model.index_file import DeletionVectorRange, IndexFileMeta
+from freshet.storage.model.table_log import LogIncrement
 
 _FILE_LISTS: Final = (
     "new_files",
@@ -32,6 +33,7 @@ _INDEX_LISTS: Final = (
     "compact_new_index_files",
     "compact_deleted_index_files",
 )
+_LOGS: Final = ("log", "compact_log")
 _PLAIN: Final = (
     "file_name",
     "file_size_bytes",
@@ -77,8 +79,10 @@ def _message_to_json(message: CommitMessage) -> dict[str, Any]:
             content[name] = [_index_to_json(file) for file in indexes]
     if message.compact_lookups:
         content["compact_lookups"] = list(message.compact_lookups)
-    if message.log_offset is not None:
-        content["log_offset"] = message.log_offset
+    for name in _LOGS:
+        log: LogIncrement | None = getattr(message, name)
+        if log is not None:
+            content[name] = [log.epoch, log.attempt, log.next_offset, log.row_count, log.row_hash]
     return content
 
 
@@ -90,13 +94,13 @@ def _message(source: Mapping[str, Any]) -> CommitMessage:
             "tasks and committer must run the same release of Freshet"
         )
     lists: dict[str, Any] = {name: tuple(_file(file) for file in source.get(name, ())) for name in _FILE_LISTS}
+    lists |= {name: LogIncrement(*source[name]) for name in _LOGS if name in source}
     lists |= {name: tuple(_index(file) for file in source.get(name, ())) for name in _INDEX_LISTS}
     return CommitMessage(
         partition=_bytes(source["partition"]),
         bucket=int(source["bucket"]),
         total_buckets=int(source["total_buckets"]),
         compact_lookups=tuple(str(name) for name in source.get("compact_lookups", ())),
-        log_offset=source.get("log_offset"),
         version=version,
         **lists,
     )

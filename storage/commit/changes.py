@@ -9,7 +9,7 @@
 | compact_lookups                         | none        | must be live for the COMPACT snapshot to fit |
 | new_, deleted_index_files               | ADD, DELETE | APPEND; OVERWRITE with deletion vectors |
 | compact_new_, compact_deleted_index_files | ADD, DELETE | COMPACT |
-| log_offset                              | none        | properties of the APPEND |
+| log, compact_log                        | none        | properties of the APPEND, of the COMPACT (`log_progress`) |
 
 Source: MERGING.md §1.4.
 """
@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from freshet.storage.commit.log_progress import NOTHING_LOGGED, LogChange
 from freshet.storage.model.commit_message import CommitMessage
 from freshet.storage.model.data_file import DataFileMeta
 from freshet.storage.model.index_file import DELETION_VECTORS_INDEX, IndexEntry, IndexFileMeta
@@ -39,13 +40,12 @@ class SnapshotChange:
     lookups: Mapping[Bucket, tuple[str, ...]] = field(default_factory=dict)
     """Names of live files that the entries of a bucket were made from without deleting them."""
     index_entries: tuple[IndexEntry, ...] = ()
-    log_offsets: Mapping[Bucket, int] = field(default_factory=dict)
-    """The next offset of the log, of buckets to which something was logged."""
+    log: LogChange = NOTHING_LOGGED
 
     @property
     def is_empty(self) -> bool:
         """True when no file comes or goes and nothing was logged."""
-        return not (self.entries or self.changelog_entries or self.index_entries or self.log_offsets)
+        return not (self.entries or self.changelog_entries or self.index_entries or self.log.won)
 
     @property
     def has_deletes(self) -> bool:
@@ -73,7 +73,7 @@ class SnapshotChange:
             tuple(entry for entry in self.changelog_entries if (entry.partition, entry.bucket) not in buckets),
             {bucket: names for bucket, names in self.lookups.items() if bucket not in buckets},
             tuple(entry for entry in self.index_entries if (entry.partition, entry.bucket) not in buckets),
-            {bucket: offset for bucket, offset in self.log_offsets.items() if bucket not in buckets},
+            self.log.without(buckets),
         )
 
 
@@ -95,7 +95,10 @@ def append_change(messages: Sequence[CommitMessage]) -> SnapshotChange:
         tuple(entries),
         tuple(changelog),
         index_entries=tuple(index),
-        log_offsets={(m.partition, m.bucket): m.log_offset for m in messages if m.log_offset is not None},
+        log=LogChange(
+            {(m.partition, m.bucket): m.log for m in messages if m.log is not None},
+            is_pending=any(m.compact_log is not None for m in messages),
+        ),
     )
 
 
@@ -113,7 +116,8 @@ def compact_change(messages: Sequence[CommitMessage]) -> SnapshotChange:
         for message in messages
         for entry in _index(message, message.compact_deleted_index_files, message.compact_new_index_files)
     ]
-    return SnapshotChange(CommitKind.COMPACT, tuple(entries), tuple(changelog), lookups, tuple(index))
+    won = {(m.partition, m.bucket): m.compact_log for m in messages if m.compact_log is not None}
+    return SnapshotChange(CommitKind.COMPACT, tuple(entries), tuple(changelog), lookups, tuple(index), LogChange(won))
 
 
 def _entries(message: CommitMessage, kind: EntryKind, files: Iterable[DataFileMeta]) -> list[ManifestEntry]:

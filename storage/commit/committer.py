@@ -28,6 +28,7 @@ from freshet.storage.commit.conflict import Conflict, SortKey
 from freshet.storage.commit.expire import expire_after_commit
 from freshet.storage.commit.history import CommitTrace
 from freshet.storage.commit.identity import CommitIdentity, check_identifier, is_committed
+from freshet.storage.commit.log_progress import check_log
 from freshet.storage.commit.manifest_index import index_of
 from freshet.storage.commit.snapshot_commit import SnapshotCommit, SnapshotOutcome
 from freshet.storage.commit.table_view import TableView, look
@@ -37,6 +38,7 @@ from freshet.storage.merge.key_order import KeyComparator
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.commit_message import COMMIT_MESSAGE_VERSION, CommitDigest, CommitMessage
 from freshet.storage.model.snapshot import Snapshot
+from freshet.storage.model.table_log import LogIdentity, LogProgress
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -65,14 +67,28 @@ class CommitResult:
 class Committer:
     """Commits of one commit user to one table. `query_id` distinguishes streaming queries of the same name."""
 
-    def __init__(self, store: TableStore, commit_user: str, query_id: str | None = None) -> None:
+    def __init__(
+        self, store: TableStore, commit_user: str, query_id: str | None = None, log: LogIdentity | None = None
+    ) -> None:
+        """`log` is given by the one user who writes the log of the table."""
         if not commit_user.strip():
             raise InvalidRequestError("the commit user must not be blank; give the writer or the pipeline a name")
         store.check_writable()
         self._store = store
         self._commit_user = commit_user
         self._query_id = query_id
+        self._log = log
         self._snapshot_commit = SnapshotCommit(store, commit_user, _sort_key(store))
+
+    def log_progress(self) -> LogProgress | None:
+        """Where the log of the table stands; None before anything was logged.
+
+        Raises `InvalidRequestError` where the log of this committer cannot go on there.
+        """
+        found = look(self._store).log
+        if self._log is not None:
+            check_log(found, self._log, table=self._store.location)
+        return found
 
     def has_committed(self, identifier: int, *, digest: CommitDigest | None = None) -> CommitCheck:
         """Applies the rules of `commit.identity`; raises where the outcome is foreign or unknown.
@@ -119,7 +135,7 @@ class Committer:
         if force_empty or not append.is_empty:
             identity = CommitIdentity(self._commit_user, identifier, self._query_id, digest)
             outcome = self._snapshot_commit.commit(
-                append, identity, properties=properties, watermark=watermark, base_id=base_id
+                append, identity, properties=properties, watermark=watermark, base_id=base_id, log=self._log
             )
             if outcome.already_committed or outcome.snapshot is None:
                 return CommitResult((), already_committed=True)
@@ -156,7 +172,7 @@ class Committer:
         identity = CommitIdentity(self._commit_user, identifier, self._query_id, is_traced=False)
         try:
             return self._snapshot_commit.commit(
-                compact, identity, properties=properties, watermark=watermark, view=view
+                compact, identity, properties=properties, watermark=watermark, view=view, log=self._log
             )
         except StorageError as error:
             if not rows_stand:

@@ -8,7 +8,7 @@
 | watermark | the larger of both |
 | timeMillis | the clock, but never earlier than the latest: time travel searches by halves |
 | schemaId | the latest schema, whichever one the writer had |
-| properties | those of the commit, the map of all users' last commits (`history`), offsets of the log (`log_offsets`) |
+| properties | those of the commit, all users' last commits (`history`), where the log stands (`log_progress`) |
 
 Source: FORMAT.md §3.1.
 """
@@ -22,8 +22,9 @@ from types import MappingProxyType
 from freshet.storage.commit.changes import SnapshotChange
 from freshet.storage.commit.history import COMMITS_PROPERTY, FIRST_SNAPSHOT_ID, CommitHistory, history_to_text
 from freshet.storage.commit.identity import CommitIdentity
-from freshet.storage.commit.log_offsets import LOG_OFFSETS_PROPERTY, LogOffsets, advanced, log_offsets_to_text
+from freshet.storage.commit.log_progress import next_log
 from freshet.storage.model.snapshot import Snapshot
+from freshet.storage.model.table_log import LOG_PROPERTY, LogIdentity, LogProgress, log_to_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,24 +48,33 @@ def next_snapshot(
     lists: SnapshotLists,
     *,
     history: CommitHistory,
-    log_offsets: LogOffsets,
+    progress: LogProgress | None,
+    log: LogIdentity | None = None,
     schema_id: int,
     now_ms: int,
     uuid: str,
     properties: Mapping[str, str],
     watermark: int | None,
 ) -> Snapshot:
-    """The snapshot that makes the change visible on top of the latest one; `history` and `log_offsets` are those of the
-    latest."""
+    """The snapshot that makes the change visible on top of the latest one; `history` and `progress` of the log are
+    those of the latest; `log` is given by the user who writes it."""
     time_ms = now_ms if latest is None else max(now_ms, latest.time_ms)
+    last = history.users.get(identity.commit_user)
     if identity.is_traced:
         history = history.with_commit(
             identity.commit_user, identity.identifier, identity.query_id, time_ms, identity.digest
         )
     carried = {COMMITS_PROPERTY: history_to_text(history)}
-    offsets = advanced(log_offsets, change.log_offsets)
-    if offsets:
-        carried[LOG_OFFSETS_PROPERTY] = log_offsets_to_text(offsets)
+    progress = next_log(
+        progress,
+        change.log,
+        change.kind,
+        log=log,
+        identifier=identity.identifier,
+        last_identifier=None if last is None else last.identifier,
+    )
+    if progress is not None:
+        carried[LOG_PROPERTY] = log_to_text(progress)
     changelog_rows = sum(entry.file.row_count for entry in change.changelog_entries)
     known = None if latest is None else latest.watermark
     watermarks = [value for value in (watermark, known) if value is not None]

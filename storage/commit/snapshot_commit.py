@@ -52,6 +52,7 @@ from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.index_file import IndexEntry
 from freshet.storage.model.manifest import ManifestFileMeta
 from freshet.storage.model.snapshot import CommitKind, Snapshot
+from freshet.storage.model.table_log import LogIdentity
 from freshet.storage.options.core import ChangelogProducer
 
 WAIT_FACTOR_MAX: Final = 0.2
@@ -103,6 +104,7 @@ class _Request:
     properties: Mapping[str, str]
     watermark: int | None
     base_id: int | None
+    log: LogIdentity | None
 
 
 class SnapshotCommit:
@@ -131,13 +133,15 @@ class SnapshotCommit:
         watermark: int | None = None,
         base_id: int | None = None,
         view: TableView | None = None,
+        log: LogIdentity | None = None,
     ) -> SnapshotOutcome:
         """Runs rounds until the change is visible, known to be visible, or refused.
 
         `view` is what the caller has just seen of the table, for the first round; without it, that round looks itself.
         `base_id` is the latest snapshot from before the first try to commit these files, None when this is the first.
+        `log` is given by the user who writes the table's log.
         """
-        request = _Request(change, identity, properties or {}, watermark, base_id)
+        request = _Request(change, identity, properties or {}, watermark, base_id, log)
         rounds = _Rounds(CommitFiles(self._store.manifests, self._merge_rule))
         started_ms = self._store.env.now_ms()
         retry_count = 0
@@ -288,7 +292,8 @@ class SnapshotCommit:
             request.identity,
             lists,
             history=view.history,
-            log_offsets=view.log_offsets,
+            progress=view.log,
+            log=request.log,
             schema_id=view.schema_id,
             now_ms=self._store.env.now_ms(),
             uuid=self._store.env.new_uuid(),

@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from freshet.storage.commit.history import FIRST_SNAPSHOT_ID, CommitHistory, history_of
-from freshet.storage.commit.log_offsets import NO_OFFSETS, LogOffsets, log_offsets_of
 from freshet.storage.exceptions import NotFoundError
 from freshet.storage.metadata.snapshot_store import SnapshotStore
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.snapshot import Snapshot
+from freshet.storage.model.table_log import LogProgress, log_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class TableView:
 
     latest: Snapshot | None
     history: CommitHistory
-    log_offsets: LogOffsets
+    log: LogProgress | None
     schema_id: int
 
     @property
@@ -33,7 +33,7 @@ class TableView:
 
     def after(self, snapshot: Snapshot) -> TableView:
         """The table once this snapshot of ours has followed."""
-        return TableView(snapshot, history_of([snapshot]), log_offsets_of(snapshot), self.schema_id)
+        return TableView(snapshot, history_of([snapshot]), log_of(snapshot.properties, snapshot.id), self.schema_id)
 
 
 def look(store: TableStore) -> TableView:
@@ -45,9 +45,9 @@ def look(store: TableStore) -> TableView:
     latest = store.snapshots.latest()
     seen: list[Snapshot] = []
     history = history_of(_kept(_newest_first(store.snapshots, latest), seen))
-    # The walk for the history ends at the newest snapshot of ours, which carries the offsets too.
-    offsets = log_offsets_of(seen[-1]) if seen else NO_OFFSETS
-    return TableView(latest, history, offsets, schema_id)
+    # The walk for the history ends at the newest snapshot of ours, which says where the log stands too.
+    log = log_of(seen[-1].properties, seen[-1].id) if seen else None
+    return TableView(latest, history, log, schema_id)
 
 
 def _kept(snapshots: Iterator[Snapshot], seen: list[Snapshot]) -> Iterator[Snapshot]:

@@ -6,6 +6,9 @@ stands in `compact_before` at the old level and in `compact_after` at the new on
 names the files above, outside of the compaction, that told it what is stored of its keys: its outputs are right only
 while these are live.
 
+What was logged goes with what it repeats: of rows in `log`, with the APPEND; of a compaction's changelog in
+`compact_log`, with the COMPACT.
+
 Index files (deletion vectors, hashes of dynamic buckets) come and go in the same two halves: those of the rows with the
 APPEND, those of the compaction with the COMPACT. One that is replaced stands among the deleted ones.
 
@@ -23,13 +26,14 @@ from typing import Final
 
 from freshet.storage.model.data_file import DataFileMeta
 from freshet.storage.model.index_file import IndexFileMeta
+from freshet.storage.model.table_log import LogIncrement
 
-COMMIT_MESSAGE_VERSION: Final = 2
+COMMIT_MESSAGE_VERSION: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
 class CommitMessage:
-    """Changes of one bucket. `log_offset` is the next offset of the log after everything that the message holds."""
+    """Changes of one bucket."""
 
     partition: bytes
     bucket: int
@@ -45,7 +49,8 @@ class CommitMessage:
     deleted_index_files: tuple[IndexFileMeta, ...] = ()
     compact_new_index_files: tuple[IndexFileMeta, ...] = ()
     compact_deleted_index_files: tuple[IndexFileMeta, ...] = ()
-    log_offset: int | None = None
+    log: LogIncrement | None = None
+    compact_log: LogIncrement | None = None
     version: int = COMMIT_MESSAGE_VERSION
 
     @property
@@ -53,13 +58,14 @@ class CommitMessage:
         """True when nothing changed."""
         has_rows = self.new_files or self.deleted_files or self.changelog_files
         has_index = self.new_index_files or self.deleted_index_files
-        return not (has_rows or has_index or self.log_offset is not None or self.has_compaction)
+        return not (has_rows or has_index or self.log is not None or self.has_compaction)
 
     @property
     def has_compaction(self) -> bool:
         """True when there is something for a COMPACT snapshot."""
         has_index = self.compact_new_index_files or self.compact_deleted_index_files
-        return bool(self.compact_before or self.compact_after or self.compact_changelog_files or has_index)
+        has_rows = self.compact_before or self.compact_after or self.compact_changelog_files
+        return bool(has_rows or has_index or self.compact_log is not None)
 
 
 DIGEST_TEXT_MAX: Final = 300

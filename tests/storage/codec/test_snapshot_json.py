@@ -17,6 +17,7 @@ from freshet.storage.exceptions import CorruptDataError, InvalidRequestError, Un
 from freshet.storage.model.commit_message import COMMIT_MESSAGE_VERSION, CommitMessage
 from freshet.storage.model.schema import TableSchema
 from freshet.storage.model.snapshot import CommitKind, Snapshot
+from freshet.storage.model.table_log import LogIncrement
 from tests.storage.codec.test_manifest_avro import files
 
 # FORMAT.md §3.1, the smallest files that every reader takes.
@@ -214,7 +215,8 @@ messages = st.builds(
     compact_before=file_lists,
     compact_after=file_lists,
     compact_changelog_files=file_lists,
-    log_offset=st.none() | st.integers(0, 2**60),
+    log=st.none() | st.builds(LogIncrement, *[st.integers(0, 2**60)] * 4, st.text()),
+    compact_log=st.none() | st.builds(LogIncrement, *[st.integers(0, 2**60)] * 4, st.text()),
     version=st.just(COMMIT_MESSAGE_VERSION),
 )
 

@@ -12,7 +12,6 @@ from freshet.storage.commit.changes import append_change, compact_change
 from freshet.storage.commit.committer import Committer
 from freshet.storage.commit.expire import expire_snapshots
 from freshet.storage.commit.index_changes import find_index_conflicts, next_index
-from freshet.storage.commit.log_offsets import log_offsets_of
 from freshet.storage.commit.orphan_files import remove_orphan_files
 from freshet.storage.exceptions import ConflictError
 from freshet.storage.metadata.table_store import TableStore, open_table_store
@@ -27,6 +26,7 @@ from freshet.storage.model.index_file import (
 )
 from freshet.storage.model.manifest import EntryKind, ManifestEntry
 from freshet.storage.model.snapshot import CommitKind
+from freshet.storage.model.table_log import LogIncrement
 from freshet.storage.scan.planner import plan_scan
 from tests.kit.hand_made import make_table, message, new_file
 from tests.kit.sim_env import SimDisk
@@ -148,21 +148,6 @@ def test_expiry_and_orphan_removal_know_index_files() -> None:
     assert len([name for name in manifests if name.startswith("index-manifest-")]) == 1
 
 
-def test_log_offsets_are_carried_forward_and_never_go_back() -> None:
-    disk = SimDisk()
-    store = make_table(disk.boot())
-    Committer(store, "u").commit(
-        0, [CommitMessage(EMPTY_ROW, 0, 2, log_offset=10), CommitMessage(EMPTY_ROW, 1, 2, log_offset=5)]
-    )
-    file = new_file(store, "a")
-    logged = replace(message(store, new=[file], before=[file], after=[replace(file, level=5)]), log_offset=17)
-    result = Committer(store, "u").commit(1, [logged])
-    assert [log_offsets_of(item) for item in result.snapshots] == [{(EMPTY_ROW, 0): 17, (EMPTY_ROW, 1): 5}] * 2
-    store = open_table_store(disk.boot(), LOCATION)
-    [snapshot] = Committer(store, "v").commit(0, [CommitMessage(EMPTY_ROW, 0, 2, log_offset=11)]).snapshots
-    assert log_offsets_of(snapshot) == {(EMPTY_ROW, 0): 17, (EMPTY_ROW, 1): 5}
-
-
 def test_index_increments_survive_the_way_to_the_driver() -> None:
     sent = CommitMessage(
         EMPTY_ROW,
@@ -172,7 +157,8 @@ def test_index_increments_survive_the_way_to_the_driver() -> None:
         deleted_index_files=(IndexFileMeta(HASH_INDEX, "index-b", 8, 2, external_path="file:/x/index-b"),),
         compact_new_index_files=(vectors("index-c"),),
         compact_deleted_index_files=(vectors("index-d", "data-2.parquet", "data-3.parquet"),),
-        log_offset=7,
+        log=LogIncrement(3, 1, 7, 2, "ab"),
+        compact_log=LogIncrement(3, 1, 9, 1, "cd"),
     )
     assert decode_commit_messages(encode_commit_messages([sent])) == [sent]
 

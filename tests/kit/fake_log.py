@@ -1,0 +1,153 @@
+"""A log in memory: topics, partitions, offsets with gaps, retention, and records that go wrong on request.
+
+log = FakeLog()
+log.client()                         a `LogClient`; as many as wanted
+log.truncate("t", 0, 7)              retention has taken what lies before offset 7
+log.recreate("t")                    deleted and created again: another id, offsets from 0
+log.gap("t", 0)                      a transaction marker took an offset
+log.lose("t", 0, 5)                  the record at that offset is gone, though it was acknowledged
+log.duplicates = lambda: True        asked at each record: is it stored twice?
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from freshet.logstore.client import Fetched, OffsetBounds, StoredRecord, TopicFacts, TopicPartition
+from freshet.logstore.exceptions import LogTruncatedError, LogUnavailableError
+
+
+@dataclass
+class FakePartition:
+    first: int = 0
+    end: int = 0
+    records: list[StoredRecord] = field(default_factory=list)
+
+    def append(self, header: bytes | None, value: bytes, timestamp_ms: int) -> int:
+        self.records.append(StoredRecord(self.end, header, value, timestamp_ms))
+        self.end += 1
+        return self.end - 1
+
+
+@dataclass
+class FakeTopic:
+    topic_id: str
+    settings: Mapping[str, str]
+    partitions: list[FakePartition]
+
+
+class FakeLog:
+    """The cluster; clients and producers of it may come and go."""
+
+    def __init__(self) -> None:
+        self.topics: dict[str, FakeTopic] = {}
+        self.created = 0
+        self.is_down = False
+        self.duplicates: Callable[[], bool] = lambda: False
+        self.before_append: Callable[[TopicPartition], None] = lambda place: None
+        self.chunk = 1000
+        self.fetches = 0
+
+    def client(self) -> FakeClient:
+        return FakeClient(self)
+
+    def partition(self, place: TopicPartition) -> FakePartition:
+        return self.topics[place.topic].partitions[place.partition]
+
+    def truncate(self, topic: str, partition: int, first: int) -> None:
+        part = self.topics[topic].partitions[partition]
+        part.first = max(part.first, first)
+        part.records = [record for record in part.records if record.offset >= first]
+
+    def recreate(self, topic: str) -> None:
+        old = self.topics.pop(topic)
+        self.client().create_topic(topic, len(old.partitions), old.settings)
+
+    def gap(self, topic: str, partition: int) -> None:
+        self.topics[topic].partitions[partition].end += 1
+
+    def lose(self, topic: str, partition: int, offset: int) -> None:
+        part = self.topics[topic].partitions[partition]
+        part.records = [record for record in part.records if record.offset != offset]
+
+
+class FakeProducer:
+    """A `LogProducer`: what is sent is in the log at once."""
+
+    def __init__(self, log: FakeLog) -> None:
+        self._log = log
+        self._sent: list[tuple[object, int]] = []
+
+    def send(self, place: TopicPartition, header: bytes, value: bytes, timestamp_ms: int, token: object) -> None:
+        self._log.before_append(place)
+        if self._log.is_down:
+            raise LogUnavailableError(f"no broker took a record for {place.topic} within the time")
+        part = self._log.partition(place)
+        offset = part.append(header, value, timestamp_ms)
+        if self._log.duplicates():
+            offset = part.append(header, value, timestamp_ms)
+        self._sent.append((token, offset))
+
+    def flush(self) -> list[tuple[object, int]]:
+        if self._log.is_down:
+            raise LogUnavailableError("no broker answered within the time")
+        sent, self._sent = self._sent, []
+        return sent
+
+    def discard(self) -> None:
+        self._sent = []
+
+
+class FakeClient:
+    """A `LogClient`."""
+
+    def __init__(self, log: FakeLog) -> None:
+        self._log = log
+
+    def topic(self, name: str) -> TopicFacts | None:
+        self._check_up()
+        found = self._log.topics.get(name)
+        return None if found is None else TopicFacts(name, found.topic_id, len(found.partitions), found.settings)
+
+    def create_topic(self, name: str, partition_count: int, settings: Mapping[str, str]) -> bool:
+        self._check_up()
+        if name in self._log.topics:
+            return False
+        self._log.created += 1
+        partitions = [FakePartition() for _ in range(partition_count)]
+        self._log.topics[name] = FakeTopic(f"id-{self._log.created}", settings, partitions)
+        return True
+
+    def bounds(self, topic: str) -> Mapping[int, OffsetBounds]:
+        self._check_up()
+        parts = self._log.topics[topic].partitions
+        return {number: OffsetBounds(part.first, part.end) for number, part in enumerate(parts)}
+
+    def fetch(self, positions: Mapping[TopicPartition, int], *, wait_s: float) -> Mapping[TopicPartition, Fetched]:
+        self._check_up()
+        self._log.fetches += 1
+        found = {}
+        for place, position in positions.items():
+            part = self._log.partition(place)
+            if not part.first <= position <= part.end:
+                raise LogTruncatedError(
+                    f"topic {place.topic} partition {place.partition} has offsets {part.first} to {part.end}, "
+                    f"not {position}"
+                )
+            records = tuple(each for each in part.records if each.offset >= position)[: self._log.chunk]
+            is_all = not records or records[-1] is part.records[-1]
+            after = part.end if is_all else records[-1].offset + 1
+            if after > position:
+                found[place] = Fetched(records, after)
+        return found
+
+    def producer(self) -> FakeProducer:
+        return FakeProducer(self._log)
+
+    def close(self) -> None:
+        pass
+
+    def _check_up(self) -> None:
+        if self._log.is_down:
+            raise LogUnavailableError("no broker answered within the time")
