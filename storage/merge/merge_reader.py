@@ -40,6 +40,10 @@ from freshet.storage.merge.take import in_pieces, take_from_batches, take_rows
 FILL_ROWS: Final = 64 * 1024
 """Rows of each run that a round waits for, unless the caller says otherwise."""
 
+ROUND_BYTES: Final = 32 * 1024 * 1024
+"""Bytes of all runs together after which a round waits for no further rows: the number of rows is reckoned from their
+average, and a few rows of many megabytes are in no average."""
+
 _PIECES_MAX: Final = 512
 """Pieces of a buffer that parts are gathered from: every part looks into each of them."""
 
@@ -110,7 +114,8 @@ def _rounds(
     runs: Sequence[Iterable[pa.RecordBatch]], order: RowOrder, fill_rows: int, keys_repeat: bool
 ) -> Iterator[list[list[pa.RecordBatch]]]:
     """The rows of each round, run by run."""
-    buffers = [RunBuffer(run, order.key_columns) for run in runs]
+    fill_bytes = ROUND_BYTES // max(1, len(runs))
+    buffers = [RunBuffer(run, order.key_columns, fill_bytes) for run in runs]
     while True:
         for buffer in buffers:
             buffer.fill(fill_rows)
@@ -135,7 +140,7 @@ def _next_cuts(buffers: Sequence[RunBuffer], fill_rows: int, keys_repeat: bool) 
             return cuts
         for buffer in goes_on:
             if buffer.last_key() == watermark:
-                buffer.fill(buffer.row_count + fill_rows)
+                buffer.fill_more(fill_rows)
 
 
 def merge_table(
@@ -220,24 +225,38 @@ def _pass(rows: pa.Table, drop_delete: bool, columns: tuple[str, ...] | None) ->
 class RunBuffer:
     """The next rows of one run."""
 
-    __slots__ = ("_batches", "_key_columns", "_source", "is_exhausted", "row_count")
+    __slots__ = ("_batches", "_fill_bytes", "_key_columns", "_size_bytes", "_source", "is_exhausted", "row_count")
 
-    def __init__(self, source: Iterable[pa.RecordBatch], key_columns: Sequence[str]) -> None:
+    def __init__(
+        self, source: Iterable[pa.RecordBatch], key_columns: Sequence[str], fill_bytes: int = ROUND_BYTES
+    ) -> None:
         self._source = iter(source)
         self._key_columns = tuple(key_columns)
+        self._fill_bytes = fill_bytes
         self._batches: deque[pa.RecordBatch] = deque()
+        self._size_bytes = 0
         self.is_exhausted = False
         self.row_count = 0
 
     def fill(self, row_count: int) -> None:
-        """Reads until `row_count` rows are buffered or the run ends."""
-        while not self.is_exhausted and self.row_count < row_count:
-            batch = next(self._source, None)
-            if batch is None:
-                self.is_exhausted = True
-            elif batch.num_rows:
-                self._batches.append(batch)
-                self.row_count += batch.num_rows
+        """Reads until `row_count` rows, or so many bytes as a round may hold, are buffered or the run ends."""
+        while not self.is_exhausted and self.row_count < row_count and self._size_bytes < self._fill_bytes:
+            self._read()
+
+    def fill_more(self, row_count: int) -> None:
+        """Reads one batch at least, for a run whose rows buffered are all of one key."""
+        wanted = self.row_count + row_count
+        self._read()
+        self.fill(wanted)
+
+    def _read(self) -> None:
+        batch = next(self._source, None)
+        if batch is None:
+            self.is_exhausted = True
+        elif batch.num_rows:
+            self._batches.append(batch)
+            self._size_bytes += batch.nbytes
+            self.row_count += batch.num_rows
 
     def last_key(self) -> Key:
         """Key of the last row buffered."""
@@ -258,6 +277,7 @@ class RunBuffer:
                 break
             taken.append(self._batches.popleft())
         self.row_count -= sum(batch.num_rows for batch in taken)
+        self._size_bytes -= sum(batch.nbytes for batch in taken)
         return taken
 
     def _rows_within(self, batch: pa.RecordBatch, watermark: Key, strictly: bool) -> int:

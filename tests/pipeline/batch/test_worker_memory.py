@@ -1,0 +1,24 @@
+"""The memory of a worker stays within the write buffer and 300 MB, whatever the batch holds."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+BUFFER_MB = 64
+ROUNDS = 40
+"""Of 17 MB each: a batch of 700 MB."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["alive", "alive-mixed", "dead"])
+def test_rows_of_17_megabytes(tmp_path: Path, kind: str) -> None:
+    command = [sys.executable, "-m", "tests.pipeline.batch.memory_of_a_worker", str(tmp_path), str(ROUNDS), kind]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    start_mb, peak_mb, applied, dead = map(int, done.stdout.split())
+    assert (applied, dead) == ((ROUNDS * 200, ROUNDS) if kind == "dead" else (ROUNDS * 201, 0))
+    assert peak_mb - start_mb < BUFFER_MB + 300, f"{start_mb} MB at the start, {peak_mb} MB at the peak"
