@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import unquote, urlparse
 
-from freshet.pipeline.batch.checkpoint_owner import checkpoint_problem, query_id_of
+from freshet.pipeline.batch.checkpoint_owner import checkpoint_problem, local_folder, query_id_of
 from freshet.pipeline.batch.table_setup import check_table, with_table_options
+from freshet.pipeline.batch.writable import write_problem
 from freshet.pipeline.config.changelog_rules import changelog_warnings
 from freshet.pipeline.config.model import PipelineConfig
 from freshet.pipeline.config.origin import Place
@@ -94,6 +95,11 @@ def _tables(config: PipelineConfig) -> Iterator[Finding]:
     problem = checkpoint_problem(config.checkpoint, pipeline=config.name, table=table)
     if problem:
         yield ("checkpoint",), problem
+        return
+    warehouse = local_folder(config.table.warehouse)
+    reason = write_problem(warehouse) if warehouse is not None else None
+    if reason:
+        yield ("table", "warehouse"), f"{config.table.warehouse} cannot be written: {reason}; choose another folder"
         return
     if table is not None:
         yield from _earlier_query(config, table, ("checkpoint",), _REMEDY_TABLE)

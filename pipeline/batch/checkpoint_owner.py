@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import unquote, urlparse
 
+from freshet.pipeline.batch.writable import write_problem
 from freshet.pipeline.exceptions import ConfigurationError
 from freshet.storage.table import Table
 
@@ -73,7 +74,7 @@ def checkpoint_problem(checkpoint: str, *, pipeline: str, table: Table | None) -
             "read everything again"
         )
     owner = _owner(pipeline, table)
-    return None if found == owner else _difference(checkpoint, found, owner)
+    return _not_writable(checkpoint, folder) if found == owner else _difference(checkpoint, found, owner)
 
 
 def query_id_of(checkpoint: str) -> str | None:
@@ -109,12 +110,12 @@ def _problem_of_new(checkpoint: str, folder: Path) -> str | None:
     """What is wrong with a folder that no pipeline has claimed yet."""
     if (folder / SPARK_METADATA).exists():
         return f"checkpoint {checkpoint} belongs to a streaming query that is not Freshet's; choose another folder"
-    nearest = next(parent for parent in (folder, *folder.parents) if parent.exists())
-    if not nearest.is_dir():
-        return f"checkpoint {checkpoint} cannot be made: {nearest} is a file; choose another folder"
-    if not os.access(nearest, os.W_OK | os.X_OK):
-        return f"checkpoint {checkpoint} cannot be written: no right to write in {nearest}"
-    return None
+    return _not_writable(checkpoint, folder)
+
+
+def _not_writable(checkpoint: str, folder: Path) -> str | None:
+    reason = write_problem(folder)
+    return None if reason is None else f"checkpoint {checkpoint} cannot be written: {reason}; choose another folder"
 
 
 def _difference(checkpoint: str, found: Mapping[str, object], owner: Mapping[str, object]) -> str:

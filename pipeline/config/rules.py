@@ -28,6 +28,7 @@ from freshet.pipeline.config.model import (
 )
 from freshet.pipeline.config.origin import Place
 from freshet.pipeline.config.source_options import wrong_file_values, wrong_kafka_values
+from freshet.pipeline.config.spark_options import wrong_spark_values
 from freshet.storage.exceptions import InvalidRequestError, StorageError
 from freshet.storage.model.schema import SYSTEM_COLUMNS
 from freshet.storage.model.sql_type import parse_sql_type
@@ -73,6 +74,7 @@ def _each_key(config: PipelineConfig) -> Iterator[Finding]:
     yield from _trigger(config)
     yield from _location(config.checkpoint, ("checkpoint",))
     yield from _location(config.table.warehouse, ("table", "warehouse"))
+    yield from wrong_spark_values(revealed(config.spark), ("spark",))
     if config.dead_letter_table == config.table.name:
         yield ("dead_letters",), "the dead letters need a table of their own"
     if not config.sources:

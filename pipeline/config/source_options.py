@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
@@ -89,6 +90,37 @@ def _servers(text: str) -> str | None:
     return None
 
 
+_JAVA_ONLY: Final = (
+    (re.compile(r"\\Q.*?(\\E|$)", re.DOTALL), "x"),  # quoted text
+    (re.compile(r"\\[pP](\{[^}]*\}|.)"), "x"),  # classes of characters
+    (re.compile(r"\\x\{[0-9A-Fa-f]+\}|\\k<\w+>|\\u[0-9A-Fa-f]{4}|\\[^\s]"), "x"),
+    (re.compile(r"\(\?<(?![=!])\w+>"), "("),  # named groups
+    (re.compile(r"\(\?[a-zA-Z-]+\)"), ""),  # flags in the middle
+    (re.compile(r"\(\?[a-zA-Z-]+:"), "("),
+)
+"""What Java's regular expressions have and Python's have not, and what is the same to both."""
+_BROKEN: Final = ("unterminated", "unbalanced", "nothing to repeat", "bad character range", "min repeat greater")
+_REPEAT: Final = re.compile(r"\{(?!\d+(,\d*)?\})")
+
+
+def _java_pattern(text: str) -> str | None:
+    """Finds what is wrong in both languages, such as a bracket that is not closed; Spark finds the rest."""
+    plain = text
+    for pattern, instead in _JAVA_ONLY:
+        plain = pattern.sub(instead, plain)
+    reason = None
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            re.compile(plain)
+    except re.error as error:
+        reason = error.msg if any(part in error.msg for part in _BROKEN) else None
+    if reason is None and _REPEAT.search(re.sub(r"\[[^\]]*\]", "x", plain)):
+        reason = "a { that begins no repetition"
+    if reason is None:
+        return None
+    return f"wants a regular expression of Java, such as shop[.].* ({reason})"
+
+
 _POSITIVE: Final = _number(1, _LONG_MAX)
 _BOOLEAN: Final = _word("true", "false")
 
@@ -102,6 +134,7 @@ _KAFKA_CHECKS: Final[Mapping[str, Check]] = {
     "startingTimestamp": _number(0, _LONG_MAX),
     "failOnDataLoss": _BOOLEAN,
     "maxOffsetsPerTrigger": _POSITIVE,
+    "subscribePattern": _java_pattern,
     "minOffsetsPerTrigger": _POSITIVE,
     "maxRecordsPerPartition": _POSITIVE,
     "minPartitions": _number(1, _INT_MAX),

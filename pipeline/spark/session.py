@@ -25,12 +25,15 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+from py4j.protocol import Py4JJavaError
 from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 import freshet
+from freshet.pipeline.exceptions import ConfigurationError
 from freshet.pipeline.spark import worker_daemon
 from freshet.pipeline.spark.class_archive import archive_option
 from freshet.pipeline.spark.worker_python import use_own_python
@@ -67,6 +70,14 @@ _LOCAL_SETTINGS: Final[Mapping[str, str]] = {
 }
 
 
+class SessionRefusedError(ConfigurationError):
+    """Spark does not start with these settings; `cause` says why, in one line."""
+
+    def __init__(self, cause: str) -> None:
+        super().__init__(f"Spark does not start: {cause}")
+        self.cause = cause
+
+
 def create_session(
     name: str,
     *,
@@ -77,7 +88,7 @@ def create_session(
     """Starts a session, or returns the one that runs (with `settings` applied as far as Spark allows).
 
     `master` is used where neither `settings` nor spark-submit names one; its default is `local[*]`. `jars` are added
-    to whatever `spark.jars` says.
+    to whatever `spark.jars` says. Raises `SessionRefusedError` where Spark does not start with these settings.
     """
     wanted = dict(settings or {})
     submitted = submitted_settings()
@@ -93,8 +104,11 @@ def create_session(
     if is_local:
         use_own_python(wanted.get("spark.pyspark.python", submitted.get("spark.pyspark.python")))
     _silence_python_side()
-    with _children_without_sigterm():
-        spark = builder.getOrCreate()
+    try:
+        with _children_without_sigterm():
+            spark = builder.getOrCreate()
+    except (PySparkException, Py4JJavaError) as error:
+        raise SessionRefusedError(_cause(error)) from error
     spark.sparkContext.setLogLevel(submitted.get("spark.log.level", "ERROR"))
     return spark
 
@@ -153,6 +167,20 @@ def submitted_settings() -> dict[str, str]:
         return {}
     SparkContext._ensure_initialized()
     return dict(SparkConf().getAll())
+
+
+def _cause(error: PySparkException | Py4JJavaError) -> str:
+    """The innermost exception of the JVM that says something; without one, the JVM itself has not started."""
+    if isinstance(error, PySparkException):
+        if error.getCondition() == "JAVA_GATEWAY_EXITED":
+            return "its Java process ended at once; what that said stands above (is Java 17 there, see JAVA_HOME?)"
+        return str(error).strip().splitlines()[0]
+    text = ""
+    thrown: Any = error.java_exception
+    while thrown is not None:
+        text = str(thrown.getMessage() or text).strip()
+        thrown = thrown.getCause()
+    return text.splitlines()[0] if text else type(error).__name__
 
 
 def _listed(text: str) -> list[str]:

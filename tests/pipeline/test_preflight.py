@@ -129,6 +129,15 @@ def test_checkpoints_that_cannot_be_used(folder: Path) -> None:
     assert "belongs to a streaming query that is not Freshet's" in problem
 
 
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="there is no /proc here")
+def test_folders_in_which_nothing_can_be_made(folder: Path) -> None:
+    """Root has every right, and still makes nothing under /proc."""
+    (problem,) = found(folder, ("FOLDER/c", "/proc/c"))
+    assert problem.startswith("p.yaml:11: checkpoint: checkpoint /proc/c cannot be written: ")
+    (problem,) = found(folder, ("FOLDER/w", "/proc/w"))
+    assert problem.startswith("p.yaml:6: table.warehouse: /proc/w cannot be written: ")
+
+
 def test_the_table_of_a_checkpoint_was_dropped(folder: Path) -> None:
     config = configured(folder)
     claim_checkpoint(config.checkpoint, pipeline="orders", table=open_or_create(config.table))

@@ -94,6 +94,11 @@ def test_secrets_are_masked_in_every_output_but_reach_the_library(tmp_path: Path
         ("maxOffsetsPerTrigger: 1000", "kafka.security.protocol: SASL_PLAIN", "p.yaml:4: sources.0.kafka.kafka.security.protocol: wants PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL, not 'SASL_PLAIN'"),
         ("maxOffsetsPerTrigger: 1000", "minPartitions: -3", "p.yaml:4: sources.0.kafka.minPartitions: wants a whole number of 1 or more, written in digits (at most 2147483647), not '-3'"),
         ("maxOffsetsPerTrigger: 1000", "minOffsetsPerTrigger: 5, maxOffsetsPerTrigger: 4", "minOffsetsPerTrigger (5) is more than maxOffsetsPerTrigger (4)"),
+        ("subscribe: shop.public.orders", "subscribePattern: '*orders'", "p.yaml:3: sources.0.kafka.subscribePattern: wants a regular expression of Java, such as shop[.].* (nothing to repeat), not '*orders'"),
+        ("subscribe: shop.public.orders", "subscribepattern: 'shop.(a|b'", "sources.0.kafka.subscribepattern: wants a regular expression"),
+        ("spark.sql.shuffle.partitions: 4", "spark.master: banana", "p.yaml:16: spark.spark.master: wants local[*], local[4], spark://host:7077, yarn or k8s://…, not 'banana'"),
+        ("spark.sql.shuffle.partitions: 4", "master: local", "p.yaml:16: spark.master: is no setting of Spark"),
+        ("spark.sql.shuffle.partitions: 4", "spark.driver.memory: lots", "p.yaml:16: spark.spark.driver.memory: wants a size such as 2g"),
         ("earliest", "first", "p.yaml:3: sources.0.kafka.startingOffsets: wants earliest, latest, or JSON such as"),
         ("earliest", "{t: {0: x}}", "sources.0.kafka.startingOffsets: wants earliest, latest, or JSON such as"),
         ("subscribe: shop.public.orders", "assign: shop.public.orders", "sources.0.kafka.assign: wants JSON such as"),
@@ -127,6 +132,24 @@ def test_a_mistake_is_named_with_its_line(old: str, new: str, expected: str) -> 
     assert old in GOOD
     found = problems(GOOD.replace(old, new))
     assert any(expected in problem for problem in found), found
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "shop[.].*",
+        r"\\p{L}+",
+        "(?<n>a|b)c",
+        "shop(?i)x",
+        "a++b",
+        r"\\Q[\\E.*",
+        "a{2}{3}",
+        "[a-z&&[^b]]x",
+        r"shop\\.(a|b){1,}",
+    ],
+)
+def test_patterns_of_java_are_taken(pattern: str) -> None:
+    assert problems(GOOD.replace("subscribe: shop.public.orders", f'subscribePattern: "{pattern}"')) == []
 
 
 @pytest.mark.parametrize(
