@@ -80,14 +80,17 @@ class MicroBatchWriter:
         max_dead_letters: MaxDeadLetters | None = None,
         options: Mapping[str, str] | None = None,
         tasks_max: int | None = None,
+        pipeline: str | None = None,
     ) -> None:
-        """`decoded` is the schema that frames of outcomes were decoded for, by default the table's of now."""
+        """`decoded` is the schema that frames of outcomes were decoded for, by default the table's of now; `pipeline`
+        the name that dead letters carry, by default the commit user."""
         self._table = table.with_options(options) if options else table
         self._decoded = decoded or table.schema
         self._options = tuple(sorted((options or {}).items()))
         for trap in self._table.warnings():
             _LOG.warning("table %s: %s", self._table.name, trap)
         self._commit_user = commit_user
+        self._pipeline = pipeline or commit_user
         self._dead_letters = dead_letters
         self._max_dead_letters = max_dead_letters or MaxDeadLetters()
         self._tasks_max = tasks_max
@@ -173,7 +176,7 @@ class MicroBatchWriter:
             schema_id=self._table.schema.id,
             options=self._options,
             base_snapshot_id=base_id,
-            pipeline=self._commit_user,
+            pipeline=self._pipeline,
             micro_batch_id=micro_batch_id,
             columns=columns,
             dead_letter_location=None if self._dead_letters is None else self._dead_letters.location,

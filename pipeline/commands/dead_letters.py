@@ -42,14 +42,18 @@ def dead_letters(
         typer.Option(help="Pipeline file: put the dead letters of this pipeline through it again."),
     ] = None,
     everything: Annotated[
-        bool, typer.Option("--all", help="With --replay: also those that an earlier replay has taken.")
+        bool,
+        typer.Option(
+            "--all", help="With --replay: also those of which it is not known whether an earlier replay took them."
+        ),
     ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Count dead letters by pipeline, column and reason, and show the last ones.
 
-    With --replay they are read again, for example once the pipeline file has been mended. They are applied now, after
-    changes of the same keys that came later: without a sequence field the older record wins.
+    With --replay they are read again, for example once the pipeline file has been mended, and leave the table; those
+    that fail again stay, with their new reason. They are applied now, after changes of the same keys that came later:
+    without a sequence field the older record wins.
     """
     if replay is not None:
         _replay(replay, everything, as_json)
@@ -88,7 +92,7 @@ def _replay(file: Path, everything: bool, as_json: bool) -> None:
     if as_json:
         print_json(facts)
     elif report is None:
-        say(f"{config.name}: no dead letters since the last replay")
+        say(f"{config.name}: no dead letters to replay")
     else:
         again = report.result.dead_count
         say(

@@ -1,8 +1,8 @@
 """What `freshet dead-letters --replay` does: records of the dead-letter table go through their pipeline once more.
 
 Commits are made under the user `<pipeline>-replay`, with the dead-letter table's latest snapshot as identifier, so a
-call that is repeated does nothing twice: it takes the dead letters that were committed after the last replay. Records
-that fail again are dead letters again, of that user, and the next replay takes them too.
+call that is repeated does nothing twice. Letters that were replayed leave their table (`replayed`); those that fail
+again are in it once, with their new reason, and the next replay takes them too.
 
 The driver reads names of pipelines and topics alone; Spark's workers read the records, split by split.
 """
@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final
 from uuid import uuid4
 
@@ -22,18 +22,19 @@ from pyspark.sql import SparkSession
 
 from freshet.pipeline.batch.micro_batch import BatchReport, MicroBatchWriter
 from freshet.pipeline.batch.table_setup import refuse_other_table
+from freshet.pipeline.commands.replayed import remove_replayed
 from freshet.pipeline.config.model import MaxDeadLetters, PipelineConfig
 from freshet.pipeline.config.rules import subscribed_topics
-from freshet.pipeline.exceptions import ConfigurationError, InvalidRequestError
+from freshet.pipeline.exceptions import ConfigurationError
 from freshet.pipeline.runner import spark_settings
 from freshet.pipeline.spark.record_frame import RECORD_SCHEMA, read_record_frame
 from freshet.pipeline.spark.session import session_of_a_command
 from freshet.storage.catalog import Catalog
-from freshet.storage.exceptions import NotFoundError
 from freshet.storage.table import Split, Table, TableScan
 
 REPLAY_SUFFIX: Final = "-replay"
 QUERY_ID: Final = "freshet-replay"
+_REMOVAL_SUFFIX: Final = "-removal"
 
 _COLUMNS: Final = {
     "raw_key": "key",
@@ -82,9 +83,9 @@ class SplitReader:
 
 
 def replay_dead_letters(config: PipelineConfig, *, everything: bool) -> BatchReport | None:
-    """Tries the dead letters of a pipeline again; None where there are none since the last replay.
+    """Tries the dead letters of a pipeline again; None where there are none.
 
-    With `everything`, those that an earlier replay has taken are taken again.
+    With `everything` also those of which it cannot be told whether an earlier replay has taken them.
     """
     replay = plan_replay(config, everything=everything)
     if replay is None:
@@ -103,15 +104,19 @@ def carry_out(spark: SparkSession, config: PipelineConfig, replay: Replay) -> Ba
     whole = frames[0]
     for frame in frames[1:]:
         whole = whole.unionByName(frame)
+    dead = catalog.table(config.dead_letter_table)
     writer = MicroBatchWriter(
         catalog.table(config.table.name),
         replay.commit_user,
+        pipeline=config.name,
         decoded=config.table.table_schema,
-        dead_letters=catalog.table(config.dead_letter_table),
+        dead_letters=dead,
         max_dead_letters=MaxDeadLetters(share=1.0),
         options=config.table.write_options,
     )
-    return writer.write(whole, replay.identifier, QUERY_ID)
+    report = writer.write(whole, replay.identifier, QUERY_ID)
+    _remove(config, dead, replay.identifier)
+    return report
 
 
 def plan_replay(config: PipelineConfig, *, everything: bool) -> Replay | None:
@@ -124,35 +129,31 @@ def plan_replay(config: PipelineConfig, *, everything: bool) -> Replay | None:
 
 
 def _plan(config: PipelineConfig, table: Table, dead: Table, *, everything: bool) -> Replay | None:
-    latest = dead.latest_snapshot()
-    if latest is None:
-        return None
     user = f"{config.name}{REPLAY_SUFFIX}"
-    before: int | None = None
     if everything:
         user = f"{user}-{uuid4()}"
     else:
-        check = table.committer(user, QUERY_ID).has_committed(latest.id)
-        if check.is_committed:
-            return None
-        before = None if check.last is None else check.last.identifier
-    known = set() if before is None else _files_at(dead, before)
+        last = table.committer(user, QUERY_ID).has_committed(0).last
+        if last is not None:
+            _remove(config, dead, last.identifier)
+    latest = dead.latest_snapshot()
+    if latest is None:
+        return None
     scan = dead.scan([*_COLUMNS, "pipeline"], snapshot_id=latest.id)
-    found: set[str] = set()
-    splits: list[Split] = []
-    for split in scan.plan():
-        found |= {file.file_name for file in split.files}
-        fresh = tuple(file for file in split.files if file.file_name not in known)
-        if fresh:
-            splits.append(replace(split, files=fresh))
-    if not known <= found:
-        raise InvalidRequestError(
-            f"table {dead.name} was compacted or rewritten since the last replay, so the dead letters that are new "
-            "cannot be told from those replayed already; --all takes all of them"
-        )
-    pipelines = (config.name, f"{config.name}{REPLAY_SUFFIX}")
+    splits = tuple(scan.plan())
+    pipelines = _names(config)
     topics = _topics(dead.scan(["pipeline", "topic"], snapshot_id=latest.id), splits, pipelines)
-    return Replay(scan, tuple(splits), pipelines, topics, user, latest.id) if topics else None
+    return Replay(scan, splits, pipelines, topics, user, latest.id) if topics else None
+
+
+def _remove(config: PipelineConfig, dead: Table, snapshot_id: int) -> None:
+    user = f"{config.name}{REPLAY_SUFFIX}{_REMOVAL_SUFFIX}"
+    remove_replayed(dead, snapshot_id, _names(config), user=user, query_id=QUERY_ID)
+
+
+def _names(config: PipelineConfig) -> tuple[str, str]:
+    """Under which names the letters of a pipeline stand; the second was written by earlier versions."""
+    return config.name, f"{config.name}{REPLAY_SUFFIX}"
 
 
 def _topics(scan: TableScan, splits: Sequence[Split], pipelines: Sequence[str]) -> Counter[str | None]:
@@ -164,16 +165,6 @@ def _topics(scan: TableScan, splits: Sequence[Split], pipelines: Sequence[str]) 
             found: Any = pc.value_counts(mine.column("topic"))
             counts.update({entry["values"]: entry["counts"] for entry in found.to_pylist()})
     return counts
-
-
-def _files_at(dead: Table, snapshot_id: int) -> set[str]:
-    try:
-        return {entry.file.file_name for entry in dead.files(snapshot_id=snapshot_id)}
-    except NotFoundError as error:
-        raise InvalidRequestError(
-            f"table {dead.name}: snapshot {snapshot_id}, up to which the last replay went, has expired, so the dead "
-            "letters that are new cannot be told from those replayed already; --all takes all of them"
-        ) from error
 
 
 def _by_source(config: PipelineConfig, topics: Mapping[str | None, int]) -> list[tuple[int, frozenset[str] | None]]:

@@ -98,22 +98,39 @@ def values_of(replay: Replay) -> list[bytes]:
     return [row["value"] for split in replay.splits for batch in replay.records(split) for row in batch.to_pylist()]
 
 
-def test_a_replay_takes_what_came_after_the_last_one(config: PipelineConfig, dead: Table) -> None:
+def letters(dead: Table) -> list[tuple[str, bytes]]:
+    found = dead.scan().to_arrow().to_pylist()
+    return sorted((row["pipeline"], row["raw_value"]) for row in found)
+
+
+def test_what_was_replayed_leaves_the_table_and_the_others_stay(config: PipelineConfig, dead: Table) -> None:
     assert values(config) == []
-    add(dead, 1, letter(1, b"a"), letter(2, b"b", pipeline="other"))
-    assert values(config) == [b"a"]
-    assert values(config) == [b"a"]  # nothing was committed
+    add(dead, 1, letter(1, b"a"), letter(2, b"b", pipeline="other"), letter(3, b"c", pipeline="orders-replay"))
+    add(dead, 2, letter(4, b"d", pipeline="other"))
+    assert values(config) == [b"a", b"c"]
+    assert values(config) == [b"a", b"c"]  # nothing was committed
     table = Catalog(config.table.warehouse).table("shop.orders")
     replay = plan_replay(config, everything=False)
     assert replay is not None
-    _commit(table, replay.commit_user, replay.identifier)
-    assert values(config) == []
-    add(dead, 2, letter(3, b"c"))
-    assert values(config) == [b"c"]
-    assert values(config, everything=True) == [b"a", b"c"]
+    _commit(table, replay.commit_user, replay.identifier)  # and there the process died
+    add(dead, 3, letter(5, b"e"))
+    assert values(config) == [b"e"]
+    assert letters(dead) == [("orders", b"e"), ("other", b"b"), ("other", b"d")]
+    before = dead.latest_snapshot()
+    assert values(config) == [b"e"]
+    assert dead.latest_snapshot() == before, "removed once"
+
+
+def test_letters_that_cannot_be_told_from_replayed_ones_are_refused(config: PipelineConfig, dead: Table) -> None:
+    add(dead, 1, letter(1, b"a"))
+    replay = plan_replay(config, everything=False)
+    assert replay is not None
+    _commit(Catalog(config.table.warehouse).table("shop.orders"), replay.commit_user, replay.identifier)
+    add(dead, 2, letter(2, b"b"))
     dead.expire_snapshots(retain_max=1, retain_min=1, older_than_ms=0)
     with pytest.raises(InvalidRequestError, match="up to which the last replay went, has expired"):
         plan_replay(config, everything=False)
+    assert values(config, everything=True) == [b"a", b"b"]
 
 
 def _commit(table: Table, user: str, identifier: int) -> None:
@@ -156,7 +173,13 @@ def test_mended_records_become_rows_once(config: PipelineConfig, dead: Table, sp
     assert (report.read_count, report.result.applied, report.result.dead_count) == (2, 1, 1)
     rows = Catalog(config.table.warehouse).table("shop.orders").scan().to_arrow().to_pylist()
     assert rows == [{"id": 1, "total": 5}]
+    (again,) = dead.scan().to_arrow().to_pylist()
+    assert (again["pipeline"], again["raw_value"]) == ("orders", b'{"id": "x"}')
+    assert again["reason"] != "bad", "the reason of the replay"
     assert carry_out(spark, config, replay).is_replay
-    again = plan_replay(config, everything=False)  # what failed again is a dead letter of the replay
-    assert again is not None
-    assert values_of(again) == [b'{"id": "x"}']
+    for _ in range(3):
+        once_more = plan_replay(config, everything=False)
+        assert once_more is not None
+        assert values_of(once_more) == [b'{"id": "x"}']
+        assert carry_out(spark, config, once_more).result.dead_count == 1
+        assert letters(dead) == [("orders", b'{"id": "x"}')], "stored once, however often it fails"
