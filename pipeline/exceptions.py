@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from itertools import takewhile
 from typing import Final
 
+from freshet.pipeline.known_causes import missing_file
+
 EXIT_DONE = 0
 EXIT_FAILED = 1
 EXIT_INVALID = 2
@@ -85,6 +87,9 @@ def brief_reason(error: BaseException) -> str:
 
     Where a Python worker failed, its last exception is what happened: it stands at the end of a long text.
     """
+    told = missing_file(str(error))
+    if told is not None:
+        return told
     raised = _worker_exception(str(error))
     if raised is not None:
         return f"a Python worker failed: {raised}"

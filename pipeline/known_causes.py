@@ -1,0 +1,46 @@
+"""What Spark says of a failure in its own words, told with what an operator looks for: the file or folder, what to do.
+
+| Spark says | told |
+|---|---|
+| a file that a batch was planned with is not there | the file, and how to go on with or without it |
+| no space, or no more quota, while it writes its own notes between batches | the checkpoint's folder |
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+from urllib.parse import unquote
+
+_MISSING: Final = re.compile(
+    r"FAILED_READ_FILE\.FILE_NOT_EXIST\].{0,200}?reading file\s+(?P<read>\S+?)\.?\s|"
+    r"PATH_NOT_FOUND\] Path does not exist: (?P<planned>\S+?)\.?\s|"
+    r"FileNotFoundException: File (?P<found>\S+) does not exist",
+    re.DOTALL,
+)
+_FULL: Final = re.compile(r"No space left on device|Disk quota exceeded|There is not enough space on the disk")
+
+
+def missing_file(text: str) -> str | None:
+    """Where a text of Spark's says that a file is not there: the file, and what to do; else None."""
+    match = _MISSING.search(f"{text} ")
+    if match is None:
+        return None
+    path = unquote(next(group for group in match.groups() if group))
+    return (
+        f"{path.removeprefix('file://')} was there when a batch was planned and is gone now; nothing of the batch was "
+        "committed. Put the file back under its name and start again, or go on without its records: under spark: set "
+        'spark.sql.files.ignoreMissingFiles to "true". Files may be removed once their batch is committed (cleanSource '
+        "of the source does it)"
+    )
+
+
+def full_checkpoint(text: str, checkpoint: str) -> str | None:
+    """Where a text of Spark's, raised between batches, says that a disk is full: the checkpoint's; else None."""
+    match = _FULL.search(text)
+    if match is None:
+        return None
+    return (
+        f"checkpoint {checkpoint} cannot be written: {match[0]}. Make room on its disk, or grow it, and start again: "
+        "the run goes on where it stopped, nothing is lost or written twice. Do not delete files of the checkpoint"
+    )
