@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
@@ -114,15 +114,42 @@ def topic_ids(configs: Sequence[PipelineConfig], *, say: Callable[[str], None]) 
     return found
 
 
+def renewed_topics(known: dict[str, str], found: Mapping[str, str]) -> list[str]:
+    """The topics that have another id than before; those that were not known are known from now on."""
+    for topic, topic_id in found.items():
+        known.setdefault(topic, topic_id)
+    return sorted(topic for topic, topic_id in found.items() if known[topic] != topic_id)
+
+
 @contextmanager
 def watched_brokers(
-    configs: Sequence[PipelineConfig], *, say: Callable[[str], None], every_s: float = WATCH_S
+    configs: Sequence[PipelineConfig],
+    *,
+    say: Callable[[str], None],
+    every_s: float = WATCH_S,
+    topic_ids: Mapping[str, Mapping[str, str]] | None = None,
+    on_renewed: Callable[[PipelineConfig, Sequence[str]], None] | None = None,
 ) -> Iterator[None]:
-    """Says, while the block runs, when a cluster stops answering and when it is back."""
+    """Says, while the block runs, when a cluster stops answering and when it is back.
+
+    `topic_ids` are those of the start by pipeline; `on_renewed` is called, in a thread of its own, where topics of a
+    pipeline were deleted and created again. Batches wait for none of this.
+    """
     ended = threading.Event()
     watched = [brokers for brokers in clusters(configs) if not brokers.settings.untranslated]
+    known = {config.name: dict((topic_ids or {}).get(config.name, {})) for config in configs}
+
+    def look(brokers: Brokers, cluster: KafkaCluster) -> None:
+        if on_renewed is None:
+            return
+        for config in configs:
+            names = _topics_at(config, brokers)
+            renewed = renewed_topics(known[config.name], cluster.topic_ids(names, ASK_S)) if names else []
+            if renewed and not ended.is_set():
+                on_renewed(config, renewed)
+
     threads = [
-        threading.Thread(target=_watch, args=(brokers, say, ended, every_s), name="freshet-brokers", daemon=True)
+        threading.Thread(target=_watch, args=(brokers, say, ended, every_s, look), name="freshet-brokers", daemon=True)
         for brokers in watched
     ]
     for thread in threads:
@@ -135,7 +162,22 @@ def watched_brokers(
             thread.join(timeout=ASK_S + 1)
 
 
-def _watch(brokers: Brokers, say: Callable[[str], None], ended: threading.Event, every_s: float) -> None:
+def _topics_at(config: PipelineConfig, brokers: Brokers) -> set[str]:
+    """The topics that a pipeline names at one cluster and at no other: their ids could not be told apart."""
+    here: set[str] = set()
+    elsewhere: set[str] = set()
+    for source in config.sources:
+        (here if brokers_of(source) == brokers else elsewhere).update(subscribed_topics(source))
+    return here - elsewhere
+
+
+def _watch(
+    brokers: Brokers,
+    say: Callable[[str], None],
+    ended: threading.Event,
+    every_s: float,
+    look: Callable[[Brokers, KafkaCluster], None],
+) -> None:
     try:
         cluster = KafkaCluster(brokers.settings)
     except ValueError:
@@ -148,3 +190,5 @@ def _watch(brokers: Brokers, say: Callable[[str], None], ended: threading.Event,
         elif is_down and not failure:
             say(f"a broker answers at {brokers.servers} again")
         is_down = failure is not None
+        if not failure:
+            look(brokers, cluster)

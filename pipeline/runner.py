@@ -33,6 +33,7 @@ from freshet.pipeline.batch.table_sink import TableSink
 from freshet.pipeline.config.model import revealed
 from freshet.pipeline.config.pipeline_file import PipelineConfig
 from freshet.pipeline.exceptions import PipelineError, PipelineFailedError, brief_reason
+from freshet.pipeline.known_causes import full_checkpoint
 from freshet.pipeline.progress import Progress, ProgressHub, ProgressListener
 from freshet.pipeline.progress_report import progress_line
 from freshet.pipeline.signals import when_asked_to_stop
@@ -78,6 +79,12 @@ class Runner:
         self._say = say
         self._topic_ids = topic_ids or {}
         self._stop = threading.Event()
+        self._found: PipelineFailedError | None = None
+
+    def fail(self, error: PipelineFailedError) -> None:
+        """Stops like `request_stop`, because of something that was found outside of the batches; `run` raises it."""
+        self._found = error
+        self._stop.set()
 
     def request_stop(self) -> None:
         """Asks every query to finish its batch; returns at once and may be called from a signal handler."""
@@ -104,6 +111,8 @@ class Runner:
             self._finish(running)
             self._spark.streams.removeListener(listener)
             self._tell_the_rest(running)
+        if self._found is not None:
+            raise self._found
         for each in running:
             self._raise_failure(each)
 
@@ -175,6 +184,10 @@ class Runner:
             failure = each.query.exception()
             if failure is None or StopRequested.__name__ in str(failure):
                 return
+            # Not the sink's: what Spark does around it, most of all its notes in the checkpoint.
+            told = full_checkpoint(str(failure), each.config.checkpoint)
+            if told is not None:
+                raise PipelineFailedError(told, pipeline=each.config.name) from failure
         if isinstance(failure, PipelineFailedError) and failure.pipeline is not None:
             raise failure
         text = str(failure) if isinstance(failure, PipelineError | StorageError) else brief_reason(failure)

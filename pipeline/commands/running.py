@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from pathlib import Path
 
+from pyspark.sql import SparkSession
+
+from freshet.pipeline.batch.checkpoint_topics import renewal_text
 from freshet.pipeline.commands.output import complain, say
 from freshet.pipeline.commands.spark_part import spark_part
-from freshet.pipeline.config.model import PipelineConfig
-from freshet.pipeline.exceptions import ConfigurationError, Problem
+from freshet.pipeline.config.model import PipelineConfig, revealed
+from freshet.pipeline.exceptions import ConfigurationError, PipelineFailedError, Problem
 from freshet.pipeline.progress_report import ProgressReporter
 from freshet.pipeline.runner import Runner, spark_settings, stop_on_signals
 from freshet.pipeline.spark.jars import SPARK_GROUP, ensure_jars, names_kafka_source
 from freshet.pipeline.spark.select_check import has_expressions, select_problems
-from freshet.pipeline.spark.session import session_of_a_command, submitted_settings
+from freshet.pipeline.spark.session import SessionRefusedError, session_of_a_command, submitted_settings
 
 
 def run_pipelines(configs: Sequence[PipelineConfig], *, progress: str) -> None:
@@ -28,22 +32,49 @@ def run_pipelines(configs: Sequence[PipelineConfig], *, progress: str) -> None:
     settings = spark_settings(configs)
     own = names_kafka_source({**submitted_settings(), **settings}) or not _needs_kafka(configs)
     jars = [] if own else ensure_jars(SPARK_GROUP)
-    with session_of_a_command(configs[0].name, settings=settings, jars=jars) as spark:
+    with _session(configs, settings, jars) as spark:
         try:
+            topic_ids = spark_part("brokers").topic_ids(configs, say=complain) if _needs_kafka(configs) else {}
             runner = Runner(
                 spark,
                 configs,
                 on_progress=reporter.take,
                 on_idle=reporter.idle,
                 say=remark,
-                topic_ids=spark_part("brokers").topic_ids(configs, say=complain) if _needs_kafka(configs) else None,
+                topic_ids=topic_ids,
             )
-            with stop_on_signals(runner), _watched_brokers(configs):
+            with stop_on_signals(runner), _watched_brokers(configs, runner, topic_ids):
                 runner.run()
         except ConfigurationError as error:
             if any(problem.path for problem in error.problems):
                 raise
             raise ConfigurationError(select_problems(spark, configs) or error.problems) from error
+
+
+@contextmanager
+def _session(
+    configs: Sequence[PipelineConfig], settings: Mapping[str, str], jars: Sequence[Path]
+) -> Iterator[SparkSession]:
+    """The session of some pipelines; what keeps it from starting is a problem of the setting that it names."""
+    with ExitStack() as stack:
+        try:
+            spark = stack.enter_context(session_of_a_command(configs[0].name, settings=settings, jars=jars))
+        except SessionRefusedError as error:
+            raise ConfigurationError([_placed(configs, error)]) from error
+        yield spark
+
+
+def _placed(configs: Sequence[PipelineConfig], error: SessionRefusedError) -> Problem:
+    written = [config for config in configs if config.spark]
+    for config in written:
+        for key, value in revealed(config.spark).items():
+            if key in error.cause or (value and value in error.cause):
+                text = config.without_secrets(f"{value!r}: {error}")
+                return config.origin.problem(("spark", key), text)
+    if not written:
+        return Problem(str(error))
+    keys = ", ".join(key for config in written for key in config.spark)
+    return written[0].origin.problem(("spark",), f"{written[0].without_secrets(str(error))} (set here: {keys})")
 
 
 def analyse_select(configs: Sequence[PipelineConfig]) -> list[Problem]:
@@ -54,11 +85,20 @@ def analyse_select(configs: Sequence[PipelineConfig]) -> list[Problem]:
         return select_problems(spark, configs)
 
 
-def _watched_brokers(configs: Sequence[PipelineConfig]) -> AbstractContextManager[object]:
+def _watched_brokers(
+    configs: Sequence[PipelineConfig], runner: Runner, topic_ids: Mapping[str, Mapping[str, str]]
+) -> AbstractContextManager[object]:
     """Pipelines that read files alone need no Kafka client."""
     if not _needs_kafka(configs):
         return nullcontext()
-    watching: AbstractContextManager[object] = spark_part("brokers").watched_brokers(configs, say=complain)
+
+    def stop(config: PipelineConfig, topics: Sequence[str]) -> None:
+        text = f"while it ran {renewal_text(config.checkpoint, topics)}"
+        runner.fail(PipelineFailedError(text, pipeline=config.name))
+
+    watching: AbstractContextManager[object] = spark_part("brokers").watched_brokers(
+        configs, say=complain, topic_ids=topic_ids, on_renewed=stop
+    )
     return watching
 
 

@@ -79,3 +79,34 @@ def test_a_cluster_that_goes_away_and_comes_back_is_told(
         "no broker answers at h:1 any more (gone); trying again until one does",
         "a broker answers at h:1 again",
     ]
+
+
+def test_a_topic_that_was_made_anew_while_a_pipeline_runs_is_told(
+    config: PipelineConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = iter([{"a": "1"}, {"a": "1", "b": "7"}, {"b": "7"}])
+
+    class Cluster:
+        def __init__(self, settings: object) -> None:
+            del settings
+
+        def ask(self, timeout_s: float) -> ClusterAnswer:
+            return ClusterAnswer()
+
+        def topic_ids(self, names: set[str], timeout_s: float) -> dict[str, str]:
+            assert names == {"a", "b"}
+            return next(answers, {"a": "1", "b": "8"})
+
+    monkeypatch.setattr(kafka_reach, "KafkaCluster", Cluster)
+    told: list[tuple[str, list[str]]] = []
+    stopped = threading.Event()
+
+    def on_renewed(found: PipelineConfig, topics: list[str]) -> None:
+        told.append((found.name, topics))
+        stopped.set()
+
+    with watched_brokers(
+        [config], say=lambda _: None, every_s=0.001, topic_ids={"orders": {"a": "1"}}, on_renewed=on_renewed
+    ):
+        assert stopped.wait(30)
+    assert told[0] == ("orders", ["b"])
