@@ -13,13 +13,15 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 import orjson
 
+from freshet.pipeline.batch.micro_batch import BatchReport
 from freshet.pipeline.progress import Progress
+from freshet.storage.describe import size_text
 
 SUMMARY_EVERY: Final = 50
 """Batches between two summaries of a pipeline."""
@@ -43,7 +45,7 @@ def progress_line(progress: Progress) -> str:
     parts = [f"{_plural(report.read_count, 'record')} in {seconds:.2f} s{speed}: {', '.join(outcome)}"]
     parts += [] if progress.lag is None else [f"{progress.lag:,} behind"]
     parts += [_merged(result.keys_merged, result.keys_looped)] if result.keys_merged else []
-    parts += [_plural(report.level0_count, "level-0 file"), _times(progress)]
+    parts += [_plural(report.level0_count, "level-0 file"), *_compaction(report), _times(progress)]
     return start + "; ".join(part for part in parts if part)
 
 
@@ -65,6 +67,8 @@ def progress_facts(progress: Progress) -> dict[str, Any]:
         "keys_merged": result.keys_merged,
         "lookups": dict(result.lookups),
         "level0_files": report.level0_count,
+        "waited_buckets": result.waited_buckets,
+        "beside": None if report.beside is None else asdict(report.beside),
         "batch_ms": progress.batch_ms,
         "driver_ms": {name: round(value, 1) for name, value in report.times_ms.items()},
         "task_ms": {name: round(value, 1) for name, value in result.times_ms.items()},
@@ -152,6 +156,21 @@ def _counted(counter: Counter[str]) -> str:
     shown = [f"{count:,} × {name}" for name, count in counter.most_common(REASONS_SHOWN)]
     rest = len(counter) - len(shown)
     return ", ".join(shown) + (f" and {_plural(rest, 'other reason')}" if rest else "")
+
+
+def _compaction(report: BatchReport) -> Iterator[str]:
+    """What compaction beside the stream did, and what the batch did in its place."""
+    waited, beside = report.result.waited_buckets, report.beside
+    if waited:
+        yield f"WAITED for the compaction of {_plural(waited, 'bucket')} with too many sorted runs"
+    if beside is None:
+        return
+    if beside.units:
+        yield f"compacted beside: {_plural(beside.units, 'unit')}, {size_text(beside.input_bytes)}"
+    if beside.given_way:
+        yield f"{_plural(beside.given_way, 'unit')} gave way"
+    if beside.failure is not None:
+        yield f"NO COMPACTION BESIDE, batches do it: {beside.failure}"
 
 
 def _merged(keys: int, looped: int) -> str:

@@ -109,6 +109,8 @@ class Runner:
                     break
         finally:
             self._finish(running)
+            for sink in sinks:
+                sink.close()
             self._spark.streams.removeListener(listener)
             self._tell_the_rest(running)
         if self._found is not None:
@@ -129,6 +131,7 @@ class Runner:
             dead_letters=dead_letters,
             max_dead_letters=config.max_dead_letters,
             options=options,
+            compaction=config.compaction,
         )
         return TableSink(writer, self._hub.add_report)
 

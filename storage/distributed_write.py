@@ -29,6 +29,7 @@ from freshet.storage.merge.merge_metrics import MergeMetrics
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.commit_message import CommitDigest, CommitMessage
 from freshet.storage.write.bucketing import rows_by_bucket
+from freshet.storage.write.compaction_limit import CompactionLimit
 from freshet.storage.write.table_writer import TableWriter
 
 __all__ = [
@@ -36,6 +37,7 @@ __all__ = [
     "CommitMessage",
     "CommitResult",
     "Committer",
+    "CompactionLimit",
     "LookupMetrics",
     "TaskWriter",
     "decode_commit_messages",
@@ -73,6 +75,11 @@ class TaskWriter:
         """How stored rows were looked up by key: in which way, and what became of the stores kept for it."""
         return self._writer.lookup_metrics
 
+    @property
+    def waited_buckets(self) -> int:
+        """Buckets that the last commit had to compact whatever its limit, because they had too many runs."""
+        return self._writer.waited_buckets
+
     def write(self, rows: pa.Table) -> int:
         """Takes rows of any bucket and returns how many were accepted, as `TableSession.write` does."""
         return self._writer.write(rows)
@@ -88,9 +95,14 @@ class TaskWriter:
         """Goes on upon the latest snapshot: rows are then numbered after what others have committed meanwhile."""
         self._writer.rebase(self._store.snapshots.latest())
 
-    def prepare_commit(self, identifier: int | None = None) -> tuple[CommitMessage, ...]:
-        """Makes files of all rows and returns the messages that name them."""
-        return tuple(self._writer.prepare_commit(identifier))
+    def prepare_commit(
+        self, identifier: int | None = None, *, limit: CompactionLimit | None = None
+    ) -> tuple[CommitMessage, ...]:
+        """Makes files of all rows and returns the messages that name them.
+
+        It compacts as the table's options ask; with a `limit`, as far as that lets it.
+        """
+        return tuple(self._writer.prepare_commit(identifier, limit=limit))
 
     def close(self) -> None:
         """Ends the writer and removes files that no message names."""

@@ -31,6 +31,7 @@ from freshet.storage.changes.stream_start import StartRequest
 from freshet.storage.commit.committer import Committer
 from freshet.storage.commit.expire import ExpireResult, expire_snapshots
 from freshet.storage.commit.orphan_files import OrphanResult, remove_orphan_files
+from freshet.storage.compaction_beside import BesideUnit, CompactionBeside, carry_out_beside
 from freshet.storage.describe import CommitRows, commit_rows, describe_table, marked_row_counts, table_facts
 from freshet.storage.distributed_write import TaskWriter, discard_messages
 from freshet.storage.exceptions import ConflictError, InvalidRequestError, NotFoundError
@@ -79,9 +80,11 @@ from freshet.storage.table_session import TableSession
 
 __all__ = [
     "AddColumn",
+    "BesideUnit",
     "ChangeStream",
     "ChangeType",
     "Changelog",
+    "CompactionBeside",
     "CompactionBudget",
     "CompactionResult",
     "DropColumn",
@@ -376,6 +379,17 @@ class Table:
         result = compaction.run(compaction.plan(full=full, partition=partition), budget=budget, progress=progress)
         self.store.env.finish_later()
         return result
+
+    def compaction_beside(self, commit_user: str) -> CompactionBeside:
+        """Compaction beside the streams of this process, under a commit user of its own.
+
+        Raises `InvalidRequestError` where the compactions of this table must stay in its batches.
+        """
+        return CompactionBeside(self.store, commit_user)
+
+    def carry_out_beside(self, unit: BesideUnit) -> list[CommitMessage]:
+        """Does the work of a unit that `CompactionBeside` has chosen, in this process or another one."""
+        return carry_out_beside(self.store, unit)
 
     def complete_full_compaction(self, identifier: int, messages: Sequence[CommitMessage]) -> list[CommitMessage]:
         """Messages to commit with those of task writers, where `full-compaction.delta-commits` has this commit compact

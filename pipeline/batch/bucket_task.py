@@ -23,8 +23,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any, Final
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -37,19 +36,17 @@ from freshet.pipeline.batch.read_count import ReadCount, without_tallies
 from freshet.pipeline.batch.routing import POSITION
 from freshet.pipeline.batch.task_result import TaskResult, encode_error, encode_result
 from freshet.pipeline.batch.unavailable_values import UnavailableValues
+from freshet.pipeline.batch.worker_tables import open_worker_table
 from freshet.pipeline.decode.carriers import carrier_arrow_type, restore_array
 from freshet.pipeline.decode.outcomes import BUCKET, DATA_PREFIX, KIND, ORDER_COLUMNS, TAG, TAG_DATA, TAG_DEAD
 from freshet.pipeline.repeating_errors import REPEATING_ERRORS, ToldError
-from freshet.storage.exceptions import ConflictError, InvalidRequestError, RetryableError
+from freshet.storage.distributed_write import CompactionLimit
+from freshet.storage.exceptions import InvalidRequestError, RetryableError
 from freshet.storage.io.env import local_env
 from freshet.storage.model.arrow_types import arrow_schema
 from freshet.storage.model.data_type import DataField
 from freshet.storage.model.row_kind import ROW_KIND_COLUMN
 from freshet.storage.model.schema import TableSchema
-from freshet.storage.table import Table
-
-_TABLES_MAX: Final = 16
-"""Tables that one worker keeps open."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +54,8 @@ class BucketTask:
     """The work of each task of one micro-batch; a value that travels to the workers.
 
     `schema_id` and `base_snapshot_id` are pinned by the driver; `options` are those given beside the table's own.
-    `columns` are the table's columns that `_d0` … hold: columns it got since are NULL.
+    `columns` are the table's columns that `_d0` … hold: columns it got since are NULL. `limit` is how much the task
+    compacts where larger rounds run beside the stream.
     """
 
     location: str
@@ -70,6 +68,7 @@ class BucketTask:
     dead_letter_location: str | None = None
     schema_time_ms: int | None = None
     """When the schema was made: a table that is dropped and created again has one of the same id."""
+    limit: CompactionLimit | None = None
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Takes the rows of one Spark partition, gives one row: the result. Nothing in, nothing out."""
@@ -98,7 +97,7 @@ class BucketTask:
             arrived.close()
 
     def _write(self, arrived: _Arrived, clock: LapClock) -> TaskResult:
-        table = _open_table(self.location, self.schema_id, self.options, self.schema_time_ms)
+        table = open_worker_table(self.location, self.schema_id, self.options, self.schema_time_ms)
         counts = arrived.counts
         writer = table.task_writer(base_snapshot_id=self.base_snapshot_id)
         try:
@@ -116,7 +115,7 @@ class BucketTask:
                 clock.lap("write")
             # Another writer may have committed since the driver looked: our rows are numbered after its rows.
             writer.rebase()
-            messages = writer.prepare_commit(self.micro_batch_id)
+            messages = writer.prepare_commit(self.micro_batch_id, limit=self.limit)
             clock.lap("flush and compact")
         finally:
             writer.close()
@@ -136,6 +135,7 @@ class BucketTask:
             keys_merged=writer.merge_metrics.keys_merged,
             keys_looped=writer.merge_metrics.keys_looped,
             lookups=writer.lookup_metrics.counts(),
+            waited_buckets=writer.waited_buckets,
             times_ms=clock.times_ms,
         )
 
@@ -193,7 +193,7 @@ class _Arrived:
             raise ValueError("a frame with dead letters needs a table for them; name one")
         if self._dead_writer is None:
             self._dead_writer = DeadLetterWriter(
-                _open_table(location, 0, WRITE_OPTIONS),
+                open_worker_table(location, 0, WRITE_OPTIONS),
                 pipeline=self._task.pipeline,
                 micro_batch_id=self._task.micro_batch_id,
             )
@@ -240,20 +240,6 @@ def _restored(chunk: pa.Array, field: DataField) -> pa.Array:
         raise InvalidRequestError(
             f"column {field.name!r} has a value that is no {field.type}: {error}", column=field.name
         ) from error
-
-
-@lru_cache(_TABLES_MAX)
-def _open_table(
-    location: str, schema_id: int, options: tuple[tuple[str, str], ...], schema_time_ms: int | None = None
-) -> Table:
-    """A Python worker lives longer than a query, so what it has open is told apart by the time of the schema."""
-    table = Table.open(location, options=dict(options), schema_id=schema_id)
-    if schema_time_ms is not None and table.schema.time_ms != schema_time_ms:
-        raise ConflictError(
-            f"the table at {location} was dropped and created again while it was written to; start the pipeline anew",
-            table=location,
-        )
-    return table
 
 
 _is_frozen = False

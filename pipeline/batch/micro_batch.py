@@ -22,7 +22,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from pyspark.sql import DataFrame
@@ -33,12 +34,14 @@ from freshet.pipeline.batch.bucket_task import BucketTask
 from freshet.pipeline.batch.dead_letter_sample import limit_text, sample_text
 from freshet.pipeline.batch.lap_clock import LapClock
 from freshet.pipeline.batch.read_digest import ReadDigests
+from freshet.pipeline.batch.rounds_beside import BesideReport, RoundsBeside
 from freshet.pipeline.batch.routing import Routing, TaskPlan, is_outcomes, route_outcomes, route_rows
 from freshet.pipeline.batch.schema_follow import refuse_other_columns
 from freshet.pipeline.batch.task_result import RESULT_SPARK_SCHEMA, TaskResult, sum_results
-from freshet.pipeline.config.model import MaxDeadLetters
+from freshet.pipeline.config.model import CompactionConfig, MaxDeadLetters
 from freshet.pipeline.exceptions import PipelineFailedError
-from freshet.storage.distributed_write import CommitDigest, CommitResult, Committer
+from freshet.storage.distributed_write import CommitDigest, CommitResult, Committer, CompactionLimit
+from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.model.schema import TableSchema
 from freshet.storage.table import Table
 
@@ -64,6 +67,8 @@ class BatchReport:
     level0_max: int = 0
     """Most level-0 files of one bucket."""
     task_count: int = 0
+    beside: BesideReport | None = None
+    """What compaction beside the stream did since the batch before; None where there is none."""
     times_ms: Mapping[str, float] = field(default_factory=dict)
 
 
@@ -81,6 +86,7 @@ class MicroBatchWriter:
         options: Mapping[str, str] | None = None,
         tasks_max: int | None = None,
         pipeline: str | None = None,
+        compaction: CompactionConfig | None = None,
     ) -> None:
         """`decoded` is the schema that frames of outcomes were decoded for, by default the table's of now; `pipeline`
         the name that dead letters carry, by default the commit user."""
@@ -97,11 +103,46 @@ class MicroBatchWriter:
         self._routing: tuple[object, Routing] | None = None
         self._committers: dict[object, Committer] = {}
         self._digests = ReadDigests()
+        self._rounds = self._open_rounds(compaction or CompactionConfig())
+
+    def close(self) -> None:
+        """Ends what runs beside the batches."""
+        if self._rounds is not None:
+            self._rounds.close()
+
+    def _open_rounds(self, compaction: CompactionConfig) -> RoundsBeside | None:
+        if not compaction.beside:
+            return None
+        try:
+            return RoundsBeside(self._table, self._commit_user, budget_ms=compaction.budget_ms, options=self._options)
+        except InvalidRequestError as error:
+            _LOG.warning("%s: %s", self._commit_user, error)
+            return None
 
     def write(self, frame: DataFrame, micro_batch_id: int, query_id: str | None) -> BatchReport:
         """Writes one batch, once; `query_id` is Spark's id of the streaming query."""
         clock = LapClock()
         self._refresh_schema()
+        with self._turn() as limit:
+            clock.lap("turn")
+            report = self._write(frame, micro_batch_id, query_id, limit, clock)
+        if self._rounds is None:
+            return report
+        buckets = {(message.partition, message.bucket) for message in report.result.messages}
+        self._rounds.after_batch(frame.sparkSession, buckets)
+        return replace(report, beside=self._rounds.report())
+
+    def _turn(self) -> AbstractContextManager[CompactionLimit | None]:
+        return nullcontext() if self._rounds is None else self._rounds.batch(self._table)
+
+    def _write(
+        self,
+        frame: DataFrame,
+        micro_batch_id: int,
+        query_id: str | None,
+        limit: CompactionLimit | None,
+        clock: LapClock,
+    ) -> BatchReport:
         base = self._table.latest_snapshot()
         base_id = None if base is None else base.id
         committer = self._committer(self._table, query_id)
@@ -113,7 +154,7 @@ class MicroBatchWriter:
         with batch_settings(frame.sparkSession):
             routing = self._plan(frame)
             clock.lap("plan")
-            task = self._task(base_id, micro_batch_id, routing.columns)
+            task = self._task(base_id, micro_batch_id, routing.columns, limit)
             placed = routing.place(frame)
             collected = routing.crossing.map_in_arrow(placed, task, RESULT_SPARK_SCHEMA).collect()  # 2
         result = sum_results([row[0] for row in collected])
@@ -170,7 +211,9 @@ class MicroBatchWriter:
             return route_outcomes(names, self._decoded, self._table.options, tasks)
         return route_rows(frame, self._table.schema, self._table.options, tasks)
 
-    def _task(self, base_id: int | None, micro_batch_id: int, columns: tuple[str, ...]) -> BucketTask:
+    def _task(
+        self, base_id: int | None, micro_batch_id: int, columns: tuple[str, ...], limit: CompactionLimit | None
+    ) -> BucketTask:
         return BucketTask(
             location=self._table.location,
             schema_id=self._table.schema.id,
@@ -181,6 +224,7 @@ class MicroBatchWriter:
             columns=columns,
             dead_letter_location=None if self._dead_letters is None else self._dead_letters.location,
             schema_time_ms=self._table.schema.time_ms,
+            limit=limit,
         )
 
     def _check(self, result: TaskResult, micro_batch_id: int) -> None:

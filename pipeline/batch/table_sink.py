@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame
 
 from freshet.pipeline.batch.dead_letters import open_dead_letters
 from freshet.pipeline.batch.micro_batch import BatchReport, MicroBatchWriter
-from freshet.pipeline.config.model import MaxDeadLetters
+from freshet.pipeline.config.model import CompactionConfig, MaxDeadLetters
 from freshet.pipeline.exceptions import InvalidRequestError, PipelineFailedError, brief_reason
 from freshet.pipeline.spark.worker_python import WORKER_FAILURE, other_python_hint
 from freshet.storage.catalog import Catalog
@@ -37,6 +37,10 @@ class TableSink:
         self._writer = writer
         self._on_report = on_report
         self.failure: Exception | None = None
+
+    def close(self) -> None:
+        """Ends what runs beside the batches; rounds of compaction end by themselves too, once nothing is due."""
+        self._writer.close()
 
     def __call__(self, frame: DataFrame, micro_batch_id: int) -> None:
         """Writes one batch; Spark calls this."""
@@ -64,6 +68,7 @@ def table_sink(
     max_dead_letters: MaxDeadLetters | None = None,
     options: Mapping[str, object] | None = None,
     tasks_max: int | None = None,
+    compaction: CompactionConfig | None = None,
     on_report: Callable[[BatchReport], None] | None = None,
 ) -> TableSink:
     """The callable for `foreachBatch` that writes into `table` (`database.name`), which must exist.
@@ -71,8 +76,8 @@ def table_sink(
     `commit_user` is the identity of the stream: it must stay the same from run to run, and belongs to one checkpoint
     and one table. `dead_letters` names a table for frames of outcomes (`decode.outcomes`), which is created if need be;
     `max_dead_letters` says how many of them stop the stream. `options` override the table's own for this stream.
-    `tasks_max` bounds the tasks of a batch, by default `spark.sql.shuffle.partitions`. `on_report` is called on the
-    driver after each batch.
+    `tasks_max` bounds the tasks of a batch, by default `spark.sql.shuffle.partitions`. `compaction` says whether
+    larger compactions run beside the stream (`CompactionConfig`). `on_report` is called on the driver after each batch.
     """
     if not commit_user.strip():
         raise InvalidRequestError("commit_user must not be blank: it is the identity of the stream")
@@ -84,5 +89,6 @@ def table_sink(
         max_dead_letters=max_dead_letters,
         options={key: str(value) for key, value in (options or {}).items()},
         tasks_max=tasks_max,
+        compaction=compaction,
     )
     return TableSink(writer, on_report)

@@ -53,6 +53,8 @@ class TaskResult:
     """Those of them for which a column was folded value by value, which costs far more."""
     lookups: Mapping[str, int] = field(default_factory=dict)
     """How stored rows were looked up by key: the counters of `storage.lookup.lookup_metrics`."""
+    waited_buckets: int = 0
+    """Buckets with so many sorted runs that the batch had to compact them, though rounds beside it should have."""
     times_ms: Mapping[str, float] = field(default_factory=dict)
 
     @property
@@ -92,6 +94,7 @@ def encode_result(result: TaskResult) -> pa.RecordBatch:
         "keys_merged": result.keys_merged,
         "keys_looped": result.keys_looped,
         "lookups": dict(result.lookups),
+        "waited_buckets": result.waited_buckets,
         "times_ms": dict(result.times_ms),
     }
     return _row(document)
@@ -122,6 +125,7 @@ def sum_results(rows: Sequence[bytes]) -> TaskResult:
         keys_merged=sum(d["keys_merged"] for d in documents),
         keys_looped=sum(d["keys_looped"] for d in documents),
         lookups=_sum_by_key([d["lookups"] for d in documents]),
+        waited_buckets=sum(d["waited_buckets"] for d in documents),
         times_ms=_sum_by_key([d["times_ms"] for d in documents]),
     )
 

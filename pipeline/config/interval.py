@@ -41,3 +41,9 @@ def spark_interval(text: str) -> str:
     if number * _UNIT_MS[unit] > _MS_MAX:
         raise ValueError(f"{text!r} is longer than a year; write a shorter interval, such as 1 h")
     return f"{number} {unit}" if number == 1 else f"{number} {unit}s"
+
+
+def interval_ms(interval: str) -> int:
+    """Milliseconds of what `spark_interval` gives."""
+    number, unit = interval.split()
+    return int(number) * _UNIT_MS[unit.removesuffix("s")]

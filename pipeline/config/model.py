@@ -3,7 +3,8 @@
     PipelineConfig ── name, trigger, checkpoint, dead_letters, spark
       ├── sources[]: SourceConfig ── kafka | files, format, schema, select, on_unknown_field, on_truncate
       ├── table: TableConfig ── warehouse, name, columns, primary_key, partition_by, options
-      └── max_dead_letters: MaxDeadLetters ── share, count
+      ├── max_dead_letters: MaxDeadLetters ── share, count
+      └── compaction: CompactionConfig ── beside, batch_budget
 
 Defaults stand here and nowhere else; `config.pipeline_file` reads the files and reports what is wrong. A value whose
 key names a secret (password, secret, jaas, key, token, credential) is a `SecretStr`: every output of a model masks it,
@@ -32,7 +33,7 @@ from pydantic import (
     model_validator,
 )
 
-from freshet.pipeline.config.interval import spark_interval
+from freshet.pipeline.config.interval import interval_ms, spark_interval
 from freshet.pipeline.config.origin import Origin
 from freshet.storage.model.data_type import DataField, with_nullable
 from freshet.storage.model.schema import TableSchema, assign_ids
@@ -218,6 +219,20 @@ class TriggerConfig(_Model):
     available_now: StrictBool = False
 
 
+class CompactionConfig(_Model):
+    """Where the compactions of the table are made."""
+
+    beside: StrictBool = False
+    """Batches compact what readers wait for, larger rounds run beside the stream, in tasks of the same application."""
+    batch_budget: Annotated[str, BeforeValidator(_number_text), AfterValidator(spark_interval)] = "200 milliseconds"
+    """With `beside`: time of a batch, in each of its tasks, for rounds that are not required."""
+
+    @property
+    def budget_ms(self) -> int:
+        """`batch_budget` in milliseconds."""
+        return interval_ms(self.batch_budget)
+
+
 class MaxDeadLetters(_Model):
     """How many records of one batch may become dead letters before the run stops, with nothing committed."""
 
@@ -245,6 +260,7 @@ class PipelineConfig(_Model):
     dead_letters: str | None = Field(default=None, pattern=_TABLE_NAME)
     """Default: the table's name and `_dead_letters`."""
     max_dead_letters: MaxDeadLetters = MaxDeadLetters()
+    compaction: CompactionConfig = CompactionConfig()
     spark: MaskedTexts = Field(default_factory=dict)
 
     _origin: Origin = PrivateAttr(default_factory=Origin)

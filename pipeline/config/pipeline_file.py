@@ -27,6 +27,7 @@ from pydantic import BaseModel, ValidationError
 
 from freshet.pipeline.config.model import (
     FILE_OPTIONS,
+    CompactionConfig,
     FilesConfig,
     MaxDeadLetters,
     PipelineConfig,
@@ -225,6 +226,8 @@ def _keys_beside(loc: Sequence[str | int]) -> list[str]:
         model = TriggerConfig
     elif loc[0] == "max_dead_letters" and len(loc) > 1:
         model = MaxDeadLetters
+    elif loc[0] == "compaction" and len(loc) > 1:
+        model = CompactionConfig
     names = [str(info.alias or name) for name, info in model.model_fields.items()]
     return [*names, *FILE_OPTIONS] if model is FilesConfig else names
 

@@ -2,8 +2,9 @@
 
 Run order, newest first: level-0 files by (max sequence number descending, min sequence number, creation time, name),
 each a run of its own, then one run per level that has files, in ascending level; inside a level, files in key order.
-`num_levels` is the configured one, or more if a file stands higher. A unit of compaction is always a prefix of this
-order (or files of one level alone), so that an older row never overtakes a newer one.
+`num_levels` is the configured one, or more if a file stands higher. A unit of compaction is always a number of
+consecutive runs, from the first on unless it leaves out levels 0 and 1 (or files of one level alone), so that an older
+row never overtakes a newer one.
 
 Source: MERGING.md §0, §3.1; FORMAT.md §7.2.
 """

@@ -11,8 +11,14 @@
     level 0   tables that need lookup, and others on demand: when `pick` finds nothing, all of level 0 with level 1, and
               whatever `absorb` adds; gently (`GentlePatience`) only after a number of picks that found nothing
 
+Two more where larger rounds run beside a stream, in tables whose commits take up level 0:
+
+    level 0 alone  the least that empties level 0: its files, with those of level 1 where that is taken, one level below
+                   the next run
+    upper          the rules above over the runs from level 2 on, once they are 3: what `level 0 alone` never touches
+
 A unit of one file that already stands at the output level is nothing to do. Level 0 is never an output, and every unit
-holds all of level 0, because it is extended through it.
+holds all of level 0, because it is extended through it, or nothing of levels 0 and 1.
 
 Source: MERGING.md §3.2, the rules of Paimon 2.0.0.
 """
@@ -20,11 +26,18 @@ Source: MERGING.md §3.2, the rules of Paimon 2.0.0.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Final
 
 from freshet.storage.compact.levels import Levels
 from freshet.storage.model.data_file import DataFileMeta
 from freshet.storage.model.sorted_run import LevelRun
+
+UPPER_LEVEL_MIN: Final = 2
+"""Levels from here on are left to rounds beside the stream; those below are the stream's."""
+
+UPPER_RUNS_MIN: Final = 3
+"""Runs at these levels from which on they are merged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +66,11 @@ class CompactionUnit:
     files: tuple[DataFileMeta, ...]
     is_full: bool = False
     rewrite_each: bool = False
+
+    @property
+    def input_bytes(self) -> int:
+        """Bytes of the files, compressed."""
+        return sum(file.file_size_bytes for file in self.files)
 
 
 def pick(
@@ -95,6 +113,28 @@ def pick_force_up_level_0(
     if unit is None and is_due():
         unit = force_level_0(levels.runs, levels.max_level, rules)
     return unit if unit is not None and _is_worth_it(unit) else None
+
+
+def pick_level_0_alone(levels: Levels) -> CompactionUnit | None:
+    """The least that empties level 0; None where it is empty. It reads no file above level 1."""
+    runs = levels.runs
+    count = sum(1 for run in runs if run.level == 0)
+    if count == 0:
+        return None
+    if count < len(runs) and runs[count].level == 1:
+        count += 1
+    return unit_of_prefix(runs, levels.max_level, count)
+
+
+def pick_upper(levels: Levels, rules: PickRules) -> CompactionUnit | None:
+    """The next unit of the runs at level 2 and above; it fits beside any `pick_level_0_alone` that follows."""
+    upper = [run for run in levels.runs if run.level >= UPPER_LEVEL_MIN]
+    if len(upper) < UPPER_RUNS_MIN:
+        return None
+    unit = pick_universal(upper, levels.max_level, replace(rules, run_count_trigger=UPPER_RUNS_MIN))
+    if unit is None or not _is_worth_it(unit):
+        return None
+    return replace(unit, is_full=unit.is_full and len(upper) == len(levels.runs))
 
 
 def pick_full(

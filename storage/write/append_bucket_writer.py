@@ -12,11 +12,13 @@ writer. Source: MERGING.md §8.2; FORMAT.md §7.4.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 
 import pyarrow as pa
 
+from freshet.storage.compact.append_picker import in_sequence
 from freshet.storage.compact.append_rewriter import join_files
 from freshet.storage.compact.bucket_plan import plan_append
 from freshet.storage.exceptions import CorruptDataError
@@ -27,8 +29,9 @@ from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.commit_message import CommitMessage
 from freshet.storage.model.data_file import DataFileMeta, FileSource
 from freshet.storage.write.bucket_state import BucketState, RestoreBuckets
-from freshet.storage.write.bucket_writer import check_schema_ids, has_newer_schema, state_if_overtaken
+from freshet.storage.write.bucket_writer import FileId, check_schema_ids, has_newer_schema, state_if_overtaken
 from freshet.storage.write.bucketing import UNAWARE_BUCKET
+from freshet.storage.write.compaction_limit import CompactionTime
 from freshet.storage.write.increment import Increment
 from freshet.storage.write.records import Kinds
 from freshet.storage.write.write_buffer import own_copy
@@ -112,28 +115,35 @@ class AppendBucketWriter:
         check_schema_ids(self._store, self._files())
         has_buckets = self._total_buckets != UNAWARE_BUCKET
         units = plan_append(self._files(), self._store.options, has_buckets=has_buckets, full=full)
-        for unit in units:
-            try:
-                with self._tools.timings.step("compaction"):
-                    outputs = join_files(self._store, self._partition, self._bucket, unit)
-            except CorruptDataError:
-                own, bucket = self._increment.own_files(), (self._partition, self._bucket)
-                state = state_if_overtaken(self._tools.restore, self._store, bucket, unit, own)
-                if state is None:
-                    raise
-                self.rebase(state)
-                return False
-            for file in self._increment.add_compaction(unit, outputs):
-                self._delete(file)
-        return bool(units)
+        return bool(units) and all(self._join(unit) for unit in units)
+
+    def compact_files(self, inputs: frozenset[FileId], output_level: int, executor: Executor | None = None) -> bool:
+        files = [file for file in self._files() if (file.file_name, file.level) in inputs]
+        check_schema_ids(self._store, files)
+        return len(files) == len(inputs) and self._join(in_sequence(files))
+
+    def _join(self, unit: Sequence[DataFileMeta]) -> bool:
+        try:
+            with self._tools.timings.step("compaction"):
+                outputs = join_files(self._store, self._partition, self._bucket, unit)
+        except CorruptDataError:
+            own, bucket = self._increment.own_files(), (self._partition, self._bucket)
+            state = state_if_overtaken(self._tools.restore, self._store, bucket, unit, own)
+            if state is None:
+                raise
+            self.rebase(state)
+            return False
+        for file in self._increment.add_compaction(unit, outputs):
+            self._delete(file)
+        return True
 
     @property
     def must_wait(self) -> bool:
         return False
 
-    def compact_due(self, executor: Executor | None = None, *, only_if_must: bool = False) -> None:
-        if only_if_must:
-            return
+    def compact_due(self, executor: Executor | None = None, *, time: CompactionTime | None = None) -> None:
+        if time is not None:
+            return  # Readers do not wait for it.
         is_due = self._total_buckets != UNAWARE_BUCKET and not self._store.options.write_only
         if is_due and not has_newer_schema(self._store, self._files()):
             self.compact(full=False)

@@ -42,6 +42,7 @@ from freshet.storage.model.data_file import DataFileMeta
 from freshet.storage.model.index_file import IndexFileMeta
 from freshet.storage.model.manifest import EntryKind, FileIdentity, ManifestEntry
 from freshet.storage.model.snapshot import Snapshot
+from freshet.storage.write.compaction_limit import CompactionSpeed
 
 FILES_MAX: Final = 100_000
 """Files of all known buckets of one table. The entries themselves are shared with the manifests in memory."""
@@ -123,6 +124,7 @@ class BucketStates:
 
     def __init__(self, files_max: int = FILES_MAX) -> None:
         self._files_max = files_max
+        self.speed = CompactionSpeed()
         self._lock = threading.Lock()
         self._base: Snapshot | None = None
         self._known: OrderedDict[BucketId, BucketState] = OrderedDict()

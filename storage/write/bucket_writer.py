@@ -18,7 +18,11 @@ from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.commit_message import CommitMessage
 from freshet.storage.model.data_file import DataFileMeta
 from freshet.storage.write.bucket_state import BucketState, RestoreBuckets
+from freshet.storage.write.compaction_limit import CompactionTime
 from freshet.storage.write.records import Kinds
+
+FileId = tuple[str, int]
+"""(name, level) of a file of the bucket."""
 
 
 class BucketWriter(Protocol):
@@ -54,13 +58,17 @@ class BucketWriter(Protocol):
         """One round of compaction on what was flushed; False when there was nothing to do."""
         ...
 
+    def compact_files(self, inputs: frozenset[FileId], output_level: int, executor: Executor | None = None) -> bool:
+        """One round over exactly these files; False, and nothing done, when one of them is gone."""
+        ...
+
     @property
     def must_wait(self) -> bool:
         """True while the bucket has more sorted runs than writing may leave behind (back-pressure)."""
         ...
 
-    def compact_due(self, executor: Executor | None = None, *, only_if_must: bool = False) -> None:
-        """The compaction that is due after a flush, as the options ask; or only what back-pressure demands."""
+    def compact_due(self, executor: Executor | None = None, *, time: CompactionTime | None = None) -> None:
+        """The compaction that is due after a flush; with a `time`, what is required and what it allows."""
         ...
 
     def take_message(self) -> CommitMessage:

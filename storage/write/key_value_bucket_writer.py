@@ -7,7 +7,8 @@
                  largest of the bucket's files
     compact_due  one round of compaction by the picking rule, and more while there are more runs than the stop trigger;
                  none for write-only tables, nor where another program has written files of a newer schema meanwhile:
-                 rewriting them with the schema of this writer would lose their new columns
+                 rewriting them with the schema of this writer would lose their new columns. Where larger rounds run
+                 beside the stream, only what is required or fits into the time (`compaction_limit`)
 
 In tables that need lookup the picking rule takes up level 0 in any case (`lookup-compact=gentle`: now and then), so a
 commit is the rows and the compaction of them: their readers may see level 1 and above only. With `lookup-wait=false`
@@ -39,7 +40,7 @@ from freshet.storage.changelog.changelog_files import ChangelogFileWriter
 from freshet.storage.changelog.input import input_rows
 from freshet.storage.compact.bucket_plan import last_full_ms, plan_due, plan_full
 from freshet.storage.compact.levels import Levels, build_levels
-from freshet.storage.compact.picker import CompactionUnit
+from freshet.storage.compact.picker import CompactionUnit, pick_level_0_alone
 from freshet.storage.compact.rewriter import Rewriter
 from freshet.storage.exceptions import CorruptDataError
 from freshet.storage.files.data_file_paths import delete_data_file
@@ -52,7 +53,8 @@ from freshet.storage.model.schema import SEQUENCE_NUMBER_COLUMN, VALUE_KIND_COLU
 from freshet.storage.options.core import ChangelogProducer, LookupCompact
 from freshet.storage.write.bucket_index import BucketIndex
 from freshet.storage.write.bucket_state import BucketState, RestoreBuckets
-from freshet.storage.write.bucket_writer import check_schema_ids, has_newer_schema, state_if_overtaken
+from freshet.storage.write.bucket_writer import FileId, check_schema_ids, has_newer_schema, state_if_overtaken
+from freshet.storage.write.compaction_limit import CompactionSpeed, CompactionTime
 from freshet.storage.write.increment import Increment
 from freshet.storage.write.records import Kinds
 from freshet.storage.write.write_buffer import WriteBuffer
@@ -77,6 +79,7 @@ class BucketTools:
     may_spill: Callable[[], bool]
     restore: RestoreBuckets
     timings: WriteTimings
+    speed: CompactionSpeed
 
 
 class KeyValueBucketWriter:
@@ -194,6 +197,14 @@ class KeyValueBucketWriter:
             unit = self._due(takes_level_0=options.needs_lookup)
         return self._carry_out(unit, executor)
 
+    def compact_files(self, inputs: frozenset[FileId], output_level: int, executor: Executor | None = None) -> bool:
+        check_schema_ids(self._store, self._levels.files)
+        files = tuple(file for file in self._levels.files if (file.file_name, file.level) in inputs)
+        if len(files) != len(inputs):
+            return False
+        is_full = len(files) == len(self._levels.files)
+        return self._carry_out(CompactionUnit(output_level, files, is_full), executor)
+
     def _due(self, *, takes_level_0: bool) -> CompactionUnit | None:
         options, memory = self._store.options, self._memory
         times = [at for at in (last_full_ms(self._levels), memory.last_full_ms) if at is not None]
@@ -212,6 +223,8 @@ class KeyValueBucketWriter:
             return False
         if unit.is_full:
             self._memory.last_full_ms = self._store.env.creation_time_ms()
+        size_bytes = sum(file.file_size_bytes for file in unit.files)
+        started_ms = self._store.env.now_ms()
         try:
             with self._tools.timings.step("compaction"):
                 vectors = None if self._index is None else self._index.vectors
@@ -233,21 +246,39 @@ class KeyValueBucketWriter:
             self._delete(file)
         if self._index is not None:
             self._index.vectors = self._index.vectors.marking(result.marks)
-        _give_back(sum(file.file_size_bytes for file in unit.files))
+        self._tools.speed.note(size_bytes, self._store.env.now_ms() - started_ms)
+        _give_back(size_bytes)
         return True
 
     @property
     def must_wait(self) -> bool:
         return self._levels.run_count > self._store.options.stop_trigger
 
-    def compact_due(self, executor: Executor | None = None, *, only_if_must: bool = False) -> None:
+    def compact_due(self, executor: Executor | None = None, *, time: CompactionTime | None = None) -> None:
         options = self._store.options
         if options.write_only or has_newer_schema(self._store, self._levels.files):
             return
         takes_level_0 = options.needs_lookup and options.lookup_wait
-        is_due = not only_if_must or self.must_wait
-        while is_due and self._carry_out(self._due(takes_level_0=takes_level_0), executor):
-            is_due = self.must_wait
+        if time is not None and not self.must_wait:
+            self._carry_out(self._in_time(time, takes_level_0=takes_level_0), executor)
+            return
+        if time is not None:
+            time.wait_for_bucket()
+        while self._carry_out(self._due(takes_level_0=takes_level_0), executor) and self.must_wait:
+            pass
+
+    def _in_time(self, time: CompactionTime, *, takes_level_0: bool) -> CompactionUnit | None:
+        """What the rule asks for where it is done in time, else what is required."""
+        required = pick_level_0_alone(self._levels) if takes_level_0 else None
+        if (self._partition, self._bucket) in time.limit.busy:
+            return required
+        due = self._due(takes_level_0=takes_level_0)
+        if due is None or required is None:
+            extra_bytes = 0 if due is None else due.input_bytes
+        else:
+            extra_bytes = due.input_bytes - required.input_bytes
+        is_in_time = due is not None and (extra_bytes == 0 or time.take(self._tools.speed.ms_of(extra_bytes)))
+        return due if is_in_time else required
 
     def take_message(self) -> CommitMessage:
         rounds = self._increment.compact.rounds

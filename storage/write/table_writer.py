@@ -44,8 +44,9 @@ from freshet.storage.model.commit_message import CommitMessage
 from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.options.core import CoreOptions
 from freshet.storage.write.bucket_state import BucketState, BucketStates, process_states
-from freshet.storage.write.bucket_writer import BucketWriter
+from freshet.storage.write.bucket_writer import BucketWriter, FileId
 from freshet.storage.write.bucketing import RoutedRows, RowRouter
+from freshet.storage.write.compaction_limit import CompactionLimit, CompactionTime
 from freshet.storage.write.key_value_bucket_writer import KeyValueBucketWriter
 from freshet.storage.write.records import AcceptedRows
 from freshet.storage.write.write_timings import WriteTimings
@@ -102,11 +103,14 @@ class TableWriter:
             timings=self.timings,
             metrics=self.merge_metrics,
             lookup_metrics=self.lookup_metrics,
+            speed=self._states.speed,
         )
         self._writers: dict[BucketId, BucketWriter] = {}
         self._touched: set[BucketId] = set()
         self._due_for_full: set[BucketId] = set()
         self._is_broken = False
+        self.waited_buckets = 0
+        """Buckets that the last `prepare_commit` had to compact whatever the limit: back-pressure."""
 
     @property
     def base_snapshot(self) -> Snapshot | None:
@@ -209,19 +213,26 @@ class TableWriter:
         with self._unbroken():
             self._run_all([task(*pair) for pair in zip(ordered, self._opened(ordered), strict=True)])
 
+    def compact_files(self, bucket: BucketId, inputs: frozenset[FileId], output_level: int) -> None:
+        """One round over exactly these files of one bucket; nothing where one of them is gone."""
+        self._check_process()
+        with self._unbroken():
+            (writer,) = self._opened([bucket])
+            writer.compact_files(inputs, output_level, self._executor())
+
     def prepare_commit(
-        self, identifier: int | None = None, *, wait_compaction: bool = True, covers_table: bool = False
+        self, identifier: int | None = None, *, limit: CompactionLimit | None = None, covers_table: bool = False
     ) -> list[CommitMessage]:
         """Makes files of all rows, compacts as the options ask, and returns one message per changed bucket.
 
         `full-compaction.delta-commits` = n compacts every bucket that this writer wrote since the last time in full
         when the identifier is a multiple of n, or is not given; with `covers_table` every bucket that anybody has
         written since its last full compaction, which is not for writers that share the buckets of one commit.
-        `wait_compaction=False` leaves compaction to others as long as
-        no bucket has so many sorted runs that writing must wait (`num-sorted-run.stop-trigger`).
+        A `limit` leaves to others what is not required and would take too long (`compaction_limit`).
         """
         self._check_process()
         is_full = is_full_compaction_due(self._store.options, identifier)
+        time = None if limit is None else CompactionTime(limit)
         changed = {bucket_id for bucket_id, writer in self._writers.items() if writer.has_changes}
         self._due_for_full |= changed if self._store.options.full_compaction_delta_commits is not None else set()
 
@@ -230,7 +241,7 @@ class TableWriter:
             if is_full:
                 writer.compact(full=True, executor=executor)
             else:
-                writer.compact_due(executor, only_if_must=not wait_compaction)
+                writer.compact_due(executor, time=time)
 
         chosen = changed
         if is_full:
@@ -242,6 +253,7 @@ class TableWriter:
             if is_full:
                 self._due_for_full.clear()
             self._store.env.reach(CrashPoint.WRITE_PREPARED)
+        self.waited_buckets = 0 if time is None else time.waited_buckets
         return [*self.take_messages(), *(message for message in routed if not message.is_empty)]
 
     def take_messages(self) -> list[CommitMessage]:

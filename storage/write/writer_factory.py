@@ -19,6 +19,7 @@ from freshet.storage.write.append_bucket_writer import AppendBucketWriter, Appen
 from freshet.storage.write.bucket_state import BucketState, RestoreBuckets
 from freshet.storage.write.bucket_writer import BucketWriter
 from freshet.storage.write.bucketing import BucketCounts, BucketRouter, RowRouter
+from freshet.storage.write.compaction_limit import CompactionSpeed
 from freshet.storage.write.key_value_bucket_writer import BucketTools, KeyValueBucketWriter
 from freshet.storage.write.records import RecordRules
 from freshet.storage.write.retract_rules import RetractRules
@@ -65,13 +66,14 @@ def bucket_writers(
     timings: WriteTimings,
     metrics: MergeMetrics,
     lookup_metrics: LookupMetrics,
+    speed: CompactionSpeed,
 ) -> OpenBucket:
     """The maker of bucket writers of a table; they share its tools."""
     if not store.schema.has_primary_key:
         append = AppendTools(store, restore, timings)
         return lambda partition, bucket, total, state: AppendBucketWriter(append, partition, bucket, total, state)
     rewriter = table_rewriter(store, scratch, metrics, lookup_metrics)
-    tools = BucketTools(store, rewriter, scratch.new_path, may_spill, restore, timings)
+    tools = BucketTools(store, rewriter, scratch.new_path, may_spill, restore, timings, speed)
     return lambda partition, bucket, total, state: KeyValueBucketWriter(tools, partition, bucket, total, state)
 
 

@@ -12,6 +12,8 @@ from freshet.storage.compact.picker import (
     pick_by_size_ratio,
     pick_force_up_level_0,
     pick_full,
+    pick_level_0_alone,
+    pick_upper,
     unit_of_prefix,
 )
 from tests.storage.compact.shapes import levels_of, runs, sizes
@@ -158,3 +160,40 @@ def test_full_compaction() -> None:
 )  # fmt: skip
 def test_off_peak_hours(hour: int, start: int, end: int, inside: bool) -> None:
     assert off_peak_addition(hour, start, end, 10) == (10 if inside else 0)
+
+
+@pytest.mark.parametrize(
+    ("text", "picked", "level"),
+    [
+        ("0:1 5:1", [1], 4),  # nothing is absorbed, whatever its size
+        ("0:1 0:1 3:1 4:2", [1, 1], 2),
+        ("0:1 2:1 3:1", [1], 1),
+        ("0:1 1:9 2:1 5:1", [1, 9], 1),
+        ("0:1 1:9 4:1 5:1", [1, 9], 3),  # level 1 is free again
+        ("0:1 1:9", [1, 9], 5),
+        ("0:1", [1], 5),
+        ("1:9 5:1", None, None),
+    ],
+)
+def test_level_0_alone(text: str, picked: list[int] | None, level: int | None) -> None:
+    unit = pick_level_0_alone(levels_of(text, 6))
+    found = (None, None) if unit is None else (sizes(unit.files), unit.output_level)
+    assert found == (picked, level)
+
+
+@pytest.mark.parametrize(
+    ("text", "picked", "level", "is_full"),
+    [
+        ("0:1 1:1 4:1 5:1", None, None, None),  # two runs are left alone
+        ("0:1 1:1 3:5 4:4 5:1", [5, 4, 1], 5, False),  # size amplification
+        ("3:5 4:4 5:1", [5, 4, 1], 5, True),
+        ("0:1 3:5 4:5 5:100", [5, 5], 4, False),  # size ratio
+        ("0:1 3:5 4:10 5:100", None, None, None),
+        ("1:1 2:5 3:10 4:40 5:100", [5, 10], 3, False),  # too many runs
+        ("0:1 0:1 0:1 0:1 1:1", None, None, None),
+    ],
+)
+def test_upper_runs(text: str, picked: list[int] | None, level: int | None, is_full: bool | None) -> None:
+    unit = pick_upper(levels_of(text, 6), PickRules())
+    found = (None, None, None) if unit is None else (sizes(unit.files), unit.output_level, unit.is_full)
+    assert found == (picked, level, is_full)

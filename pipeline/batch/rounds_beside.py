@@ -1,0 +1,218 @@
+"""Rounds of compaction beside a streaming query, in its own Spark application: a thread of the driver takes units, a
+Spark task carries each out, the thread commits it.
+
+    batches      with rounds.batch(table) as limit: …        the limit goes to the tasks that write
+                 rounds.after_batch(spark, buckets)          starts the thread, or wakes it
+    the thread   unit after unit, one at a time; it ends when nothing has been due for `IDLE_S`, or at `close`
+
+Units are jobs of one task in the scheduler pool `POOL`, so they take one core at most; an application that has but one
+leaves the compactions to its batches. The commit user is that of the stream and `-compact`.
+
+| a unit | then |
+|---|---|
+| does not fit on the table any more | it gives way, its files are removed, the bucket is looked at again |
+| fails | nothing of it is committed, the error is told with each batch until a unit succeeds |
+| runs when the query is stopped | `close` waits for it, `STOP_WAIT_S` at most; then its job is cancelled |
+
+While units fail, batches compact as if there were no rounds; the thread tries again after `RETRY_S`, then after twice
+as long each time.
+
+Source: storage/compaction_beside.py.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final
+from uuid import uuid4
+
+from py4j.protocol import Py4JError
+from pyspark import SparkContext
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from freshet.pipeline.batch.worker_tables import open_worker_table
+from freshet.pipeline.exceptions import brief_reason
+from freshet.pipeline.repeating_errors import REPEATING_ERRORS
+from freshet.storage.distributed_write import (
+    CommitMessage,
+    CompactionLimit,
+    decode_commit_messages,
+    encode_commit_messages,
+)
+from freshet.storage.table import BesideUnit, Table
+
+_LOG: Final = logging.getLogger(__name__)
+
+POOL: Final = "freshet-compaction"
+USER_SUFFIX: Final = "-compact"
+
+IDLE_S: Final = 10.0
+RETRY_S: Final = 5.0
+RETRY_MAX_S: Final = 300.0
+STOP_WAIT_S: Final = 15.0
+CORES_MIN: Final = 2
+
+ONE_CORE: Final = "the application has one core; batches compact the table themselves"
+
+
+@dataclass(frozen=True, slots=True)
+class BesideReport:
+    """What the rounds did since the batch before. `failure` is why they do not go on at the moment."""
+
+    units: int = 0
+    given_way: int = 0
+    input_bytes: int = 0
+    failure: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class UnitTask:
+    """The work of a unit in a Python worker; a value that travels there."""
+
+    location: str
+    schema_id: int
+    options: tuple[tuple[str, str], ...]
+    schema_time_ms: int | None
+
+    def __call__(self, unit: BesideUnit) -> bytes:
+        """Encoded commit messages."""
+        table = open_worker_table(self.location, self.schema_id, self.options, self.schema_time_ms)
+        return encode_commit_messages(table.carry_out_beside(unit))
+
+
+class RoundsBeside:
+    """The rounds beside one query into one table; batches come from one thread."""
+
+    def __init__(
+        self, table: Table, commit_user: str, *, budget_ms: int, options: tuple[tuple[str, str], ...] = ()
+    ) -> None:
+        """`options` are those of this stream over the table's own.
+
+        Raises `InvalidRequestError` where the compactions of this table must stay in its batches.
+        """
+        self._beside = table.compaction_beside(commit_user + USER_SUFFIX)
+        self._table = table
+        self._name = commit_user
+        self._budget_ms = budget_ms
+        self._options = options
+        self._group = f"{POOL}-{uuid4()}"
+        self._lock = threading.Lock()
+        self._wake = threading.Event()
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._context: SparkContext | None = None
+        self._units = self._given_way = self._input_bytes = 0
+        self._failure: str | None = None
+
+    @contextmanager
+    def batch(self, table: Table) -> Iterator[CompactionLimit | None]:
+        """Belongs around a batch, from the choice of its base snapshot to its commit; None: compact as always."""
+        if table.schema.id != self._table.schema.id:
+            self._table = table
+            self._beside = table.compaction_beside(self._name + USER_SUFFIX)
+        with self._beside.batch(self._budget_ms) as limit:
+            yield None if self._failure else limit
+
+    def after_batch(self, spark: SparkSession, buckets: Iterable[tuple[bytes, int]]) -> None:
+        """The batch has put files into these buckets."""
+        self._beside.note(buckets)
+        self._context = spark.sparkContext
+        if self._context.defaultParallelism < CORES_MIN:
+            self._fail(ONE_CORE)
+            return
+        with self._lock:
+            self._wake.set()
+            if self._thread is None and not self._stop.is_set():
+                self._thread = threading.Thread(
+                    target=self._run, args=(self._context,), name=f"freshet-compaction-{self._name}", daemon=True
+                )
+                self._thread.start()
+
+    def report(self) -> BesideReport:
+        """What was done since this was last asked."""
+        with self._lock:
+            told = BesideReport(self._units, self._given_way, self._input_bytes, self._failure)
+            self._units = self._given_way = self._input_bytes = 0
+        return told
+
+    def close(self) -> None:
+        """Ends the rounds: waits for the unit that runs, then cancels it; nothing is left running."""
+        self._stop.set()
+        self._wake.set()
+        thread, context = self._thread, self._context
+        if thread is None or context is None:
+            return
+        thread.join(STOP_WAIT_S)
+        if thread.is_alive():
+            context.cancelJobGroup(self._group)
+            thread.join(STOP_WAIT_S)
+
+    def _run(self, context: SparkContext) -> None:
+        context.setLocalProperty("spark.scheduler.pool", POOL)
+        context.setJobGroup(self._group, f"compaction of {self._table.name} beside {self._name}")
+        retry_s = RETRY_S
+        while not self._has_ended():
+            self._wake.clear()
+            failure = self._round(context)
+            if failure is None:
+                retry_s = RETRY_S
+            elif not self._stop.is_set():
+                self._fail(failure)
+                self._stop.wait(retry_s)
+                retry_s = min(2 * retry_s, RETRY_MAX_S)
+                self._wake.set()
+
+    def _has_ended(self) -> bool:
+        """True when there is to be no other round; a batch that comes after that starts another thread."""
+        self._wake.wait(IDLE_S)
+        with self._lock:
+            if self._wake.is_set() and not self._stop.is_set():
+                return False
+            self._thread = None
+            return True
+
+    def _round(self, context: SparkContext) -> str | None:
+        """Units until none is due; why it ended before."""
+        while not self._stop.is_set():
+            try:
+                unit = self._beside.next_unit()
+                if unit is None:
+                    break
+                self._do(context, unit)
+            except (*REPEATING_ERRORS, OSError, MemoryError, PySparkException, Py4JError) as error:
+                return brief_reason(error)
+        with self._lock:
+            self._failure = None
+        return None
+
+    def _do(self, context: SparkContext, unit: BesideUnit) -> None:
+        is_done = False
+        try:
+            result = self._beside.commit(unit, self._carry_out(context, unit))
+            is_done = True
+        finally:
+            self._beside.release(unit)
+            if not is_done:
+                self._beside.note([(unit.partition, unit.bucket)])
+        with self._lock:
+            self._units += len(result.snapshots)
+            self._given_way += bool(result.given_way)
+            self._input_bytes += unit.input_bytes if result.snapshots else 0
+            self._failure = None
+
+    def _carry_out(self, context: SparkContext, unit: BesideUnit) -> Sequence[CommitMessage]:
+        schema = self._table.schema
+        task = UnitTask(self._table.location, schema.id, self._options, schema.time_ms)
+        (encoded,) = context.parallelize([unit], 1).map(task).collect()
+        return decode_commit_messages(encoded)
+
+    def _fail(self, failure: str) -> None:
+        with self._lock:
+            is_news, self._failure = failure != self._failure, failure
+        if is_news:
+            _LOG.warning("table %s: no compaction beside %s: %s", self._table.name, self._name, failure)

@@ -1,0 +1,84 @@
+"""How much compaction a commit does itself, where larger rounds run beside the stream.
+
+    CompactionLimit     said by who commits: the time for what is not required, buckets that are worked on beside
+    CompactionTime      the time of one commit, shared by the threads of its writer
+    CompactionSpeed     what a process has learnt about how long compactions of a table take
+
+Required is what readers wait for: in tables whose commits take up level 0, `picker.pick_level_0_alone`, in others
+nothing, unless a bucket has so many runs that writing must wait (`num-sorted-run.stop-trigger`). Whatever else the
+picking rule asks for is done where it is likely to end in time, and is left to the rounds beside the stream otherwise.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+from typing import Final
+
+from freshet.storage.metadata.live_files import BucketId
+
+FIXED_MS: Final = 15
+"""What a unit takes whatever its size: files are opened, written, synced."""
+
+BYTES_PER_MS_FIRST: Final = 10 * 1024
+"""Speed that is assumed before the first measurement, on the slow side."""
+
+MEASURED_BYTES_MIN: Final = 256 * 1024
+"""Smaller units say nothing about speed."""
+
+NEWEST_WEIGHT: Final = 0.3
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionLimit:
+    """`budget_ms` is the time of one commit in one process for rounds that are not required.
+
+    Of buckets in `busy` a unit beside the stream is reading files above level 1; those files are left alone.
+    """
+
+    budget_ms: int = 0
+    busy: frozenset[BucketId] = frozenset()
+
+
+class CompactionSpeed:
+    """Bytes of inputs in a millisecond; may be shared by threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._bytes_per_ms = float(BYTES_PER_MS_FIRST)
+
+    def note(self, input_bytes: int, ms: float) -> None:
+        """A unit of that many bytes has taken so long."""
+        if input_bytes < MEASURED_BYTES_MIN:
+            return
+        measured = input_bytes / max(1.0, ms - FIXED_MS)
+        with self._lock:
+            self._bytes_per_ms += NEWEST_WEIGHT * (measured - self._bytes_per_ms)
+
+    def ms_of(self, input_bytes: int) -> float:
+        """How long a unit of that many bytes is likely to take."""
+        with self._lock:
+            return FIXED_MS + input_bytes / self._bytes_per_ms
+
+
+@dataclass(slots=True)
+class CompactionTime:
+    """What is left of the time of one commit, and how many buckets had to be waited for; shared by threads."""
+
+    limit: CompactionLimit
+    waited_buckets: int = 0
+    _spent_ms: float = 0.0
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def take(self, ms: float) -> bool:
+        """Takes so much from the time; False, and nothing taken, when less is left."""
+        with self._lock:
+            if self._spent_ms + ms > self.limit.budget_ms:
+                return False
+            self._spent_ms += ms
+            return True
+
+    def wait_for_bucket(self) -> None:
+        """A bucket has so many runs that this commit compacts it whatever the time."""
+        with self._lock:
+            self.waited_buckets += 1

@@ -1,0 +1,233 @@
+"""Rounds beside a stream on the driver: units in a thread, errors told, a clean end. Spark is played by the thread."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+from freshet import Catalog, Table, table_sink
+from freshet.pipeline.batch import rounds_beside
+from freshet.pipeline.batch.rounds_beside import ONE_CORE, BesideReport, RoundsBeside
+from freshet.pipeline.config.model import CompactionConfig
+
+OPTIONS = {"bucket": "1", "changelog-producer": "lookup"}
+
+
+class PlayedSpark:
+    """A session whose jobs run where they are asked for; `before` is called with each."""
+
+    def __init__(self, cores: int = 2) -> None:
+        self.sparkContext = self
+        self.defaultParallelism = cores
+        self.before: Callable[[], None] = lambda: None
+        self.properties: dict[str, str] = {}
+        self.cancelled: list[str] = []
+
+    def setLocalProperty(self, name: str, value: str) -> None:  # noqa: N802 - Spark's name
+        self.properties[name] = value
+
+    def setJobGroup(self, group: str, description: str) -> None:  # noqa: N802 - Spark's name
+        self.properties["group"] = group
+
+    def cancelJobGroup(self, group: str) -> None:  # noqa: N802 - Spark's name
+        self.cancelled.append(group)
+
+    def parallelize(self, items: list[Any], slices: int) -> PlayedSpark:
+        assert slices == 1
+        self.items = items
+        return self
+
+    def map(self, task: Callable[[Any], Any]) -> PlayedSpark:
+        self.task = task
+        return self
+
+    def collect(self) -> list[Any]:
+        self.before()
+        return [self.task(item) for item in self.items]
+
+    @property
+    def session(self) -> SparkSession:
+        return cast(SparkSession, self)
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Table:
+    return Catalog(str(tmp_path)).create_table(
+        "db.t", schema={"k": "INT NOT NULL", "v": "STRING"}, primary_keys=["k"], options=OPTIONS
+    )
+
+
+@pytest.fixture
+def played() -> PlayedSpark:
+    return PlayedSpark()
+
+
+@pytest.fixture
+def rounds(table: Table) -> Iterator[RoundsBeside]:
+    made = RoundsBeside(table, "stream", budget_ms=0)
+    yield made
+    made.close()
+
+
+def batch(table: Table, rounds: RoundsBeside, number: int, played: PlayedSpark) -> None:
+    with rounds.batch(table) as limit:
+        base = table.latest_snapshot()
+        writer = table.task_writer(base_snapshot_id=None if base is None else base.id)
+        writer.write(pa.table({"k": [number, number + 1], "v": [str(number)] * 2}))
+        messages = writer.prepare_commit(number, limit=limit)
+        writer.close()
+        table.committer("stream").commit(number, messages)
+    rounds.after_batch(played.session, [(message.partition, message.bucket) for message in messages])
+
+
+def wait_for(rounds: RoundsBeside, is_there: Callable[[BesideReport], bool]) -> BesideReport:
+    pause = threading.Event()
+    for _ in range(1000):
+        told = rounds.report()
+        if is_there(told):
+            return told
+        pause.wait(0.02)
+    raise AssertionError("the rounds did not get there")
+
+
+def test_units_run_beside_and_are_told_once(table: Table, rounds: RoundsBeside, played: PlayedSpark) -> None:
+    for number in range(4):
+        batch(table, rounds, number, played)
+    told = wait_for(rounds, lambda report: report.units > 0)
+    assert told.input_bytes > 0
+    assert told.failure is None
+    snapshot = table.latest_snapshot()
+    assert snapshot is not None
+    assert (snapshot.commit_user, snapshot.commit_kind) == ("stream-compact", "COMPACT")
+    assert played.properties["spark.scheduler.pool"] == "freshet-compaction"
+    assert rounds.report().units == 0
+    assert sorted(table.scan().to_arrow()["k"].to_pylist()) == [0, 1, 2, 3, 4]
+
+
+def test_an_error_is_told_and_batches_compact_until_a_unit_succeeds(
+    table: Table, rounds: RoundsBeside, played: PlayedSpark, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rounds_beside, "RETRY_S", 0.05)
+    broken = threading.Event()
+    broken.set()
+
+    def fail() -> None:
+        if broken.is_set():
+            raise OSError("No space left on device")
+
+    played.before = fail
+    for number in range(4):
+        batch(table, rounds, number, played)
+    told = wait_for(rounds, lambda report: report.failure is not None)
+    assert "No space left on device" in (told.failure or "")
+    with rounds.batch(table) as limit:
+        assert limit is None, "the batch compacts as it would without rounds"
+    broken.clear()
+    assert wait_for(rounds, lambda report: report.failure is None)
+    with rounds.batch(table) as limit:
+        assert limit is not None
+
+
+def test_close_waits_for_the_unit_that_runs(table: Table, rounds: RoundsBeside, played: PlayedSpark) -> None:
+    started, goes_on = threading.Event(), threading.Event()
+
+    def wait() -> None:
+        started.set()
+        goes_on.wait(30)
+
+    played.before = wait
+    for number in range(4):
+        batch(table, rounds, number, played)
+    assert started.wait(30)
+    closing = threading.Thread(target=rounds.close)
+    closing.start()
+    goes_on.set()
+    closing.join(30)
+    assert rounds.report().units == 1
+    assert not [thread for thread in threading.enumerate() if thread.name == "freshet-compaction-stream"]
+    assert played.cancelled == []
+
+
+def test_close_cancels_a_unit_that_takes_too_long(
+    table: Table, rounds: RoundsBeside, played: PlayedSpark, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rounds_beside, "STOP_WAIT_S", 0.05)
+    started = threading.Event()
+
+    def wait() -> None:
+        started.set()
+        pause = threading.Event()
+        while not played.cancelled:
+            pause.wait(0.01)
+        raise OSError("job cancelled")
+
+    played.before = wait
+    for number in range(4):
+        batch(table, rounds, number, played)
+    assert started.wait(30)
+    before = table.latest_snapshot()
+    rounds.close()
+    assert played.cancelled == [played.properties["group"]]
+    assert rounds.report().units == 0
+    assert table.latest_snapshot() == before
+    assert rounds.report().failure is None, "nothing failed: it was stopped"
+
+
+def test_one_core_leaves_the_compaction_to_the_batches(table: Table, rounds: RoundsBeside) -> None:
+    batch(table, rounds, 0, PlayedSpark(cores=1))
+    assert rounds.report().failure == ONE_CORE
+    with rounds.batch(table) as limit:
+        assert limit is None
+
+
+def test_the_thread_ends_when_nothing_is_due(
+    table: Table, rounds: RoundsBeside, played: PlayedSpark, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rounds_beside, "IDLE_S", 0.02)
+    batch(table, rounds, 0, played)
+    (thread,) = [each for each in threading.enumerate() if each.name == "freshet-compaction-stream"] or [None]
+    if thread is not None:
+        thread.join(10)
+        assert not thread.is_alive()
+    for number in range(1, 4):
+        batch(table, rounds, number, played)
+    assert wait_for(rounds, lambda report: report.units == 1)
+
+
+def test_an_altered_table_is_followed(table: Table, rounds: RoundsBeside, played: PlayedSpark) -> None:
+    batch(table, rounds, 0, played)
+    newer = table.with_options({"changelog-producer.row-deduplicate": "true"})
+    for number in range(1, 5):
+        batch(newer, rounds, number, played)
+    assert wait_for(rounds, lambda report: report.units >= 1)
+
+
+@pytest.mark.spark
+def test_units_are_tasks_of_the_application(tmp_path: Path, spark: SparkSession) -> None:
+    catalog = Catalog(str(tmp_path))
+    table = catalog.create_table(
+        "db.t", schema={"k": "INT NOT NULL", "v": "STRING"}, primary_keys=["k"], options={**OPTIONS, "bucket": "2"}
+    )
+    reports: list[Any] = []
+    sink = table_sink(
+        str(tmp_path), "db.t", commit_user="s", compaction=CompactionConfig(beside=True, batch_budget="0"),
+        on_report=reports.append,
+    )  # fmt: skip
+    try:
+        for number in range(14):
+            rows = [(key, f"{key}-{number}") for key in range(number, number + 40)]
+            sink(spark.createDataFrame(rows, "k int, v string"), number)
+    finally:
+        sink.close()
+    snapshots = table.snapshots()
+    assert {snapshot.commit_user for snapshot in snapshots} == {"s", "s-compact"}
+    assert all(report.beside.failure is None for report in reports), reports[-1].beside
+    assert sum(report.beside.units for report in reports) >= 1
+    assert table.scan().count() == 53
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("freshet-compaction")]

@@ -1,0 +1,146 @@
+"""Crashes of a stream with compaction beside it: of the stream, of a unit, between a unit's files and its commit.
+
+Each unit lasts over a batch: it is carried out before the batch commits, and committed after. After every crash the
+stream runs on with new units; the changelog is folded from the first commit on, so nothing was lost or told twice.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Mapping
+
+import pytest
+
+from freshet.storage.commit.committer import CommitResult, Committer
+from freshet.storage.compaction_beside import BesideUnit, CompactionBeside, carry_out_beside
+from freshet.storage.io.env import CrashPoint, Env
+from freshet.storage.metadata.table_store import TableStore
+from freshet.storage.model.commit_message import CommitMessage
+from freshet.storage.table import Table
+from freshet.storage.write.table_writer import TableWriter
+from tests.kit.changelog_files import changelog, folded
+from tests.kit.sim_env import Fault, FaultKind, SimEnv
+from tests.kit.sim_world import QUERY_ID, RIVAL, STREAM, World
+
+SEED = int(os.environ.get("FRESHET_SEED", "20261122"))
+PRODUCERS: Mapping[str, Mapping[str, str]] = {
+    "lookup": {"changelog-producer": "lookup", "num-sorted-run.compaction-trigger": "5"},
+    "full-compaction": {
+        "changelog-producer": "full-compaction",
+        "full-compaction.delta-commits": "9",
+        "num-levels": "6",
+    },
+    "none": {"num-levels": "6"},
+}
+
+
+class BesideWorld(World):
+    """Deduplicate; a process of the stream has a `CompactionBeside` and at most one unit under way."""
+
+    units_committed = 0
+    beside: tuple[Env, CompactionBeside] | None = None
+    pending: tuple[BesideUnit, list[CommitMessage]] | None = None
+
+    def run_stream(self, fault: Fault | None = None) -> SimEnv:
+        self.beside = self.pending = None
+        return super().run_stream(fault)
+
+    def _commit_batch(self, env: Env, user: str, batch: int, query_id: str | None) -> CommitResult | None:
+        if user != STREAM:
+            return super()._commit_batch(env, user, batch, query_id)
+        store = self.open(env)
+        if self.beside is None or self.beside[0] is not env:
+            self.beside = (env, CompactionBeside(store, "stream-compact"))
+        beside = self.beside[1]
+        with beside.batch(0) as limit:
+            committer = Committer(store, user, query_id)
+            if committer.has_committed(batch).is_committed:
+                return None
+            writer = TableWriter(store, parallelism=1)
+            try:
+                writer.write(self.arrow(self.rows(batch, user)))
+                messages = writer.prepare_commit(batch, limit=limit)
+            finally:
+                writer.close()
+            result = committer.commit(batch, messages)
+            assert not result.given_way
+        beside.note([(message.partition, message.bucket) for message in messages])
+        self._go_on_with_units(beside, store)
+        return result
+
+    def _go_on_with_units(self, beside: CompactionBeside, store: TableStore) -> None:
+        if self.pending is not None:
+            unit, messages = self.pending
+            self.units_committed += bool(beside.commit(unit, messages).snapshots)
+            beside.release(unit)
+            self.pending = None
+        elif (found := beside.next_unit()) is not None:
+            self.pending = (found, carry_out_beside(store, found))
+
+    def run_rival(self) -> None:
+        """Somebody else compacts the table in full, so that a unit has to give way."""
+        self._commit_batch(self.disk.boot(), RIVAL, self.rival_batches, None)
+        self.rival_batches += 1
+        Table(self.open(), name="db.t").compact()
+
+    def check(self) -> None:
+        Table(self.open(), name="db.t").compact()
+        super().check()
+        if "changelog-producer" not in self.options:
+            return
+        told = folded(changelog(Table(self.open(), name="db.t")).values(), ["id"])
+        assert Counter((row["id"], row["v"]) for row in told.values()) == self.oracle()
+
+
+def world_of(producer: str) -> BesideWorld:
+    kept = {"snapshot.num-retained.min": "200", "snapshot.num-retained.max": "200"}
+    return BesideWorld(SEED, batch_count=12, options={**kept, **PRODUCERS[producer]})
+
+
+def survive(producer: str, fault: Fault, *, with_rival: bool) -> None:
+    world = world_of(producer)
+    world.run_stream(fault)
+    assert world.crash_count == 1, fault
+    if with_rival:
+        world.run_rival()
+    world.run_stream()
+    assert world.acknowledged == world.batch_count
+    world.check()
+
+
+@pytest.mark.parametrize("producer", PRODUCERS)
+def test_crash_at_every_point(producer: str) -> None:
+    calm = world_of(producer)
+    visits = calm.run_stream().visits
+    assert calm.units_committed >= 2
+    calm.check()
+    assert visits[CrashPoint.COMPACT_OUTPUT_WRITTEN] >= 2
+    for number, (point, count) in enumerate(sorted(visits.items())):
+        survive(producer, Fault(point=point, visit=max(1, count - number % 3)), with_rival=number % 2 == 0)
+
+
+@pytest.mark.parametrize("producer", PRODUCERS)
+def test_a_rival_compacts_what_a_unit_is_working_on(producer: str) -> None:
+    world = world_of(producer)
+    env = world.disk.boot()
+    while world.pending is None and world.acknowledged < world.batch_count:
+        world._commit_batch(env, STREAM, world.acknowledged, QUERY_ID)
+        world.acknowledged += 1
+    assert world.pending is not None
+    assert world.beside is not None
+    world.run_rival()
+    result = world.beside[1].commit(*world.pending)
+    assert result.given_way
+    assert not result.snapshots
+    world.check()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("producer", PRODUCERS)
+@pytest.mark.parametrize("takes_effect", [False, True])
+def test_crash_at_every_change_of_the_disk(producer: str, takes_effect: bool) -> None:
+    mutations = world_of(producer).run_stream().file_io.mutation_count
+    for at in range(SEED % 7, mutations, 7):
+        fault = Fault(FaultKind.CRASH, at=at, takes_effect=takes_effect)
+        survive(producer, fault, with_rival=at % 3 == 0)
