@@ -433,14 +433,15 @@ public class PaimonJudge {
         return splits;
     }
 
-    /** Follows the table from a snapshot to the latest (or "to"), and says how many rows each snapshot gave. */
+    /** Follows the table, or a system table of it, to the latest snapshot (or "to"); says how many rows each gave. */
     static Object changelog(JsonNode request) throws Exception {
         long from = request.get("from").asLong();
         FileStoreTable table = table(request).copy(
                 Map.of("scan.mode", text(request, "scan_mode", "from-snapshot"), "scan.snapshot-id", Long.toString(from)));
         Long latest = table.snapshotManager().latestSnapshotId();
         long to = request.hasNonNull("to") ? request.get("to").asLong() : latest == null ? 0 : latest;
-        ReadBuilder builder = readBuilder(table, request);
+        Table followed = request.hasNonNull("system") ? SystemTableLoader.load(request.get("system").asText(), table) : table;
+        ReadBuilder builder = readBuilder(followed, request);
         TableRead read = withSpill(builder.newRead());
         StreamTableScan scan = builder.newStreamScan();
         RowSink rows = new RowSink(builder.readType());

@@ -337,12 +337,19 @@ class PaimonTable:
         """What a streaming reader sees from a snapshot on: the columns, ROW_KIND_COLUMN and SNAPSHOT_ID_COLUMN."""
         answer = self._call("changelog", **{"from": from_snapshot, "to": to_snapshot})
         rows, kinds = self.judge.take_rows(answer)
-        counts = answer["snapshots"]
-        snapshot_ids = np.repeat([snapshot_id for snapshot_id, _ in counts], [count for _, count in counts])
         named = pa.DictionaryArray.from_arrays(pa.array(kinds), pa.array(ROW_KINDS)).cast(pa.string())
-        return rows.append_column(ROW_KIND_COLUMN, named).append_column(
-            SNAPSHOT_ID_COLUMN, pa.array(snapshot_ids, pa.int64())
-        )
+        return _with_snapshot_ids(rows.append_column(ROW_KIND_COLUMN, named), answer)
+
+    def audit_log(self, from_snapshot: int = 1, to_snapshot: int | None = None) -> pa.Table:
+        """The same through the system table `$audit_log`, which has the kind as a column of its own."""
+        answer = self._call("changelog", system="audit_log", **{"from": from_snapshot, "to": to_snapshot})
+        rows, _ = self.judge.take_rows(answer)
+        return _with_snapshot_ids(_with_our_kind(rows), answer)
+
+    def audit_log_between(self, start: int, end: int) -> pa.Table:
+        """The changes after one snapshot up to another, as a batch read of `$audit_log` has them: without their ids."""
+        between = {"incremental-between": f"{start},{end}", "incremental-between-scan-mode": "changelog"}
+        return _with_our_kind(self.copy(between).system("audit_log"))
 
     def plan(self, columns: Sequence[str] | None = None, **arguments: Any) -> list[dict[str, Any]]:
         """The splits of a scan: partition (base64), bucket, raw_convertible, files (names)."""
@@ -494,3 +501,15 @@ def _table_of(rows: Rows, schema: pa.Schema) -> tuple[pa.Table, np.ndarray]:
         columns = [pa.array([row.get(field.name) for row in mappings], field.type) for field in schema]
     nullable = pa.schema([field.with_nullable(True) for field in schema])  # a delete may lack its NOT NULL values
     return pa.Table.from_arrays(columns, schema=nullable), np.array([ROW_KINDS.index(k) for k in kinds], dtype=np.int8)
+
+
+def _with_snapshot_ids(rows: pa.Table, answer: Mapping[str, Any]) -> pa.Table:
+    """With the snapshot of each row; the answer has their numbers, in order."""
+    counts = answer["snapshots"]
+    ids = np.repeat([snapshot_id for snapshot_id, _ in counts], [count for _, count in counts])
+    return rows.append_column(SNAPSHOT_ID_COLUMN, pa.array(ids, pa.int64()))
+
+
+def _with_our_kind(rows: pa.Table) -> pa.Table:
+    """The kind as in a changelog, not as in the audit log."""
+    return rows.rename_columns([ROW_KIND_COLUMN if name == "rowkind" else name for name in rows.column_names])

@@ -84,6 +84,15 @@ def test_what_changed_is_told(shape: Shape, producer: str, is_deduplicated: bool
     play(_with(shape, options), Random(5), tmp_path, keys=6, steps=7, rows=14)
 
 
+VECTORS = {"deletion-vectors.enabled": "true"}
+WITH_VECTORS = tuple(shape for shape in TOLD if not shape.name.startswith("first-row"))
+
+
+@pytest.mark.parametrize("shape", WITH_VECTORS, ids=lambda shape: shape.name)
+def test_what_changed_is_told_with_deletion_vectors(shape: Shape, tmp_path: Path) -> None:
+    play(_with(shape, {**LOOKUP, **VECTORS, **ONCE}), Random(7), tmp_path, keys=6, steps=7, rows=14)
+
+
 def play(shape: Shape, source: Random, folder: Path, **size: int) -> None:
     """A history; lookup tells after every step, full-compaction after those that compact."""
     table = FreshetTable.create(
@@ -138,6 +147,16 @@ def test_folded_the_changelog_is_the_table(shape: Shape, producer: dict[str, str
         fold(_with(shape, options), source, tmp_path / str(seed), keys=40, steps=7, rows=60)
 
 
+@pytest.mark.parametrize("bits", ["32", "64"])
+@pytest.mark.parametrize("shape", [*PLAIN[:4], *SCHEDULE_FREE], ids=lambda shape: shape.name)
+def test_folded_the_changelog_is_the_table_with_deletion_vectors(shape: Shape, bits: str, tmp_path: Path) -> None:
+    """Rows of several levels are marked in place of being merged by readers."""
+    if shape.name.startswith("first-row"):
+        pytest.skip("such a table cannot be created")
+    options = {**LOOKUP, **VECTORS, **AUTOMATIC, "deletion-vectors.bitmap64": str(bits == "64").lower()}
+    fold(_with(shape, options), Random(bits), tmp_path, keys=40, steps=7, rows=60)
+
+
 def fold(shape: Shape, source: Random, folder: Path, **size: int) -> None:
     """After every step what was told adds up to the table, or to the table of the last full compaction."""
     table = FreshetTable.create(
@@ -161,6 +180,20 @@ def fold(shape: Shape, source: Random, folder: Path, **size: int) -> None:
                 assert sorted(map(_plain, rows.values())) == sorted(read), shape.name
     finally:
         table.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shape", WITH_VECTORS[1::2], ids=lambda shape: shape.name)
+def test_what_changed_is_told_with_deletion_vectors_at_length(shape: Shape) -> None:
+    @settings(max_examples=8)
+    @given(source=st.randoms(use_true_random=False), merges=st.booleans(), rows=st.integers(1, 8))
+    def run(source: Random, merges: bool, rows: int) -> None:
+        options = {**LOOKUP, **VECTORS, "deletion-vectors.merge-on-read": str(merges).lower()}
+        with tempfile.TemporaryDirectory() as folder:
+            play(_with(shape, options), source, Path(folder), keys=3, steps=5, rows=rows)
+            fold(_with(shape, {**options, **AUTOMATIC}), source, Path(folder) / "fold", keys=9, steps=5, rows=30)
+
+    run()
 
 
 @pytest.mark.slow
