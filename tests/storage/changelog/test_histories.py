@@ -191,7 +191,6 @@ def test_what_changed_is_told_with_deletion_vectors_at_length(shape: Shape) -> N
         options = {**LOOKUP, **VECTORS, "deletion-vectors.merge-on-read": str(merges).lower()}
         with tempfile.TemporaryDirectory() as folder:
             play(_with(shape, options), source, Path(folder), keys=3, steps=5, rows=rows)
-            fold(_with(shape, {**options, **AUTOMATIC}), source, Path(folder) / "fold", keys=9, steps=5, rows=30)
 
     run()
 
