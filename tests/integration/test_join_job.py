@@ -111,9 +111,7 @@ def _files(folder: Path, *, compacting: str | None) -> list[str]:
     return paths
 
 
-@pytest.mark.parametrize(
-    ("processes", "compacting", "seed"), [("one", None, 1), ("separate", None, 2), ("one", ORDERS, 3)]
-)
+@pytest.mark.parametrize(("processes", "compacting", "seed"), [("separate", None, 2), ("one", ORDERS, 3)])
 def test_killed_and_started_again(
     tmp_path: Path, paimon: PaimonJudge, processes: str, compacting: str | None, seed: int
 ) -> None:
