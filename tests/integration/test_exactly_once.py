@@ -1,8 +1,8 @@
 """Killed wherever it hurts, the stream's tables hold every record once: the real query, real signals.
 
 Six files, a batch each. The keyed table must equal a dict, the append-only table and the dead letters hold each record
-once, and each batch of Spark's is one APPEND snapshot, whatever was killed at whichever batch. A kill between Spark's file log
-and its offset log joins two files into one batch, so batches are counted by Spark's commit log, not by files.
+once, and each batch of Spark's is one APPEND snapshot, wherever a run was killed. A kill between Spark's file log and
+its offset log joins two files into one batch, so batches are counted by Spark's commit log, not by files.
 """
 
 from __future__ import annotations
