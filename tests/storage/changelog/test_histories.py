@@ -141,7 +141,7 @@ AUTOMATIC = {
 def test_folded_the_changelog_is_the_table(shape: Shape, producer: dict[str, str], tmp_path: Path) -> None:
     if producer is not LOOKUP and shape.name.startswith("first-row"):
         pytest.skip("such a table cannot be created")
-    for seed in range(2):
+    for seed in range(2 if producer is LOOKUP else 1):
         source = Random(seed)
         options = {**producer, **AUTOMATIC, **(ONCE if seed else {})}
         fold(_with(shape, options), source, tmp_path / str(seed), keys=40, steps=7, rows=60)

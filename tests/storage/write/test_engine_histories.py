@@ -108,7 +108,7 @@ def test_the_table_equals_the_oracle(shape: Shape, seed: int, tmp_path: Path) ->
 
 @pytest.mark.parametrize("shape", SHAPES[::3], ids=lambda shape: shape.name)
 def test_spilled_rows_are_one_flush(shape: Shape, tmp_path: Path) -> None:
-    play(with_options(shape, SMALL_BUFFER), Random(3), 3, tmp_path, keys=40, steps=3, rows=400)
+    play(with_options(shape, SMALL_BUFFER), Random(3), 3, tmp_path, keys=40, steps=3, rows=200)
 
 
 ORDERED = Column("INT", (0, 1, 2, 3), nulls=0)
