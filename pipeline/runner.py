@@ -143,9 +143,9 @@ class Runner:
                 raise StopRequested(f"pipeline {config.name!r} is stopping; batch {micro_batch_id} was not begun")
             sink(batch, micro_batch_id)
 
-        writer = frame.writeStream.queryName(config.name).foreachBatch(write)
-        writer = writer.option("checkpointLocation", config.checkpoint)
         with batch_settings(self._spark):  # the query's own session is a copy made by `start`
+            writer = sink.with_tasks(frame).writeStream.queryName(config.name).foreachBatch(write)
+            writer = writer.option("checkpointLocation", config.checkpoint)
             if config.trigger.available_now:
                 return writer.trigger(availableNow=True).start()
             return writer.trigger(processingTime=config.trigger.processing_time or "1 second").start()

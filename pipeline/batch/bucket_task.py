@@ -28,6 +28,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from freshet.pipeline.batch.batch_pin import BatchPin, pin_of_this_task
 from freshet.pipeline.batch.dead_letters import WRITE_OPTIONS, DeadLetterWriter
 from freshet.pipeline.batch.gathered_rows import GatheredRows
 from freshet.pipeline.batch.lap_clock import LapClock
@@ -40,7 +41,6 @@ from freshet.pipeline.batch.worker_tables import open_worker_table
 from freshet.pipeline.decode.carriers import carrier_arrow_type, restore_array
 from freshet.pipeline.decode.outcomes import BUCKET, DATA_PREFIX, KIND, ORDER_COLUMNS, TAG, TAG_DATA, TAG_DEAD
 from freshet.pipeline.repeating_errors import REPEATING_ERRORS, ToldError
-from freshet.storage.distributed_write import CompactionLimit
 from freshet.storage.exceptions import InvalidRequestError, RetryableError
 from freshet.storage.io.env import local_env
 from freshet.storage.model.arrow_types import arrow_schema
@@ -51,24 +51,18 @@ from freshet.storage.model.schema import TableSchema
 
 @dataclass(frozen=True, slots=True)
 class BucketTask:
-    """The work of each task of one micro-batch; a value that travels to the workers.
+    """The work of each task of a micro-batch; a value that travels to the workers.
 
-    `schema_id` and `base_snapshot_id` are pinned by the driver; `options` are those given beside the table's own.
-    `columns` are the table's columns that `_d0` … hold: columns it got since are NULL. `limit` is how much the task
-    compacts where larger rounds run beside the stream.
+    `options` are those given beside the table's own. `columns` are the table's columns that `_d0` … hold: columns that
+    the table got since are NULL. `pin` is None for the tasks of a query's own plan: the driver hands it over.
     """
 
     location: str
-    schema_id: int
     options: tuple[tuple[str, str], ...]
-    base_snapshot_id: int | None
     pipeline: str
-    micro_batch_id: int
     columns: tuple[str, ...]
     dead_letter_location: str | None = None
-    schema_time_ms: int | None = None
-    """When the schema was made: a table that is dropped and created again has one of the same id."""
-    limit: CompactionLimit | None = None
+    pin: BatchPin | None = None
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Takes the rows of one Spark partition, gives one row: the result. Nothing in, nothing out."""
@@ -82,6 +76,10 @@ class BucketTask:
         if result is not None:
             yield encode_result(result)
             _forget_garbage()
+
+    def pinned(self) -> BatchPin:
+        """What the driver has pinned for the batch that runs."""
+        return self.pin or pin_of_this_task()
 
     def _run(self, batches: Iterator[pa.RecordBatch]) -> TaskResult | None:
         clock = LapClock()
@@ -97,9 +95,10 @@ class BucketTask:
             arrived.close()
 
     def _write(self, arrived: _Arrived, clock: LapClock) -> TaskResult:
-        table = open_worker_table(self.location, self.schema_id, self.options, self.schema_time_ms)
+        pin = self.pinned()
+        table = open_worker_table(self.location, pin.schema_id, self.options, pin.schema_time_ms)
         counts = arrived.counts
-        writer = table.task_writer(base_snapshot_id=self.base_snapshot_id)
+        writer = table.task_writer(base_snapshot_id=pin.base_snapshot_id)
         try:
             unavailable = UnavailableValues(table, writer.base_snapshot_id, self.columns, writer.lookup_metrics)
             unavailable.watch(arrived.gathered.batches())
@@ -115,7 +114,7 @@ class BucketTask:
                 clock.lap("write")
             # Another writer may have committed since the driver looked: our rows are numbered after its rows.
             writer.rebase()
-            messages = writer.prepare_commit(self.micro_batch_id, limit=self.limit)
+            messages = writer.prepare_commit(pin.micro_batch_id, limit=pin.limit)
             clock.lap("flush and compact")
         finally:
             writer.close()
@@ -195,7 +194,7 @@ class _Arrived:
             self._dead_writer = DeadLetterWriter(
                 open_worker_table(location, 0, WRITE_OPTIONS),
                 pipeline=self._task.pipeline,
-                micro_batch_id=self._task.micro_batch_id,
+                micro_batch_id=self._task.pinned().micro_batch_id,
             )
         self._dead_writer.write(dead)
 

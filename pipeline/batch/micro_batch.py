@@ -28,7 +28,9 @@ from typing import Final
 
 from pyspark.sql import DataFrame
 
+from freshet.pipeline.batch.active_query import ActiveQuery
 from freshet.pipeline.batch.arrow_map import schema_text
+from freshet.pipeline.batch.batch_pin import BatchPin
 from freshet.pipeline.batch.batch_settings import batch_settings
 from freshet.pipeline.batch.bucket_task import BucketTask
 from freshet.pipeline.batch.dead_letter_sample import limit_text, sample_text
@@ -47,6 +49,8 @@ from freshet.storage.table import Table
 
 _LOG: Final = logging.getLogger(__name__)
 _SHUFFLE_PARTITIONS: Final = "spark.sql.shuffle.partitions"
+_RUN_PROPERTY: Final = "spark.jobGroup.id"
+"""Spark runs a query under the id of this run as its job group."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +74,14 @@ class BatchReport:
     beside: BesideReport | None = None
     """What compaction beside the stream did since the batch before; None where there is none."""
     times_ms: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _QueryRun:
+    """One run of a streaming query."""
+
+    query: ActiveQuery
+    digests: ReadDigests
 
 
 class MicroBatchWriter:
@@ -102,8 +114,17 @@ class MicroBatchWriter:
         self._tasks_max = tasks_max
         self._routing: tuple[object, Routing] | None = None
         self._committers: dict[object, Committer] = {}
-        self._digests = ReadDigests()
+        self._planned: Routing | None = None
+        self._run: tuple[object, _QueryRun | None] | None = None
         self._rounds = self._open_rounds(compaction or CompactionConfig())
+
+    def with_tasks(self, frame: DataFrame) -> DataFrame:
+        """A streaming frame followed by the work of its tasks: a row for each, which `write` collects.
+
+        So the plan of a query holds all that a batch does, and nothing is planned for one batch but what Spark plans.
+        """
+        self._planned = routing = self._plan(frame)
+        return routing.crossing.map_in_arrow(routing.place(frame), self._task(routing.columns), RESULT_SPARK_SCHEMA)
 
     def close(self) -> None:
         """Ends what runs beside the batches."""
@@ -120,7 +141,10 @@ class MicroBatchWriter:
             return None
 
     def write(self, frame: DataFrame, micro_batch_id: int, query_id: str | None) -> BatchReport:
-        """Writes one batch, once; `query_id` is Spark's id of the streaming query."""
+        """Writes one batch, once: of the frame that `with_tasks` gave, or else of outcomes or the table's columns.
+
+        `query_id` is Spark's id of the streaming query.
+        """
         clock = LapClock()
         self._refresh_schema()
         with self._turn() as limit:
@@ -144,20 +168,17 @@ class MicroBatchWriter:
         clock: LapClock,
     ) -> BatchReport:
         base = self._table.latest_snapshot()
-        base_id = None if base is None else base.id
+        schema = self._table.schema
+        pin = BatchPin(micro_batch_id, schema.id, schema.time_ms, None if base is None else base.id, limit)
         committer = self._committer(self._table, query_id)
-        digest = self._digests.digest(frame, micro_batch_id, query_id)
+        run = self._query_run(frame, query_id)
+        digest = None if run is None else run.digests.digest(micro_batch_id)
         clock.lap("digest")
         if committer.has_committed(micro_batch_id, digest=digest).is_committed:  # 1
             return BatchReport(self._commit_user, micro_batch_id, is_replay=True)
         clock.lap("look")
-        with batch_settings(frame.sparkSession):
-            routing = self._plan(frame)
-            clock.lap("plan")
-            task = self._task(base_id, micro_batch_id, routing.columns, limit)
-            placed = routing.place(frame)
-            collected = routing.crossing.map_in_arrow(placed, task, RESULT_SPARK_SCHEMA).collect()  # 2
-        result = sum_results([row[0] for row in collected])
+        collected, task_count = self._collect(frame, pin, run)  # 2
+        result = sum_results(collected)
         clock.lap("job")
         self._check(result, micro_batch_id)  # 3
         self._commit_dead_letters(result, micro_batch_id, query_id, digest)  # 4
@@ -175,15 +196,42 @@ class MicroBatchWriter:
             is_replay=committed.already_committed,
             level0_count=sum(level0),
             level0_max=max(level0, default=0),
-            task_count=routing.task_count,
+            task_count=task_count,
             times_ms=clock.times_ms,
         )
 
+    def _collect(self, frame: DataFrame, pin: BatchPin, run: _QueryRun | None) -> tuple[list[bytes], int]:
+        """What the tasks tell, and how many tasks there are at most."""
+        if self._planned is not None:
+            if run is None:
+                raise InvalidRequestError("a frame of with_tasks runs in a streaming query; this batch belongs to none")
+            pin.hand_over(frame.sparkSession.sparkContext)
+            return run.query.collect_binary(), self._planned.task_count
+        with batch_settings(frame.sparkSession):
+            routing = self._plan(frame)
+            task = self._task(routing.columns, pin)
+            told = routing.crossing.map_in_arrow(routing.place(frame), task, RESULT_SPARK_SCHEMA)
+            return [row[0] for row in told.collect()], routing.task_count
+
+    def _query_run(self, frame: DataFrame, query_id: str | None) -> _QueryRun | None:
+        """The run of the query that this batch belongs to, looked for once."""
+        if query_id is None:
+            return None
+        context = frame.sparkSession.sparkContext
+        identity = (query_id, context.getLocalProperty(_RUN_PROPERTY))
+        if self._run is None or self._run[0] != identity:
+            query = ActiveQuery.find(frame, query_id)
+            found = None if query is None else _QueryRun(query, ReadDigests(frame.sparkSession, query))
+            self._run = (identity, found)
+        return self._run[1]
+
     def _refresh_schema(self) -> None:
-        """Follows a schema change made while the query runs; the routing is planned anew."""
+        """Follows a schema change made while the query runs."""
         latest_id = self._table.latest_schema_id()
         if latest_id is not None and latest_id != self._table.schema.id:
             self._table = self._table.with_options(dict(self._options))
+            if self._planned is not None:
+                refuse_other_columns(self._decoded, self._table.schema, self._table.name)
 
     def _committer(self, table: Table, query_id: str | None) -> Committer:
         """Kept from batch to batch: a committer knows the live files and reads only what is new."""
@@ -211,20 +259,14 @@ class MicroBatchWriter:
             return route_outcomes(names, self._decoded, self._table.options, tasks)
         return route_rows(frame, self._table.schema, self._table.options, tasks)
 
-    def _task(
-        self, base_id: int | None, micro_batch_id: int, columns: tuple[str, ...], limit: CompactionLimit | None
-    ) -> BucketTask:
+    def _task(self, columns: tuple[str, ...], pin: BatchPin | None = None) -> BucketTask:
         return BucketTask(
             location=self._table.location,
-            schema_id=self._table.schema.id,
             options=self._options,
-            base_snapshot_id=base_id,
             pipeline=self._pipeline,
-            micro_batch_id=micro_batch_id,
             columns=columns,
             dead_letter_location=None if self._dead_letters is None else self._dead_letters.location,
-            schema_time_ms=self._table.schema.time_ms,
-            limit=limit,
+            pin=pin,
         )
 
     def _check(self, result: TaskResult, micro_batch_id: int) -> None:

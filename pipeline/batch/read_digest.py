@@ -9,10 +9,9 @@ would take it for a replay. The digest tells the two apart (`storage.commit.iden
 | any | the JSON of its offset at the end of this batch and of the batch before; none before batch 0 |
 | files | besides, path and modification time of each file, from `CHECKPOINT/sources/<i>/<N>`: their offset is only N |
 
-Inside `foreachBatch` the frame knows nothing of its query: it is found among the active ones of the JVM by the id that
-Spark sets on the thread. Where there is none (a frame that is handed to the sink by hand) there is no digest.
+Where a frame is handed to the sink by hand there is no query, and no digest.
 
-Source: pipeline/README.md, "How Spark 4.2.1 behaves"; Spark's `FileStreamSourceLog`.
+Source: Spark's `FileStreamSourceLog`.
 """
 
 from __future__ import annotations
@@ -26,8 +25,9 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote, urlparse
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
+from freshet.pipeline.batch.active_query import ActiveQuery
 from freshet.storage.distributed_write import CommitDigest
 
 FILES_OFFSET: Final = "logOffset"
@@ -35,8 +35,6 @@ COMPACT_INTERVAL_MAX: Final = 1000
 """Files of the source's log that are looked through for one that holds a batch of before."""
 
 _FILES_SHOWN: Final = 2
-_RUN_PROPERTY: Final = "spark.jobGroup.id"
-"""Spark runs a query under the id of this run as its job group."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,24 +68,16 @@ def digest_of(ranges: Sequence[SourceRange]) -> CommitDigest:
 
 
 class ReadDigests:
-    """Digests of the batches of one sink; keeps what one batch has in common with the next."""
+    """Digests of the batches of one query; keeps what one batch has in common with the next."""
 
-    def __init__(self) -> None:
-        self._run: tuple[str | None, str | None] = (None, None)
-        self._query: Any = None
+    def __init__(self, spark: SparkSession, query: ActiveQuery) -> None:
+        self._spark = spark
+        self._query = query
         self._last: tuple[int, tuple[str | None, ...]] | None = None
 
-    def digest(self, frame: DataFrame, micro_batch_id: int, query_id: str | None) -> CommitDigest | None:
-        """The digest of the batch that this frame is; None where Spark runs no query of this id."""
-        if query_id is None:
-            return None
-        spark = frame.sparkSession
-        run = (query_id, spark.sparkContext.getLocalProperty(_RUN_PROPERTY))
-        if run != self._run:
-            self._run, self._query, self._last = run, _active_query(frame, query_id), None
-        if self._query is None:
-            return None
-        end = _offsets(self._query, micro_batch_id)
+    def digest(self, micro_batch_id: int) -> CommitDigest | None:
+        """The digest of this batch; None where Spark has not written down what it reads."""
+        end = self._query.offsets(micro_batch_id)
         if end is None:
             return None
         before = self._before(micro_batch_id, len(end))
@@ -97,8 +87,8 @@ class ReadDigests:
         for place, (start, stop) in enumerate(zip(before, end, strict=True)):
             files: tuple[tuple[str, int], ...] = ()
             if _is_files(stop):
-                root = root or str(self._query.resolvedCheckpointRoot())
-                read = partial(_text, spark, f"{root}/sources/{place}")
+                root = root or self._query.checkpoint()
+                read = partial(_text, self._spark, f"{root}/sources/{place}")
                 files = files_between(_log_offset(start), _log_offset(stop), read)
             ranges.append(SourceRange(start, stop, files))
         return digest_of(ranges)
@@ -108,7 +98,7 @@ class ReadDigests:
             return (None,) * count
         if self._last is not None and self._last[0] == micro_batch_id - 1:
             return self._last[1]
-        return _offsets(self._query, micro_batch_id - 1) or (None,) * count
+        return self._query.offsets(micro_batch_id - 1) or (None,) * count
 
 
 def files_between(before: int, end: int, read: Callable[[str], str | None]) -> tuple[tuple[str, int], ...]:
@@ -136,21 +126,6 @@ def _entries(text: str, number: int) -> list[tuple[str, int]]:
     mark = f'"batchId":{number}'
     documents = [json.loads(line) for line in text.splitlines()[1:] if mark in line]
     return [(each["path"], int(each["timestamp"])) for each in documents if each["batchId"] == number]
-
-
-def _active_query(frame: DataFrame, query_id: str) -> Any:
-    classic: Any = frame
-    queries = classic._jdf.sparkSession().sharedState().activeStreamingQueries().values()
-    return next((query for query in queries if query.id().toString() == query_id), None)
-
-
-def _offsets(query: Any, micro_batch_id: int) -> tuple[str | None, ...] | None:
-    found = query.offsetLog().get(micro_batch_id)
-    if found.isEmpty():
-        return None
-    offsets = found.get().offsets()
-    each = [offsets.apply(place) for place in range(offsets.size())]
-    return tuple(None if offset.isEmpty() else str(offset.get().json()) for offset in each)
 
 
 def _text(spark: SparkSession, folder: str, name: str) -> str | None:

@@ -38,6 +38,10 @@ class TableSink:
         self._on_report = on_report
         self.failure: Exception | None = None
 
+    def with_tasks(self, frame: DataFrame) -> DataFrame:
+        """A streaming frame with the tasks that write it, planned once; this sink then takes the batches of it."""
+        return self._writer.with_tasks(frame)
+
     def close(self) -> None:
         """Ends what runs beside the batches; rounds of compaction end by themselves too, once nothing is due."""
         self._writer.close()

@@ -71,13 +71,14 @@ class DoomedTask(BucketTask):
     """A task that ends in the middle: its files are written, nobody has been told."""
 
     point: str = ""
+    batch: int = -1
     marker: str = ""
     group: int = 0
     driver: int = 0
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         told = list(BucketTask.__call__(self, batches))
-        if told and not os.path.exists(self.marker):
+        if told and self.pinned().micro_batch_id == self.batch and not os.path.exists(self.marker):
             Path(self.marker).touch()
             if self.point == "in-task":
                 # Workers lead a group of their own, so the group of the driver dies first and takes the JVM along.
@@ -95,10 +96,12 @@ def doom(folder: Path, point: str, batch: int) -> None:
     if point in ("in-task", "driver-in-task", "worker-in-task"):
 
         def doomed(**arguments: Any) -> BucketTask:
-            if arguments["micro_batch_id"] != batch or arguments["pipeline"] != KEYED:
+            if arguments["pipeline"] != KEYED:
                 return BucketTask(**arguments)
             marker = str(folder / "died")
-            return DoomedTask(**arguments, point=point, marker=marker, group=os.getpgid(0), driver=os.getpid())
+            return DoomedTask(
+                **arguments, point=point, batch=batch, marker=marker, group=os.getpgid(0), driver=os.getpid()
+            )
 
         freshet.pipeline.batch.micro_batch.BucketTask = doomed  # type: ignore[assignment, misc]
         return

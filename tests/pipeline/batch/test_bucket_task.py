@@ -9,6 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from freshet.pipeline.batch.batch_pin import BatchPin
 from freshet.pipeline.batch.bucket_task import BucketTask
 from freshet.pipeline.batch.task_result import sum_results
 from freshet.pipeline.decode.fast import FastReader
@@ -29,7 +30,7 @@ def keyed(tmp_path: Path) -> Table:
 
 
 def _task(table: Table) -> BucketTask:
-    return BucketTask(table.location, 0, (), None, pipeline="p", micro_batch_id=0, columns=("k", "v"))
+    return BucketTask(table.location, (), pipeline="p", columns=("k", "v"), pin=BatchPin(0, 0, None, None))
 
 
 @pytest.mark.parametrize("error", [pa.ArrowInvalid("offset overflow"), pa.lib.ArrowCapacityError("full"), KeyError(3)])

@@ -1,0 +1,47 @@
+"""What the driver pins for the tasks of one micro-batch, and how it reaches tasks that were planned before.
+
+The tasks of a streaming query that Freshet starts are a part of its plan. What changes from batch to batch travels as a
+local property of the thread that runs the job; Spark hands it to every attempt of every task.
+"""
+
+from __future__ import annotations
+
+import pickle
+from base64 import b64decode, b64encode
+from dataclasses import dataclass
+from typing import Final
+
+from pyspark import SparkContext, TaskContext
+
+from freshet.storage.distributed_write import CompactionLimit
+
+PROPERTY: Final = "freshet.batch"
+
+
+@dataclass(frozen=True, slots=True)
+class BatchPin:
+    """The number of the batch, the schema it is written in, and the snapshot it was begun on.
+
+    `limit` is how much its tasks compact where larger rounds run beside the stream.
+    """
+
+    micro_batch_id: int
+    schema_id: int
+    schema_time_ms: int | None
+    """When the schema was made: a table that is dropped and created again has one of the same id."""
+    base_snapshot_id: int | None
+    limit: CompactionLimit | None = None
+
+    def hand_over(self, context: SparkContext) -> None:
+        """The tasks of the jobs that this thread runs from now on find this pin."""
+        context.setLocalProperty(PROPERTY, b64encode(pickle.dumps(self)).decode())
+
+
+def pin_of_this_task() -> BatchPin:
+    """What the driver has handed over to the task that runs."""
+    context = TaskContext.get()
+    text = None if context is None else context.getLocalProperty(PROPERTY)
+    if text is None:
+        raise RuntimeError("the driver has pinned no batch for this task: this is a bug of Freshet, please report it")
+    pin: BatchPin = pickle.loads(b64decode(text))
+    return pin
