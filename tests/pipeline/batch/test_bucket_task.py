@@ -77,13 +77,13 @@ def test_a_worker_that_had_a_table_open_does_not_take_the_next_one_of_the_name_f
     for columns in ({"k": "BIGINT", "w": "STRING"}, {"k": "BIGINT", "v": "STRING"}):
         table = catalog.create_table("db.k", schema=columns, primary_keys=["k"], options={"bucket": "1"})
         rows = outcome_table(table.schema, [data(1, 1, "task"), tally(1)])
-        task = replace(_task(table), columns=tuple(columns), schema_time_ms=table.schema.time_ms)
+        task = replace(_task(table), columns=tuple(columns), pin=BatchPin(0, 0, table.schema.time_ms, None))
         told = [batch.column(0)[0].as_py() for batch in task(iter(rows.to_batches()))]
         Committer(table.store, "stream").commit(0, sum_results(told).messages)
         assert [tuple(row.values()) for row in table.scan().to_arrow().to_pylist()] == [(1, "task")]
         catalog.drop_table("db.k")
     catalog.create_table("db.k", schema={"k": "BIGINT", "v": "STRING"}, primary_keys=["k"], options={"bucket": "1"})
-    late = replace(task, schema_time_ms=1)
+    late = replace(task, pin=BatchPin(0, 0, 1, None))
     told = [batch.column(0)[0].as_py() for batch in late(iter(rows.to_batches()))]
     with pytest.raises(ConflictError, match="dropped and created again"):
         sum_results(told)
