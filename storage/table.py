@@ -70,10 +70,14 @@ from freshet.storage.schema.change import (
 )
 from freshet.storage.schema.validation import validate_changed_schema
 from freshet.storage.table_compaction import (
+    BucketCompaction,
     CompactionBudget,
     CompactionResult,
+    Elsewhere,
+    PartitionChoice,
     ProgressCallback,
     TableCompaction,
+    carry_out,
     complete_full_compaction,
 )
 from freshet.storage.table_session import TableSession
@@ -81,6 +85,7 @@ from freshet.storage.table_session import TableSession
 __all__ = [
     "AddColumn",
     "BesideUnit",
+    "BucketCompaction",
     "ChangeStream",
     "ChangeType",
     "Changelog",
@@ -88,6 +93,7 @@ __all__ = [
     "CompactionBudget",
     "CompactionResult",
     "DropColumn",
+    "Elsewhere",
     "MoveColumn",
     "RenameColumn",
     "ResetOption",
@@ -365,20 +371,27 @@ class Table:
         self,
         *,
         full: bool = True,
-        partition: bytes | None = None,
+        partition: PartitionChoice | None = None,
         budget: CompactionBudget | None = None,
         progress: ProgressCallback | None = None,
+        elsewhere: Elsewhere | None = None,
     ) -> CompactionResult:
         """Compacts bucket by bucket, the one with most to do first: fully, or only where the picking rule asks for it.
 
         It commits as it goes, under a user of its own, and stops where the budget is used up. A bucket that somebody
-        else compacts meanwhile is left to them. `partition` is a serialized partition row; None is all of them.
+        else compacts meanwhile is left to them. `partition` is a serialized partition row, or partition keys with their
+        values as the folders write them (`{"dt": "2026-11-22"}`); None is all of them. `elsewhere` hands the work on.
         """
         self.store.check_writable()
         compaction = TableCompaction(self.store)
-        result = compaction.run(compaction.plan(full=full, partition=partition), budget=budget, progress=progress)
+        works = compaction.plan(full=full, partition=partition)
+        result = compaction.run(works, budget=budget, progress=progress, elsewhere=elsewhere)
         self.store.env.finish_later()
         return result
+
+    def carry_out_compaction(self, work: BucketCompaction) -> list[CommitMessage]:
+        """Compacts one bucket here, for the process whose `compact` has sent it elsewhere."""
+        return carry_out(self.store, work)
 
     def compaction_beside(self, commit_user: str) -> CompactionBeside:
         """Compaction beside the streams of this process, under a commit user of its own.

@@ -16,7 +16,7 @@ Source: MERGING.md §8.1, §8.2.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -24,12 +24,14 @@ from freshet.storage.commit.committer import Committer
 from freshet.storage.commit.conflict import Conflict
 from freshet.storage.compact.bucket_plan import last_full_ms, plan_append, plan_due, plan_full
 from freshet.storage.compact.levels import build_levels
+from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.merge.key_order import KeyComparator
 from freshet.storage.metadata.live_files import BucketId
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.commit_message import CommitMessage
 from freshet.storage.model.data_file import DataFileMeta
 from freshet.storage.model.snapshot import Snapshot
+from freshet.storage.paths import escape_path_name
 from freshet.storage.write.table_writer import TableWriter, behind_full_compaction, is_full_compaction_due
 
 COMPACT_USER_PREFIX: Final = "freshet-compact-"
@@ -51,6 +53,10 @@ class BucketCompaction:
     full: bool
     inputs: tuple[DataFileMeta, ...]
     commit_user: str
+    location: str
+    schema_id: int
+    schema_time_ms: int | None
+    """Folder of the table, and the schema it was opened with: another process opens the same one."""
 
     @property
     def input_bytes(self) -> int:
@@ -68,6 +74,16 @@ class CompactionBudget:
 
     input_bytes: int | None = None
     seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Elsewhere:
+    """Where buckets are compacted, if not in this process: `carry_out` does some of them at the same time, at most
+    `parallelism`, and gives the messages of each (`carry_out` of this module, in any process, makes them).
+    """
+
+    carry_out: Callable[[Sequence[BucketCompaction]], Sequence[Sequence[CommitMessage]]]
+    parallelism: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +105,14 @@ class CompactionResult:
     buckets_left: int = 0
     input_bytes: int = 0
 
+    @property
+    def buckets_given_way(self) -> int:
+        """Number of buckets that were left to somebody else."""
+        return len({(conflict.partition, conflict.bucket) for conflict in self.given_way})
+
+
+PartitionChoice = bytes | Mapping[str, str]
+"""A serialized partition row, or some partition keys with their values as the folders of the table write them."""
 
 ProgressCallback = Callable[[CompactionProgress], None]
 """Called at the start and after each bucket, by one thread at a time, not always the same."""
@@ -102,15 +126,19 @@ class TableCompaction:
         self._user = COMPACT_USER_PREFIX + store.env.new_uuid() if commit_user is None else commit_user
         self._parallelism = parallelism
 
-    def plan(self, *, full: bool, partition: bytes | None = None) -> list[BucketCompaction]:
-        """What there is to do at the latest snapshot, the largest inputs first."""
+    def plan(self, *, full: bool, partition: PartitionChoice | None = None) -> list[BucketCompaction]:
+        """What there is to do at the latest snapshot, the largest inputs first.
+
+        Raises `InvalidRequestError` for a partition that names other columns than the partition keys.
+        """
+        is_chosen = partition_test(self._store, partition)
         snapshot = self._store.snapshots.latest()
         if snapshot is None:
             return []
         marking = self._store.manifests.marking_files(snapshot.index_manifest)
         found = []
         for (name, bucket), entries in self._store.live.at(snapshot).by_bucket.items():
-            if partition is not None and name != partition:
+            if not is_chosen(name):
                 continue
             files = [entry.file for entry in entries.values()]
             total = next(iter(entries.values())).total_buckets
@@ -121,7 +149,9 @@ class TableCompaction:
             )
             inputs = planned_inputs(self._store, files, total_buckets=total, full=full, marked=marked)
             if inputs:
-                found.append(BucketCompaction(name, bucket, total, snapshot.id, full, inputs, self._user))
+                schema = self._store.schema
+                table = (self._store.location, schema.id, schema.time_ms)
+                found.append(BucketCompaction(name, bucket, total, snapshot.id, full, inputs, self._user, *table))
         return sorted(found, key=lambda work: (-work.input_bytes, work.partition, work.bucket))
 
     def run(
@@ -130,8 +160,9 @@ class TableCompaction:
         *,
         budget: CompactionBudget | None = None,
         progress: ProgressCallback | None = None,
+        elsewhere: Elsewhere | None = None,
     ) -> CompactionResult:
-        """Carries the work out within the budget and commits it."""
+        """Carries the work out within the budget, here or elsewhere, and commits it."""
         if not works:
             return CompactionResult()
         account = _Account(self._store, works, budget or CompactionBudget(), progress)
@@ -143,11 +174,15 @@ class TableCompaction:
             for identifier, batch in enumerate(_batches(works)):
                 if account.is_exhausted:
                     break
-                by_bucket = {(work.partition, work.bucket): work for work in batch}
-                writer.compact_buckets(
-                    by_bucket.keys(), full=batch[0].full, may_start=account.may_start, on_end=account.on_end
-                )
-                result = committer.commit(identifier, writer.take_messages(), force_empty=False)
+                if elsewhere is None:
+                    buckets = [(work.partition, work.bucket) for work in batch]
+                    writer.compact_buckets(
+                        buckets, full=batch[0].full, may_start=account.may_start, on_end=account.on_end
+                    )
+                    messages = writer.take_messages()
+                else:
+                    messages = _carried_out(batch, elsewhere, account)
+                result = committer.commit(identifier, messages, force_empty=False)
                 snapshots += result.snapshots
                 given_way += result.given_way
                 writer.rebase(self._store.snapshots.latest())
@@ -160,6 +195,20 @@ class TableCompaction:
             len(works) - account.buckets_done,
             account.bytes_done,
         )
+
+
+def _carried_out(batch: Sequence[BucketCompaction], elsewhere: Elsewhere, account: _Account) -> list[CommitMessage]:
+    messages: list[CommitMessage] = []
+    waiting = list(batch)
+    while waiting:
+        begun, waiting = waiting[: elsewhere.parallelism], waiting[elsewhere.parallelism :]
+        begun = [work for work in begun if account.may_start((work.partition, work.bucket))]
+        if not begun:
+            continue
+        for work, made in zip(begun, elsewhere.carry_out(begun), strict=True):
+            messages += made
+            account.on_end((work.partition, work.bucket))
+    return messages
 
 
 def carry_out(store: TableStore, work: BucketCompaction) -> list[CommitMessage]:
@@ -196,6 +245,23 @@ def complete_full_compaction(
         return writer.take_messages()
     finally:
         writer.close()
+
+
+def partition_test(store: TableStore, partition: PartitionChoice | None) -> Callable[[bytes], bool]:
+    """Tells the partitions that are meant: one by its serialized row, or all whose folder says these values."""
+    if partition is None:
+        return lambda _: True
+    if isinstance(partition, bytes):
+        return lambda name: name == partition
+    keys = store.schema.partition_keys
+    unknown = [key for key in partition if key not in keys]
+    if unknown:
+        has = f"its partition keys are {', '.join(keys)}" if keys else "it is not partitioned"
+        raise InvalidRequestError(
+            f"table {store.location} has no partition key {unknown[0]!r}; {has}", path=store.location, column=unknown[0]
+        )
+    wanted = {f"{escape_path_name(key)}={escape_path_name(value)}" for key, value in partition.items()}
+    return lambda name: wanted <= set(store.partition_path(name).split("/"))
 
 
 def planned_inputs(

@@ -28,8 +28,9 @@ import typer
 import freshet
 from freshet.pipeline.commands.alter import alter
 from freshet.pipeline.commands.changelog import changelog, consumers
+from freshet.pipeline.commands.compact import compact
 from freshet.pipeline.commands.dead_letters import dead_letters
-from freshet.pipeline.commands.maintenance import compact, expire, orphans
+from freshet.pipeline.commands.maintenance import expire, orphans
 from freshet.pipeline.commands.output import complain, say
 from freshet.pipeline.commands.pipelines import check, jars, prepare, run
 from freshet.pipeline.commands.read import read

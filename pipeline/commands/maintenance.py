@@ -1,69 +1,14 @@
-"""Commands that look after a table: compact, expire, orphans."""
+"""Commands that look after a table: expire, orphans."""
 
 from __future__ import annotations
 
-import threading
-from typing import Annotated, Final
+from typing import Annotated
 
 import typer
 
 from freshet.pipeline.commands.arguments import AsJson, TableName, Warehouse, age_ms, open_table
-from freshet.pipeline.commands.output import bar, complain, plural, print_json, say, working
-from freshet.pipeline.signals import when_asked_to_stop
+from freshet.pipeline.commands.output import plural, print_json, say, working
 from freshet.storage.describe import size_text
-from freshet.storage.exceptions import ConflictError, RetryableError
-from freshet.storage.table import CompactionBudget, CompactionResult
-
-MEGABYTE: Final = 1024 * 1024
-
-
-def compact(
-    warehouse: Warehouse,
-    table: TableName,
-    full: Annotated[
-        bool | None,
-        typer.Option(
-            "--full/--as-needed",
-            help="Merge all files of a bucket, or only where the table's rule asks for it. "
-            "Default: --full; with --every: --as-needed.",
-        ),
-    ] = None,
-    every: Annotated[
-        float | None,
-        typer.Option(min=0, help="Compact again after this many seconds, until the command is stopped."),
-    ] = None,
-    seconds: Annotated[
-        float | None, typer.Option(min=0, help="Begin no further bucket after this many seconds.")
-    ] = None,
-    megabytes: Annotated[
-        int | None, typer.Option(min=1, help="Begin no further bucket once this many megabytes have been read.")
-    ] = None,
-    as_json: AsJson = False,
-) -> None:
-    """Compact a table bucket by bucket. Streams that write to it meanwhile are not disturbed.
-
-    What was compacted is committed as it goes on, and stays when the command is interrupted.
-    """
-    budget = CompactionBudget(None if megabytes is None else megabytes * MEGABYTE, seconds)
-    if every is None:
-        with bar(f"compacting {table}") as advance:
-            result = open_table(warehouse, table).compact(
-                full=full is not False,
-                budget=budget,
-                progress=lambda done: advance(done.bytes_done, done.bytes_planned),
-            )
-        _tell(result, as_json, quiet=False)
-        return
-    stop = threading.Event()
-    with when_asked_to_stop(stop.set):
-        while not stop.is_set():
-            try:
-                result = open_table(warehouse, table).compact(full=full is True, budget=budget)
-            except (ConflictError, RetryableError) as error:
-                complain(f"this round gave way to another writer, the next one tries again: {error}")
-            else:
-                _tell(result, as_json, quiet=True)
-            stop.wait(every)
 
 
 def expire(
@@ -120,32 +65,3 @@ def orphans(
     say(
         f"{plural(len(result.files), 'file')}, {size_text(result.size_bytes)}; {done}" if result.files else "no orphans"
     )
-
-
-def _tell(result: CompactionResult, as_json: bool, *, quiet: bool) -> None:
-    """What a round did; a job that goes on for days says nothing of rounds that did nothing."""
-    ids = [snapshot.id for snapshot in result.snapshots]
-    if not (ids or result.buckets_left) and quiet:
-        return
-    if as_json:
-        print_json(
-            {
-                "snapshots": ids,
-                "buckets": result.buckets_done,
-                "buckets_left": result.buckets_left,
-                "buckets_given_way": len(result.given_way),
-                "input_bytes": result.input_bytes,
-            }
-        )
-        return
-    if ids:
-        say(
-            f"compacted in snapshot {', '.join(map(str, ids))}: {plural(result.buckets_done, 'bucket')}, "
-            f"{size_text(result.input_bytes)} read"
-        )
-    elif not (result.buckets_left or result.given_way):
-        say("nothing to compact")
-    if result.given_way:
-        say(f"{plural(len(result.given_way), 'bucket')} left to another compaction that was faster")
-    if result.buckets_left:
-        say(f"{plural(result.buckets_left, 'bucket')} did not fit into the budget; call again to go on")

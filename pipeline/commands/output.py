@@ -1,12 +1,14 @@
 """How commands print: tables and JSON on standard output, messages and bars on standard error.
 
-A bar or a spinner is shown only where standard error is a terminal, so that logs hold whole lines.
+A bar or a spinner is shown only where standard error is a terminal, so that logs hold whole lines; of work that takes
+long they hold one every `LINE_EVERY_S`.
 """
 
 from __future__ import annotations
 
 import base64
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
@@ -18,6 +20,8 @@ from rich.console import Console
 from rich.progress import Progress, track
 
 from freshet.storage.describe import printable
+
+LINE_EVERY_S: Final = 10.0
 
 _LEFT: Final = "<"
 _RIGHT: Final = ">"
@@ -94,7 +98,14 @@ def bar(what: str) -> Iterator[Callable[[float, float], None]]:
     """A bar that is moved by calls with (done, planned), from any thread."""
     console = Console(stderr=True)
     if not console.is_terminal:
-        yield lambda done, planned: None
+        told = [time.monotonic()]
+
+        def line(done: float, planned: float) -> None:
+            if planned and time.monotonic() - told[0] >= LINE_EVERY_S:
+                told[0] = time.monotonic()
+                complain(f"{what}: {100 * done / planned:.0f} %")
+
+        yield line
         return
     with Progress(console=console, transient=True) as progress:
         task = progress.add_task(what, total=None)

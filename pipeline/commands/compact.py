@@ -1,0 +1,227 @@
+"""freshet compact: a table, some partitions of it, or all tables of a database; once, or again and again until it is
+stopped.
+
+Of a database one table after the other is compacted. One that cannot be compacted is told, the others go on, and the
+exit code says that something failed.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Annotated, Final
+
+import typer
+
+from freshet.pipeline.commands.arguments import AsJson, Warehouse, open_table
+from freshet.pipeline.commands.output import bar, complain, plural, print_json, say
+from freshet.pipeline.commands.spark_part import spark_part
+from freshet.pipeline.config.interval import interval_ms, spark_interval
+from freshet.pipeline.exceptions import PipelineFailedError
+from freshet.pipeline.signals import when_asked_to_stop
+from freshet.storage.catalog import Catalog
+from freshet.storage.describe import size_text
+from freshet.storage.exceptions import ConflictError, InvalidRequestError, RetryableError, StorageError
+from freshet.storage.table import CompactionBudget, CompactionResult, Elsewhere
+
+MEGABYTE: Final = 1024 * 1024
+EVERY_S: Final = 10.0
+"""Pause of --continuous."""
+
+_NUMBER: Final = re.compile(r"-?\d+(\.\d*)?|-?\.\d+")
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What is to be compacted, and how; `table` may be the name of a database."""
+
+    warehouse: str
+    table: str
+    full: bool
+    partitions: dict[str, str] | None
+    budget: CompactionBudget
+    as_json: bool
+    elsewhere: Elsewhere | None = None
+
+    @property
+    def is_database(self) -> bool:
+        return "." not in self.table
+
+    def tables(self) -> Sequence[str]:
+        """Names of the tables; raises `InvalidRequestError` where there is no such database."""
+        if not self.is_database:
+            return [self.table]
+        catalog = Catalog(self.warehouse)
+        if self.table not in catalog.list_databases():
+            raise InvalidRequestError(
+                f"there is no database {self.table!r} in {self.warehouse}; a table is database.table"
+            )
+        return [f"{self.table}.{name}" for name in sorted(catalog.list_tables(self.table))]
+
+
+def compact(
+    warehouse: Warehouse,
+    table: Annotated[str, typer.Argument(metavar="TABLE", help="Table as database.table, or a database.")],
+    full: Annotated[
+        bool | None,
+        typer.Option(
+            "--full/--as-needed",
+            help="Merge all files of a bucket, or only where the table's rule asks for it. "
+            "Default: --full; with --every or --continuous: --as-needed.",
+        ),
+    ] = None,
+    partition: Annotated[
+        list[str] | None,
+        typer.Option(help="Only partitions with this value, as their folder says it: dt=2026-11-22. May be repeated."),
+    ] = None,
+    every: Annotated[
+        str | None,
+        typer.Option(help="Compact again after this long (10 s, 1 min), until the command is stopped."),
+    ] = None,
+    continuous: Annotated[bool, typer.Option("--continuous", help="The same as --every '10 s'.")] = False,
+    seconds: Annotated[
+        float | None, typer.Option(min=0, help="Begin no further bucket after this many seconds.")
+    ] = None,
+    megabytes: Annotated[
+        int | None, typer.Option(min=1, help="Begin no further bucket once this many megabytes have been read.")
+    ] = None,
+    on_spark: Annotated[
+        bool, typer.Option("--on-spark", help="Compact buckets in tasks of a Spark session, as many as it has cores.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Compact a table, or a database, bucket by bucket. Streams that write to it meanwhile are not disturbed.
+
+    What was compacted is committed as it goes on, and stays when the command is interrupted.
+    """
+    pause_s = _pause_s(every) if every is not None else EVERY_S if continuous else None
+    is_full = full is not False if pause_s is None else full is True
+    budget = CompactionBudget(None if megabytes is None else megabytes * MEGABYTE, seconds)
+    partitions = _partitions(partition)
+    with _executors(on_spark) as elsewhere:
+        asked = _Asked(warehouse, table, is_full, partitions, budget, as_json, elsewhere)
+        if pause_s is None:
+            _once(asked)
+        else:
+            _again_and_again(asked, pause_s)
+
+
+def _once(asked: _Asked) -> None:
+    failed = []
+    for name in asked.tables():
+        try:
+            _tell(_round(asked, name), name, asked, quiet=False)
+        except StorageError as error:
+            if not asked.is_database:
+                raise
+            complain(f"{name} was not compacted: {error}")
+            failed.append(name)
+    if failed:
+        raise PipelineFailedError(f"{plural(len(failed), 'table')} of {asked.table} not compacted: {', '.join(failed)}")
+
+
+def _again_and_again(asked: _Asked, pause_s: float) -> None:
+    stop = threading.Event()
+    told: dict[str, str] = {}
+    with when_asked_to_stop(stop.set):
+        while not stop.is_set():
+            for name in asked.tables():
+                if not stop.is_set():
+                    _one_more(asked, name, told)
+            stop.wait(pause_s)
+
+
+def _one_more(asked: _Asked, name: str, told: dict[str, str]) -> None:
+    """`told` are the errors of tables of a database that were told: each is told once, until a round succeeds."""
+    try:
+        _tell(_round(asked, name), name, asked, quiet=True)
+    except (ConflictError, RetryableError) as error:
+        complain(f"this round gave way to another writer, the next one tries again: {error}")
+    except StorageError as error:
+        if not asked.is_database:
+            raise
+        if told.get(name) != str(error):
+            complain(f"{name} is not compacted: {error}")
+        told[name] = str(error)
+    else:
+        told.pop(name, None)
+
+
+def _round(asked: _Asked, name: str) -> CompactionResult:
+    with bar(f"compacting {name}") as advance:
+        return open_table(asked.warehouse, name).compact(
+            full=asked.full,
+            partition=asked.partitions,
+            budget=asked.budget,
+            progress=lambda done: advance(done.bytes_done, done.bytes_planned),
+            elsewhere=asked.elsewhere,
+        )
+
+
+def _tell(result: CompactionResult, name: str, asked: _Asked, *, quiet: bool) -> None:
+    """What a round did; a job that goes on for days says nothing of rounds that did nothing."""
+    ids = [snapshot.id for snapshot in result.snapshots]
+    if not (ids or result.buckets_left) and quiet:
+        return
+    if asked.as_json:
+        print_json(
+            {
+                "table": name,
+                "snapshots": ids,
+                "buckets": result.buckets_done,
+                "buckets_left": result.buckets_left,
+                "buckets_given_way": result.buckets_given_way,
+                "input_bytes": result.input_bytes,
+            }
+        )
+        return
+    start = f"{name}: " if asked.is_database else ""
+    if ids:
+        say(
+            f"{start}compacted in snapshot {', '.join(map(str, ids))}: {plural(result.buckets_done, 'bucket')}, "
+            f"{size_text(result.input_bytes)} read"
+        )
+    elif not (result.buckets_left or result.given_way):
+        say(f"{start}nothing to compact")
+    if result.given_way:
+        say(f"{start}{plural(result.buckets_given_way, 'bucket')} left to another compaction that was faster")
+    if result.buckets_left:
+        say(f"{start}{plural(result.buckets_left, 'bucket')} did not fit into the budget; call again to go on")
+
+
+def _executors(on_spark: bool) -> AbstractContextManager[Elsewhere | None]:
+    if not on_spark:
+        return nullcontext()
+    executors: AbstractContextManager[Elsewhere] = spark_part("executors").executors()
+    return executors
+
+
+def _partitions(given: Sequence[str] | None) -> dict[str, str] | None:
+    """`dt=2026-11-22` and the like, several in one text or in several."""
+    parts = [part.strip() for text in given or () for part in re.split("[,/]", text)]
+    values: dict[str, str] = {}
+    for part in parts:
+        key, equals, value = part.partition("=")
+        if not (key and equals):
+            raise InvalidRequestError(
+                f"--partition {part!r}: write a partition key and its value, such as dt=2026-11-22"
+            )
+        if values.setdefault(key, value) != value:
+            raise InvalidRequestError(f"--partition gives {key} two values, {values[key]!r} and {value!r}; give one")
+    return values or None
+
+
+def _pause_s(text: str) -> float:
+    """The value of --every: seconds, or a number with a unit."""
+    if _NUMBER.fullmatch(text):
+        seconds = float(text)
+        if seconds < 0:
+            raise InvalidRequestError(f"--every {text}: give a pause from 0 on, such as '10 s'")
+        return seconds
+    try:
+        return interval_ms(spark_interval(text)) / 1000
+    except ValueError as error:
+        raise InvalidRequestError(f"--every: {error}") from error

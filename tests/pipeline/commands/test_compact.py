@@ -1,0 +1,140 @@
+"""freshet compact: partitions, whole databases, on Spark; what it says and how it ends."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+from freshet import Catalog, Table
+from freshet.pipeline.commands import output
+from freshet.pipeline.commands.output import bar
+from tests.pipeline.commands.kit import Freshet
+
+KEPT = {"bucket": "1", "num-sorted-run.compaction-trigger": "50"}
+
+
+def a_table(folder: Path, name: str = "shop.t", *, commits: int = 3) -> Table:
+    table = Catalog(folder).create_table(
+        name,
+        schema={"dt": "STRING NOT NULL", "hh": "INT NOT NULL", "k": "INT NOT NULL"},
+        primary_keys=["dt", "hh", "k"],
+        partition_keys=["dt", "hh"],
+        options=KEPT,
+    )
+    with table.writer("w") as writer:
+        for number in range(commits):
+            rows = [(dt, hh, number) for dt in ("2026-11-21", "a/b=c") for hh in (1, 2)]
+            dts, hours, keys = zip(*rows, strict=True)
+            writer.write(pa.table({"dt": dts, "hh": pa.array(hours, pa.int32()), "k": pa.array(keys, pa.int32())}))
+            writer.commit()
+    return table
+
+
+def compacted(table: Table) -> list[str]:
+    """Partitions that have no level 0."""
+    levels: dict[str, set[int]] = {}
+    for entry in table.files():
+        levels.setdefault(table.partition_path(entry.partition), set()).add(entry.file.level)
+    return sorted(path for path, found in levels.items() if 0 not in found)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "paths"),
+    [
+        (["dt=2026-11-21"], ["dt=2026-11-21/hh=1", "dt=2026-11-21/hh=2"]),
+        (["dt=2026-11-21,hh=2"], ["dt=2026-11-21/hh=2"]),
+        (["dt=2026-11-21/hh=2"], ["dt=2026-11-21/hh=2"]),
+        (["dt=2026-11-21", "hh=2"], ["dt=2026-11-21/hh=2"]),
+        (["hh=1"], ["dt=2026-11-21/hh=1", "dt=a%2Fb%3Dc/hh=1"]),
+        (["hh=3"], []),
+    ],
+)
+def test_partitions(freshet: Freshet, tmp_path: Path, arguments: list[str], paths: list[str]) -> None:
+    table = a_table(tmp_path)
+    given = [part for argument in arguments for part in ("--partition", argument)]
+    said = freshet.good("compact", tmp_path, "shop.t", *given).out
+    assert compacted(table) == paths
+    assert (said == "nothing to compact\n") == (not paths)
+
+
+def test_a_partition_as_values(tmp_path: Path) -> None:
+    table = a_table(tmp_path)
+    table.compact(partition={"dt": "a/b=c"})
+    assert compacted(table) == ["dt=a%2Fb%3Dc/hh=1", "dt=a%2Fb%3Dc/hh=2"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["shop.t", "--partition", "day=1"], "no partition key 'day'; its partition keys are dt, hh"),
+        (["shop.t", "--partition", "dt"], "--partition 'dt': write a partition key and its value"),
+        (["shop.t", "--partition", "dt=1", "--partition", "dt=2"], "gives dt two values"),
+        (["shop.t", "--every", "soon"], "--every: 'soon' is no interval"),
+        (["shops"], "there is no database 'shops'"),
+    ],
+)
+def test_wrong_calls_compact_nothing(freshet: Freshet, tmp_path: Path, arguments: list[str], message: str) -> None:
+    table = a_table(tmp_path)
+    called = freshet("compact", tmp_path, *arguments)
+    assert called.code == 2, called.err
+    assert message in called.err
+    assert len(table.snapshots()) == 3
+
+
+def test_a_database(freshet: Freshet, tmp_path: Path) -> None:
+    tables = [a_table(tmp_path, f"shop.{name}") for name in ("one", "two")]
+    a_table(tmp_path, "other.t")
+    said = freshet.good("compact", tmp_path, "shop").out.splitlines()
+    assert [line.partition(":")[0] for line in said] == ["shop.one", "shop.two"]
+    assert all(len(compacted(table)) == 4 for table in tables)
+    assert compacted(Catalog(tmp_path).table("other.t")) == []
+
+
+def test_a_table_that_cannot_be_compacted_holds_up_no_other(freshet: Freshet, tmp_path: Path) -> None:
+    broken, good = a_table(tmp_path, "shop.a"), a_table(tmp_path, "shop.b")
+    for entry in broken.files():
+        for path in Path(broken.location).rglob(entry.file.file_name):
+            path.unlink()
+    called = freshet("compact", tmp_path, "shop")
+    assert called.code == 1
+    assert "shop.a was not compacted" in called.err
+    assert "1 table of shop not compacted: shop.a" in called.err
+    assert len(compacted(good)) == 4
+
+
+def test_a_bucket_that_gave_way_counts_once(tmp_path: Path) -> None:
+    table = a_table(tmp_path)
+
+    def quicker(done: object) -> None:
+        if getattr(done, "buckets_done", 0) == 1:
+            Table.open(table.location).compact(partition={"dt": "2026-11-21"})
+
+    result = table.compact(partition={"dt": "2026-11-21", "hh": "1"}, progress=quicker)
+    assert len(result.given_way) > 1
+    assert result.buckets_given_way == 1
+
+
+def test_logs_show_progress_now_and_then(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(output, "LINE_EVERY_S", 0.0)
+    with bar("compacting shop.t") as advance:
+        advance(0, 0)
+        advance(50, 200)
+    assert capsys.readouterr().err == "freshet: compacting shop.t: 25 %\n"
+    monkeypatch.setattr(output, "LINE_EVERY_S", 1000.0)
+    with bar("compacting shop.t") as advance:
+        advance(50, 200)
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.spark
+def test_on_spark(freshet: Freshet, tmp_path: Path, spark: SparkSession) -> None:
+    table = a_table(tmp_path)
+    before = sorted(map(str, table.scan().to_arrow().to_pylist()))
+    said = freshet.good("compact", tmp_path, "shop.t", "--on-spark").out
+    assert "4 buckets" in said
+    assert len(compacted(table)) == 4
+    assert sorted(map(str, table.scan().to_arrow().to_pylist())) == before
+    assert {s.commit_user.startswith("freshet-compact-") for s in table.snapshots()[3:]} == {True}
