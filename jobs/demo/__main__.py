@@ -3,6 +3,7 @@
     1. broker and topics       2. Spark session and pipelines; a thread sends changes for some seconds
     3. when everything that was sent is in the tables, the pipelines are asked to stop, as SIGTERM would
     4. the tables are read by Freshet and by Apache Paimon (JVM) and compared with each other and with the shop
+    5. so is the changelog of the orders, and that of one order is printed
 
 Everything lies in `demo-output/`, which is emptied first, or in a new folder given as argument. Ctrl-C at any time ends
 all of it.
@@ -23,6 +24,7 @@ from types import FrameType
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from confluent_kafka import Producer
 
 from freshet.jobs.demo.shop import CUSTOMERS_TOPIC, ORDERS_TOPIC, Shop
@@ -35,7 +37,7 @@ from freshet.pipeline.spark.session import SHORT_LIVED, create_session
 from freshet.storage.catalog import Catalog
 from freshet.storage.table import Table
 from tests.kit.kafka_broker import any_broker
-from tests.kit.paimon_judge import PaimonJudge
+from tests.kit.paimon_judge import ROW_KIND_COLUMN, SNAPSHOT_ID_COLUMN, PaimonJudge
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 OUTPUT: Final = ROOT / "demo-output"
@@ -46,6 +48,8 @@ WAVE_COUNT: Final = 25
 EVENTS_PER_WAVE: Final = 1000
 WAVE_PAUSE_S: Final = 0.7
 RUN_LIMIT_S: Final = 120.0
+CHANGES_SHOWN_MAX: Final = 9
+"""Of the orders with so many changes at most, the one with most is shown."""
 
 
 class Demo:
@@ -179,21 +183,43 @@ def _show(catalog: Catalog, shop: Shop) -> bool:
                 f"{'equal' if is_equal else 'DIFFERENT'}; {'as in' if is_right else 'NOT AS IN'} the shop's database"
             )
             print("\n".join("    " + str(row) for row in ours.slice(0, 3).to_pylist()))
-    _title("4. levels and snapshots")
+        agreed &= _show_changelog(catalog.table("shop.orders"), judge)
+    _title("5. levels and snapshots")
     for name in ("shop.orders", "shop.customers"):
         print(_indented(catalog.table(name).describe()))
     _print_snapshots(catalog.table("shop.orders"))
-    _title("5. dead letters")
+    _title("6. dead letters")
     dead = catalog.table("shop.dead_letters").scan().to_arrow()
     agreed &= dead.num_rows == shop.broken
     print(f"  {dead.num_rows} records, {shop.broken} were sent broken:")
     for reason in dead.group_by(["reason", "column_name"]).aggregate([("log_offset", "count")]).to_pylist():
         where = f" ({reason['column_name']})" if reason["column_name"] else ""
         print(f"    {reason['log_offset_count']:>4}  {reason['reason']}{where}")
-    _title("6. where the files lie")
+    _title("7. where the files lie")
     for name in ("shop.orders", "shop.customers", "shop.dead_letters"):
         print(f"  {catalog.table(name).location}")
     return agreed
+
+
+def _show_changelog(table: Table, judge: PaimonJudge) -> bool:
+    """Prints what became of one order, step by step, as both readers tell it; True when they tell the same of all."""
+    _title("4. the changelog of the orders, read by Freshet and by Apache Paimon ($audit_log)")
+    ours = table.changelog().to_arrow()
+    theirs = judge.table(table.location).audit_log().select(ours.column_names).cast(ours.schema)
+    order = [(name, "ascending") for name in (SNAPSHOT_ID_COLUMN, "order_id", "changed", ROW_KIND_COLUMN)]
+    is_equal = theirs.sort_by(order).equals(ours.sort_by(order))
+    counts = pc.value_counts(ours["order_id"]).to_pylist()
+    told = max(counts, key=lambda each: (each["counts"] <= CHANGES_SHOWN_MAX, each["counts"], -each["values"]))
+    print(
+        f"  {ours.num_rows:,} changes by Freshet, {theirs.num_rows:,} by Apache Paimon: "
+        f"{'equal' if is_equal else 'DIFFERENT'}; of order {told['values']}:"
+    )
+    for reader, changes in (("Freshet", ours), ("Apache Paimon", theirs)):
+        print(f"    {reader}")
+        for change in changes.filter(pc.equal(changes["order_id"], told["values"])).to_pylist():
+            row = f"{change['status']:<10} {change['total']:>10} {change['ordered']:%Y-%m-%d}"
+            print(f"      snapshot {change[SNAPSHOT_ID_COLUMN]:>3}  {change[ROW_KIND_COLUMN]}  {row}")
+    return is_equal
 
 
 def _by_key(rows: pa.Table, key: str) -> Mapping[int, dict[str, Any]]:

@@ -1,9 +1,11 @@
 """A micro-batch in executors of their own, one of which is killed when its map tasks are done: run by a test.
 
-    python -m tests.integration.lost_executor_program FOLDER outcomes | rows
+    python -m tests.integration.lost_executor_program FOLDER outcomes | rows | compaction
 
 The first task that writes kills the executor it runs in, and with it the shuffle files of that executor's map tasks:
-Spark computes those anew. Prints one JSON object: what the batch reported, and the executors that were lost.
+Spark computes those anew. With `compaction` it does so when its first compaction has written its files, into a table
+with a changelog that has all of the rows already. Prints one JSON object: what the batch reported, and whether an
+executor was lost.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import os
 import shutil
 import signal
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +34,7 @@ from freshet.pipeline.batch.micro_batch import BatchReport
 from freshet.pipeline.batch.table_sink import table_sink
 from freshet.pipeline.spark.session import SHORT_LIVED, create_session
 from freshet.storage.catalog import Catalog
+from freshet.storage.compact.rewriter import CompactionResult, Rewriter
 from freshet.storage.table import Table
 from tests.pipeline.batch.outcome_rows import data, dead, outcome_schema, outcome_table, tally
 
@@ -38,6 +42,7 @@ RECORDS: Final = 2000
 MAP_TASKS: Final = 4
 DEAD_EACH: Final = 100
 BUCKETS: Final = 4
+LOOKUP: Final = {"changelog-producer": "lookup"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,18 +50,38 @@ class KillingTask(BucketTask):
     """Kills its executor once: worker, daemon, JVM are parent and child."""
 
     marker: str = ""
+    is_in_compaction: bool = False
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        try:
-            os.close(os.open(self.marker, os.O_CREAT | os.O_EXCL))
-        except FileExistsError:
+        if not self.is_in_compaction:
+            kill_executor(self.marker)
             yield from BucketTask.__call__(self, batches)
             return
-        daemon = os.getppid()
-        executor = int(Path(f"/proc/{daemon}/stat").read_text().rpartition(")")[2].split()[1])
-        assert b"java" in Path(f"/proc/{executor}/cmdline").read_bytes()
-        os.kill(executor, signal.SIGKILL)
-        yield from BucketTask.__call__(self, batches)
+        compact = Rewriter.compact
+
+        def killing(*arguments: Any, **options: Any) -> CompactionResult:
+            result = compact(*arguments, **options)
+            kill_executor(self.marker)
+            return result
+
+        Rewriter.compact = killing  # type: ignore[method-assign]
+        try:
+            yield from BucketTask.__call__(self, batches)
+        finally:
+            Rewriter.compact = compact  # type: ignore[method-assign]
+
+
+def kill_executor(marker: str) -> None:
+    """Kills the executor of this worker, unless somebody has done so before."""
+    try:
+        os.close(os.open(marker, os.O_CREAT | os.O_EXCL))
+    except FileExistsError:
+        return
+    daemon = os.getppid()
+    executor = int(Path(f"/proc/{daemon}/stat").read_text().rpartition(")")[2].split()[1])
+    assert b"java" in Path(f"/proc/{executor}/cmdline").read_bytes()
+    os.kill(executor, signal.SIGKILL)
+    time.sleep(60)  # nothing of this task goes on: the daemon ends with its executor, and its workers with it
 
 
 def main() -> None:
@@ -64,11 +89,18 @@ def main() -> None:
     folder, kind = Path(sys.argv[1]), sys.argv[2]
     schema = {"id": "BIGINT", "name": "STRING"}
     table = Catalog(str(folder)).create_table(
-        "db.t", schema=schema, primary_keys=["id"], options={"bucket": str(BUCKETS)}
+        "db.t",
+        schema=schema,
+        primary_keys=["id"],
+        options={"bucket": str(BUCKETS), **(LOOKUP if kind == "compaction" else {})},
     )
+    if kind == "compaction":
+        with table.writer("before") as writer:
+            writer.write(pa.table({"id": list(range(RECORDS)), "name": ["before"] * RECORDS}))
+            writer.commit(0)
 
     def killing(**arguments: Any) -> BucketTask:
-        return KillingTask(**arguments, marker=str(folder / "killed"))
+        return KillingTask(**arguments, marker=str(folder / "killed"), is_in_compaction=kind == "compaction")
 
     freshet.pipeline.batch.micro_batch.BucketTask = killing  # type: ignore[assignment, misc]
     settings = {**SHORT_LIVED, "spark.sql.shuffle.partitions": str(BUCKETS), "spark.executor.memory": "512m"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -62,6 +63,11 @@ def test_to_the_end(tmp_path: Path) -> None:
         _end(program)
     text = _log(tmp_path)
     assert text.count("equal; as in the shop's database") == 2, text
+    [told] = re.findall(r"changes by Freshet, [\d,]+ by Apache Paimon: equal; of order \d+:(.*?)\n\n", text, re.DOTALL)
+    ours, theirs = told.split("    Freshet\n")[1].split("    Apache Paimon\n")
+    assert ours.strip() == theirs.strip()
+    assert " +I " in ours
+    assert " -U " in ours
     assert "DIFFERENT" not in text
     assert _left_over(tmp_path) == []
 

@@ -1,4 +1,4 @@
-"""An executor is killed after its map tasks: Spark computes them anew, and every row is there once."""
+"""An executor is killed amid a batch: Spark computes what it lost anew; every row and every change is there once."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ import json
 import os
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from freshet.storage.catalog import Catalog
 from tests.integration.lost_executor_program import DEAD_EACH, MAP_TASKS, RECORDS
+from tests.kit.changelog_files import changelog, folded
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(400)]
 
@@ -49,3 +51,19 @@ def test_rows_of_any_frame_are_counted_once(tmp_path: Path) -> None:
     assert _run(tmp_path, "rows") == {"read": RECORDS, "applied": RECORDS, "dead": {}, "skipped": {}}
     found = Catalog(str(tmp_path)).table("db.t").scan().to_arrow()["id"].to_pylist()
     assert sorted(found) == list(range(RECORDS))
+
+
+def test_changes_of_a_compaction_that_was_lost_are_told_once(tmp_path: Path) -> None:
+    assert _run(tmp_path, "compaction") == {"read": RECORDS, "applied": RECORDS, "dead": {}, "skipped": {}}
+    table = Catalog(str(tmp_path)).table("db.t")
+    found = table.scan().to_arrow().sort_by("id").to_pylist()
+    assert found == [{"id": number, "name": f"n{number}"} for number in range(RECORDS)]
+    changes = changelog(table)
+    assert Counter(change.kind for told in changes.values() for change in told) == dict.fromkeys(
+        ("+I", "-U", "+U"), RECORDS
+    )
+    assert sorted(row["id"] for row in folded(changes.values(), ["id"]).values()) == list(range(RECORDS))
+    named = {entry.file.file_name for entry in table.files()}
+    table.expire_snapshots(retain_max=1, retain_min=1, older_than_ms=2**60)
+    assert table.remove_orphan_files(older_than_ms=-1_000_000).files, "what the lost compaction had written"
+    assert {path.name for path in Path(table.location).rglob("data-*")} == named

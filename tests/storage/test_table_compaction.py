@@ -8,16 +8,19 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from freshet import Catalog, Table
+from freshet import AddColumn, Catalog, Table
 from freshet.storage import table_compaction
 from freshet.storage.codec.binary_row import decode_row
 from freshet.storage.commit.committer import Committer
+from freshet.storage.model.commit_message import CommitMessage
+from freshet.storage.model.snapshot import CommitKind
 from freshet.storage.table_compaction import (
     CompactionBudget,
     CompactionProgress,
     TableCompaction,
     carry_out,
 )
+from tests.kit.changelog_files import changelog, folded
 
 COLUMNS = {"day": "INT NOT NULL", "k": "INT NOT NULL", "v": "STRING"}
 
@@ -146,3 +149,61 @@ def test_a_stream_beside_it_is_never_given_way_to(tmp_path: Path) -> None:
             assert table.compact().given_way == ()
             assert writer.commit().given_way == ()
     assert [row for row in held(table) if row[2] == "stream"] == [(d, n, "stream") for d in (0, 1) for n in range(5)]
+
+
+TELLING = {
+    "lookup": {"changelog-producer": "lookup"},
+    "lookup, vectors": {"changelog-producer": "lookup", "deletion-vectors.enabled": "true"},
+    "full-compaction": {"changelog-producer": "full-compaction", "full-compaction.delta-commits": "1000"},
+}
+
+
+def told(table: Table) -> list[tuple[Any, ...]]:
+    """What the changelog adds up to."""
+    return sorted(tuple(row.values()) for row in folded(changelog(table).values(), ["day", "k"]).values())
+
+
+@pytest.mark.parametrize("options", TELLING.values(), ids=TELLING)
+def test_a_compaction_that_an_overwrite_overtook_gives_way(tmp_path: Path, options: dict[str, str]) -> None:
+    """Its files and its changelog are of rows that are not there any more."""
+    table = a_table(tmp_path, days=2, **options, **{"write-only": "true"})
+    table = table.with_options({"write-only": "false"})
+    before = held(table.with_options({"deletion-vectors.merge-on-read": "true"}))
+    works = TableCompaction(table.store, commit_user="night").plan(full=True)
+    messages = [message for work in works for message in carry_out(table.store, work)]
+    overwritten = next(message for message in messages if message.partition == works[0].partition)
+    day = decode_row(overwritten.partition, table.store.partition_types)[0]
+    gone = tuple(entry.file for entry in table.files() if entry.partition == overwritten.partition)
+    overwrite = CommitMessage(overwritten.partition, 0, overwritten.total_buckets, deleted_files=gone)
+    done = Committer(table.store, "somebody").commit(1, [overwrite])
+    assert done.snapshots[-1].commit_kind is CommitKind.OVERWRITE
+    result = Committer(table.store, "night").commit(0, messages, force_empty=False)
+    assert {conflict.partition for conflict in result.given_way} == {overwritten.partition}
+    table.compact()
+    assert held(table) == [row for row in before if row[0] != day] == told(table)
+    files = {entry.file.file_name for entry in table.files()}
+    table.expire_snapshots(retain_max=1, retain_min=1, older_than_ms=2**60)
+    table.remove_orphan_files(older_than_ms=-1_000_000)
+    assert {path.name for path in Path(table.location).rglob("data-*")} == files, "nothing of it is left"
+
+
+@pytest.mark.parametrize("options", TELLING.values(), ids=TELLING)
+def test_a_compaction_that_a_change_of_the_schema_overtook(tmp_path: Path, options: dict[str, str]) -> None:
+    """Its files have the columns of their schema; rows written since have the new one."""
+    table = a_table(tmp_path, days=2, **options, **{"write-only": "true"})
+    works = TableCompaction(table.with_options({"write-only": "false"}).store, commit_user="night").plan(full=True)
+    messages = [message for work in works for message in carry_out(table.store, work)]
+    changed = table.alter(AddColumn("more", "STRING"))
+    with changed.writer("w") as writer:
+        writer.write(pa.table({"day": [0], "k": [0], "v": ["new"], "more": ["m"]}))
+        writer.commit()
+    Committer(table.store, "night").commit(0, messages, force_empty=False)
+    with changed.with_options({"write-only": "false"}).writer("w") as writer:
+        writer.write(pa.table({"day": [1], "k": [1], "v": ["new"], "more": ["n"]}))
+        writer.commit()
+    changed.with_options({"write-only": "false"}).compact()
+    rows = {row[:2]: row[2:] for row in held(changed)}
+    assert (rows.pop((0, 0)), rows.pop((1, 1))) == (("new", "m"), ("new", "n"))
+    assert len(rows) == 200 + 400 - 2
+    assert {row[1] for row in rows.values()} == {None}
+    assert told(changed) == held(changed)
