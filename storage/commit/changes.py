@@ -79,22 +79,15 @@ class SnapshotChange:
 
 def append_change(messages: Sequence[CommitMessage]) -> SnapshotChange:
     """The new-files increments of all messages, as one change."""
-    entries: list[ManifestEntry] = []
-    changelog: list[ManifestEntry] = []
-    for message in messages:
-        entries += _entries(message, EntryKind.DELETE, message.deleted_files)
-        entries += _entries(message, EntryKind.ADD, message.new_files)
-        changelog += _entries(message, EntryKind.ADD, message.changelog_files)
-    index = [
-        entry for message in messages for entry in _index(message, message.deleted_index_files, message.new_index_files)
-    ]
+    entries = _entries((m, m.deleted_files, m.new_files) for m in messages)
+    index = _index_entries((m, m.deleted_index_files, m.new_index_files) for m in messages)
     deletes = any(entry.kind is EntryKind.DELETE for entry in entries)
     marks = any(entry.file.index_type == DELETION_VECTORS_INDEX for entry in index)
     return SnapshotChange(
         CommitKind.OVERWRITE if deletes or marks else CommitKind.APPEND,
-        tuple(entries),
-        tuple(changelog),
-        index_entries=tuple(index),
+        entries,
+        _entries((m, (), m.changelog_files) for m in messages),
+        index_entries=index,
         log=LogChange(
             {(m.partition, m.bucket): m.log for m in messages if m.log is not None},
             is_pending=any(m.compact_log is not None for m in messages),
@@ -104,26 +97,35 @@ def append_change(messages: Sequence[CommitMessage]) -> SnapshotChange:
 
 def compact_change(messages: Sequence[CommitMessage]) -> SnapshotChange:
     """The compaction increments of all messages, as one change."""
-    entries: list[ManifestEntry] = []
-    changelog: list[ManifestEntry] = []
-    for message in messages:
-        entries += _entries(message, EntryKind.DELETE, message.compact_before)
-        entries += _entries(message, EntryKind.ADD, message.compact_after)
-        changelog += _entries(message, EntryKind.ADD, message.compact_changelog_files)
-    lookups = {(m.partition, m.bucket): m.compact_lookups for m in messages if m.compact_lookups}
-    index = [
-        entry
-        for message in messages
-        for entry in _index(message, message.compact_deleted_index_files, message.compact_new_index_files)
-    ]
-    won = {(m.partition, m.bucket): m.compact_log for m in messages if m.compact_log is not None}
-    return SnapshotChange(CommitKind.COMPACT, tuple(entries), tuple(changelog), lookups, tuple(index), LogChange(won))
+    return SnapshotChange(
+        CommitKind.COMPACT,
+        _entries((m, m.compact_before, m.compact_after) for m in messages),
+        _entries((m, (), m.compact_changelog_files) for m in messages),
+        {(m.partition, m.bucket): m.compact_lookups for m in messages if m.compact_lookups},
+        _index_entries((m, m.compact_deleted_index_files, m.compact_new_index_files) for m in messages),
+        LogChange({(m.partition, m.bucket): m.compact_log for m in messages if m.compact_log is not None}),
+    )
 
 
-def _entries(message: CommitMessage, kind: EntryKind, files: Iterable[DataFileMeta]) -> list[ManifestEntry]:
-    return [ManifestEntry(kind, message.partition, message.bucket, message.total_buckets, file) for file in files]
+def _entries(
+    parts: Iterable[tuple[CommitMessage, Iterable[DataFileMeta], Iterable[DataFileMeta]]],
+) -> tuple[ManifestEntry, ...]:
+    """Entries of the files that messages delete and add."""
+    return tuple(
+        ManifestEntry(kind, message.partition, message.bucket, message.total_buckets, file)
+        for message, deleted, added in parts
+        for kind, files in ((EntryKind.DELETE, deleted), (EntryKind.ADD, added))
+        for file in files
+    )
 
 
-def _index(message: CommitMessage, deleted: Iterable[IndexFileMeta], new: Iterable[IndexFileMeta]) -> list[IndexEntry]:
-    entries = [IndexEntry(EntryKind.DELETE, message.partition, message.bucket, file) for file in deleted]
-    return entries + [IndexEntry(EntryKind.ADD, message.partition, message.bucket, file) for file in new]
+def _index_entries(
+    parts: Iterable[tuple[CommitMessage, Iterable[IndexFileMeta], Iterable[IndexFileMeta]]],
+) -> tuple[IndexEntry, ...]:
+    """Entries of the index files that messages delete and add."""
+    return tuple(
+        IndexEntry(kind, message.partition, message.bucket, file)
+        for message, deleted, added in parts
+        for kind, files in ((EntryKind.DELETE, deleted), (EntryKind.ADD, added))
+        for file in files
+    )

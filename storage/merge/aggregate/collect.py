@@ -23,26 +23,26 @@ Source: MERGING.md §2.5, §2.6.1, vectors 45 and 46.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
 from freshet.storage.merge.aggregate.equality import Groups, equality_codes, first_of_each, outlived, paired
-from freshet.storage.merge.aggregate.events import ColumnEvents, Event, LiveEvents, Reduction, live_events
+from freshet.storage.merge.aggregate.events import (
+    ColumnEvents,
+    ColumnFunction,
+    Event,
+    LiveEvents,
+    Reduction,
+    live_events,
+)
 from freshet.storage.merge.aggregate.parts import Parts, Selection
 from freshet.storage.merge.key_order import Flags
-from freshet.storage.model.data_type import ArrayType, DataType, ScalarType
-from freshet.storage.options.engine import ColumnAggregate
+from freshet.storage.model.data_type import ArrayType, ScalarType
 
 
-@dataclass(frozen=True, slots=True)
-class Collect:
+class Collect(ColumnFunction):
     """collect of one column."""
-
-    function: ColumnAggregate
-    column: str
-    type: DataType
 
     def reduce(self, events: ColumnEvents) -> Reduction:
         """The elements of each key."""

@@ -30,6 +30,8 @@ import pyarrow as pa
 
 from freshet.storage.merge.key_order import Flags
 from freshet.storage.merge.sort_words import Positions
+from freshet.storage.model.data_type import DataType
+from freshet.storage.options.aggregate_function import ColumnAggregate
 
 EventCodes = npt.NDArray[np.int8]
 
@@ -153,6 +155,15 @@ class _Marks(dict[int, Flags]):
                 marks |= self._codes == event
         self[events] = marks
         return marks
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnFunction:
+    """What an aggregate function knows of itself: its options, and the column that it is of."""
+
+    function: ColumnAggregate
+    column: str
+    type: DataType
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ Source: MERGING.md §0 (comparators), §2.6.1.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
@@ -23,12 +23,11 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from freshet.storage.merge.aggregate.contributions import Contributions, CountedValues, counted_values
-from freshet.storage.merge.aggregate.events import ColumnEvents, Reduction
+from freshet.storage.merge.aggregate.events import ColumnEvents, ColumnFunction, Reduction
 from freshet.storage.merge.gather import fixed_width, from_fixed_width, gathered
 from freshet.storage.merge.key_order import Flags
 from freshet.storage.merge.sort_words import Positions, pack, sequence_words
-from freshet.storage.model.data_type import DataType
-from freshet.storage.options.engine import AggregateFunction, ColumnAggregate
+from freshet.storage.options.engine import AggregateFunction
 
 _LARGEST: Final = frozenset({AggregateFunction.MAX, AggregateFunction.BOOL_OR})
 _LOWEST: Final = -(1 << 63)
@@ -37,13 +36,8 @@ _SPAN_MAX: Final = _HIGHEST - 1
 _FLOATS: Final[Mapping[int, type[Any]]] = {4: np.float32, 8: np.float64}
 
 
-@dataclass(frozen=True, slots=True)
-class Extreme:
+class Extreme(ColumnFunction):
     """One of the four functions, for one column."""
-
-    function: ColumnAggregate
-    column: str
-    type: DataType
 
     def reduce(self, events: ColumnEvents) -> Reduction:
         """The extreme value of each key."""

@@ -24,29 +24,28 @@ Source: MERGING.md §2.5, §2.6.1, vectors 47 and 48.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from freshet.storage.merge.aggregate.equality import equality_codes, field_columns, last_of_each, order_ranks, paired
-from freshet.storage.merge.aggregate.events import ColumnEvents, Event, LiveEvents, Reduction, live_events
+from freshet.storage.merge.aggregate.events import (
+    ColumnEvents,
+    ColumnFunction,
+    Event,
+    LiveEvents,
+    Reduction,
+    live_events,
+)
 from freshet.storage.merge.aggregate.parts import Parts
 from freshet.storage.merge.gather import valid_flags
-from freshet.storage.model.data_type import DataType
-from freshet.storage.options.engine import ColumnAggregate
 
 _Entries = dict[int, int]
 
 
-@dataclass(frozen=True, slots=True)
-class MergeMap:
+class MergeMap(ColumnFunction):
     """merge_map of one column."""
-
-    function: ColumnAggregate
-    column: str
-    type: DataType
 
     def reduce(self, events: ColumnEvents) -> Reduction:
         """The entries of each key."""
@@ -63,13 +62,8 @@ class MergeMap:
         return Reduction(selection.to_array(events.values.type, parts.children), scalar_keys)
 
 
-@dataclass(frozen=True, slots=True)
-class MergeMapWithKeyTime:
+class MergeMapWithKeyTime(ColumnFunction):
     """merge_map_with_keytime of one column."""
-
-    function: ColumnAggregate
-    column: str
-    type: DataType
 
     def reduce(self, events: ColumnEvents) -> Reduction:
         """The newest entries of each key."""

@@ -48,6 +48,7 @@ from freshet.storage.merge.aggregate.equality import (
 from freshet.storage.merge.aggregate.events import (
     AggregationError,
     ColumnEvents,
+    ColumnFunction,
     Event,
     LiveEvents,
     Reduction,
@@ -57,7 +58,6 @@ from freshet.storage.merge.aggregate.parts import Parts, Selection
 from freshet.storage.merge.gather import gathered, valid_flags
 from freshet.storage.merge.key_order import Flags
 from freshet.storage.merge.sort_words import Positions
-from freshet.storage.model.data_type import DataType
 from freshet.storage.options.engine import ColumnAggregate
 
 ERROR: Final = "error"
@@ -216,13 +216,8 @@ def _rows_of(acc: list[int] | _Table) -> Iterable[int]:
     return acc.values() if isinstance(acc, dict) else acc
 
 
-@dataclass(frozen=True, slots=True)
-class NestedUpdate:
+class NestedUpdate(ColumnFunction):
     """nested_update of one column."""
-
-    function: ColumnAggregate
-    column: str
-    type: DataType
 
     def reduce(self, events: ColumnEvents) -> Reduction:
         """The nested table of each key."""
@@ -267,13 +262,8 @@ class NestedUpdate:
         return selection.only(last_of_each(codes))
 
 
-@dataclass(frozen=True, slots=True)
-class NestedPartialUpdate:
+class NestedPartialUpdate(ColumnFunction):
     """nested_partial_update of one column."""
-
-    function: ColumnAggregate
-    column: str
-    type: DataType
 
     def reduce(self, events: ColumnEvents) -> Reduction:
         """The nested table of each key."""

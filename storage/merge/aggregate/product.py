@@ -21,7 +21,7 @@ Source: MERGING.md §2.6.1.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any, Final
 
@@ -32,12 +32,10 @@ import pyarrow.types as pt
 
 from freshet.storage.merge.aggregate.contributions import Contributions, Numbers, counted_values, folded, folded_floats
 from freshet.storage.merge.aggregate.decimals import from_halves, halves_of, signed_values, with_scalar_results
-from freshet.storage.merge.aggregate.events import AggregationError, ColumnEvents, Reduction
+from freshet.storage.merge.aggregate.events import AggregationError, ColumnEvents, ColumnFunction, Reduction
 from freshet.storage.merge.key_order import Flags
 from freshet.storage.merge.key_rows import first_marked
 from freshet.storage.merge.sort_words import Positions
-from freshet.storage.model.data_type import DataType
-from freshet.storage.options.engine import ColumnAggregate
 
 Int64s = npt.NDArray[np.int64]
 
@@ -46,13 +44,8 @@ _NEAR: Final = 1 - 1e-9
 """Magnitudes are estimated as floats; this close to a bound the exact way is taken."""
 
 
-@dataclass(frozen=True, slots=True)
-class Product:
+class Product(ColumnFunction):
     """product of one column."""
-
-    function: ColumnAggregate
-    column: str
-    type: DataType
 
     def reduce(self, events: ColumnEvents) -> Reduction:
         """The product of each key."""

@@ -28,10 +28,16 @@ import pyarrow as pa
 from freshet.storage.codec.roaring_bitmaps import Bitmap64, read_bitmap32, unite_bitmaps32, write_bitmap32
 from freshet.storage.codec.sketches import read_hll, read_theta, unite_hll, unite_theta, write_hll, write_theta
 from freshet.storage.exceptions import InvalidRequestError
-from freshet.storage.merge.aggregate.events import AggregationError, ColumnEvents, Event, Reduction, live_events
+from freshet.storage.merge.aggregate.events import (
+    AggregationError,
+    ColumnEvents,
+    ColumnFunction,
+    Event,
+    Reduction,
+    live_events,
+)
 from freshet.storage.merge.gather import gathered_or_computed, valid_flags
-from freshet.storage.model.data_type import DataType
-from freshet.storage.options.aggregate_function import AggregateFunction, ColumnAggregate
+from freshet.storage.options.aggregate_function import AggregateFunction
 
 Part = TypeVar("Part")
 
@@ -63,13 +69,8 @@ _LIBRARIES: Final[Mapping[AggregateFunction, _Library[Any]]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class SerializedUnion:
+class SerializedUnion(ColumnFunction):
     """rbm32, rbm64, hll_sketch or theta_sketch of one column."""
-
-    function: ColumnAggregate
-    column: str
-    type: DataType
 
     def reduce(self, events: ColumnEvents) -> Reduction:
         """The united set or sketch of each key. Keys with several values are folded one by one, in merge order."""

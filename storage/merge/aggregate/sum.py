@@ -24,7 +24,6 @@ Source: MERGING.md §2.6.1.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -48,12 +47,10 @@ from freshet.storage.merge.aggregate.decimals import (
     signed_values,
     with_scalar_results,
 )
-from freshet.storage.merge.aggregate.events import AggregationError, ColumnEvents, Reduction
+from freshet.storage.merge.aggregate.events import AggregationError, ColumnEvents, ColumnFunction, Reduction
 from freshet.storage.merge.gather import fixed_width, from_fixed_width
 from freshet.storage.merge.key_order import Flags
 from freshet.storage.merge.sort_words import Positions
-from freshet.storage.model.data_type import DataType
-from freshet.storage.options.engine import ColumnAggregate
 
 Int64s = npt.NDArray[np.int64]
 
@@ -63,13 +60,8 @@ _NEAR: Final = 1 - 1e-9
 """Magnitudes are estimated as floats; this close to a bound the exact way is taken."""
 
 
-@dataclass(frozen=True, slots=True)
-class Sum:
+class Sum(ColumnFunction):
     """sum of one column."""
-
-    function: ColumnAggregate
-    column: str
-    type: DataType
 
     def reduce(self, events: ColumnEvents) -> Reduction:
         """The sum of each key."""

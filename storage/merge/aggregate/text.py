@@ -21,7 +21,6 @@ Source: MERGING.md §2.5, §2.6.1, vectors 32 to 35.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -29,12 +28,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from freshet.storage.merge.aggregate.equality import first_of_each, paired
-from freshet.storage.merge.aggregate.events import ColumnEvents, Event, LiveEvents, Reduction, live_events
+from freshet.storage.merge.aggregate.events import (
+    ColumnEvents,
+    ColumnFunction,
+    Event,
+    LiveEvents,
+    Reduction,
+    live_events,
+)
 from freshet.storage.merge.gather import gathered, gathered_or_computed, valid_flags
 from freshet.storage.merge.key_order import Flags
 from freshet.storage.merge.sort_words import Positions
-from freshet.storage.model.data_type import DataType
-from freshet.storage.options.engine import ColumnAggregate
 
 BLANKS: Final = (
     "\t\n\v\f\r\x1c\x1d\x1e\x1f "
@@ -42,13 +46,8 @@ BLANKS: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class ListAgg:
+class ListAgg(ColumnFunction):
     """listagg of one column."""
-
-    function: ColumnAggregate
-    column: str
-    type: DataType
 
     def reduce(self, events: ColumnEvents) -> Reduction:
         """The texts of each key, joined."""
