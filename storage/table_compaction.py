@@ -143,9 +143,9 @@ class TableCompaction:
             files = [entry.file for entry in entries.values()]
             total = next(iter(entries.values())).total_buckets
             marked = frozenset(
-                place.data_file_name
+                vector.data_file_name
                 for index_file in marking.get((name, bucket), ())
-                for place in index_file.deletion_vectors or ()
+                for vector in index_file.deletion_vectors or ()
             )
             inputs = planned_inputs(self._store, files, total_buckets=total, full=full, marked=marked)
             if inputs:

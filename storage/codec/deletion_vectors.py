@@ -56,7 +56,7 @@ def write_vectors(vectors: Mapping[str, Bitmap32], *, is_64_bit: bool) -> tuple[
     return b"".join(pieces), tuple(ranges)
 
 
-def read_vector(data: bytes, place: DeletionVectorRange, path: str) -> Bitmap32:
+def read_vector(data: bytes, vector: DeletionVectorRange, path: str) -> Bitmap32:
     """Deleted rows of one data file, out of the bytes of the index file at `path`.
 
     Raises `CorruptDataError` for bytes that are no vector of this length.
@@ -66,21 +66,21 @@ def read_vector(data: bytes, place: DeletionVectorRange, path: str) -> Bitmap32:
 
     def damaged(reason: str) -> CorruptDataError:
         return CorruptDataError(
-            f"the deletion vector of {place.data_file_name} is damaged: {reason}; restore the index file from a copy",
+            f"the deletion vector of {vector.data_file_name} is damaged: {reason}; restore the index file from a copy",
             path=path,
-            byte_offset=place.offset,
+            byte_offset=vector.offset,
         )
 
-    body_start = place.offset + _U32.size
-    if not len(VERSION) <= place.offset <= len(data) - _FRAME_BYTES - len(_MAGIC_32):
+    body_start = vector.offset + _U32.size
+    if not len(VERSION) <= vector.offset <= len(data) - _FRAME_BYTES - len(_MAGIC_32):
         raise damaged(f"the file ends at byte {len(data)}")
-    (length,) = _U32.unpack_from(data, place.offset)
+    (length,) = _U32.unpack_from(data, vector.offset)
     body = data[body_start : body_start + length]
     checksum = data[body_start + length : body_start + length + _U32.size]
     magic, bitmap = body[: len(_MAGIC_32)], body[len(_MAGIC_32) :]
     if magic not in (_MAGIC_32, _MAGIC_64):
         raise damaged(f"its magic number is {magic.hex()}")
-    expected = place.length if magic == _MAGIC_32 else place.length - _FRAME_BYTES
+    expected = vector.length if magic == _MAGIC_32 else vector.length - _FRAME_BYTES
     if length != expected:
         raise damaged(f"it has {length} bytes where the index manifest says {expected}")
     if len(checksum) < _U32.size:
@@ -91,8 +91,8 @@ def read_vector(data: bytes, place: DeletionVectorRange, path: str) -> Bitmap32:
         rows = read_bitmap32(bitmap) if magic == _MAGIC_32 else read_portable64(bitmap)
     except InvalidRequestError as error:
         raise damaged(str(error)) from error
-    if place.cardinality is not None and len(rows) != place.cardinality:
-        raise damaged(f"it has {len(rows)} rows where the index manifest says {place.cardinality}")
+    if vector.cardinality is not None and len(rows) != vector.cardinality:
+        raise damaged(f"it has {len(rows)} rows where the index manifest says {vector.cardinality}")
     return rows
 
 

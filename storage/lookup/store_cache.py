@@ -73,7 +73,7 @@ class _OpenStore:
 
 
 @dataclass(slots=True)
-class _Known:
+class _ProcessStores:
     """What one process knows of the stores below all roots."""
 
     process_id: int = field(default_factory=os.getpid)
@@ -83,19 +83,19 @@ class _Known:
     idle_until_ms: dict[str, int] = field(default_factory=dict)
 
 
-_known: WeakKeyDictionary[Env, _Known] = WeakKeyDictionary()
+_by_env: WeakKeyDictionary[Env, _ProcessStores] = WeakKeyDictionary()
 
 
 def forget_open_stores(env: Env) -> None:
     """Lets go of all stores and costs, as if the process had just started."""
-    _known.pop(env, None)
+    _by_env.pop(env, None)
 
 
-def _known_of(env: Env) -> _Known:
-    known = _known.setdefault(env, _Known())
-    if known.process_id != os.getpid():  # a lock of the parent may be held by a thread that is not here
-        known = _known[env] = _Known()
-    return known
+def _stores_of(env: Env) -> _ProcessStores:
+    stores = _by_env.setdefault(env, _ProcessStores())
+    if stores.process_id != os.getpid():  # a lock of the parent may be held by a thread that is not here
+        stores = _by_env[env] = _ProcessStores()
+    return stores
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,26 +114,26 @@ class StoreCache:
 
     def read_so_far_s(self, file: DataFileMeta) -> float:
         """What reading the file for lookups has cost in this process, in seconds."""
-        return _known_of(self.table.env).read_s.get(self._name(file), 0.0)
+        return _stores_of(self.table.env).read_s.get(self._name(file), 0.0)
 
     def note_read(self, file: DataFileMeta, seconds: float) -> None:
         """Adds to that."""
-        known = _known_of(self.table.env)
-        with known.lock:
+        stores = _stores_of(self.table.env)
+        with stores.lock:
             name = self._name(file)
-            known.read_s[name] = known.read_s.get(name, 0.0) + seconds
-            known.read_s.move_to_end(name)
-            if len(known.read_s) > FILES_MAX:
-                known.read_s.popitem(last=False)
+            stores.read_s[name] = stores.read_s.get(name, 0.0) + seconds
+            stores.read_s.move_to_end(name)
+            if len(stores.read_s) > FILES_MAX:
+                stores.read_s.popitem(last=False)
 
     def find(self, file: DataFileMeta) -> StoreFile | None:
         """The store of a file, if there is one."""
-        known, name, now_ms = _known_of(self.table.env), self._name(file), self.table.env.now_ms()
+        stores, name, now_ms = _stores_of(self.table.env), self._name(file), self.table.env.now_ms()
         key = self._key(name)
-        with known.lock:
-            store = known.open.get(key)
+        with stores.lock:
+            store = stores.open.get(key)
             if store is not None:
-                known.open.move_to_end(key)
+                stores.open.move_to_end(key)
         if store is None:
             return self._opened(file, name, now_ms)
         if now_ms - store.noted_ms > NOTE_MS:
@@ -146,8 +146,8 @@ class StoreCache:
     def build(self, file: DataFileMeta) -> StoreFile | None:
         """Makes the store of a file; None when that is not possible now."""
         env, costs = self.table.env, FileCosts(file.row_count, file.file_size_bytes)
-        known, name, now_ms = _known_of(env), self._name(file), env.now_ms()
-        if now_ms < known.idle_until_ms.get(self._cache.root, 0):
+        stores, name, now_ms = _stores_of(env), self._name(file), env.now_ms()
+        if now_ms < stores.idle_until_ms.get(self._cache.root, 0):
             return None
         try:
             if not self._make_room(costs.store_bytes, now_ms):
@@ -159,7 +159,7 @@ class StoreCache:
         except CorruptDataError:  # the data file: the caller reads it too, and says so
             raise
         except StorageError as error:
-            known.idle_until_ms[self._cache.root] = now_ms + RETRY_MS
+            stores.idle_until_ms[self._cache.root] = now_ms + RETRY_MS
             _LOG.warning(
                 "lookups in %s read data files, since no store of their rows can be kept below %s: %s. Free some space "
                 "there, give this user the right to write, or name another folder with lookup.cache-dir",
@@ -190,7 +190,7 @@ class StoreCache:
                 self.metrics.add(stores_evicted=1)
 
     def _opened(self, file: DataFileMeta, name: str, now_ms: int) -> StoreFile | None:
-        known = _known_of(self.table.env)
+        stores = _stores_of(self.table.env)
         try:
             found = self._cache.map(name)
             if found is None:
@@ -203,10 +203,10 @@ class StoreCache:
             _LOG.info("the lookup store %s is not used: %s", self._key(name), error)
             return None
         self._cache.note_use(name, now_ms)
-        with known.lock:
-            known.open[self._key(name)] = _OpenStore(store, now_ms)
-            while len(known.open) > OPEN_MAX:
-                known.open.popitem(last=False)
+        with stores.lock:
+            stores.open[self._key(name)] = _OpenStore(store, now_ms)
+            while len(stores.open) > OPEN_MAX:
+                stores.open.popitem(last=False)
         return store
 
     def _make_room(self, needed_bytes: int, now_ms: int) -> bool:
@@ -249,9 +249,9 @@ class StoreCache:
             _LOG.info("a lookup store stays: %s", error)
 
     def _close(self, name: str) -> None:
-        known = _known_of(self.table.env)
-        with known.lock:
-            known.open.pop(self._key(name), None)
+        stores = _stores_of(self.table.env)
+        with stores.lock:
+            stores.open.pop(self._key(name), None)
 
     def _sections(self, file: DataFileMeta) -> Iterator[Iterator[pa.RecordBatch]]:
         """The columns of the file in groups; the system columns come with the first of the table."""

@@ -43,30 +43,30 @@ class DeletionVectorStore:
         Raises `MissingFileError` and `CorruptDataError` for index files that are not there or damaged.
         """
         for index_file in index_files:
-            for place in index_file.deletion_vectors or ():
-                if place.data_file_name == file_name:
+            for vector in index_file.deletion_vectors or ():
+                if vector.data_file_name == file_name:
                     path = self._path(index_file)
-                    return read_vector(self._bytes(index_file, path), place, path)
+                    return read_vector(self._bytes(index_file, path), vector, path)
         return None
 
     def read_all(self, index_files: Sequence[IndexFileMeta]) -> dict[str, Bitmap32]:
         """Deleted rows by name of the data file."""
         return {
-            place.data_file_name: read_vector(self._bytes(index_file, path), place, path)
+            vector.data_file_name: read_vector(self._bytes(index_file, path), vector, path)
             for index_file in index_files
             for path in (self._path(index_file),)
-            for place in index_file.deletion_vectors or ()
+            for vector in index_file.deletion_vectors or ()
         }
 
     def counts(self, index_files: Sequence[IndexFileMeta]) -> dict[str, int]:
         """Number of deleted rows by name of the data file; index files are read only where their entries do not say."""
         return {
-            place.data_file_name: len(read_vector(self._bytes(index_file, path), place, path))
-            if place.cardinality is None
-            else place.cardinality
+            vector.data_file_name: len(read_vector(self._bytes(index_file, path), vector, path))
+            if vector.cardinality is None
+            else vector.cardinality
             for index_file in index_files
             for path in (self._path(index_file),)
-            for place in index_file.deletion_vectors or ()
+            for vector in index_file.deletion_vectors or ()
         }
 
     def write(self, vectors: Mapping[str, Bitmap32], *, is_64_bit: bool) -> IndexFileMeta:
@@ -130,9 +130,9 @@ class BucketVectors:
 
     @property
     def marked_files(self) -> frozenset[str]:
-        """Data files that rows of are deleted."""
-        places = (place for index_file in self.index_files for place in index_file.deletion_vectors or ())
-        return frozenset(place.data_file_name for place in places) | self.marks.keys()
+        """Data files of which rows are marked as deleted."""
+        vectors = (vector for index_file in self.index_files for vector in index_file.deletion_vectors or ())
+        return frozenset(vector.data_file_name for vector in vectors) | self.marks.keys()
 
     def of(self, file_name: str) -> Bitmap32 | None:
         """Deleted rows of a data file; None when there are none."""

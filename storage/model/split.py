@@ -35,10 +35,10 @@ class Split:
         """Rows of the files that deletion vectors mark; None where the index files do not say."""
         names = {file.file_name for file in self.files}
         counts = [
-            place.cardinality
+            vector.cardinality
             for index_file in self.index_files
-            for place in index_file.deletion_vectors or ()
-            if place.data_file_name in names
+            for vector in index_file.deletion_vectors or ()
+            if vector.data_file_name in names
         ]
         known = [count for count in counts if count is not None]
         return sum(known) if len(known) == len(counts) else None

@@ -86,7 +86,7 @@ def plan_scan(
             marking = tuple(
                 index_file
                 for index_file in indexes.get((partition, bucket), ())
-                if any(place.data_file_name in names for place in index_file.deletion_vectors or ())
+                if any(vector.data_file_name in names for vector in index_file.deletion_vectors or ())
             )
             splits.append(Split(snapshot.id, partition, bucket, total_buckets, tuple(group), is_raw, marking))
     return splits

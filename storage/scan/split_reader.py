@@ -54,7 +54,7 @@ BATCH_ROWS_MAX: Final = 16 * 1024
 10 columns takes 0.63 s of processor time by 8 K rows, 0.58 s by 16 K, 0.70 s by 32 K."""
 
 _BATCH_ROWS_MIN: Final = 64
-_PORTION_ROWS_MAX: Final = 128 * 1024
+_ROUND_ROWS_MAX: Final = 128 * 1024
 _MEMORY_PER_FILE_BYTE: Final = 2.5
 _TEXT_BYTES: Final = 24
 
@@ -129,7 +129,7 @@ class SplitReader:
                 deleted_rows=self.store.vectors.read(split.index_files, file.file_name),
                 use_threads=executor is not None,
             )
-            yield from source if executor is None else read_ahead(source, executor, _PORTION_ROWS_MAX)
+            yield from source if executor is None else read_ahead(source, executor, _ROUND_ROWS_MAX)
 
     def _sections(self, split: Split, executor: Executor | None) -> Iterator[pa.RecordBatch]:
         comparator = KeyComparator(self.store.key_types)
@@ -139,18 +139,18 @@ class SplitReader:
     def _section(self, split: Split, section: Section, executor: Executor | None) -> Iterator[pa.RecordBatch]:
         runs = older_first(section)
         pushed = self._pushed(len(runs))
-        portion_rows = self._portion_rows(runs)
-        batch_rows = min(BATCH_ROWS_MAX, portion_rows)
+        round_rows = self._round_rows(runs)
+        batch_rows = min(BATCH_ROWS_MAX, round_rows)
         sources = [self._run(split, run, pushed, batch_rows) for run in runs]
         if executor is not None:
-            sources = [read_ahead(source, executor, portion_rows) for source in sources]
+            sources = [read_ahead(source, executor, round_rows) for source in sources]
         yield from merge_section(
             sources,
             self._order,
             self._function,
             drop_delete=True,
             columns=self._needed,
-            fill_rows=portion_rows,
+            fill_rows=round_rows,
             executor=executor,
         )
 
@@ -174,12 +174,12 @@ class SplitReader:
             )
             yield from with_levels(batches, file.level) if self._function.reads_levels else batches
 
-    def _portion_rows(self, runs: Sequence[SortedRun]) -> int:
+    def _round_rows(self, runs: Sequence[SortedRun]) -> int:
         """Rows of each run in one round: a run holds as many again while it reads ahead, and merging copies them."""
         stored = max(file.file_size_bytes / max(1, file.row_count) for run in runs for file in run.files)
         row_bytes = max(self._row_bytes, _MEMORY_PER_FILE_BYTE * stored)
         rows = int(self.memory_bytes / (3 * len(runs) * row_bytes))
-        return max(_BATCH_ROWS_MIN, min(_PORTION_ROWS_MAX, rows))
+        return max(_BATCH_ROWS_MIN, min(_ROUND_ROWS_MAX, rows))
 
     @cached_property
     def _row_bytes(self) -> int:
