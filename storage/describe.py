@@ -22,12 +22,12 @@ from typing import Any, Final
 from freshet.storage.codec.binary_row import decode_row
 from freshet.storage.compact.levels import build_levels
 from freshet.storage.merge.key_order import KeyComparator
+from freshet.storage.merge.section import LevelRun
 from freshet.storage.metadata.live_files import delta_entries
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.data_file import DataFileMeta
 from freshet.storage.model.manifest import EntryKind, ManifestEntry
 from freshet.storage.model.snapshot import CommitKind, Snapshot
-from freshet.storage.model.sorted_run import LevelRun
 
 WIDTH: Final = 100
 BAR_WIDTH: Final = 12

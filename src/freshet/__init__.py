@@ -27,7 +27,7 @@ if TYPE_CHECKING:
         UnknownOutcomeError,
         UnsupportedFeatureError,
     )
-    from freshet.storage.model.change_split import SNAPSHOT_ID_COLUMN
+    from freshet.storage.model.split import SNAPSHOT_ID_COLUMN
     from freshet.storage.model.row_kind import ROW_KIND_COLUMN, RowKind
     from freshet.storage.predicate import Column, Predicate, col
     from freshet.storage.scan.table_scan import TableScan
@@ -63,7 +63,7 @@ _MODULES = {
         "UnknownOutcomeError",
         "UnsupportedFeatureError",
     ),
-    "freshet.storage.model.change_split": ("SNAPSHOT_ID_COLUMN",),
+    "freshet.storage.model.split": ("SNAPSHOT_ID_COLUMN",),
     "freshet.storage.model.row_kind": ("ROW_KIND_COLUMN", "RowKind"),
     "freshet.storage.predicate": ("Column", "Predicate", "col"),
     "freshet.storage.scan.table_scan": ("TableScan",),

@@ -34,9 +34,9 @@ from freshet.storage.codec.snapshot_json import decode_snapshot, encode_snapshot
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.io.env import local_env
 from freshet.storage.metadata.table_store import TableStore, open_table_store
-from freshet.storage.model.change_split import ChangeSplit
 from freshet.storage.model.data_type import DataField
 from freshet.storage.model.snapshot import Snapshot
+from freshet.storage.model.split import ChangeSplit
 from freshet.storage.predicate import Predicate, from_lists
 from freshet.storage.scan.overtaken import check_table_is_there
 from freshet.storage.scan.pruning import ScanFilter

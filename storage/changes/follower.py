@@ -25,8 +25,8 @@ from freshet.storage.changes.history import ChangeHistory
 from freshet.storage.changes.planner import ChangePlanner
 from freshet.storage.changes.stream_start import StreamStart
 from freshet.storage.metadata.table_store import TableStore
-from freshet.storage.model.change_split import ChangeSplit
 from freshet.storage.model.snapshot import Snapshot
+from freshet.storage.model.split import ChangeSplit
 from freshet.storage.scan.overtaken import check_table_is_there
 from freshet.storage.scan.pruning import ScanFilter
 

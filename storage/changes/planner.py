@@ -23,12 +23,11 @@ from freshet.storage.merge.key_order import KeyComparator
 from freshet.storage.merge.section import interval_partition
 from freshet.storage.metadata.live_files import delta_manifests
 from freshet.storage.metadata.table_store import TableStore
-from freshet.storage.model.change_split import ChangeSplit
 from freshet.storage.model.data_file import DataFileMeta
 from freshet.storage.model.index_file import IndexFileMeta
 from freshet.storage.model.manifest import EntryKind, ManifestEntry, ManifestFileMeta
 from freshet.storage.model.snapshot import Snapshot
-from freshet.storage.model.split import Split
+from freshet.storage.model.split import ChangeSplit, Split
 from freshet.storage.options.core import ChangelogProducer, CoreOptions, MergeEngine
 from freshet.storage.predicate import conjunction
 from freshet.storage.scan.planner import Packing, plan_scan, split_bucket

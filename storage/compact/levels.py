@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from freshet.storage.merge.section import LevelRun, SortedRun
 from freshet.storage.model.data_file import DataFileMeta
-from freshet.storage.model.sorted_run import LevelRun, SortedRun
 
 KeyOrder = Callable[[bytes], Any]
 """Makes a serialized key comparable with `<`."""

@@ -30,8 +30,8 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from freshet.storage.compact.levels import Levels
+from freshet.storage.merge.section import LevelRun
 from freshet.storage.model.data_file import DataFileMeta
-from freshet.storage.model.sorted_run import LevelRun
 
 UPPER_LEVEL_MIN: Final = 2
 """Levels from here on are left to rounds beside the stream; those below are the stream's."""

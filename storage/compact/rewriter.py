@@ -57,12 +57,11 @@ from freshet.storage.merge.key_order import KeyComparator, RowOrder
 from freshet.storage.merge.lookup_levels import LEVEL_FIELD, with_levels
 from freshet.storage.merge.merge_function import MergeFunction, nothing_stood
 from freshet.storage.merge.merge_reader import as_they_are, merge_rounds, merge_section
-from freshet.storage.merge.section import files_of, interval_partition, older_first
+from freshet.storage.merge.section import SortedRun, files_of, interval_partition, older_first
 from freshet.storage.metadata.deletion_vector_store import BucketVectors
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.arrow_types import arrow_schema
 from freshet.storage.model.data_file import DataFileMeta, FileSource
-from freshet.storage.model.sorted_run import SortedRun
 from freshet.storage.options.core import ChangelogProducer, MergeEngine
 
 BATCH_ROWS_MAX: Final = 8 * 1024

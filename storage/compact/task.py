@@ -18,8 +18,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from freshet.storage.compact.picker import CompactionUnit
+from freshet.storage.merge.section import SortedRun
 from freshet.storage.model.data_file import DataFileMeta
-from freshet.storage.model.sorted_run import SortedRun
 
 Section = Sequence[SortedRun]
 

@@ -34,10 +34,10 @@ from freshet.storage.lookup.run_lookup import RunLookup
 from freshet.storage.merge.key_order import Flags, KeySegments, RowOrder, sort_segments
 from freshet.storage.merge.lookup_levels import levels_of, with_rows
 from freshet.storage.merge.merge_function import retracts, stored_columns
+from freshet.storage.merge.section import LevelRun
 from freshet.storage.merge.take import take_rows
 from freshet.storage.model.data_file import DataFileMeta
 from freshet.storage.model.schema import SEQUENCE_NUMBER_COLUMN, VALUE_KIND_COLUMN
-from freshet.storage.model.sorted_run import LevelRun
 from freshet.storage.options.core import CoreOptions, MergeEngine
 
 

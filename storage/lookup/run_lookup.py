@@ -19,10 +19,10 @@ from freshet.storage.files.column_bounds import plain_value
 from freshet.storage.lookup.file_lookup import FileLookup, FoundRows
 from freshet.storage.merge.key_order import KeyComparator
 from freshet.storage.merge.lookup_levels import with_level
+from freshet.storage.merge.section import LevelRun, SortedRun
 from freshet.storage.merge.take import take_rows
 from freshet.storage.model.data_file import DataFileMeta
 from freshet.storage.model.data_type import DataType
-from freshet.storage.model.sorted_run import LevelRun, SortedRun
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,23 +1,51 @@
-"""Cuts files into sections that can be merged one after the other, and each section into as few runs as possible.
+"""Sorted runs, and sections: files that can be merged one section after the other, each in as few runs as possible.
 
     files      [0,9] [5,7] [9,15]   [16,22] [16,28] [24,32]
     sections   {[0,9]} {[5,7] [9,15]}   |   {[16,22] [24,32]} {[16,28]}
 
-Sections: the key ranges of two sections never touch, so keys of one are all smaller than keys of the next. Runs: the
-files of a run do not overlap and are in key order; the order of the runs carries no meaning (`older_first` gives one).
+A sorted run is files that together hold each key at most once, in key order. Level 0: each file is a run of its own,
+newest first by (max sequence number descending, min sequence number, creation time, name). Level 1 and above: one run
+per level, key ranges disjoint. The key ranges of two sections never touch, so keys of one are all smaller than keys of
+the next; the order of the runs of a section carries no meaning (`older_first` gives one).
 
-Source: MERGING.md §3.3.
+Source: FORMAT.md §7.2; MERGING.md §3.3.
 """
 
 from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from freshet.storage.merge.key_order import KeyComparator
 from freshet.storage.model.data_file import DataFileMeta
-from freshet.storage.model.sorted_run import SortedRun
+
+
+@dataclass(frozen=True, slots=True)
+class SortedRun:
+    """Files of one run, in key order."""
+
+    files: tuple[DataFileMeta, ...]
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes on disk."""
+        return sum(file.file_size_bytes for file in self.files)
+
+
+@dataclass(frozen=True, slots=True)
+class LevelRun:
+    """A run at its level."""
+
+    level: int
+    run: SortedRun
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes on disk."""
+        return self.run.size_bytes
+
 
 Section = list[SortedRun]
 

@@ -1,7 +1,20 @@
-"""A split: what one reader reads at a time, complete in itself.
+"""Splits: what one reader reads at a time, complete in itself; of the rows of a snapshot, and of changes.
 
 `raw_convertible` splits hold each key once and no retract row, so their files are read straight, in order; the files
-of any other split are cut into sections and merged. Source: FORMAT.md §7.3.
+of any other split are cut into sections and merged.
+
+| part of a split of changes | rows come out as |
+|---|---|
+| `removed` | the rows of a state that is gone, merged, each of kind -D |
+| `added` | the rows of a state that is there now, merged, each of kind +I |
+| both, `is_compared` | their difference: rows equal in both do not come out, others as +I, as -U before +U, or as -D |
+| `files` | changes as they are stored, file by file: with their kinds in a keyed table, as +I in an append table |
+
+Changelog files and the files that a commit added are `files`. A stream that begins with the rows of a snapshot gets
+them as `added`; an overwrite is what it `removed` and what it `added`; of two snapshots, the keys of the split are the
+same on both sides. Parts come in the order of the table.
+
+Source: FORMAT.md §7.3.
 """
 
 from __future__ import annotations
@@ -42,3 +55,26 @@ class Split:
         ]
         known = [count for count in counts if count is not None]
         return sum(known) if len(known) == len(counts) else None
+
+
+SNAPSHOT_ID_COLUMN = "_SNAPSHOT_ID"
+"""Name of the column that says which snapshot made a change."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeSplit:
+    """Changes that one snapshot made in one bucket. A value: it may be pickled and read by another process."""
+
+    snapshot_id: int
+    partition: bytes
+    bucket: int
+    files: tuple[DataFileMeta, ...] = ()
+    removed: Split | None = None
+    added: Split | None = None
+    is_compared: bool = False
+
+    @property
+    def row_count_max(self) -> int:
+        """Rows stored; fewer may come out of states that are merged, and of a filter."""
+        states = sum(state.row_count_max for state in (self.removed, self.added) if state is not None)
+        return states + sum(file.row_count for file in self.files)

@@ -38,10 +38,9 @@ from freshet.storage.merge.merge_function import MergeFunction
 from freshet.storage.merge.merge_metrics import MergeMetrics
 from freshet.storage.merge.merge_reader import merge_section
 from freshet.storage.merge.read_ahead import read_ahead
-from freshet.storage.merge.section import Section, interval_partition, older_first
+from freshet.storage.merge.section import Section, SortedRun, interval_partition, older_first
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.arrow_types import arrow_schema, arrow_type
-from freshet.storage.model.sorted_run import SortedRun
 from freshet.storage.model.split import Split
 from freshet.storage.predicate import Predicate
 from freshet.storage.scan.pruning import ScanFilter

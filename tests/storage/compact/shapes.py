@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 
 from freshet.storage.compact.levels import Levels, build_levels
+from freshet.storage.merge.section import LevelRun, SortedRun
 from freshet.storage.model.data_file import EMPTY_STATS, DataFileMeta
-from freshet.storage.model.sorted_run import LevelRun, SortedRun
 
 
 def key(value: int) -> bytes:
