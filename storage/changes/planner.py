@@ -21,7 +21,7 @@ from freshet.storage.changes.change_source import ChangeSource
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.merge.key_order import KeyComparator
 from freshet.storage.merge.section import interval_partition
-from freshet.storage.metadata.live_files import delta_manifests
+from freshet.storage.metadata.live_files import changelog_manifests, delta_manifests
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.data_file import DataFileMeta
 from freshet.storage.model.index_file import IndexFileMeta
@@ -57,11 +57,8 @@ class ChangePlanner:
         match source:
             case ChangeSource.NOTHING:
                 return []
-            case ChangeSource.CHANGELOG if snapshot.changelog_manifest_list is not None:
-                name, size = snapshot.changelog_manifest_list, snapshot.changelog_manifest_list_size
-                return self._stored(snapshot, self._entries(manifests.read_manifest_list(name, size)))
             case ChangeSource.CHANGELOG:
-                return []
+                return self._stored(snapshot, self._entries(changelog_manifests(manifests, snapshot)))
             case ChangeSource.DELTA:
                 return self._stored(snapshot, self._entries(delta_manifests(manifests, snapshot)))
             case ChangeSource.REPLACED:

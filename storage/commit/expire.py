@@ -44,7 +44,6 @@ from freshet.storage.commit.expire_changelogs import (
 from freshet.storage.commit.manifest_index import index_of
 from freshet.storage.commit.named_files import (
     KeptSnapshot,
-    ManifestSource,
     MetadataNames,
     ReadableManifests,
     data_paths,
@@ -57,6 +56,7 @@ from freshet.storage.commit.named_files import (
 from freshet.storage.commit.retention import Retention, check_whole, expire_end
 from freshet.storage.exceptions import NotFoundError, RetryableError
 from freshet.storage.io.env import CrashPoint
+from freshet.storage.metadata.live_files import changelog_entries, changelog_manifests, delta_entries, delta_manifests
 from freshet.storage.metadata.manifest_store import READ_WHOLE_MAX
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.data_file import FileSource
@@ -256,7 +256,7 @@ class _Expiry:
                 doomed.pop(name, None)
         for later in map(self._find, range(snapshots[-1].id + 1, latest_id)) if doomed else ():
             if later is not None and later.commit_kind is CommitKind.OVERWRITE:
-                for entry in _delta(self._partial, later):
+                for entry in delta_entries(self._partial, later):
                     if entry.kind is EntryKind.ADD:
                         doomed.pop(entry.file.file_name, None)
         return list(doomed.values())
@@ -264,7 +264,7 @@ class _Expiry:
     def _delta_about(self, snapshot: Snapshot, names: Collection[str]) -> list[ManifestEntry]:
         """Entries of a delta. Of a large manifest that deletes nothing (a bulk load), only those of the names given."""
         entries: list[ManifestEntry] = []
-        for meta in self._partial.read_manifest_list(snapshot.delta_manifest_list, snapshot.delta_manifest_list_size):
+        for meta in delta_manifests(self._partial, snapshot):
             if meta.num_deleted_files or meta.num_added_files <= READ_WHOLE_MAX:
                 entries += self._partial.read_manifest(meta)
             elif names:
@@ -285,7 +285,7 @@ class _Expiry:
             entry
             for snapshot in expired
             if snapshot.changelog_manifest_list not in lists
-            for entry in _changelog(self._partial, snapshot)
+            for entry in changelog_entries(self._partial, snapshot)
         ]
 
     def _unnamed_metadata(self, expired: list[Snapshot], kept: list[KeptSnapshot]) -> tuple[str, ...]:
@@ -307,11 +307,8 @@ class _Expiry:
         if self._changes_are_data_files:
             index_manifest = frozenset() if snapshot.index_manifest is None else frozenset({snapshot.index_manifest})
             return replace(names, manifests=index_manifest)
-        name, size = snapshot.changelog_manifest_list, snapshot.changelog_manifest_list_size
-        if name is None:
-            return names
-        needed = {name, *(meta.file_name for meta in self._partial.read_manifest_list(name, size))}
-        return replace(names, manifests=names.manifests - needed)
+        needed = {meta.file_name for meta in changelog_manifests(self._partial, snapshot)}
+        return replace(names, manifests=names.manifests - needed - {snapshot.changelog_manifest_list})
 
     # ---------------------------------------------------------------------------------------------------- deleting
 
@@ -380,17 +377,3 @@ def _grouped(doomed: Iterable[_Doomed], outside: list[KeptSnapshot]) -> list[_Ma
         if asked:
             groups.setdefault(asked, []).append(item.entry)
     return [_MayName(entries, [outside[number] for number in asked]) for asked, entries in groups.items()]
-
-
-def _delta(source: ManifestSource, snapshot: Snapshot) -> list[ManifestEntry]:
-    return _entries(source, snapshot.delta_manifest_list, snapshot.delta_manifest_list_size)
-
-
-def _changelog(source: ManifestSource, snapshot: Snapshot) -> list[ManifestEntry]:
-    if snapshot.changelog_manifest_list is None:
-        return []
-    return _entries(source, snapshot.changelog_manifest_list, snapshot.changelog_manifest_list_size)
-
-
-def _entries(source: ManifestSource, name: str, size: int | None) -> list[ManifestEntry]:
-    return [entry for meta in source.read_manifest_list(name, size) for entry in source.read_manifest(meta)]

@@ -21,7 +21,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from itertools import chain
 
 from freshet.storage.commit.manifest_index import ManifestIndex
 from freshet.storage.commit.named_files import (
@@ -39,6 +38,7 @@ from freshet.storage.commit.named_files import (
 from freshet.storage.commit.retention import Retention
 from freshet.storage.exceptions import RetryableError
 from freshet.storage.io.file_io import Deleted
+from freshet.storage.metadata.live_files import changelog_entries, delta_entries
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.manifest import EntryKind, ManifestEntry
 from freshet.storage.model.snapshot import Snapshot
@@ -178,9 +178,9 @@ def _doomed_files(
     for copy in expired if follower is None else [*expired, follower]:
         name = copy.changelog_manifest_list
         if name is not None and copy is not follower:
-            logged += _entries(source, name, copy.changelog_manifest_list_size) if name not in lists else ()
+            logged += changelog_entries(source, copy) if name not in lists else ()
             continue
-        delta = _entries(source, copy.delta_manifest_list, copy.delta_manifest_list_size)
+        delta = delta_entries(source, copy)
         added = {entry.file.file_name for entry in delta if entry.kind is EntryKind.ADD}
         deleted.update(
             (e.file.file_name, e) for e in delta if e.kind is EntryKind.DELETE and e.file.file_name not in added
@@ -198,7 +198,3 @@ def _doomed_manifests(source: ReadableManifests, expired: list[Snapshot], kept: 
     for kept_source, snapshot in kept:
         names -= metadata_names(kept_source, snapshot).manifests
     return MetadataNames(frozenset(names), frozenset(), frozenset())
-
-
-def _entries(source: ReadableManifests, name: str, size: int | None) -> list[ManifestEntry]:
-    return list(chain.from_iterable(map(source.read_manifest, source.read_manifest_list(name, size))))

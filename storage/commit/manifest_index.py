@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 from weakref import WeakKeyDictionary, proxy
 
@@ -24,10 +24,10 @@ from freshet.storage.commit.named_files import (
     ManifestSource,
     MetadataNames,
     ReadableManifests,
-    manifest_lists,
     metadata_names,
 )
 from freshet.storage.exceptions import NotFoundError
+from freshet.storage.metadata.live_files import base_manifests, data_manifests
 from freshet.storage.metadata.manifest_store import VALUES_MAX, ManifestStore
 from freshet.storage.model.manifest import EntryKind, ManifestEntry, ManifestFileMeta
 from freshet.storage.model.snapshot import Snapshot
@@ -78,7 +78,7 @@ class ManifestIndex:
             if not wanted:
                 break
             hits: list[ManifestEntry] = []
-            for meta in _data_manifests(source, snapshot):
+            for meta in data_manifests(source, snapshot):
                 if meta.file_name not in found:
                     found[meta.file_name] = self._entries_of(source, meta, wanted, partitions)
                 hits += found[meta.file_name]
@@ -90,9 +90,7 @@ class ManifestIndex:
         name, identity = {entry.file.file_name}, entry.identity
         return any(
             other.kind is EntryKind.ADD and other.identity == identity
-            for meta in self._manifests.read_manifest_list(
-                snapshot.base_manifest_list, snapshot.base_manifest_list_size
-            )
+            for meta in base_manifests(self._manifests, snapshot)
             for other in self._entries_of(self._manifests, meta, name, {entry.partition})
         )
 
@@ -158,11 +156,6 @@ class ManifestIndex:
                 return []
             raise
         return [entry for entry in entries if entry.file.file_name in file_names]
-
-
-def _data_manifests(source: ManifestSource, snapshot: Snapshot) -> Iterator[ManifestFileMeta]:
-    for name, size in manifest_lists(snapshot)[:2]:
-        yield from source.read_manifest_list(name, size)
 
 
 _INDEXES: Final[WeakKeyDictionary[ManifestStore, ManifestIndex]] = WeakKeyDictionary()

@@ -31,6 +31,7 @@ from freshet.storage.commit.manifest_merge import cancel_pairs
 from freshet.storage.commit.named_files import ManifestSource, ReadableManifests, manifest_lists, metadata_names
 from freshet.storage.exceptions import CorruptDataError, InvalidRequestError, NotFoundError
 from freshet.storage.io.file_io import FileStatus
+from freshet.storage.metadata.live_files import base_manifests, changelog_entries, delta_entries, entries_of
 from freshet.storage.metadata.snapshot_store import SnapshotStore
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.data_file import FileSource
@@ -224,30 +225,23 @@ def _names_of_copy(source: ManifestSource, copy: Snapshot) -> set[str]:
     """What a snapshot that expired needs for its changelog: changelog files, else the data files that it wrote."""
     if copy.changelog_manifest_list is not None:
         lists = [(copy.changelog_manifest_list, copy.changelog_manifest_list_size)]
-        entries = list(_list_entries(source, *lists[0]))
+        entries = changelog_entries(source, copy)
     else:
         lists = manifest_lists(copy)
-        delta = _list_entries(source, copy.delta_manifest_list, copy.delta_manifest_list_size)
-        written = (entry for entry in delta if entry.file.file_source is not FileSource.COMPACT)
+        written = (entry for entry in delta_entries(source, copy) if entry.file.file_source is not FileSource.COMPACT)
         entries = [entry for entry in written if entry.kind is EntryKind.ADD]
     manifests = {meta.file_name for name, size in lists for meta in source.read_manifest_list(name, size)}
     return manifests | {name for name, _ in lists} | _file_names(entries)
 
 
 def _entries(source: ManifestSource, snapshot: Snapshot, *, is_full: bool) -> Iterator[ManifestEntry]:
-    delta = list(_list_entries(source, snapshot.delta_manifest_list, snapshot.delta_manifest_list_size))
+    delta = delta_entries(source, snapshot)
     if is_full:
-        base = _list_entries(source, snapshot.base_manifest_list, snapshot.base_manifest_list_size)
+        base = entries_of(source, base_manifests(source, snapshot))
         yield from (entry for entry in cancel_pairs([*base, *delta]) if entry.kind is EntryKind.ADD)
     else:
         yield from (entry for entry in delta if entry.kind is EntryKind.ADD)
-    if snapshot.changelog_manifest_list is not None:
-        yield from _list_entries(source, snapshot.changelog_manifest_list, snapshot.changelog_manifest_list_size)
-
-
-def _list_entries(source: ManifestSource, name: str, size: int | None) -> Iterator[ManifestEntry]:
-    for meta in source.read_manifest_list(name, size):
-        yield from source.read_manifest(meta)
+    yield from changelog_entries(source, snapshot)
 
 
 def _start_of_history(ids: list[int]) -> int:

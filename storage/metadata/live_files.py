@@ -13,11 +13,11 @@ Source: FORMAT.md §3.4.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from types import MappingProxyType
-from typing import Final
+from typing import Final, Protocol
 
 from freshet.storage.exceptions import NotFoundError
 from freshet.storage.metadata.manifest_store import ManifestStore
@@ -99,28 +99,52 @@ def without_deleted(entries: Iterable[ManifestEntry]) -> list[ManifestEntry]:
     return [entry for identity, entry in added if identity not in deleted]
 
 
-def data_manifests(store: ManifestStore, snapshot: Snapshot) -> list[ManifestFileMeta]:
-    """Manifests of base and delta, in this order."""
-    base = store.read_manifest_list(snapshot.base_manifest_list, snapshot.base_manifest_list_size)
-    return [*base, *delta_manifests(store, snapshot)]
+class ManifestReader(Protocol):
+    """What reads the manifests of a snapshot: the store, or one that takes missing files for empty ones."""
+
+    def read_manifest_list(self, name: str, size_bytes: int | None = None) -> tuple[ManifestFileMeta, ...]:
+        """Manifests of a list."""
+        ...
+
+    def read_manifest(self, manifest: ManifestFileMeta | str) -> Sequence[ManifestEntry]:
+        """Entries of a manifest."""
+        ...
 
 
-def delta_manifests(store: ManifestStore, snapshot: Snapshot) -> tuple[ManifestFileMeta, ...]:
+def base_manifests(source: ManifestReader, snapshot: Snapshot) -> tuple[ManifestFileMeta, ...]:
+    """Manifests of what was there before the commit."""
+    return source.read_manifest_list(snapshot.base_manifest_list, snapshot.base_manifest_list_size)
+
+
+def delta_manifests(source: ManifestReader, snapshot: Snapshot) -> tuple[ManifestFileMeta, ...]:
     """Manifests of what the commit changed."""
-    return store.read_manifest_list(snapshot.delta_manifest_list, snapshot.delta_manifest_list_size)
+    return source.read_manifest_list(snapshot.delta_manifest_list, snapshot.delta_manifest_list_size)
 
 
-def delta_entries(store: ManifestStore, snapshot: Snapshot) -> list[ManifestEntry]:
+def data_manifests(source: ManifestReader, snapshot: Snapshot) -> list[ManifestFileMeta]:
+    """Manifests of base and delta, in this order."""
+    return [*base_manifests(source, snapshot), *delta_manifests(source, snapshot)]
+
+
+def changelog_manifests(source: ManifestReader, snapshot: Snapshot) -> tuple[ManifestFileMeta, ...]:
+    """Manifests of the changelog files of the commit; none when it has none."""
+    name = snapshot.changelog_manifest_list
+    return () if name is None else source.read_manifest_list(name, snapshot.changelog_manifest_list_size)
+
+
+def entries_of(source: ManifestReader, manifests: Iterable[ManifestFileMeta]) -> list[ManifestEntry]:
+    """Entries of the manifests, in order."""
+    return list(chain.from_iterable(map(source.read_manifest, manifests)))
+
+
+def delta_entries(source: ManifestReader, snapshot: Snapshot) -> list[ManifestEntry]:
     """ADD and DELETE entries of one commit, in order."""
-    return list(chain.from_iterable(map(store.read_manifest, delta_manifests(store, snapshot))))
+    return entries_of(source, delta_manifests(source, snapshot))
 
 
-def changelog_entries(store: ManifestStore, snapshot: Snapshot) -> list[ManifestEntry]:
+def changelog_entries(source: ManifestReader, snapshot: Snapshot) -> list[ManifestEntry]:
     """ADD entries of the changelog files of one commit; none when it has none."""
-    if snapshot.changelog_manifest_list is None:
-        return []
-    manifests = store.read_manifest_list(snapshot.changelog_manifest_list, snapshot.changelog_manifest_list_size)
-    return list(chain.from_iterable(map(store.read_manifest, manifests)))
+    return entries_of(source, changelog_manifests(source, snapshot))
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,8 +303,7 @@ class LiveFileIndex:
         try:
             return self._snapshots.fresh(start.id) == start
         except NotFoundError:
-            base = self._manifests.read_manifest_list(successor.base_manifest_list, successor.base_manifest_list_size)
-            return list(base) == data_manifests(self._manifests, start)
+            return list(base_manifests(self._manifests, successor)) == data_manifests(self._manifests, start)
 
     def _with_buckets(self, cached: _CachedFiles, wanted: frozenset[BucketId], snapshot: Snapshot) -> _CachedFiles:
         """The same with buckets that were not in memory yet; all others go when there are too many files."""
