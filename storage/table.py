@@ -69,6 +69,7 @@ from freshet.storage.schema.change import (
     apply_changes,
 )
 from freshet.storage.schema.validation import validate_changed_schema
+from freshet.storage.sort_compaction import SortStrategy, sort_compact
 from freshet.storage.table_compaction import (
     BucketCompaction,
     CompactionBudget,
@@ -388,6 +389,22 @@ class Table:
         result = compaction.run(works, budget=budget, progress=progress, elsewhere=elsewhere)
         self.store.env.finish_later()
         return result
+
+    def sort_compact(
+        self,
+        order_by: Sequence[str],
+        strategy: str = SortStrategy.ORDER,
+        *,
+        partition: PartitionChoice | None = None,
+        progress: ProgressCallback | None = None,
+    ) -> CompactionResult:
+        """Sorts the rows of an append table without buckets, partition by partition, so that filters read few files.
+
+        `strategy` is `order` (by the columns, one after the other), `zorder` or `hilbert` (by all of them alike);
+        `partition` and the rest are as in `compact`. A partition of which somebody else has rewritten a file meanwhile
+        is left as it is. Raises `InvalidRequestError` for other tables, and columns without an order.
+        """
+        return sort_compact(self.store, order_by, strategy, partition=partition, progress=progress)
 
     def carry_out_compaction(self, work: BucketCompaction) -> list[CommitMessage]:
         """Compacts one bucket here, for the process whose `compact` has sent it elsewhere."""

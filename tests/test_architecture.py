@@ -53,7 +53,7 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
         "changes",
         "compact",
         "write",
-        "compaction_beside describe distributed_write table_session table_compaction",
+        "compaction_beside describe distributed_write sort_compaction table_session table_compaction",
         "table",
         "catalog",
     )

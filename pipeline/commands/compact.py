@@ -45,6 +45,8 @@ class _Asked:
     budget: CompactionBudget
     as_json: bool
     elsewhere: Elsewhere | None = None
+    order_by: Sequence[str] = ()
+    strategy: str = "order"
 
     @property
     def is_database(self) -> bool:
@@ -91,6 +93,13 @@ def compact(
     on_spark: Annotated[
         bool, typer.Option("--on-spark", help="Compact buckets in tasks of a Spark session, as many as it has cores.")
     ] = False,
+    order_by: Annotated[
+        str | None,
+        typer.Option(help="Sort the rows of an append table without buckets by these columns, separated by commas."),
+    ] = None,
+    strategy: Annotated[
+        str, typer.Option(help="With --order-by: order, zorder or hilbert; the last two treat all columns alike.")
+    ] = "order",
     as_json: AsJson = False,
 ) -> None:
     """Compact a table, or a database, bucket by bucket. Streams that write to it meanwhile are not disturbed.
@@ -101,8 +110,16 @@ def compact(
     is_full = full is not False if pause_s is None else full is True
     budget = CompactionBudget(None if megabytes is None else megabytes * MEGABYTE, seconds)
     partitions = _partitions(partition)
+    columns = [] if order_by is None else [name.strip() for name in order_by.split(",") if name.strip()]
+    if order_by is not None and (pause_s is not None or on_spark or seconds is not None or megabytes is not None):
+        raise InvalidRequestError(
+            "--order-by sorts once, all partitions that are chosen, in this process: leave out --every, --continuous, "
+            "--on-spark, --seconds and --megabytes"
+        )
+    if order_by is not None and not columns:
+        raise InvalidRequestError(f"--order-by {order_by!r}: name the columns, separated by commas")
     with _executors(on_spark) as elsewhere:
-        asked = _Asked(warehouse, table, is_full, partitions, budget, as_json, elsewhere)
+        asked = _Asked(warehouse, table, is_full, partitions, budget, as_json, elsewhere, columns, strategy)
         if pause_s is None:
             _once(asked)
         else:
@@ -152,6 +169,13 @@ def _one_more(asked: _Asked, name: str, told: dict[str, str]) -> None:
 
 def _round(asked: _Asked, name: str) -> CompactionResult:
     with bar(f"compacting {name}") as advance:
+        if asked.order_by:
+            return open_table(asked.warehouse, name).sort_compact(
+                asked.order_by,
+                asked.strategy,
+                partition=asked.partitions,
+                progress=lambda done: advance(done.bytes_done, done.bytes_planned),
+            )
         return open_table(asked.warehouse, name).compact(
             full=asked.full,
             partition=asked.partitions,

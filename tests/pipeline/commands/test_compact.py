@@ -117,6 +117,26 @@ def test_a_bucket_that_gave_way_counts_once(tmp_path: Path) -> None:
     assert result.buckets_given_way == 1
 
 
+def test_sorting(freshet: Freshet, tmp_path: Path) -> None:
+    table = Catalog(tmp_path).create_table("shop.a", schema={"x": "INT", "y": "INT"}, options={"bucket": "-1"})
+    with table.writer("w") as writer:
+        for _ in range(3):
+            writer.write(pa.table({"x": pa.array([3, 1, 2], pa.int32()), "y": pa.array([1, 2, 3], pa.int32())}))
+            writer.commit()
+    assert "compacted in snapshot 4: 1 bucket" in freshet.good("compact", tmp_path, "shop.a", "--order-by", "x, y").out
+    assert table.scan().to_arrow()["x"].to_pylist() == [1, 1, 1, 2, 2, 2, 3, 3, 3]
+    assert freshet.good("compact", tmp_path, "shop.a", "--order-by", "y,x", "--strategy", "hilbert").code == 0
+    for arguments, message in (
+        (["--order-by", "z"], "no column 'z'"),
+        (["--order-by", ","], "name the columns"),
+        (["--order-by", "x", "--strategy", "z"], "order, zorder, hilbert"),
+        (["--order-by", "x", "--continuous"], "--order-by sorts once"),
+    ):
+        called = freshet("compact", tmp_path, "shop.a", *arguments)
+        assert called.code == 2, called.err
+        assert message in called.err
+
+
 def test_logs_show_progress_now_and_then(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(output, "LINE_EVERY_S", 0.0)
     with bar("compacting shop.t") as advance:
