@@ -160,11 +160,10 @@ class Changelog:
 
     def __reduce__(self) -> tuple[Any, ...]:
         store = self._store
-        given = {key: text for key, text in store.options.given.items() if store.schema.options.get(key) != text}
         predicate = None if self._filter is None else self._filter.predicate
         ends = self._ends and [None if end is None else encode_snapshot(end) for end in self._ends]
         request = (self._ids, self._mode, self._reader.columns, predicate, self._limit, ends)
-        return _reopened, (store.location, store.schema.id, given, *request)
+        return _reopened, (store.location, store.schema.id, store.dynamic_options, *request)
 
 
 def _reopened(

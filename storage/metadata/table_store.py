@@ -105,15 +105,19 @@ class TableStore:
         """Raises `UnsupportedFeatureError` when a commit would lose or break something of this table."""
         check_access(self.options, Access.WRITE, self.location)
 
+    @property
+    def dynamic_options(self) -> dict[str, str]:
+        """What was given for this opening, beside the options of the table."""
+        return {key: text for key, text in self.options.given.items() if self.schema.options.get(key) != text}
+
     def at_schema(self, schema_id: int) -> TableStore:
         """The table as it was at another schema: its columns, and options that fit them.
 
         Options name columns, so those of the other schema count; what was given for this opening stays on top.
         """
         schema = self.schemas.schema(schema_id)
-        dynamic = {key: text for key, text in self.options.given.items() if self.schema.options.get(key) != text}
         options = CoreOptions.parse(
-            {**schema.options, **dynamic},
+            {**schema.options, **self.dynamic_options},
             has_primary_key=schema.has_primary_key,
             schema_version=schema.version,
             strict=False,

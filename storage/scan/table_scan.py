@@ -155,11 +155,10 @@ class TableScan:
 
     def __reduce__(self) -> tuple[Any, ...]:
         store = self._store
-        given = {key: text for key, text in store.options.given.items() if store.schema.options.get(key) != text}
         predicate = None if self._filter is None else self._filter.predicate
         snapshot = None if self.snapshot is None else encode_snapshot(self.snapshot)
         request = (self._reader.columns, predicate, snapshot, self._limit, self._threads)
-        return _reopened, (store.location, store.schema.id, given, *request)
+        return _reopened, (store.location, store.schema.id, store.dynamic_options, *request)
 
     @cached_property
     def _splits(self) -> list[Split]:
