@@ -36,7 +36,12 @@ from freshet.storage.casts.text_casts import NESTED_TO_TEXT_ROOTS, fit_binary, f
 from freshet.storage.exceptions import UnsupportedFeatureError
 from freshet.storage.model.arrow_types import arrow_type
 from freshet.storage.model.data_type import (
+    BYTES_ROOTS,
+    FLOAT_ROOTS,
+    INTEGER_ROOTS,
     LENGTH_MAX,
+    TEXT_ROOTS,
+    TIMESTAMP_ROOTS,
     ArrayType,
     DataType,
     MapType,
@@ -49,23 +54,18 @@ from freshet.storage.model.data_type import (
 ArrayCast = Callable[["pa.Array[Any]"], "pa.Array[Any]"]
 
 _R = TypeRoot
-_INTEGERS: Final = (_R.TINYINT, _R.SMALLINT, _R.INT, _R.BIGINT)
-_FLOATS: Final = (_R.FLOAT, _R.DOUBLE)
-_NUMBERS: Final = frozenset({*_INTEGERS, *_FLOATS, _R.DECIMAL})
-_TEXTS: Final = frozenset({_R.CHAR, _R.VARCHAR})
-_BYTES: Final = frozenset({_R.BINARY, _R.VARBINARY})
-_TIMESTAMPS: Final = frozenset({_R.TIMESTAMP, _R.TIMESTAMP_LTZ})
-_DATETIMES: Final = frozenset({_R.DATE, _R.TIME, *_TIMESTAMPS})
-_SCALARS: Final = frozenset({_R.BOOLEAN, *_NUMBERS, *_TEXTS, *_BYTES, *_DATETIMES})
+_NUMBERS: Final = frozenset({*INTEGER_ROOTS, *FLOAT_ROOTS, _R.DECIMAL})
+_DATETIMES: Final = frozenset({_R.DATE, _R.TIME, *TIMESTAMP_ROOTS})
+_SCALARS: Final = frozenset({_R.BOOLEAN, *_NUMBERS, *TEXT_ROOTS, *BYTES_ROOTS, *_DATETIMES})
 
 _IMPLICIT: Final[dict[TypeRoot, frozenset[TypeRoot]]] = {
-    _R.VARCHAR: _TEXTS,
-    _R.VARBINARY: _BYTES,
+    _R.VARCHAR: TEXT_ROOTS,
+    _R.VARBINARY: BYTES_ROOTS,
     _R.DECIMAL: _NUMBERS,
-    _R.SMALLINT: frozenset(_INTEGERS[:1]),
-    _R.INT: frozenset(_INTEGERS[:2]),
-    _R.BIGINT: frozenset(_INTEGERS[:3]),
-    _R.FLOAT: frozenset({*_INTEGERS, _R.DECIMAL}),
+    _R.SMALLINT: frozenset(INTEGER_ROOTS[:1]),
+    _R.INT: frozenset(INTEGER_ROOTS[:2]),
+    _R.BIGINT: frozenset(INTEGER_ROOTS[:3]),
+    _R.FLOAT: frozenset({*INTEGER_ROOTS, _R.DECIMAL}),
     _R.DOUBLE: _NUMBERS,
     _R.DATE: frozenset({_R.TIMESTAMP}),
     _R.TIME: frozenset({_R.TIMESTAMP}),
@@ -74,14 +74,14 @@ _IMPLICIT: Final[dict[TypeRoot, frozenset[TypeRoot]]] = {
 }
 """Source roots of casts that are always allowed, by target; a root to itself is allowed as well."""
 
-_TO_NUMBER: Final = frozenset({*_NUMBERS, *_TEXTS, _R.BOOLEAN})
-_TO_LONG: Final = _TO_NUMBER | _TIMESTAMPS
+_TO_NUMBER: Final = frozenset({*_NUMBERS, *TEXT_ROOTS, _R.BOOLEAN})
+_TO_LONG: Final = _TO_NUMBER | TIMESTAMP_ROOTS
 _EXPLICIT: Final[dict[TypeRoot, frozenset[TypeRoot]]] = {
     _R.CHAR: _SCALARS | NESTED_TO_TEXT_ROOTS,
     _R.VARCHAR: _SCALARS | NESTED_TO_TEXT_ROOTS,
-    _R.BOOLEAN: frozenset({*_TEXTS, *_INTEGERS}),
-    _R.BINARY: _TEXTS | _BYTES,
-    _R.VARBINARY: _TEXTS | _BYTES,
+    _R.BOOLEAN: frozenset({*TEXT_ROOTS, *INTEGER_ROOTS}),
+    _R.BINARY: TEXT_ROOTS | BYTES_ROOTS,
+    _R.VARBINARY: TEXT_ROOTS | BYTES_ROOTS,
     _R.DECIMAL: _TO_NUMBER,
     _R.TINYINT: _TO_NUMBER,
     _R.SMALLINT: _TO_NUMBER,
@@ -89,10 +89,10 @@ _EXPLICIT: Final[dict[TypeRoot, frozenset[TypeRoot]]] = {
     _R.BIGINT: _TO_LONG,
     _R.FLOAT: _TO_NUMBER,
     _R.DOUBLE: _TO_NUMBER,
-    _R.DATE: _TIMESTAMPS | _TEXTS,
-    _R.TIME: _TIMESTAMPS | _TEXTS,
-    _R.TIMESTAMP: frozenset({*_DATETIMES, *_TEXTS, _R.INT, _R.BIGINT}),
-    _R.TIMESTAMP_LTZ: frozenset({*_DATETIMES, *_TEXTS, _R.INT, _R.BIGINT}),
+    _R.DATE: TIMESTAMP_ROOTS | TEXT_ROOTS,
+    _R.TIME: TIMESTAMP_ROOTS | TEXT_ROOTS,
+    _R.TIMESTAMP: frozenset({*_DATETIMES, *TEXT_ROOTS, _R.INT, _R.BIGINT}),
+    _R.TIMESTAMP_LTZ: frozenset({*_DATETIMES, *TEXT_ROOTS, _R.INT, _R.BIGINT}),
 }
 """Further ones that need the explicit kind; pairs that no reader can carry out are not among them."""
 
@@ -122,7 +122,7 @@ def can_cast(source: DataType, target: DataType, *, explicit: bool) -> bool:
             return same_key and can_cast(source.value, target.value, explicit=explicit)
     if not isinstance(target, ScalarType):
         return False
-    if source.root in _DATETIMES and target.root in _TEXTS:
+    if source.root in _DATETIMES and target.root in TEXT_ROOTS:
         # Readers of the format render dates and times as STRING, not as text of a limited length.
         return explicit and target.root is _R.VARCHAR and target.length == LENGTH_MAX
     if source.root is target.root is _R.TIME:
@@ -136,8 +136,8 @@ def keeps_values(source: ScalarType, target: ScalarType) -> bool:
     """True when the cast changes no value: same type, longer text or bytes, wider integer."""
     if with_nullable(source, True) == with_nullable(target, True):
         return True
-    if source.root in _INTEGERS and target.root in _INTEGERS:
-        return _INTEGERS.index(source.root) <= _INTEGERS.index(target.root)
+    if source.root in INTEGER_ROOTS and target.root in INTEGER_ROOTS:
+        return INTEGER_ROOTS.index(source.root) <= INTEGER_ROOTS.index(target.root)
     varying = (_R.VARCHAR, {_R.CHAR, _R.VARCHAR}), (_R.VARBINARY, {_R.BINARY, _R.VARBINARY})
     return any(target.root is to and source.root in roots for to, roots in varying) and (
         (source.length or 0) <= (target.length or 0)
@@ -154,20 +154,20 @@ def cast_scalar(source: DataType, target: DataType) -> ArrayCast | None:
     if isinstance(source, ScalarType) and keeps_values(source, target):
         goal = arrow_type(target)
         return None if arrow_type(source) == goal else lambda array: array.cast(goal)
-    if target.root in _TEXTS:
+    if target.root in TEXT_ROOTS:
         return lambda array: to_text(array, source, target)
     assert isinstance(source, ScalarType)
     return _between_scalars(source, target)
 
 
 def _between_scalars(source: ScalarType, target: ScalarType) -> ArrayCast:
-    if source.root in _TEXTS:
+    if source.root in TEXT_ROOTS:
         return lambda array: from_text(array, target)
-    if source.root in _BYTES:
+    if source.root in BYTES_ROOTS:
         return lambda array: fit_binary(array, target)
     if target.root is _R.DECIMAL:
         return _to_decimal(source, target)
-    if target.root in _INTEGERS or target.root in _FLOATS:
+    if target.root in INTEGER_ROOTS or target.root in FLOAT_ROOTS:
         return _to_number(source, target)
     if target.root is _R.BOOLEAN:
         return lambda array: pc.not_equal(array, pa.scalar(0, array.type))
@@ -175,7 +175,7 @@ def _between_scalars(source: ScalarType, target: ScalarType) -> ArrayCast:
 
 
 def _to_decimal(source: ScalarType, target: ScalarType) -> ArrayCast:
-    if source.root in _FLOATS:
+    if source.root in FLOAT_ROOTS:
         return lambda array: float_to_decimal(array.cast(pa.float64()), target)
     if source.root is _R.DECIMAL:
         return lambda array: rescale(array, target)
@@ -185,12 +185,12 @@ def _to_decimal(source: ScalarType, target: ScalarType) -> ArrayCast:
 def _to_number(source: ScalarType, target: ScalarType) -> ArrayCast:
     goal = arrow_type(target)
     if source.root is _R.DECIMAL:
-        if target.root in _FLOATS:
+        if target.root in FLOAT_ROOTS:
             return lambda array: decimal_to_float(array).cast(goal, safe=False)
         return lambda array: _wrapped(decimal_to_integer(array), goal)
     if source.root is _R.BOOLEAN:
         return lambda array: array.cast(pa.int8()).cast(goal)
-    if source.root in _TIMESTAMPS:
+    if source.root in TIMESTAMP_ROOTS:
         return lambda array: _wrapped(_epoch_seconds(array), goal)
     return lambda array: _wrapped(array, goal)
 
@@ -219,7 +219,7 @@ def _saturated(values: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> np.ndarray
 
 def _to_datetime(array: pa.Array[Any], source: ScalarType, target: ScalarType) -> pa.Array[Any]:
     goal = arrow_type(target)
-    if source.root in _INTEGERS:
+    if source.root in INTEGER_ROOTS:
         return array.cast(pa.int64()).cast(pa.timestamp("s")).cast(_naive(goal)).cast(goal)
     if source.root is _R.DATE:
         return array.cast(pa.timestamp("s")).cast(_naive(goal)).cast(goal)

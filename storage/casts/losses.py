@@ -11,7 +11,10 @@ from typing import Final
 
 from freshet.storage.casts.casts import keeps_values
 from freshet.storage.model.data_type import (
+    BYTES_ROOTS,
     LENGTH_MAX,
+    TEXT_ROOTS,
+    TIMESTAMP_ROOTS,
     ArrayType,
     DataType,
     MapType,
@@ -25,9 +28,6 @@ _DIGITS: Final = {_R.TINYINT: 3, _R.SMALLINT: 5, _R.INT: 10, _R.BIGINT: 19}
 _EXACT_BITS: Final = {_R.FLOAT: 24, _R.DOUBLE: 53}
 """Integers up to 2**bits are exact in a float."""
 _INTEGER_BITS: Final = {_R.TINYINT: 7, _R.SMALLINT: 15, _R.INT: 31, _R.BIGINT: 63}
-_TEXTS: Final = (_R.CHAR, _R.VARCHAR)
-_BYTES: Final = (_R.BINARY, _R.VARBINARY)
-_TIMESTAMPS: Final = (_R.TIMESTAMP, _R.TIMESTAMP_LTZ)
 _NANO_PRECISION_MIN: Final = 7
 
 _ROUNDED: Final = "numbers are rounded"
@@ -53,17 +53,17 @@ def possible_loss(source: DataType, target: DataType) -> str | None:
             return possible_loss(source.value, target.value)
         case ScalarType(), ScalarType():
             return None if keeps_values(source, target) else _scalar_loss(source, target)
-    if isinstance(target, ScalarType) and target.root in _TEXTS:
+    if isinstance(target, ScalarType) and target.root in TEXT_ROOTS:
         return _text_loss(None, target)
     return "existing values cannot be cast"
 
 
 def _scalar_loss(source: ScalarType, target: ScalarType) -> str | None:
-    if target.root in _TEXTS:
+    if target.root in TEXT_ROOTS:
         return _text_loss(source, target)
-    if target.root in _BYTES:
+    if target.root in BYTES_ROOTS:
         return _bytes_loss(source, target)
-    if source.root in _TEXTS:
+    if source.root in TEXT_ROOTS:
         return f"reading fails for text that is not a valid {target}"
     if target.root is _R.DECIMAL:
         return _decimal_loss(source, target)
@@ -83,14 +83,14 @@ def _text_loss(source: ScalarType | None, target: ScalarType) -> str | None:
     if target.root is _R.CHAR:
         return f"text that is longer than {target.length} characters is cut, shorter text is padded"
     if target.length == LENGTH_MAX:
-        return "reading fails for bytes that are not text in UTF-8" if source and source.root in _BYTES else None
+        return "reading fails for bytes that are not text in UTF-8" if source and source.root in BYTES_ROOTS else None
     digits = None if source is None else _DIGITS.get(source.root)
     is_short = digits is not None and digits + 1 <= (target.length or 0)
     return None if is_short else f"text that is longer than {target.length} characters is cut"
 
 
 def _bytes_loss(source: ScalarType, target: ScalarType) -> str | None:
-    if source.root in _TEXTS and target.root is _R.VARBINARY and target.length == LENGTH_MAX:
+    if source.root in TEXT_ROOTS and target.root is _R.VARBINARY and target.length == LENGTH_MAX:
         return None
     padded = ", shorter ones are padded with zeros" if target.root is _R.BINARY else ""
     return f"values that are longer than {target.length} bytes are cut{padded}"
@@ -118,23 +118,23 @@ def _integer_loss(source: ScalarType, target: ScalarType) -> str | None:
         return cut if fits else " and ".join(filter(None, (cut, _WRAPPED)))
     if source.root in _EXACT_BITS:
         return f"{_FRACTION}, and numbers that do not fit become the nearest that does"
-    if source.root in _TIMESTAMPS:
+    if source.root in TIMESTAMP_ROOTS:
         wraps = f", and {_WRAPPED}" if target.root is not _R.BIGINT else ""
         return f"fractions of a second are cut{wraps}"
     return _WRAPPED
 
 
 def _time_loss(source: ScalarType, target: ScalarType) -> str | None:
-    is_nanos = target.root in _TIMESTAMPS and (target.precision or 0) >= _NANO_PRECISION_MIN
-    if source.root in _TIMESTAMPS and target.root is _R.DATE:
+    is_nanos = target.root in TIMESTAMP_ROOTS and (target.precision or 0) >= _NANO_PRECISION_MIN
+    if source.root in TIMESTAMP_ROOTS and target.root is _R.DATE:
         return "the time of day is gone"
-    if source.root in _TIMESTAMPS and target.root is _R.TIME:
+    if source.root in TIMESTAMP_ROOTS and target.root is _R.TIME:
         return "the date is gone"
-    if source.root in _TIMESTAMPS and source.root is not target.root:
+    if source.root in TIMESTAMP_ROOTS and source.root is not target.root:
         return "readers in other time zones than UTC see other times"
-    if source.root in (*_TIMESTAMPS, _R.TIME) and (target.precision or 0) < (source.precision or 0):
+    if source.root in (*TIMESTAMP_ROOTS, _R.TIME) and (target.precision or 0) < (source.precision or 0):
         return "fractions of a second are cut"
-    if is_nanos and not (source.root in _TIMESTAMPS and (source.precision or 0) >= _NANO_PRECISION_MIN):
+    if is_nanos and not (source.root in TIMESTAMP_ROOTS and (source.precision or 0) >= _NANO_PRECISION_MIN):
         return None if source.root is _R.TIME else _YEARS
     if source.root is _R.BIGINT:
         return "numbers become seconds since 1970, and reading fails for those that are not times"

@@ -37,14 +37,21 @@ from freshet.storage.casts.decimal_casts import rescale
 from freshet.storage.codec.partition_path import float_text
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.model.arrow_types import arrow_type
-from freshet.storage.model.data_type import ArrayType, DataType, MapType, RowType, ScalarType, TypeRoot
+from freshet.storage.model.data_type import (
+    FLOAT_ROOTS,
+    INTEGER_ROOTS,
+    TIMESTAMP_ROOTS,
+    ArrayType,
+    DataType,
+    MapType,
+    RowType,
+    ScalarType,
+    TypeRoot,
+)
 
 NESTED_TO_TEXT_ROOTS: Final = frozenset({TypeRoot.ARRAY, TypeRoot.MAP, TypeRoot.ROW})
 
 _R = TypeRoot
-_INTEGERS: Final = frozenset({_R.TINYINT, _R.SMALLINT, _R.INT, _R.BIGINT})
-_FLOATS: Final = frozenset({_R.FLOAT, _R.DOUBLE})
-_TIMESTAMPS: Final = frozenset({_R.TIMESTAMP, _R.TIMESTAMP_LTZ})
 _STRING: Final = ScalarType(_R.VARCHAR, length=2147483647)
 _PLAIN_FLOAT_MIN: Final = 1e-3
 _PLAIN_FLOAT_MAX: Final = 1e7
@@ -68,7 +75,7 @@ def to_text(array: pa.Array[Any], source: DataType, target: ScalarType) -> pa.Ar
     """Any column as CHAR or VARCHAR."""
     text = _rendered(array, source)
     length = target.length or 0
-    if isinstance(source, ScalarType) and source.root in (_R.BINARY, _R.VARBINARY, _R.DATE, _R.TIME, *_TIMESTAMPS):
+    if isinstance(source, ScalarType) and source.root in (_R.BINARY, _R.VARBINARY, _R.DATE, _R.TIME, *TIMESTAMP_ROOTS):
         return text
     if not isinstance(source, ScalarType):
         return text
@@ -83,9 +90,9 @@ def from_text(array: pa.Array[Any], target: ScalarType) -> pa.Array[Any]:
     try:
         if target.root is _R.BOOLEAN:
             return _booleans(array)
-        if target.root in _INTEGERS:
+        if target.root in INTEGER_ROOTS:
             return _integers(array, goal)
-        if target.root in _FLOATS:
+        if target.root in FLOAT_ROOTS:
             return _floats(array, goal)
         if target.root is _R.DECIMAL:
             return _decimals(array, target)
@@ -131,7 +138,7 @@ def _rendered(array: pa.Array[Any], source: DataType) -> pa.Array[Any]:
 
 
 def _rendered_scalar(array: pa.Array[Any], source: ScalarType) -> pa.Array[Any]:
-    if source.root in _FLOATS:
+    if source.root in FLOAT_ROOTS:
         return _float_texts(array)
     if source.root is _R.DECIMAL:
         return _decimal_texts(array)
@@ -139,7 +146,7 @@ def _rendered_scalar(array: pa.Array[Any], source: ScalarType) -> pa.Array[Any]:
         return _utf8(array)
     if source.root is _R.TIME:
         return _time_texts(array, source.precision or 0)
-    if source.root in _TIMESTAMPS:
+    if source.root in TIMESTAMP_ROOTS:
         precision = source.precision or 0
         text = array.cast(pa.timestamp(array.type.unit)).cast(pa.string())
         return pc.utf8_slice_codeunits(text, 0, 19 + (precision + 1 if precision else 0))

@@ -35,7 +35,17 @@ from functools import lru_cache
 from typing import Any, Final
 
 from freshet.storage.exceptions import InvalidRequestError
-from freshet.storage.model.data_type import ArrayType, DataType, MapType, RowType, ScalarType, TypeRoot
+from freshet.storage.model.data_type import (
+    BYTES_ROOTS,
+    TEXT_ROOTS,
+    TIMESTAMP_ROOTS,
+    ArrayType,
+    DataType,
+    MapType,
+    RowType,
+    ScalarType,
+    TypeRoot,
+)
 
 EPOCH_DAY_ORDINAL: Final = datetime.date(1970, 1, 1).toordinal()
 
@@ -51,9 +61,6 @@ _INT_FORMATS: Final = {
     TypeRoot.FLOAT: ("<f", 4),
     TypeRoot.DOUBLE: ("<d", 8),
 }
-_TEXT_ROOTS: Final = frozenset({TypeRoot.CHAR, TypeRoot.VARCHAR})
-_BYTES_ROOTS: Final = frozenset({TypeRoot.BINARY, TypeRoot.VARBINARY})
-_TIMESTAMP_ROOTS: Final = frozenset({TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ})
 
 
 def encode_row(values: Sequence[object], types: Sequence[DataType]) -> bytes:
@@ -100,7 +107,7 @@ def is_wide(data_type: DataType) -> bool:
         return False
     if data_type.root is TypeRoot.DECIMAL:
         return data_type.precision > 18
-    return data_type.root in _TIMESTAMP_ROOTS and data_type.precision > 3
+    return data_type.root in TIMESTAMP_ROOTS and data_type.precision > 3
 
 
 def ticks_per_second(precision: int) -> int:
@@ -157,7 +164,7 @@ def _put(body: bytearray, slot: int, value: Any, data_type: DataType, *, keeps_w
 
 def _put_scalar(body: bytearray, slot: int, value: Any, data_type: ScalarType) -> None:
     root = data_type.root
-    if root in _TEXT_ROOTS or root in _BYTES_ROOTS:
+    if root in TEXT_ROOTS or root in BYTES_ROOTS:
         piece = value.encode() if isinstance(value, str) else bytes(value)
         if len(piece) <= _INLINE_MAX:
             body[slot : slot + len(piece)] = piece
@@ -173,7 +180,7 @@ def _put_scalar(body: bytearray, slot: int, value: Any, data_type: ScalarType) -
             length = magnitude.bit_length() // 8 + 1
             struct.pack_into("<q", body, slot, (len(body) << 32) + length)
             body += number.to_bytes(length, "big", signed=True).ljust(16, b"\0")
-    elif root in _TIMESTAMP_ROOTS:
+    elif root in TIMESTAMP_ROOTS:
         _put_timestamp(body, slot, value, data_type.precision or 0)
     else:
         try:
@@ -272,9 +279,9 @@ def _take(body: memoryview, slot: int, data_type: DataType) -> Any:
 
 def _take_scalar(body: memoryview, slot: int, data_type: ScalarType) -> Any:
     root = data_type.root
-    if root in _TEXT_ROOTS:
+    if root in TEXT_ROOTS:
         return str(_inline_or_piece(body, slot), "utf-8")
-    if root in _BYTES_ROOTS:
+    if root in BYTES_ROOTS:
         return bytes(_inline_or_piece(body, slot))
     if root is TypeRoot.DECIMAL:
         if (data_type.precision or 0) <= 18:
@@ -282,7 +289,7 @@ def _take_scalar(body: memoryview, slot: int, data_type: ScalarType) -> Any:
         else:
             number = int.from_bytes(_piece(body, slot), "big", signed=True)
         return _scaled(number, data_type.scale or 0)
-    if root in _TIMESTAMP_ROOTS:
+    if root in TIMESTAMP_ROOTS:
         return _take_timestamp(body, slot, data_type.precision or 0)
     value = struct.unpack_from(_INT_FORMATS[root][0], body, slot)[0]
     if root is TypeRoot.DATE and 1 <= value + EPOCH_DAY_ORDINAL <= datetime.date.max.toordinal():

@@ -36,10 +36,9 @@ from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.files.parquet_schema import is_nano_timestamp
 from freshet.storage.literal import canonical
 from freshet.storage.model.arrow_types import arrow_type
-from freshet.storage.model.data_type import DataField, ScalarType, TypeRoot
+from freshet.storage.model.data_type import FLOAT_ROOTS, DataField, ScalarType
 
 _NO_ROWS: Final = ColumnStats(null_count=0)
-_FLOATS: Final = frozenset({TypeRoot.FLOAT, TypeRoot.DOUBLE})
 
 
 class ColumnBounds:
@@ -64,7 +63,7 @@ def column_stats(column: pa.ChunkedArray[Any], field: DataField) -> ColumnStats:
     null_count = column.null_count
     if null_count == len(column) or not isinstance(field.type, ScalarType) or is_nano_timestamp(field.type):
         return ColumnStats(null_count=null_count)
-    if field.type.root in _FLOATS:
+    if field.type.root in FLOAT_ROOTS:
         low, high = _float_bounds(column)
         return ColumnStats(low, high, null_count)
     bounds = pc.min_max(column)

@@ -47,6 +47,14 @@ class TypeRoot(StrEnum):
     ROW = "ROW"
 
 
+INTEGER_ROOTS: Final = (TypeRoot.TINYINT, TypeRoot.SMALLINT, TypeRoot.INT, TypeRoot.BIGINT)
+"""From the narrowest to the widest."""
+FLOAT_ROOTS: Final = frozenset({TypeRoot.FLOAT, TypeRoot.DOUBLE})
+TEXT_ROOTS: Final = frozenset({TypeRoot.CHAR, TypeRoot.VARCHAR})
+BYTES_ROOTS: Final = frozenset({TypeRoot.BINARY, TypeRoot.VARBINARY})
+TIMESTAMP_ROOTS: Final = frozenset({TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ})
+
+
 @dataclass(frozen=True, slots=True)
 class ScalarType:
     """A type without parts.

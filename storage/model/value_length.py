@@ -6,7 +6,7 @@ count for the row that holds them. Source: FORMAT.md §2.1, §2.3.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,19 +14,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from freshet.storage.model.data_type import (
+    BYTES_ROOTS,
     LENGTH_MAX,
+    TEXT_ROOTS,
     ArrayType,
     DataType,
     MapType,
     RowType,
     ScalarType,
-    TypeRoot,
 )
 
 RowMask = npt.NDArray[np.bool_]
-
-_TEXTS: Final = (TypeRoot.CHAR, TypeRoot.VARCHAR)
-_BYTES: Final = (TypeRoot.BINARY, TypeRoot.VARBINARY)
 
 
 def limits_length(data_type: DataType) -> bool:
@@ -38,7 +36,7 @@ def limits_length(data_type: DataType) -> bool:
             return limits_length(key) or limits_length(value)
         case RowType(fields=fields):
             return any(limits_length(field.type) for field in fields)
-    return data_type.root in (*_TEXTS, *_BYTES) and data_type.length != LENGTH_MAX
+    return data_type.root in (*TEXT_ROOTS, *BYTES_ROOTS) and data_type.length != LENGTH_MAX
 
 
 def longer_than_type(values: pa.Array[Any] | pa.ChunkedArray[Any], data_type: DataType) -> RowMask | None:
@@ -90,7 +88,7 @@ def _scalar_mask(array: pa.Array[Any], scalar: ScalarType) -> RowMask:
     limit = scalar.length or 0
     if longest is None or longest <= limit:  # a character takes a byte at least
         return np.zeros(len(array), np.bool_)
-    if scalar.root in _TEXTS:
+    if scalar.root in TEXT_ROOTS:
         lengths = pc.utf8_length(array)
     mask: RowMask = pc.fill_null(pc.greater(lengths, limit), False).to_numpy(zero_copy_only=False)
     return mask

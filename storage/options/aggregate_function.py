@@ -31,6 +31,7 @@ from typing import Final, TypeVar
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.model.data_type import (
     LENGTH_MAX,
+    TEXT_ROOTS,
     ArrayType,
     DataField,
     DataType,
@@ -112,7 +113,6 @@ _F = AggregateFunction
 _OTHER_NAMES: Final = {"first_not_null_value": AggregateFunction.FIRST_NON_NULL_VALUE}
 _NESTED_KEY_OPTIONS: Final = frozenset({"nested-key", "nested-key-null-strategy"})
 _NULL_STRATEGIES: Final = ("merge", "ignore", "error")
-_TEXTS: Final = (TypeRoot.CHAR, TypeRoot.VARCHAR)
 _NUMBERS: Final = frozenset(
     {
         TypeRoot.TINYINT,
@@ -199,7 +199,7 @@ def _time_field(column: DataField, reader: _OptionReader) -> str | None:
             column=column.name,
         )
     field = row.fields[names.index(given)] if given is not None else row.fields[-1]
-    if field.type.root not in _TEXTS:
+    if field.type.root not in TEXT_ROOTS:
         raise InvalidRequestError(
             f"column {column.name}: merge_map_with_keytime compares times as text, but field {field.name} is "
             f"{field.type}; name a STRING field with {reader.key('ts-field')}",

@@ -37,14 +37,12 @@ from freshet.storage.codec.stats import ColumnStats, decode_stats
 from freshet.storage.metadata.schema_store import SchemaStore
 from freshet.storage.model.arrow_types import arrow_schema, arrow_type
 from freshet.storage.model.data_file import EMPTY_ROW, DataFileMeta, SimpleStats
-from freshet.storage.model.data_type import DataType, TypeRoot
+from freshet.storage.model.data_type import FLOAT_ROOTS, DataType, TypeRoot
 from freshet.storage.model.schema import TableSchema
 from freshet.storage.predicate import Comparison, IsIn, Or, Predicate, conjunction
 
 BUCKET_KEYS_MAX: Final = 1000
 """Combinations of bucket-key values up to which buckets are computed."""
-
-_FLOATS: Final = frozenset({TypeRoot.FLOAT, TypeRoot.DOUBLE})
 
 
 @dataclass(frozen=True)
@@ -262,7 +260,7 @@ def _key_candidates(
 ) -> list[tuple[Any, ...]] | None:
     """All bucket keys that can match, or None if that is not known."""
     # The hash tells -0.0 from 0.0 while the filter does not.
-    if not bucket_key or any(kind.root in _FLOATS for kind in types):
+    if not bucket_key or any(kind.root in FLOAT_ROOTS for kind in types):
         return None
     candidates: list[list[Any]] = []
     for column in bucket_key:
