@@ -27,7 +27,7 @@ from typing import Protocol
 
 from freshet.logstore.client import StoredRecord
 from freshet.logstore.exceptions import LogLostError
-from freshet.logstore.reader_state import OpenLane, ReaderState, Run
+from freshet.logstore.reader_state import OpenLane, ReaderState, Run, state_at
 from freshet.logstore.record import Attempt, RecordHeader, decode_header, user_hash
 from freshet.storage.model.table_log import Lane, LogIncrement, LogProgress
 
@@ -95,6 +95,8 @@ def show_records(
             continue
         epoch = header.attempt.epoch
         now = replace(state, open_batch=open_batch)
+        if header.lane not in lanes and header.first_sequence > 0:
+            continue  # its beginning was not seen: it shows when it is settled
         lane, shown = _taken(now, lanes.get(header.lane), header, record.offset, rows)
         lanes[header.lane] = lane
         ranges += shown
@@ -253,6 +255,19 @@ def _range(state: ReaderState, lane: Lane, run: Run, first: int, end: int, start
     return RowRange(
         state.topic, state.commit_user, state.open_batch, lane, run.attempt, start_offset, run.end_offset, first, end
     )
+
+
+def taken_back(state: ReaderState) -> Step:
+    """Everything that is open is taken back; it may be shown again when it is read again."""
+    ranges = [each for lane, kept in state.lanes.items() for each in _retraction(state, lane, kept.shown, 0)]
+    return Step(replace(state, lanes={}, open_batch=None, positions=state.settled), tuple(ranges))
+
+
+def passed_over(state: ReaderState, snapshot_id: int, progress: LogProgress) -> ReaderState:
+    """The state of a reader that has the changes up to a snapshot from elsewhere; nothing may be open."""
+    assert not state.lanes
+    after = state_at(snapshot_id, progress)
+    return replace(after, epoch=state.epoch) if progress.generation == state.generation else after
 
 
 def headroom(state: ReaderState, first_offsets: Mapping[int, int]) -> dict[int, int]:

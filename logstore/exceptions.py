@@ -25,3 +25,7 @@ class LogTruncatedError(NotFoundError):
 
 class LogLostError(CorruptDataError):
     """Committed records are missing, or are others than the snapshot says."""
+
+
+class LogLakeOnlyError(InvalidRequestError):
+    """A snapshot changed rows and was not logged, and the reader is to fail then."""

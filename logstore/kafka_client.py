@@ -83,7 +83,7 @@ class KafkaCluster:
         try:
             self._client = AdminClient(configuration)
         except KafkaException as error:
-            raise ValueError(_text(error)) from error
+            raise ValueError(error_text(error)) from error
 
     def ask(self, timeout_s: float) -> ClusterAnswer:
         """The topics of the cluster, or why nobody answered within the time."""
@@ -92,7 +92,7 @@ class KafkaCluster:
         except KafkaException as error:
             self._client.poll(0)  # delivers what `_keep_error` is to hear
             with self._lock:
-                return ClusterAnswer(failure=self._last_error or _text(error))
+                return ClusterAnswer(failure=self._last_error or error_text(error))
         with self._lock:
             self._last_error = None
         return ClusterAnswer(frozenset(metadata.topics))
@@ -123,7 +123,8 @@ class KafkaCluster:
                 self._last_error = _NOISE.sub("", error.str())
 
 
-def _text(error: KafkaException) -> str:
+def error_text(error: KafkaException) -> str:
+    """What librdkafka says, without its class."""
     detail = error.args[0] if error.args else error
     return detail.str() if isinstance(detail, KafkaError) else str(detail)
 

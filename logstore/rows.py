@@ -40,9 +40,14 @@ class LogRows:
         self._schema_of = schema_of
         self._recent: dict[TopicPartition, tuple[int, Fetched]] = {}
 
-    def remember(self, place: TopicPartition, position: int, fetched: Fetched) -> None:
-        """What was fetched from a position on; takes the place of what was fetched of that partition before."""
-        self._recent[place] = (position, fetched)
+    def remember(self, place: TopicPartition, fetched: Fetched) -> None:
+        """What was fetched last of a partition; takes the place of what was fetched of it before."""
+        if fetched.records:
+            self._recent[place] = (fetched.records[0].offset, fetched)
+
+    def close(self) -> None:
+        """Lets go of connections."""
+        self._client.close()
 
     def read(self, wanted: RowRange) -> Iterator[tuple[int, pa.RecordBatch]]:
         """(schema id, rows): `_ROW_KIND` as int8, then the columns of that schema."""

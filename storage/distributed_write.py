@@ -29,6 +29,7 @@ from freshet.storage.merge.merge_metrics import MergeMetrics
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.commit_message import CommitDigest, CommitMessage
 from freshet.storage.write.bucketing import rows_by_bucket
+from freshet.storage.write.change_sink import ChangeSink
 from freshet.storage.write.compaction_limit import CompactionLimit
 from freshet.storage.write.table_writer import TableWriter
 
@@ -49,7 +50,9 @@ __all__ = [
 class TaskWriter:
     """Writes the rows of one task into files; `Table.task_writer` gives it, `close` it whatever happens."""
 
-    def __init__(self, store: TableStore, *, base_snapshot_id: int | None, parallelism: int = 1) -> None:
+    def __init__(
+        self, store: TableStore, *, base_snapshot_id: int | None, parallelism: int = 1, sink: ChangeSink | None = None
+    ) -> None:
         self._store = store
         base = None
         if base_snapshot_id is not None:
@@ -57,7 +60,7 @@ class TaskWriter:
                 base = store.snapshots.snapshot(base_snapshot_id)
             except NotFoundError:  # It has expired; any later one will do to restore a bucket.
                 base = store.snapshots.latest()
-        self._writer = TableWriter(store, base_snapshot=base, parallelism=parallelism)
+        self._writer = TableWriter(store, base_snapshot=base, parallelism=parallelism, sink=sink)
 
     @property
     def base_snapshot_id(self) -> int | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
-from typing import Any, Final
+from typing import Any, Final, overload
 
 import pyarrow as pa
 
@@ -22,10 +22,11 @@ from freshet.storage.changes.between import (
     end_states,
     find_ends,
 )
-from freshet.storage.changes.change_range import TimeGiven, change_range
+from freshet.storage.changes.change_range import TimeGiven, change_range, time_ms
 from freshet.storage.changes.change_source import ChangeRules, check_has_changelog
 from freshet.storage.changes.changelog import Changelog, ChangeMode
 from freshet.storage.changes.history import ChangeHistory
+from freshet.storage.changes.log_history import LogHistory
 from freshet.storage.changes.stream import ChangeStream
 from freshet.storage.changes.stream_start import StartRequest
 from freshet.storage.commit.committer import Committer
@@ -37,6 +38,15 @@ from freshet.storage.distributed_write import TaskWriter, discard_messages
 from freshet.storage.exceptions import ConflictError, InvalidRequestError, NotFoundError
 from freshet.storage.filter_text import to_predicate
 from freshet.storage.io.env import Env, local_env
+from freshet.storage.log_systems import (
+    LoggedTable,
+    LogStream,
+    LogStreamRequest,
+    TableLog,
+    TaskLog,
+    log_system,
+    needed_log_system,
+)
 from freshet.storage.lookup.file_lookup import FoundRows
 from freshet.storage.lookup.lookup_metrics import LookupMetrics
 from freshet.storage.lookup.stored_rows import find_stored_rows
@@ -47,7 +57,8 @@ from freshet.storage.model.manifest import ManifestEntry
 from freshet.storage.model.schema import TableSchema
 from freshet.storage.model.snapshot import CommitKind, Snapshot
 from freshet.storage.model.split import Split
-from freshet.storage.options.core import ChangelogProducer, CoreOptions
+from freshet.storage.model.table_log import LogIdentity, LogProgress
+from freshet.storage.options.core import ChangelogProducer, CoreOptions, LogSystem
 from freshet.storage.options.traps import silent_traps
 from freshet.storage.options.values import option_texts
 from freshet.storage.predicate import Predicate
@@ -172,18 +183,64 @@ class Table:
         """Writes and commits rows under a name of the caller's; `parallelism` is the number of threads."""
         for trap in self.warnings():
             _LOG.warning("table %s: %s", self.name, trap)
-        return TableSession(self.store, commit_user, parallelism=parallelism)
+        system = log_system(self.options, self.name)
+        if system is None:
+            return TableSession(self.store, commit_user, parallelism=parallelism)
 
-    def task_writer(self, *, base_snapshot_id: int | None, parallelism: int = 1) -> TaskWriter:
+        def open_log(progress: LogProgress | None) -> TableLog:
+            return system.open_log(self._logged, commit_user, progress, self.store.env.now_ms())
+
+        return TableSession(self.store, commit_user, parallelism=parallelism, open_log=open_log)
+
+    def task_writer(
+        self, *, base_snapshot_id: int | None, parallelism: int = 1, log: TaskLog | None = None
+    ) -> TaskWriter:
         """Writes files for a commit that another process makes (`distributed_write`).
 
         Buckets are restored from the snapshot named, or the latest where that has expired; None is a table without any.
+        `log` is what the driver says of the log of the table, where it has one (`open_log`).
         """
-        return TaskWriter(self.store, base_snapshot_id=base_snapshot_id, parallelism=parallelism)
+        self._check_logs(log is not None)
+        sink = None if log is None else needed_log_system(self.options, self.name).task_sink(self._logged, log)
+        return TaskWriter(self.store, base_snapshot_id=base_snapshot_id, parallelism=parallelism, sink=sink)
 
-    def committer(self, commit_user: str, query_id: str | None = None) -> Committer:
-        """Commits what task writers have made; `query_id` tells streaming queries of one name apart."""
-        return Committer(self.store, commit_user, query_id)
+    def committer(self, commit_user: str, query_id: str | None = None, *, log: LogIdentity | None = None) -> Committer:
+        """Commits what task writers have made; `query_id` tells streaming queries of one name apart. `log` is that of
+        the table, where it has one (`open_log`)."""
+        self._check_logs(log is not None)
+        return Committer(self.store, commit_user, query_id, log)
+
+    def open_log(self, commit_user: str) -> TableLog:
+        """The log of the table for the one user who writes it, checked; for drivers of task writers.
+
+        Raises `InvalidRequestError` for a table without a log, a topic that does not fit and a second user.
+        """
+        system = needed_log_system(self.options, self.name)
+        progress = Committer(self.store, commit_user).log_progress()
+        log = system.open_log(self._logged, commit_user, progress, self.store.env.now_ms())
+        Committer(self.store, commit_user, log=log.identity).log_progress()
+        return log
+
+    @property
+    def _logged(self) -> LoggedTable:
+        return LoggedTable(
+            self.name,
+            self.options.bucket,
+            self.schema.id,
+            {**self.options.given},
+            self.options.snapshot_time_retained_ms,
+            self.options.logs_before_images,
+        )
+
+    def _check_logs(self, is_logged: bool) -> None:
+        if self.options.log_system is not LogSystem.NONE and not is_logged:
+            raise InvalidRequestError(
+                f"table {self.name} has a log (log.system={self.options.log_system}), and this writer does not write "
+                "it: readers of the log would miss its changes. Write with Table.writer, or give the log "
+                "of Table.open_log",
+                table=self.name,
+                option="log.system",
+            )
 
     def discard(self, messages: Sequence[CommitMessage]) -> None:
         """Removes the files of messages that will not be committed."""
@@ -286,6 +343,36 @@ class Table:
             self.store, ids, mode=how, columns=columns, filter=to_predicate(filter), limit=limit, ends=states
         )
 
+    @overload
+    def stream(
+        self,
+        columns: Sequence[str] | None = None,
+        filter: Predicate | str | Sequence[Any] | None = None,  # the word every reader library uses
+        *,
+        scan_mode: str | None = None,
+        from_snapshot: int | None = None,
+        from_timestamp: TimeGiven | None = None,
+        consumer_id: str | None = None,
+        max_wait_s: float | None = None,
+        with_snapshot_id: bool = False,
+        upserts: bool = False,
+        isolation: None = None,
+    ) -> ChangeStream: ...
+
+    @overload
+    def stream(
+        self,
+        columns: Sequence[str] | None = None,
+        filter: Predicate | str | Sequence[Any] | None = None,  # the word every reader library uses
+        *,
+        isolation: str,
+        scan_mode: str | None = None,
+        from_snapshot: int | None = None,
+        from_timestamp: TimeGiven | None = None,
+        max_wait_s: float | None = None,
+        log_state: Mapping[str, object] | None = None,
+    ) -> LogStream: ...
+
     def stream(
         self,
         columns: Sequence[str] | None = None,
@@ -298,7 +385,9 @@ class Table:
         max_wait_s: float | None = None,
         with_snapshot_id: bool = False,
         upserts: bool = False,
-    ) -> ChangeStream:
+        isolation: str | None = None,
+        log_state: Mapping[str, object] | None = None,
+    ) -> ChangeStream | LogStream:
         """Changes as they are committed: an iterator of Arrow batches that waits for the next snapshot.
 
         `scan_mode` says what it begins with: `latest-full` (the default: the rows of the latest snapshot, as +I),
@@ -308,10 +397,27 @@ class Table:
         `_SNAPSHOT_ID`. `upserts` reads a keyed table without a changelog producer: rows as they were written, without
         those they replaced.
 
+        With an `isolation` the changes come from the log of the table (`log.system`): `committed` when their snapshot
+        is there, `speculative` as soon as they are logged. What a speculative stream has shown and a crash undid is
+        taken back by rows of the inverse kind. `log_state` goes on where another stream stopped (its `state`).
+
         Raises `InvalidRequestError` as `changelog` does and for a scan mode that does not go with the rest,
         `NotFoundError` naming what is left when the changes to begin with have expired; while it is read
         `RetryableError` when expiry or a rollback has overtaken it.
         """
+        if isolation is not None:
+            if consumer_id is not None or with_snapshot_id or upserts:
+                raise InvalidRequestError("isolation goes without consumer_id, with_snapshot_id and upserts")
+            request = LogStreamRequest(
+                isolation,
+                scan_mode,
+                from_snapshot,
+                None if from_timestamp is None else time_ms("from_timestamp", from_timestamp),
+                max_wait_s,
+                state=log_state,
+            )
+            history = LogHistory(self.store, columns=columns, filter=to_predicate(filter))
+            return needed_log_system(self.options, self.name).stream(self._logged, history, request)
         if not upserts:
             self._check_has_changelog("stream the rows as they are written, without those they replace: upserts=True")
         return ChangeStream(

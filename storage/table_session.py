@@ -13,21 +13,31 @@ user belongs to one program at a time. A commit that is known already discards t
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from operator import index
 from types import TracebackType
+from typing import Final
 
 from freshet.storage.commit.committer import CommitResult, Committer
 from freshet.storage.commit.identity import check_identifier
-from freshet.storage.exceptions import InvalidRequestError
+from freshet.storage.exceptions import ConflictError, InvalidRequestError
+from freshet.storage.log_systems import TableLog
 from freshet.storage.lookup.lookup_metrics import LookupMetrics
 from freshet.storage.merge.merge_metrics import MergeMetrics
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.commit_message import CommitMessage
 from freshet.storage.model.snapshot import Snapshot
+from freshet.storage.model.table_log import LogProgress
 from freshet.storage.options.core import CoreOptions
 from freshet.storage.options.values import LONG_MAX
 from freshet.storage.write.table_writer import TableWriter
+
+OpenLog = Callable[[LogProgress | None], TableLog]
+"""Opens the log of a table for one user, from where the table says that it stands."""
+
+_LOG: Final = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -46,7 +56,10 @@ class _PendingCommit:
 class TableSession:
     """What `Table.writer` gives; not safe for use by several threads at once."""
 
-    def __init__(self, store: TableStore, commit_user: str, *, parallelism: int) -> None:
+    def __init__(
+        self, store: TableStore, commit_user: str, *, parallelism: int, open_log: OpenLog | None = None
+    ) -> None:
+        """`open_log` opens the log of the table for this user, where it has one."""
         if not isinstance(commit_user, str) or not commit_user.isprintable():
             raise InvalidRequestError(
                 f"the commit user is a name of printable characters such as 'loader-1', not {commit_user!r}"
@@ -55,6 +68,12 @@ class TableSession:
         self._store = store
         self._commit_user = commit_user
         self._committer = Committer(store, commit_user)
+        self._log = None if open_log is None else open_log(self._committer.log_progress())
+        if self._log is not None:
+            self._committer = Committer(store, commit_user, log=self._log.identity)
+            self._committer.log_progress()
+            for warning in self._log.warnings:
+                _LOG.warning("table %s: %s", store.location, warning)
         self._parallelism = parallelism
         self._writer = self._open_writer(store, store.snapshots.latest())
         self._has_rows = False
@@ -131,6 +150,9 @@ class TableSession:
         self._forget()
         if result.snapshots:
             self._writer.rebase(result.snapshots[-1])
+            if self._log is not None:
+                last = result.snapshots[-1]
+                self._log.committed(last.commit_identifier, last.id)
         return result
 
     def _has_expired_base(self) -> bool:
@@ -148,7 +170,7 @@ class TableSession:
         if self._has_rows or base is None or base.schema_id <= self._store.schema.id:
             return
         store = self._store.at_schema(base.schema_id)
-        committer = Committer(store, self._commit_user)
+        committer = Committer(store, self._commit_user, log=None if self._log is None else self._log.identity)
         metrics, lookups = self._writer.merge_metrics, self._writer.lookup_metrics
         self._writer.close()
         self._store, self._committer, self._writer = store, committer, self._open_writer(store, base)
@@ -183,6 +205,12 @@ class TableSession:
             # The number is used up: by an earlier try of ours whose end we did not see, or by another program.
             if self._committer.snapshot_with(pending.messages, after_id=pending.base_id) is not None:
                 return result
+            if self._log is not None:
+                raise ConflictError(
+                    f"table {self._store.location}: another program has committed as {self._commit_user!r} under "
+                    f"number {pending.identifier}, which is in the log with the changes of this one; nothing was "
+                    "committed. A log has one writer: stop the other one, abort, and write the rows again"
+                )
             last = self._committer.has_committed(pending.identifier).last
             assert last is not None, "somebody has committed this number"
             pending.identifier = last.identifier + 1
@@ -203,6 +231,8 @@ class TableSession:
         """Ends the session; uncommitted rows are gone. Waits for what its commits left to do (expiry)."""
         self._is_closed = True
         self._writer.abort()
+        if self._log is not None:
+            self._log.close()
         self._store.env.finish_later()
 
     def __enter__(self) -> TableSession:
@@ -220,7 +250,8 @@ class TableSession:
             )
 
     def _open_writer(self, store: TableStore, base: Snapshot | None) -> TableWriter:
-        return TableWriter(store, base_snapshot=base, parallelism=self._parallelism)
+        sink = None if self._log is None else self._log.sink(store.schema.id)
+        return TableWriter(store, base_snapshot=base, parallelism=self._parallelism, sink=sink)
 
 
 def _numbers_early(options: CoreOptions, has_primary_key: bool) -> bool:

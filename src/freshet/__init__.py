@@ -10,6 +10,8 @@ from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
+from freshet.storage.log_registry import register_log_system
+
 if TYPE_CHECKING:
     from freshet.pipeline.spark.batch_source import register
     from freshet.pipeline.batch.table_sink import table_sink
@@ -82,6 +84,9 @@ _MODULES = {
     "freshet.storage.table": ("Table",),
     "freshet.storage.table_session": ("TableSession",),
 }
+# A table with log.system=kafka asks for this; nothing of Kafka is loaded before.
+register_log_system("kafka", lambda: import_module("freshet.logstore.kafka_logs").KAFKA_LOGS)
+
 _EXTRAS = {"pyspark": "spark", "py4j": "spark", "confluent_kafka": "kafka"}
 """What is installed with which extra, by the name that is imported."""
 

@@ -91,6 +91,10 @@ class CompactionResult:
     marks: Mapping[str, Bitmap32] = field(default_factory=dict)
 
 
+OnChanges = Callable[[pa.Table], None]
+"""Is shown the rows of changelog files as they are written."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Target:
     """Where the outputs of a unit go; `levels` are the bucket before, `vectors` its deletion vectors, None where the
@@ -155,6 +159,7 @@ class Rewriter:
         unit: CompactionUnit,
         executor: Executor | None = None,
         vectors: BucketVectors | None = None,
+        on_changes: OnChanges | None = None,
     ) -> CompactionResult:
         """Compacts the unit of a bucket whose files are `levels`. On failure nothing new is left behind.
 
@@ -189,7 +194,7 @@ class Rewriter:
                 # A file that moves keeps its rows as they are, so its changelog says the same: lone rows pass.
                 function = self.function if higher is None or not has_rows else self.lookup_function
                 merge = _Merge(function, higher, producer)
-                rewritten = self._rewrite(target, sections, merge, executor, has_rows=has_rows)
+                rewritten = self._rewrite(target, sections, merge, executor, has_rows=has_rows, on_changes=on_changes)
                 before += files if has_rows else []
                 outputs += rewritten.rows
                 changelog += rewritten.changelog
@@ -266,6 +271,7 @@ class Rewriter:
         executor: Executor | None,
         *,
         has_rows: bool,
+        on_changes: OnChanges | None = None,
     ) -> _Rewritten:
         """Merges the sections into new files, or, without `has_rows`, into changelog files only."""
         place = (target.partition, target.bucket, target.level)
@@ -279,6 +285,8 @@ class Rewriter:
                         writer.write(rows)
                     if changelog is not None and changes is not None:
                         changelog.write(changes)
+                        if on_changes is not None:
+                            on_changes(changes)
             files = _Rewritten(writer.close(), [] if changelog is None else changelog.close())
             is_done = True
         finally:

@@ -83,6 +83,43 @@ class LookupCompact(StrEnum):
     GENTLE = "gentle"
 
 
+class LogSystem(StrEnum):
+    """Where changes are logged before their commit."""
+
+    NONE = "none"
+    KAFKA = "kafka"
+
+
+class LogChangelogMode(StrEnum):
+    """Which rows the log has: every kind, or no rows before an update."""
+
+    AUTO = "auto"
+    ALL = "all"
+    UPSERT = "upsert"
+
+
+class LogConsistency(StrEnum):
+    """What consumers that know nothing of snapshots are promised."""
+
+    EVENTUAL = "eventual"
+    TRANSACTIONAL = "transactional"
+
+
+class OnLakeOnly(StrEnum):
+    """What a reader of the log does about a commit that was not logged."""
+
+    FAIL = "fail"
+    APPLY = "apply"
+    SKIP = "skip"
+
+
+class OnTruncated(StrEnum):
+    """What a reader of the log does when retention has taken what it needs."""
+
+    FAIL = "fail"
+    HOP = "hop"
+
+
 class SequenceInitMode(StrEnum):
     """Where a writer takes its first sequence number from."""
 
@@ -332,6 +369,36 @@ class CoreOptions(BaseModel):
     add_column_before_partition: Flag = Field(default=False, alias="add-column-before-partition")
     """Puts new columns before the partition columns."""
 
+    # --- log -------------------------------------------------------------------------------------------------------
+    log_system: Annotated[LogSystem, _text(_enum(LogSystem))] = Field(default=LogSystem.NONE, alias="log.system")
+    """`kafka` appends every change to a topic before it is committed, so that readers need not wait. Where the brokers
+    are and what the topic is called: `kafka.bootstrap.servers`, `kafka.topic`; other `kafka.*` go to the client."""
+    log_changelog_mode: Annotated[LogChangelogMode, _text(_enum(LogChangelogMode))] = Field(
+        default=LogChangelogMode.AUTO, alias="log.changelog-mode"
+    )
+    """`all` logs -U rows too, `upsert` does not; `auto` is `all` for append tables and where `changelog-producer` is
+    lookup or input, else `upsert`. Speculative readers need `all`."""
+    log_consistency: Annotated[LogConsistency, _text(_enum(LogConsistency))] = Field(
+        default=LogConsistency.EVENTUAL, alias="log.consistency"
+    )
+    """Only `eventual`: the snapshots say which records count, so readers of Freshet lose nothing by it."""
+    log_format: Annotated[str, _text(str.lower)] = Field(default="arrow", alias="log.format")
+    """Format of the values in the log. Only `arrow`: batches of rows."""
+    log_key_format: Annotated[str | None, _text(str.lower)] = Field(default=None, alias="log.key.format")
+    """Format of message keys; batches of rows have none."""
+    log_ignore_delete: Flag = Field(default=False, alias="log.ignore-delete")
+    """Leaves -U and -D out of the log."""
+    log_on_lake_only: Annotated[OnLakeOnly, _text(_enum(OnLakeOnly))] = Field(
+        default=OnLakeOnly.FAIL, alias="log.on-lake-only"
+    )
+    """What a reader of the log does about a commit that was not logged and changed rows (a compaction job that told
+    changes, another program): `fail`, `apply` (reads them from the files) or `skip`."""
+    log_on_truncated: Annotated[OnTruncated, _text(_enum(OnTruncated))] = Field(
+        default=OnTruncated.FAIL, alias="log.on-truncated"
+    )
+    """What a reader of the log does when retention has taken what it needs: `fail`, or `hop` (reads the changes of
+    those snapshots from the files)."""
+
     # --- performance: writing ----------------------------------------------------------------------------------------
     write_buffer_size_bytes: SizeBytes = Field(default=256 * 1024 * 1024, alias="write-buffer-size", gt=0)
     """Memory for rows of all buckets of a writer until they are sorted and written. Larger buffers make fewer, larger
@@ -507,6 +574,16 @@ class CoreOptions(BaseModel):
     def sequence_descending(self) -> bool:
         """True when the smaller sequence value wins."""
         return self.sequence_field_sort_order is SortOrder.DESCENDING
+
+    @property
+    def logs_before_images(self) -> bool:
+        """True when the log has the rows before updates too (`log.changelog-mode`)."""
+        if self.log_changelog_mode is not LogChangelogMode.AUTO:
+            return self.log_changelog_mode is LogChangelogMode.ALL
+        return not self.has_primary_key or self.changelog_producer in (
+            ChangelogProducer.LOOKUP,
+            ChangelogProducer.INPUT,
+        )
 
     @property
     def changelog_is_decoupled(self) -> bool:

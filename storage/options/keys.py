@@ -157,8 +157,13 @@ ENGINE_KEYS: Final = frozenset(
     """.split()  # noqa: SIM905
 )
 
-OWN_KEYS: Final = frozenset({"lookup.cache-dir"})
-"""Options of Freshet, which Apache Paimon passes over."""
+OWN_KEYS: Final = frozenset(
+    """
+    lookup.cache-dir log.system log.changelog-mode log.consistency log.format log.key.format log.ignore-delete
+    log.on-lake-only log.on-truncated
+    """.split()  # noqa: SIM905
+)
+"""Options of Freshet, which Apache Paimon passes over; those of the log are of its releases up to 1.3."""
 
 IMMUTABLE_KEYS: Final = frozenset(
     """
@@ -185,6 +190,7 @@ KEY_PREFIXES: Final = (
     "flink.",
     "spark.",
     "blob-descriptor.",
+    "kafka.",
 )
 
 

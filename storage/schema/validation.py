@@ -25,6 +25,7 @@ from freshet.storage.model.schema import KEY_COLUMN_PREFIX, SYSTEM_COLUMNS, Tabl
 from freshet.storage.options.core import DYNAMIC_BUCKET, ChangelogProducer, CoreOptions
 from freshet.storage.options.supported import Access, check_access
 from freshet.storage.schema.engine_validation import check_engine
+from freshet.storage.schema.log_validation import check_log_options
 
 _UNAWARE_BUCKET: Final = DYNAMIC_BUCKET
 _NO_PARTITION_FOLDER: Final = frozenset({TypeRoot.BINARY, TypeRoot.VARBINARY})
@@ -142,6 +143,7 @@ def check_dynamic_options(schema: TableSchema, options: CoreOptions, typed: Coll
     """Checks options given for one opening of a table against its columns and each other; not those of buckets."""
     _check_named_columns(schema, options)
     _check_combinations(schema, options)
+    check_log_options(schema, options)
     check_engine(schema, options, typed)
     _check_file_names(options)
     of_changelogs = options.changelog_file_stats_mode_given

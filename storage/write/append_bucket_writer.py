@@ -34,6 +34,7 @@ from freshet.storage.write.bucketing import UNAWARE_BUCKET
 from freshet.storage.write.compaction_limit import CompactionTime
 from freshet.storage.write.increment import Increment
 from freshet.storage.write.records import Kinds
+from freshet.storage.write.told_rows import Logged, ToldRows
 from freshet.storage.write.write_buffer import own_copy
 from freshet.storage.write.write_timings import WriteTimings
 
@@ -45,6 +46,7 @@ class AppendTools:
     store: TableStore
     restore: RestoreBuckets
     timings: WriteTimings
+    logged: Logged = Logged.NOTHING
 
 
 class AppendBucketWriter:
@@ -94,6 +96,8 @@ class AppendBucketWriter:
         with self._tools.timings.step("parquet"):
             for rows in chunks:
                 self._open_file.write(rows)
+                if self._tools.logged is not Logged.NOTHING:
+                    self._increment.append.told.add(rows)
                 self._next_sequence += rows.num_rows
 
     def flush(self, executor: Executor | None = None) -> None:
@@ -147,6 +151,12 @@ class AppendBucketWriter:
         is_due = self._total_buckets != UNAWARE_BUCKET and not self._store.options.write_only
         if is_due and not has_newer_schema(self._store, self._files()):
             self.compact(full=False)
+
+    def told(self) -> tuple[ToldRows, ToldRows]:
+        return self._increment.append.told, ToldRows()
+
+    def files_told(self) -> tuple[list[DataFileMeta], list[DataFileMeta]]:
+        return list(self._increment.append.new_files), []
 
     def take_message(self) -> CommitMessage:
         self._committed = self._increment.applied_to(self._committed)

@@ -20,6 +20,7 @@ from freshet.storage.model.data_file import DataFileMeta
 from freshet.storage.write.bucket_state import BucketState, RestoreBuckets
 from freshet.storage.write.compaction_limit import CompactionTime
 from freshet.storage.write.records import Kinds
+from freshet.storage.write.told_rows import ToldRows
 
 FileId = tuple[str, int]
 """(name, level) of a file of the bucket."""
@@ -69,6 +70,14 @@ class BucketWriter(Protocol):
 
     def compact_due(self, executor: Executor | None = None, *, time: CompactionTime | None = None) -> None:
         """The compaction that is due after a flush; with a `time`, what is required and what it allows."""
+        ...
+
+    def told(self) -> tuple[ToldRows, ToldRows]:
+        """What is to be logged since the last message: of rows written, and of compactions."""
+        ...
+
+    def files_told(self) -> tuple[list[DataFileMeta], list[DataFileMeta]]:
+        """The files in which the same rows stand."""
         ...
 
     def take_message(self) -> CommitMessage:

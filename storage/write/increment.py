@@ -29,6 +29,7 @@ from typing import Final
 from freshet.storage.codec.roaring_bitmaps import Bitmap32
 from freshet.storage.model.commit_message import CommitMessage
 from freshet.storage.model.data_file import DataFileMeta
+from freshet.storage.write.told_rows import ToldRows
 
 NO_MARKS: Final[Mapping[str, Bitmap32]] = MappingProxyType({})
 
@@ -42,6 +43,8 @@ class AppendIncrement:
 
     new_files: list[DataFileMeta] = field(default_factory=list)
     changelog: list[DataFileMeta] = field(default_factory=list)
+    told: ToldRows = field(default_factory=ToldRows)
+    """Rows of these files that are to be logged."""
 
     @property
     def is_empty(self) -> bool:
@@ -63,6 +66,7 @@ class CompactionRound:
     changelog: list[DataFileMeta] = field(default_factory=list)
     marks: dict[str, Bitmap32] = field(default_factory=dict)
     index_files: frozenset[str] = frozenset()
+    told: ToldRows = field(default_factory=ToldRows)
 
     @property
     def outputs(self) -> list[DataFileMeta]:
@@ -111,6 +115,7 @@ class CompactIncrement:
         changelog: Sequence[DataFileMeta] = (),
         marks: Mapping[str, Bitmap32] = NO_MARKS,
         index_files: frozenset[str] = frozenset(),
+        told: ToldRows | None = None,
     ) -> list[DataFileMeta]:
         """Adds a round; returns the files whose bytes nobody needs any more."""
         names = set(lookups)
@@ -124,6 +129,7 @@ class CompactIncrement:
                 joined.after += earlier.after
                 joined.lookups |= earlier.lookups
                 joined.changelog += earlier.changelog
+                joined.told.join(earlier.told)
                 joined.mark(earlier.marks)
             else:
                 kept.append(earlier)
@@ -139,6 +145,7 @@ class CompactIncrement:
         joined.before.update({_id(file): file for file in before if _id(file) not in between})
         joined.after = [file for file in joined.after if _id(file) not in taken] + list(after)
         joined.changelog += changelog
+        joined.told.join(told or ToldRows())
         joined.mark(marks)
         for file in before:
             if file.file_name not in outputs_now:
@@ -182,11 +189,12 @@ class Increment:
         changelog: Sequence[DataFileMeta] = (),
         marks: Mapping[str, Bitmap32] = NO_MARKS,
         index_files: frozenset[str] = frozenset(),
+        told: ToldRows | None = None,
     ) -> list[DataFileMeta]:
         """One round; returns the files whose bytes nobody needs any more."""
         new = {file.file_name for file in self.append.new_files}
         names = {file.file_name for file in lookups} - new
-        return self.compact.add(before, after, names, changelog, marks, index_files)
+        return self.compact.add(before, after, names, changelog, marks, index_files, told)
 
     def own_files(self) -> list[DataFileMeta]:
         """Files that exist only because of this increment."""
@@ -207,6 +215,13 @@ class Increment:
         """
         return self.compact.drop_unfit({_id(file) for file in (*committed, *self.append.new_files)}, index_files)
 
+    def told(self) -> tuple[ToldRows, ToldRows]:
+        """What is to be logged of the two halves; the files that it stands in are those of the next message."""
+        compacted = ToldRows()
+        for each in self.compact.rounds:
+            compacted.join(each.told)
+        return self.append.told, compacted
+
     def take_message(self, partition: bytes, bucket: int, total_buckets: int) -> CommitMessage:
         """The message, after which this is empty."""
         rounds = self.compact.rounds
@@ -223,6 +238,7 @@ class Increment:
         )
         self.append.new_files = []
         self.append.changelog = []
+        self.append.told = ToldRows()
         self.compact.rounds = []
         return message
 

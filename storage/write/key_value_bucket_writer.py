@@ -57,6 +57,7 @@ from freshet.storage.write.bucket_writer import FileId, check_schema_ids, has_ne
 from freshet.storage.write.compaction_limit import CompactionSpeed, CompactionTime
 from freshet.storage.write.increment import Increment
 from freshet.storage.write.records import Kinds
+from freshet.storage.write.told_rows import Logged, ToldRows
 from freshet.storage.write.write_buffer import WriteBuffer
 from freshet.storage.write.write_timings import WriteTimings
 
@@ -80,6 +81,7 @@ class BucketTools:
     restore: RestoreBuckets
     timings: WriteTimings
     speed: CompactionSpeed
+    logged: Logged = Logged.NOTHING
 
 
 class KeyValueBucketWriter:
@@ -161,6 +163,7 @@ class KeyValueBucketWriter:
                 with timings.step("parquet"):
                     if changelog is not None and changes is not None:
                         changelog.write(_numbered(changes, self._next_sequence))
+                    self._tell(rows, changes)
                     writer.write(_numbered(rows, self._next_sequence))
             with timings.step("parquet"):
                 changelog_files = [] if changelog is None else changelog.close()
@@ -177,6 +180,22 @@ class KeyValueBucketWriter:
         self._levels = self._levels.changed((), files)
         _give_back(size_bytes)
         self._store.env.reach(CrashPoint.WRITE_FLUSHED)
+
+    def _tell(self, rows: pa.Table | pa.RecordBatch, changes: pa.Table | None) -> None:
+        """Keeps what is logged of rows that are flushed; nothing of those whose changes a compaction tells."""
+        match self._tools.logged:
+            case Logged.ROWS:
+                self._increment.append.told.add(rows)
+            case Logged.CHANGELOG if changes is not None:
+                self._increment.append.told.add(changes)
+
+    def told(self) -> tuple[ToldRows, ToldRows]:
+        return self._increment.told()
+
+    def files_told(self) -> tuple[list[DataFileMeta], list[DataFileMeta]]:
+        rounds, append = self._increment.compact.rounds, self._increment.append
+        written = append.new_files if self._tools.logged is Logged.ROWS else append.changelog
+        return list(written), [file for each in rounds for file in each.changelog]
 
     def _taken(self, executor: Executor | None) -> Iterator[tuple[pa.Table | pa.RecordBatch, pa.Table | None]]:
         """The merged rows of the buffer, and the changelog of the input where there is to be one."""
@@ -225,11 +244,19 @@ class KeyValueBucketWriter:
             self._memory.last_full_ms = self._store.env.creation_time_ms()
         size_bytes = sum(file.file_size_bytes for file in unit.files)
         started_ms = self._store.env.now_ms()
+        told = ToldRows()
+        is_logged = self._tools.logged is Logged.CHANGELOG and not self._tells_input
         try:
             with self._tools.timings.step("compaction"):
                 vectors = None if self._index is None else self._index.vectors
                 result = self._tools.rewriter.compact(
-                    self._partition, self._bucket, self._levels, unit, executor, vectors
+                    self._partition,
+                    self._bucket,
+                    self._levels,
+                    unit,
+                    executor,
+                    vectors,
+                    told.add if is_logged else None,
                 )
         except CorruptDataError:
             own = self._increment.own_files()
@@ -241,7 +268,7 @@ class KeyValueBucketWriter:
             return False
         self._levels = self._levels.changed(result.before, result.after)
         for file in self._increment.add_compaction(
-            result.before, result.after, result.lookups, result.changelog, result.marks, self._index_names
+            result.before, result.after, result.lookups, result.changelog, result.marks, self._index_names, told
         ):
             self._delete(file)
         if self._index is not None:

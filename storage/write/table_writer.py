@@ -24,7 +24,7 @@ Source: MERGING.md §1.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
 from enum import Enum
@@ -42,13 +42,17 @@ from freshet.storage.metadata.live_files import BucketId
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.commit_message import CommitMessage
 from freshet.storage.model.snapshot import Snapshot
+from freshet.storage.model.table_log import LogIncrement
 from freshet.storage.options.core import CoreOptions
 from freshet.storage.write.bucket_state import BucketState, BucketStates, process_states
 from freshet.storage.write.bucket_writer import BucketWriter, FileId
 from freshet.storage.write.bucketing import RoutedRows, RowRouter
+from freshet.storage.write.change_sink import ChangeSink
 from freshet.storage.write.compaction_limit import CompactionLimit, CompactionTime
 from freshet.storage.write.key_value_bucket_writer import KeyValueBucketWriter
+from freshet.storage.write.logged_changes import log_changes, with_log
 from freshet.storage.write.records import AcceptedRows
+from freshet.storage.write.told_rows import Logged, logged_rows
 from freshet.storage.write.write_timings import WriteTimings
 from freshet.storage.write.writer_factory import bucket_writers, record_rules, row_router
 
@@ -80,8 +84,10 @@ class TableWriter:
         parallelism: int = 2,
         router: RowRouter | None = None,
         states: BucketStates | None = None,
+        sink: ChangeSink | None = None,
     ) -> None:
-        """`router` takes the place of the one that the options ask for, `states` of those of the process."""
+        """`router` takes the place of the one that the options ask for, `states` of those of the process. `sink` is
+        the log, if this writer writes it."""
         store.check_writable()
         self._store = store
         self._snapshot = store.snapshots.latest() if isinstance(base_snapshot, LatestSnapshot) else base_snapshot
@@ -104,7 +110,9 @@ class TableWriter:
             metrics=self.merge_metrics,
             lookup_metrics=self.lookup_metrics,
             speed=self._states.speed,
+            logged=Logged.NOTHING if sink is None else logged_rows(store.options),
         )
+        self._sink = sink
         self._writers: dict[BucketId, BucketWriter] = {}
         self._touched: set[BucketId] = set()
         self._due_for_full: set[BucketId] = set()
@@ -252,9 +260,19 @@ class TableWriter:
             routed = self._router.prepare_commit()
             if is_full:
                 self._due_for_full.clear()
+            logged = self._log(identifier)
             self._store.env.reach(CrashPoint.WRITE_PREPARED)
         self.waited_buckets = 0 if time is None else time.waited_buckets
-        return [*self.take_messages(), *(message for message in routed if not message.is_empty)]
+        messages = with_log(self.take_messages(), logged)
+        return [*messages, *(message for message in routed if not message.is_empty)]
+
+    def _log(self, identifier: int | None) -> Mapping[BucketId, LogIncrement]:
+        """Has the changes of the coming messages logged and acknowledged, where this writer writes a log."""
+        if self._sink is None:
+            return {}
+        assert identifier is not None, "a commit that is logged has a number"
+        with self.timings.step("log"):
+            return log_changes(self._store, self._sink, identifier, self._writers)
 
     def take_messages(self) -> list[CommitMessage]:
         """The files made since the last message, bucket by bucket; rows that are still buffered stay for the next."""
@@ -280,6 +298,8 @@ class TableWriter:
         if self._process_id != os.getpid():
             return  # a forked child: threads, files and scratch space are the parent's
         writers, self._writers = self._writers, {}
+        if self._sink is not None:
+            self._sink.abort()
         self._due_for_full.clear()
         self._is_broken = False
         for writer in writers.values():

@@ -23,6 +23,7 @@ from freshet.storage.write.compaction_limit import CompactionSpeed
 from freshet.storage.write.key_value_bucket_writer import BucketTools, KeyValueBucketWriter
 from freshet.storage.write.records import RecordRules
 from freshet.storage.write.retract_rules import RetractRules
+from freshet.storage.write.told_rows import Logged
 from freshet.storage.write.write_timings import WriteTimings
 
 MERGE_BYTES_MAX: Final = 64 * 1024 * 1024
@@ -67,13 +68,14 @@ def bucket_writers(
     metrics: MergeMetrics,
     lookup_metrics: LookupMetrics,
     speed: CompactionSpeed,
+    logged: Logged = Logged.NOTHING,
 ) -> OpenBucket:
     """The maker of bucket writers of a table; they share its tools."""
     if not store.schema.has_primary_key:
-        append = AppendTools(store, restore, timings)
+        append = AppendTools(store, restore, timings, logged)
         return lambda partition, bucket, total, state: AppendBucketWriter(append, partition, bucket, total, state)
     rewriter = table_rewriter(store, scratch, metrics, lookup_metrics)
-    tools = BucketTools(store, rewriter, scratch.new_path, may_spill, restore, timings, speed)
+    tools = BucketTools(store, rewriter, scratch.new_path, may_spill, restore, timings, speed, logged)
     return lambda partition, bucket, total, state: KeyValueBucketWriter(tools, partition, bucket, total, state)
 
 

@@ -1,0 +1,327 @@
+"""A Kafka cluster as the log asks for it: `LogClient` and `LogProducer` over librdkafka.
+
+Producing is idempotent and acknowledged by all replicas in sync; a record whose acknowledgement does not come makes the
+commit fail. Reading sees everything that is in a partition, in the order of its offsets: which records count is not
+decided here. An offset that is not there is an error, never another offset.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeVar
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicCollection
+from confluent_kafka import TopicPartition as KafkaPartition
+from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec
+from confluent_kafka.cimpl import NewTopic
+
+from freshet.logstore.client import Fetched, OffsetBounds, StoredRecord, TopicFacts, TopicPartition
+from freshet.logstore.exceptions import LogConfigError, LogTruncatedError, LogUnavailableError
+from freshet.logstore.kafka_client import PREFIX, client_settings, error_text
+from freshet.logstore.record import HEADER_NAME
+
+C = TypeVar("C")
+
+
+ANSWER_TIMEOUT_S: Final = 30.0
+"""How long a question to the brokers may take."""
+
+DELIVERY_TIMEOUT_MS: Final = 60_000
+"""How long a record may wait for its acknowledgement before the commit fails; `kafka.message.timeout.ms` overrides."""
+
+FETCH_RECORDS_MAX: Final = 10_000
+
+_SECRET: Final = re.compile(r"password|secret|jaas|token|\.key|credential|userinfo", re.IGNORECASE)
+_EARLIEST: Final = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
+_LATEST: Final = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+_OWN: Final = frozenset({"topic"})
+"""Options below `kafka.` that are not the client's."""
+
+_JAVA_ONLY: Final = ("sasl.jaas.config", "ssl.truststore.location", "ssl.truststore.type", "sasl.mechanism")
+
+
+def log_client_settings(options: Mapping[str, str]) -> dict[str, str]:
+    """Settings of librdkafka out of the `kafka.*` options of a table: its own names, and those of the Java client that
+    say how to connect. Raises `LogConfigError` without brokers, or for what librdkafka has no word for."""
+    translated = client_settings(options)
+    if translated.untranslated is not None:
+        raise LogConfigError(
+            f"{translated.untranslated} is an option of the Java client; the log uses librdkafka: give its own options "
+            "(kafka.sasl.username, kafka.sasl.password, kafka.ssl.ca.location, …)",
+            option=translated.untranslated.partition(" ")[0],
+        )
+    given = {key.removeprefix(PREFIX): value for key, value in options.items() if key.startswith(PREFIX)}
+    settings = {key: value for key, value in given.items() if key not in _OWN and key not in _JAVA_ONLY}
+    settings |= translated.values
+    if "sasl.mechanism" in given:
+        settings["sasl.mechanism"] = given["sasl.mechanism"]
+    if not settings.get("bootstrap.servers"):
+        raise LogConfigError(
+            "log.system=kafka needs kafka.bootstrap.servers: among the table's options, or given when it is opened",
+            option="kafka.bootstrap.servers",
+        )
+    return settings
+
+
+class KafkaProducer:
+    """A `LogProducer`: idempotent, acknowledged by all replicas in sync."""
+
+    def __init__(self, settings: Mapping[str, str]) -> None:
+        self._failure: str | None = None
+        self._delivered: list[tuple[object, int]] = []
+        self._sent = 0
+        self._generation = 0
+        self._client = _made(
+            Producer,
+            {
+                "linger.ms": 2,
+                "compression.type": "lz4",
+                "message.timeout.ms": DELIVERY_TIMEOUT_MS,
+                **settings,
+                "enable.idempotence": True,
+                "acks": "all",
+                "error_cb": _ignore,
+                "log_level": 0,
+            },
+        )
+
+    def send(self, place: TopicPartition, header: bytes, value: bytes, timestamp_ms: int, token: object) -> None:
+        """Hands a record over; waits while the queue is full."""
+        generation = self._generation
+
+        def on_delivery(error: KafkaError | None, message: Any) -> None:
+            if generation != self._generation:
+                return
+            if error is not None:
+                self._failure = self._failure or f"{place.topic} partition {place.partition}: {error.str()}"
+            else:
+                self._delivered.append((token, message.offset()))
+
+        while True:
+            try:
+                self._client.produce(
+                    place.topic,
+                    value=value,
+                    partition=place.partition,
+                    headers=[(HEADER_NAME, header)],
+                    timestamp=timestamp_ms,
+                    on_delivery=on_delivery,
+                )
+                break
+            except BufferError:
+                self._poll(0.1)
+            except KafkaException as error:
+                raise _unavailable(f"topic {place.topic} partition {place.partition}", error) from error
+        self._sent += 1
+        self._poll(0)
+
+    def flush(self) -> list[tuple[object, int]]:
+        """Waits until everything is acknowledged, or failed."""
+        try:
+            self._client.flush()
+        except KafkaException as error:
+            raise _unavailable("the log", error) from error
+        self._check()
+        delivered, self._delivered, sent, self._sent = self._delivered, [], self._sent, 0
+        if len(delivered) != sent:
+            raise LogUnavailableError(f"{sent - len(delivered)} of {sent} records of the log were not acknowledged")
+        return delivered
+
+    def discard(self) -> None:
+        """Drops what is not on its way."""
+        self._generation += 1
+        self._delivered, self._sent, self._failure = [], 0, None
+        try:
+            self._client.purge(in_flight=False)
+            self._client.poll(0)
+        except KafkaException as error:
+            raise _unavailable("the log", error) from error
+
+    def _poll(self, seconds: float) -> None:
+        try:
+            self._client.poll(seconds)
+        except KafkaException as error:
+            raise _unavailable("the log", error) from error
+        self._check()
+
+    def _check(self) -> None:
+        if self._failure is not None:
+            raise LogUnavailableError(
+                f"a record of the log was not acknowledged: {self._failure}; nothing is committed. Look whether the "
+                "brokers answer, then write again"
+            )
+
+
+class KafkaLogClient:
+    """A `LogClient` of a Kafka cluster."""
+
+    def __init__(self, settings: Mapping[str, str]) -> None:
+        self._settings = dict(settings)
+        self._admin: AdminClient | None = None
+        self._consumer: Consumer | None = None
+        self._positions: dict[TopicPartition, int] = {}
+
+    @classmethod
+    def of_options(cls, options: Mapping[str, str]) -> KafkaLogClient:
+        """A client of the cluster that the `kafka.*` options of a table name."""
+        return cls(log_client_settings(options))
+
+    def topic(self, name: str) -> TopicFacts | None:
+        """Its id, partitions and settings; None where there is none."""
+        admin = self._administrator()
+        try:
+            found = admin.describe_topics(TopicCollection([name]), request_timeout=ANSWER_TIMEOUT_S)[name].result()
+            resource = ConfigResource(ConfigResource.Type.TOPIC, name)
+            entries = admin.describe_configs([resource], request_timeout=ANSWER_TIMEOUT_S)[resource].result()
+        except KafkaException as error:
+            if _code(error) == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                return None
+            raise _unavailable(f"topic {name}", error) from error
+        bits = (found.topic_id.get_most_significant_bits(), found.topic_id.get_least_significant_bits())
+        settings = {key: entry.value for key, entry in entries.items() if entry.value is not None}
+        return TopicFacts(name, str(found.topic_id) if any(bits) else "", len(found.partitions), settings)
+
+    def create_topic(self, name: str, partition_count: int, settings: Mapping[str, str]) -> bool:
+        """Creates it with as many replicas as the brokers do by default; waits until it answers."""
+        topic = NewTopic(name, num_partitions=partition_count, replication_factor=-1, config=dict(settings))
+        try:
+            self._administrator().create_topics([topic], request_timeout=ANSWER_TIMEOUT_S)[name].result()
+        except KafkaException as error:
+            if _code(error) == KafkaError.TOPIC_ALREADY_EXISTS:
+                return False
+            raise _unavailable(f"topic {name}", error) from error
+        return True
+
+    def bounds(self, topic: str) -> Mapping[int, OffsetBounds]:
+        """First and next offset of every partition."""
+        admin = self._administrator()
+        facts = self.topic(topic)
+        numbers = range(0 if facts is None else facts.partition_count)
+        found: dict[int, list[int]] = {number: [] for number in numbers}
+        try:
+            for spec in (_EARLIEST, _LATEST):
+                asked = {KafkaPartition(topic, number): spec for number in numbers}
+                for place, future in admin.list_offsets(asked, request_timeout=ANSWER_TIMEOUT_S).items():
+                    found[place.partition].append(future.result().offset)
+        except KafkaException as error:
+            raise _unavailable(f"topic {topic}", error) from error
+        return {number: OffsetBounds(*pair) for number, pair in found.items()}
+
+    def fetch(self, positions: Mapping[TopicPartition, int], *, wait_s: float) -> Mapping[TopicPartition, Fetched]:
+        """Records from these positions on; partitions are followed from one call to the next."""
+        if not positions:
+            return {}
+        consumer = self._assigned(positions)
+        messages: list[Any]
+        try:
+            messages = [message for message in [consumer.poll(wait_s)] if message is not None]
+            messages += consumer.consume(FETCH_RECORDS_MAX, 0) if messages else []
+        except KafkaException as error:
+            raise _unavailable("the log", error) from error
+        records: dict[TopicPartition, list[StoredRecord]] = {}
+        after: dict[TopicPartition, int] = {}
+        for message in messages:
+            place = TopicPartition(message.topic(), message.partition())
+            problem = message.error()
+            if problem is None:
+                records.setdefault(place, []).append(_stored(message))
+                after[place] = message.offset() + 1
+            elif problem.code() == KafkaError._PARTITION_EOF:
+                after[place] = message.offset()
+            else:
+                self._positions = {}
+                raise self._fetch_error(place, positions, problem)
+        self._positions |= after
+        found = {place: Fetched(tuple(records.get(place, ())), offset) for place, offset in after.items()}
+        return {place: each for place, each in found.items() if each.next_offset > positions[place]}
+
+    def producer(self) -> KafkaProducer:
+        """A new producer."""
+        return KafkaProducer(self._settings)
+
+    def close(self) -> None:
+        """Ends the consumer."""
+        if self._consumer is not None:
+            self._consumer.close()
+            self._consumer = None
+
+    def _administrator(self) -> AdminClient:
+        if self._admin is None:
+            self._admin = _made(AdminClient, {**self._settings, "error_cb": _ignore, "log_level": 0})
+        return self._admin
+
+    def _assigned(self, positions: Mapping[TopicPartition, int]) -> Consumer:
+        """The consumer, which goes on by itself where the positions are those it has come to."""
+        if self._consumer is None:
+            self._consumer = _made(
+                Consumer,
+                {
+                    "group.id": "freshet-log-reader",  # nothing is committed to it
+                    "fetch.wait.max.ms": 50,
+                    **self._settings,
+                    "enable.auto.commit": False,
+                    "enable.auto.offset.store": False,
+                    "auto.offset.reset": "error",
+                    "isolation.level": "read_uncommitted",
+                    "enable.partition.eof": True,
+                    "error_cb": _ignore,
+                    "log_level": 0,
+                },
+            )
+            self._positions = {}
+        try:
+            if self._positions.keys() != positions.keys():
+                self._consumer.assign([KafkaPartition(*place, offset) for place, offset in positions.items()])
+            else:
+                for place, offset in positions.items():
+                    if self._positions[place] != offset:
+                        self._consumer.seek(KafkaPartition(*place, offset))
+        except KafkaException as error:
+            self._positions = {}
+            raise _unavailable("the log", error) from error
+        self._positions = dict(positions)
+        return self._consumer
+
+    def _fetch_error(
+        self, place: TopicPartition, positions: Mapping[TopicPartition, int], error: KafkaError
+    ) -> LogTruncatedError | LogUnavailableError:
+        text = f"topic {place.topic} partition {place.partition}"
+        if error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
+            bounds = self.bounds(place.topic)[place.partition]
+            return LogTruncatedError(
+                f"{text} has offsets {bounds.first} to {bounds.end}, not {positions[place]}, where the reader goes on: "
+                "retention was faster. Begin at a newer snapshot (scan_mode='latest-full'), or set "
+                "log.on-truncated=hop; raise retention.ms of the topic"
+            )
+        return LogUnavailableError(f"{text}: {error.str()}")
+
+
+def _stored(message: Any) -> StoredRecord:
+    header = next((value for name, value in message.headers() or () if name == HEADER_NAME), None)
+    return StoredRecord(message.offset(), header, message.value() or b"", message.timestamp()[1])
+
+
+def _made(make: Callable[[dict[str, Any]], C], settings: dict[str, Any]) -> C:
+    """A client; what librdkafka says of an option it refuses is told without its value."""
+    try:
+        return make(settings)
+    except KafkaException as error:
+        text = error_text(error)
+        for key, value in settings.items():
+            if _SECRET.search(key) and isinstance(value, str) and value:
+                text = text.replace(value, "***")
+        raise LogConfigError(f"the kafka.* options of the log are refused: {text}", option="kafka.*") from None
+
+
+def _unavailable(what: str, error: KafkaException) -> LogUnavailableError:
+    return LogUnavailableError(f"{what}: {error_text(error)}")
+
+
+def _code(error: KafkaException) -> int | None:
+    detail = error.args[0] if error.args else None
+    return detail.code() if isinstance(detail, KafkaError) else None
+
+
+def _ignore(error: KafkaError) -> None:
+    """librdkafka tries again by itself; what it gives up on comes with the call."""

@@ -1,0 +1,116 @@
+"""Logs in topics, as `storage.log_systems` asks for them: opened by a writer, by its tasks, by readers.
+
+    register_log_system("kafka", lambda: TopicLogs(KafkaLogClient.of_options))
+
+Opening a log for its user: the topic is made if it is not there and checked, its identity is the one that the snapshots
+name, and a `recover` record in the control topic gives the epoch. Whoever opened last has the largest epoch; what ran
+before may go on and does no harm: the snapshots decide.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from freshet.logstore.client import LogClient, TopicFacts
+from freshet.logstore.control import ControlKind, ControlRecord, claim_epoch, note
+from freshet.logstore.exceptions import LogConfigError, LogUnavailableError
+from freshet.logstore.stream import Isolation, LogStream
+from freshet.logstore.topic import ensure_topics, existing_topic, record_bytes_max, topic_warnings
+from freshet.logstore.writer import LogWriter, WriterSettings
+from freshet.storage.log_systems import LoggedTable, LogStreamRequest, TableHistory, TaskLog
+from freshet.storage.model.table_log import LogIdentity, LogProgress
+
+TOPIC_OPTION = "kafka.topic"
+
+OpenClient = Callable[[Mapping[str, str]], LogClient]
+"""Connects, by the options of a table."""
+
+
+class TopicLog:
+    """The log of one table, opened by its user."""
+
+    def __init__(
+        self, client: LogClient, table: LoggedTable, facts: TopicFacts, identity: LogIdentity, now_ms: int
+    ) -> None:
+        self._client = client
+        self._table = table
+        self._facts = facts
+        self._producer = client.producer()
+        self.identity = identity
+        self.epoch = claim_epoch(self._producer, identity.topic, identity.commit_user, now_ms)
+        self.warnings = topic_warnings(facts, snapshot_time_retained_ms=table.snapshot_time_retained_ms)
+        self._attempt = 0
+
+    def sink(self, schema_id: int) -> LogWriter:
+        """Takes changes in the columns of a schema."""
+        settings = _settings(self._table, self._facts, self.identity, self.epoch, schema_id)
+        # Attempts of one epoch must not be given twice: a writer of a new schema goes on far above the one before.
+        self._attempt += 1 << 32
+        return LogWriter(self._client.producer(), settings, attempt=self._attempt)
+
+    def committed(self, batch: int, snapshot_id: int) -> None:
+        """A hint for readers; that it could not be given harms nobody."""
+        record = ControlRecord(ControlKind.COMMIT, self.identity.commit_user, self.epoch, batch, snapshot_id)
+        try:
+            note(self._producer, self.identity.topic, record, 0)
+            self._producer.flush()
+        except LogUnavailableError:
+            self._producer.discard()
+
+    def close(self) -> None:
+        """Lets go of connections."""
+        self._client.close()
+
+
+class TopicLogs:
+    """A log system over clients of one kind."""
+
+    def __init__(self, open_client: OpenClient) -> None:
+        self._open_client = open_client
+
+    def open_log(self, table: LoggedTable, commit_user: str, progress: LogProgress | None, now_ms: int) -> TopicLog:
+        """Opens the log of a table for its user."""
+        client = self._open_client(table.options)
+        name = _topic_name(table)
+        facts = ensure_topics(client, name, table.bucket_count, table=table.name)
+        known = progress is not None and progress.identity.topic == name
+        if known and progress is not None:
+            start: Mapping[int, int] = progress.identity.start
+        else:
+            start = {number: bounds.end for number, bounds in client.bounds(name).items()}
+        return TopicLog(client, table, facts, LogIdentity(name, facts.topic_id, commit_user, start), now_ms)
+
+    def task_sink(self, table: LoggedTable, log: TaskLog) -> LogWriter:
+        """The sink of a task that logs one attempt of one batch."""
+        client = self._open_client(table.options)
+        facts = existing_topic(client, log.identity.topic, table.bucket_count, table=table.name)
+        settings = _settings(table, facts, log.identity, log.epoch, table.schema_id)
+        return LogWriter(client.producer(), settings, attempt=log.attempt)
+
+    def stream(self, table: LoggedTable, history: TableHistory, request: LogStreamRequest) -> LogStream:
+        """Reads the log."""
+        if str(request.isolation).lower() == Isolation.SPECULATIVE and not table.logs_before_images:
+            raise LogConfigError(
+                f"table {table.name} logs no rows before updates (log.changelog-mode=upsert), so what a speculative "
+                "reader has seen cannot be taken back; read with isolation='committed', or set "
+                "changelog-producer=lookup",
+                table=table.name,
+                option="log.read.isolation",
+            )
+        return LogStream(table, history, request, lambda: self._open_client(table.options))
+
+
+def _topic_name(table: LoggedTable) -> str:
+    name = table.options.get(TOPIC_OPTION, "").strip()
+    if not name:
+        raise LogConfigError(
+            f"table {table.name}: its log needs the option {TOPIC_OPTION}", table=table.name, option=TOPIC_OPTION
+        )
+    return name
+
+
+def _settings(
+    table: LoggedTable, facts: TopicFacts, identity: LogIdentity, epoch: int, schema_id: int
+) -> WriterSettings:
+    kafka = {key.removeprefix("kafka."): value for key, value in table.options.items() if key.startswith("kafka.")}
+    return WriterSettings(identity, epoch, schema_id, record_bytes_max(facts, kafka))

@@ -1,0 +1,135 @@
+"""What a reader of the log asks of the table: its snapshots, the rows of one, and rows of the log in today's columns.
+
+Rows of the log come in the columns of the schema they were logged with, and are brought into those asked for by field
+id, as old files are. Their kinds are well-formed after the filter too (`kind_repair`): a pair stands in one batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from freshet.storage.casts.evolution import ReadColumn, map_columns
+from freshet.storage.changes.change_source import ChangeRules, ChangeSource
+from freshet.storage.changes.history import ChangeHistory
+from freshet.storage.changes.kind_repair import repaired_kinds, unchanged_pairs
+from freshet.storage.changes.planner import ChangePlanner
+from freshet.storage.changes.reader import ChangeReader
+from freshet.storage.metadata.table_store import TableStore
+from freshet.storage.model.arrow_types import arrow_field, arrow_schema
+from freshet.storage.model.row_kind import KIND_TEXTS
+from freshet.storage.model.snapshot import CommitKind, Snapshot
+from freshet.storage.predicate import Predicate, from_lists
+from freshet.storage.scan.pruning import ScanFilter
+from freshet.storage.scan.split_reader import check_columns
+from freshet.storage.scan.table_scan import decoders
+
+
+class LogHistory:
+    """Of one table, for readers with these columns and this filter."""
+
+    def __init__(
+        self,
+        store: TableStore,
+        *,
+        columns: Sequence[str] | None = None,
+        filter: Predicate | Sequence[Any] | None = None,  # noqa: A002  # the word every reader library uses
+    ) -> None:
+        self._store = store
+        self._filter = ScanFilter.bind(store.schema, from_lists(filter))
+        self._reader = ChangeReader(store, check_columns(store, columns), self._filter, with_snapshot_id=False)
+        self._planner = ChangePlanner(store, self._filter)
+        self._history = ChangeHistory(store)
+        self._rules = ChangeRules.of(store.options)
+        self._mapping = lru_cache(maxsize=16)(self._read_columns)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Columns that come out."""
+        return self._reader.schema
+
+    def latest(self) -> Snapshot | None:
+        """The newest snapshot."""
+        return self._store.snapshots.latest()
+
+    def find(self, snapshot_id: int) -> Snapshot | None:
+        """A snapshot, None when it is not committed yet; `RetryableError` when it has expired or was rolled back."""
+        found = self._history.find(snapshot_id)
+        if found is None and self._history.latest_id() >= snapshot_id:
+            return self._history.still_there(snapshot_id)
+        return found
+
+    def state(self, snapshot: Snapshot) -> Iterator[pa.RecordBatch]:
+        """The rows that the changelog has told up to a snapshot, as +I."""
+        with self._history.explained(snapshot):
+            for split in self._planner.state(snapshot):
+                yield from self._reader.read(split, decoders())
+
+    def has_changes(self, snapshot: Snapshot) -> bool:
+        """True where the snapshot changes rows as its files tell, or changes them without telling."""
+        return self._source(snapshot) is not ChangeSource.NOTHING
+
+    def changes(self, snapshot: Snapshot) -> Iterator[pa.RecordBatch]:
+        """These changes, from the files."""
+        with self._history.explained(snapshot):
+            for split in self._planner.plan(snapshot, self._source(snapshot)):
+                yield from self._reader.read(split, decoders())
+
+    def first_at_or_after(self, time_ms: int) -> int:
+        """Id of the oldest snapshot committed at or after a time; the next id to come when all are older."""
+        return self._history.first_at_or_after(time_ms)
+
+    def log_schema(self, schema_id: int) -> pa.Schema:
+        """The columns of the table at a schema id."""
+        store = self._store
+        return arrow_schema(store.schema if schema_id == store.schema.id else store.schemas.schema(schema_id))
+
+    def shaped(self, schema_id: int, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Rows of the log (`_ROW_KIND` as codes first) in the columns asked for, filtered, with well-formed kinds."""
+        count = rows.num_rows
+        codes = rows.column(0).to_numpy(zero_copy_only=False)
+        arrays = {
+            each.wanted.name: each.convert(None if each.source is None else rows.column(each.source.name), count)
+            for each in self._mapping(schema_id)
+        }
+        wanted = [arrays[name] for name in self._reader.columns]
+        if self._filter is None and len(wanted) == len(self._store.schema.fields):
+            return self._finished(wanted, codes)
+        kept = np.ones(count, np.bool_)
+        if self._filter is not None:
+            fields = [arrow_field(self._store.schema.by_name[name]) for name in arrays]
+            table = pa.table(list(arrays.values()), schema=pa.schema(fields))
+            places = table.append_column("", pa.array(np.arange(count)))
+            kept = np.zeros(count, np.bool_)
+            kept[places.filter(self._filter.predicate.to_arrow()).column("").to_numpy()] = True
+        visible = pa.RecordBatch.from_arrays(wanted, names=list(self._reader.columns))
+        kinds = repaired_kinds(codes, kept, unchanged_pairs(codes, visible))
+        stays = np.flatnonzero(kinds >= 0)
+        taken = visible.take(pa.array(stays))
+        return self._finished(taken.columns, kinds[stays])
+
+    def wait(self, seconds: float) -> None:
+        """Waits."""
+        self._store.env.sleep_s(seconds)
+
+    def _finished(self, arrays: Sequence[Any], codes: Any) -> pa.RecordBatch:
+        texts = pc.take(pa.array(KIND_TEXTS, pa.string()), pa.array(codes))
+        return pa.RecordBatch.from_arrays([*arrays, texts], schema=self.schema)
+
+    def _read_columns(self, schema_id: int) -> tuple[ReadColumn, ...]:
+        """How the columns asked for, and those that the filter looks at, come out of rows of a schema."""
+        store = self._store
+        stored = store.schema if schema_id == store.schema.id else store.schemas.schema(schema_id)
+        names = set(self._reader.columns) | (self._filter.predicate.columns() if self._filter else frozenset())
+        wanted = [field for field in store.schema.fields if field.name in names]
+        return map_columns(stored.fields, wanted)
+
+    def _source(self, snapshot: Snapshot) -> ChangeSource:
+        source = self._rules.source(snapshot)
+        is_silent = source is ChangeSource.NOTHING and snapshot.commit_kind is CommitKind.OVERWRITE
+        return ChangeSource.REPLACED if is_silent else source

@@ -1,0 +1,201 @@
+"""Logs by the value of `log.system`: what a table asks of one, and who provides it.
+
+    register_log_system("kafka", provider)      the front door does this (`log_registry`)
+    log_system(options, table)                  the system of a table, None for `none`
+
+`storage` knows no log itself. A driver opens the log for its commit user; tasks in other processes get a sink by what
+the driver tells them (`TaskLog`, plain values).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import pyarrow as pa
+
+from freshet.storage.exceptions import InvalidRequestError
+from freshet.storage.log_registry import PROVIDERS
+from freshet.storage.model.snapshot import Snapshot
+from freshet.storage.model.table_log import LogIdentity, LogProgress
+from freshet.storage.options.core import CoreOptions, LogSystem
+from freshet.storage.write.change_sink import ChangeSink
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedTable:
+    """What a log system must know of a table. `options` are all of its options as texts."""
+
+    name: str
+    bucket_count: int
+    schema_id: int
+    options: Mapping[str, str]
+    snapshot_time_retained_ms: int
+    logs_before_images: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class TaskLog:
+    """What a task needs to log for a driver. `attempt` is never given twice for a batch of one epoch."""
+
+    identity: LogIdentity
+    epoch: int
+    attempt: int
+
+
+class TableLog(Protocol):
+    """The log of a table, opened by the one user who writes it."""
+
+    @property
+    def identity(self) -> LogIdentity:
+        """For the committer."""
+        ...
+
+    @property
+    def epoch(self) -> int:
+        """Which start of the writer this is; for tasks."""
+        ...
+
+    @property
+    def warnings(self) -> list[str]:
+        """What may go wrong later with the topic as it is."""
+        ...
+
+    def sink(self, schema_id: int) -> ChangeSink:
+        """Takes changes in the columns of a schema."""
+        ...
+
+    def committed(self, batch: int, snapshot_id: int) -> None:
+        """Tells readers that a snapshot is there; they find it anyway, later."""
+        ...
+
+    def close(self) -> None:
+        """Lets go of connections."""
+        ...
+
+
+class TableHistory(Protocol):
+    """What a reader of the log asks of the table."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Columns that come out: those asked for, then `_ROW_KIND` as text."""
+        ...
+
+    def latest(self) -> Snapshot | None:
+        """The newest snapshot."""
+        ...
+
+    def find(self, snapshot_id: int) -> Snapshot | None:
+        """A snapshot, None when it is not committed yet. `StorageError` when it has expired or was rolled back."""
+        ...
+
+    def state(self, snapshot: Snapshot) -> Iterator[pa.RecordBatch]:
+        """The rows that the changelog has told up to a snapshot, as +I."""
+        ...
+
+    def has_changes(self, snapshot: Snapshot) -> bool:
+        """True where the snapshot changes rows as its files tell."""
+        ...
+
+    def changes(self, snapshot: Snapshot) -> Iterator[pa.RecordBatch]:
+        """These changes, from the files."""
+        ...
+
+    def first_at_or_after(self, time_ms: int) -> int:
+        """Id of the oldest snapshot committed at or after a time; the next id to come when all are older."""
+        ...
+
+    def log_schema(self, schema_id: int) -> pa.Schema:
+        """The columns of the table at a schema id."""
+        ...
+
+    def shaped(self, schema_id: int, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Rows of the log (`_ROW_KIND` as codes first) in the columns asked for, filtered, with well-formed kinds."""
+        ...
+
+    def wait(self, seconds: float) -> None:
+        """Waits."""
+        ...
+
+
+class LogStream(Protocol):
+    """Changes from the log: an iterator of Arrow batches."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Columns of the batches."""
+        ...
+
+    @property
+    def state(self) -> Mapping[str, object] | None:
+        """Where another stream may go on, as JSON holds it; everything before it was handed out; None is the start."""
+        ...
+
+    def headroom(self) -> Mapping[int, int]:
+        """By partition: how many offsets retention may still take before this reader loses changes."""
+        ...
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]: ...
+
+    def __next__(self) -> pa.RecordBatch: ...
+
+    def close(self) -> None:
+        """Ends the stream."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class LogStreamRequest:
+    """Where and how to read. `isolation` is committed or speculative; `state` goes on where another stream stopped."""
+
+    isolation: str
+    scan_mode: str | None = None
+    from_snapshot: int | None = None
+    from_timestamp_ms: int | None = None
+    max_wait_s: float | None = None
+    poll_s: float = 0.2
+    state: Mapping[str, object] | None = None
+
+
+class LogProvider(Protocol):
+    """A log system."""
+
+    def open_log(self, table: LoggedTable, commit_user: str, progress: LogProgress | None, now_ms: int) -> TableLog:
+        """Opens the log for its user, making what is not there; `progress` is where the table says that it stands."""
+        ...
+
+    def task_sink(self, table: LoggedTable, log: TaskLog) -> ChangeSink:
+        """The sink of a task."""
+        ...
+
+    def stream(self, table: LoggedTable, history: TableHistory, request: LogStreamRequest) -> LogStream:
+        """Reads the log."""
+        ...
+
+
+def log_system(options: CoreOptions, table: str) -> LogProvider | None:
+    """The system that the options name; `InvalidRequestError` where nobody provides it."""
+    if options.log_system is LogSystem.NONE:
+        return None
+    provider: Callable[[], LogProvider] | None = PROVIDERS.get(options.log_system)
+    if provider is None:
+        raise InvalidRequestError(
+            f"table {table}: log.system={options.log_system} is not provided here; import freshet, which does",
+            table=table,
+            option="log.system",
+        )
+    return provider()
+
+
+def needed_log_system(options: CoreOptions, table: str) -> LogProvider:
+    """The same for callers who cannot do without."""
+    found = log_system(options, table)
+    if found is None:
+        raise InvalidRequestError(
+            f"table {table} has no log; set log.system=kafka, kafka.bootstrap.servers and kafka.topic",
+            table=table,
+            option="log.system",
+        )
+    return found

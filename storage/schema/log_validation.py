@@ -1,0 +1,100 @@
+"""Which tables can have a log, and of which kind.
+
+What is logged is what the table will hold:
+
+| table | `log.changelog-mode` | logged |
+|---|---|---|
+| append, with buckets | all | the rows |
+| keyed, producer lookup | all | the changes that the compaction of the commit tells; `lookup-wait` must be true |
+| keyed, producer lookup | upsert | the same without -U |
+| keyed, producer input | all | the rows as they were written |
+| keyed, deduplicate without `sequence.field`, any other producer | upsert | the last row of each key |
+| other | | refused: when rows are written it is not known what becomes of them |
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from freshet.storage.exceptions import InvalidRequestError, UnsupportedFeatureError
+from freshet.storage.model.schema import TableSchema
+from freshet.storage.options.core import (
+    ChangelogProducer,
+    CoreOptions,
+    LogChangelogMode,
+    LogConsistency,
+    LogSystem,
+    LookupCompact,
+    MergeEngine,
+)
+
+_NEED_A_LOG: Final = {
+    "log.changelog-mode": LogChangelogMode.UPSERT,
+    "log.consistency": LogConsistency.EVENTUAL,
+}
+
+
+def check_log_options(schema: TableSchema, options: CoreOptions) -> None:
+    """Raises `InvalidRequestError`, naming the option, where these do not go together."""
+    if options.log_system is LogSystem.NONE:
+        for key, value in _NEED_A_LOG.items():
+            if options.given.get(key, "").lower() == value:
+                raise InvalidRequestError(f"{key}={value} needs a log; set log.system=kafka", option=key)
+        return
+    _check_supported(options)
+    if not options.given.get("kafka.topic", "").strip():
+        raise InvalidRequestError("log.system=kafka needs the option kafka.topic", option="kafka.topic")
+    if options.bucket <= 0:
+        raise InvalidRequestError(
+            "log.system=kafka needs a fixed number of buckets: the rows of a bucket are in the partition of its "
+            "number; set bucket",
+            option="bucket",
+        )
+    if options.write_only:
+        raise InvalidRequestError("write-only tables cannot have a log: what changes is not told when rows are written")
+    if not schema.has_primary_key:
+        if options.log_changelog_mode is LogChangelogMode.UPSERT:
+            raise InvalidRequestError("log.changelog-mode=upsert needs a primary key", option="log.changelog-mode")
+        return
+    if options.changelog_producer is ChangelogProducer.LOOKUP:
+        _check_lookup(options)
+        return
+    _check_without_lookup(options)
+
+
+def _check_supported(options: CoreOptions) -> None:
+    for key, given, supported in (
+        ("log.format", options.log_format, "arrow"),
+        ("log.consistency", options.log_consistency, LogConsistency.EVENTUAL),
+        ("log.key.format", options.log_key_format, None),
+        ("log.ignore-delete", options.log_ignore_delete, False),
+    ):
+        if given != supported:
+            raise UnsupportedFeatureError(f"{key}={given} is not supported yet; leave the option out", option=key)
+
+
+def _check_lookup(options: CoreOptions) -> None:
+    if not options.lookup_wait or options.lookup_compact is LookupCompact.GENTLE:
+        key = "lookup-wait" if not options.lookup_wait else "lookup-compact"
+        raise InvalidRequestError(
+            "log.system=kafka with changelog-producer=lookup needs lookup-wait=true and lookup-compact=radical: "
+            "changes are logged with the commit that made them",
+            option=key,
+        )
+
+
+def _check_without_lookup(options: CoreOptions) -> None:
+    engine, producer = options.merge_engine, options.changelog_producer
+    reason = f"merge-engine={engine}" if engine is not MergeEngine.DEDUPLICATE else "sequence.field"
+    if engine is not MergeEngine.DEDUPLICATE or options.sequence_field:
+        raise InvalidRequestError(
+            f"log.system=kafka with {reason} needs changelog-producer=lookup: what a row becomes in the table is known "
+            "only once it was merged with what is stored",
+            option="changelog-producer",
+        )
+    if options.logs_before_images and producer is not ChangelogProducer.INPUT:
+        raise InvalidRequestError(
+            f"log.changelog-mode=all needs changelog-producer=lookup or input; with {producer} the row before an "
+            "update is not known when it is logged. Set one of them, or log.changelog-mode=upsert",
+            option="log.changelog-mode",
+        )

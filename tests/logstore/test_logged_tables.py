@@ -1,0 +1,378 @@
+"""Tables with a log, written and read through the façade: what is logged is what the table holds.
+
+Beside N14 to N20, the scenarios of the old log store (V01 …) that are about what a reader of a log sees.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from freshet.logstore.exceptions import (
+    LogConfigError,
+    LogLakeOnlyError,
+    LogLostError,
+    LogTruncatedError,
+    LogUnavailableError,
+)
+from freshet.storage.exceptions import InvalidRequestError, UnsupportedFeatureError
+from freshet.storage.log_systems import TableLog, TaskLog
+from freshet.storage.table import RenameColumn, SetOption, Table
+from tests.kit.fake_log import FakeLog
+from tests.logstore.logged_tables import fake_kafka, make_logged, rows, told
+
+
+@pytest.fixture
+def log() -> Iterator[FakeLog]:
+    with fake_kafka() as found:
+        yield found
+
+
+def write(table: Table, *texts: str, user: str = "u") -> None:
+    with table.writer(user) as writer:
+        for text in texts:
+            writer.write(rows(text))
+            writer.commit()
+
+
+def held(table: Table) -> dict[int, str]:
+    return {row["k"]: row["v"] for row in table.scan().to_arrow().to_pylist()}
+
+
+def folded(text: str, before: dict[int, str] | None = None) -> dict[int, str]:
+    found = dict(before or {})
+    for kind, key, value in (part.split() for part in text.split(" | ") if part):
+        if kind in ("-U", "-D"):
+            assert found.pop(int(key)) == value
+        else:
+            assert int(key) not in found
+            found[int(key)] = value
+    return found
+
+
+ISOLATIONS = ("committed", "speculative")
+
+
+@pytest.mark.parametrize("isolation", ISOLATIONS)
+def test_lookup_tables_tell_what_compaction_tells(log: FakeLog, tmp_path: Path, isolation: str) -> None:
+    table = make_logged(tmp_path)
+    stream = told(table, isolation)
+    assert stream() == ""
+    write(table, "+I 1 a | +I 2 b")
+    assert stream() == "+I 1 a | +I 2 b"
+    write(table, "+I 1 c | -D 2 x | +I 3 d", "+I 3 e")
+    text = stream()
+    assert text == "-U 1 a | +U 1 c | -D 2 b | +I 3 d | -U 3 d | +U 3 e"
+    assert folded(text, {1: "a", 2: "b"}) == held(table)
+    assert told(table, isolation)() == "+I 1 c | +I 3 e"  # latest-full
+
+
+def test_input_and_append_tables_tell_what_is_written(log: FakeLog, tmp_path: Path) -> None:
+    fed = make_logged(tmp_path / "1", changelog_producer="input")
+    write(fed, "+I 1 a | +I 2 b", "-U 1 a | +U 1 c | -D 2 b")
+    assert told(fed, from_snapshot=1)() == "+I 1 a | +I 2 b | -U 1 a | +U 1 c | -D 2 b"
+    append = make_logged(tmp_path / "2", keyed=False, kafka__topic="t2")
+    write(append, "+I 2 b | +I 1 a", "+I 1 a")
+    assert told(append, "speculative", from_snapshot=1)() == "+I 2 b | +I 1 a | +I 1 a"
+
+
+def test_without_lookup_the_last_row_of_each_key_is_logged(log: FakeLog, tmp_path: Path) -> None:
+    table = make_logged(tmp_path, changelog_producer="none")
+    stream = told(table)
+    stream()
+    write(table, "+I 1 a | +I 1 b | +I 2 c | -D 3 x")
+    assert stream() == "+I 1 b | +I 2 c | -D 3 x"
+    with pytest.raises(LogConfigError, match="logs no rows before updates"):
+        told(table, "speculative")
+
+
+def test_merging_engines_log_whole_rows(log: FakeLog, tmp_path: Path) -> None:  # N18
+    table = make_logged(tmp_path, merge_engine="aggregation", fields__v__aggregate_function="listagg")
+    write(table, "+I 1 a", "+I 1 b")
+    assert told(table, from_snapshot=1)() == "+I 1 a | -U 1 a | +U 1 a,b"
+
+
+def test_rows_are_there_before_their_commit(log: FakeLog, tmp_path: Path) -> None:
+    table = make_logged(tmp_path)
+    write(table, "+I 1 a")
+    fast, safe = told(table, "speculative"), told(table)
+    assert fast() == safe() == "+I 1 a"
+    driver = table.open_log("u")
+    base = table.latest_snapshot()
+    assert base is not None
+    task = table.task_writer(base_snapshot_id=base.id, log=_task_log(driver, 1))
+    task.write(rows("+I 1 b"))
+    messages = task.prepare_commit(1)
+    assert (fast(), safe()) == ("-U 1 a | +U 1 b", "")
+    table.committer("u", log=driver.identity).commit(1, messages)
+    assert (fast(), safe()) == ("", "-U 1 a | +U 1 b")
+
+
+def _task_log(driver: TableLog, attempt: int) -> TaskLog:
+    return TaskLog(driver.identity, driver.epoch, attempt)
+
+
+def test_a_crash_between_log_and_commit_is_healed(log: FakeLog, tmp_path: Path) -> None:
+    table = make_logged(tmp_path)
+    write(table, "+I 1 a")
+    fast, safe = told(table, "speculative"), told(table)
+    fast(), safe()
+    dead = table.open_log("u")
+    base = table.latest_snapshot()
+    assert base is not None
+    task = table.task_writer(base_snapshot_id=base.id, log=_task_log(dead, 1))
+    task.write(rows("+I 1 b | +I 2 x"))
+    task.prepare_commit(1)
+    assert (fast(), safe()) == ("-U 1 a | +U 1 b | +I 2 x", "")
+    write(table, "+I 1 b")  # the replay has other rows
+    assert (fast(), safe()) == ("-D 2 x", "-U 1 a | +U 1 b")
+    assert held(table) == {1: "b"}
+
+
+def test_filters_and_projections_give_well_formed_streams(log: FakeLog, tmp_path: Path) -> None:  # N14 to N16
+    table = make_logged(tmp_path)
+    write(table, "+I 1 a")
+    streams = {
+        name: told(table, "speculative", scan_mode="latest", **how)
+        for name, how in {
+            "a": {"filter": "v = 'a'"}, "b": {"filter": "v = 'b'"}, "k": {"columns": ["k"]}, "v": {"columns": ["v"]},
+        }.items()
+    }  # fmt: skip
+    for stream in streams.values():
+        assert stream() == ""
+    write(table, "+I 1 b")
+    assert {name: stream() for name, stream in streams.items()} == {
+        "a": "-D 1 a",
+        "b": "+I 1 b",
+        "k": "",
+        "v": "-U a | +U b",
+    }
+
+
+def test_a_replay_that_differs_after_a_minus_u_is_well_formed_when_filtered(log: FakeLog, tmp_path: Path) -> None:
+    table = make_logged(tmp_path)
+    write(table, "+I 1 a")
+    stream = told(table, "speculative", scan_mode="latest", filter="v = 'c'")
+    stream()
+    base = table.latest_snapshot()
+    assert base is not None
+    task = table.task_writer(base_snapshot_id=base.id, log=_task_log(table.open_log("u"), 1))
+    task.write(rows("+I 1 b"))
+    task.prepare_commit(1)
+    assert stream() == ""
+    write(table, "+I 1 c")
+    assert stream() == "+I 1 c"
+
+
+def test_schemas_may_change_under_a_reader(log: FakeLog, tmp_path: Path) -> None:
+    table = make_logged(tmp_path)
+    write(table, "+I 1 a")
+    stream = told(table, "speculative", scan_mode="latest")
+    stream()
+    later = table.alter(RenameColumn("v", "w"))
+    with later.writer("u") as writer:
+        writer.write({"k": [1], "w": ["b"]})
+        writer.commit()
+    assert stream() == "-U 1 a | +U 1 b"
+
+
+@pytest.mark.parametrize("isolation", ISOLATIONS)
+def test_starts(log: FakeLog, tmp_path: Path, isolation: str) -> None:
+    table = make_logged(tmp_path)
+    write(table, "+I 1 a", "+I 1 b", "+I 2 c")
+    snapshots = [each.id for each in table.snapshots() if each.commit_kind == "COMPACT"]
+    updates = "-U 1 a | +U 1 b | +I 2 c"
+    assert told(table, isolation, scan_mode="latest")() == ""
+    assert told(table, isolation, from_snapshot=snapshots[1])() == updates
+    assert told(table, isolation, scan_mode="from-snapshot-full", from_snapshot=snapshots[0])() == f"+I 1 a | {updates}"
+    assert told(table, isolation, from_timestamp=0)() == f"+I 1 a | {updates}"
+    assert told(table, isolation, from_timestamp=2**62)() == ""  # V32
+    with pytest.raises(InvalidRequestError, match="with an isolation, scan_mode is one of"):
+        told(table, isolation, scan_mode="compacted-full")
+    with pytest.raises(InvalidRequestError, match="needs from_snapshot"):
+        told(table, isolation, scan_mode="from-snapshot")
+    with pytest.raises(InvalidRequestError, match="isolation is one of committed, speculative"):
+        told(table, "serializable")
+
+
+def test_a_lost_record_is_never_a_gap(log: FakeLog, tmp_path: Path) -> None:
+    table = make_logged(tmp_path)
+    write(table, "+I 1 a")
+    log.lose("t", 0, 0)
+    for isolation in ISOLATIONS:
+        with pytest.raises(LogLostError, match="topic t partition 0"):
+            told(table, isolation, from_snapshot=1)()
+
+
+@pytest.mark.parametrize("isolation", ISOLATIONS)
+def test_retention_that_overtakes_a_reader_is_told_or_hopped_over(log: FakeLog, tmp_path: Path, isolation: str) -> None:
+    table = make_logged(tmp_path)
+    stream = told(table, isolation)
+    stream()
+    write(table, "+I 1 a", "+I 1 b", "+I 2 c")
+    log.truncate("t", 0, 2)
+    with pytest.raises(LogTruncatedError, match="topic t partition 0 has offsets 2 to 3"):
+        stream()
+    hopping = told(table.with_options({"log.on-truncated": "hop"}), isolation, from_snapshot=1)
+    assert hopping() == "+I 1 a | -U 1 a | +U 1 b | +I 2 c"
+    write(table, "+I 3 d")
+    assert hopping() == "+I 3 d"
+
+
+def test_a_topic_that_was_created_again_is_refused(log: FakeLog, tmp_path: Path) -> None:
+    table = make_logged(tmp_path)
+    write(table, "+I 1 a")
+    log.recreate("t")
+    for isolation in ISOLATIONS:
+        with pytest.raises(LogConfigError, match="deleted and created again"):
+            told(table, isolation)()
+    with pytest.raises(InvalidRequestError, match="Set kafka.topic to a new name"):
+        table.writer("u")
+    other = table.alter(SetOption("kafka.topic", "t2"))
+    write(other, "+I 1 b", user="somebody-else")
+    stream = told(other, scan_mode="latest")
+    write(other, "+I 1 c", user="somebody-else")
+    assert stream() == "-U 1 b | +U 1 c"
+
+
+def test_a_second_user_is_refused(log: FakeLog, tmp_path: Path) -> None:
+    table = make_logged(tmp_path)
+    write(table, "+I 1 a")
+    with pytest.raises(InvalidRequestError, match="a log has one commit user; 'v' cannot"):
+        table.writer("v")
+    with pytest.raises(InvalidRequestError, match="this writer does not write it"):
+        table.task_writer(base_snapshot_id=None)
+    with pytest.raises(InvalidRequestError, match="this writer does not write it"):
+        table.committer("u")
+
+
+def test_commits_without_a_log_follow_the_policy(log: FakeLog, tmp_path: Path) -> None:
+    table = make_logged(tmp_path)
+    write(table, "+I 1 a")
+    stream = told(table)
+    stream()
+    write(table.with_options({"log.system": "none"}), "+I 1 b", user="loader")
+    write(table, "+I 1 c")
+    with pytest.raises(LogLakeOnlyError, match="snapshot 4 .COMPACT by 'loader'. changes rows and was not logged"):
+        stream()
+    policies = {
+        policy: told(table.with_options({"log.on-lake-only": policy}), from_snapshot=3)()
+        for policy in ("apply", "skip")
+    }
+    assert policies == {"apply": "-U 1 a | +U 1 b | -U 1 b | +U 1 c", "skip": "-U 1 b | +U 1 c"}
+
+
+def test_a_log_may_be_switched_on_for_a_table_with_data(log: FakeLog, tmp_path: Path) -> None:
+    table = make_logged(tmp_path)
+    write(table.with_options({"log.system": "none"}), "+I 1 a", user="loader")
+    stream = told(table)
+    assert stream() == "+I 1 a"
+    write(table, "+I 1 b")
+    assert stream() == "-U 1 a | +U 1 b"
+
+
+def test_a_commit_that_cannot_be_logged_is_not_made(log: FakeLog, tmp_path: Path) -> None:
+    table = make_logged(tmp_path)
+    with table.writer("u") as writer:
+        writer.write(rows("+I 1 a"))
+        log.is_down = True
+        with pytest.raises(LogUnavailableError):
+            writer.commit()
+        log.is_down = False
+        writer.abort()
+        writer.write(rows("+I 1 b"))
+        writer.commit()
+    assert held(table) == {1: "b"} and told(table, from_snapshot=1)() == "+I 1 b"
+
+
+def test_many_rows_are_logged_from_their_files(log: FakeLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("freshet.storage.write.told_rows.TOLD_BYTES_MAX", 10)
+    for number, options in enumerate([{}, {"changelog_producer": "input"}, {"changelog_producer": "none"}]):
+        table = make_logged(tmp_path / str(number), kafka__topic=f"t{number}", **options)
+        write(table, "+I 1 a | +I 2 b | +I 3 c")
+        assert told(table, from_snapshot=1)() == "+I 1 a | +I 2 b | +I 3 c"
+    table = make_logged(tmp_path / "append", keyed=False, kafka__topic="append")
+    write(table, "+I 1 a | +I 2 b | +I 3 c")
+    assert told(table, from_snapshot=1)() == "+I 1 a | +I 2 b | +I 3 c"
+
+
+def test_a_compaction_that_gives_way_takes_what_it_logged_along(log: FakeLog, tmp_path: Path) -> None:
+    table = make_logged(tmp_path, log__on_lake_only="apply")
+    write(table, "+I 1 a | +I 2 b", "+I 9 z")
+    fast, safe = told(table, "speculative"), told(table)
+    before = folded(fast())
+    assert folded(safe()) == before
+    driver = table.open_log("u")
+    base = table.latest_snapshot()
+    assert base is not None
+    task = table.task_writer(base_snapshot_id=base.id, log=_task_log(driver, 1))
+    task.write(rows("+I 1 c"))
+    messages = task.prepare_commit(2)
+    shown = fast()
+    table.with_options({"log.system": "none"}).compact(full=True)
+    result = table.committer("u", log=driver.identity).commit(2, messages)
+    assert result.given_way
+    write(table, "+I 3 e")
+    assert folded(shown + " | " + fast(), before) == held(table) == folded(safe(), before)
+    assert held(table) == {1: "c", 2: "b", 3: "e", 9: "z"}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"changelog_producer": "none", "log__changelog_mode": "all"}, "needs changelog-producer=lookup or input"),
+        ({"changelog_producer": "full-compaction", "log__changelog_mode": "all"}, "needs changelog-producer=lookup"),
+        ({"changelog_producer": "none", "merge_engine": "partial-update"}, "merge-engine=partial-update needs"),
+        ({"changelog_producer": "none", "merge_engine": "first-row"}, "merge-engine=first-row needs"),
+        ({"changelog_producer": "input", "sequence__field": "v"}, "sequence.field needs changelog-producer=lookup"),
+        ({"lookup_wait": "false"}, "needs lookup-wait=true"),
+        ({"lookup_compact": "gentle"}, "lookup-compact=radical"),
+        ({"write_only": "true"}, "write-only tables cannot have a log"),
+        ({"kafka__topic": " "}, "needs the option kafka.topic"),
+        ({"log__system": "none", "log__changelog_mode": "upsert"}, "log.changelog-mode=upsert needs a log"),  # V43
+        ({"log__system": "none", "log__consistency": "eventual"}, "log.consistency=eventual needs a log"),  # V43
+    ],
+)
+def test_combinations_that_are_refused(tmp_path: Path, options: dict[str, str], message: str) -> None:
+    with pytest.raises(InvalidRequestError, match=message):
+        make_logged(tmp_path, **options)
+
+
+def test_append_tables_without_buckets_or_with_upsert_are_refused(tmp_path: Path) -> None:  # V35, V37
+    with pytest.raises(InvalidRequestError, match="upsert needs a primary key"):
+        make_logged(tmp_path, keyed=False, log__changelog_mode="upsert")
+    with pytest.raises(InvalidRequestError, match="fixed number of buckets|bucket"):
+        make_logged(tmp_path, keyed=False, bucket="-1")
+
+
+@pytest.mark.parametrize(
+    "options", [{"log__format": "json"}, {"log__consistency": "transactional"}, {"log__ignore_delete": "true"}]
+)
+def test_what_is_not_supported_yet_is_named(tmp_path: Path, options: dict[str, str]) -> None:
+    with pytest.raises(UnsupportedFeatureError, match="is not supported yet"):
+        make_logged(tmp_path, **options)
+
+
+def test_a_topic_that_does_not_fit_is_refused(log: FakeLog, tmp_path: Path) -> None:
+    table = make_logged(tmp_path)
+    log.client().create_topic("t", 3, {})
+    with pytest.raises(LogConfigError, match="has 1 buckets and topic t of its log 3 partitions"):
+        table.writer("u")
+    log.topics.clear()
+    log.client().create_topic("t", 1, {"cleanup.policy": "compact"})
+    with pytest.raises(LogConfigError, match="cleanup.policy=compact"):
+        table.writer("u")
+
+
+def test_the_state_is_plain_json_and_headroom_is_told(log: FakeLog, tmp_path: Path) -> None:
+    table = make_logged(tmp_path)
+    write(table, "+I 1 a")
+    stream = table.stream(isolation="committed", max_wait_s=0.0)
+    list(stream)
+    assert json.loads(json.dumps(stream.state)) == stream.state
+    assert stream.headroom() == {0: 1}
+    log.truncate("t", 0, 1)
+    assert stream.headroom() == {0: 0}
