@@ -1,7 +1,7 @@
 """`make bench`: the workloads against the peers, on this machine, in one run.
 
     python -m tests.bench [--factor 1.0] [--rounds 3] [--parts cdc,latency,storage,engines,memory,spark,commits,lookup,
-                          beside]
+                          beside,changelogs]
 
 The first part, `cdc`, is the benchmark of record: the job that users run. The first round of each peer is printed as
 cold; the median of the later ones as warm. Peers take turns. Results are written as they come; a part that fails is
@@ -22,6 +22,7 @@ from typing import Final
 
 from tests.bench.beside_bench import beside
 from tests.bench.cdc_bench import cdc
+from tests.bench.changelog_bench import changelogs
 from tests.bench.commit_bench import commits
 from tests.bench.engine_bench import engines
 from tests.bench.latency_bench import latency
@@ -31,7 +32,7 @@ from tests.bench.results import Results
 from tests.bench.spark_bench import through_spark
 from tests.bench.storage_bench import storage
 
-PARTS: Final = ("cdc", "latency", "storage", "engines", "memory", "spark", "commits", "lookup", "beside")
+PARTS: Final = ("cdc", "latency", "storage", "engines", "memory", "spark", "commits", "lookup", "beside", "changelogs")
 
 
 def main() -> None:
@@ -87,6 +88,8 @@ def _run(part: str, results: Results, folder: Path, arguments: argparse.Namespac
             lookups(results, folder, factor)
         case "beside":
             beside(results, folder, factor)
+        case "changelogs":
+            changelogs(results, folder, factor, rounds, without)
 
 
 def _memory(folder: Path, runs: int, factor: float) -> str:

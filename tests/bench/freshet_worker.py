@@ -10,6 +10,7 @@ import json
 import resource
 import sys
 import time
+from collections import Counter
 from collections.abc import Sequence
 
 import pyarrow as pa
@@ -24,6 +25,7 @@ from freshet.storage.metadata.live_files import delta_entries
 from freshet.storage.metadata.table_store import open_table_store
 from freshet.storage.model.commit_message import CommitMessage
 from freshet.storage.model.manifest import EntryKind
+from freshet.storage.model.row_kind import ROW_KIND_COLUMN
 from freshet.storage.model.snapshot import CommitKind
 from freshet.storage.table import Table
 from tests.bench.cells import paimon_type
@@ -113,6 +115,21 @@ class Worker:
         started = time.perf_counter()
         rows = _open(folder).scan().to_arrow()
         return {"seconds": time.perf_counter() - started, "rows": rows.num_rows, "checksum": _key_sum(rows.column(0))}
+
+    def told(self, location: str) -> dict[str, object]:
+        """How many changes of each kind a table tells, and the sum of their keys."""
+        table = Table(open_table_store(local_env(), location), name=location)
+        key = table.schema.primary_keys[0]
+        kinds: Counter[str] = Counter()
+        rows = checksum = 0
+        for batch in table.changelog([key]).to_batches():
+            rows += batch.num_rows
+            checksum += _key_sum(batch.column(0))
+            kinds.update(
+                {each["values"]: each["counts"] for each in batch.column(ROW_KIND_COLUMN).value_counts().to_pylist()}
+            )
+        texts = [f"{kind} {count:,}" for kind, count in sorted(kinds.items())]
+        return {"seconds": 0.0, "rows": rows, "checksum": f"{checksum}, {texts}", "kinds": ", ".join(texts)}
 
     def amplification(self, location: str) -> dict[str, object]:
         """Bytes of all data files ever written, over those of level 0; of any table in the format."""

@@ -4,6 +4,7 @@
 |---|---|---|
 | W1 | 2 M in ten commits | bigint key uniform in 10 M, 150 bytes a row, two buckets |
 | W2 | 1 M in ten commits | string key uniform in 5 M, 21 mixed columns, two buckets |
+| W1-lookup, W2-fifth, … | as W1, W2 | with a changelog producer: `PRODUCERS` |
 | W5 | 2 M in five commits, write-only | bigint key uniform in 1 M, 10 columns, one bucket: five overlapping runs |
 | W6 | 1 M in ten commits | partial-update: bigint key uniform in 400 K, 20 columns half NULL, two sequence groups |
 | W7 | 1 M in ten commits | aggregation: bigint key uniform in 400 K, 14 columns, most half NULL: sum, max, |
@@ -166,9 +167,24 @@ W6: Final = Workload(
     },
 )
 W7: Final = _aggregated("W7", {**_NUMBERS, **_JOINS})
+PRODUCERS: Final[Mapping[str, Mapping[str, str]]] = {
+    "none": {},
+    "input": {"changelog-producer": "input"},
+    "lookup": {"changelog-producer": "lookup"},
+    "full": {"changelog-producer": "full-compaction", "full-compaction.delta-commits": "1"},
+    "fifth": {"changelog-producer": "full-compaction", "full-compaction.delta-commits": "5"},
+}
+TELLING: Final = tuple(
+    replace(workload, name=f"{workload.name}-{name}", options=options)
+    for workload in (W1, W2)
+    for name, options in PRODUCERS.items()
+)
+"""With each changelog producer, and with none to see what it costs."""
+
 WORKLOADS: Final[Mapping[str, Workload]] = {
     workload.name: workload
     for workload in (
+        *TELLING,
         W1,
         W2,
         W5,
