@@ -26,7 +26,11 @@ def missing_file(text: str) -> str | None:
     match = _MISSING.search(f"{text} ")
     if match is None:
         return None
-    path = unquote(next(group for group in match.groups() if group))
+    return gone_text(unquote(next(group for group in match.groups() if group)))
+
+
+def gone_text(path: str) -> str:
+    """That a file of a source is not there any more, and what to do."""
     return (
         f"{path.removeprefix('file://')} was there when a batch was planned and is gone now; nothing of the batch was "
         "committed. Put the file back under its name and start again, or go on without its records: under spark: set "

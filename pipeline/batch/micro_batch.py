@@ -176,6 +176,8 @@ class MicroBatchWriter:
         clock.lap("digest")
         if committer.has_committed(micro_batch_id, digest=digest).is_committed:  # 1
             return BatchReport(self._commit_user, micro_batch_id, is_replay=True)
+        if run is not None:
+            run.digests.refuse_missing_files()
         clock.lap("look")
         collected, task_count = self._collect(frame, pin, run)  # 2
         result = sum_results(collected)

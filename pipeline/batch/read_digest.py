@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -28,6 +29,8 @@ from urllib.parse import unquote, urlparse
 from pyspark.sql import SparkSession
 
 from freshet.pipeline.batch.active_query import ActiveQuery
+from freshet.pipeline.exceptions import PipelineFailedError
+from freshet.pipeline.known_causes import gone_text
 from freshet.storage.distributed_write import CommitDigest
 
 FILES_OFFSET: Final = "logOffset"
@@ -35,6 +38,7 @@ COMPACT_INTERVAL_MAX: Final = 1000
 """Files of the source's log that are looked through for one that holds a batch of before."""
 
 _FILES_SHOWN: Final = 2
+_IGNORE_MISSING: Final = "spark.sql.files.ignoreMissingFiles"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +78,25 @@ class ReadDigests:
         self._spark = spark
         self._query = query
         self._last: tuple[int, tuple[str | None, ...]] | None = None
+        self._files: tuple[str, ...] = ()
+
+    def refuse_missing_files(self) -> None:
+        """Raises `PipelineFailedError` naming a file of the batch digested last that is not there any more.
+
+        Spark leaves out what is gone when it lists the files of a batch, without a word. Files that are not on a local
+        disk are not looked at.
+        """
+        for uri in self._files:
+            parsed = urlparse(uri)
+            if parsed.scheme not in ("", "file") or os.path.exists(unquote(parsed.path)):
+                continue
+            if str(self._spark.conf.get(_IGNORE_MISSING, "false")).lower() == "true":
+                return
+            raise PipelineFailedError(gone_text(unquote(parsed.path)))
 
     def digest(self, micro_batch_id: int) -> CommitDigest | None:
         """The digest of this batch; None where Spark has not written down what it reads."""
+        self._files = ()
         end = self._query.offsets(micro_batch_id)
         if end is None:
             return None
@@ -90,6 +110,7 @@ class ReadDigests:
                 root = root or self._query.checkpoint()
                 read = partial(_text, self._spark, f"{root}/sources/{place}")
                 files = files_between(_log_offset(start), _log_offset(stop), read)
+                self._files += tuple(path for path, _ in files)
             ranges.append(SourceRange(start, stop, files))
         return digest_of(ranges)
 

@@ -16,7 +16,7 @@ from freshet.pipeline.exceptions import ConfigurationError, PipelineFailedError,
 from freshet.pipeline.progress_report import ProgressReporter
 from freshet.pipeline.runner import Runner, spark_settings, stop_on_signals
 from freshet.pipeline.spark.jars import SPARK_GROUP, ensure_jars, names_kafka_source
-from freshet.pipeline.spark.select_check import has_expressions, select_problems
+from freshet.pipeline.spark.select_check import has_expressions, select_problems, select_remarks
 from freshet.pipeline.spark.session import SessionRefusedError, session_of_a_command, submitted_settings
 
 
@@ -60,11 +60,12 @@ def _session(
         try:
             spark = stack.enter_context(session_of_a_command(configs[0].name, settings=settings, jars=jars))
         except SessionRefusedError as error:
-            raise ConfigurationError([_placed(configs, error)]) from error
+            raise ConfigurationError([placed_in_file(configs, error)]) from error
         yield spark
 
 
-def _placed(configs: Sequence[PipelineConfig], error: SessionRefusedError) -> Problem:
+def placed_in_file(configs: Sequence[PipelineConfig], error: SessionRefusedError) -> Problem:
+    """The setting that the cause names, with its line; else the section of settings, if there is one."""
     written = [config for config in configs if config.spark]
     for config in written:
         for key, value in revealed(config.spark).items():
@@ -78,11 +79,17 @@ def _placed(configs: Sequence[PipelineConfig], error: SessionRefusedError) -> Pr
 
 
 def analyse_select(configs: Sequence[PipelineConfig]) -> list[Problem]:
-    """What Spark says about the expressions of `select`; starts a session only where there is one to analyse."""
+    """What Spark says about the expressions of `select`; starts a session only where there is one to analyse.
+
+    Warns of expressions that fail for some values.
+    """
     if not has_expressions(configs):
         return []
     with session_of_a_command("freshet check", settings={"spark.sql.shuffle.partitions": "1"}) as spark:
-        return select_problems(spark, configs)
+        problems = select_problems(spark, configs)
+        for text in [] if problems else select_remarks(spark, configs):
+            complain(text)
+        return problems
 
 
 def _watched_brokers(

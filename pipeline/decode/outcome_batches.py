@@ -43,6 +43,13 @@ from freshet.storage.codec.bucket_function import bucket_ids
 SCOPE_PREFIX: Final = "_p"
 """Begins the names of the columns that expressions read."""
 
+OTHER_PREFIX: Final = "_other"
+"""Begins the names of the columns that hold what the other row of the same record has; NULL where it is alone.
+
+An expression may fail for one of the two rows of an update. Spark looks at rows one at a time, so that each of the two
+carries what decides over the other one: then both become the same dead letter.
+"""
+
 _HEAD_ONLY: Final = frozenset({"_topic", "_partition", "_offset", "_timestamp"})
 """Metadata that stands in the head already."""
 
@@ -55,6 +62,18 @@ def scope_columns(plan: DecodePlan) -> dict[str, ScopeColumn]:
     return {f"{SCOPE_PREFIX}{place}": each for place, each in enumerate(wanted)}
 
 
+def other_columns(plan: DecodePlan) -> dict[str, str]:
+    """The columns appended to say what the other row of a record has: their names, and of which column of that row."""
+    if not plan.expressions or not plan.splits_updates:
+        return {}
+    names = {f"{OTHER_PREFIX}{name}": name for name in (KIND, UNAVAILABLE)}
+    grouped = {name for group in plan.groups for name in (*group.ordering, *group.protected)}
+    for place, column in enumerate(plan.columns):
+        if column.field.name in grouped and column.expression is None:
+            names[f"{OTHER_PREFIX}{DATA_PREFIX}{place}"] = f"{DATA_PREFIX}{place}"
+    return names | {f"{OTHER_PREFIX}{name}": name for name in scope_columns(plan)}
+
+
 def outcome_schema(plan: DecodePlan) -> Any:
     """The Arrow schema of a decoder's batches."""
     data = [pa.field(f"{DATA_PREFIX}{place}", carrier_arrow_type(c.field.type)) for place, c in enumerate(plan.columns)]
@@ -62,7 +81,9 @@ def outcome_schema(plan: DecodePlan) -> Any:
         pa.field(name, _HEADERS_TYPE if each.type is None else carrier_arrow_type(each.type))
         for name, each in scope_columns(plan).items()
     ]
-    return pa.schema([*HEAD_SCHEMA, *data, *scope])
+    whole = pa.schema([*HEAD_SCHEMA, *data, *scope])
+    others = [pa.field(name, whole.field(of).type) for name, of in other_columns(plan).items()]
+    return pa.schema([*whole, *others])
 
 
 class OutcomeWriter:
@@ -72,6 +93,7 @@ class OutcomeWriter:
         self.plan = plan
         self.schema = outcome_schema(plan)
         self.scope = scope_columns(plan)
+        self.others = other_columns(plan)
         self.unknown = frozenset(plan.expressions)
         self.field_places = {each.name: place for place, each in enumerate(plan.fields)}
         members = [column.field.name for column in plan.columns if column.member is not None]
@@ -182,14 +204,21 @@ class BlockWriter:
             head[RAW_KEY] = self._raw(raw_records.KEY, records, may_die)
             head[RAW_VALUE] = self._raw(raw_records.VALUE, records, may_die)
             head[UNAVAILABLE] = self._unavailable(stays, count)
-        rest = [
-            array if array.type == each.type else array.cast(each.type)
-            for array, each in zip(columns, list(self.writer.schema)[len(HEAD_SCHEMA) :], strict=False)
-        ]
-        scoped = list(self.writer.schema)[len(HEAD_SCHEMA) + len(rest) :]
-        rest += [
-            pa.nulls(count, each.type) if array is None else array for array, each in zip(scope, scoped, strict=True)
-        ]
+        schema = self.writer.schema
+        named = dict(zip(schema.names[len(HEAD_SCHEMA) :], [*columns, *scope], strict=False))
+        if self.writer.others and subs.any():
+            others = _other_rows(records)
+            named |= {
+                name: None if values is None else values.take(others)
+                for name, values in ((name, {**named, **head}.get(of)) for name, of in self.writer.others.items())
+            }
+        rest = []
+        for each in list(schema)[len(HEAD_SCHEMA) :]:
+            array = named.get(each.name)
+            if array is None:
+                rest.append(pa.nulls(count, each.type))
+            else:
+                rest.append(array if array.type == each.type else array.cast(each.type))
         return self.writer._batch(count, head, rest)
 
     def _table_columns(self, images: Images) -> list[Any]:
@@ -283,6 +312,16 @@ class BlockWriter:
         for row in np.flatnonzero(np.logical_or.reduce(list(looked_up.values()))).tolist():
             texts[row] = ",".join(str(place) for place, mask in sorted(looked_up.items()) if mask[row])
         return pa.array(texts, pa.string())
+
+
+def _other_rows(records: Places) -> Any:
+    """For each row, the place of the other row of its record; NULL where it is alone."""
+    order = np.argsort(records, kind="stable")
+    is_first = records[order[1:]] == records[order[:-1]]
+    left, right = order[:-1][is_first], order[1:][is_first]
+    others = np.full(len(records), -1)
+    others[left], others[right] = right, left
+    return pa.array(others, mask=others < 0)
 
 
 def _writable(text: str) -> str:

@@ -19,11 +19,11 @@ from freshet.pipeline.batch.arrow_map import KeptColumns
 from freshet.pipeline.batch.routing import with_buckets
 from freshet.pipeline.config.model import PipelineConfig, SourceConfig
 from freshet.pipeline.decode.decoder import RecordDecoder
-from freshet.pipeline.decode.outcome_batches import scope_columns
+from freshet.pipeline.decode.outcome_batches import other_columns, scope_columns
 from freshet.pipeline.decode.outcomes import DATA_PREFIX, HEAD_SCHEMA
 from freshet.pipeline.decode.plan import DecodePlan, plan_decoding, spark_expressions
 from freshet.pipeline.decode.raw_records import FLAT_COLUMNS, HEADERS
-from freshet.pipeline.spark.select import read_references, select_columns
+from freshet.pipeline.spark.select import read_references, select_columns, select_failures
 from freshet.pipeline.spark.sources import read_stream
 from freshet.storage.model.schema import TableSchema
 from freshet.storage.options import CoreOptions
@@ -60,11 +60,7 @@ def decoded_frame(
     records: DataFrame, source: SourceConfig, source_index: int, config: PipelineConfig, table_schema: TableSchema
 ) -> DataFrame:
     """The outcomes of a frame of `sources`, streaming or not."""
-    references = read_references(records.sparkSession, spark_expressions(source))
-    plan = plan_decoding(config, source, source_index, table_schema, references)
-    taken = (*FLAT_COLUMNS, HEADERS) if plan.reads_headers else FLAT_COLUMNS
-    columns = KeptColumns([F.col(name) for name in taken])
-    rows = columns.map_in_arrow(columns.select(records), RecordDecoder(plan), outcome_struct(plan))
+    rows, plan = _decoded_rows(records, source, source_index, config, table_schema)
     if not plan.expressions:
         return rows
     selected = select_columns(rows, plan)
@@ -73,6 +69,24 @@ def decoded_frame(
     options = {**table_schema.options, **config.table.options}
     core = CoreOptions.parse(options, has_primary_key=table_schema.has_primary_key, strict=False)
     return with_buckets(selected, table_schema, core)
+
+
+def expression_failures(
+    records: DataFrame, source: SourceConfig, source_index: int, config: PipelineConfig, table_schema: TableSchema
+) -> dict[str, tuple[str, ...]]:
+    """What may go wrong while Spark computes the columns of `select`, by column; such records become dead letters."""
+    rows, plan = _decoded_rows(records, source, source_index, config, table_schema)
+    return select_failures(rows, plan) if plan.expressions else {}
+
+
+def _decoded_rows(
+    records: DataFrame, source: SourceConfig, source_index: int, config: PipelineConfig, table_schema: TableSchema
+) -> tuple[DataFrame, DecodePlan]:
+    references = read_references(records.sparkSession, spark_expressions(source))
+    plan = plan_decoding(config, source, source_index, table_schema, references)
+    taken = (*FLAT_COLUMNS, HEADERS) if plan.reads_headers else FLAT_COLUMNS
+    columns = KeptColumns([F.col(name) for name in taken])
+    return columns.map_in_arrow(columns.select(records), RecordDecoder(plan), outcome_struct(plan)), plan
 
 
 def outcome_struct(plan: DecodePlan) -> spark_types.StructType:
@@ -86,4 +100,6 @@ def outcome_struct(plan: DecodePlan) -> spark_types.StructType:
         spark_types.StructField(name, _HEADERS if each.type is None else spark_type(each.type))
         for name, each in scope_columns(plan).items()
     ]
-    return spark_types.StructType([*head, *data, *scope])
+    whole = spark_types.StructType([*head, *data, *scope])
+    others = [spark_types.StructField(name, whole[of].dataType) for name, of in other_columns(plan).items()]
+    return spark_types.StructType([*whole, *others])

@@ -11,7 +11,7 @@ from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, Str
 
 from freshet.pipeline.batch.arrow_map import ArrowFunction, KeptColumns
 from freshet.pipeline.config.model import PipelineConfig
-from freshet.pipeline.spark.outcome_frame import decoded_frame
+from freshet.pipeline.spark.outcome_frame import decoded_frame, expression_failures
 from freshet.pipeline.spark.sources import kafka_records
 
 RECORD_SCHEMA: Final = pa.schema(
@@ -57,6 +57,20 @@ def read_record_frame(
     return _decoded(numbers.map_in_arrow(parts, read, _COLUMNS), config, source_index)
 
 
+def failures_of_select(spark: SparkSession, config: PipelineConfig, source_index: int) -> dict[str, tuple[str, ...]]:
+    """What may go wrong in the expressions of a source, by column.
+
+    Raises `ConfigurationError` naming the entry of `select` that is wrong.
+    """
+    records = _records(spark.createDataFrame([], _COLUMNS))
+    source = config.sources[source_index]
+    return expression_failures(records, source, source_index, config, config.table.table_schema)
+
+
 def _decoded(raw: DataFrame, config: PipelineConfig, source_index: int) -> DataFrame:
-    frame = kafka_records(raw.withColumn("headers", F.lit(None).cast(_HEADERS)))
-    return decoded_frame(frame, config.sources[source_index], source_index, config, config.table.table_schema)
+    source = config.sources[source_index]
+    return decoded_frame(_records(raw), source, source_index, config, config.table.table_schema)
+
+
+def _records(raw: DataFrame) -> DataFrame:
+    return kafka_records(raw.withColumn("headers", F.lit(None).cast(_HEADERS)))

@@ -13,9 +13,10 @@
 | anything | STRING | its text, nested values as JSON |
 | all other pairs | | refused before the start, naming the column |
 
-A row whose expression lost a value in a cast, gave one that does not fit, or breaks a rule of its row
-(`decode.row_rules`, here for the columns that Spark computes) becomes a dead letter. The two rows of one update are
-judged one by one here. Columns that the decoder fills are not touched.
+A row whose expression fails (`select_failures` says which may), lost a value in a cast, gave one that does not fit, or
+breaks a rule of its row (`decode.row_rules`, here for the columns that Spark computes) becomes a dead letter. Of two
+rows of one record each carries what decides over the other one (`decode.outcome_batches`), so that the record is one
+dead letter or applied as a whole. Columns that the decoder fills are not touched.
 
 Expressions are analysed with ANSI mode on, names case-sensitive and times in UTC, whatever the session says. They are
 evaluated for rows alone, not for dead letters and tallies that pass by.
@@ -23,7 +24,7 @@ evaluated for rows alone, not for dead letters and tallies that pass by.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import reduce
@@ -39,7 +40,7 @@ from freshet.pipeline.batch.arrow_bridge import spark_type
 from freshet.pipeline.decode.carriers import is_nanos
 from freshet.pipeline.decode.change import DELETE, UPDATE_BEFORE
 from freshet.pipeline.decode.convert.conversion import convert_texts
-from freshet.pipeline.decode.outcome_batches import scope_columns
+from freshet.pipeline.decode.outcome_batches import OTHER_PREFIX, other_columns, scope_columns
 from freshet.pipeline.decode.outcomes import (
     BUCKET,
     COLUMN,
@@ -51,6 +52,7 @@ from freshet.pipeline.decode.outcomes import (
     RAW_KEY,
     RAW_VALUE,
     REASON,
+    SUB,
     TAG,
     TAG_DATA,
     TAG_DEAD,
@@ -62,7 +64,8 @@ from freshet.pipeline.decode.plan import ColumnPlan, DecodePlan, References
 from freshet.pipeline.decode.raw_records import PREFIX
 from freshet.pipeline.decode.row_rules import KEY_NULL, NOT_NULL, SEQUENCE_NULL
 from freshet.pipeline.exceptions import ConfigurationError
-from freshet.pipeline.spark.select_expression import SelectExpression, parse_select
+from freshet.pipeline.spark.select_expression import SelectExpression, cast_class, parse_select, tried
+from freshet.pipeline.spark.select_failures import possible_failures
 from freshet.storage.model.data_type import LENGTH_MAX, ArrayType, DataType, MapType, RowType, ScalarType, TypeRoot
 
 _ANALYSIS_SETTINGS: Final = {
@@ -95,6 +98,12 @@ def select_columns(frame: DataFrame, plan: DecodePlan) -> DataFrame:
         return _Projection(frame, plan).frame()
 
 
+def select_failures(frame: DataFrame, plan: DecodePlan) -> dict[str, tuple[str, ...]]:
+    """What may go wrong while Spark computes a column, by the column's name; such records become dead letters."""
+    with _analysis_settings(frame.sparkSession):
+        return _Projection(frame, plan).failures()
+
+
 @dataclass(frozen=True, slots=True)
 class _Case:
     """One way in which a row is a dead letter."""
@@ -104,52 +113,151 @@ class _Case:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class _Computed:
+    """One column that Spark computes. `failures` says what may go wrong while it does, `given` is the type it gives;
+    `may_misfit` is false where every value fits the column."""
+
+    column: ColumnPlan
+    expression: SelectExpression
+    failures: tuple[str, ...]
+    given: spark_types.DataType
+
+    @property
+    def is_tried(self) -> bool:
+        return bool(self.failures)
+
+    @property
+    def may_misfit(self) -> bool:
+        value = F.lit(None)
+        return _stored(self.column, self.given, value) is not value
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """The names under which a projection has what it needs of a row: of the one itself, or of the other one of the
+    same record (`prefix`)."""
+
+    prefix: str = ""
+
+    @property
+    def kind(self) -> Column:
+        return _kept(self.prefix + KIND)
+
+    @property
+    def is_delete(self) -> Column:
+        return self.kind == F.lit(DELETE)
+
+    @property
+    def is_retract(self) -> Column:
+        return self.is_delete | (self.kind == F.lit(UPDATE_BEFORE))
+
+    @property
+    def exists(self) -> Column:
+        """True where there is such a row; only rows of the table have another one."""
+        return self.kind.isNotNull() if self.prefix else _kept(TAG) == F.lit(TAG_DATA)
+
+    @property
+    def error(self) -> str:
+        return f"{PREFIX}{self.prefix}error"
+
+    def computed(self, place: int) -> str:
+        return f"{PREFIX}{self.prefix}e{place}"
+
+    def lost(self, place: int) -> str:
+        return f"{PREFIX}{self.prefix}l{place}"
+
+    def tried(self, place: int) -> str:
+        return f"{PREFIX}{self.prefix}t{place}"
+
+    def value(self, place: int) -> str:
+        return f"{PREFIX}{self.prefix}w{place}"
+
+    def data(self, place: int) -> Column:
+        return _kept(f"{self.prefix}{DATA_PREFIX}{place}")
+
+    def stays(self, place: int) -> Column:
+        """True where the stored value of the column stays (unchanged TOAST)."""
+        unavailable = _kept(self.prefix + UNAVAILABLE)
+        return F.coalesce(F.array_contains(F.split(unavailable, ","), F.lit(str(place))), F.lit(False))
+
+
+_SELF: Final = _Row()
+_OTHER: Final = _Row(OTHER_PREFIX)
+
+
 class _Projection:
-    """Three projections: the expressions, their values in the columns' types, the outcomes."""
+    """Three projections for a row, and three for the other row of its record where one of the two may be a dead
+    letter: the expressions, their values in the columns' types, the first case that holds. Then the outcomes."""
 
     def __init__(self, frame: DataFrame, plan: DecodePlan) -> None:
         self._plan = plan
         self._head = [each.name for each in HEAD_SCHEMA]
         self._data = [f"{DATA_PREFIX}{place}" for place in range(len(plan.columns))]
-        self._is_row = _kept(TAG) == F.lit(TAG_DATA)
-        self._is_delete = _kept(KIND) == F.lit(DELETE)
-        self._scope = frame.select(
-            *(F.col(name).alias(PREFIX + name) for name in (*self._head, *self._data)), *_scope(plan)
-        )
-        self._expressions: dict[int, SelectExpression] = {}
+        self._others = list(other_columns(plan))
+        kept = (*self._head, *self._data, *self._others)
+        self._scope = frame.select(*(F.col(name).alias(PREFIX + name) for name in kept), *_scope(plan))
+        self._computed: dict[int, _Computed] = {}
         for place in plan.expressions:
             column = plan.columns[place]
             assert column.expression is not None
-            self._expressions[place] = parse_select(frame.sparkSession, column.field.name, column.expression)
+            expression = parse_select(frame.sparkSession, column.field.name, column.expression)
+            self._computed[place] = self._analysed(column, expression)
+
+    def failures(self) -> dict[str, tuple[str, ...]]:
+        """What may go wrong while a column is computed, by the column's name."""
+        return {each.column.field.name: each.failures for each in self._computed.values() if each.failures}
 
     def frame(self) -> DataFrame:
         """The whole chain."""
-        inner = [F.col(name) for name in self._scope.columns if name.startswith(PREFIX)]
+        frame = self._judged(self._scope, self._cases(_SELF), _SELF)
+        cases = self._cases(_SELF)
+        if not cases or not self._others:
+            return frame.select(*self._outcome(F.col(_SELF.error), cases))
+        others = [F.col(name) for name in frame.columns if name.startswith(PREFIX)]
+        scope = _scope(self._plan, lambda name: _kept(OTHER_PREFIX + name), lambda name: _kept(name))
+        frame = self._judged(frame.select(*others, *scope), self._cases(_OTHER), _OTHER)
+        own, other, is_second = F.col(_SELF.error), F.col(_OTHER.error), _kept(SUB) > 0
+        # The row after a change is blamed first, by both; one record is one dead letter.
+        error = F.when(is_second, F.coalesce(own, other)).otherwise(F.coalesce(other, own))
+        outcomes = frame.where(~(is_second & error.isNotNull()) | (_kept(TAG) != F.lit(TAG_DATA)))
+        return outcomes.select(*self._outcome(error, cases))
+
+    def _judged(self, frame: DataFrame, cases: Sequence[_Case], row: _Row) -> DataFrame:
+        """The frame with the values of its expressions and the number of the first case that holds for them."""
+        inner = [F.col(name) for name in frame.columns if name.startswith(PREFIX)]
         outputs = []
-        for place, expression in self._expressions.items():
-            self._check(self._plan.columns[place], expression)
-            outputs.append(F.when(self._is_row, expression.value).alias(_computed(place)))
-            if expression.lost is not None:
-                outputs.append((self._is_row & expression.lost).alias(_lost(place)))
-        computed = self._scope.select(*inner, *outputs)
-        given = {field.name: field.dataType for field in computed.schema.fields}
+        for place, each in self._computed.items():
+            value, lost = each.expression.value, each.expression.lost
+            if each.is_tried:
+                parts = [value.alias("value"), *([] if lost is None else [lost.alias("lost")])]
+                outputs.append(F.when(row.exists, tried(F.struct(*parts))).alias(row.tried(place)))
+                continue
+            outputs.append(F.when(row.exists, value).alias(row.computed(place)))
+            if lost is not None:
+                outputs.append((row.exists & lost).alias(row.lost(place)))
         stored = [
-            _stored(self._plan.columns[place], given[_computed(place)], F.col(_computed(place))).alias(_value(place))
-            for place in self._expressions
+            _stored(each.column, each.given, self._given(place, row)).alias(row.value(place))
+            for place, each in self._computed.items()
         ]
-        values = computed.select("*", *stored)
-        error = f"{PREFIX}error"
-        cases = [*self._expression_cases(), *self._rule_cases()]
+        values = frame.select(*inner, *outputs).select("*", *stored)
         chosen = F.lit(None).cast("int")
         for number, case in reversed(list(enumerate(cases))):
             chosen = F.when(case.condition, F.lit(number)).otherwise(chosen)
-        return values.select("*", F.when(self._is_row, chosen).alias(error)).select(*self._outcome(error, cases))
+        return values.select("*", F.when(row.exists, chosen).alias(row.error))
 
-    def _check(self, column: ColumnPlan, expression: SelectExpression) -> None:
+    def _given(self, place: int, row: _Row) -> Column:
+        """What the expression gave."""
+        if self._computed[place].is_tried:
+            return F.col(row.tried(place)).getField("value")
+        return F.col(row.computed(place))
+
+    def _analysed(self, column: ColumnPlan, expression: SelectExpression) -> _Computed:
         """Refuses what Spark cannot analyse over these fields, and what is not one value per row."""
         where = f"select.{column.field.name}: {expression.text!r}"
         try:
-            plan = self._scope.select(expression.value.alias("value"))._jdf.queryExecution().analyzed()  # type: ignore[operator]
+            computed = self._scope.select(expression.value.alias("value"))
+            plan = computed._jdf.queryExecution().analyzed()  # type: ignore[operator]
         except AnalysisException as error:
             message = str(error).strip().splitlines()[0]
             raise ConfigurationError(f"{where} cannot be analysed: {message}") from error
@@ -158,69 +266,74 @@ class _Projection:
             raise ConfigurationError(f"{where} must give one value per row (no aggregate, window or generator)")
         if not plan.projectList().apply(0).deterministic():
             raise ConfigurationError(f"{where} would give another value when a batch is replayed (not deterministic)")
+        failures = possible_failures(plan.projectList().apply(0), cast_class(self._scope.sparkSession))
+        return _Computed(column, expression, failures, computed.schema[0].dataType)
 
-    def _expression_cases(self) -> Iterator[_Case]:
-        for place, expression in self._expressions.items():
-            column = self._plan.columns[place]
-            needed = F.lit(True) if column.is_vital else ~self._is_delete
-            if expression.lost is not None:
-                reason = f"a cast in {expression.text!r} gave NULL for a value that was not NULL"
-                yield _Case(F.col(_lost(place)) & needed, column.field.name, reason)
-            reason = f"the value of {expression.text!r} does not fit {column.field.type}"
-            misfit = F.col(_computed(place)).isNotNull() & F.col(_value(place)).isNull()
-            yield _Case(misfit & needed, column.field.name, reason)
+    def _cases(self, row: _Row) -> list[_Case]:
+        return [*self._expression_cases(row), *self._rule_cases(row)]
 
-    def _rule_cases(self) -> Iterator[_Case]:
+    def _expression_cases(self, row: _Row) -> Iterator[_Case]:
+        for place, each in self._computed.items():
+            column, text = each.column, each.expression.text
+            needed = F.lit(True) if column.is_vital else ~row.is_delete
+            if each.is_tried:
+                reason = f"{text!r} cannot be computed: {' or '.join(each.failures)}"
+                yield _Case(F.col(row.tried(place)).isNull() & needed, column.field.name, reason)
+            if each.expression.lost is not None:
+                reason = f"a cast in {text!r} gave NULL for a value that was not NULL"
+                tried_lost = F.col(row.tried(place)).getField("lost") if each.is_tried else F.col(row.lost(place))
+                yield _Case(tried_lost & needed, column.field.name, reason)
+            if each.may_misfit:
+                reason = f"the value of {text!r} does not fit {column.field.type}"
+                misfit = self._given(place, row).isNotNull() & F.col(row.value(place)).isNull()
+                yield _Case(misfit & needed, column.field.name, reason)
+
+    def _rule_cases(self, row: _Row) -> Iterator[_Case]:
         """The rules of `decode.row_rules` that read a column computed here."""
-        for place in self._expressions:
-            column, is_null = self._plan.columns[place], F.col(_value(place)).isNull()
+        for place, each in self._computed.items():
+            column, is_null = each.column, F.col(row.value(place)).isNull()
             name = column.field.name
             if column.is_key:
                 yield _Case(is_null, name, KEY_NULL)
                 continue
             if column.is_sequence:
-                yield _Case(is_null & self._is_delete, name, SEQUENCE_NULL)
+                yield _Case(is_null & row.is_delete, name, SEQUENCE_NULL)
             if not column.field.type.nullable:
-                yield _Case(is_null & ~self._is_delete & ~self._stays(place), name, NOT_NULL)
-        yield from self._group_cases()
+                yield _Case(is_null & ~row.is_delete & ~row.stays(place), name, NOT_NULL)
+        yield from self._group_cases(row)
 
-    def _group_cases(self) -> Iterator[_Case]:
+    def _group_cases(self, row: _Row) -> Iterator[_Case]:
         places = {column.field.name: place for place, column in enumerate(self._plan.columns)}
         groups = self._plan.groups
         used = {places[name] for group in groups for name in (*group.ordering, *group.protected)}
-        if used.isdisjoint(self._expressions):
+        if used.isdisjoint(self._computed):
             return
-        is_retract = self._is_delete | (_kept(KIND) == F.lit(UPDATE_BEFORE))
         for group in groups:
-            ordering = _all(self._result(places[name]).isNull() for name in group.ordering)
+            ordering = _all(self._result(places[name], row).isNull() for name in group.ordering)
             present = _any(
-                self._result(places[name]).isNotNull() | self._stays(places[name]) for name in group.protected
+                self._result(places[name], row).isNotNull() | row.stays(places[name]) for name in group.protected
             )
             names = ", ".join(group.ordering)
             reason = f"NULL in the ordering of its sequence group ({names}): its values would never be taken"
-            yield _Case(~is_retract & ordering & present, group.ordering[0], reason)
-        lacks = _all(_any(self._result(places[name]).isNull() for name in group.ordering) for group in groups)
+            yield _Case(~row.is_retract & ordering & present, group.ordering[0], reason)
+        lacks = _all(_any(self._result(places[name], row).isNull() for name in group.ordering) for group in groups)
         names = "; ".join(", ".join(group.ordering) for group in groups)
         reason = f"NULL in the ordering of the sequence group ({names}): the deletion would change nothing"
-        yield _Case(is_retract & lacks, groups[0].ordering[0], reason)
+        yield _Case(row.is_retract & lacks, groups[0].ordering[0], reason)
 
-    def _stays(self, place: int) -> Column:
-        """True where the stored value of the column stays (unchanged TOAST)."""
-        return F.coalesce(F.array_contains(F.split(_kept(UNAVAILABLE), ","), F.lit(str(place))), F.lit(False))
+    def _result(self, place: int, row: _Row) -> Column:
+        return F.col(row.value(place)) if place in self._computed else row.data(place)
 
-    def _result(self, place: int) -> Column:
-        return F.col(_value(place)) if place in self._expressions else _kept(self._data[place])
-
-    def _outcome(self, error: str, cases: Sequence[_Case]) -> list[Column]:
-        is_dead = F.col(error).isNotNull()
+    def _outcome(self, error: Column, cases: Sequence[_Case]) -> list[Column]:
+        is_dead = error.isNotNull()
         was_dead = _kept(TAG) != F.lit(TAG_DATA)
         reasons = F.array(*(F.lit(case.reason) for case in cases)) if cases else None
         columns = F.array(*(F.lit(case.column) for case in cases)) if cases else None
         raw_stays = is_dead | was_dead | _kept(UNAVAILABLE).isNotNull()
         head = {name: _kept(name) for name in self._head}
         if reasons is not None and columns is not None:
-            head[REASON] = F.coalesce(_kept(REASON), F.get(reasons, F.col(error)))
-            head[COLUMN] = F.coalesce(_kept(COLUMN), F.get(columns, F.col(error)))
+            head[REASON] = F.coalesce(_kept(REASON), F.get(reasons, error))
+            head[COLUMN] = F.coalesce(_kept(COLUMN), F.get(columns, error))
         head[TAG] = F.when(is_dead, F.lit(TAG_DEAD)).otherwise(_kept(TAG)).cast("tinyint")
         head[RAW_KEY] = F.when(raw_stays, _kept(RAW_KEY))
         head[RAW_VALUE] = F.when(raw_stays, _kept(RAW_VALUE))
@@ -230,23 +343,25 @@ class _Projection:
         return [*(column.alias(name) for name, column in head.items()), *data]
 
     def _final(self, place: int) -> Column:
-        column, value = self._plan.columns[place], self._result(place)
-        if place not in self._expressions or column.field.type.nullable or column.is_key:
+        column, value = self._plan.columns[place], self._result(place, _SELF)
+        if place not in self._computed or column.field.type.nullable or column.is_key:
             return value
         zero = F.expr(_zero(column.field.type))
-        return F.when(self._is_row & self._is_delete, F.coalesce(value, zero)).otherwise(value)
+        return F.when(_SELF.exists & _SELF.is_delete, F.coalesce(value, zero)).otherwise(value)
 
 
-def _scope(plan: DecodePlan) -> list[Column]:
+def _scope(
+    plan: DecodePlan, appended: Callable[[str], Column] = F.col, in_head: Callable[[str], Column] = F.col
+) -> list[Column]:
     """What expressions see: payload fields and metadata under their names."""
     columns: list[Column] = []
     members: list[Column] = []
     for name, each in scope_columns(plan).items():
-        (members if each.is_member else columns).append(F.col(name).alias(each.name))
+        (members if each.is_member else columns).append(appended(name).alias(each.name))
     if members:
         columns.append(F.struct(*members).alias("_source"))
     read = {each.name for each in plan.scope if not each.is_member}
-    columns += [F.col(inner).alias(name) for name, inner in _IN_HEAD.items() if name in read]
+    columns += [in_head(inner).alias(name) for name, inner in _IN_HEAD.items() if name in read]
     return columns
 
 
@@ -327,18 +442,6 @@ def _zero(data_type: DataType) -> str:
 
 def _kept(name: str) -> Column:
     return F.col(PREFIX + name)
-
-
-def _computed(place: int) -> str:
-    return f"{PREFIX}e{place}"
-
-
-def _lost(place: int) -> str:
-    return f"{PREFIX}l{place}"
-
-
-def _value(place: int) -> str:
-    return f"{PREFIX}w{place}"
 
 
 def _all(conditions: Iterator[Column]) -> Column:

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from freshet.pipeline.config.model import PipelineConfig
 from freshet.pipeline.exceptions import ConfigurationError, Problem, brief_reason
-from freshet.pipeline.spark.record_frame import RECORD_SCHEMA, record_frame
+from freshet.pipeline.spark.record_frame import RECORD_SCHEMA, failures_of_select, record_frame
 
 _PLAIN: Final = re.compile(r"\s*(`[^`]+`|[A-Za-z_][A-Za-z0-9_]*)\s*")
 _ENTRY: Final = re.compile(r"select\.([^:]+): (.*)", re.DOTALL)
@@ -33,6 +33,17 @@ def select_problems(spark: SparkSession, configs: Sequence[PipelineConfig]) -> l
             except (ConfigurationError, PySparkException) as error:
                 problems.append(_placed(config, index, error))
     return problems
+
+
+def select_remarks(spark: SparkSession, configs: Sequence[PipelineConfig]) -> list[str]:
+    """Warnings of expressions that fail for some values: such records become dead letters, which may not be meant."""
+    return [
+        f"{config.name}: warning: select.{column}: {' or '.join(failures)} makes a record a dead letter; where NULL is "
+        "meant, write try_divide, try_add, try_cast or the like"
+        for config in configs
+        for index in range(len(config.sources))
+        for column, failures in failures_of_select(spark, config, index).items()
+    ]
 
 
 def _placed(config: PipelineConfig, index: int, error: Exception) -> Problem:

@@ -9,8 +9,11 @@ caught and what is not:
 | a cast anywhere it is evaluated, also within another cast | dead letter |
 | a cast in a branch of CASE, IF, COALESCE, NVL, AND, OR that is not taken | nothing |
 | `try_cast`, `try_to_…` | NULL: whoever writes it wants that |
-| a cast inside a lambda (`transform(a, x -> CAST(x AS INT))`) | stops the run: it cannot be seen from outside |
-| anything else that fails (division by zero, overflow, `to_date` of nonsense, an implicit cast) | stops the run |
+| a cast inside a lambda (`transform(a, x -> CAST(x AS INT))`), an implicit cast | dead letter, by `tried` |
+| anything else that fails (division by zero, overflow, `to_date` of nonsense) | dead letter, by `tried` |
+
+`tried` catches what is thrown while one column of one row is computed: right for all, and slow where it happens, so
+casts that users write are rewritten, and expressions that cannot fail go without.
 
 Expressions are analysed with ANSI mode on, names case-sensitive and times in UTC, whatever the session says. The Python
 API has no syntax tree, hence the walk over Spark's own. Nodes are rebuilt only where a cast is below them, so Spark's
@@ -76,6 +79,21 @@ def parse_select(spark: SparkSession, column: str, text: str) -> SelectExpressio
     tried = rewriter.rewrite(root, (), within_lambda=False)
     lost = catalyst.column(rewriter.lost) if rewriter.lost is not None else None
     return SelectExpression(column, text, references, catalyst.column(tried), lost)
+
+
+def tried(value: Column) -> Column:
+    """The value, NULL where computing it fails; a struct is therefore NULL only where something failed."""
+    spark = SparkSession.active()
+    jvm: Any = spark._jvm
+    utils = jvm.org.apache.spark.sql.classic.ExpressionUtils
+    node = utils.expression(value._jc)  # type: ignore[attr-defined]
+    return Column(utils.column(jvm.org.apache.spark.sql.catalyst.expressions.TryEval(node)))
+
+
+def cast_class(spark: SparkSession) -> Any:
+    """Spark's class of casts."""
+    jvm: Any = spark._jvm
+    return jvm.org.apache.spark.sql.catalyst.expressions.Cast
 
 
 def _references(node: Any) -> Iterator[tuple[str, ...]]:

@@ -98,3 +98,49 @@ checkpoint: "{tmp_path}/c"
     done = run()
     assert f"warning: there is no topic {TOPIC} at" in done.stderr
     assert done.returncode == 1
+
+
+@pytest.mark.kafka
+@pytest.mark.spark
+@pytest.mark.slow
+def test_a_topic_made_anew_while_a_pipeline_runs_stops_it(tmp_path: Path, kafka_broker: ForeignBroker) -> None:
+    """Spark itself says nothing here: with failOnDataLoss false it goes on with what it finds."""
+    topic = "made-anew-meanwhile"
+    file = tmp_path / "p.yaml"
+    file.write_text(
+        f"""
+name: anew
+sources:
+  - kafka:
+      kafka.bootstrap.servers: "{kafka_broker.bootstrap_servers}"
+      subscribe: {topic}
+      startingOffsets: earliest
+      failOnDataLoss: false
+    format: json
+table: {{warehouse: "{tmp_path}/w", name: s.t, columns: {{id: BIGINT}}, primary_key: [id], options: {{bucket: 1}}}}
+trigger: {{processing_time: 200 ms}}
+checkpoint: "{tmp_path}/c"
+"""
+    )
+    kafka_broker.create_topic(topic)
+    producer = Producer({"bootstrap.servers": kafka_broker.bootstrap_servers})
+    producer.produce(topic, json.dumps({"id": 1}))
+    producer.flush()
+    command = [sys.executable, "-m", "freshet", "run", str(file)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as running:
+        try:
+            assert running.stdout is not None
+            said = []
+            for line in running.stdout:
+                said.append(line)
+                if "1 applied" in line or "1 record" in line:
+                    break
+            kafka_broker.delete_topic(topic)
+            kafka_broker.create_topic(topic)
+            said += running.communicate(timeout=120)[0].splitlines(keepends=True)
+        finally:
+            running.kill()
+    text = "".join(said)
+    assert running.returncode == 1, text
+    assert f"pipeline 'anew': while it ran topic {topic} was deleted and created again" in text
+    assert "Traceback" not in text

@@ -150,3 +150,10 @@ def test_check_analyses_select(freshet: Freshet, folder: Path, expression: str, 
     assert f"p.yaml:5: sources.0.select.total: {part}" in called.err or (
         "p.yaml:5: sources.0.select.total: " in called.err and part in called.err
     ), called.err
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_check_warns_of_expressions_that_fail_for_some_values(freshet: Freshet, folder: Path) -> None:
+    called = freshet.good("check", written(folder, ("total: total", 'total: "CAST(100 / CAST(total AS INT) AS INT)"')))
+    assert "orders: warning: select.total: a division by zero makes a record a dead letter" in called.err

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from freshet.pipeline.decode.row_rules import SEQUENCE_NULL
 from freshet.pipeline.exceptions import ConfigurationError
+from freshet.pipeline.spark.record_frame import failures_of_select
 from freshet.storage.codec.bucket_function import bucket_ids
 from tests.pipeline.records import TOAST, Record, change, pipeline_of, shown
 from tests.pipeline.spark_records import outcome_rows, outcomes
@@ -109,26 +109,123 @@ def test_values_of_expressions_are_tried_into_the_type_of_the_column(spark: Spar
     assert found[2] == "dead id: NULL in a key column"
 
 
-def test_an_expression_that_fails_otherwise_stops_the_run_whatever_the_session_says(spark: SparkSession) -> None:
-    config = json_pipeline({"id": "BIGINT", "a": "DOUBLE"}, {"id": "id", "a": "10 / n"}, schema={"n": "INT"})
+def test_an_expression_that_fails_otherwise_is_a_dead_letter_whatever_the_session_says(spark: SparkSession) -> None:
+    columns = {"id": "BIGINT", "a": "DOUBLE", "again": "DOUBLE", "b": "INT", "c": "STRING", "d": "DATE", "e": "INT"}
+    select = {
+        "id": "id", "a": "10 / n", "again": "1 + 10 / n", "b": "n + 2147483647", "c": "split(text, ',')[1]",
+        "d": "to_date(text, 'yyyy-MM-dd')", "e": "try_divide(1, n) * 0",
+    }  # fmt: skip
+    good = {"id": 1, "n": -1, "text": "2024-01-02"}
+    cases = {
+        "a": ("c", {"c": "text"}, {**good, "n": 0}, "'10 / n' cannot be computed: a division by zero"),
+        "b": ("c", {"c": "text"}, {**good, "n": 1}, "'n + 2147483647' cannot be computed: a number out of range"),
+        "c": ("d", {"d": "NULL"}, good, "\"split(text, ',')[1]\" cannot be computed: an index that is not there"),
+    }
     before = spark.conf.get("spark.sql.ansi.enabled")
     spark.conf.set("spark.sql.ansi.enabled", "false")
     try:
-        with pytest.raises(PySparkException) as caught:
-            outcomes(spark, config, [{"id": 1, "n": 0}])
+        for column, (_, changed, record, reason) in cases.items():
+            config = json_pipeline(columns, {**select, **changed}, schema={"id": "BIGINT", "n": "INT"})
+            assert outcomes(spark, config, [record]) == [f"dead {column}: {reason}"]
+        config = json_pipeline(columns, {**select, "c": "text"}, schema={"id": "BIGINT", "n": "INT"})
+        found = outcomes(spark, config, [good, {**good, "text": "nonsense"}, {**good, "n": None}])
     finally:
         spark.conf.set("spark.sql.ansi.enabled", before)
-    assert "10 / n" in str(caught.value)
+    assert found[0] == "+I(1, -10.0, -9.0, 2147483646, 2024-01-02, 2024-01-02, 0)"
+    assert found[1].startswith("dead d: \"to_date(text, 'yyyy-MM-dd')\" cannot be computed: ")
+    assert found[2] == "+I(1, None, None, None, 2024-01-02, 2024-01-02, None)"
 
 
-def test_a_cast_in_a_lambda_stops_the_run(spark: SparkSession) -> None:
+def test_a_cast_in_a_lambda_is_a_dead_letter(spark: SparkSession) -> None:
     config = json_pipeline(
         {"id": "BIGINT", "a": "ARRAY<INT>"}, {"id": "id", "a": "transform(l, x -> CAST(x AS INT))"},
         schema={"l": "ARRAY<STRING>"},
     )  # fmt: skip
-    assert outcomes(spark, config, [{"id": 1, "l": ["1", "2"]}])[0] == "+I(1, [1, 2])"
-    with pytest.raises(PySparkException, match="CAST_INVALID_INPUT"):
-        outcomes(spark, config, [{"id": 1, "l": ["x"]}])
+    found = outcomes(spark, config, [{"id": 1, "l": ["1", "2"]}, {"id": 1, "l": ["x"]}])
+    assert found[0] == "+I(1, [1, 2])"
+    assert found[1].startswith("dead a: 'transform(l, x -> CAST(x AS INT))' cannot be computed: ")
+
+
+@pytest.mark.parametrize(
+    ("expression", "failures"),
+    [
+        ("upper(name) || lower(coalesce(name, '-'))", ()),
+        ("CASE WHEN total > 3 THEN 'much' ELSE 'little' END", ()),
+        ("CAST(total * 2 AS DECIMAL(30, 4))", ()),
+        ("string(n)", ()),
+        ("try_add(n, 1)", ()),
+        ("nvl(n, 0) + 1", ("a number out of range",)),
+        ("total / n", ("a division by zero",)),
+        ("element_at(array(n), 2)", ("an index that is not there",)),
+        ("date_add(name, 1)", ("a value that is no DATE",)),
+    ],
+)
+def test_what_may_fail_is_known_before_the_start(
+    spark: SparkSession, expression: str, failures: tuple[str, ...]
+) -> None:
+    config = json_pipeline(
+        {"id": "STRING", "a": "STRING"}, {"id": "id", "a": expression}, schema={"n": "INT", "total": "DECIMAL(14,4)"}
+    )
+    assert failures_of_select(spark, config, 0) == ({"a": failures} if failures else {})
+
+
+def test_both_rows_of_an_update_share_what_becomes_of_the_record(spark: SparkSession) -> None:
+    """Where the table's producer is input, an update is the row before it and the row after it."""
+    columns = {"id": "BIGINT", "n": "INT", "share": "DOUBLE"}
+    config = pipeline_of(
+        columns,
+        select={"id": "id", "n": "CAST(amount AS INT)", "share": "10 / CAST(d AS INT)"},
+        options={"changelog-producer": "input"},
+    )
+    good, bad, zero = (
+        {"id": 1, "amount": "5", "d": "2"},
+        {"id": 1, "amount": "x", "d": "2"},
+        {"id": 1, "amount": "6", "d": "0"},
+    )
+    records = [
+        change("u", good, {**good, "amount": "7"}),
+        change("u", good, bad),
+        change("u", bad, good),
+        change("u", zero, bad),
+        change("u", good, zero),
+        change("c", None, good),
+    ]
+    rows = outcome_rows(spark, config, records)
+    cast = "dead n: a cast in 'CAST(amount AS INT)' gave NULL for a value that was not NULL"
+    division = "dead share: '10 / CAST(d AS INT)' cannot be computed: a division by zero"
+    assert [shown(each) for each in rows] == [
+        "-U(1, 5, 5.0); +U(1, 7, 5.0)",
+        cast,
+        cast,
+        cast,
+        division,
+        "+I(1, 5, 5.0)",
+    ]
+    dead = [row for each in rows for row in each if row["_tag"] == 1]
+    assert [(row["_offset"], row["_sub"], row["_bucket"]) for row in dead] == [
+        (1, 0, None), (2, 0, None), (3, 0, None), (4, 0, None),
+    ]  # fmt: skip
+    assert all(row["_raw_value"] for row in dead)
+
+
+def test_a_key_change_is_applied_as_a_whole_or_not_at_all(spark: SparkSession) -> None:
+    columns = {"id": "BIGINT", "k": "STRING NOT NULL", "n": "INT NOT NULL"}
+    config = pipeline_of(columns, select={"id": "id + 1", "k": "upper(k)", "n": "CAST(amount AS INT)"})
+    old, new = {"id": 1, "k": "a", "amount": "1"}, {"id": 2, "k": "b", "amount": "2"}
+    records = [
+        change("u", old, new),
+        change("u", old, {**new, "amount": "x"}),
+        change("u", old, {**new, "k": None}),
+        change("u", {**old, "amount": "x"}, new),
+        change("u", {**old, "id": 2**63 - 1}, new),
+    ]
+    assert outcomes(spark, config, records) == [
+        "-D(2, , 0); +I(3, B, 2)",
+        "dead n: a cast in 'CAST(amount AS INT)' gave NULL for a value that was not NULL",
+        "dead k: NULL in a NOT NULL column",
+        "-D(2, , 0); +I(3, B, 2)",
+        "dead id: 'id + 1' cannot be computed: a number out of range",
+    ]
 
 
 @pytest.mark.parametrize(

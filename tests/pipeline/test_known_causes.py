@@ -1,0 +1,118 @@
+"""Failures that Spark tells in its own words: the file that is gone, the checkpoint whose disk is full."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from freshet.pipeline.config.pipeline_file import load_pipeline
+from freshet.pipeline.exceptions import ConfigurationError, PipelineFailedError, brief_reason
+from freshet.pipeline.known_causes import full_checkpoint
+from freshet.pipeline.runner import Runner
+from freshet.storage.catalog import Catalog
+
+TEXT = """\
+name: orders
+sources:
+  - files: {path: "FOLDER/in"}
+    format: json
+table: {warehouse: "FOLDER/w", name: s.t, columns: {id: BIGINT}, primary_key: [id], options: {bucket: 1}}
+trigger: {available_now: true}
+checkpoint: "FOLDER/c"
+max_dead_letters: {count: LIMIT}
+"""
+
+
+def run(spark: SparkSession, folder: Path, *, limit: int = 5, checkpoint: Path | None = None) -> None:
+    text = TEXT.replace("LIMIT", str(limit)).replace("FOLDER/c", str(checkpoint or folder / "c"))
+    (folder / "p.yaml").write_text(text.replace("FOLDER", str(folder)))
+    Runner(spark, [load_pipeline(folder / "p.yaml", {})], say=lambda _: None).run()
+
+
+def fill(folder: Path, name: str, *ids: int, broken: int = 0) -> Path:
+    path = folder / "in" / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("".join(json.dumps({"id": each}) + "\n" for each in ids) + "{\n" * broken)
+    return path
+
+
+def fill_up(path: Path) -> None:
+    with path.open("wb", buffering=0) as file:
+        while True:
+            file.write(b"x" * 4096)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[FAILED_READ_FILE.FILE_NOT_EXIST] Encountered error while reading file file:///data/a%20b.json. File does not "
+        "exist. It is possible the underlying files have been updated.\nSQLSTATE: KD001",
+        "java.io.FileNotFoundException: File file:/data/a%20b.json does not exist\n\tat x",
+        "[PATH_NOT_FOUND] Path does not exist: file:/data/a%20b.json. SQLSTATE: 42K03",
+    ],
+)
+def test_a_file_that_is_gone_is_named(text: str) -> None:
+    told = brief_reason(RuntimeError(text))
+    assert "/data/a b.json was there when a batch was planned and is gone now" in told
+    assert "ignoreMissingFiles" in told
+
+
+def test_a_full_disk_between_batches_is_the_checkpoint_s() -> None:
+    told = full_checkpoint("org.apache.hadoop.fs.FSError: java.io.IOException: No space left on device\n\tat", "/c")
+    assert told is not None
+    assert told.startswith("checkpoint /c cannot be written: No space left on device. Make room on its disk")
+    assert full_checkpoint("java.io.IOException: Connection reset", "/c") is None
+
+
+@pytest.mark.spark
+def test_a_file_that_disappears_between_planning_and_reading(spark: SparkSession, tmp_path: Path) -> None:
+    fill(tmp_path, "a.json", 1, broken=1)
+    gone = fill(tmp_path, "b.json", 2, broken=1)
+    with pytest.raises(PipelineFailedError, match="max_dead_letters"):
+        run(spark, tmp_path, limit=0)  # planned, and not committed
+    gone.unlink()
+    with pytest.raises(PipelineFailedError, match=r"/in/b\.json was there when a batch was planned and is gone now"):
+        run(spark, tmp_path)
+    fill(tmp_path, "b.json", 2, broken=1)
+    run(spark, tmp_path)
+    rows = Catalog(tmp_path / "w").table("s.t").scan().to_arrow()
+    assert sorted(rows["id"].to_pylist()) == [1, 2]
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    folder = tmp_path / "small"
+    folder.mkdir()
+    done = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(folder)], capture_output=True, check=False
+    )
+    if done.returncode:
+        pytest.skip("no right to mount a small disk here")
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+@pytest.mark.spark
+def test_a_full_disk_of_the_checkpoint_is_named_and_the_run_goes_on_after_it(
+    spark: SparkSession, tmp_path: Path, small_disk: Path
+) -> None:
+    checkpoint = small_disk / "c"
+    fill(tmp_path, "a.json", 1)
+    run(spark, tmp_path, checkpoint=checkpoint)
+    filler = small_disk / "filler"
+    with pytest.raises(OSError, match="No space left"):
+        fill_up(filler)
+    fill(tmp_path, "b.json", 2)
+    with pytest.raises((PipelineFailedError, ConfigurationError)) as failed:
+        run(spark, tmp_path, checkpoint=checkpoint)
+    assert f"checkpoint {checkpoint} cannot be written" in str(failed.value)
+    assert "No space left on device" in str(failed.value)
+    filler.unlink()
+    run(spark, tmp_path, checkpoint=checkpoint)
+    rows = Catalog(tmp_path / "w").table("s.t").scan().to_arrow()
+    assert sorted(rows["id"].to_pylist()) == [1, 2]

@@ -1,0 +1,86 @@
+"""The Arrow batches inside a query that the runner starts: large ones, whatever the session says of bytes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+from freshet.pipeline.batch.micro_batch import MicroBatchWriter
+from freshet.pipeline.config.pipeline_file import load_pipeline
+from freshet.pipeline.runner import Runner
+from freshet.pipeline.spark import outcome_frame
+from freshet.storage.catalog import Catalog
+
+pytestmark = pytest.mark.spark
+
+TEXT = """\
+name: orders
+sources:
+  - files: {path: "FOLDER/in"}
+    format: json
+table: {warehouse: "FOLDER/w", name: s.t, columns: {id: BIGINT}, primary_key: [id], options: {bucket: 1}}
+trigger: {available_now: true}
+checkpoint: "FOLDER/c"
+"""
+BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
+RECORDS = "spark.sql.execution.arrow.maxRecordsPerBatch"
+ROWS = 40_000
+
+Function = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
+
+def noting(function: Function, seen: Path) -> Function:
+    """The function, which writes down the sizes of the batches it is given; it runs in a worker."""
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        def noted() -> Iterator[pa.RecordBatch]:
+            for batch in batches:
+                with seen.open("a") as file:
+                    file.write(f"{batch.num_rows}\n")
+                yield batch
+
+        yield from function(noted())
+
+    return run
+
+
+def test_neither_decoder_nor_task_gets_small_batches(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.json").write_text("".join(json.dumps({"id": number}) + "\n" for number in range(ROWS)))
+    (tmp_path / "p.yaml").write_text(TEXT.replace("FOLDER", str(tmp_path)))
+    decoder, task = outcome_frame.RecordDecoder, MicroBatchWriter._task
+
+    def watched_decoder(plan: Any) -> Function:
+        return noting(decoder(plan), tmp_path / "decoder")
+
+    def watched_task(*arguments: Any) -> Any:
+        return noting(task(*arguments), tmp_path / "task")
+
+    monkeypatch.setattr(outcome_frame, "RecordDecoder", watched_decoder)
+    monkeypatch.setattr(MicroBatchWriter, "_task", watched_task)
+    before = {key: spark.conf.get(key, None) for key in (BYTES, RECORDS)}
+    spark.conf.set(BYTES, "1000")
+    spark.conf.unset(RECORDS)
+    try:
+        Runner(spark, [load_pipeline(tmp_path / "p.yaml", {})], say=lambda _: None).run()
+        assert spark.conf.get(BYTES) == "1000", "the session's own again"
+    finally:
+        for key, value in before.items():
+            if value is None:
+                spark.conf.unset(key)
+            else:
+                spark.conf.set(key, value)
+    assert Catalog(tmp_path / "w").table("s.t").scan().count() == ROWS
+    for who in ("decoder", "task"):
+        sizes = [int(line) for line in (tmp_path / who).read_text().split()]
+        assert sum(sizes) >= ROWS
+        assert max(sizes) > 9_000, f"{who}: 1000 bytes would be batches of some rows: {sizes[:10]}"
+        assert len(sizes) < 12, sizes
