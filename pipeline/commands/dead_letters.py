@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated, Any, Final
+from urllib.parse import unquote, urlparse
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -56,7 +58,7 @@ def dead_letters(
     without a sequence field the older record wins.
     """
     if replay is not None:
-        _replay(replay, everything, as_json)
+        _replay(replay, warehouse, table, everything=everything, as_json=as_json)
         return
     rows = _rows(_dead_letter_table(warehouse, table))
     if pipeline is not None:
@@ -77,8 +79,17 @@ def dead_letters(
             say(line)
 
 
-def _replay(file: Path, everything: bool, as_json: bool) -> None:
+def _replay(file: Path, warehouse: str, table: str, *, everything: bool, as_json: bool) -> None:
     (config,) = load_pipelines([file])
+    if table not in (config.table.name, config.dead_letter_table):
+        raise InvalidRequestError(
+            f"{file} writes {config.table.name} with dead letters in {config.dead_letter_table}, not {table}; name one "
+            "of these tables"
+        )
+    if _folder(config.table.warehouse) != _folder(warehouse):
+        raise InvalidRequestError(
+            f"the table of {file} is in {config.table.warehouse}, not in {warehouse}; name that warehouse"
+        )
     report = spark_part("replaying").replay_dead_letters(config, everything=everything)
     facts = {"replayed": 0, "applied": 0, "dead_letters": {}, "skipped": {}, "snapshots": []}
     if report is not None:
@@ -101,6 +112,10 @@ def _replay(file: Path, everything: bool, as_json: bool) -> None:
         )
         for reason, count in sorted(report.result.dead.items()):
             say(f"  {count:,} × {printable(reason)}")
+
+
+def _folder(warehouse: str) -> str:
+    return os.path.realpath(unquote(urlparse(warehouse).path) if ":" in warehouse else warehouse)
 
 
 def _dead_letter_table(warehouse: str, name: str) -> Table:

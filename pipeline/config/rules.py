@@ -17,6 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from freshet.pipeline.config.engine_rules import EngineRules, rules_of
+from freshet.pipeline.config.folder_rules import entangled_folders
 from freshet.pipeline.config.model import (
     KAFKA_OPTIONS,
     ROW_KIND_OPTION,
@@ -74,6 +75,9 @@ def _each_key(config: PipelineConfig) -> Iterator[Finding]:
     yield from _trigger(config)
     yield from _location(config.checkpoint, ("checkpoint",))
     yield from _location(config.table.warehouse, ("table", "warehouse"))
+    yield from entangled_folders(config)
+    if not config.name.strip():
+        yield ("name",), "must not be blank: it is the identity of the stream"
     yield from wrong_spark_values(revealed(config.spark), ("spark",))
     if config.dead_letter_table == config.table.name:
         yield ("dead_letters",), "the dead letters need a table of their own"

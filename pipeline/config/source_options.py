@@ -6,6 +6,7 @@ wanted. Options that are not listed take any text.
 
 from __future__ import annotations
 
+import codecs
 import json
 import re
 import warnings
@@ -121,6 +122,21 @@ def _java_pattern(text: str) -> str | None:
     return f"wants a regular expression of Java, such as shop[.].* ({reason})"
 
 
+def _charset(text: str) -> str | None:
+    try:
+        codecs.lookup(text)
+    except LookupError:
+        return "wants the name of an encoding, such as UTF-8 or ISO-8859-1"
+    return None
+
+
+def _glob(text: str) -> str | None:
+    plain = re.sub(r"\\.", "", text)
+    if plain.count("[") == plain.count("]") and plain.count("{") == plain.count("}"):
+        return None
+    return "wants a pattern such as *.json, its brackets closed"
+
+
 _POSITIVE: Final = _number(1, _LONG_MAX)
 _BOOLEAN: Final = _word("true", "false")
 
@@ -149,6 +165,9 @@ _FILE_CHECKS: Final[Mapping[str, Check]] = {
     "latestFirst": _BOOLEAN,
     "recursiveFileLookup": _BOOLEAN,
     "maxFileAge": _pattern(_SPARK_TIME, "a time such as 7d or 12h"),
+    "encoding": _charset,
+    "pathGlobFilter": _glob,
+    "lineSep": lambda text: None if text else "must not be empty",
     "cleanSource": _word("archive", "delete", "off"),
 }
 

@@ -12,7 +12,7 @@ from typing import Final
 from freshet.pipeline.config.origin import Place
 
 _MASTER: Final = re.compile(
-    r"local|local\[(\d+|\*)(\s*,\s*\d+)?\]|local-cluster\[\s*\d+\s*,\s*\d+\s*,\s*\d+\s*\]|yarn|[a-z][a-z0-9+]*://.+"
+    r"local|local\[(\d+|\*)(\s*,\s*\d+)?\]|local-cluster\[\s*\d+\s*,\s*\d+\s*,\s*\d+\s*\]|yarn|(spark|k8s)://.+"
 )
 _MEMORY: Final = re.compile(r"\d+\s*([kmgtp]b?)?", re.IGNORECASE)
 _WHOLE: Final = re.compile(r"[1-9]\d{0,8}")

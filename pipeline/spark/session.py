@@ -107,6 +107,8 @@ def create_session(
     try:
         with _children_without_sigterm():
             spark = builder.getOrCreate()
+        classic: Any = spark
+        classic._jsparkSession.sessionState()  # reads the settings of SQL, which a session else does when first used
     except (PySparkException, Py4JJavaError) as error:
         raise SessionRefusedError(_cause(error)) from error
     spark.sparkContext.setLogLevel(submitted.get("spark.log.level", "ERROR"))
@@ -171,12 +173,10 @@ def submitted_settings() -> dict[str, str]:
 
 def _cause(error: PySparkException | Py4JJavaError) -> str:
     """The innermost exception of the JVM that says something; without one, the JVM itself has not started."""
-    if isinstance(error, PySparkException):
-        if error.getCondition() == "JAVA_GATEWAY_EXITED":
-            return "its Java process ended at once; what that said stands above (is Java 17 there, see JAVA_HOME?)"
-        return str(error).strip().splitlines()[0]
-    text = ""
-    thrown: Any = error.java_exception
+    if isinstance(error, PySparkException) and error.getCondition() == "JAVA_GATEWAY_EXITED":
+        return "its Java process ended at once; what that said stands above (is Java 17 there, see JAVA_HOME?)"
+    text = str(error).strip() if isinstance(error, PySparkException) else ""
+    thrown: Any = getattr(error, "_origin", None) if isinstance(error, PySparkException) else error.java_exception
     while thrown is not None:
         text = str(thrown.getMessage() or text).strip()
         thrown = thrown.getCause()

@@ -124,6 +124,8 @@ def test_secrets_are_masked_in_every_output_but_reach_the_library(tmp_path: Path
         ("subscribe:", "includeHeaders: true, subscribe:", "cannot be set here: headers are read where select reads _headers"),
         ("name: shop-orders\n", "name: shop-orders\nname: again\n", "p.yaml:2: the key 'name' is given twice"),
         ("name: shop-orders\n", "", "p.yaml:1: name: is missing"),
+        ("name: shop-orders\n", "name: ' '\n", "p.yaml:1: name: must not be blank"),
+        ("_checkpoints/shop-orders", "shop.db/orders/c", "p.yaml:15: checkpoint: lies in or around the folder of the table"),
         ("name: shop-orders\n", "name: [\n", "is not YAML"),
         ("checkpoint:", "dead_letters: shop.orders\ncheckpoint:", "p.yaml:15: dead_letters: the dead letters need a table"),
     ],
@@ -232,6 +234,30 @@ def test_every_problem_is_reported_not_just_the_first() -> None:
 def test_a_source_is_kafka_or_files_and_not_both() -> None:
     both = GOOD.replace("    format: debezium-json", "    files: {path: /in}\n    format: debezium-json")
     assert any("exactly one of kafka and files" in problem for problem in problems(both))
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        ("path: /tmp/freshet", "files.path: /tmp/freshet and the checkpoint"),
+        (
+            "path: file:///tmp/freshet/shop.db/orders/*.json",
+            "and the table (/tmp/freshet/shop.db/orders) lie in one another",
+        ),
+        (
+            "path: /in, sourceArchiveDir: /in/done, cleanSource: archive",
+            "files.sourceArchiveDir: /in/done and path lie",
+        ),
+        ("path: /in, encoding: klingon", "files.encoding: wants the name of an encoding"),
+        ('path: /in, pathGlobFilter: "[a"', "files.pathGlobFilter: wants a pattern such as *.json"),
+        ('path: /in, lineSep: ""', "files.lineSep: must not be empty"),
+    ],
+)
+def test_folders_that_must_lie_apart_and_values_of_files(files: str, expected: str) -> None:
+    start, end = GOOD.index("  - kafka:"), GOOD.index("    format: debezium-json")
+    text = f"{GOOD[:start]}  - files: {{{files}}}\n{GOOD[end:]}"
+    found = problems(text)
+    assert any(expected in problem for problem in found), found
 
 
 def test_options_of_a_files_source_stand_beside_its_path() -> None:

@@ -1,0 +1,62 @@
+"""Folders of one pipeline file that must lie apart: what one part writes there, another would read or remove.
+
+| folder | must not be in, or hold |
+|---|---|
+| the checkpoint | the folder of the table: its care removes files that no snapshot names |
+| `files.path` of a source | the checkpoint or the table; nor hold the warehouse: their files would be read |
+| `sourceArchiveDir` of a source | its `files.path`: what was archived would be read again |
+
+Only local paths are compared.
+"""
+
+from __future__ import annotations
+
+import glob
+from collections.abc import Iterator
+from pathlib import PurePosixPath
+from typing import Final
+from urllib.parse import unquote, urlparse
+
+from freshet.pipeline.config.model import PipelineConfig
+from freshet.pipeline.config.origin import Place
+
+_ARCHIVE: Final = "sourceArchiveDir"
+
+
+def entangled_folders(config: PipelineConfig) -> Iterator[tuple[Place, str]]:
+    """The folders that do not lie apart, with their place in the file."""
+    checkpoint, warehouse = _local(config.checkpoint), _local(config.table.warehouse)
+    database, _, name = config.table.name.partition(".")
+    table = None if warehouse is None else warehouse / f"{database}.db" / name
+    if _touch(checkpoint, table):
+        yield ("checkpoint",), f"lies in or around the folder of the table ({table}); choose another folder"
+    for index, source in enumerate(config.sources):
+        if source.files is None:
+            continue
+        place = ("sources", index, "files")
+        path = _local(source.files.path)
+        holds_warehouse = path is not None and warehouse is not None and warehouse.is_relative_to(path)
+        for what, folder in (("checkpoint", checkpoint), ("table", table), ("warehouse", warehouse)):
+            if holds_warehouse if what == "warehouse" else _touch(path, folder):
+                yield (
+                    (*place, "path"),
+                    f"{source.files.path} and the {what} ({folder}) lie in one another: its files would be read as "
+                    "records; choose another folder",
+                )
+        archive = source.files.options.get(_ARCHIVE)
+        if archive and _touch(path, _local(archive)):
+            yield (*place, _ARCHIVE), f"{archive} and path lie in one another: archived files would be read again"
+
+
+def _touch(left: PurePosixPath | None, right: PurePosixPath | None) -> bool:
+    return left is not None and right is not None and (left.is_relative_to(right) or right.is_relative_to(left))
+
+
+def _local(text: str) -> PurePosixPath | None:
+    """The folder, up to the first part with a wildcard; None where it is not on a local disk."""
+    parsed = urlparse(text)
+    if parsed.scheme not in ("", "file"):
+        return None
+    parts = PurePosixPath(unquote(parsed.path) if parsed.scheme else text).parts
+    plain = next((place for place, part in enumerate(parts) if glob.has_magic(part)), len(parts))
+    return PurePosixPath(*parts[:plain])
