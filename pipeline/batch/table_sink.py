@@ -83,8 +83,16 @@ def table_sink(
     `tasks_max` bounds the tasks of a batch, by default `spark.sql.shuffle.partitions`. `compaction` says whether
     larger compactions run beside the stream (`CompactionConfig`). `on_report` is called on the driver after each batch.
     """
-    if not commit_user.strip():
-        raise InvalidRequestError("commit_user must not be blank: it is the identity of the stream")
+    if not isinstance(commit_user, str) or not commit_user.strip():
+        raise InvalidRequestError("commit_user must be text and not blank: it is the identity of the stream")
+    if tasks_max is not None and (not isinstance(tasks_max, int) or tasks_max < 1):
+        raise InvalidRequestError(f"tasks_max must be a whole number of 1 or more, not {tasks_max!r}")
+    if max_dead_letters is not None and not isinstance(max_dead_letters, MaxDeadLetters):
+        raise InvalidRequestError(
+            f"max_dead_letters must be such as MaxDeadLetters(share=0.5, count=1000), not {max_dead_letters!r}"
+        )
+    if on_report is not None and not callable(on_report):
+        raise InvalidRequestError(f"on_report must be a function that takes a BatchReport, not {on_report!r}")
     catalog = Catalog(warehouse)
     writer = MicroBatchWriter(
         catalog.table(table),
