@@ -3,6 +3,7 @@
     arriving batches ──▶ memory, up to MEMORY_BYTES ──▶ then all of them in one Arrow file on scratch disk, mapped
     sorted runs      ──▶ put in order as wholes: nothing is copied, portions of about PORTION_BYTES
     runs that overlap ─▶ order columns alone are sorted; portions are gathered from the batches they touch
+    a portion is cut by rows of the average size, and by bytes where some are much larger
 
 A shuffle mixes whole runs, each of them sorted: those of Kafka partitions and of files never overlap. What has been
 mapped and handed out is let go page by page, so a task of any size holds about a portion.
@@ -14,10 +15,12 @@ import mmap
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.ipc as ipc
 
-from freshet.pipeline.batch.input_order import Run, input_order, runs_in_order
+from freshet.pipeline.batch.input_order import Int64Array, Run, input_order, runs_in_order
 from freshet.storage.io.env import Env
 from freshet.storage.merge.take import take_from_batches
 
@@ -100,29 +103,61 @@ class GatheredRows:
         row_bytes = max(1, self._size_bytes // max(1, self.row_count))
         step = max(1, self._portion_bytes // row_bytes)
         parts: list[pa.RecordBatch] = []
-        count = 0
+        count = size_bytes = 0
         for run in runs:
             for start in range(run.start, run.stop, step):
                 stop = min(run.stop, start + step)
-                if parts and count + stop - start > step:
-                    yield pa.Table.from_batches(parts)
-                    parts, count = [], 0
-                parts.append(self._batches[run.batch].slice(start, stop - start))
-                count += stop - start
+                for part in self._pieces(self._batches[run.batch].slice(start, stop - start)):
+                    is_full = count + part.num_rows > step or size_bytes + part.nbytes > 2 * self._portion_bytes
+                    if parts and is_full:
+                        yield pa.Table.from_batches(parts)
+                        parts, count, size_bytes = [], 0, 0
+                    parts.append(part)
+                    count += part.num_rows
+                    size_bytes += part.nbytes
         yield pa.Table.from_batches(parts)
+
+    def _pieces(self, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """The rows as they are, or halved where some of them are much larger than the average."""
+        if rows.num_rows == 1 or rows.nbytes <= 2 * self._portion_bytes:
+            yield rows
+            return
+        half = rows.num_rows // 2
+        yield from self._pieces(rows.slice(0, half))
+        yield from self._pieces(rows.slice(half))
 
     def _sorted(self, order_columns: Sequence[str]) -> Iterator[pa.Table]:
         table = pa.Table.from_batches(self._batches)
         order = input_order([table.column(name) for name in order_columns])
         step = max(1, self._portion_bytes * self.row_count // max(1, self._size_bytes))
-        for start in range(0, self.row_count, step):
+        ends = _ends_of_texts(self._batches, order)
+        start = 0
+        while start < self.row_count:
+            used = ends[start - 1] if start else 0
+            fitting = int(np.searchsorted(ends, used + 2 * self._portion_bytes, side="right"))
+            stop = max(start + 1, min(start + step, fitting, self.row_count))
             yield (
-                table.slice(start, step)
+                table.slice(start, stop - start)
                 if order is None
-                else take_from_batches(self._batches, order[start : start + step])
+                else take_from_batches(self._batches, order[start:stop])
             )
+            start = stop
 
     def _let_go(self) -> None:
         """Pages that were read count as memory of the process until they are given back; the page cache keeps them."""
         if self._mapped is not None:
             self._mapped.madvise(mmap.MADV_DONTNEED)
+
+
+def _ends_of_texts(batches: Sequence[pa.RecordBatch], order: Int64Array | None) -> Int64Array:
+    """Bytes of texts and binaries up to and with each row, in this order: what makes some rows larger than others."""
+    lengths = []
+    for batch in batches:
+        sizes = np.zeros(batch.num_rows, np.int64)
+        for column in batch.columns:
+            if pa.types.is_binary(column.type) or pa.types.is_string(column.type):
+                of_column: Any = pc.fill_null(pc.binary_length(column), 0)
+                sizes += of_column.to_numpy(zero_copy_only=False)
+        lengths.append(sizes)
+    whole = np.concatenate(lengths)
+    return np.cumsum(whole if order is None else whole[order])

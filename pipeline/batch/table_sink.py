@@ -89,7 +89,8 @@ def table_sink(
         raise InvalidRequestError(f"tasks_max must be a whole number of 1 or more, not {tasks_max!r}")
     if max_dead_letters is not None and not isinstance(max_dead_letters, MaxDeadLetters):
         raise InvalidRequestError(
-            f"max_dead_letters must be such as MaxDeadLetters(share=0.5, count=1000), not {max_dead_letters!r}"
+            "max_dead_letters must be such as MaxDeadLetters(share=0.5, count=1000), of freshet.pipeline.config.model, "
+            f"not {max_dead_letters!r}"
         )
     if on_report is not None and not callable(on_report):
         raise InvalidRequestError(f"on_report must be a function that takes a BatchReport, not {on_report!r}")

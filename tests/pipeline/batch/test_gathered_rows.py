@@ -45,3 +45,17 @@ def test_in_order_in_every_way(tmp_path: Path, runs: int, memory_bytes: int, por
     assert found == expected
     gathered.close()
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("is_mixed", [False, True])
+def test_rows_that_are_much_larger_than_the_others_lie_in_portions_of_their_own(tmp_path: Path, is_mixed: bool) -> None:
+    """By the average, all of the large ones would be in one portion."""
+    gathered = GatheredRows(local_env(str(tmp_path)), memory_bytes=0, portion_bytes=100_000)
+    for run in range(2):
+        numbers = list(range(run, 10_000, 2)) if is_mixed else list(range(run * 5000, run * 5000 + 5000))
+        texts = ["x" * (50_000 if number % 5000 < 40 else 10) for number in numbers]
+        gathered.add(pa.record_batch({"_o0": numbers, "text": texts}))
+    portions = list(gathered.portions(["_o0"]))
+    assert [number for portion in portions for number in portion["_o0"].to_pylist()] == list(range(10_000))
+    assert max(portion.nbytes for portion in portions) < 3 * 100_000
+    gathered.close()

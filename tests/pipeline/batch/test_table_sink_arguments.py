@@ -19,7 +19,7 @@ from freshet.storage.catalog import Catalog
         ({"commit_user": 5}, "commit_user must be text and not blank"),
         ({"tasks_max": 0}, "tasks_max must be a whole number of 1 or more, not 0"),
         ({"tasks_max": "4"}, "not '4'"),
-        ({"max_dead_letters": 0.5}, r"must be such as MaxDeadLetters\(share=0.5, count=1000\), not 0.5"),
+        ({"max_dead_letters": 0.5}, r"must be such as MaxDeadLetters\(share=0.5, count=1000\), of .*, not 0.5"),
         ({"on_report": 3}, "on_report must be a function"),
     ],
 )
