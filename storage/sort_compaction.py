@@ -303,5 +303,4 @@ class _Run:
 
 def _order(rows: pa.Table, names: Sequence[str]) -> Any:
     """Positions of the rows in the order of the columns; rows that are equal stay in theirs."""
-    keys = [(name, "ascending") for name in names]
-    return pc.sort_indices(rows, sort_keys=keys, null_placement="at_start")
+    return pc.sort_indices(rows, sort_keys=[(name, "ascending", "at_start") for name in names])
