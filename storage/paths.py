@@ -49,6 +49,10 @@ COMPRESSION_SUFFIXES: Final = {
 """File name part of a codec, by the codec's name."""
 
 _ESCAPED: Final = re.compile("[\x00-\x1f\x7f\"#%'*/:=?\\\\{}\\[\\]^]")
+_PACKED: Final = re.compile(
+    r"(?P<start>compacted-changelog-[^$.]+)\$(?P<bucket>\d+)-(?P<first>\d+)"
+    r"(-(?P<offset>\d+)-(?P<length>\d+))?\.(?P<format>cc-[a-z]+)"
+)
 _NUMBER: Final = re.compile(r"0|[1-9][0-9]{0,18}")
 
 
@@ -176,8 +180,12 @@ class TablePaths:
 
     def data_file(self, partition_path: str, bucket: int, file_name: str, external_path: str | None = None) -> str:
         """A data or changelog file; a path recorded in its manifest entry replaces the derived one."""
+        packed = packed_place(file_name)
         if external_path is not None:
-            return local_path(external_path)
+            path = local_path(external_path)
+            return path if packed is None else f"{path.rsplit('/', 2)[0]}/{BUCKET_PREFIX}{packed.bucket}/{packed.name}"
+        if packed is not None:
+            return f"{self.bucket_folder(partition_path, packed.bucket)}/{packed.name}"
         return f"{self.bucket_folder(partition_path, bucket)}/{file_name}"
 
     def extra_file(self, partition_path: str, bucket: int, file_name: str, external_path: str | None = None) -> str:
@@ -218,8 +226,42 @@ def data_file_name(prefix: str, uuid: str, counter: int, file_format: str, compr
     return f"{prefix}{uuid}-{counter}.{suffix}.{file_format}"
 
 
+@dataclass(frozen=True, slots=True)
+class PackedPlace:
+    """Where the bytes of a changelog file are that Flink has packed with others of its partition into one file."""
+
+    bucket: int
+    name: str
+    offset: int
+    length: int
+
+
+def packed_place(file_name: str) -> PackedPlace | None:
+    """The place that the name of a packed changelog file tells; None for any other name.
+
+    compacted-changelog-<uuid>$<bucket>-<length>.cc-parquet                      the file, and its first part
+    compacted-changelog-<uuid>$<bucket>-<length>-<offset>-<length>.cc-parquet    another part of that file
+    """
+    match = _PACKED.fullmatch(file_name)
+    if match is None:
+        return None
+    bucket, first = int(match["bucket"]), int(match["first"])
+    if match["offset"] is None:
+        return PackedPlace(bucket, file_name, 0, first)
+    name = f"{match['start']}${bucket}-{first}.{match['format']}"
+    return PackedPlace(bucket, name, int(match["offset"]), int(match["length"]))
+
+
+def packed_name(start: str, bucket: int, first: int, part: tuple[int, int] | None) -> str:
+    """Name of a part (offset, length) of a packed file, or of its first part, which has `first` bytes."""
+    rest = "" if part is None else f"-{part[0]}-{part[1]}"
+    return f"{start}${bucket}-{first}{rest}.cc-parquet"
+
+
 def file_format_of(file_name: str) -> str:
     """Format that a data file name says, in lower case."""
+    if packed_place(file_name) is not None:
+        return file_name.rsplit(".cc-", 1)[1]
     parts = file_name.split(".")
     if len(parts) > 1 and parts[-1].lower() in COMPRESSION_SUFFIXES.values():
         parts.pop()

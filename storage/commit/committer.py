@@ -30,6 +30,7 @@ from freshet.storage.commit.history import CommitTrace
 from freshet.storage.commit.identity import CommitIdentity, check_identifier, is_committed
 from freshet.storage.commit.log_progress import check_log
 from freshet.storage.commit.manifest_index import index_of
+from freshet.storage.commit.packed_changelogs import packed_change
 from freshet.storage.commit.snapshot_commit import SnapshotCommit, SnapshotOutcome
 from freshet.storage.commit.table_view import TableView, look
 from freshet.storage.exceptions import InvalidRequestError, StorageError
@@ -134,20 +135,28 @@ class Committer:
         append = append_change(messages)
         if force_empty or not append.is_empty:
             identity = CommitIdentity(self._commit_user, identifier, self._query_id, digest)
+            packed = packed_change(self._store, append)
             outcome = self._snapshot_commit.commit(
-                append, identity, properties=properties, watermark=watermark, base_id=base_id, log=self._log
+                packed.change, identity, properties=properties, watermark=watermark, base_id=base_id, log=self._log
             )
             if outcome.already_committed or outcome.snapshot is None:
+                packed.is_refused()
                 return CommitResult((), already_committed=True)
+            packed.is_committed()
             snapshots.append(outcome.snapshot)
             view = outcome.view
         compact = compact_change(messages)
         if not compact.is_empty:
             self._store.env.reach(CrashPoint.COMMIT_BEFORE_COMPACT)
+            packed = packed_change(self._store, compact)
             outcome = self._commit_compaction(
-                identifier, compact, properties, watermark, view, rows_stand=bool(snapshots)
+                identifier, packed.change, properties, watermark, view, rows_stand=bool(snapshots)
             )
-            snapshots += [] if outcome.snapshot is None else [outcome.snapshot]
+            if outcome.snapshot is not None:
+                packed.is_committed()
+                snapshots.append(outcome.snapshot)
+            elif outcome.is_certain:
+                packed.is_refused()
             given_way = outcome.given_way
             if given_way and outcome.is_certain:
                 self._remove_outputs(messages, {(conflict.partition, conflict.bucket) for conflict in given_way})

@@ -38,6 +38,7 @@ from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.arrow_types import arrow_field, arrow_schema, arrow_type
 from freshet.storage.model.data_file import DataFileMeta
 from freshet.storage.model.data_type import DataField
+from freshet.storage.paths import packed_place
 from freshet.storage.predicate import Predicate
 
 ROW_POSITION_COLUMN: Final = "_ROW_POSITION"
@@ -218,7 +219,9 @@ def _tables(reader: ParquetReader, fields: Sequence[DataField], groups: Sequence
 
 
 def _open(plan: _ReadPlan) -> ParquetReader:
-    reader = ParquetReader(plan.store.env, plan.path, size_bytes=plan.file.file_size_bytes)
+    packed = packed_place(plan.file.file_name)
+    part = None if packed is None else (packed.offset, packed.length)
+    reader = ParquetReader(plan.store.env, plan.path, size_bytes=plan.file.file_size_bytes, part=part)
     if reader.metadata.num_rows != plan.file.row_count:
         row_count = reader.metadata.num_rows
         reader.close()

@@ -207,8 +207,12 @@ class ParquetWriter:
 class ParquetReader:
     """One file open for reading. Columns come in the Arrow types of the fields given, whatever the file stores."""
 
-    def __init__(self, env: Env, path: str, *, size_bytes: int | None = None) -> None:
-        """`size_bytes`, where the manifest tells it, must be the size on disk."""
+    def __init__(
+        self, env: Env, path: str, *, size_bytes: int | None = None, part: tuple[int, int] | None = None
+    ) -> None:
+        """`size_bytes`, where the manifest tells it, must be the size on disk. `part` is the offset and the length of
+        the bytes to be read, of a file that is several; they are held in memory.
+        """
         self.path = path
         try:
             self._input = env.file_io.open_input(path)
@@ -218,6 +222,9 @@ class ParquetReader:
                 "use? Read a newer snapshot, or restore the file",
                 path=path,
             ) from error
+        if part is not None:
+            with self._input as whole:
+                self._input = pa.BufferReader(whole.read_at(part[1], part[0]))
         try:
             self._check_size(size_bytes)
             with _read_errors(path):

@@ -46,6 +46,7 @@ _FALLBACK_KEYS: Final = {
     "write.compaction-skip": "write-only",
     "snapshot.expire.clean-empty-directories": "snapshot.clean-empty-directories",
     "changelog-producer.lookup-wait": "lookup-wait",
+    "changelog.precommit-compact": "precommit-compact",
 }
 
 E = TypeVar("E", bound=StrEnum)
@@ -457,6 +458,14 @@ class CoreOptions(BaseModel):
     """
     lookup_wait: Flag = Field(default=True, alias="lookup-wait")
     """Commits of a table that needs lookup wait until nothing is left at level 0."""
+    precommit_compact: Flag = Field(default=False, alias="precommit-compact")
+    """The small changelog files of a commit are packed into one a partition, as the Flink sink of Paimon does. Flink
+    and Freshet read them; other engines with Paimon do not.
+    """
+    precommit_compact_buffer_bytes: SizeBytes = Field(
+        default=128 * 1024 * 1024, alias="changelog.precommit-compact.buffer-size"
+    )
+    """Changelog files from this size on are not packed with others."""
     lookup_cache_dir: str | None = Field(default=None, alias="lookup.cache-dir")
     """Folder on a local disk for the stores in which rows are looked up by key; an option of Freshet. All processes of
     a user on one machine share them, and a restart finds them again. If not given: `freshet-lookup-<user id>` in the

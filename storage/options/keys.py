@@ -22,7 +22,8 @@ CORE_KEYS: Final = frozenset(
     chain-table.split.key-range-enabled chain-table.streaming.merge-snapshot changelog-file.compression
     changelog-file.format changelog-file.prefix changelog-file.stats-mode changelog-producer
     changelog-producer.row-deduplicate changelog-producer.row-deduplicate-ignore-fields
-    changelog.num-retained.max changelog.num-retained.min changelog.time-retained clustering.columns
+    changelog.num-retained.max changelog.num-retained.min changelog.precommit-compact
+    changelog.precommit-compact.buffer-size changelog.time-retained clustering.columns
     clustering.history-partition.idle-to-full-sort clustering.history-partition.limit clustering.incremental
     clustering.incremental.mode clustering.incremental.optimize-write clustering.strategy commit.callbacks
     commit.discard-duplicate-files commit.force-compact commit.force-create-snapshot commit.max-retries
@@ -83,8 +84,8 @@ CORE_KEYS: Final = frozenset(
     pk-btree.index.columns pk-clustering-override pk-full-text.index.columns pk-vector.index.columns
     postpone.batch-write-fixed-bucket postpone.batch-write-fixed-bucket.max-parallelism
     postpone.default-bucket-num postpone.merge-on-read postpone.target-row-num-per-bucket
-    postpone.target-size-per-bucket primary-key query-auth.enabled read.batch-size record-level.expire-time
-    record-level.time-field row-tracking.enabled row-tracking.partition-group-on-commit rowkind.field
+    postpone.target-size-per-bucket precommit-compact primary-key query-auth.enabled read.batch-size
+    record-level.expire-time record-level.time-field row-tracking.enabled row-tracking.partition-group-on-commit rowkind.field
     scalar-index.search-mode scan.bounded.watermark scan.bucket scan.creation-time-millis scan.fallback-branch
     scan.fallback-branch.read-fail-fast scan.fallback-delta-branch scan.fallback-snapshot-branch
     scan.file-creation-time-millis scan.ignore-corrupt-files scan.ignore-lost-files scan.manifest.parallelism
@@ -119,8 +120,8 @@ CORE_KEYS: Final = frozenset(
 
 ENGINE_KEYS: Final = frozenset(
     """
-    changelog-producer.compaction-interval changelog.precommit-compact.buffer-size
-    changelog.precommit-compact.thread-num commit.custom-listeners compaction.bucket-distribution-strategy
+    changelog-producer.compaction-interval changelog.precommit-compact.thread-num
+    commit.custom-listeners compaction.bucket-distribution-strategy
     end-input.watermark filesystem.job-level-settings.enabled legacy-timestamp-mapping.enabled lookup.async
     lookup.async-thread-number lookup.bootstrap-parallelism lookup.cache
     lookup.dynamic-partition.refresh-interval lookup.dynamic-partition.refresh.async lookup.refresh.async
@@ -133,7 +134,7 @@ ENGINE_KEYS: Final = frozenset(
     metadata.iceberg.manifest-compression metadata.iceberg.manifest-legacy-version
     metadata.iceberg.previous-versions-max metadata.iceberg.storage metadata.iceberg.storage-location
     metadata.iceberg.table metadata.iceberg.uri partition.idle-time-to-done partition.mark-done-action.mode
-    partition.mark-done.recover-from-state partition.time-interval precommit-compact read.allow.fullScan
+    partition.mark-done.recover-from-state partition.time-interval read.allow.fullScan
     read.changelog read.shuffle-bucket-with-partition read.stream.maxBytesPerTrigger
     read.stream.maxFilesPerTrigger read.stream.maxRowsPerTrigger read.stream.maxTriggerDelayMs
     read.stream.minRowsPerTrigger requiredSparkConfsCheck.enabled scan.bounded scan.dedicated-split-generation

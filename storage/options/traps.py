@@ -4,6 +4,7 @@
 |---|---|
 | `write-only` with `changelog-producer` lookup or full-compaction | no change is told until somebody else compacts |
 | `changelog-producer=lookup` with `lookup-wait=false` | changes are told when level 0 is compacted, later |
+| `precommit-compact` with a changelog producer | engines other than Flink cannot read the changelog |
 
 Source: MERGING.md §1.5, §4.3.
 """
@@ -17,6 +18,19 @@ def silent_traps(options: CoreOptions) -> list[str]:
     """A sentence for each trap that these options set."""
     if not options.has_primary_key:
         return []
+    return [*_late(options), *_packed(options)]
+
+
+def _packed(options: CoreOptions) -> list[str]:
+    if not options.precommit_compact or options.changelog_producer is ChangelogProducer.NONE:
+        return []
+    return [
+        "precommit-compact=true packs the changelog files of a commit as the Flink sink of Apache Paimon does; Flink "
+        "and Freshet read them, other engines with Paimon do not: leave the option out where they read the changelog"
+    ]
+
+
+def _late(options: CoreOptions) -> list[str]:
     producer = options.changelog_producer
     if options.write_only and producer in (ChangelogProducer.LOOKUP, ChangelogProducer.FULL_COMPACTION):
         return [

@@ -31,6 +31,8 @@ PRODUCERS: Mapping[str, Mapping[str, str]] = {
     },
     "input, spilled": {"changelog-producer": "input", "write-buffer-size": "100 b"},
     "full-compaction": {"changelog-producer": "full-compaction"},
+    "input, packed": {"changelog-producer": "input", "precommit-compact": "true"},
+    "lookup, packed": {"changelog-producer": "lookup", "precommit-compact": "true"},
     "every second": {"changelog-producer": "full-compaction", "full-compaction.delta-commits": "2"},
 }
 
