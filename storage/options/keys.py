@@ -85,9 +85,9 @@ CORE_KEYS: Final = frozenset(
     postpone.batch-write-fixed-bucket postpone.batch-write-fixed-bucket.max-parallelism
     postpone.default-bucket-num postpone.merge-on-read postpone.target-row-num-per-bucket
     postpone.target-size-per-bucket precommit-compact primary-key query-auth.enabled read.batch-size
-    record-level.expire-time record-level.time-field row-tracking.enabled row-tracking.partition-group-on-commit rowkind.field
-    scalar-index.search-mode scan.bounded.watermark scan.bucket scan.creation-time-millis scan.fallback-branch
-    scan.fallback-branch.read-fail-fast scan.fallback-delta-branch scan.fallback-snapshot-branch
+    record-level.expire-time record-level.time-field row-tracking.enabled row-tracking.partition-group-on-commit
+    rowkind.field scalar-index.search-mode scan.bounded.watermark scan.bucket scan.creation-time-millis
+    scan.fallback-branch scan.fallback-branch.read-fail-fast scan.fallback-delta-branch scan.fallback-snapshot-branch
     scan.file-creation-time-millis scan.ignore-corrupt-files scan.ignore-lost-files scan.manifest.parallelism
     scan.max-splits-per-task scan.mode scan.plan-auto-tag-for-read.time-retained scan.plan-sort-partition
     scan.primary-branch scan.snapshot-id scan.tag-name scan.timestamp scan.timestamp-millis scan.version
