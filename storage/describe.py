@@ -28,6 +28,7 @@ from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.data_file import DataFileMeta
 from freshet.storage.model.manifest import EntryKind, ManifestEntry
 from freshet.storage.model.snapshot import CommitKind, Snapshot
+from freshet.storage.options.secrets import shown_options
 
 WIDTH: Final = 100
 BAR_WIDTH: Final = 12
@@ -70,7 +71,7 @@ def table_facts(store: TableStore, name: str) -> dict[str, Any]:
         ],
         "primary_key": list(schema.primary_keys),
         "partition_by": list(schema.partition_keys),
-        "options": dict(schema.options),
+        "options": shown_options(schema.options),
         "snapshot": None if snapshot is None else _snapshot_facts(snapshot),
         "buckets": [] if snapshot is None else _bucket_facts(store, snapshot),
     }
@@ -128,7 +129,7 @@ def _header(store: TableStore, name: str) -> list[str]:
         lines += _wrapped(f"  {printable(column.name):<{width}}  {column.type}", 4)
     if schema.partition_keys:
         lines += _wrapped(f"partitioned by {', '.join(schema.partition_keys)}", 2)
-    for key, value in sorted(schema.options.items()):
+    for key, value in sorted(shown_options(schema.options).items()):
         lines += _wrapped(f"  {key} = {value}", 4)
     return lines
 

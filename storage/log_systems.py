@@ -10,7 +10,7 @@ the driver tells them (`TaskLog`, plain values).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import pyarrow as pa
@@ -30,7 +30,8 @@ class LoggedTable:
     name: str
     bucket_count: int
     schema_id: int
-    options: Mapping[str, str]
+    options: Mapping[str, str] = field(repr=False)
+    """They may hold secrets."""
     snapshot_time_retained_ms: int
     logs_before_images: bool = True
 

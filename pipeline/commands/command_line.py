@@ -2,7 +2,7 @@
 
     freshet run FILE...            runs pipelines            freshet tables WAREHOUSE
     freshet check FILE...          says what is wrong        freshet describe | snapshots | files WAREHOUSE TABLE
-    freshet jars                   jars for --jars           freshet read | changelog | alter WAREHOUSE TABLE
+    freshet jars                   jars for --jars           freshet read | changelog | tail | alter WAREHOUSE TABLE
     freshet prepare                makes pipelines start sooner
     freshet dead-letters WAREHOUSE TABLE                     freshet compact | expire | orphans | consumers …
 
@@ -35,6 +35,7 @@ from freshet.pipeline.commands.output import complain, say
 from freshet.pipeline.commands.pipelines import check, jars, prepare, run
 from freshet.pipeline.commands.read import read
 from freshet.pipeline.commands.tables import describe, files, snapshots, tables
+from freshet.pipeline.commands.tail import tail
 from freshet.pipeline.exceptions import EXIT_DONE, EXIT_FAILED, EXIT_INVALID, PipelineError, brief_reason
 from freshet.storage.exceptions import InvalidRequestError, StorageError
 
@@ -49,7 +50,7 @@ app = typer.Typer(
 )
 _PANELS: Final = {
     "Pipelines": (run, check, jars, prepare),
-    "Tables": (tables, describe, read, changelog, snapshots, files, dead_letters),
+    "Tables": (tables, describe, read, changelog, tail, snapshots, files, dead_letters),
     "Changes and care": (alter, compact, expire, orphans, consumers),
 }
 for _panel, _commands in _PANELS.items():

@@ -25,6 +25,10 @@ RowFormat = Annotated[
     Literal["table", "json", "csv", "arrow"],
     typer.Option("--format", help="table, json (a line per row), csv, or arrow (an IPC stream)."),
 ]
+TailFormat = Annotated[
+    Literal["json", "csv", "arrow"],
+    typer.Option("--format", help="json (a line per row), csv, or arrow (an IPC stream)."),
+]
 Columns = Annotated[str | None, typer.Option(help="Columns, separated by commas; default: all.")]
 FilterText = Annotated[
     str | None, typer.Option("--filter", help="SQL condition, such as \"total > 10 AND status = 'open'\".")

@@ -1,0 +1,53 @@
+"""The command tail, over a log in memory."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.kit.fake_log import FakeLog
+from tests.logstore.logged_tables import fake_kafka, make_logged, rows
+from tests.pipeline.commands.kit import Freshet
+
+
+@pytest.fixture
+def log() -> Iterator[FakeLog]:
+    with fake_kafka() as found:
+        yield found
+
+
+def test_rows_then_changes(freshet: Freshet, log: FakeLog, tmp_path: Path) -> None:
+    table = make_logged(tmp_path)
+    with table.writer("u") as writer:
+        for text in ("+I 1 a", "+I 1 b"):
+            writer.write(rows(text))
+            writer.commit()
+    place = (tmp_path, "db.t", "--max-wait", 0)
+    assert freshet.good("tail", *place).out.splitlines()[1:] == ['1,"b","+I"']
+    for how in ((), ("--speculative",)):
+        out = freshet.good("tail", *place, *how, "--from-snapshot", 1, "--format", "json").out
+        assert [json.loads(line) for line in out.splitlines()] == [
+            {"k": 1, "v": "a", "_ROW_KIND": "+I"},
+            {"k": 1, "v": "a", "_ROW_KIND": "-U"},
+            {"k": 1, "v": "b", "_ROW_KIND": "+U"},
+        ]
+    filtered = freshet.good("tail", *place, "--from-snapshot", 1, "--filter", "v = 'b'", "--columns", "v")
+    assert filtered.out.splitlines()[1:] == ['"b","+I"']
+    assert len(freshet.good("tail", *place, "--from-snapshot", 1, "--limit", 2).out.splitlines()) == 3
+
+
+def test_a_table_without_a_log_says_so(freshet: Freshet, tmp_path: Path) -> None:
+    make_logged(tmp_path, log__system="none")
+    called = freshet("tail", tmp_path, "db.t")
+    assert called.code == 2 and "has no log; set log.system=kafka" in called.err
+
+
+def test_secrets_are_in_no_output(freshet: Freshet, log: FakeLog, tmp_path: Path) -> None:
+    table = make_logged(tmp_path, kafka__sasl__password="hunter2", kafka__sasl__username="me")
+    for how in ((), ("--json",)):
+        out = freshet.good("describe", tmp_path, "db.t", *how).out
+        assert "hunter2" not in out and "***" in out
+    assert "hunter2" not in repr(table._logged) + repr(table) + repr(table.options)
