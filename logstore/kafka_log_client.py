@@ -8,6 +8,7 @@ decided here. An offset that is not there is an error, never another offset.
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeVar
 
@@ -212,6 +213,14 @@ class KafkaLogClient:
         """Records from these positions on; partitions are followed from one call to the next."""
         if not positions:
             return {}
+        deadline = time.monotonic() + wait_s
+        while True:
+            found = self._fetched(positions, max(0.0, deadline - time.monotonic()))
+            if found or time.monotonic() >= deadline:
+                return found
+
+    def _fetched(self, positions: Mapping[TopicPartition, int], wait_s: float) -> dict[TopicPartition, Fetched]:
+        """What comes first, which may be that a partition has no more."""
         consumer = self._assigned(positions)
         messages: list[Any]
         try:
@@ -271,12 +280,8 @@ class KafkaLogClient:
             )
             self._positions = {}
         try:
-            if self._positions.keys() != positions.keys():
+            if self._positions != positions:
                 self._consumer.assign([KafkaPartition(*place, offset) for place, offset in positions.items()])
-            else:
-                for place, offset in positions.items():
-                    if self._positions[place] != offset:
-                        self._consumer.seek(KafkaPartition(*place, offset))
         except KafkaException as error:
             self._positions = {}
             raise _unavailable("the log", error) from error

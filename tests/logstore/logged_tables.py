@@ -62,8 +62,9 @@ class Stream:
     """A stream that is asked what came since."""
 
     def __init__(self, table: Table, isolation: str, **start: Any) -> None:
-        self.stream = table.stream(isolation=isolation, max_wait_s=0.0, **start)
-        self.table, self.isolation, self.start = table, isolation, start
+        self.start = {"max_wait_s": 0.0, **start}
+        self.stream = table.stream(isolation=isolation, **self.start)
+        self.table, self.isolation = table, isolation
 
     def __call__(self) -> str:
         found = [row for batch in self.stream for row in batch.to_pylist()]
@@ -79,5 +80,5 @@ class Stream:
 
 def resumed(table: Table, isolation: str, state: Mapping[str, object], start: Mapping[str, Any]) -> Any:
     """Another stream that goes on where one stopped, as a restarted reader does."""
-    kept = {name: value for name, value in start.items() if name in ("columns", "filter")}
-    return table.stream(isolation=isolation, max_wait_s=0.0, log_state=state, **kept)
+    kept = {name: value for name, value in start.items() if name in ("columns", "filter", "max_wait_s")}
+    return table.stream(isolation=isolation, log_state=state, **kept)
