@@ -1,7 +1,8 @@
 """One micro-batch on the driver: asks whether it is done, runs the one job, commits.
 
     1. pin the base snapshot and ask the table whether this batch is committed: then nothing is run
-    2. one Spark job: route, shuffle, write files (`bucket_task`), collect the commit messages
+    2. one Spark job: route, shuffle, write files (`bucket_task`), collect the commit messages. The queries of `runner`
+       have it in their plan (`with_tasks`); for frames of users it is planned here, batch by batch
     3. check: records that entered (`read_count`) = applied + dead letters + skipped, and not too many are dead letters
     4. commit the dead letters under the identity of the batch, unless an earlier attempt did
     5. commit the rows, APPEND and then COMPACT; an empty batch is committed too. Where `full-compaction.delta-commits`
