@@ -27,6 +27,7 @@ from freshet.storage.changes.change_source import ChangeRules, check_has_changel
 from freshet.storage.changes.changelog import Changelog, ChangeMode
 from freshet.storage.changes.history import ChangeHistory
 from freshet.storage.changes.log_history import LogHistory
+from freshet.storage.changes.split_stream import SplitStream, StreamLimit, StreamPosition
 from freshet.storage.changes.stream import ChangeStream
 from freshet.storage.changes.stream_start import StartRequest
 from freshet.storage.commit.committer import Committer
@@ -115,6 +116,9 @@ __all__ = [
     "SetNullable",
     "SetOption",
     "Split",
+    "SplitStream",
+    "StreamLimit",
+    "StreamPosition",
     "Table",
     "TableScan",
 ]
@@ -427,6 +431,33 @@ class Table:
             filter=to_predicate(filter),
             consumer_id=consumer_id,
             max_wait_s=max_wait_s,
+            with_snapshot_id=with_snapshot_id,
+        )
+
+    def split_stream(
+        self,
+        columns: Sequence[str] | None = None,
+        filter: Predicate | str | Sequence[Any] | None = None,  # noqa: A002  # the word every reader library uses
+        *,
+        scan_mode: str | None = None,
+        from_snapshot: int | None = None,
+        from_timestamp: TimeGiven | None = None,
+        consumer_id: str | None = None,
+        with_snapshot_id: bool = False,
+        upserts: bool = False,
+    ) -> SplitStream:
+        """The changes that `stream` gives, in pieces: positions and splits for an engine with a checkpoint of its own.
+
+        Raises as `stream` does.
+        """
+        if not upserts:
+            self._check_has_changelog("stream the rows as they are written, without those they replace: upserts=True")
+        return SplitStream(
+            self.store,
+            StartRequest.of(scan_mode, from_snapshot, from_timestamp),
+            columns=columns,
+            filter=to_predicate(filter),
+            consumer_id=consumer_id,
             with_snapshot_id=with_snapshot_id,
         )
 

@@ -1,5 +1,7 @@
 """The Spark data source `freshet`: `spark.read.format("freshet")`, Arrow batches, one Spark partition per split.
 
+With the option `scan.mode` it is a stream: `stream_source`.
+
 | option | meaning |
 |---|---|
 | `warehouse`, `table` | where the table is; `table` is `database.name` |
@@ -25,19 +27,33 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, NoReturn
+from typing import Final
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
 from pyspark.sql import types as spark
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 
 from freshet.pipeline.batch.arrow_bridge import spark_struct
 from freshet.pipeline.decode.carriers import carrier_arrow_type, carry_array
 from freshet.pipeline.exceptions import InvalidRequestError
+from freshet.pipeline.spark.stream_source import (
+    BYTES_OPTION,
+    CONSUMER_OPTION,
+    FILES_OPTION,
+    MODE_OPTION,
+    ROWS_OPTION,
+    SNAPSHOT_COLUMN_OPTION,
+    STREAM_OPTIONS,
+    UPSERTS_OPTION,
+    ChangeStreamReader,
+    StreamOptions,
+    check_stream_schema,
+    stream_struct,
+)
 from freshet.storage.catalog import Catalog
 from freshet.storage.model.data_type import DataField, with_nullable
-from freshet.storage.table import Split, TableScan
+from freshet.storage.table import Split, StreamLimit, Table, TableScan
 
 FORMAT: Final = "freshet"
 FILTER_OPTION: Final = "filter"
@@ -46,7 +62,7 @@ SNAPSHOT_OPTION: Final = "scan.snapshot-id"
 TAG_OPTION: Final = "scan.tag-name"
 TIMESTAMP_OPTION: Final = "scan.timestamp-millis"
 _TRAVEL: Final = (SNAPSHOT_OPTION, TAG_OPTION, TIMESTAMP_OPTION)
-_OPTIONS: Final = ("warehouse", "table", FILTER_OPTION, COLUMNS_OPTION, *_TRAVEL)
+_OPTIONS: Final = ("warehouse", "table", FILTER_OPTION, COLUMNS_OPTION, *_TRAVEL, *STREAM_OPTIONS)
 
 
 def register(session: SparkSession) -> None:
@@ -58,7 +74,8 @@ class FreshetDataSource(DataSource):
     """What Spark makes of `format("freshet")` and its options."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
-        self.options = dict(options)  # type: ignore[assignment]
+        # Spark hands the names over in lower case.
+        self.options = {name.lower(): text for name, text in options.items()}  # type: ignore[assignment]
         _check_options(self.options)
 
     @classmethod
@@ -68,21 +85,40 @@ class FreshetDataSource(DataSource):
 
     def schema(self) -> spark.StructType:
         """The columns that a read gives when no schema is given."""
-        columns = self.options.get(COLUMNS_OPTION)
-        names = None if columns is None else [name.strip() for name in columns.split(",") if name.strip()]
-        return spark_struct(self._scan(names).fields)
+        options = stream_options(self.options)
+        if options is not None:
+            return stream_struct(options.stream(self._table(), self._columns()))
+        return spark_struct(self._scan(self._columns()).fields)
 
     def reader(self, schema: spark.StructType) -> DataSourceReader:
         """A reader of the columns in `schema`."""
+        if MODE_OPTION in self.options:
+            raise InvalidRequestError(
+                f"the option {MODE_OPTION!r} makes a stream: use spark.readStream, or leave it out"
+            )
         return FreshetReader(self._scan(schema.fieldNames()), schema)
 
-    def streamReader(self, schema: spark.StructType) -> NoReturn:  # noqa: N802 - Spark's name
-        """Not there yet."""
-        raise InvalidRequestError("reading a table as a stream is not supported yet; use spark.read for a snapshot")
+    def streamReader(self, schema: spark.StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
+        """A reader of the changes."""
+        options = stream_options(self.options)
+        if options is None:
+            raise InvalidRequestError(
+                f"a stream needs the option {MODE_OPTION!r}: latest-full gives the rows of now and then each change, "
+                "latest only what is committed from now on"
+            )
+        stream = options.stream(self._table(), self._columns())
+        check_stream_schema(stream, schema)
+        return ChangeStreamReader(stream, options.limit)
+
+    def _table(self) -> Table:
+        return Catalog(self.options["warehouse"]).table(self.options["table"])
+
+    def _columns(self) -> list[str] | None:
+        columns = self.options.get(COLUMNS_OPTION)
+        return None if columns is None else [name.strip() for name in columns.split(",") if name.strip()]
 
     def _scan(self, columns: Sequence[str] | None) -> TableScan:
-        table = Catalog(self.options["warehouse"]).table(self.options["table"])
-        return table.scan(
+        return self._table().scan(
             columns,
             self.options.get(FILTER_OPTION),
             snapshot_id=_number(self.options, SNAPSHOT_OPTION),
@@ -137,8 +173,44 @@ def _check_options(options: Mapping[str, str]) -> None:
         raise InvalidRequestError(f"give at most one of {', '.join(chosen)}")
 
 
+def stream_options(options: Mapping[str, str]) -> StreamOptions | None:
+    """What a streaming frame asks for; None for one that is not. Raises for options of a stream without its mode."""
+    mode = options.get(MODE_OPTION)
+    given = [option for option in STREAM_OPTIONS if option.lower() in options]
+    if mode is None:
+        if given:
+            raise InvalidRequestError(f"option {given[0]} belongs to a stream, which needs {MODE_OPTION!r}")
+        return None
+    if TAG_OPTION in options:
+        raise InvalidRequestError(f"a stream cannot begin at a tag ({TAG_OPTION}); give {SNAPSHOT_OPTION}")
+    return StreamOptions(
+        mode,
+        snapshot_id=_number(options, SNAPSHOT_OPTION),
+        timestamp_ms=_number(options, TIMESTAMP_OPTION),
+        consumer_id=options.get(CONSUMER_OPTION),
+        with_snapshot_id=_flag(options, SNAPSHOT_COLUMN_OPTION),
+        upserts=_flag(options, UPSERTS_OPTION),
+        filter=options.get(FILTER_OPTION),
+        limit=StreamLimit(*(_count(options, option) for option in (FILES_OPTION, BYTES_OPTION, ROWS_OPTION))),
+    )
+
+
+def _flag(options: Mapping[str, str], option: str) -> bool:
+    text = options.get(option.lower(), "false").strip().lower()
+    if text not in ("true", "false"):
+        raise InvalidRequestError(f"option {option} must be true or false, not {text!r}")
+    return text == "true"
+
+
+def _count(options: Mapping[str, str], option: str) -> int | None:
+    number = _number(options, option)
+    if number is not None and number <= 0:
+        raise InvalidRequestError(f"option {option} must be greater than 0, not {number}")
+    return number
+
+
 def _number(options: Mapping[str, str], option: str) -> int | None:
-    text = options.get(option)
+    text = options.get(option.lower())
     if text is None:
         return None
     if not text.strip().lstrip("-").isdigit():

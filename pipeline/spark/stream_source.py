@@ -1,0 +1,173 @@
+"""`spark.readStream.format("freshet")`: the changes of a table as a streaming frame, exactly once.
+
+    spark.readStream.format("freshet").option("warehouse", …).option("table", "shop.orders")
+         .option("scan.mode", "latest-full").load()              the columns, _ROW_KIND ('+I' '-U' '+U' '-D')
+
+| option | meaning |
+|---|---|
+| `scan.mode` | what it begins with, as in `Table.stream`; it is what makes the frame a stream, so it must be given |
+| `scan.snapshot-id`, `scan.timestamp-millis` | where `from-snapshot`, `from-snapshot-full`, `from-timestamp` begin |
+| `consumer-id` | what this query has not read yet does not expire; a query without its checkpoint goes on there |
+| `with-snapshot-id` | `true`: a column `_SNAPSHOT_ID` |
+| `upserts` | `true`: a keyed table without a changelog producer, as its rows were written |
+| `maxFilesPerTrigger`, `maxBytesPerTrigger`, `maxRowsPerTrigger` | of data files, per batch; the smallest wins |
+
+The offset in Spark's checkpoint is a `StreamPosition`: the whole state. A snapshot that is larger than a limit is read
+in several batches. Rows of one key come in their order: Spark partitions follow the snapshots, and all changes of a
+bucket in a batch lie in one of them.
+
+Spark calls a reader in one Python process for planning and pickles it for those that read. A source without
+`SupportsTriggerAvailableNow` silently leaves rows when limits are given (Spark 4.2.1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql import types as spark
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+
+from freshet.pipeline.batch.arrow_bridge import spark_struct
+from freshet.pipeline.decode.carriers import carrier_arrow_type, carry_array
+from freshet.pipeline.exceptions import InvalidRequestError
+from freshet.storage.model.row_kind import ROW_KIND_COLUMN
+from freshet.storage.model.split import SNAPSHOT_ID_COLUMN, ChangeSplit
+from freshet.storage.table import SplitStream, StreamLimit, StreamPosition, Table
+
+MODE_OPTION: Final = "scan.mode"
+CONSUMER_OPTION: Final = "consumer-id"
+SNAPSHOT_COLUMN_OPTION: Final = "with-snapshot-id"
+UPSERTS_OPTION: Final = "upserts"
+FILES_OPTION: Final = "maxFilesPerTrigger"
+BYTES_OPTION: Final = "maxBytesPerTrigger"
+ROWS_OPTION: Final = "maxRowsPerTrigger"
+STREAM_OPTIONS: Final = (
+    MODE_OPTION, CONSUMER_OPTION, SNAPSHOT_COLUMN_OPTION, UPSERTS_OPTION, FILES_OPTION, BYTES_OPTION, ROWS_OPTION,
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class StreamOptions:
+    """What the options of a streaming frame ask for."""
+
+    mode: str
+    snapshot_id: int | None = None
+    timestamp_ms: int | None = None
+    consumer_id: str | None = None
+    with_snapshot_id: bool = False
+    upserts: bool = False
+    filter: str | None = None
+    limit: StreamLimit = StreamLimit()  # noqa: RUF009 - a frozen value
+
+    def stream(self, table: Table, columns: Sequence[str] | None) -> SplitStream:
+        """The changes asked for; raises as `Table.stream` does."""
+        return table.split_stream(
+            columns,
+            self.filter,
+            scan_mode=self.mode,
+            from_snapshot=self.snapshot_id,
+            from_timestamp=self.timestamp_ms,
+            consumer_id=self.consumer_id,
+            with_snapshot_id=self.with_snapshot_id,
+            upserts=self.upserts,
+        )
+
+
+@dataclass(frozen=True)
+class ChangePartition(InputPartition):
+    """Splits that one task reads, in this order."""
+
+    splits: tuple[ChangeSplit, ...]
+
+
+class ChangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Plans the batches of a query and reads their splits."""
+
+    def __init__(self, stream: SplitStream, limit: StreamLimit) -> None:
+        self._stream = stream
+        self._limit = limit
+        self._until_id: int | None = None
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        """Where a new query begins."""
+        return self._stream.first().to_document()
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
+        """Anything but `ReadAllAvailable` makes Spark ask for a limited batch; the limits are our own."""
+        return ReadAllAvailable() if self._limit.is_none else ReadMaxRows(self._limit.rows or 1)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
+        """What is committed from now on is left to the next run."""
+        self._until_id = self._stream.latest().snapshot_id
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        """The end of the next batch. Spark asks when the batch before, up to `start`, is done: the consumer moves on.
+
+        Of the last batch of a run Spark never says that it is committed.
+        """
+        self._stream.handed_over(StreamPosition.from_document(start))
+        allowed = StreamLimit() if isinstance(limit, ReadAllAvailable) else self._limit
+        return self._stream.advance(StreamPosition.from_document(start), allowed, self._until_id).to_document()
+
+    def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        """The end of what is committed, for Spark's progress."""
+        return self._stream.latest().to_document()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """Each split of a state by itself; the changes of a bucket together, in their order."""
+        begin = StreamPosition.from_document(start)
+        splits = self._stream.splits(begin, StreamPosition.from_document(end))
+        state_id = begin.snapshot_id if begin.is_state else None
+        return [ChangePartition(tuple(group)) for group in _grouped(splits, state_id)]
+
+    def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
+        """Rows of the splits, in the carriers that Spark takes."""
+        if not isinstance(partition, ChangePartition):
+            return
+        fields = self._stream.fields
+        target = pa.schema(
+            [pa.field(f.name, carrier_arrow_type(f.type), f.type.nullable) for f in fields]
+            + [self._stream.schema.field(place) for place in range(len(fields), len(self._stream.schema))]
+        )
+        for split in partition.splits:
+            for batch in self._stream.read_split(split):
+                arrays = [carry_array(column, field.type) for column, field in zip(batch.columns, fields, strict=False)]
+                yield pa.RecordBatch.from_arrays([*arrays, *batch.columns[len(fields) :]], schema=target)
+
+
+def stream_struct(stream: SplitStream) -> spark.StructType:
+    """The schema of the frame."""
+    struct = spark_struct(stream.fields).add(ROW_KIND_COLUMN, spark.StringType(), nullable=False)
+    if SNAPSHOT_ID_COLUMN in stream.schema.names:
+        struct = struct.add(SNAPSHOT_ID_COLUMN, spark.LongType(), nullable=False)
+    return struct
+
+
+def check_stream_schema(stream: SplitStream, given: spark.StructType) -> None:
+    """Raises `InvalidRequestError` where a schema that a user gave is not that of the stream."""
+    own = stream_struct(stream)
+    if [(f.name, f.dataType) for f in given] != [(f.name, f.dataType) for f in own]:
+        raise InvalidRequestError(
+            f"this stream has the columns {own.simpleString()}, not {given.simpleString()}: leave .schema(...) out "
+            "and choose columns with the option 'columns'"
+        )
+
+
+def _grouped(splits: Sequence[ChangeSplit], state_id: int | None) -> list[list[ChangeSplit]]:
+    """Splits of the state alone, the keys of each are its own; later ones by bucket."""
+    groups: list[list[ChangeSplit]] = []
+    by_bucket: dict[tuple[bytes, int], list[ChangeSplit]] = {}
+    for split in splits:
+        if split.snapshot_id == state_id:
+            groups.append([split])
+            continue
+        bucket = (split.partition, split.bucket)
+        if bucket not in by_bucket:
+            by_bucket[bucket] = []
+            groups.append(by_bucket[bucket])
+        by_bucket[bucket].append(split)
+    return groups

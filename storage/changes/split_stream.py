@@ -1,0 +1,278 @@
+"""A stream in pieces: positions and splits, for an engine that plans on one machine and reads on many.
+
+    stream = table.split_stream(scan_mode="latest-full")
+    start  = stream.first()                        where it begins
+    end    = stream.advance(start, StreamLimit())  as far as has been committed, or as the limit allows
+    splits = stream.splits(start, end)             in the order of the snapshots; the same ones again for the same two
+    stream.read_split(splits[0])                   Arrow batches, in this or another process: both can be pickled
+    stream.handed_over(end)                        for the consumer: what lies before `end` will not be asked for again
+
+A position is the whole state of a reader: it goes into the engine's checkpoint as JSON, and another process goes on
+from it. A snapshot whose splits were not all taken is resumed at the split after the last; it is planned again then,
+so a plan of another number of splits is refused, as is a history that is not the one the position was taken in.
+
+Source: MERGING.md §7.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from freshet.storage.changes.follower import Follower, Step
+from freshet.storage.changes.history import ChangeHistory
+from freshet.storage.changes.reader import ChangeReader
+from freshet.storage.changes.stream_start import StartRequest, StreamStart, resumed_start
+from freshet.storage.exceptions import InvalidRequestError, RetryableError
+from freshet.storage.io.env import local_env
+from freshet.storage.metadata.table_store import TableStore, open_table_store
+from freshet.storage.model.data_type import DataField
+from freshet.storage.model.split import ChangeSplit
+from freshet.storage.predicate import Predicate, from_lists
+from freshet.storage.scan.overtaken import check_table_is_there
+from freshet.storage.scan.pruning import ScanFilter
+from freshet.storage.scan.split_reader import check_columns
+
+
+@dataclass(frozen=True, slots=True)
+class StreamPosition:
+    """Everything before a snapshot was taken, and of the snapshot the first `taken` of `of` splits.
+
+    `is_state` says that it is the rows of the snapshot with which the stream begins, not its changes. `before_ms` is
+    the commit time of the snapshot before, if one was read: it tells a history from another one of the same ids.
+    """
+
+    snapshot_id: int
+    is_state: bool = False
+    taken: int = 0
+    of: int = 0
+    before_ms: int | None = None
+
+    def to_document(self) -> dict[str, Any]:
+        """The position for JSON."""
+        return asdict(self)
+
+    @classmethod
+    def from_document(cls, document: Mapping[str, Any]) -> StreamPosition:
+        """The inverse; `InvalidRequestError` for what is no position."""
+        try:
+            return cls(**document)
+        except TypeError as error:
+            raise InvalidRequestError(f"{dict(document)!r} is no position in the changes of a table: {error}") from None
+
+
+@dataclass(frozen=True, slots=True)
+class StreamLimit:
+    """How much one step takes at most: files, their bytes, their rows; the smallest wins, None is no limit.
+
+    A step takes one split at least, however large.
+    """
+
+    files: int | None = None
+    size_bytes: int | None = None
+    rows: int | None = None
+
+    @property
+    def is_none(self) -> bool:
+        """True where nothing is limited."""
+        return self.files is None and self.size_bytes is None and self.rows is None
+
+    def allows(self, size: tuple[int, int, int]) -> bool:
+        """True for (files, bytes, rows) within the limit."""
+        limits = (self.files, self.size_bytes, self.rows)
+        return all(limit is None or given <= limit for given, limit in zip(size, limits, strict=True))
+
+
+class SplitStream:
+    """Changes of one table from a position on; `Table.split_stream` gives it. Belongs to one thread."""
+
+    def __init__(
+        self,
+        store: TableStore,
+        request: StartRequest,
+        *,
+        columns: Sequence[str] | None = None,
+        filter: Predicate | Sequence[Any] | None = None,  # noqa: A002  # the word every reader library uses
+        consumer_id: str | None = None,
+        with_snapshot_id: bool = False,
+    ) -> None:
+        check_table_is_there(store)
+        self._store = store
+        self._request = request
+        self._filter = ScanFilter.bind(store.schema, from_lists(filter))
+        self._reader = ChangeReader(store, check_columns(store, columns), self._filter, with_snapshot_id)
+        self._history = ChangeHistory(store)
+        self._consumer_id = consumer_id
+        self._written: int | None = None
+        self._follower: Follower | None = None
+        self._steps: dict[tuple[int, bool], Step] = {}
+        """Those planned and not handed over yet, by snapshot and whether it is a state."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Columns of the batches."""
+        return self._reader.schema
+
+    @property
+    def fields(self) -> tuple[DataField, ...]:
+        """The table's columns among them."""
+        return tuple(self._store.schema.by_name[name] for name in self._reader.columns)
+
+    def first(self) -> StreamPosition:
+        """Where the consumer stopped, else where the scan mode begins; of a table without snapshots, its first."""
+        position = None if self._consumer_id is None else self._store.consumers.position(self._consumer_id)
+        if position is not None and self._consumer_id and not self._store.options.consumer_ignore_progress:
+            start: StreamStart | None = resumed_start(self._history, self._consumer_id, position)
+        else:
+            start = self._request.start(self._store, self._history)
+        if start is None:
+            return StreamPosition(self._history.latest_id() + 1)
+        if start.state is not None:
+            return StreamPosition(start.state.id, is_state=True)
+        return StreamPosition(start.next_id)
+
+    def latest(self) -> StreamPosition:
+        """After everything that has been committed."""
+        return StreamPosition(self._history.latest_id() + 1)
+
+    def advance(self, start: StreamPosition, limit: StreamLimit, until_id: int | None = None) -> StreamPosition:
+        """How far a reader at `start` may go now: to the snapshot `until_id` at most, whose changes stay out.
+
+        Raises as `Table.stream` does when expiry, a rollback or a drop has overtaken the position.
+        """
+        position, used = start, (0, 0, 0)
+        while until_id is None or position.is_state or position.snapshot_id < until_id:
+            step = self._step(position)
+            if step is None:
+                break
+            taken = position.taken
+            for split in step.splits[taken:]:
+                size = split_size(split)
+                more = (used[0] + size[0], used[1] + size[1], used[2] + size[2])
+                if used != (0, 0, 0) and not limit.allows(more):
+                    return _within(position, step, taken)
+                taken, used = taken + 1, more
+            position = StreamPosition(step.next_id, before_ms=step.snapshot.time_ms)
+        return position
+
+    def splits(self, start: StreamPosition, end: StreamPosition) -> list[ChangeSplit]:
+        """The splits from one position up to the other, in the order of the snapshots."""
+        found: list[ChangeSplit] = []
+        position = start
+        while _key(position) != _key(end):
+            step = self._step(position)
+            if step is None:
+                raise RetryableError(
+                    f"the changes of {self._store.location} up to snapshot {end.snapshot_id} were there before and are "
+                    f"not now: {self._history.left_text()}",
+                    table=self._store.location,
+                )
+            found += step.splits[position.taken :]
+            position = StreamPosition(step.next_id, before_ms=step.snapshot.time_ms)
+        if end.taken > position.taken:
+            step = self._step(end)
+            found += [] if step is None else step.splits[position.taken : end.taken]
+        return found
+
+    def read_split(self, split: ChangeSplit) -> Iterator[pa.RecordBatch]:
+        """The changes of one split: the columns, `_ROW_KIND`, on request `_SNAPSHOT_ID`."""
+        with self._history.explained(self._history.still_there(split.snapshot_id)):
+            yield from self._reader.read(split)
+
+    def handed_over(self, end: StreamPosition) -> None:
+        """What lies before this position will not be asked for again: the consumer moves on.
+
+        A stream that begins with the rows of a snapshot has a consumer only when they were all read, else it would go
+        on after them without having read them.
+        """
+        for key in [key for key in self._steps if key[0] < end.snapshot_id]:
+            del self._steps[key]
+        if self._consumer_id is None or end.is_state or self._written == end.snapshot_id:
+            return
+        check_table_is_there(self._store)  # or the file would bring the folder of a dropped table back
+        self._store.consumers.reset(self._consumer_id, end.snapshot_id)
+        self._written = end.snapshot_id
+
+    def _step(self, position: StreamPosition) -> Step | None:
+        """The plan of a position's snapshot; None while it was not committed."""
+        step = self._steps.get(_key(position))
+        if step is None:
+            step = self._next_step(position)
+            if step is None:
+                return None
+            self._steps[_key(position)] = step
+        if position.taken and position.of != len(step.splits):
+            raise InvalidRequestError(
+                f"snapshot {position.snapshot_id} of {self._store.location} was read in {position.of} splits, of which "
+                f"{position.taken} were taken, and now it has {len(step.splits)}: options that cut splits "
+                "(source.split.*) or the filter were changed. Put them back until this snapshot has been read",
+                table=self._store.location,
+            )
+        return step
+
+    def _next_step(self, position: StreamPosition) -> Step | None:
+        follower = self._follower
+        if follower is None or position.is_state or follower.next_id != position.snapshot_id:
+            self._check_history(position)
+            state = self._history.still_there(position.snapshot_id) if position.is_state else None
+            start = StreamStart(position.snapshot_id + (state is not None), state)
+            self._follower = follower = Follower(self._store, start, self._filter)
+        return follower.step()
+
+    def _check_history(self, position: StreamPosition) -> None:
+        """A position that was read from a checkpoint may be of a history that a rollback has replaced."""
+        if position.before_ms is None:
+            return
+        before = self._history.find(position.snapshot_id - 1)
+        if before is not None and before.time_ms != position.before_ms:
+            raise RetryableError(
+                f"snapshot {before.id} of {self._store.location} is not the one that this stream has read: the table "
+                f"was rolled back or created anew; {self._history.left_text()}. Read the table again in full, with a "
+                "new checkpoint",
+                table=self._store.location,
+            )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        store = self._store
+        given = {key: text for key, text in store.options.given.items() if store.schema.options.get(key) != text}
+        predicate = None if self._filter is None else self._filter.predicate
+        request = (self._request, self._reader.columns, predicate, self._consumer_id, self._reader.with_snapshot_id)
+        return _reopened, (store.location, store.schema.id, given, *request)
+
+
+def split_size(split: ChangeSplit) -> tuple[int, int, int]:
+    """Files, bytes and rows of a split."""
+    files = list(split.files)
+    for state in (split.removed, split.added):
+        files += [] if state is None else state.files
+    return len(files), sum(file.file_size_bytes for file in files), sum(file.row_count for file in files)
+
+
+def _key(position: StreamPosition) -> tuple[int, bool]:
+    return position.snapshot_id, position.is_state
+
+
+def _within(position: StreamPosition, step: Step, taken: int) -> StreamPosition:
+    if not taken:
+        return position
+    return StreamPosition(position.snapshot_id, position.is_state, taken, len(step.splits), position.before_ms)
+
+
+def _reopened(
+    location: str,
+    schema_id: int,
+    options: dict[str, str],
+    request: StartRequest,
+    columns: tuple[str, ...],
+    predicate: Predicate | None,
+    consumer_id: str | None,
+    with_snapshot_id: bool,
+) -> SplitStream:
+    """A stream that was pickled, for reading splits."""
+    store = open_table_store(local_env(), location, options=options, schema_id=schema_id)
+    return SplitStream(
+        store, request, columns=columns, filter=predicate, consumer_id=consumer_id, with_snapshot_id=with_snapshot_id
+    )
