@@ -57,7 +57,7 @@ from freshet.storage.model.commit_message import CommitMessage
 from freshet.storage.model.manifest import ManifestEntry
 from freshet.storage.model.schema import TableSchema
 from freshet.storage.model.snapshot import CommitKind, Snapshot
-from freshet.storage.model.split import Split
+from freshet.storage.model.split import ChangeSplit, Split
 from freshet.storage.model.table_log import LogIdentity, LogProgress
 from freshet.storage.options.core import ChangelogProducer, CoreOptions, LogSystem
 from freshet.storage.options.traps import silent_traps
@@ -99,6 +99,7 @@ __all__ = [
     "AddColumn",
     "BesideUnit",
     "BucketCompaction",
+    "ChangeSplit",
     "ChangeStream",
     "ChangeType",
     "Changelog",

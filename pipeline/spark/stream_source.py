@@ -34,9 +34,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from freshet.pipeline.batch.arrow_bridge import spark_struct
 from freshet.pipeline.decode.carriers import carrier_arrow_type, carry_array
 from freshet.pipeline.exceptions import InvalidRequestError
-from freshet.storage.model.row_kind import ROW_KIND_COLUMN
-from freshet.storage.model.split import SNAPSHOT_ID_COLUMN, ChangeSplit
-from freshet.storage.table import SplitStream, StreamLimit, StreamPosition, Table
+from freshet.storage.table import ChangeSplit, SplitStream, StreamLimit, StreamPosition, Table
 
 MODE_OPTION: Final = "scan.mode"
 CONSUMER_OPTION: Final = "consumer-id"
@@ -48,6 +46,9 @@ ROWS_OPTION: Final = "maxRowsPerTrigger"
 STREAM_OPTIONS: Final = (
     MODE_OPTION, CONSUMER_OPTION, SNAPSHOT_COLUMN_OPTION, UPSERTS_OPTION, FILES_OPTION, BYTES_OPTION, ROWS_OPTION,
 )  # fmt: skip
+
+_BESIDE: Final[dict[Any, spark.DataType]] = {pa.string(): spark.StringType(), pa.int64(): spark.LongType()}
+"""Types of the columns that come with every change."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,9 +142,10 @@ class ChangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 def stream_struct(stream: SplitStream) -> spark.StructType:
     """The schema of the frame."""
-    struct = spark_struct(stream.fields).add(ROW_KIND_COLUMN, spark.StringType(), nullable=False)
-    if SNAPSHOT_ID_COLUMN in stream.schema.names:
-        struct = struct.add(SNAPSHOT_ID_COLUMN, spark.LongType(), nullable=False)
+    struct = spark_struct(stream.fields)
+    for place in range(len(stream.fields), len(stream.schema)):
+        field = stream.schema.field(place)
+        struct = struct.add(field.name, _BESIDE[field.type], nullable=False)
     return struct
 
 
