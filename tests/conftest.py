@@ -19,6 +19,17 @@ settings.register_profile(
 settings.register_profile("ci", parent=settings.get_profile("freshet"), derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "freshet")
 
+MARKERS = {"spark": "spark", "paimon": "judge", "pypaimon": "judge", "kafka_broker": "kafka"}
+"""The marker of tests with a fixture: it says in which process they run."""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        for fixture, marker in MARKERS.items():
+            if fixture in getattr(item, "fixturenames", ()) and item.get_closest_marker(marker) is None:
+                raise pytest.UsageError(f"{item.nodeid} has the fixture {fixture}: give it the marker {marker}")
+
 
 @pytest.fixture(scope="session")
 def paimon() -> Iterator[PaimonJudge]:
