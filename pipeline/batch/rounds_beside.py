@@ -44,6 +44,7 @@ from freshet.storage.distributed_write import (
     decode_commit_messages,
     encode_commit_messages,
 )
+from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.table import BesideUnit, Table
 
 _LOG: Final = logging.getLogger(__name__)
@@ -108,20 +109,33 @@ class RoundsBeside:
         self._context: SparkContext | None = None
         self._units = self._given_way = self._input_bytes = 0
         self._failure: str | None = None
+        self._is_possible = True
 
     @contextmanager
     def batch(self, table: Table) -> Iterator[CompactionLimit | None]:
         """Belongs around a batch, from the choice of its base snapshot to its commit; None: compact as always."""
         if table.schema.id != self._table.schema.id:
-            self._table = table
-            self._beside = table.compaction_beside(self._name + USER_SUFFIX)
+            self._follow(table)
         with self._beside.batch(self._budget_ms) as limit:
-            yield None if self._failure else limit
+            yield limit if self._is_possible and self._failure is None else None
+
+    def _follow(self, table: Table) -> None:
+        """Goes on with the table as it was altered; where that does not let it, the batches go on alone."""
+        try:
+            beside = table.compaction_beside(self._name + USER_SUFFIX)
+        except InvalidRequestError as error:
+            self._is_possible = False
+            self._fail(str(error))
+        else:
+            self._is_possible = True
+            self._beside, self._table = beside, table
 
     def after_batch(self, spark: SparkSession, buckets: Iterable[tuple[bytes, int]]) -> None:
         """The batch has put files into these buckets."""
         self._beside.note(buckets)
         self._context = spark.sparkContext
+        if not self._is_possible:
+            return
         if self._context.defaultParallelism < CORES_MIN:
             self._fail(ONE_CORE)
             return
@@ -186,8 +200,7 @@ class RoundsBeside:
                 self._do(context, unit)
             except (*REPEATING_ERRORS, OSError, MemoryError, PySparkException, Py4JError) as error:
                 return brief_reason(error)
-        with self._lock:
-            self._failure = None
+        self._recover()
         return None
 
     def _do(self, context: SparkContext, unit: BesideUnit) -> None:
@@ -203,13 +216,17 @@ class RoundsBeside:
             self._units += len(result.snapshots)
             self._given_way += bool(result.given_way)
             self._input_bytes += unit.input_bytes if result.snapshots else 0
-            self._failure = None
+        self._recover()
 
     def _carry_out(self, context: SparkContext, unit: BesideUnit) -> Sequence[CommitMessage]:
         schema = self._table.schema
         task = UnitTask(self._table.location, schema.id, self._options, schema.time_ms)
         (encoded,) = context.parallelize([unit], 1).map(task).collect()
         return decode_commit_messages(encoded)
+
+    def _recover(self) -> None:
+        with self._lock:
+            self._failure = self._failure if not self._is_possible else None
 
     def _fail(self, failure: str) -> None:
         with self._lock:

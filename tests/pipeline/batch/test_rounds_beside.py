@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from freshet import Catalog, Table, table_sink
+from freshet import Catalog, SetOption, Table, table_sink
 from freshet.pipeline.batch import rounds_beside
 from freshet.pipeline.batch.rounds_beside import ONE_CORE, BesideReport, RoundsBeside
 from freshet.pipeline.config.model import CompactionConfig
@@ -202,10 +202,22 @@ def test_the_thread_ends_when_nothing_is_due(
 
 def test_an_altered_table_is_followed(table: Table, rounds: RoundsBeside, played: PlayedSpark) -> None:
     batch(table, rounds, 0, played)
-    newer = table.with_options({"changelog-producer.row-deduplicate": "true"})
+    newer = table.alter(SetOption("num-levels", "7"))
     for number in range(1, 5):
         batch(newer, rounds, number, played)
     assert wait_for(rounds, lambda report: report.units >= 1)
+
+
+def test_a_table_that_is_altered_so_that_it_cannot_be(table: Table, rounds: RoundsBeside, played: PlayedSpark) -> None:
+    batch(table, rounds, 0, played)
+    newer = table.alter(SetOption("num-levels", "4"))
+    for number in range(1, 5):
+        batch(newer, rounds, number, played)
+    told = wait_for(rounds, lambda report: report.failure is not None)
+    assert "4 levels" in (told.failure or "")
+    assert told.units == 0
+    with rounds.batch(newer) as limit:
+        assert limit is None
 
 
 @pytest.mark.spark
