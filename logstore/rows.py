@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from freshet.logstore.client import Fetched, LogClient, StoredRecord, TopicPartition
@@ -182,8 +183,12 @@ def _comparable(column: pa.Array) -> pa.Array:
     return column if wanted is None else column.view(wanted)
 
 
+def _backwards(count: int) -> npt.NDArray[np.int64]:
+    return np.arange(count - 1, -1, -1, dtype=np.int64)
+
+
 def _taken_back(rows: pa.RecordBatch) -> pa.RecordBatch:
     """The rows last one first, each with the kind that takes it back."""
-    backwards = rows.take(pa.array(np.arange(rows.num_rows - 1, -1, -1)))
+    backwards = rows.take(pa.array(_backwards(rows.num_rows)))
     kinds = INVERTED[backwards.column(0).to_numpy(zero_copy_only=False)]
     return backwards.set_column(0, rows.schema.field(0), pa.array(kinds))

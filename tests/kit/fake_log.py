@@ -45,6 +45,7 @@ class FakeLog:
         self.created = 0
         self.is_down = False
         self.duplicates: Callable[[], bool] = lambda: False
+        self.losses: Callable[[], bool] = lambda: False
         self.before_append: Callable[[TopicPartition], None] = lambda place: None
         self.chunk = 1000
         self.fetches = 0
@@ -85,6 +86,8 @@ class FakeProducer:
             raise LogUnavailableError(f"no broker took a record for {place.topic} within the time")
         part = self._log.partition(place)
         offset = part.append(header, value, timestamp_ms)
+        if self._log.losses():
+            part.records.pop()
         if self._log.duplicates():
             offset = part.append(header, value, timestamp_ms)
         self._sent.append((token, offset))

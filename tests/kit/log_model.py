@@ -331,9 +331,13 @@ class Reader:
         self.world.counts.settled += 1
 
 
-def run_schedule(seed: int, *, equal_replays: bool, replacements_max: int = 4) -> Counts:
-    """One schedule to its end: the last driver has committed all batches, and every reader has read them."""
+def run_schedule(seed: int, *, equal_replays: bool, replacements_max: int = 4, loss_probability: float = 0.0) -> Counts:
+    """One schedule to its end: the last driver has committed all batches, and every reader has read them.
+
+    Records of rows are acknowledged and lost with some probability; then a reader that needs one raises `LogLostError`.
+    """
     world = World(seed, equal_replays)
+    world.log.losses = lambda: bool(loss_probability) and world.chance.random() < loss_probability
     chance = world.chance
     current = driver(world, 0)
     zombies: list[Iterator[None]] = []

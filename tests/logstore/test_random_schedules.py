@@ -7,9 +7,18 @@ A failing seed is run again alone: FRESHET_LOG_SEED=<seed> pytest tests/logstore
 from __future__ import annotations
 
 import os
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 
+import numpy as np
 import pytest
 
+from freshet.logstore.decide import RowRange
+from freshet.logstore.exceptions import LogLostError
+from freshet.logstore.record import Attempt
+from freshet.logstore.writer import LogWriter
+from freshet.storage.model.table_log import Lane, LogIncrement
 from tests.kit.log_model import Counts, run_schedule
 
 QUICK = 60
@@ -37,6 +46,47 @@ def test_equal_replays_are_silent() -> None:
 def test_replays_with_other_rows_are_healed() -> None:
     counts = run(range(QUICK), equal_replays=False)
     assert counts.settled > QUICK and counts.retracted and counts.zombie_steps
+
+
+def test_lost_records_are_never_passed_over() -> None:
+    """A schedule whose readers need none of the lost records ends well; any other ends in the error that says so."""
+    outcomes = Counter[str]()
+    for seed in range(2 * QUICK):
+        try:
+            run_schedule(seed, equal_replays=bool(seed % 2), loss_probability=0.05)
+            outcomes["harmless"] += 1
+        except LogLostError:
+            outcomes["told"] += 1
+    assert min(outcomes["harmless"], outcomes["told"]) > QUICK // 6
+
+
+def no_settling(*given: object) -> list[RowRange]:
+    return []
+
+
+def one_too_low(finish: Callable[[LogWriter], Mapping[Lane, LogIncrement]]) -> object:
+    return lambda writer: {
+        lane: replace(each, next_offset=each.next_offset - 1) for lane, each in finish(writer).items()
+    }
+
+
+MUTATIONS = {
+    "what is taken back keeps its kind": ("freshet.logstore.rows.INVERTED", np.array([0, 1, 2, 3], np.int8)),
+    "nothing is settled at a snapshot": ("freshet.logstore.decide._settled", no_settling),
+    "the last offset is stored as the next": (
+        "freshet.logstore.writer.LogWriter.finish",
+        one_too_low(LogWriter.finish),
+    ),
+    "all attempts are one": ("freshet.logstore.writer.Attempt", lambda epoch, attempt: Attempt(0, 0)),
+    "what is taken back comes first row first": ("freshet.logstore.rows._backwards", lambda count: np.arange(count)),
+}
+
+
+@pytest.mark.parametrize("name", MUTATIONS)
+def test_the_schedules_notice(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(*MUTATIONS[name])
+    with pytest.raises(AssertionError, match=r"seed \d+.*(Violation|LogLostError|KeyError)"):
+        run(range(QUICK), equal_replays=False)
 
 
 @pytest.mark.slow
