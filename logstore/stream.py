@@ -77,13 +77,13 @@ class LogStream(Iterator[pa.RecordBatch]):
         self._table = table
         self._history = history
         self._request = request
-        self._on_lake_only = table.options.get("log.on-lake-only", "fail").lower()
+        self._on_lake_only = table.options.get("log.on-lake-only", "apply").lower()
         self._hops = table.options.get("log.on-truncated", "fail").lower() == "hop"
         self._client, self._rows = open_client(), LogRows(open_client(), history.log_schema)
         self._control: int | None = None
         self._state, self._first = self._start()
         self._is_begun = self._first is None
-        self._check_topic()
+        self._check_topic(self._state)
         self._batches = self._run()
 
     @property
@@ -175,9 +175,8 @@ class LogStream(Iterator[pa.RecordBatch]):
             found = self._history.find(found.id - 1)
         return None
 
-    def _check_topic(self) -> None:
+    def _check_topic(self, state: ReaderState) -> None:
         """Raises `LogConfigError` for another topic of the name, `LogTruncatedError` where retention was faster."""
-        state = self._state
         if not state.has_log:
             return
         facts = existing_topic(self._client, state.topic, len(state.settled), table=self._table.name)
@@ -191,15 +190,15 @@ class LogStream(Iterator[pa.RecordBatch]):
             )
         bounds = self._client.bounds(state.topic)
         if not self._hops:
-            self._check_bounds(bounds)
+            self._check_bounds(state, bounds)
 
-    def _check_bounds(self, bounds: Mapping[int, OffsetBounds]) -> None:
-        for number, offset in self._state.settled.items():
+    def _check_bounds(self, state: ReaderState, bounds: Mapping[int, OffsetBounds]) -> None:
+        for number, offset in state.settled.items():
             if not bounds[number].first <= offset <= bounds[number].end:
                 raise LogTruncatedError(
-                    f"table {self._table.name}: topic {self._state.topic} partition {number} has offsets "
+                    f"table {self._table.name}: topic {state.topic} partition {number} has offsets "
                     f"{bounds[number].first} to {bounds[number].end}, and the log after snapshot "
-                    f"{self._state.snapshot_id} begins at {offset}. Begin at a newer snapshot "
+                    f"{state.snapshot_id} begins at {offset}. Begin at a newer snapshot "
                     "(scan_mode='latest-full'), read on from the files (log.on-truncated=hop), and "
                     "raise retention.ms of the topic",
                     table=self._table.name,
@@ -229,9 +228,9 @@ class LogStream(Iterator[pa.RecordBatch]):
             yield from self._history.changes(snapshot)
             self._state = passed_over(self._state, snapshot.id, progress)
             return
-        yield from self._hand_out(step)
         if is_new:
-            self._check_topic()
+            self._check_topic(step.state)
+        yield from self._hand_out(step)
 
     def _check_reach(self, step: Step) -> None:
         """Asks before the first row whether all of them are still there, so that a hop comes instead of all."""

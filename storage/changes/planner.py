@@ -4,7 +4,7 @@
 |---|---|---|
 | DELTA | ADD of the delta manifests | as listed; of an append table by sequence number, packed into splits |
 | CHANGELOG | of the changelog manifests | as listed: a -U stands before its +U, maybe at the end of the file before |
-| REPLACED | all of the delta manifests | DELETEs as the state removed, ADDs as the state added |
+| REPLACED | of the delta manifests, told levels | DELETEs as the state removed, ADDs as the state added |
 
 A filter leaves out partitions, buckets and files in which no row can match. Rows of changes are filtered one by one,
 so that unlike in a scan each file may be left out by the statistics of any column, whatever lies over it.
@@ -132,6 +132,8 @@ class ChangePlanner:
     def _replaced(self, snapshot: Snapshot, entries: list[ManifestEntry]) -> list[ChangeSplit]:
         splits = []
         marks = self._marks_before(snapshot)
+        is_told = told_levels(self._store.options)
+        entries = [entry for entry in entries if is_told(entry.file.level)]
         for (partition, bucket), found in _by_bucket(entries):
             removed, added = (
                 self._state_of(snapshot, [entry for entry in found if entry.kind is kind])

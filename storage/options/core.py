@@ -390,10 +390,10 @@ class CoreOptions(BaseModel):
     log_ignore_delete: Flag = Field(default=False, alias="log.ignore-delete")
     """Leaves -U and -D out of the log."""
     log_on_lake_only: Annotated[OnLakeOnly, _text(_enum(OnLakeOnly))] = Field(
-        default=OnLakeOnly.FAIL, alias="log.on-lake-only"
+        default=OnLakeOnly.APPLY, alias="log.on-lake-only"
     )
     """What a reader of the log does about a commit that was not logged and changed rows (a compaction job that told
-    changes, another program): `fail`, `apply` (reads them from the files) or `skip`."""
+    changes, an overwrite, another program): `apply` reads its changes from the files, `fail`, `skip`."""
     log_on_truncated: Annotated[OnTruncated, _text(_enum(OnTruncated))] = Field(
         default=OnTruncated.FAIL, alias="log.on-truncated"
     )

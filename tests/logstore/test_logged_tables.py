@@ -20,6 +20,7 @@ from freshet.logstore.exceptions import (
 )
 from freshet.storage.exceptions import InvalidRequestError, UnsupportedFeatureError
 from freshet.storage.log_systems import TableLog, TaskLog
+from freshet.storage.model.commit_message import CommitMessage
 from freshet.storage.table import RenameColumn, SetOption, Table
 from tests.kit.fake_log import FakeLog
 from tests.logstore.logged_tables import fake_kafka, make_logged, rows, told
@@ -252,7 +253,7 @@ def test_a_second_user_is_refused(log: FakeLog, tmp_path: Path) -> None:
 def test_commits_without_a_log_follow_the_policy(log: FakeLog, tmp_path: Path) -> None:
     table = make_logged(tmp_path)
     write(table, "+I 1 a")
-    stream = told(table)
+    stream = told(table.with_options({"log.on-lake-only": "fail"}))
     stream()
     write(table.with_options({"log.system": "none"}), "+I 1 b", user="loader")
     write(table, "+I 1 c")
@@ -263,6 +264,26 @@ def test_commits_without_a_log_follow_the_policy(log: FakeLog, tmp_path: Path) -
         for policy in ("apply", "skip")
     }
     assert policies == {"apply": "-U 1 a | +U 1 b | -U 1 b | +U 1 c", "skip": "-U 1 b | +U 1 c"}
+
+
+@pytest.mark.parametrize("isolation", ISOLATIONS)
+@pytest.mark.parametrize("producer", ["lookup", "input"])
+def test_n17_an_overwrite_is_read_from_its_files(log: FakeLog, tmp_path: Path, isolation: str, producer: str) -> None:
+    table = make_logged(tmp_path, changelog_producer=producer)
+    write(table, "+I 1 a | +I 2 b")
+    stream = told(table, isolation, scan_mode="latest")
+    unlogged = table.with_options({"log.system": "none"})
+    task = unlogged.task_writer(base_snapshot_id=None)
+    task.write(rows("+I 3 q"))
+    [message] = task.prepare_commit(0)
+    gone = tuple(entry.file for entry in table.files())
+    overwrite = CommitMessage(message.partition, 0, 1, new_files=message.new_files, deleted_files=gone)
+    unlogged.committer("loader").commit(0, [overwrite])
+    text = stream()
+    write(table, "+I 4 r")
+    text = " | ".join(part for part in (text, stream()) if part)
+    assert text.startswith("-D 1 a | -D 2 b | +I 3 q")
+    assert folded(text, {1: "a", 2: "b"}) == held(table) == {3: "q", 4: "r"}
 
 
 def test_a_log_may_be_switched_on_for_a_table_with_data(log: FakeLog, tmp_path: Path) -> None:
