@@ -19,7 +19,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from freshet.logstore.client import Fetched, OffsetBounds, StoredRecord, TopicFacts, TopicPartition
 from freshet.logstore.exceptions import LogConfigError, LogTruncatedError, LogUnavailableError
-from freshet.logstore.kafka_client import PREFIX, client_settings, error_text
+from freshet.logstore.kafka_client import PREFIX, ClientSettings, client_settings, error_text
 from freshet.logstore.record import HEADER_NAME
 
 C = TypeVar("C")
@@ -39,24 +39,24 @@ _LATEST: Final = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 _OWN: Final = frozenset({"topic"})
 """Options below `kafka.` that are not the client's."""
 
-_JAVA_ONLY: Final = ("sasl.jaas.config", "ssl.truststore.location", "ssl.truststore.type", "sasl.mechanism")
+_JAVA_ONLY: Final = ("sasl.jaas.config", "ssl.truststore.location", "ssl.truststore.type")
+"""Who gives one of these speaks the words of the Java client."""
 
 
 def log_client_settings(options: Mapping[str, str]) -> dict[str, str]:
     """Settings of librdkafka out of the `kafka.*` options of a table: its own names, and those of the Java client that
     say how to connect. Raises `LogConfigError` without brokers, or for what librdkafka has no word for."""
-    translated = client_settings(options)
+    given = {key.removeprefix(PREFIX): value for key, value in options.items() if key.startswith(PREFIX)}
+    is_java = not given.keys().isdisjoint(_JAVA_ONLY)
+    translated = client_settings(options) if is_java else ClientSettings()
     if translated.untranslated is not None:
         raise LogConfigError(
             f"{translated.untranslated} is an option of the Java client; the log uses librdkafka: give its own options "
             "(kafka.sasl.username, kafka.sasl.password, kafka.ssl.ca.location, …)",
             option=translated.untranslated.partition(" ")[0],
         )
-    given = {key.removeprefix(PREFIX): value for key, value in options.items() if key.startswith(PREFIX)}
     settings = {key: value for key, value in given.items() if key not in _OWN and key not in _JAVA_ONLY}
     settings |= translated.values
-    if "sasl.mechanism" in given:
-        settings["sasl.mechanism"] = given["sasl.mechanism"]
     if not settings.get("bootstrap.servers"):
         raise LogConfigError(
             "log.system=kafka needs kafka.bootstrap.servers: among the table's options, or given when it is opened",

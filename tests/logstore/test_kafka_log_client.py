@@ -1,0 +1,91 @@
+"""The client of the log over librdkafka's mock cluster, and the settings it makes of a table's options."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka import Producer
+
+from freshet.logstore.client import Fetched, StoredRecord, TopicPartition
+from freshet.logstore.exceptions import LogConfigError, LogUnavailableError
+from freshet.logstore.kafka_log_client import KafkaLogClient, log_client_settings
+
+JAAS = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="me" password="hunter2";'
+
+
+@pytest.fixture
+def client() -> Iterator[KafkaLogClient]:
+    host = Producer({"test.mock.num.brokers": 1, "bootstrap.servers": "mock", "log_level": 0})
+    brokers = host.list_topics(timeout=10).brokers.values()
+    found = KafkaLogClient({"bootstrap.servers": ",".join(f"{broker.host}:{broker.port}" for broker in brokers)})
+    yield found
+    found.close()
+
+
+def test_what_is_sent_is_acknowledged_and_fetched(client: KafkaLogClient) -> None:
+    places = [TopicPartition("t", number) for number in range(2)]
+    producer = client.producer()
+    for number in range(4):
+        producer.send(places[1], b"h%d" % number, b"v%d" % number, 1000, ("token", number))
+    assert producer.flush() == [(("token", number), number) for number in range(4)]
+    assert producer.flush() == []
+    stored = tuple(StoredRecord(number, b"h%d" % number, b"v%d" % number, 1000) for number in range(4))
+    assert client.fetch({places[0]: 0, places[1]: 1}, wait_s=10) == {places[1]: Fetched(stored[1:], 4)}
+    assert client.fetch({places[0]: 0, places[1]: 4}, wait_s=0.2) == {}
+    assert client.fetch({places[1]: 0}, wait_s=10) == {places[1]: Fetched(stored, 4)}
+    producer.send(places[0], b"h", b"v", 1000, None)
+    producer.flush()
+    found = client.fetch({places[0]: 0, places[1]: 4}, wait_s=10)
+    assert found == {places[0]: Fetched((StoredRecord(0, b"h", b"v", 1000),), 1)}
+    assert client.fetch({}, wait_s=10) == {}
+
+
+def test_what_was_given_up_is_forgotten(client: KafkaLogClient) -> None:
+    producer = client.producer()
+    producer.send(TopicPartition("t", 0), b"h", b"v", 1000, "one")
+    producer.discard()
+    producer.send(TopicPartition("t", 0), b"h", b"v", 1000, "two")
+    assert [token for token, _ in producer.flush()] == ["two"]
+
+
+def test_a_record_that_is_not_acknowledged_in_time_fails_the_flush() -> None:
+    nobody = KafkaLogClient({"bootstrap.servers": "127.0.0.1:1", "message.timeout.ms": "300"})
+    producer = nobody.producer()
+    producer.send(TopicPartition("t", 0), b"h", b"v", 1000, None)
+    with pytest.raises(LogUnavailableError, match=r"t partition 0: .*timed out.*nothing is committed"):
+        producer.flush()
+    with pytest.raises(LogUnavailableError):
+        producer.send(TopicPartition("t", 0), b"h", b"v", 1000, None)
+    producer.discard()
+
+
+def test_settings() -> None:
+    brokers = {"kafka.bootstrap.servers": "b:9"}
+    assert log_client_settings({**brokers, "kafka.topic": "t", "bucket": "1", "kafka.linger.ms": "7"}) == {
+        "bootstrap.servers": "b:9",
+        "linger.ms": "7",
+    }
+    own = {"kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "PLAIN", "kafka.sasl.username": "me"}
+    assert log_client_settings({**brokers, **own})["sasl.username"] == "me"
+    java = {"kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "PLAIN", "kafka.sasl.jaas.config": JAAS}
+    assert log_client_settings({**brokers, **java}) == {
+        "bootstrap.servers": "b:9",
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": "me",
+        "sasl.password": "hunter2",
+    }
+    with pytest.raises(LogConfigError, match="needs kafka.bootstrap.servers"):
+        log_client_settings({"kafka.topic": "t"})
+    stores = {"kafka.ssl.truststore.location": "trust.jks"}
+    with pytest.raises(LogConfigError, match=r"kafka.ssl.truststore.location is an option of the Java client"):
+        log_client_settings({**brokers, **stores})
+
+
+def test_options_that_are_refused_are_told_without_secrets() -> None:
+    with pytest.raises(LogConfigError, match=r'No such configuration property: "no.such"'):
+        KafkaLogClient({"bootstrap.servers": "b:9", "no.such": "x"}).producer()
+    with pytest.raises(LogConfigError) as caught:
+        KafkaLogClient({"bootstrap.servers": "b:9", "ssl.key.pem": "hunter2", "security.protocol": "SSL"}).producer()
+    assert "hunter2" not in str(caught.value)
