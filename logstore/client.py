@@ -66,7 +66,7 @@ class LogProducer(Protocol):
         ...
 
     def discard(self) -> None:
-        """Drops what is not yet on its way, and forgets what was sent."""
+        """Forgets what was sent and not acknowledged; it may be appended all the same."""
         ...
 
 

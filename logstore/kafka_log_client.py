@@ -130,14 +130,12 @@ class KafkaProducer:
         return delivered
 
     def discard(self) -> None:
-        """Drops what is not on its way."""
+        """Forgets what was sent; it may still be appended, as rows of an attempt that nobody names.
+
+        librdkafka's purge is no help: it was seen to take records that were produced after it.
+        """
         self._generation += 1
         self._delivered, self._sent, self._failure = [], 0, None
-        try:
-            self._client.purge(in_flight=False)
-            self._client.poll(0)
-        except KafkaException as error:
-            raise _unavailable("the log", error) from error
 
     def _poll(self, seconds: float) -> None:
         try:

@@ -89,3 +89,11 @@ def test_options_that_are_refused_are_told_without_secrets() -> None:
     with pytest.raises(LogConfigError) as caught:
         KafkaLogClient({"bootstrap.servers": "b:9", "ssl.key.pem": "hunter2", "security.protocol": "SSL"}).producer()
     assert "hunter2" not in str(caught.value)
+
+
+def test_giving_up_takes_nothing_of_what_follows(client: KafkaLogClient) -> None:
+    producer = client.producer()
+    for number in range(100):
+        producer.discard()
+        producer.send(TopicPartition("t", 0), b"h", b"v", 1000, number)
+        assert [token for token, _ in producer.flush()] == [number]
