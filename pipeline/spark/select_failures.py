@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 
 _TOTAL: Final = frozenset(
     [
@@ -149,7 +150,7 @@ def _is_computed(constant: Any) -> bool:
     """True where a constant expression has a value: 1 / 0 has none."""
     try:
         constant.eval(None)
-    except Py4JJavaError:
+    except (Py4JJavaError, PySparkException):
         return False
     return True
 

@@ -156,6 +156,7 @@ def test_a_cast_in_a_lambda_is_a_dead_letter(spark: SparkSession) -> None:
         ("try_add(n, 1)", ()),
         ("nvl(n, 0) + 1", ("a number out of range",)),
         ("total / n", ("a division by zero",)),
+        ("1 / 0", ("a division by zero",)),
         ("element_at(array(n), 2)", ("an index that is not there",)),
         ("date_add(name, 1)", ("a value that is no DATE",)),
     ],
