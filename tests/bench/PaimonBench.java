@@ -249,8 +249,10 @@ public final class PaimonBench {
             String[] pair = words[i].split("=", 2);
             extra.put(pair[0], pair[1]);
         }
-        // Engines compact fully at these commits and wait for it; the Java API leaves that to its caller.
+        // Engines compact fully at these commits, and wait for what makes a changelog; the Java API leaves that to its
+        // caller.
         int every = Integer.parseInt(extra.getOrDefault("full-compaction.delta-commits", "0"));
+        boolean looksUp = "lookup".equals(extra.get("changelog-producer"));
         FileStoreTable table = create(words[1], extra);
         StreamWriteBuilder builder = table.newStreamWriteBuilder().withCommitUser("bench");
         ExecutorService pool = Executors.newFixedThreadPool(threads);
@@ -280,7 +282,7 @@ public final class PaimonBench {
                     for (int bucket = mine; full && bucket < buckets; bucket += threads) {
                         writer.compact(org.apache.paimon.data.BinaryRow.EMPTY_ROW, bucket, true);
                     }
-                    return writer.prepareCommit(full, identifier);
+                    return writer.prepareCommit(full || looksUp, identifier);
                 };
                 pending.add(pool.submit(job));
             }
