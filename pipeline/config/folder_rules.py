@@ -35,21 +35,27 @@ def entangled_folders(config: PipelineConfig) -> Iterator[tuple[Place, str]]:
             continue
         place = ("sources", index, "files")
         path = _local(source.files.path)
-        holds_warehouse = path is not None and warehouse is not None and warehouse.is_relative_to(path)
+        # What a pattern may match beside the folder that it begins in is not known.
+        touches = _is_in if glob.has_magic(source.files.path) else _touch
+        holds_warehouse = touches is _touch and _is_in(warehouse, path)
         for what, folder in (("checkpoint", checkpoint), ("table", table), ("warehouse", warehouse)):
-            if holds_warehouse if what == "warehouse" else _touch(path, folder):
+            if holds_warehouse if what == "warehouse" else touches(path, folder):
                 yield (
                     (*place, "path"),
                     f"{source.files.path} and the {what} ({folder}) lie in one another: its files would be read as "
                     "records; choose another folder",
                 )
         archive = source.files.options.get(_ARCHIVE)
-        if archive and _touch(path, _local(archive)):
+        if archive and touches(path, _local(archive)):
             yield (*place, _ARCHIVE), f"{archive} and path lie in one another: archived files would be read again"
 
 
 def _touch(left: PurePosixPath | None, right: PurePosixPath | None) -> bool:
-    return left is not None and right is not None and (left.is_relative_to(right) or right.is_relative_to(left))
+    return _is_in(left, right) or _is_in(right, left)
+
+
+def _is_in(inner: PurePosixPath | None, outer: PurePosixPath | None) -> bool:
+    return inner is not None and outer is not None and inner.is_relative_to(outer)
 
 
 def _local(text: str) -> PurePosixPath | None:

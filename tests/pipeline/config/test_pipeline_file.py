@@ -260,6 +260,12 @@ def test_folders_that_must_lie_apart_and_values_of_files(files: str, expected: s
     assert any(expected in problem for problem in found), found
 
 
+@pytest.mark.parametrize("path", ["/tmp/freshet/in", "/tmp/*.json", "/tmp/freshet/in-*/x", "/tmp/freshet[1]"])
+def test_folders_that_lie_beside_one_another_are_taken(path: str) -> None:
+    start, end = GOOD.index("  - kafka:"), GOOD.index("    format: debezium-json")
+    assert problems(f'{GOOD[:start]}  - files: {{path: "{path}"}}\n{GOOD[end:]}') == []
+
+
 def test_options_of_a_files_source_stand_beside_its_path() -> None:
     start, end = GOOD.index("  - kafka:"), GOOD.index("    format:")
     text = GOOD[:start] + "  - files: {path: /in, maxFilesPerTrigger: 2}\n" + GOOD[end:]
