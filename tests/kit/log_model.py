@@ -146,9 +146,9 @@ class World:
         batch = self.batch_of.get(self.seen, NO_BATCH)
         return batch, self.states[batch]
 
-    def changes(self, batch: int, variant: int) -> list[Row]:
+    def changes(self, batch: int, variant: int, base: tuple[int, dict[int, int]]) -> list[Row]:
         """The changes of a batch, by bucket and key; the same for the same variant of the same state."""
-        settled, table = self.told()
+        settled, table = base
         chance = random.Random(f"{self.seed}/{batch}/{settled}/{0 if self.equal_replays else variant}")
         rows: list[Row] = []
         for key in sorted(chance.sample(range(KEYS), chance.randrange(KEYS)), key=lambda key: (key % BUCKETS, key)):
@@ -203,8 +203,8 @@ def driver(world: World, number: int) -> Iterator[None]:
         batch = 0 if last is None else last.identifier + 1
         if world.told()[0] >= BATCHES - 1:
             return
-        rows = world.changes(batch, chance.randrange(10**9))
-        told = world.told()[0]
+        base = world.told()  # of the driver: a task that runs twice works upon the same
+        rows = world.changes(batch, chance.randrange(10**9), base)
         for is_last in (False, True) if chance.random() < 0.2 else (True,):  # a task that runs twice
             attempt += 1
             writer.begin(batch, 0)
@@ -217,10 +217,10 @@ def driver(world: World, number: int) -> Iterator[None]:
                         writer.log(EMPTY_ROW, bucket, as_table(mine))
                 yield
             if not is_last and not world.equal_replays:
-                rows = world.changes(batch, chance.randrange(10**9))
+                rows = world.changes(batch, chance.randrange(10**9), base)
         increments = writer.finish()
         yield
-        if world.told()[0] != told:
+        if world.told()[0] != base[0]:
             continue  # somebody else has settled a batch: what was logged does not fit on it any more, as a conflict
         by_compaction = chance.random() < 0.4
         messages = [
