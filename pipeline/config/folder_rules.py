@@ -3,7 +3,7 @@
 | folder | must not be in, or hold |
 |---|---|
 | the checkpoint | the folder of the table: its care removes files that no snapshot names |
-| `files.path` of a source | the checkpoint or the table; nor hold the warehouse: their files would be read |
+| `files.path` of a source | the checkpoint or the table; nor, read recursively, hold them: they would be read |
 | `sourceArchiveDir` of a source | its `files.path`: what was archived would be read again |
 
 Only local paths are compared.
@@ -21,6 +21,7 @@ from freshet.pipeline.config.model import PipelineConfig
 from freshet.pipeline.config.origin import Place
 
 _ARCHIVE: Final = "sourceArchiveDir"
+_RECURSIVE: Final = "recursiveFileLookup"
 
 
 def entangled_folders(config: PipelineConfig) -> Iterator[tuple[Place, str]]:
@@ -35,9 +36,11 @@ def entangled_folders(config: PipelineConfig) -> Iterator[tuple[Place, str]]:
             continue
         place = ("sources", index, "files")
         path = _local(source.files.path)
-        # What a pattern may match beside the folder that it begins in is not known.
-        touches = _is_in if glob.has_magic(source.files.path) else _touch
-        holds_warehouse = touches is _touch and _is_in(warehouse, path)
+        # Spark reads the files of the folder itself; what a pattern may match beside it is not known.
+        is_pattern = glob.has_magic(source.files.path)
+        is_deep = source.files.options.get(_RECURSIVE, "").lower() == "true" and not is_pattern
+        touches = _touch if is_deep else _is_in
+        holds_warehouse = (path == warehouse and not is_pattern) or (is_deep and _is_in(warehouse, path))
         for what, folder in (("checkpoint", checkpoint), ("table", table), ("warehouse", warehouse)):
             if holds_warehouse if what == "warehouse" else touches(path, folder):
                 yield (
@@ -46,7 +49,7 @@ def entangled_folders(config: PipelineConfig) -> Iterator[tuple[Place, str]]:
                     "records; choose another folder",
                 )
         archive = source.files.options.get(_ARCHIVE)
-        if archive and touches(path, _local(archive)):
+        if archive and _touch(path, _local(archive)):
             yield (*place, _ARCHIVE), f"{archive} and path lie in one another: archived files would be read again"
 
 

@@ -239,7 +239,8 @@ def test_a_source_is_kafka_or_files_and_not_both() -> None:
 @pytest.mark.parametrize(
     ("files", "expected"),
     [
-        ("path: /tmp/freshet", "files.path: /tmp/freshet and the checkpoint"),
+        ("path: /tmp/freshet", "files.path: /tmp/freshet and the warehouse"),
+        ("path: /tmp, recursiveFileLookup: true", "files.path: /tmp and the checkpoint"),
         (
             "path: file:///tmp/freshet/shop.db/orders/*.json",
             "and the table (/tmp/freshet/shop.db/orders) lie in one another",
@@ -260,7 +261,7 @@ def test_folders_that_must_lie_apart_and_values_of_files(files: str, expected: s
     assert any(expected in problem for problem in found), found
 
 
-@pytest.mark.parametrize("path", ["/tmp/freshet/in", "/tmp/*.json", "/tmp/freshet/in-*/x", "/tmp/freshet[1]"])
+@pytest.mark.parametrize("path", ["/tmp", "/tmp/freshet/in", "/tmp/*.json", "/tmp/freshet/in-*/x", "/tmp/freshet[1]"])
 def test_folders_that_lie_beside_one_another_are_taken(path: str) -> None:
     start, end = GOOD.index("  - kafka:"), GOOD.index("    format: debezium-json")
     assert problems(f'{GOOD[:start]}  - files: {{path: "{path}"}}\n{GOOD[end:]}') == []
