@@ -2,9 +2,6 @@
 
 A range is read record by record in the order of the log; records of other attempts and lanes are passed over, and so
 are those that came twice. What is taken back is read the same way and handed out last row first.
-
-`recent` holds what was fetched last of each partition, so that records that are shown as they come are not fetched
-twice.
 """
 
 from __future__ import annotations
@@ -19,6 +16,7 @@ import pyarrow as pa
 from freshet.logstore.client import Fetched, LogClient, StoredRecord, TopicPartition
 from freshet.logstore.decide import RowRange
 from freshet.logstore.exceptions import LogLostError, LogUnavailableError
+from freshet.logstore.recent_records import RecentRecords
 from freshet.logstore.record import RecordHeader, decode_header, decode_value, log_schema, user_hash
 from freshet.storage.model.row_kind import RowKind
 
@@ -39,12 +37,11 @@ class LogRows:
     def __init__(self, client: LogClient, schema_of: SchemaOf) -> None:
         self._client = client
         self._schema_of = schema_of
-        self._recent: dict[TopicPartition, tuple[int, Fetched]] = {}
+        self._recent = RecentRecords()
 
-    def remember(self, place: TopicPartition, fetched: Fetched) -> None:
-        """What was fetched last of a partition; takes the place of what was fetched of it before."""
-        if fetched.records:
-            self._recent[place] = (fetched.records[0].offset, fetched)
+    def remember(self, place: TopicPartition, position: int, fetched: Fetched) -> None:
+        """What somebody has fetched from a position on, so that it need not be fetched again."""
+        self._recent.add(place, position, fetched)
 
     def close(self) -> None:
         """Lets go of connections."""
@@ -111,10 +108,10 @@ class LogRows:
                 raise self._lost(
                     wanted, f"after row {known} comes row {header.first_sequence}, at offset {record.offset}"
                 )
-            if header.first_sequence >= wanted.end_sequence:
-                break
             position, last = header.end_sequence, header.row_hash
             yield header, record.value
+            if position >= wanted.end_sequence:
+                break
         found = wanted.first_sequence if position is None else position
         if found < wanted.end_sequence:
             raise self._lost(wanted, f"{wanted.end_sequence} rows are asked for, {found} were found")
@@ -141,10 +138,13 @@ class LogRows:
             position = fetched.next_offset
 
     def _fetched(self, place: TopicPartition, position: int) -> Fetched | None:
-        start, fetched = self._recent.get(place, (0, Fetched((), 0)))
-        if start <= position < fetched.next_offset:
-            return fetched
-        return self._client.fetch({place: position}, wait_s=FETCH_WAIT_S).get(place)
+        known = self._recent.at(place, position)
+        if known is not None:
+            return known
+        fetched = self._client.fetch({place: position}, wait_s=FETCH_WAIT_S).get(place)
+        if fetched is not None:
+            self._recent.add(place, position, fetched)
+        return fetched
 
     def _lost(self, wanted: RowRange, what: str) -> LogLostError:
         return LogLostError(

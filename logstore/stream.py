@@ -285,7 +285,7 @@ class LogStream(Iterator[pa.RecordBatch]):
         for place, each in fetched.items():
             if place.topic != self._state.topic:  # another log has begun meanwhile
                 continue
-            self._rows.remember(place, each)
+            self._rows.remember(place, self._state.positions[place.partition], each)
             step = show_records(self._state, place.partition, each.records, each.next_offset, self._rows)
             while True:
                 yield from self._hand_out(step)

@@ -281,7 +281,7 @@ class Reader:
         if found is None:
             return
         if self.chance.random() < 0.7:
-            self.rows.remember(place, found)
+            self.rows.remember(place, position, found)
         step = show_records(self.state, partition, found.records, found.next_offset, self.rows)
         self.take(step)
         if step.stops_at is not None:
