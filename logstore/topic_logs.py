@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from freshet.logstore.client import LogClient, TopicFacts
+from freshet.logstore.client import LogClient, LogProducer, TopicFacts
 from freshet.logstore.control import ControlKind, ControlRecord, claim_epoch, note
 from freshet.logstore.exceptions import LogConfigError, LogUnavailableError
 from freshet.logstore.stream import Isolation, LogStream
@@ -21,6 +21,7 @@ from freshet.storage.log_systems import LoggedTable, LogStreamRequest, TableHist
 from freshet.storage.model.table_log import LogIdentity, LogProgress
 
 TOPIC_OPTION = "kafka.topic"
+TASK_CLIENTS_MAX = 8
 
 OpenClient = Callable[[Mapping[str, str]], LogClient]
 """Connects, by the options of a table."""
@@ -67,6 +68,8 @@ class TopicLogs:
 
     def __init__(self, open_client: OpenClient) -> None:
         self._open_client = open_client
+        self._task_clients: dict[frozenset[tuple[str, str]], tuple[LogClient, LogProducer]] = {}
+        """Of the tasks of this process, by the options of their table: a connection takes longer than a small batch."""
 
     def open_log(self, table: LoggedTable, commit_user: str, progress: LogProgress | None, now_ms: int) -> TopicLog:
         """Opens the log of a table for its user."""
@@ -82,10 +85,29 @@ class TopicLogs:
 
     def task_sink(self, table: LoggedTable, log: TaskLog) -> LogWriter:
         """The sink of a task that logs one attempt of one batch."""
-        client = self._open_client(table.options)
+        client, producer = self._task_client(table.options)
         facts = existing_topic(client, log.identity.topic, table.bucket_count, table=table.name)
+        if facts.topic_id != log.identity.topic_id:
+            raise LogConfigError(
+                f"topic {log.identity.topic} of table {table.name} was deleted and created again while it was written; "
+                "set another kafka.topic and start again",
+                table=table.name,
+                option=TOPIC_OPTION,
+            )
         settings = _settings(table, facts, log.identity, log.epoch, table.schema_id)
-        return LogWriter(client.producer(), settings, attempt=log.attempt)
+        return LogWriter(producer, settings, attempt=log.attempt)
+
+    def _task_client(self, options: Mapping[str, str]) -> tuple[LogClient, LogProducer]:
+        """A process runs one task at a time; a few tables keep their connections."""
+        key = frozenset((key, text) for key, text in options.items() if key.startswith("kafka."))
+        found = self._task_clients.pop(key, None)
+        if found is None:
+            client = self._open_client(options)
+            found = client, client.producer()
+        self._task_clients[key] = found
+        while len(self._task_clients) > TASK_CLIENTS_MAX:
+            self._task_clients.pop(next(iter(self._task_clients)))[0].close()
+        return found
 
     def stream(self, table: LoggedTable, history: TableHistory, request: LogStreamRequest) -> LogStream:
         """Reads the log."""

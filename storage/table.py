@@ -122,6 +122,7 @@ __all__ = [
     "StreamPosition",
     "Table",
     "TableScan",
+    "TaskLog",
 ]
 """The table, and what its methods take and give."""
 
@@ -215,6 +216,11 @@ class Table:
         self._check_logs(log is not None)
         return Committer(self.store, commit_user, query_id, log)
 
+    @property
+    def has_log(self) -> bool:
+        """True where changes are logged (`log.system`)."""
+        return self.options.log_system is not LogSystem.NONE
+
     def open_log(self, commit_user: str) -> TableLog:
         """The log of the table for the one user who writes it, checked; for drivers of task writers.
 
@@ -238,7 +244,7 @@ class Table:
         )
 
     def _check_logs(self, is_logged: bool) -> None:
-        if self.options.log_system is not LogSystem.NONE and not is_logged:
+        if self.has_log and not is_logged:
             raise InvalidRequestError(
                 f"table {self.name} has a log (log.system={self.options.log_system}), and this writer does not write "
                 "it: readers of the log would miss its changes. Write with Table.writer, or give the log "

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import pickle
 from base64 import b64decode, b64encode
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from pyspark import SparkContext, TaskContext
 
 from freshet.storage.distributed_write import CompactionLimit
+from freshet.storage.table import TaskLog
 
 PROPERTY: Final = "freshet.batch"
 
@@ -22,7 +23,8 @@ PROPERTY: Final = "freshet.batch"
 class BatchPin:
     """The number of the batch, the schema it is written in, and the snapshot it was begun on.
 
-    `limit` is how much its tasks compact where larger rounds run beside the stream.
+    `limit` is how much its tasks compact where larger rounds run beside the stream, `log` what they need to log changes
+    where the table has a log.
     """
 
     micro_batch_id: int
@@ -31,10 +33,20 @@ class BatchPin:
     """When the schema was made: a table that is dropped and created again has one of the same id."""
     base_snapshot_id: int | None
     limit: CompactionLimit | None = None
+    log: TaskLog | None = None
 
     def hand_over(self, context: SparkContext) -> None:
         """The tasks of the jobs that this thread runs from now on find this pin."""
         context.setLocalProperty(PROPERTY, b64encode(pickle.dumps(self)).decode())
+
+
+def task_log(pin: BatchPin) -> TaskLog | None:
+    """The log for the attempt of the task that runs. Spark gives no number of an attempt twice in an application, and
+    a later attempt has a larger one; the epoch tells applications apart."""
+    if pin.log is None:
+        return None
+    context = TaskContext.get()
+    return pin.log if context is None else replace(pin.log, attempt=context.taskAttemptId())
 
 
 def pin_of_this_task() -> BatchPin:

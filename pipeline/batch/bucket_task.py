@@ -28,7 +28,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from freshet.pipeline.batch.batch_pin import BatchPin, pin_of_this_task
+from freshet.pipeline.batch.batch_pin import BatchPin, pin_of_this_task, task_log
 from freshet.pipeline.batch.dead_letters import WRITE_OPTIONS, DeadLetterWriter
 from freshet.pipeline.batch.gathered_rows import GatheredRows
 from freshet.pipeline.batch.lap_clock import LapClock
@@ -98,7 +98,8 @@ class BucketTask:
         pin = self.pinned()
         table = open_worker_table(self.location, pin.schema_id, self.options, pin.schema_time_ms)
         counts = arrived.counts
-        writer = table.task_writer(base_snapshot_id=pin.base_snapshot_id)
+        log = task_log(pin)
+        writer = table.task_writer(base_snapshot_id=pin.base_snapshot_id, log=log)
         try:
             unavailable = UnavailableValues(table, writer.base_snapshot_id, self.columns, writer.lookup_metrics)
             unavailable.watch(arrived.gathered.batches())
@@ -112,8 +113,10 @@ class BucketTask:
                 buckets = filled.rows.column(BUCKET).fill_null(0).to_numpy()
                 counts.add_ignored(data.num_rows - writer.write_routed(data, buckets))
                 clock.lap("write")
-            # Another writer may have committed since the driver looked: our rows are numbered after its rows.
-            writer.rebase()
+            # Another writer may have committed since the driver looked: our rows are numbered after its rows. A log has
+            # one writer, and all attempts at a batch tell their changes upon one snapshot.
+            if log is None:
+                writer.rebase()
             messages = writer.prepare_commit(pin.micro_batch_id, limit=pin.limit)
             clock.lap("flush and compact")
         finally:

@@ -46,7 +46,7 @@ from freshet.pipeline.exceptions import PipelineFailedError
 from freshet.storage.distributed_write import CommitDigest, CommitResult, Committer, CompactionLimit
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.model.schema import TableSchema
-from freshet.storage.table import Table
+from freshet.storage.table import Table, TaskLog
 
 _LOG: Final = logging.getLogger(__name__)
 _SHUFFLE_PARTITIONS: Final = "spark.sql.shuffle.partitions"
@@ -115,6 +115,9 @@ class MicroBatchWriter:
         self._tasks_max = tasks_max
         self._routing: tuple[object, Routing] | None = None
         self._committers: dict[object, Committer] = {}
+        self._log = self._table.open_log(commit_user) if self._table.has_log else None
+        for warning in () if self._log is None else self._log.warnings:
+            _LOG.warning("table %s: %s", self._table.name, warning)
         self._planned: Routing | None = None
         self._run: tuple[object, _QueryRun | None] | None = None
         self._rounds = self._open_rounds(compaction or CompactionConfig())
@@ -131,6 +134,8 @@ class MicroBatchWriter:
         """Ends what runs beside the batches."""
         if self._rounds is not None:
             self._rounds.close()
+        if self._log is not None:
+            self._log.close()
 
     def _open_rounds(self, compaction: CompactionConfig) -> RoundsBeside | None:
         if not compaction.beside:
@@ -170,7 +175,8 @@ class MicroBatchWriter:
     ) -> BatchReport:
         base = self._table.latest_snapshot()
         schema = self._table.schema
-        pin = BatchPin(micro_batch_id, schema.id, schema.time_ms, None if base is None else base.id, limit)
+        log = None if self._log is None else TaskLog(self._log.identity, self._log.epoch, 0)
+        pin = BatchPin(micro_batch_id, schema.id, schema.time_ms, None if base is None else base.id, limit, log)
         committer = self._committer(self._table, query_id)
         run = self._query_run(frame, query_id)
         digest = None if run is None else run.digests.digest(micro_batch_id)
@@ -187,6 +193,8 @@ class MicroBatchWriter:
         self._commit_dead_letters(result, micro_batch_id, query_id, digest)  # 4
         rest = self._table.complete_full_compaction(micro_batch_id, result.messages)
         committed = committer.commit(micro_batch_id, (*result.messages, *rest), digest=digest)  # 5
+        if self._log is not None and committed.snapshots:
+            self._log.committed(micro_batch_id, committed.snapshots[-1].id)
         clock.lap("commit")
         level0 = self._level0_counts(committed, result)
         clock.lap("count")
@@ -240,7 +248,8 @@ class MicroBatchWriter:
         """Kept from batch to batch: a committer knows the live files and reads only what is new."""
         identity = (table.location, table.schema.id, query_id)
         if identity not in self._committers:
-            self._committers[identity] = table.committer(self._commit_user, query_id)
+            log = self._log.identity if self._log is not None and table is self._table else None
+            self._committers[identity] = table.committer(self._commit_user, query_id, log=log)
         return self._committers[identity]
 
     def _plan(self, frame: DataFrame) -> Routing:

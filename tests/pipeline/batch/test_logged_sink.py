@@ -1,0 +1,103 @@
+"""A streaming query into a table with a log: its tasks log what they write, and readers of the log see it once."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import SparkSession
+
+from freshet import Catalog, Table
+from freshet.pipeline.batch.table_sink import table_sink
+from freshet.storage.commit.committer import Committer
+from freshet.storage.exceptions import InvalidRequestError, RetryableError
+from tests.kit.kafka_broker import ForeignBroker
+from tests.logstore.logged_tables import SCHEMA, Stream, told
+from tests.logstore.test_logged_tables import folded, held
+
+pytestmark = [pytest.mark.spark, pytest.mark.kafka]
+
+_NUMBERS = itertools.count()
+
+
+@pytest.fixture
+def table(kafka_broker: ForeignBroker, tmp_path: Path) -> Table:
+    options = {
+        "bucket": "2",
+        "changelog-producer": "lookup",
+        "log.system": "kafka",
+        "kafka.topic": f"pipeline-{os.getpid()}-{next(_NUMBERS)}",
+        "kafka.bootstrap.servers": kafka_broker.bootstrap_servers,
+    }
+    return Catalog(str(tmp_path)).create_table("db.t", schema=SCHEMA, primary_keys=["k"], options=options)
+
+
+def _run(spark: SparkSession, root: Path, rows: Sequence[tuple[str, int, str]] = ()) -> None:
+    """A run to the end of the input, to which these rows are added as a file."""
+    (root / "in").mkdir(exist_ok=True)
+    if rows:
+        documents = (json.dumps({"_ROW_KIND": kind, "k": key, "v": value}) for kind, key, value in rows)
+        (root / "in" / f"{next(_NUMBERS):06}.json").write_text("\n".join(documents))
+    frame = spark.readStream.schema("_ROW_KIND string, k bigint, v string").json(str(root / "in"))
+    sink = table_sink(str(root), "db.t", commit_user="stream")
+    query = frame.writeStream.foreachBatch(sink).option("checkpointLocation", str(root / "checkpoint"))
+    try:
+        query.trigger(availableNow=True).start().awaitTermination()
+    finally:
+        sink.close()
+
+
+def _readers(table: Table) -> dict[str, Stream]:
+    return {isolation: told(table, isolation, max_wait_s=2.0) for isolation in ("committed", "speculative")}
+
+
+def test_readers_of_both_isolations_follow_a_query(spark: SparkSession, tmp_path: Path, table: Table) -> None:
+    readers = _readers(table)
+    found: dict[str, dict[int, str]] = {isolation: {} for isolation in readers}
+    for rows in (
+        [("+I", key, f"a{key}") for key in range(20)],
+        [("+I", 3, "b"), ("-D", 4, "x"), ("+I", 30, "c")],
+        [("+I", 3, "d")],
+    ):
+        _run(spark, tmp_path, rows)
+        for isolation, reader in readers.items():
+            found[isolation] = folded(reader(), found[isolation])
+            assert found[isolation] == held(table)
+
+
+def test_a_batch_that_is_replayed_is_silent(
+    spark: SparkSession, tmp_path: Path, table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The commit of a batch fails when its changes are in the log; the next run replays it in another epoch."""
+    _run(spark, tmp_path, [("+I", 1, "a"), ("+I", 2, "b")])
+    readers = _readers(table)
+    before = {isolation: folded(reader()) for isolation, reader in readers.items()}
+    commit = Committer.commit
+
+    def failing(self: Committer, *arguments: Any, **named: Any) -> Any:
+        raise RetryableError("the disk is full")
+
+    monkeypatch.setattr(Committer, "commit", failing)
+    with pytest.raises(StreamingQueryException, match="the disk is full"):
+        _run(spark, tmp_path, [("+I", 1, "c"), ("-D", 2, "x"), ("+I", 3, "d")])
+    monkeypatch.setattr(Committer, "commit", commit)
+    shown = readers["speculative"]()
+    after = folded(shown, before["speculative"])
+    assert after == {1: "c", 3: "d"}
+    assert readers["committed"]() == ""
+    _run(spark, tmp_path)
+    assert held(table) == {1: "c", 3: "d"}
+    assert readers["speculative"]() == ""
+    assert folded(readers["committed"](), before["committed"]) == held(table)
+
+
+def test_a_log_has_one_user(spark: SparkSession, tmp_path: Path, table: Table) -> None:
+    _run(spark, tmp_path, [("+I", 1, "a")])
+    with pytest.raises(InvalidRequestError, match="stream"):
+        table_sink(str(tmp_path), "db.t", commit_user="another")
