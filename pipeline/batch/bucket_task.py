@@ -179,10 +179,10 @@ class _Arrived:
             self.read.tallied += tally.read
             self.counts.add_tally(tally)
         tags: Any = batch.column(TAG)
-        is_dead: Any = pc.equal(tags, TAG_DEAD)
-        if pc.any(is_dead).as_py():
-            self.add_dead(pa.Table.from_batches([batch.filter(is_dead)]))
-            batch = batch.filter(pc.equal(tags, TAG_DATA))
+        is_data: Any = pc.equal(tags, TAG_DATA)
+        if not pc.all(is_data).as_py():
+            self.add_dead(pa.Table.from_batches([batch.filter(pc.equal(tags, TAG_DEAD))]))
+            batch = batch.filter(is_data)  # rows that are gone (`TAG_GONE`) are in neither
         self.gathered.add(batch)
 
     def add_dead(self, dead: pa.Table) -> None:

@@ -56,6 +56,9 @@ DATA_PREFIX: Final = "_d"
 
 TAG_DATA: Final = 0
 TAG_DEAD: Final = 1
+TAG_GONE: Final = 2
+"""The second row of a record of which the first one is the dead letter; the task leaves it out."""
+
 TAG_TALLY: Final = 3
 
 ORDER_COLUMNS: Final = (SOURCE, RANK, TOPIC, KAFKA_PARTITION, OFFSET, SUB)

@@ -56,6 +56,7 @@ from freshet.pipeline.decode.outcomes import (
     TAG,
     TAG_DATA,
     TAG_DEAD,
+    TAG_GONE,
     TIMESTAMP,
     TOPIC,
     UNAVAILABLE,
@@ -220,14 +221,15 @@ class _Projection:
         own, other, is_second = F.col(_SELF.error), F.col(_OTHER.error), _kept(SUB) > 0
         # The row after a change is blamed first, by both; one record is one dead letter.
         error = F.when(is_second, F.coalesce(own, other)).otherwise(F.coalesce(other, own))
-        outcomes = frame.where(~(is_second & error.isNotNull()) | (_kept(TAG) != F.lit(TAG_DATA)))
-        return outcomes.select(*self._outcome(error, cases))
+        judged = f"{PREFIX}judged"
+        return frame.select("*", error.alias(judged)).select(*self._outcome(F.col(judged), cases))
 
     def _judged(self, frame: DataFrame, cases: Sequence[_Case], row: _Row) -> DataFrame:
         """The frame with the values of its expressions and the number of the first case that holds for them."""
         inner = [F.col(name) for name in frame.columns if name.startswith(PREFIX)]
         outputs = []
-        for place, each in self._computed.items():
+        computed = {place: each for place, each in self._computed.items() if row is _SELF or self._is_judged(place)}
+        for place, each in computed.items():
             value, lost = each.expression.value, each.expression.lost
             if each.is_tried:
                 parts = [value.alias("value"), *([] if lost is None else [lost.alias("lost")])]
@@ -238,13 +240,22 @@ class _Projection:
                 outputs.append((row.exists & lost).alias(row.lost(place)))
         stored = [
             _stored(each.column, each.given, self._given(place, row)).alias(row.value(place))
-            for place, each in self._computed.items()
+            for place, each in computed.items()
         ]
         values = frame.select(*inner, *outputs).select("*", *stored)
         chosen = F.lit(None).cast("int")
         for number, case in reversed(list(enumerate(cases))):
             chosen = F.when(case.condition, F.lit(number)).otherwise(chosen)
         return values.select("*", F.when(row.exists, chosen).alias(row.error))
+
+    def _is_judged(self, place: int) -> bool:
+        """True for a column that may make its row a dead letter."""
+        each = self._computed[place]
+        column = each.column
+        if each.failures or each.expression.lost is not None or each.may_misfit:
+            return True
+        grouped = any(column.field.name in (*group.ordering, *group.protected) for group in self._plan.groups)
+        return column.is_key or column.is_sequence or grouped or not column.field.type.nullable
 
     def _given(self, place: int, row: _Row) -> Column:
         """What the expression gave."""
@@ -334,7 +345,9 @@ class _Projection:
         if reasons is not None and columns is not None:
             head[REASON] = F.coalesce(_kept(REASON), F.get(reasons, error))
             head[COLUMN] = F.coalesce(_kept(COLUMN), F.get(columns, error))
-        head[TAG] = F.when(is_dead, F.lit(TAG_DEAD)).otherwise(_kept(TAG)).cast("tinyint")
+        # Left out by the task: a filter here would be pushed below the projections, and compute all of them twice.
+        dead = F.when(_kept(SUB) > 0, F.lit(TAG_GONE)).otherwise(F.lit(TAG_DEAD)) if self._others else F.lit(TAG_DEAD)
+        head[TAG] = F.when(is_dead, dead).otherwise(_kept(TAG)).cast("tinyint")
         head[RAW_KEY] = F.when(raw_stays, _kept(RAW_KEY))
         head[RAW_VALUE] = F.when(raw_stays, _kept(RAW_VALUE))
         for name in (KIND, UNAVAILABLE, BUCKET):

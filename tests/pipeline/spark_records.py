@@ -8,7 +8,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from freshet.pipeline.config.model import PipelineConfig
-from freshet.pipeline.decode.outcomes import TAG, TAG_TALLY
+from freshet.pipeline.decode.outcomes import TAG, TAG_GONE, TAG_TALLY
 from freshet.pipeline.spark.outcome_frame import decoded_frame
 from freshet.pipeline.spark.sources import kafka_records
 from tests.pipeline.records import Record, octets, shown
@@ -38,7 +38,7 @@ def outcome_rows(
     )
     by_offset: list[list[dict[str, Any]]] = [[] for _ in records]
     for row in frame.toArrow().to_pylist():
-        if row[TAG] != TAG_TALLY:
+        if row[TAG] not in (TAG_TALLY, TAG_GONE):
             by_offset[row["_offset"]].append(row)
     for rows in by_offset:
         rows.sort(key=lambda row: row["_sub"])

@@ -11,14 +11,16 @@ import pytest
 
 from freshet.pipeline.batch.batch_pin import BatchPin
 from freshet.pipeline.batch.bucket_task import BucketTask
+from freshet.pipeline.batch.dead_letters import open_dead_letters
 from freshet.pipeline.batch.task_result import sum_results
 from freshet.pipeline.decode.fast import FastReader
+from freshet.pipeline.decode.outcomes import SUB, TAG, TAG_GONE
 from freshet.pipeline.exceptions import PipelineFailedError, StoppedByRecordError
 from freshet.storage.catalog import Catalog
 from freshet.storage.commit.committer import Committer
 from freshet.storage.exceptions import ConflictError, RetryableError
 from freshet.storage.table import Table
-from tests.pipeline.batch.outcome_rows import data, outcome_table, tally
+from tests.pipeline.batch.outcome_rows import data, dead, outcome_table, tally
 from tests.pipeline.records import change, decoder_of, pipeline_of, raw_batch
 
 
@@ -56,6 +58,17 @@ def test_an_error_that_may_pass_is_raised(keyed: Table, monkeypatch: pytest.Monk
     rows = outcome_table(keyed.schema, [data(1, 1, "a"), tally(1)])
     with pytest.raises(type(error)):
         list(_task(keyed)(iter(rows.to_batches())))
+
+
+def test_the_second_row_of_a_dead_letter_is_left_out(keyed: Table, tmp_path: Path) -> None:
+    dead_letters = open_dead_letters(Catalog(str(tmp_path)), "db.dead")
+    task = replace(_task(keyed), dead_letter_location=dead_letters.location)
+    gone = dead(2, column=None) | {SUB: 1, TAG: TAG_GONE}
+    rows = outcome_table(keyed.schema, [data(1, 1, "a"), dead(2, column=None), gone, tally(2)])
+    result = sum_results([batch.column(0)[0].as_py() for batch in task(iter(rows.to_batches()))])
+    assert (result.read_count, result.applied, result.dead_count, result.notes) == (2, 1, 1, {})
+    Committer(dead_letters.store, "stream").commit(0, result.dead_letter_messages)
+    assert dead_letters.scan().to_arrow()["log_offset"].to_pylist() == [2]
 
 
 def test_rows_of_a_task_are_newer_than_those_committed_since_the_driver_looked(keyed: Table) -> None:
