@@ -15,6 +15,7 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
+from freshet.pipeline.batch.batch_pin import BatchPin
 from freshet.pipeline.batch.bucket_task import BucketTask
 from freshet.pipeline.batch.dead_letters import open_dead_letters
 from freshet.pipeline.batch.task_result import sum_results
@@ -37,8 +38,8 @@ def main() -> None:
     dead = open_dead_letters(catalog, "db.dead")
     decoder = decoder_of(pipeline_of(COLUMNS, format="json"))
     task = BucketTask(
-        table.location, 0, (), None, pipeline="p", micro_batch_id=0, columns=tuple(COLUMNS),
-        dead_letter_location=dead.location,
+        table.location, (), pipeline="p", columns=tuple(COLUMNS), dead_letter_location=dead.location,
+        pin=BatchPin(0, 0, None, None),
     )  # fmt: skip
     start = _peak()
     told = [batch.column(0)[0].as_py() for batch in task(decoder(records(rounds, kind)))]
