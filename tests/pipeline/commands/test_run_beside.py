@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -37,7 +38,9 @@ def test_a_run_compacts_beside_its_batches_and_ends_cleanly(tmp_path: Path) -> N
     (tmp_path / "input").mkdir()
     for number in range(BATCHES):
         lines = [json.dumps({"id": key, "v": f"{number}"}) for key in range(number * 5, number * 5 + 40)]
-        (tmp_path / "input" / f"{number:02}.json").write_text("\n".join(lines))
+        file = tmp_path / "input" / f"{number:02}.json"
+        file.write_text("\n".join(lines))
+        os.utime(file, (1_700_000_000 + number,) * 2)  # Spark takes files of one millisecond in any order
     (tmp_path / "p.yaml").write_text(PIPELINE.format(folder=tmp_path))
     command = [sys.executable, "-m", "freshet.pipeline.commands.command_line", "run", str(tmp_path / "p.yaml")]
     run = subprocess.run([*command, "--progress", "json"], cwd=ROOT, capture_output=True, text=True, timeout=240)
