@@ -18,6 +18,8 @@
 | `_unavailable` | string | places of the columns whose stored value stays, as "3,7" | NULL | NULL |
 | `_d0` … | carriers | the table's columns by place; see `carriers` | NULL | NULL |
 
+A row of tag 2 is the second one of a record whose first became a dead letter under `select`: tasks leave it out.
+
 (source, rank, topic, Kafka partition, offset, sub) is the input order, the most significant first.
 
 A tally is the JSON of a `Tally`: the records that a decoder read, those it skipped by reason, and what else it counted.

@@ -237,10 +237,9 @@ class SplitStream:
 
     def __reduce__(self) -> tuple[Any, ...]:
         store = self._store
-        given = {key: text for key, text in store.options.given.items() if store.schema.options.get(key) != text}
         predicate = None if self._filter is None else self._filter.predicate
         request = (self._request, self._reader.columns, predicate, self._consumer_id, self._reader.with_snapshot_id)
-        return _reopened, (store.location, store.schema.id, given, *request)
+        return _reopened, (store.location, store.schema.id, store.dynamic_options, *request)
 
 
 def split_size(split: ChangeSplit) -> tuple[int, int, int]:
