@@ -44,6 +44,8 @@ class ClusterAnswer:
     """What a cluster said: its topics, or why it did not answer."""
 
     topics: frozenset[str] = frozenset()
+    partition_counts: Mapping[str, int] = field(default_factory=dict)
+    """By topic."""
     failure: str | None = None
 
 
@@ -95,7 +97,8 @@ class KafkaCluster:
                 return ClusterAnswer(failure=self._last_error or error_text(error))
         with self._lock:
             self._last_error = None
-        return ClusterAnswer(frozenset(metadata.topics))
+        counts = {name: len(topic.partitions) for name, topic in metadata.topics.items()}
+        return ClusterAnswer(frozenset(counts), counts)
 
     def topic_ids(self, names: Collection[str], timeout_s: float) -> dict[str, str]:
         """The ids of those topics that are there and that the user may describe.

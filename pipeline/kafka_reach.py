@@ -8,6 +8,7 @@ A cluster that only the Java client can be told how to reach (a JKS key store, K
 
 from __future__ import annotations
 
+import re
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -17,7 +18,7 @@ from typing import Final
 
 from freshet.logstore.kafka_client import ClientSettings, ClusterAnswer, KafkaCluster, client_settings
 from freshet.pipeline.config.model import PipelineConfig, SourceConfig, revealed
-from freshet.pipeline.config.rules import subscribed_topics
+from freshet.pipeline.config.rules import subscribed_pattern, subscribed_topics
 
 ASK_S: Final = 5.0
 """How long a cluster has to answer."""
@@ -65,6 +66,25 @@ def ask_once(brokers: Brokers, timeout_s: float = ASK_S) -> ClusterAnswer:
         return KafkaCluster(brokers.settings).ask(timeout_s)
     except ValueError as error:
         return ClusterAnswer(failure=str(error))
+
+
+def partition_count(source: SourceConfig) -> int | None:
+    """How many Kafka partitions a source reads in all; None where its cluster cannot be asked or does not answer."""
+    brokers = brokers_of(source)
+    if brokers is None or brokers.settings.untranslated:
+        return None
+    answer = ask_once(brokers)
+    pattern = subscribed_pattern(source)
+    try:
+        names = subscribed_topics(source) if pattern is None else _matching(answer.topics, pattern)
+    except re.error:
+        return None  # Java's patterns know more than Python's
+    return sum(answer.partition_counts.get(name, 0) for name in names) or None
+
+
+def _matching(topics: Iterable[str], pattern: str) -> set[str]:
+    matches = re.compile(pattern).fullmatch
+    return {topic for topic in topics if matches(topic)}
 
 
 def wait_for_brokers(

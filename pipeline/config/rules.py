@@ -141,9 +141,14 @@ def subscribed_topics(source: SourceConfig) -> set[str]:
     return {part.strip() for part in options.get("subscribe", "").split(",") if part.strip()}
 
 
+def subscribed_pattern(source: SourceConfig) -> str | None:
+    """The pattern of topics that a Kafka source names; None for files and for sources that name topics."""
+    return {key.lower(): value for key, value in revealed(source.kafka or {}).items()}.get("subscribepattern") or None
+
+
 def _several_topics(source: SourceConfig) -> str | None:
     """What a Kafka source that may read more than one topic reads; None for one topic and for files."""
-    pattern = {key.lower(): value for key, value in revealed(source.kafka or {}).items()}.get("subscribepattern")
+    pattern = subscribed_pattern(source)
     if pattern:
         return f"every topic that matches {pattern}"
     topics = subscribed_topics(source)

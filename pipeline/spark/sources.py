@@ -27,6 +27,8 @@ from pyspark.sql import DataFrame, SparkSession
 from freshet.pipeline.config.model import FilesConfig, SourceConfig, revealed
 from freshet.pipeline.decode.raw_records import HEADERS, KAFKA_PARTITION, KEY, OFFSET, RANK, TIMESTAMP, TOPIC, VALUE
 from freshet.pipeline.exceptions import ConfigurationError
+from freshet.pipeline.kafka_reach import partition_count
+from freshet.pipeline.spark.fetch_sizes import fetch_options
 
 _HEADERS_TYPE: Final = "ARRAY<STRUCT<key: STRING, value: BINARY>>"
 _BLOCK_BITS: Final = 16
@@ -41,7 +43,11 @@ def read_stream(spark: SparkSession, source: SourceConfig) -> DataFrame:
     if source.kafka is not None:
         # Headers cost the reader for every record, whether they are read or not.
         wants_headers = any("_headers" in text for text in source.select.values())
-        options = {**revealed(source.kafka), "includeHeaders": str(wants_headers).lower()}
+        options = {
+            **fetch_options(partition_count(source)),
+            **revealed(source.kafka),
+            "includeHeaders": str(wants_headers).lower(),
+        }
         return kafka_records(spark.readStream.format("kafka").options(**options).load())
     if source.files is None:
         raise ConfigurationError("a source has exactly one of kafka and files")

@@ -82,3 +82,4 @@ def test_a_cluster_that_answers_names_its_topics(kafka_broker: ForeignBroker) ->
     answer = KafkaCluster(client_settings({"kafka.bootstrap.servers": kafka_broker.bootstrap_servers})).ask(30.0)
     assert answer.failure is None
     assert topic in answer.topics
+    assert answer.partition_counts[topic] == 1

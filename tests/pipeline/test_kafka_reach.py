@@ -9,8 +9,9 @@ import pytest
 
 from freshet.logstore.kafka_client import ClusterAnswer
 from freshet.pipeline import kafka_reach
+from freshet.pipeline.config.model import SourceConfig
 from freshet.pipeline.config.pipeline_file import PipelineConfig, parse_pipeline
-from freshet.pipeline.kafka_reach import clusters, wait_for_brokers, watched_brokers
+from freshet.pipeline.kafka_reach import clusters, partition_count, wait_for_brokers, watched_brokers
 
 TEXT = """\
 name: orders
@@ -110,3 +111,43 @@ def test_a_topic_that_was_made_anew_while_a_pipeline_runs_is_told(
     ):
         assert stopped.wait(30)
     assert told[0] == ("orders", ["b"])
+
+
+@pytest.mark.parametrize(
+    ("subscription", "expected"),
+    [
+        ({"subscribe": "a, b"}, 5),
+        ({"subscribePattern": "[ab]"}, 5),
+        ({"subscribePattern": "a"}, 2),  # the whole name
+        ({"subscribePattern": "(?<x"}, None),  # no pattern of Python
+        ({"subscribe": "missing"}, None),
+        ({"assign": '{"b": [0, 1, 2]}'}, 3),
+    ],
+)
+def test_partitions_of_a_source_are_counted(
+    subscription: dict[str, str], expected: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Cluster:
+        def __init__(self, settings: object) -> None:
+            del settings
+
+        def ask(self, timeout_s: float) -> ClusterAnswer:
+            counts = {"a": 2, "b": 3, "ab": 7}
+            return ClusterAnswer(frozenset(counts), counts)
+
+    monkeypatch.setattr(kafka_reach, "KafkaCluster", Cluster)
+    source = SourceConfig.model_validate(
+        {"kafka": {"kafka.bootstrap.servers": "h:1", **subscription}, "format": "json"}
+    )
+    assert partition_count(source) == expected
+
+
+def test_files_have_no_partitions(config: PipelineConfig) -> None:
+    assert partition_count(config.sources[2]) is None
+
+
+def test_a_cluster_that_does_not_answer_has_no_known_partitions(
+    config: PipelineConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answering(monkeypatch, "refused")
+    assert partition_count(config.sources[0]) is None
