@@ -77,6 +77,11 @@ class Shop:
         self._lsn = 1_000_000
         self._next_order = 1
 
+    @property
+    def lsn(self) -> int:
+        """Of the latest change."""
+        return self._lsn
+
     def open(self, customer_count: int) -> Iterator[Message]:
         """The first customers."""
         for number in range(1, customer_count + 1):

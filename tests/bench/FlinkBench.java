@@ -3,9 +3,14 @@ import java.io.BufferedReader;
 import java.io.InputStreamReader;
 import java.io.PrintStream;
 import java.lang.management.ManagementFactory;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.time.Instant;
 import java.util.HashMap;
 import java.util.Locale;
 import java.util.Map;
+import java.util.Queue;
+import java.util.concurrent.ConcurrentLinkedQueue;
 import org.apache.flink.configuration.Configuration;
 import org.apache.flink.core.execution.JobClient;
 import org.apache.flink.runtime.minicluster.MiniCluster;
@@ -14,6 +19,9 @@ import org.apache.flink.streaming.api.environment.StreamExecutionEnvironment;
 import org.apache.flink.table.api.EnvironmentSettings;
 import org.apache.flink.table.api.TableResult;
 import org.apache.flink.table.api.bridge.java.StreamTableEnvironment;
+import org.apache.flink.types.Row;
+import org.apache.flink.types.RowKind;
+import org.apache.flink.util.CloseableIterator;
 
 /**
  * Apache Paimon on Flink, the peer of the CDC benchmarks: Kafka with debezium-json into a keyed table, two slots in one
@@ -23,6 +31,8 @@ import org.apache.flink.table.api.bridge.java.StreamTableEnvironment;
  *   cdc    boot= topic= warehouse= columns=id:BIGINT;... key=id checkpoint_ms=    until the latest offset
  *   start  the same words                                                        starts a query that goes on
  *   stop                                                                         stops it; answers with CPU seconds
+ *   follow    warehouse= columns= discovery_ms=      a streaming read of the table begins, with what comes next
+ *   unfollow  out=                                   ends it; a line of CSV per row seen: note, event_us, seen_us
  * </pre>
  */
 public class FlinkBench {
@@ -31,6 +41,9 @@ public class FlinkBench {
 
   private static int port;
   private static JobClient job;
+  private static TableResult followed;
+  private static Thread follower;
+  private static final Queue<String> seen = new ConcurrentLinkedQueue<>();
   private static double cpuAtStart;
 
   public static void main(String[] arguments) throws Exception {
@@ -73,6 +86,15 @@ public class FlinkBench {
       case "stop":
         job.cancel().get();
         return String.format(Locale.ROOT, "{\"seconds\": 0, \"cpu_seconds\": %.2f}", cpuSeconds() - cpuAtStart);
+      case "follow":
+        follow(given);
+        return "{\"seconds\": 0}";
+      case "unfollow":
+        followed.getJobClient().get().cancel().get();
+        follower.join();
+        Files.write(Path.of(given.get("out")), seen);
+        seen.clear();
+        return "{\"seconds\": 0}";
       default:
         throw new IllegalArgumentException("no command " + words[0]);
     }
@@ -90,8 +112,45 @@ public class FlinkBench {
             + bound + "'format'='debezium-json')");
     tables.executeSql(
         "CREATE TABLE paimon.bench.t (" + columns + ", PRIMARY KEY (" + given.get("key")
-            + ") NOT ENFORCED) WITH ('bucket'='2')");
+            + ") NOT ENFORCED) WITH ('bucket'='2'" + options(given.getOrDefault("options", "")) + ")");
     return tables.executeSql("INSERT INTO paimon.bench.t SELECT * FROM changes");
+  }
+
+  private static String options(String given) {
+    StringBuilder found = new StringBuilder();
+    for (String pair : given.split(";")) {
+      if (!pair.isEmpty()) {
+        int at = pair.indexOf('=');
+        found.append(",'").append(pair, 0, at).append("'='").append(pair.substring(at + 1)).append("'");
+      }
+    }
+    return found.toString();
+  }
+
+  /** The moment that counts is when the reading task has the row. Without checkpoints rows come here at once. */
+  private static void follow(Map<String, String> given) {
+    StreamTableEnvironment tables = tables(null);
+    tables.executeSql(
+        "CREATE CATALOG paimon WITH ('type'='paimon','warehouse'='file:" + given.get("warehouse") + "')");
+    followed = tables.executeSql(
+        "SELECT note, event_us, CURRENT_ROW_TIMESTAMP() FROM paimon.bench.t /*+ OPTIONS('scan.mode'='latest',"
+            + "'continuous.discovery-interval'='" + given.get("discovery_ms") + " ms') */");
+    follower = new Thread(() -> collect(followed));
+    follower.start();
+  }
+
+  private static void collect(TableResult rows) {
+    try (CloseableIterator<Row> iterator = rows.collect()) {
+      while (iterator.hasNext()) {
+        Row row = iterator.next();
+        if (row.getKind() == RowKind.INSERT || row.getKind() == RowKind.UPDATE_AFTER) {
+          Instant at = (Instant) row.getField(2);
+          seen.add(row.getField(0) + "," + row.getField(1) + "," + at.toEpochMilli() * 1000);
+        }
+      }
+    } catch (Exception end) {
+      System.err.println("the reader has ended: " + end); // so it does when it is cancelled
+    }
   }
 
   private static StreamTableEnvironment tables(String checkpointMillis) {
@@ -101,7 +160,9 @@ public class FlinkBench {
     configuration.setString("rest.port", String.valueOf(port));
     configuration.setString("restart-strategy.type", "none");
     configuration.setString("table.exec.sink.upsert-materialize", "NONE"); // the sink refuses it
-    configuration.setString("execution.checkpointing.interval", checkpointMillis + " ms");
+    if (checkpointMillis != null) {
+      configuration.setString("execution.checkpointing.interval", checkpointMillis + " ms");
+    }
     StreamExecutionEnvironment environment = new StreamExecutionEnvironment(configuration);
     environment.setParallelism(2);
     return StreamTableEnvironment.create(environment, EnvironmentSettings.newInstance().inStreamingMode().build());
@@ -120,7 +181,7 @@ public class FlinkBench {
             new MiniClusterConfiguration.Builder()
                 .setConfiguration(configuration)
                 .setNumTaskManagers(1)
-                .setNumSlotsPerTaskManager(2)
+                .setNumSlotsPerTaskManager(Integer.getInteger("bench.slots", 2))
                 .build());
     cluster.start();
     port = cluster.getRestAddress().get().getPort();

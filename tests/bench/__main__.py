@@ -1,7 +1,7 @@
 """`make bench`: the workloads against the peers, on this machine, in one run.
 
-    python -m tests.bench [--factor 1.0] [--rounds 3] [--parts cdc,latency,storage,engines,memory,spark,commits,lookup,
-                          beside,changelogs]
+    python -m tests.bench [--factor 1.0] [--rounds 3] [--parts cdc,latency,log-latency,storage,engines,memory,spark,
+                          commits,lookup,beside,changelogs]
 
 The first part, `cdc`, is the benchmark of record: the job that users run. The first round of each peer is printed as
 cold; the median of the later ones as warm. Peers take turns. Results are written as they come; a part that fails is
@@ -26,13 +26,17 @@ from tests.bench.changelog_bench import changelogs
 from tests.bench.commit_bench import commits
 from tests.bench.engine_bench import engines
 from tests.bench.latency_bench import latency
+from tests.bench.log_latency_bench import log_latency
 from tests.bench.lookup_bench import lookups
 from tests.bench.measure import tell
 from tests.bench.results import Results
 from tests.bench.spark_bench import through_spark
 from tests.bench.storage_bench import storage
 
-PARTS: Final = ("cdc", "latency", "storage", "engines", "memory", "spark", "commits", "lookup", "beside", "changelogs")
+PARTS: Final = (
+    "cdc", "latency", "log-latency", "storage", "engines", "memory", "spark", "commits", "lookup", "beside",
+    "changelogs",
+)  # fmt: skip
 
 
 def main() -> None:
@@ -41,7 +45,7 @@ def main() -> None:
     parser.add_argument("--factor", type=float, default=1.0, help="scale of rows and keys; 1.0 is the full size")
     parser.add_argument("--rounds", type=int, default=3, help="warm rounds per peer")
     parser.add_argument("--parts", default=",".join(PARTS), help="comma separated")
-    parser.add_argument("--without", default="", help="peers to leave out, comma separated")
+    parser.add_argument("--without", default="", help="peers and readers to leave out, comma separated")
     parser.add_argument("--out", type=Path, default=Path("bench-output"))
     arguments = parser.parse_args()
     parts = arguments.parts.split(",")
@@ -73,6 +77,8 @@ def _run(part: str, results: Results, folder: Path, arguments: argparse.Namespac
             cdc(results, folder, factor, rounds, without)
         case "latency":
             latency(results, folder, without)
+        case "log-latency":
+            log_latency(results, folder, without)
         case "storage":
             storage(results, folder, factor, rounds, without)
         case "engines":

@@ -19,8 +19,8 @@ _OPENED: Final = (
 _EXPORTED: Final = ("sun.net.util=ALL-UNNAMED",)
 
 
-def flink(logs: Path) -> Peer:
-    """The peer, not yet warm."""
+def flink(logs: Path, slots: int = 2) -> Peer:
+    """The peer, not yet warm; a job takes two slots."""
     jars = [
         *sorted(FLINK_ENVIRONMENT.glob("lib/python3*/site-packages/pyflink/lib/*.jar")),
         *ensure_jars("paimon"),
@@ -30,6 +30,13 @@ def flink(logs: Path) -> Peer:
     opened = [f"--add-opens=java.base/java.{name}=ALL-UNNAMED" for name in _OPENED]
     exported = [f"--add-exports=java.base/{name}" for name in _EXPORTED]
     class_path = os.pathsep.join(map(str, jars))
-    command = [java_command(), "-Xmx6g", *opened, "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED", *exported]
+    command = [
+        java_command(),
+        "-Xmx6g",
+        f"-Dbench.slots={slots}",
+        *opened,
+        "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",
+        *exported,
+    ]
     source = str(Path(__file__).with_name("FlinkBench.java"))
     return Peer("paimon-flink", [*command, "-cp", class_path, source], logs / "paimon-flink.log")
