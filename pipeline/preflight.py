@@ -128,7 +128,7 @@ def _earlier_query(config: PipelineConfig, table: Table, place: Place, remedy: s
         return  # its query id is not known here; the first commit will find out
     query_id = query_id_of(config.checkpoint)
     try:
-        table.committer(config.name, query_id or _NEW_QUERY).has_committed(0)
+        table.has_committed(config.name, query_id or _NEW_QUERY, 0)
     except UnknownOutcomeError:
         return  # history has expired: for a batch to decide
     except InvalidRequestError:

@@ -30,7 +30,7 @@ from freshet.storage.changes.log_history import LogHistory
 from freshet.storage.changes.split_stream import SplitStream, StreamLimit, StreamPosition
 from freshet.storage.changes.stream import ChangeStream
 from freshet.storage.changes.stream_start import StartRequest
-from freshet.storage.commit.committer import Committer
+from freshet.storage.commit.committer import CommitCheck, Committer
 from freshet.storage.commit.expire import ExpireResult, expire_snapshots
 from freshet.storage.commit.orphan_files import OrphanResult, remove_orphan_files
 from freshet.storage.compaction_beside import BesideUnit, CompactionBeside, carry_out_beside
@@ -215,6 +215,10 @@ class Table:
         the table, where it has one (`open_log`)."""
         self._check_logs(log is not None)
         return Committer(self.store, commit_user, query_id, log)
+
+    def has_committed(self, commit_user: str, query_id: str | None, identifier: int) -> CommitCheck:
+        """Whether a commit is there, as `Committer.has_committed` finds it and raises, for those who commit nothing."""
+        return Committer(self.store, commit_user, query_id).has_committed(identifier)
 
     @property
     def has_log(self) -> bool:

@@ -170,6 +170,23 @@ def test_starting_over_with_the_old_dead_letters_is_found(folder: Path) -> None:
     assert found(folder, ("name: orders", "name: orders2")) == []
 
 
+def test_a_table_with_a_log_is_taken_on_again(folder: Path) -> None:
+    """The checkpoint goes with the table: nothing is wrong, and nothing of the log is needed to see that."""
+    log = "options: {bucket: 1, log.system: kafka, kafka.bootstrap.servers: '127.0.0.1:1', kafka.topic: t}"
+    logged = (("options: {bucket: 1}", log), ("log.system: kafka", "changelog-producer: lookup, log.system: kafka"))
+    config = configured(folder, *logged)
+    table = open_or_create(config.table)
+    assert found(folder, *logged) == []
+    committed(folder, "shop.orders", "first")
+    claim_checkpoint(config.checkpoint, pipeline="orders", table=table)
+    metadata = folder / "c" / "metadata"
+    metadata.write_text(json.dumps({"id": "first"}))
+    assert found(folder, *logged) == []
+    metadata.write_text(json.dumps({"id": "second"}))
+    (problem,) = found(folder, *logged)
+    assert "the checkpoint belongs to query second" in problem
+
+
 def test_a_checkpoint_that_was_deleted_is_found(folder: Path) -> None:
     config = configured(folder)
     table = open_or_create(config.table)
