@@ -19,12 +19,14 @@ class TopicPartition(NamedTuple):
 
 
 class StoredRecord(NamedTuple):
-    """A record as it lies in the log; `header` is None where another program wrote it."""
+    """A record as it lies in the log; `header` is None where another program wrote it, `value` is empty where there is
+    none."""
 
     offset: int
     header: bytes | None
     value: bytes
     timestamp_ms: int = 0
+    key: bytes | None = None
 
 
 class Fetched(NamedTuple):
@@ -54,7 +56,15 @@ class TopicFacts:
 class LogProducer(Protocol):
     """Appends records; belongs to one writer."""
 
-    def send(self, place: TopicPartition, header: bytes, value: bytes, timestamp_ms: int, token: object) -> None:
+    def send(
+        self,
+        place: TopicPartition,
+        header: bytes,
+        value: bytes | None,
+        timestamp_ms: int,
+        token: object,
+        key: bytes | None = None,
+    ) -> None:
         """Hands a record over; may wait while too many are on their way. `LogUnavailableError` where one failed."""
         ...
 

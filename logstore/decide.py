@@ -99,10 +99,24 @@ def show_records(
             continue  # its beginning was not seen: it shows when it is settled
         lane, shown = _taken(now, lanes.get(header.lane), header, record.offset, rows)
         lanes[header.lane] = lane
-        ranges += shown
+        for each in shown:
+            _add(ranges, each)
     positions = {**state.positions, partition: max(next_offset, state.positions[partition])}
     after = replace(state, epoch=epoch, open_batch=open_batch, lanes=lanes, positions=positions)
     return Step(after, tuple(ranges), stops_at)
+
+
+def _add(ranges: list[RowRange], wanted: RowRange) -> None:
+    """Rows that go on where the last range of their lane ends are read together with it."""
+    before = ranges[-1] if ranges else None
+    if (
+        before is not None
+        and not (before.is_retracted or wanted.is_retracted)
+        and (before.lane, before.attempt, before.end_sequence) == (wanted.lane, wanted.attempt, wanted.first_sequence)
+    ):
+        ranges[-1] = replace(before, stop_offset=wanted.stop_offset, end_sequence=wanted.end_sequence)
+    else:
+        ranges.append(wanted)
 
 
 def opened(state: ReaderState, batch: int) -> ReaderState:

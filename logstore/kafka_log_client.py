@@ -87,7 +87,15 @@ class KafkaProducer:
             },
         )
 
-    def send(self, place: TopicPartition, header: bytes, value: bytes, timestamp_ms: int, token: object) -> None:
+    def send(
+        self,
+        place: TopicPartition,
+        header: bytes,
+        value: bytes | None,
+        timestamp_ms: int,
+        token: object,
+        key: bytes | None = None,
+    ) -> None:
         """Hands a record over; waits while the queue is full."""
         generation = self._generation
 
@@ -104,6 +112,7 @@ class KafkaProducer:
                 self._client.produce(
                     place.topic,
                     value=value,
+                    key=key,
                     partition=place.partition,
                     headers=[(HEADER_NAME, header)],
                     timestamp=timestamp_ms,

@@ -5,7 +5,7 @@ Header `freshet` of every record, little-endian, part of the format:
 | bytes | field | meaning |
 |---|---|---|
 | 1 | version | 1 |
-| 1 | value format | 0: Arrow |
+| 1 | value format | 0: Arrow, 1: json, 2: debezium-json |
 | 8 | user | hash of the commit user |
 | 8 | epoch | which start of the writer |
 | 8 | batch | the commit that the rows are for |
@@ -16,10 +16,13 @@ Header `freshet` of every record, little-endian, part of the format:
 | 8 | row hash | rolls over the values of the attempt in this lane up to here |
 | 4 | bucket | with the table partition: the lane |
 | 2 + n | table partition | length, bytes |
+| row count | kinds | only in formats other than Arrow, where values do not tell them: their codes |
+| rest | deleted row | only of a record without a value: the row as JSON |
 
-The value is an Arrow record batch message without its schema: `_ROW_KIND` as int8, then the columns of the table at the
-schema id. A -U and its +U are never in different records. A record holds whole rows only, so that dropping a record
-that came twice, or is of a dead attempt, is dropping whole rows.
+The value in format Arrow is an Arrow record batch message without its schema: `_ROW_KIND` as int8, then the columns of
+the table at the schema id; the other formats are those of `json_records`. A -U and its +U are never in different
+records. A record holds whole rows only, so that dropping a record that came twice, or is of a dead attempt, is dropping
+whole rows.
 
 Which attempt is later: the larger epoch, then the larger attempt.
 """
@@ -45,6 +48,8 @@ HEADER_NAME: Final = "freshet"
 
 VERSION: Final = 1
 ARROW_FORMAT: Final = 0
+JSON_FORMAT: Final = 1
+DEBEZIUM_FORMAT: Final = 2
 NO_HASH: Final = bytes(8)
 _FIXED: Final = struct.Struct("<BB8sqqqqiq8siH")
 
@@ -70,6 +75,9 @@ class RecordHeader:
     row_count: int
     schema_id: int
     row_hash: bytes
+    value_format: int = ARROW_FORMAT
+    tail: bytes = b""
+    """Kinds and a deleted row, in formats whose values do not have them."""
 
     @property
     def end_sequence(self) -> int:
@@ -93,7 +101,7 @@ def encode_header(header: RecordHeader) -> bytes:
     return (
         _FIXED.pack(
             VERSION,
-            ARROW_FORMAT,
+            header.value_format,
             header.user_hash,
             header.attempt.epoch,
             header.batch,
@@ -106,19 +114,25 @@ def encode_header(header: RecordHeader) -> bytes:
             len(partition),
         )
         + partition
+        + header.tail
     )
 
 
 def decode_header(data: bytes) -> RecordHeader:
     """The inverse of `encode_header`; raises `LogLostError` for bytes that are none."""
-    if len(data) < _FIXED.size or data[0] != VERSION or data[1] != ARROW_FORMAT:
+    if len(data) < _FIXED.size or data[0] != VERSION or data[1] > DEBEZIUM_FORMAT:
         raise LogLostError(
             f"a record of the log has a header that this version does not know ({data[:2].hex()}…, {len(data)} bytes); "
             "a newer version of this library may have written it, or another program writes to the topic"
         )
-    _, _, user, epoch, batch, attempt, first, count, schema_id, row_hash, bucket, length = _FIXED.unpack_from(data)
-    partition = data[_FIXED.size : _FIXED.size + length]
-    return RecordHeader(user, Attempt(epoch, attempt), batch, (partition, bucket), first, count, schema_id, row_hash)
+    _, value_format, user, epoch, batch, attempt, first, count, schema_id, row_hash, bucket, length = (
+        _FIXED.unpack_from(data)
+    )
+    end = _FIXED.size + length
+    lane = (data[_FIXED.size : end], bucket)
+    return RecordHeader(
+        user, Attempt(epoch, attempt), batch, lane, first, count, schema_id, row_hash, value_format, data[end:]
+    )
 
 
 def encode_values(rows: pa.Table, *, size_bytes: int, size_bytes_max: int) -> Iterator[tuple[int, bytes]]:

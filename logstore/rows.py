@@ -16,8 +16,9 @@ import pyarrow as pa
 from freshet.logstore.client import Fetched, LogClient, StoredRecord, TopicPartition
 from freshet.logstore.decide import RowRange
 from freshet.logstore.exceptions import LogLostError, LogUnavailableError
+from freshet.logstore.json_records import decoded
 from freshet.logstore.recent_records import RecentRecords
-from freshet.logstore.record import RecordHeader, decode_header, decode_value, log_schema, user_hash
+from freshet.logstore.record import ARROW_FORMAT, RecordHeader, decode_header, decode_value, log_schema, user_hash
 from freshet.storage.model.row_kind import RowKind
 
 INVERTED: Final = np.array([RowKind.DELETE, RowKind.UPDATE_AFTER, RowKind.UPDATE_BEFORE, RowKind.INSERT], dtype=np.int8)
@@ -26,6 +27,11 @@ INVERTED: Final = np.array([RowKind.DELETE, RowKind.UPDATE_AFTER, RowKind.UPDATE
 FETCH_WAIT_S: Final = 5.0
 FETCH_TRIES: Final = 6
 """Records in a range were acknowledged, so they are there: a broker that gives nothing so often is in trouble."""
+
+GROUP_RECORDS: Final = 8_192
+
+Record = tuple[RecordHeader, bytes]
+"""A header and a value."""
 
 SchemaOf = Callable[[int], pa.Schema]
 """The columns of the table at a schema id."""
@@ -49,12 +55,13 @@ class LogRows:
 
     def read(self, wanted: RowRange) -> Iterator[tuple[int, pa.RecordBatch]]:
         """(schema id, rows): `_ROW_KIND` as int8, then the columns of that schema."""
+        groups = self._groups(wanted)
         if not wanted.is_retracted:
-            for header, value in self._records(wanted):
-                yield header.schema_id, self._rows(wanted, header, value)
+            for group in groups:
+                yield group[0][0].schema_id, self._rows(wanted, group)
             return
-        for header, value in reversed(list(self._records(wanted))):
-            yield header.schema_id, _taken_back(self._rows(wanted, header, value))
+        for group in reversed(list(groups)):
+            yield group[0][0].schema_id, _taken_back(self._rows(wanted, group))
 
     def first_difference(self, old: RowRange, new: RowRange) -> int:
         """The first sequence at which the rows differ, or the end."""
@@ -77,18 +84,34 @@ class LogRows:
 
     def _spans(self, wanted: RowRange) -> Iterator[tuple[int, int, pa.RecordBatch]]:
         start = wanted.first_sequence
-        for header, value in self._records(wanted):
-            rows = self._rows(wanted, header, value)
-            yield header.schema_id, start, rows
+        for group in self._groups(wanted):
+            rows = self._rows(wanted, group)
+            yield group[0][0].schema_id, start, rows
             start += rows.num_rows
 
-    def _rows(self, wanted: RowRange, header: RecordHeader, value: bytes) -> pa.RecordBatch:
-        rows = decode_value(value, log_schema(self._schema_of(header.schema_id)))
+    def _groups(self, wanted: RowRange) -> Iterator[list[Record]]:
+        """Records that are decoded together: of a format with a row each, many of one schema."""
+        group: list[Record] = []
+        for header, value in self._records(wanted):
+            is_like = group and (header.value_format, header.schema_id) == (
+                group[0][0].value_format, group[0][0].schema_id,
+            )  # fmt: skip
+            if group and (not is_like or header.value_format == ARROW_FORMAT or len(group) == GROUP_RECORDS):
+                yield group
+                group = []
+            group.append((header, value))
+        if group:
+            yield group
+
+    def _rows(self, wanted: RowRange, group: list[Record]) -> pa.RecordBatch:
+        header, value = group[0]
+        schema = log_schema(self._schema_of(header.schema_id))
+        rows = decode_value(value, schema) if header.value_format == ARROW_FORMAT else decoded(group, schema)
         first = max(wanted.first_sequence, header.first_sequence)
-        end = min(wanted.end_sequence, header.end_sequence)
+        end = min(wanted.end_sequence, group[-1][0].end_sequence)
         return rows.slice(first - header.first_sequence, end - first)
 
-    def _records(self, wanted: RowRange) -> Iterator[tuple[RecordHeader, bytes]]:
+    def _records(self, wanted: RowRange) -> Iterator[Record]:
         """The records that hold the range; the first and the last may hold more."""
         user = user_hash(wanted.commit_user)
         position: int | None = None

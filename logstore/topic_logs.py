@@ -14,6 +14,8 @@ from collections.abc import Callable, Mapping
 from freshet.logstore.client import LogClient, LogProducer, TopicFacts
 from freshet.logstore.control import ControlKind, ControlRecord, claim_epoch, note
 from freshet.logstore.exceptions import LogConfigError, LogUnavailableError
+from freshet.logstore.json_records import FORMATS
+from freshet.logstore.record import ARROW_FORMAT
 from freshet.logstore.stream import Isolation, LogStream
 from freshet.logstore.topic import ensure_topics, existing_topic, record_bytes_max, topic_warnings
 from freshet.logstore.writer import LogWriter, WriterSettings
@@ -113,9 +115,9 @@ class TopicLogs:
         """Reads the log."""
         if str(request.isolation).lower() == Isolation.SPECULATIVE and not table.logs_before_images:
             raise LogConfigError(
-                f"table {table.name} logs no rows before updates (log.changelog-mode=upsert), so what a speculative "
-                "reader has seen cannot be taken back; read with isolation='committed', or set "
-                "changelog-producer=lookup",
+                f"table {table.name} logs no rows before updates (log.changelog-mode=upsert or log.ignore-delete), so "
+                "what a speculative reader has seen cannot be taken back; read with isolation='committed', or set "
+                "changelog-producer=lookup and leave these options out",
                 table=table.name,
                 option="log.read.isolation",
             )
@@ -135,4 +137,6 @@ def _settings(
     table: LoggedTable, facts: TopicFacts, identity: LogIdentity, epoch: int, schema_id: int
 ) -> WriterSettings:
     kafka = {key.removeprefix("kafka."): value for key, value in table.options.items() if key.startswith("kafka.")}
-    return WriterSettings(identity, epoch, schema_id, record_bytes_max(facts, kafka))
+    value_format = FORMATS.get(table.options.get("log.format", "arrow").lower(), ARROW_FORMAT)
+    keys = () if value_format == ARROW_FORMAT else table.primary_keys
+    return WriterSettings(identity, epoch, schema_id, record_bytes_max(facts, kafka), value_format, keys)

@@ -14,14 +14,16 @@ Offsets come from acknowledgements, never from asking for the end of a partition
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 import pyarrow as pa
 
 from freshet.logstore.client import LogProducer, TopicPartition
+from freshet.logstore.json_records import JsonRecord, json_records
 from freshet.logstore.record import (
+    ARROW_FORMAT,
     NO_HASH,
     Attempt,
     RecordHeader,
@@ -53,6 +55,9 @@ class WriterSettings:
     epoch: int
     schema_id: int
     record_bytes_max: int
+    value_format: int = ARROW_FORMAT
+    key_names: tuple[str, ...] = ()
+    """Columns of the message key, in formats that have keys."""
 
 
 class LogWriter:
@@ -82,21 +87,31 @@ class LogWriter:
         with self._lock:
             progress = self._lanes.setdefault(lane, _LaneProgress())
         place = TopicPartition(self._settings.log.topic, bucket)
-        size_max = self._settings.record_bytes_max - HEADER_ROOM_BYTES
-        for count, value in encode_values(rows, size_bytes=min(RECORD_BYTES, size_max), size_bytes_max=size_max):
-            progress.row_hash = rolled_hash(progress.row_hash, value)
+        for record in self._records(rows):
+            progress.row_hash = rolled_hash(progress.row_hash, (record.value or b"") + record.tail)
             header = RecordHeader(
                 self._user,
                 self._attempt,
                 self._batch,
                 lane,
                 progress.row_count,
-                count,
+                record.row_count,
                 self._settings.schema_id,
                 progress.row_hash,
+                self._settings.value_format,
+                record.tail,
             )
-            progress.row_count += count
-            self._producer.send(place, encode_header(header), value, self._time_ms, lane)
+            progress.row_count += record.row_count
+            self._producer.send(place, encode_header(header), record.value, self._time_ms, lane, record.key)
+
+    def _records(self, rows: pa.Table) -> Iterator[JsonRecord]:
+        settings = self._settings
+        size_max = settings.record_bytes_max - HEADER_ROOM_BYTES
+        if settings.value_format != ARROW_FORMAT:
+            yield from json_records(rows, settings.value_format, settings.key_names, size_bytes_max=size_max)
+            return
+        for count, value in encode_values(rows, size_bytes=min(RECORD_BYTES, size_max), size_bytes_max=size_max):
+            yield JsonRecord(count, None, value, b"")
 
     def finish(self) -> Mapping[Lane, LogIncrement]:
         """Waits for acknowledgements; what was logged, of every lane that has rows."""

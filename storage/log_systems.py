@@ -34,6 +34,7 @@ class LoggedTable:
     """They may hold secrets."""
     snapshot_time_retained_ms: int
     logs_before_images: bool = True
+    primary_keys: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

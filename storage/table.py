@@ -245,6 +245,7 @@ class Table:
             {**self.options.given},
             self.options.snapshot_time_retained_ms,
             self.options.logs_before_images,
+            tuple(self.schema.primary_keys),
         )
 
     def _check_logs(self, is_logged: bool) -> None:

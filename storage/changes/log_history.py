@@ -22,7 +22,7 @@ from freshet.storage.changes.planner import ChangePlanner
 from freshet.storage.changes.reader import ChangeReader
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.arrow_types import arrow_field, arrow_schema
-from freshet.storage.model.row_kind import KIND_TEXTS
+from freshet.storage.model.row_kind import KIND_TEXTS, ROW_KIND_COLUMN
 from freshet.storage.model.snapshot import CommitKind, Snapshot
 from freshet.storage.predicate import Predicate, from_lists
 from freshet.storage.scan.pruning import ScanFilter
@@ -75,10 +75,11 @@ class LogHistory:
         return self._source(snapshot) is not ChangeSource.NOTHING
 
     def changes(self, snapshot: Snapshot) -> Iterator[pa.RecordBatch]:
-        """These changes, from the files."""
+        """These changes, from the files; such as the log would tell them (`log.ignore-delete`)."""
         with self._history.explained(snapshot):
             for split in self._planner.plan(snapshot, self._source(snapshot)):
-                yield from self._reader.read(split, decoders())
+                for rows in self._reader.read(split, decoders()):
+                    yield _as_inserts(rows) if self._store.options.log_ignore_delete else rows
 
     def first_at_or_after(self, time_ms: int) -> int:
         """Id of the oldest snapshot committed at or after a time; the next id to come when all are older."""
@@ -133,3 +134,10 @@ class LogHistory:
         source = self._rules.source(snapshot)
         is_silent = source is ChangeSource.NOTHING and snapshot.commit_kind is CommitKind.OVERWRITE
         return ChangeSource.REPLACED if is_silent else source
+
+
+def _as_inserts(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """What `log.ignore-delete` leaves of changes: rows that are there now, as +I."""
+    place = rows.schema.get_field_index(ROW_KIND_COLUMN)
+    kept = rows.filter(pc.is_in(rows.column(place), pa.array(["+I", "+U"])))
+    return kept.set_column(place, rows.schema.field(place), pa.array(["+I"] * kept.num_rows, pa.string()))

@@ -384,11 +384,13 @@ class CoreOptions(BaseModel):
     )
     """Only `eventual`: the snapshots say which records count, so readers of Freshet lose nothing by it."""
     log_format: Annotated[str, _text(str.lower)] = Field(default="arrow", alias="log.format")
-    """Format of the values in the log. Only `arrow`: batches of rows."""
+    """Format of the values in the log: `arrow`, batches of rows; `json` and `debezium-json`, a record for each change,
+    for consumers that know nothing of Freshet."""
     log_key_format: Annotated[str | None, _text(str.lower)] = Field(default=None, alias="log.key.format")
-    """Format of message keys; batches of rows have none."""
+    """Format of message keys, which are the primary key: `json`; records of `log.format=arrow` have none."""
     log_ignore_delete: Flag = Field(default=False, alias="log.ignore-delete")
-    """Leaves -U and -D out of the log."""
+    """Leaves -U and -D out of the log and logs +U as +I. Such a log does not follow deletes, and has no speculative
+    readers."""
     log_on_lake_only: Annotated[OnLakeOnly, _text(_enum(OnLakeOnly))] = Field(
         default=OnLakeOnly.APPLY, alias="log.on-lake-only"
     )
@@ -586,7 +588,9 @@ class CoreOptions(BaseModel):
 
     @property
     def logs_before_images(self) -> bool:
-        """True when the log has the rows before updates too (`log.changelog-mode`)."""
+        """True when the log has the rows before updates too (`log.changelog-mode`, `log.ignore-delete`)."""
+        if self.has_primary_key and self.log_ignore_delete:
+            return False
         if self.log_changelog_mode is not LogChangelogMode.AUTO:
             return self.log_changelog_mode is LogChangelogMode.ALL
         return not self.has_primary_key or self.changelog_producer in (

@@ -10,6 +10,9 @@ What is logged is what the table will hold:
 | keyed, producer input | all | the rows as they were written |
 | keyed, deduplicate without `sequence.field`, any other producer | upsert | the last row of each key |
 | other | | refused: when rows are written it is not known what becomes of them |
+
+`log.ignore-delete` leaves -U and -D out, and logs +U as +I: what readers of the log see is a stream of inserts, as it
+was in Paimon. `log.format=json` has no word for updates, so keyed tables need `upsert` or `log.ignore-delete` with it.
 """
 
 from __future__ import annotations
@@ -33,6 +36,8 @@ _NEED_A_LOG: Final = {
     "log.consistency": LogConsistency.EVENTUAL,
 }
 
+LOG_FORMATS: Final = ("arrow", "json", "debezium-json")
+
 
 def check_log_options(schema: TableSchema, options: CoreOptions) -> None:
     """Raises `InvalidRequestError`, naming the option, where these do not go together."""
@@ -41,7 +46,7 @@ def check_log_options(schema: TableSchema, options: CoreOptions) -> None:
             if options.given.get(key, "").lower() == value:
                 raise InvalidRequestError(f"{key}={value} needs a log; set log.system=kafka", option=key)
         return
-    _check_supported(options)
+    _check_formats(schema, options)
     if not options.given.get("kafka.topic", "").strip():
         raise InvalidRequestError("log.system=kafka needs the option kafka.topic", option="kafka.topic")
     if options.bucket <= 0:
@@ -62,15 +67,33 @@ def check_log_options(schema: TableSchema, options: CoreOptions) -> None:
     _check_without_lookup(options)
 
 
-def _check_supported(options: CoreOptions) -> None:
-    for key, given, supported in (
-        ("log.format", options.log_format, "arrow"),
-        ("log.consistency", options.log_consistency, LogConsistency.EVENTUAL),
-        ("log.key.format", options.log_key_format, None),
-        ("log.ignore-delete", options.log_ignore_delete, False),
-    ):
-        if given != supported:
-            raise UnsupportedFeatureError(f"{key}={given} is not supported yet; leave the option out", option=key)
+def _check_formats(schema: TableSchema, options: CoreOptions) -> None:
+    if options.log_consistency is not LogConsistency.EVENTUAL:
+        raise UnsupportedFeatureError(
+            "log.consistency=transactional is not supported; leave the option out", option="log.consistency"
+        )
+    if options.log_format not in LOG_FORMATS:
+        raise UnsupportedFeatureError(
+            f"log.format={options.log_format} is not supported; it is one of {', '.join(LOG_FORMATS)}",
+            option="log.format",
+        )
+    if options.log_key_format not in (None, "json"):
+        raise UnsupportedFeatureError(
+            f"log.key.format={options.log_key_format} is not supported; keys are JSON: leave the option out",
+            option="log.key.format",
+        )
+    if options.log_key_format is not None and options.log_format == "arrow":
+        raise InvalidRequestError(
+            "log.key.format needs log.format=json or debezium-json: a record of log.format=arrow holds many rows and "
+            "has no key",
+            option="log.key.format",
+        )
+    if options.log_format == "json" and schema.has_primary_key and options.logs_before_images:
+        raise InvalidRequestError(
+            "log.format=json does not tell updates and deletes from inserts; set log.changelog-mode=upsert, which "
+            "writes deletes as records without a value, log.ignore-delete=true, or log.format=debezium-json",
+            option="log.format",
+        )
 
 
 def _check_lookup(options: CoreOptions) -> None:

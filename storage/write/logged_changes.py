@@ -5,7 +5,8 @@
 | rows | new files, or changelog files of the producer input | `CommitMessage.log` |
 | compaction | changelog files of the producer lookup | `CommitMessage.compact_log` |
 
-A table logs in one half only. Where every kind is logged and where -U are left out: `log.changelog-mode`.
+A table logs in one half only. Where every kind is logged and where -U are left out: `log.changelog-mode`; where -D are
+left out too: `log.ignore-delete`.
 """
 
 from __future__ import annotations
@@ -67,4 +68,7 @@ def _log_rows(store: TableStore, rows: pa.Table | pa.RecordBatch) -> pa.Table:
     if store.options.logs_before_images or not is_keyed:
         return found
     codes = found.column(0).combine_chunks().to_numpy(zero_copy_only=False)
-    return found.filter(pa.array(codes != RowKind.UPDATE_BEFORE))
+    if not store.options.log_ignore_delete:
+        return found.filter(pa.array(codes != RowKind.UPDATE_BEFORE))
+    kept = found.filter(pa.array((codes == RowKind.INSERT) | (codes == RowKind.UPDATE_AFTER)))
+    return kept.set_column(0, found.schema.field(0), pa.array(np.zeros(kept.num_rows, np.int8)))

@@ -24,8 +24,8 @@ class FakePartition:
     end: int = 0
     records: list[StoredRecord] = field(default_factory=list)
 
-    def append(self, header: bytes | None, value: bytes, timestamp_ms: int) -> int:
-        self.records.append(StoredRecord(self.end, header, value, timestamp_ms))
+    def append(self, header: bytes | None, value: bytes | None, timestamp_ms: int, key: bytes | None = None) -> int:
+        self.records.append(StoredRecord(self.end, header, value or b"", timestamp_ms, key))
         self.end += 1
         return self.end - 1
 
@@ -80,16 +80,24 @@ class FakeProducer:
         self._log = log
         self._sent: list[tuple[object, int]] = []
 
-    def send(self, place: TopicPartition, header: bytes, value: bytes, timestamp_ms: int, token: object) -> None:
+    def send(
+        self,
+        place: TopicPartition,
+        header: bytes,
+        value: bytes | None,
+        timestamp_ms: int,
+        token: object,
+        key: bytes | None = None,
+    ) -> None:
         self._log.before_append(place)
         if self._log.is_down:
             raise LogUnavailableError(f"no broker took a record for {place.topic} within the time")
         part = self._log.partition(place)
-        offset = part.append(header, value, timestamp_ms)
+        offset = part.append(header, value, timestamp_ms, key)
         if self._log.losses():
             part.records.pop()
         if self._log.duplicates():
-            offset = part.append(header, value, timestamp_ms)
+            offset = part.append(header, value, timestamp_ms, key)
         self._sent.append((token, offset))
 
     def flush(self) -> list[tuple[object, int]]:

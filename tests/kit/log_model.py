@@ -5,7 +5,7 @@
 One step belongs to one actor, chosen by chance: a driver (claim an epoch, log chunk by chunk, retry a task, commit,
 note it), a zombie (a driver that was replaced and goes on), or a reader (fetch some records of one partition, look
 at some snapshots, restart from its state as JSON). Records come twice now and then, drivers die at any step, also
-between the two snapshots of one commit.
+between the two snapshots of one commit. Drivers log in several formats.
 
 The table is a dict. A batch is a list of changes that fit on what the last settled batch left; which of them stand is
 read from the snapshots.
@@ -24,7 +24,7 @@ from freshet.logstore.client import TopicPartition
 from freshet.logstore.control import ControlKind, ControlRecord, claim_epoch, note
 from freshet.logstore.decide import RowRange, Step, is_settling, opened, settle, show_records
 from freshet.logstore.reader_state import state_at, state_from_json, state_to_json
-from freshet.logstore.record import KIND_FIELD
+from freshet.logstore.record import ARROW_FORMAT, DEBEZIUM_FORMAT, JSON_FORMAT, KIND_FIELD
 from freshet.logstore.rows import LogRows
 from freshet.logstore.topic import ensure_topics
 from freshet.logstore.writer import LogWriter, WriterSettings
@@ -195,7 +195,8 @@ def driver(world: World, number: int) -> Iterator[None]:
     fault = Fault(point=CrashPoint.COMMIT_BEFORE_COMPACT) if chance.random() < 0.3 else None
     env = world.disk.boot(fault)
     committer = Committer(open_table_store(env, world.store.location), USER, log=world.identity)
-    writer = LogWriter(producer, WriterSettings(world.identity, epoch, 0, 1_000_000))
+    value_format = (ARROW_FORMAT, DEBEZIUM_FORMAT, ARROW_FORMAT, JSON_FORMAT)[number % 4]
+    writer = LogWriter(producer, WriterSettings(world.identity, epoch, 0, 1_000_000, value_format, ("k",)))
     attempt = -1
     yield
     while True:

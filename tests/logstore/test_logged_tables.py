@@ -18,7 +18,7 @@ from freshet.logstore.exceptions import (
     LogTruncatedError,
     LogUnavailableError,
 )
-from freshet.storage.exceptions import InvalidRequestError, UnsupportedFeatureError
+from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.log_systems import TableLog, TaskLog
 from freshet.storage.model.commit_message import CommitMessage
 from freshet.storage.table import RenameColumn, SetOption, Table
@@ -367,14 +367,6 @@ def test_append_tables_without_buckets_or_with_upsert_are_refused(tmp_path: Path
         make_logged(tmp_path, keyed=False, log__changelog_mode="upsert")
     with pytest.raises(InvalidRequestError, match="fixed number of buckets|bucket"):
         make_logged(tmp_path, keyed=False, bucket="-1")
-
-
-@pytest.mark.parametrize(
-    "options", [{"log__format": "json"}, {"log__consistency": "transactional"}, {"log__ignore_delete": "true"}]
-)
-def test_what_is_not_supported_yet_is_named(tmp_path: Path, options: dict[str, str]) -> None:
-    with pytest.raises(UnsupportedFeatureError, match="is not supported yet"):
-        make_logged(tmp_path, **options)
 
 
 def test_a_topic_that_does_not_fit_is_refused(log: FakeLog, tmp_path: Path) -> None:
