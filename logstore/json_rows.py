@@ -97,7 +97,7 @@ def _struct(values: list[Any], kind: pa.DataType) -> pa.Array:
     fields = list(kind)
     nulls = dict.fromkeys((field.name for field in fields), None)
     children = rows_of([nulls if value is None else value for value in values], fields)
-    is_null = pa.array([value is None for value in values])
+    is_null = pa.array([value is None for value in values], pa.bool_())
     return pa.StructArray.from_arrays(children, fields=fields, mask=is_null)
 
 
