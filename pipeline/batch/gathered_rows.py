@@ -27,7 +27,7 @@ from freshet.storage.merge.take import take_from_batches
 MEMORY_BYTES: Final = 96 * 1024 * 1024
 """Rows held in memory while they arrive."""
 
-PORTION_BYTES: Final = 48 * 1024 * 1024
+PORTION_BYTES: Final = 32 * 1024 * 1024
 
 
 class GatheredRows:

@@ -44,7 +44,7 @@ ROUND_BYTES: Final = 32 * 1024 * 1024
 """Bytes of all runs together after which a round waits for no further rows: the number of rows is reckoned from their
 average, and a few rows of many megabytes are in no average."""
 
-_PIECES_MAX: Final = 512
+_PIECES_MAX: Final = 256
 """Pieces of a buffer that parts are gathered from: every part looks into each of them."""
 
 Completion = Callable[[KeySegments], KeySegments]

@@ -45,11 +45,12 @@ from freshet.storage.merge.merge_reader import (
 MERGE_BYTES: Final = 32 * 1024 * 1024
 """Rows of all runs together that one round of merging spilled runs holds."""
 
-PART_BYTES: Final = 16 * 1024 * 1024
+PART_BYTES: Final = 8 * 1024 * 1024
 """Rows in memory are sorted as a whole, but gathered and merged in key ranges of about this size.
 
 Measured, a task with a buffer of 256 MB, peak of the process: 1 M rows of ten columns 624 MB at once, 462 MB
-in key ranges; 1.5 M rows, which spill, 568 MB, of which 250 MB are pages of a mapped file."""
+in key ranges. 1.6 M rows, which spill, 582 MB with ranges of 16 MB and 510 MB with these; sorting 1.5 M rows takes 2 %
+more processor time, 7 % in chunks of 2000 rows."""
 
 _FILL_ROWS_MAX: Final = 64 * 1024
 _FILL_ROWS_MIN: Final = 1024

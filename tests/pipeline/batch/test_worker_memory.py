@@ -27,3 +27,14 @@ def test_rows_of_17_megabytes(tmp_path: Path, kind: str) -> None:
     assert (applied, dead) == ((ROUNDS * 200, ROUNDS) if kind == "dead" else (ROUNDS * 201, 0))
     limit_mb = BUFFER_MB + 300 + COPIES * LARGE_MB
     assert peak_mb - start_mb < limit_mb, f"{start_mb} MB at the start, {peak_mb} MB at the peak"
+
+
+@pytest.mark.slow
+def test_a_first_batch_of_many_rows(tmp_path: Path) -> None:
+    rounds = 100
+    command = [sys.executable, "-m", "tests.pipeline.batch.memory_of_a_worker", str(tmp_path), str(rounds), "many"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    _, peak_mb, applied, dead = map(int, done.stdout.split())
+    assert (applied, dead) == (rounds * 16384, 0)
+    assert peak_mb < 256 + 300
