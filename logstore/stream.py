@@ -154,10 +154,22 @@ class LogStream(Iterator[pa.RecordBatch]):
             first = request.from_snapshot
             if mode == "from-timestamp":
                 first = self._history.first_at_or_after(request.from_timestamp_ms or 0)
-            at = self._needed((first or 1) - 1) if (first or 1) > 1 else None
+            at = self._before(first or 1)
         if at is None:
             return ReaderState(0), None
         return state_at(at.id, self._progress_at(at)), at if mode.endswith("-full") else None
+
+    def _before(self, snapshot_id: int) -> Snapshot | None:
+        """The snapshot before the one whose changes come first; None before the first one."""
+        found = self._history.find(snapshot_id - 1) if snapshot_id > 1 else None
+        if found is None and snapshot_id > 1:
+            latest = self._history.latest()
+            last = "there is none yet" if latest is None else f"the latest is {latest.id}"
+            raise InvalidRequestError(
+                f"table {self._table.name}: the changes of snapshot {snapshot_id} are asked for, and {last}; begin at "
+                "a snapshot that is there or is the next one, or with scan_mode='latest'"
+            )
+        return found
 
     def _needed(self, snapshot_id: int) -> Snapshot:
         found = self._history.find(snapshot_id)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated
+from typing import Annotated, Literal
 
 import pyarrow as pa
 import typer
@@ -21,7 +21,8 @@ def tail(
         typer.Option("--speculative", help="Changes as soon as they are logged, also those taken back later."),
     ] = False,
     scan_mode: Annotated[
-        str, typer.Option(help="Begin with the rows of now (latest-full), or with what comes next (latest).")
+        Literal["latest-full", "latest"],
+        typer.Option(help="Begin with the rows of now (latest-full), or with what comes next (latest)."),
     ] = "latest-full",
     from_snapshot: Annotated[int | None, typer.Option(help="Begin with the changes of this snapshot.")] = None,
     option: Annotated[

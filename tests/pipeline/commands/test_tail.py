@@ -45,6 +45,22 @@ def test_a_table_without_a_log_says_so(freshet: Freshet, tmp_path: Path) -> None
     assert called.code == 2 and "has no log; set log.system=kafka" in called.err
 
 
+def test_where_it_cannot_begin_is_told_in_the_words_of_the_command(
+    freshet: Freshet, log: FakeLog, tmp_path: Path
+) -> None:
+    table = make_logged(tmp_path)
+    place = (tmp_path, "db.t", "--max-wait", 0)
+    assert "snapshot 7 are asked for, and there is none yet" in freshet(*("tail", *place), "--from-snapshot", 7).err
+    with table.writer("u") as writer:
+        writer.write(rows("+I 1 a"))
+        writer.commit()
+    latest = table.latest_snapshot()
+    assert latest is not None
+    assert f"the latest is {latest.id}" in freshet("tail", *place, "--from-snapshot", latest.id + 2).err
+    assert freshet.good("tail", *place, "--from-snapshot", latest.id + 1).out.splitlines()[1:] == []
+    assert "--scan-mode" in freshet("tail", *place, "--scan-mode", "from-timestamp").err
+
+
 def test_secrets_are_in_no_output(freshet: Freshet, log: FakeLog, tmp_path: Path) -> None:
     table = make_logged(tmp_path, kafka__sasl__password="hunter2", kafka__sasl__username="me")
     for how in ((), ("--json",)):
