@@ -29,9 +29,9 @@ from freshet.storage.catalog import Catalog
 ISOLATIONS: Final = ("speculative", "committed")
 PIPELINES: Final = {"demo-orders": ORDERS_TOPIC, "demo-customers": CUSTOMERS_TOPIC}
 CUSTOMER_COUNT: Final = 300
-EVENTS_PER_WAVE: Final = 1000
+EVENTS_PER_WAVE: Final = 500
 WAVE_PAUSE_S: Final = 0.7
-WAVES_BEFORE: Final = 12
+WAVES_BEFORE: Final = 10
 """So many waves come before the writer is killed, and after it works again."""
 
 KILLS_MAX: Final = 3

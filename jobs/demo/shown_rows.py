@@ -59,10 +59,11 @@ def latencies(shown: pa.Table, waves: Sequence[Wave]) -> Any:
 
 
 def told_twice(speculative: pa.Table, committed: pa.Table, key: str) -> list[Any]:
-    """Keys of which the speculative reader was shown more than became of them, those with the fewest rows first."""
+    """Keys of which the speculative reader was shown more than became of them; those of which nothing became come last,
+    before that those with the fewest rows first."""
     more, counts = (_row_counts(each, key) for each in (speculative, committed))
     found = [value for value, count in more.items() if count > counts.get(value, 0)]
-    return sorted(found, key=lambda value: (more[value], value))
+    return sorted(found, key=lambda value: (value not in counts, more[value], value))
 
 
 def _row_counts(shown: pa.Table, key: str) -> dict[Any, int]:

@@ -30,7 +30,8 @@ COLUMNS: Final = {"id": "BIGINT", "event_us": "BIGINT", "status": "STRING", "not
 
 TRIGGERS: Final = {"as fast as possible": "0 seconds", "1 second": "1 second"}
 FLINK_CHECKPOINTS_MS: Final = (200, 1000)
-FLINK_DISCOVERY_MS: Final = 100
+DISCOVERY_MS: Final = 100
+"""How often a reader of snapshots looks for the next one, here and on Flink."""
 
 
 @dataclass
@@ -149,7 +150,7 @@ class FlinkJob:
     def follow(self) -> None:
         """Begins a streaming read of the table, with what comes next."""
         self._starting.join()
-        self._peer.ask("follow", f"warehouse={self._place}", f"discovery_ms={FLINK_DISCOVERY_MS}")
+        self._peer.ask("follow", f"warehouse={self._place}", f"discovery_ms={DISCOVERY_MS}")
 
     def unfollow(self, out: Path) -> None:
         """Ends it; `out` gets a line of CSV per row that was seen: note, event_us, seen_us."""

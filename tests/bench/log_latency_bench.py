@@ -9,7 +9,6 @@ of the table with a lookup changelog, which a job writes by checkpoints; a row i
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 import threading
@@ -20,19 +19,18 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
-import pyarrow as pa
 
 from tests.bench.cdc_records import KAFKA_PARTITIONS
 from tests.bench.latency_jobs import FLINK_CHECKPOINTS_MS, TRIGGERS, FlinkJob, Load, batches_text, start_freshet
 from tests.bench.measure import tell
 from tests.bench.peers import PeerError
 from tests.bench.results import Results
-from tests.bench.seen_rows import SEEN_COLUMNS, SeenRows, Window, seconds_to_see
+from tests.bench.seen_rows import SEEN_COLUMNS, Window, seconds_to_see
 from tests.kit.kafka_broker import ForeignBroker, KafkaBroker
 
 KEYS: Final = 10_000
 READERS: Final = ("speculative", "committed", "snapshots", "tail", "spark-speculative")
-WARM_UP_S: Final = 45
+WARM_UP_S: Final = 75
 READER_WARM_UP_S: Final = 3
 MEASURED_S: Final = 15
 TAIL_S: Final = 3
@@ -148,15 +146,16 @@ def _child(reader: str, place: Path, out: Path) -> tuple[Callable[[], None], Cal
 def _tail(place: Path, out: Path) -> tuple[Callable[[], None], Callable[[], None]]:
     """`freshet tail --speculative`, whose lines are looked at as they come."""
     words = [sys.executable, "-m", "freshet", "tail", str(place), "bench.t", "--speculative", "--scan-mode", "latest"]
-    words += ["--columns", ",".join(SEEN_COLUMNS), "--format", "json"]
-    seen = SeenRows()
+    words += ["--columns", ",".join(SEEN_COLUMNS)]
+    lines: list[tuple[bytes, int]] = []
     running: list[tuple[subprocess.Popen[bytes], threading.Thread]] = []
 
     def follow(child: subprocess.Popen[bytes], has_begun: threading.Event) -> None:
         assert child.stdout is not None
         for line in child.stdout:
-            seen.add(pa.RecordBatch.from_pylist([json.loads(line)]))
-            has_begun.set()
+            lines.append((line, time.time_ns() // 1000))
+            if len(lines) == 2:  # the header is there at once
+                has_begun.set()
 
     def begin() -> None:
         child = subprocess.Popen(words, stdout=subprocess.PIPE)
@@ -173,6 +172,16 @@ def _tail(place: Path, out: Path) -> tuple[Callable[[], None], Callable[[], None
         child.terminate()
         child.wait(60)
         thread.join()
-        seen.write(out)
+        out.write_bytes(_seen_lines(lines))
 
     return begin, end
+
+
+def _seen_lines(lines: Sequence[tuple[bytes, int]]) -> bytes:
+    """What `SeenRows` writes, from lines of CSV and when they came; the last one may be cut off."""
+    found = []
+    for line, seen_us in lines[1:-1]:
+        note, event_us, kind = line.rstrip().split(b",")
+        if kind in (b'"+I"', b'"+U"'):
+            found.append(b"%d,%s,%d" % (int(note.strip(b'"')), event_us, seen_us))
+    return b"\n".join(found)

@@ -5,7 +5,7 @@
 | HOW | reads |
 |---|---|
 | speculative, committed | the log, `Table.stream` |
-| snapshots | the changelog files of each snapshot, `Table.stream` |
+| snapshots | the changelog files of each snapshot, which are looked for every `DISCOVERY_MS`, `Table.stream` |
 
 A line on standard output says that the first rows have come.
 """
@@ -22,6 +22,7 @@ from types import FrameType
 import pyarrow as pa
 
 from freshet import Catalog
+from tests.bench.latency_jobs import DISCOVERY_MS
 from tests.bench.seen_rows import SEEN_COLUMNS, SeenRows
 
 
@@ -49,7 +50,8 @@ def main(how: str, warehouse: str, out: str) -> None:
 def _stream(how: str, warehouse: str) -> Iterator[pa.RecordBatch]:
     table = Catalog(warehouse).table("bench.t")
     if how == "snapshots":
-        return table.stream(SEEN_COLUMNS, scan_mode="latest")
+        looking = table.with_options({"continuous.discovery-interval": f"{DISCOVERY_MS} ms"})
+        return looking.stream(SEEN_COLUMNS, scan_mode="latest")
     return table.stream(SEEN_COLUMNS, scan_mode="latest", isolation=how)
 
 

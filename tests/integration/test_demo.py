@@ -63,6 +63,9 @@ def test_to_the_end(tmp_path: Path) -> None:
         _end(program)
     text = _log(tmp_path)
     assert text.count("equal; as in the shop's database") == 2, text
+    assert text.count("folded: as in the table") == 2, text
+    assert "kill -9: the writer is gone" in text
+    assert "changes that were then taken back" in text or "the commit was faster than the kill" in text
     [told] = re.findall(r"changes by Freshet, [\d,]+ by Apache Paimon: equal; of order \d+:(.*?)\n\n", text, re.DOTALL)
     ours, theirs = told.split("    Freshet\n")[1].split("    Apache Paimon\n")
     assert ours.strip() == theirs.strip()
@@ -76,7 +79,7 @@ def test_interrupted(tmp_path: Path) -> None:
     program = _start(tmp_path)
     try:
         deadline = time.monotonic() + 150
-        while "running into shop.customers" not in _log(tmp_path):
+        while "records sent" not in _log(tmp_path):
             assert program.poll() is None, _log(tmp_path)
             assert time.monotonic() < deadline, _log(tmp_path)
             time.sleep(0.2)

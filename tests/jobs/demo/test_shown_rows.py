@@ -56,4 +56,4 @@ def test_latencies_count_from_the_wave_that_sent_a_change() -> None:
 def test_orders_that_were_told_twice() -> None:
     speculative = _shown("+I 1 10 | +I 2 20 | -D 2 20 | +I 2 21 | +I 3 30 | -D 3 30")
     committed = _shown("+I 1 10 | +I 2 21")
-    assert told_twice(speculative, committed, "order_id") == [3, 2]
+    assert told_twice(speculative, committed, "order_id") == [2, 3]
