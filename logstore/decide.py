@@ -170,6 +170,23 @@ def settle(state: ReaderState, snapshot_id: int, progress: LogProgress, rows: Ro
     return Step(after, tuple(ranges))
 
 
+def shown_between(before: ReaderState, after: ReaderState, rows: RowComparison) -> list[RowRange]:
+    """What leads from what one state shows to what the other shows, where no snapshot that settles lies between."""
+    ranges: list[RowRange] = []
+    for lane, each in sorted(after.lanes.items()):
+        shown, now = before.lanes.get(lane), each.shown
+        if shown is None:
+            ranges += _shown(after, lane, now, 0, now.first_offset)
+        elif shown.shown.attempt == now.attempt:
+            ranges += _shown(after, lane, now, shown.shown.row_count, shown.shown.end_offset)
+        else:
+            both = min(shown.shown.row_count, now.row_count)
+            same = _same(after, lane, shown.shown, now, 0, both, rows)
+            ranges += _retraction(after, lane, shown.shown, same)
+            ranges += _shown(after, lane, now, same, now.first_offset)
+    return ranges
+
+
 def _taken(
     state: ReaderState, lane: OpenLane | None, header: RecordHeader, offset: int, rows: RowComparison
 ) -> tuple[OpenLane, list[RowRange]]:

@@ -40,10 +40,10 @@ SchemaOf = Callable[[int], pa.Schema]
 class LogRows:
     """Rows of ranges; a `RowComparison`. Belongs to one thread."""
 
-    def __init__(self, client: LogClient, schema_of: SchemaOf) -> None:
+    def __init__(self, client: LogClient, schema_of: SchemaOf, recent: RecentRecords | None = None) -> None:
         self._client = client
         self._schema_of = schema_of
-        self._recent = RecentRecords()
+        self._recent = RecentRecords() if recent is None else recent
 
     def remember(self, place: TopicPartition, position: int, fetched: Fetched) -> None:
         """What somebody has fetched from a position on, so that it need not be fetched again."""

@@ -18,7 +18,7 @@ whenever nothing came. The state moves on when the caller has come back for more
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import replace
 from enum import StrEnum
 from typing import Any, Final
@@ -28,7 +28,6 @@ import pyarrow as pa
 from freshet.logstore.client import Fetched, LogClient, OffsetBounds, TopicPartition
 from freshet.logstore.control import control_topic, end_of_control
 from freshet.logstore.decide import (
-    RowRange,
     Step,
     headroom,
     is_settling,
@@ -41,10 +40,10 @@ from freshet.logstore.decide import (
 from freshet.logstore.exceptions import LogConfigError, LogLakeOnlyError, LogTruncatedError
 from freshet.logstore.reader_state import ReaderState, state_at, state_from_json, state_to_json
 from freshet.logstore.rows import LogRows
+from freshet.logstore.shaping import shaped_rows
 from freshet.logstore.topic import existing_topic
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.log_systems import LoggedTable, LogStreamRequest, TableHistory
-from freshet.storage.model.row_kind import RowKind
 from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.model.table_log import LogProgress, log_of
 
@@ -68,7 +67,7 @@ class LogStream(Iterator[pa.RecordBatch]):
         request: LogStreamRequest,
         open_client: Callable[[], LogClient],
     ) -> None:
-        self._isolation = _isolation(request.isolation)
+        self._isolation = isolation_of(request.isolation)
         if request.max_wait_s is not None and not request.max_wait_s >= 0:
             raise InvalidRequestError(
                 f"max_wait_s is a number of seconds from 0 on, or None, not {request.max_wait_s!r}"
@@ -310,33 +309,12 @@ class LogStream(Iterator[pa.RecordBatch]):
                 step = show_records(self._state, place.partition, each.records, each.next_offset, self._rows)
 
     def _hand_out(self, step: Step) -> Iterator[pa.RecordBatch]:
-        yield from self._shaped(step.ranges)
+        yield from shaped_rows(self._rows, self._history, step.ranges)
         self._state = step.state
 
-    def _shaped(self, ranges: Iterable[RowRange]) -> Iterator[pa.RecordBatch]:
-        """A -U at the end of one range may have its +U at the beginning of the next: both are looked at together."""
-        held: tuple[int, pa.RecordBatch] | None = None
-        for schema_id, rows in (piece for wanted in ranges for piece in self._rows.read(wanted)):
-            if held is not None and held[0] == schema_id:
-                [rows] = pa.Table.from_batches([held[1], rows]).combine_chunks().to_batches()
-            elif held is not None:
-                yield from self._kept(*held)
-            held = None
-            if rows.num_rows and rows.column(0)[-1].as_py() == RowKind.UPDATE_BEFORE:
-                held = (schema_id, rows.slice(rows.num_rows - 1))
-                rows = rows.slice(0, rows.num_rows - 1)
-            yield from self._kept(schema_id, rows)
-        if held is not None:
-            yield from self._kept(*held)
 
-    def _kept(self, schema_id: int, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        if rows.num_rows:
-            shaped = self._history.shaped(schema_id, rows)
-            if shaped.num_rows:
-                yield shaped
-
-
-def _isolation(text: str) -> Isolation:
+def isolation_of(text: str) -> Isolation:
+    """The isolation of that name; `InvalidRequestError` for another."""
     try:
         return Isolation(text.lower())
     except ValueError:

@@ -16,10 +16,11 @@ from freshet.logstore.control import ControlKind, ControlRecord, claim_epoch, no
 from freshet.logstore.exceptions import LogConfigError, LogUnavailableError
 from freshet.logstore.json_records import FORMATS
 from freshet.logstore.record import ARROW_FORMAT
-from freshet.logstore.stream import Isolation, LogStream
+from freshet.logstore.split_stream import LogSplitStream
+from freshet.logstore.stream import Isolation, LogStream, isolation_of
 from freshet.logstore.topic import ensure_topics, existing_topic, record_bytes_max, topic_warnings
 from freshet.logstore.writer import LogWriter, WriterSettings
-from freshet.storage.log_systems import LoggedTable, LogStreamRequest, TableHistory, TaskLog
+from freshet.storage.log_systems import LoggedTable, LogStreamRequest, SplitHistory, TableHistory, TaskLog
 from freshet.storage.model.table_log import LogIdentity, LogProgress
 
 TOPIC_OPTION = "kafka.topic"
@@ -113,15 +114,25 @@ class TopicLogs:
 
     def stream(self, table: LoggedTable, history: TableHistory, request: LogStreamRequest) -> LogStream:
         """Reads the log."""
-        if str(request.isolation).lower() == Isolation.SPECULATIVE and not table.logs_before_images:
-            raise LogConfigError(
-                f"table {table.name} logs no rows before updates (log.changelog-mode=upsert or log.ignore-delete), so "
-                "what a speculative reader has seen cannot be taken back; read with isolation='committed', or set "
-                "changelog-producer=lookup and leave these options out",
-                table=table.name,
-                option="log.read.isolation",
-            )
+        _check_isolation(table, isolation_of(request.isolation))
         return LogStream(table, history, request, lambda: self._open_client(table.options))
+
+    def split_stream(self, table: LoggedTable, history: SplitHistory, isolation: str) -> LogSplitStream:
+        """Reads the log in pieces."""
+        found = isolation_of(isolation)
+        _check_isolation(table, found)
+        return LogSplitStream(table, history, found, lambda: self._open_client(table.options))
+
+
+def _check_isolation(table: LoggedTable, isolation: Isolation) -> None:
+    if isolation is Isolation.SPECULATIVE and not table.logs_before_images:
+        raise LogConfigError(
+            f"table {table.name} logs no rows before updates (log.changelog-mode=upsert or log.ignore-delete), so "
+            "what a speculative reader has seen cannot be taken back; read with isolation='committed', or set "
+            "changelog-producer=lookup and leave these options out",
+            table=table.name,
+            option="log.read.isolation",
+        )
 
 
 def _topic_name(table: LoggedTable) -> str:

@@ -9,15 +9,18 @@ the driver tells them (`TaskLog`, plain values).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 import pyarrow as pa
 
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.log_registry import PROVIDERS
+from freshet.storage.model.data_type import DataField
 from freshet.storage.model.snapshot import Snapshot
+from freshet.storage.model.split import ChangeSplit
+from freshet.storage.model.stream_limit import StreamLimit
 from freshet.storage.model.table_log import LogIdentity, LogProgress
 from freshet.storage.options.core import CoreOptions, LogSystem
 from freshet.storage.write.change_sink import ChangeSink
@@ -113,12 +116,98 @@ class TableHistory(Protocol):
         """The columns of the table at a schema id."""
         ...
 
-    def shaped(self, schema_id: int, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """Rows of the log (`_ROW_KIND` as codes first) in the columns asked for, filtered, with well-formed kinds."""
+    def shaped(self, schema_id: int, rows: pa.RecordBatch, snapshot_id: int | None = None) -> pa.RecordBatch:
+        """Rows of the log (`_ROW_KIND` as codes first) in the columns asked for, filtered, with well-formed kinds.
+
+        `snapshot_id` goes into `_SNAPSHOT_ID`, where that was asked for; None is a row of a batch that is open.
+        """
         ...
 
     def wait(self, seconds: float) -> None:
         """Waits."""
+        ...
+
+
+class SplitHistory(TableHistory, Protocol):
+    """What an engine that plans apart from reading asks besides. Can be pickled."""
+
+    @property
+    def fields(self) -> tuple[DataField, ...]:
+        """The table's columns among those that come out."""
+        ...
+
+    def start(self) -> tuple[int, Snapshot | None]:
+        """The id of the snapshot whose changes come first, and the one whose rows come before them."""
+        ...
+
+    def find_left(self, snapshot_id: int) -> Snapshot | None:
+        """A snapshot that may have expired; None then."""
+        ...
+
+    def check_same(self, snapshot_id: int, time_ms: int | None) -> None:
+        """`RetryableError` where the table was rolled back, or created anew, since this snapshot was read."""
+        ...
+
+    def state_splits(self, snapshot: Snapshot) -> list[ChangeSplit]:
+        """What `state` reads, in pieces."""
+        ...
+
+    def change_splits(self, snapshot: Snapshot) -> list[ChangeSplit]:
+        """What `changes` reads, in pieces."""
+        ...
+
+    def read_split(self, split: ChangeSplit) -> Iterator[pa.RecordBatch]:
+        """The rows of a piece."""
+        ...
+
+    def handed_over(self, next_id: int) -> None:
+        """The changes of snapshots before this one will not be asked for again: the consumer moves on."""
+        ...
+
+
+class LogSplitStream(Protocol):
+    """Changes from snapshots and the log, for an engine that plans on one machine and reads on many."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Columns of the batches."""
+        ...
+
+    @property
+    def fields(self) -> tuple[DataField, ...]:
+        """The table's columns among them."""
+        ...
+
+    def position(self, document: Mapping[str, Any]) -> Any:
+        """A position out of a checkpoint; positions have `to_document`."""
+        ...
+
+    def first(self) -> Any:
+        """Where a new reader begins."""
+        ...
+
+    def latest(self) -> Any:
+        """After everything that has been committed."""
+        ...
+
+    def bound(self) -> Any:
+        """What `advance` may be told not to pass: everything that is there now."""
+        ...
+
+    def advance(self, start: Any, limit: StreamLimit, until: Any = None) -> Any:
+        """How far a reader at `start` may go now."""
+        ...
+
+    def groups(self, start: Any, end: Any) -> Sequence[Any]:
+        """What lies between, by who reads it; the same rows again for the same two positions."""
+        ...
+
+    def read_group(self, group: Any) -> Iterator[pa.RecordBatch]:
+        """The rows of a group, in their order; in this or another process."""
+        ...
+
+    def handed_over(self, end: Any) -> None:
+        """What lies before this position will not be asked for again."""
         ...
 
 
@@ -175,6 +264,16 @@ class LogProvider(Protocol):
     def stream(self, table: LoggedTable, history: TableHistory, request: LogStreamRequest) -> LogStream:
         """Reads the log."""
         ...
+
+    def split_stream(self, table: LoggedTable, history: SplitHistory, isolation: str) -> LogSplitStream:
+        """Reads the log in pieces."""
+        ...
+
+
+def provider_named(name: str) -> LogProvider:
+    """The system of that name, which is known to be provided."""
+    provider: LogProvider = PROVIDERS[name]()
+    return provider
 
 
 def log_system(options: CoreOptions, table: str) -> LogProvider | None:

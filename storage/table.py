@@ -27,7 +27,8 @@ from freshet.storage.changes.change_source import ChangeRules, check_has_changel
 from freshet.storage.changes.changelog import Changelog, ChangeMode
 from freshet.storage.changes.history import ChangeHistory
 from freshet.storage.changes.log_history import LogHistory
-from freshet.storage.changes.split_stream import SplitStream, StreamLimit, StreamPosition
+from freshet.storage.changes.log_split_history import LogSplitHistory
+from freshet.storage.changes.split_stream import SplitStream, StreamPosition
 from freshet.storage.changes.stream import ChangeStream
 from freshet.storage.changes.stream_start import StartRequest
 from freshet.storage.commit.committer import CommitCheck, Committer
@@ -41,6 +42,7 @@ from freshet.storage.filter_text import to_predicate
 from freshet.storage.io.env import Env, local_env
 from freshet.storage.log_systems import (
     LoggedTable,
+    LogSplitStream,
     LogStream,
     LogStreamRequest,
     TableLog,
@@ -58,6 +60,7 @@ from freshet.storage.model.manifest import ManifestEntry
 from freshet.storage.model.schema import TableSchema
 from freshet.storage.model.snapshot import CommitKind, Snapshot
 from freshet.storage.model.split import ChangeSplit, Split
+from freshet.storage.model.stream_limit import StreamLimit
 from freshet.storage.model.table_log import LogIdentity, LogProgress
 from freshet.storage.options.core import ChangelogProducer, CoreOptions, LogSystem
 from freshet.storage.options.traps import silent_traps
@@ -108,6 +111,7 @@ __all__ = [
     "CompactionResult",
     "DropColumn",
     "Elsewhere",
+    "LogSplitStream",
     "MoveColumn",
     "RenameColumn",
     "ResetOption",
@@ -457,13 +461,27 @@ class Table:
         consumer_id: str | None = None,
         with_snapshot_id: bool = False,
         upserts: bool = False,
-    ) -> SplitStream:
+        isolation: str | None = None,
+    ) -> SplitStream | LogSplitStream:
         """The changes that `stream` gives, in pieces: positions and splits for an engine with a checkpoint of its own.
 
-        Raises as `stream` does.
+        `isolation` is `none` (snapshots alone), `committed` or `speculative` (snapshots, then the log); if it is not
+        given, `committed` for a table with a log and `none` for others. Raises as `stream` does.
         """
         if not upserts:
             self._check_has_changelog("stream the rows as they are written, without those they replace: upserts=True")
+        if (isolation or "committed").lower() != "none" and (isolation or self.has_log):
+            system = needed_log_system(self.options, self.name)
+            history = LogSplitHistory(
+                self.store,
+                StartRequest.of(scan_mode, from_snapshot, from_timestamp),
+                columns=columns,
+                filter=to_predicate(filter),
+                consumer_id=consumer_id,
+                with_snapshot_id=with_snapshot_id,
+                shows_open_rows=(isolation or "").lower() == "speculative",
+            )
+            return system.split_stream(self._logged, history, isolation or "committed")
         return SplitStream(
             self.store,
             StartRequest.of(scan_mode, from_snapshot, from_timestamp),

@@ -41,7 +41,11 @@ from freshet.pipeline.spark.stream_source import (
     BYTES_OPTION,
     CONSUMER_OPTION,
     FILES_OPTION,
+    ISOLATION_OPTION,
+    KAFKA_PREFIX,
+    LOG_OPTIONS,
     MODE_OPTION,
+    OFFSETS_OPTION,
     ROWS_OPTION,
     SNAPSHOT_COLUMN_OPTION,
     STREAM_OPTIONS,
@@ -56,6 +60,7 @@ from freshet.storage.model.data_type import DataField, with_nullable
 from freshet.storage.table import Split, StreamLimit, Table, TableScan
 
 FORMAT: Final = "freshet"
+ISOLATIONS: Final = ("committed", "speculative", "none")
 FILTER_OPTION: Final = "filter"
 COLUMNS_OPTION: Final = "columns"
 SNAPSHOT_OPTION: Final = "scan.snapshot-id"
@@ -111,7 +116,9 @@ class FreshetDataSource(DataSource):
         return ChangeStreamReader(stream, options.limit)
 
     def _table(self) -> Table:
-        return Catalog(self.options["warehouse"]).table(self.options["table"])
+        table = Catalog(self.options["warehouse"]).table(self.options["table"])
+        own = {key: text for key, text in self.options.items() if key in LOG_OPTIONS or key.startswith(KAFKA_PREFIX)}
+        return table.with_options(own) if own else table
 
     def _columns(self) -> list[str] | None:
         columns = self.options.get(COLUMNS_OPTION)
@@ -162,7 +169,7 @@ class FreshetReader(DataSourceReader):
 
 def _check_options(options: Mapping[str, str]) -> None:
     known = {option.lower() for option in _OPTIONS}
-    unknown = [option for option in options if option.lower() not in known]
+    unknown = [option for option in options if option not in known and not option.startswith(KAFKA_PREFIX)]
     if unknown:
         raise InvalidRequestError(f"unknown option {unknown[0]!r} of format freshet; it has {', '.join(_OPTIONS)}")
     for needed in ("warehouse", "table"):
@@ -191,8 +198,18 @@ def stream_options(options: Mapping[str, str]) -> StreamOptions | None:
         with_snapshot_id=_flag(options, SNAPSHOT_COLUMN_OPTION),
         upserts=_flag(options, UPSERTS_OPTION),
         filter=options.get(FILTER_OPTION),
-        limit=StreamLimit(*(_count(options, option) for option in (FILES_OPTION, BYTES_OPTION, ROWS_OPTION))),
+        isolation=_isolation(options),
+        limit=StreamLimit(
+            *(_count(options, option) for option in (FILES_OPTION, BYTES_OPTION, ROWS_OPTION, OFFSETS_OPTION))
+        ),
     )
+
+
+def _isolation(options: Mapping[str, str]) -> str | None:
+    text = options.get(ISOLATION_OPTION)
+    if text is not None and text.lower() not in ISOLATIONS:
+        raise InvalidRequestError(f"option {ISOLATION_OPTION} is one of {', '.join(ISOLATIONS)}, not {text!r}")
+    return None if text is None else text.lower()
 
 
 def _flag(options: Mapping[str, str], option: str) -> bool:

@@ -7,17 +7,21 @@
 |---|---|
 | `scan.mode` | what it begins with, as in `Table.stream`; it is what makes the frame a stream, so it must be given |
 | `scan.snapshot-id`, `scan.timestamp-millis` | where `from-snapshot`, `from-snapshot-full`, `from-timestamp` begin |
+| `log.read.isolation` | of a table with a log: `committed` (the default), `speculative`, or `none`: snapshots alone |
+| `log.on-truncated`, `log.on-lake-only`, `kafka.*` | as in the table's options, for this query |
 | `consumer-id` | what this query has not read yet does not expire; a query without its checkpoint goes on there |
-| `with-snapshot-id` | `true`: a column `_SNAPSHOT_ID` |
+| `with-snapshot-id` | `true`: a column `_SNAPSHOT_ID`; NULL in speculative rows whose snapshot is still to come |
 | `upserts` | `true`: a keyed table without a changelog producer, as its rows were written |
-| `maxFilesPerTrigger`, `maxBytesPerTrigger`, `maxRowsPerTrigger` | of data files, per batch; the smallest wins |
+| `maxFilesPerTrigger`, `maxBytesPerTrigger` | of data files, per batch |
+| `maxOffsetsPerTrigger` | of the log, per batch |
+| `maxRowsPerTrigger` | of both; of several limits the smallest wins |
 
-The offset in Spark's checkpoint is a `StreamPosition`: the whole state. A snapshot that is larger than a limit is read
-in several batches. Rows of one key come in their order: Spark partitions follow the snapshots, and all changes of a
-bucket in a batch lie in one of them.
+The offset in Spark's checkpoint is a `StreamPosition`, or with a log a `LogPosition`: the whole state. A snapshot that
+is larger than a limit is read in several batches. Rows of one key come in their order: Spark partitions follow the
+snapshots, and all changes of a bucket in a batch lie in one of them.
 
-Spark calls a reader in one Python process for planning and pickles it for those that read. A source without
-`SupportsTriggerAvailableNow` silently leaves rows when limits are given (Spark 4.2.1).
+Spark calls a reader in one Python process for planning, which keeps what it is connected to, and pickles it for those
+that read. A source without `SupportsTriggerAvailableNow` silently leaves rows when limits are given (Spark 4.2.1).
 """
 
 from __future__ import annotations
@@ -34,7 +38,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from freshet.pipeline.batch.arrow_bridge import spark_struct
 from freshet.pipeline.decode.carriers import carrier_arrow_type, carry_array
 from freshet.pipeline.exceptions import InvalidRequestError
-from freshet.storage.table import ChangeSplit, SplitStream, StreamLimit, StreamPosition, Table
+from freshet.storage.table import LogSplitStream, SplitStream, StreamLimit, Table
 
 MODE_OPTION: Final = "scan.mode"
 CONSUMER_OPTION: Final = "consumer-id"
@@ -43,9 +47,18 @@ UPSERTS_OPTION: Final = "upserts"
 FILES_OPTION: Final = "maxFilesPerTrigger"
 BYTES_OPTION: Final = "maxBytesPerTrigger"
 ROWS_OPTION: Final = "maxRowsPerTrigger"
+OFFSETS_OPTION: Final = "maxOffsetsPerTrigger"
+ISOLATION_OPTION: Final = "log.read.isolation"
+LOG_OPTIONS: Final = ("log.on-truncated", "log.on-lake-only")
+KAFKA_PREFIX: Final = "kafka."
+"""Options of the table that a query may set for itself."""
+
 STREAM_OPTIONS: Final = (
-    MODE_OPTION, CONSUMER_OPTION, SNAPSHOT_COLUMN_OPTION, UPSERTS_OPTION, FILES_OPTION, BYTES_OPTION, ROWS_OPTION,
+    MODE_OPTION, ISOLATION_OPTION, CONSUMER_OPTION, SNAPSHOT_COLUMN_OPTION, UPSERTS_OPTION, FILES_OPTION, BYTES_OPTION,
+    ROWS_OPTION, OFFSETS_OPTION, *LOG_OPTIONS,
 )  # fmt: skip
+
+PlannedStream = SplitStream | LogSplitStream
 
 _BESIDE: Final[dict[Any, spark.DataType]] = {pa.string(): spark.StringType(), pa.int64(): spark.LongType()}
 """Types of the columns that come with every change."""
@@ -61,10 +74,11 @@ class StreamOptions:
     consumer_id: str | None = None
     with_snapshot_id: bool = False
     upserts: bool = False
+    isolation: str | None = None
     filter: str | None = None
     limit: StreamLimit = StreamLimit()  # noqa: RUF009 - a frozen value
 
-    def stream(self, table: Table, columns: Sequence[str] | None) -> SplitStream:
+    def stream(self, table: Table, columns: Sequence[str] | None) -> PlannedStream:
         """The changes asked for; raises as `Table.stream` does."""
         return table.split_stream(
             columns,
@@ -75,27 +89,29 @@ class StreamOptions:
             consumer_id=self.consumer_id,
             with_snapshot_id=self.with_snapshot_id,
             upserts=self.upserts,
+            isolation=self.isolation,
         )
 
 
 @dataclass(frozen=True)
 class ChangePartition(InputPartition):
-    """Splits that one task reads, in this order."""
+    """What one task reads, in its order: a group of the stream."""
 
-    splits: tuple[ChangeSplit, ...]
+    group: Any
 
 
 class ChangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Plans the batches of a query and reads their splits."""
 
-    def __init__(self, stream: SplitStream, limit: StreamLimit) -> None:
+    def __init__(self, stream: PlannedStream, limit: StreamLimit) -> None:
         self._stream = stream
         self._limit = limit
-        self._until_id: int | None = None
+        self._until: Any = None
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """Where a new query begins."""
-        return self._stream.first().to_document()
+        first: dict[str, Any] = self._stream.first().to_document()
+        return first
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
         """Anything but `ReadAllAvailable` makes Spark ask for a limited batch; the limits are our own."""
@@ -103,27 +119,28 @@ class ChangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
         """What is committed from now on is left to the next run."""
-        self._until_id = self._stream.latest().snapshot_id
+        self._until = self._stream.bound()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """The end of the next batch. Spark asks when the batch before, up to `start`, is done: the consumer moves on.
 
         Of the last batch of a run Spark never says that it is committed.
         """
-        self._stream.handed_over(StreamPosition.from_document(start))
+        begin = self._stream.position(start)
+        self._stream.handed_over(begin)
         allowed = StreamLimit() if isinstance(limit, ReadAllAvailable) else self._limit
-        return self._stream.advance(StreamPosition.from_document(start), allowed, self._until_id).to_document()
+        end: dict[str, Any] = self._stream.advance(begin, allowed, self._until).to_document()
+        return end
 
     def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """The end of what is committed, for Spark's progress."""
-        return self._stream.latest().to_document()
+        latest: dict[str, Any] = self._stream.latest().to_document()
+        return latest
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """Each split of a state by itself; the changes of a bucket together, in their order."""
-        begin = StreamPosition.from_document(start)
-        splits = self._stream.splits(begin, StreamPosition.from_document(end))
-        state_id = begin.snapshot_id if begin.is_state else None
-        return [ChangePartition(tuple(group)) for group in _grouped(splits, state_id)]
+        """What each task reads: changes of a bucket together, in their order."""
+        groups = self._stream.groups(self._stream.position(start), self._stream.position(end))
+        return [ChangePartition(group) for group in groups]
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
         """Rows of the splits, in the carriers that Spark takes."""
@@ -134,22 +151,21 @@ class ChangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             [pa.field(f.name, carrier_arrow_type(f.type), f.type.nullable) for f in fields]
             + [self._stream.schema.field(place) for place in range(len(fields), len(self._stream.schema))]
         )
-        for split in partition.splits:
-            for batch in self._stream.read_split(split):
-                arrays = [carry_array(column, field.type) for column, field in zip(batch.columns, fields, strict=False)]
-                yield pa.RecordBatch.from_arrays([*arrays, *batch.columns[len(fields) :]], schema=target)
+        for batch in self._stream.read_group(partition.group):
+            arrays = [carry_array(column, field.type) for column, field in zip(batch.columns, fields, strict=False)]
+            yield pa.RecordBatch.from_arrays([*arrays, *batch.columns[len(fields) :]], schema=target)
 
 
-def stream_struct(stream: SplitStream) -> spark.StructType:
+def stream_struct(stream: PlannedStream) -> spark.StructType:
     """The schema of the frame."""
     struct = spark_struct(stream.fields)
     for place in range(len(stream.fields), len(stream.schema)):
         field = stream.schema.field(place)
-        struct = struct.add(field.name, _BESIDE[field.type], nullable=False)
+        struct = struct.add(field.name, _BESIDE[field.type], nullable=field.nullable)
     return struct
 
 
-def check_stream_schema(stream: SplitStream, given: spark.StructType) -> None:
+def check_stream_schema(stream: PlannedStream, given: spark.StructType) -> None:
     """Raises `InvalidRequestError` where a schema that a user gave is not that of the stream."""
     own = stream_struct(stream)
     if [(f.name, f.dataType) for f in given] != [(f.name, f.dataType) for f in own]:
@@ -157,19 +173,3 @@ def check_stream_schema(stream: SplitStream, given: spark.StructType) -> None:
             f"this stream has the columns {own.simpleString()}, not {given.simpleString()}: leave .schema(...) out "
             "and choose columns with the option 'columns'"
         )
-
-
-def _grouped(splits: Sequence[ChangeSplit], state_id: int | None) -> list[list[ChangeSplit]]:
-    """Splits of the state alone, the keys of each are its own; later ones by bucket."""
-    groups: list[list[ChangeSplit]] = []
-    by_bucket: dict[tuple[bytes, int], list[ChangeSplit]] = {}
-    for split in splits:
-        if split.snapshot_id == state_id:
-            groups.append([split])
-            continue
-        bucket = (split.partition, split.bucket)
-        if bucket not in by_bucket:
-            by_bucket[bucket] = []
-            groups.append(by_bucket[bucket])
-        by_bucket[bucket].append(split)
-    return groups

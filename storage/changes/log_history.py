@@ -39,10 +39,11 @@ class LogHistory:
         *,
         columns: Sequence[str] | None = None,
         filter: Predicate | Sequence[Any] | None = None,  # noqa: A002  # the word every reader library uses
+        with_snapshot_id: bool = False,
     ) -> None:
         self._store = store
         self._filter = ScanFilter.bind(store.schema, from_lists(filter))
-        self._reader = ChangeReader(store, check_columns(store, columns), self._filter, with_snapshot_id=False)
+        self._reader = ChangeReader(store, check_columns(store, columns), self._filter, with_snapshot_id)
         self._planner = ChangePlanner(store, self._filter)
         self._history = ChangeHistory(store)
         self._rules = ChangeRules.of(store.options)
@@ -90,8 +91,11 @@ class LogHistory:
         store = self._store
         return arrow_schema(store.schema if schema_id == store.schema.id else store.schemas.schema(schema_id))
 
-    def shaped(self, schema_id: int, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """Rows of the log (`_ROW_KIND` as codes first) in the columns asked for, filtered, with well-formed kinds."""
+    def shaped(self, schema_id: int, rows: pa.RecordBatch, snapshot_id: int | None = None) -> pa.RecordBatch:
+        """Rows of the log (`_ROW_KIND` as codes first) in the columns asked for, filtered, with well-formed kinds.
+
+        `snapshot_id` goes into `_SNAPSHOT_ID`, where that was asked for; None is a row of a batch that is open.
+        """
         count = rows.num_rows
         codes = rows.column(0).to_numpy(zero_copy_only=False)
         arrays = {
@@ -100,7 +104,7 @@ class LogHistory:
         }
         wanted = [arrays[name] for name in self._reader.columns]
         if self._filter is None and len(wanted) == len(self._store.schema.fields):
-            return self._finished(wanted, codes)
+            return self._finished(wanted, codes, snapshot_id)
         kept = np.ones(count, np.bool_)
         if self._filter is not None:
             fields = [arrow_field(self._store.schema.by_name[name]) for name in arrays]
@@ -112,15 +116,17 @@ class LogHistory:
         kinds = repaired_kinds(codes, kept, unchanged_pairs(codes, visible))
         stays = np.flatnonzero(kinds >= 0)
         taken = visible.take(pa.array(stays))
-        return self._finished(taken.columns, kinds[stays])
+        return self._finished(taken.columns, kinds[stays], snapshot_id)
 
     def wait(self, seconds: float) -> None:
         """Waits."""
         self._store.env.sleep_s(seconds)
 
-    def _finished(self, arrays: Sequence[Any], codes: Any) -> pa.RecordBatch:
-        texts = pc.take(pa.array(KIND_TEXTS, pa.string()), pa.array(codes))
-        return pa.RecordBatch.from_arrays([*arrays, texts], schema=self.schema)
+    def _finished(self, arrays: Sequence[Any], codes: Any, snapshot_id: int | None) -> pa.RecordBatch:
+        beside = [pc.take(pa.array(KIND_TEXTS, pa.string()), pa.array(codes))]
+        if self._reader.with_snapshot_id:
+            beside.append(pa.repeat(pa.scalar(snapshot_id, pa.int64()), len(codes)))
+        return pa.RecordBatch.from_arrays([*arrays, *beside], schema=self.schema)
 
     def _read_columns(self, schema_id: int) -> tuple[ReadColumn, ...]:
         """How the columns asked for, and those that the filter looks at, come out of rows of a schema."""

@@ -31,6 +31,7 @@ from freshet.storage.io.env import local_env
 from freshet.storage.metadata.table_store import TableStore, open_table_store
 from freshet.storage.model.data_type import DataField
 from freshet.storage.model.split import ChangeSplit
+from freshet.storage.model.stream_limit import StepSize, StreamLimit
 from freshet.storage.predicate import Predicate, from_lists
 from freshet.storage.scan.overtaken import check_table_is_there
 from freshet.storage.scan.pruning import ScanFilter
@@ -62,28 +63,6 @@ class StreamPosition:
             return cls(**document)
         except TypeError as error:
             raise InvalidRequestError(f"{dict(document)!r} is no position in the changes of a table: {error}") from None
-
-
-@dataclass(frozen=True, slots=True)
-class StreamLimit:
-    """How much one step takes at most: files, their bytes, their rows; the smallest wins, None is no limit.
-
-    A step takes one split at least, however large.
-    """
-
-    files: int | None = None
-    size_bytes: int | None = None
-    rows: int | None = None
-
-    @property
-    def is_none(self) -> bool:
-        """True where nothing is limited."""
-        return self.files is None and self.size_bytes is None and self.rows is None
-
-    def allows(self, size: tuple[int, int, int]) -> bool:
-        """True for (files, bytes, rows) within the limit."""
-        limits = (self.files, self.size_bytes, self.rows)
-        return all(limit is None or given <= limit for given, limit in zip(size, limits, strict=True))
 
 
 class SplitStream:
@@ -134,6 +113,10 @@ class SplitStream:
             return StreamPosition(start.state.id, is_state=True)
         return StreamPosition(start.next_id)
 
+    def bound(self) -> int:
+        """What `advance` may be told not to pass: everything that is committed now."""
+        return self.latest().snapshot_id
+
     def latest(self) -> StreamPosition:
         """After everything that has been committed."""
         return StreamPosition(self._history.latest_id() + 1)
@@ -143,16 +126,15 @@ class SplitStream:
 
         Raises as `Table.stream` does when expiry, a rollback or a drop has overtaken the position.
         """
-        position, used = start, (0, 0, 0)
+        position, used = start, StepSize()
         while until_id is None or position.is_state or position.snapshot_id < until_id:
             step = self._step(position)
             if step is None:
                 break
             taken = position.taken
             for split in step.splits[taken:]:
-                size = split_size(split)
-                more = (used[0] + size[0], used[1] + size[1], used[2] + size[2])
-                if used != (0, 0, 0) and not limit.allows(more):
+                more = used.plus(split_size(split))
+                if used != StepSize() and not limit.allows(more):
                     return _within(position, step, taken)
                 taken, used = taken + 1, more
             position = StreamPosition(step.next_id, before_ms=step.snapshot.time_ms)
@@ -176,6 +158,25 @@ class SplitStream:
             step = self._step(end)
             found += [] if step is None else step.splits[position.taken : end.taken]
         return found
+
+    def groups(self, start: StreamPosition, end: StreamPosition) -> list[tuple[ChangeSplit, ...]]:
+        """The splits of `splits` by who reads them: those of a state one by one, the keys of each are its own; later
+        ones by bucket, in their order."""
+        state_id = start.snapshot_id if start.is_state else None
+        groups: dict[object, list[ChangeSplit]] = {}
+        for place, split in enumerate(self.splits(start, end)):
+            key = place if split.snapshot_id == state_id else (split.partition, split.bucket)
+            groups.setdefault(key, []).append(split)
+        return [tuple(group) for group in groups.values()]
+
+    def read_group(self, group: tuple[ChangeSplit, ...]) -> Iterator[pa.RecordBatch]:
+        """The changes of a group, in their order."""
+        for split in group:
+            yield from self.read_split(split)
+
+    def position(self, document: Mapping[str, Any]) -> StreamPosition:
+        """A position out of a checkpoint; `InvalidRequestError` for what is none."""
+        return StreamPosition.from_document(document)
 
     def read_split(self, split: ChangeSplit) -> Iterator[pa.RecordBatch]:
         """The changes of one split: the columns, `_ROW_KIND`, on request `_SNAPSHOT_ID`."""
@@ -242,12 +243,12 @@ class SplitStream:
         return _reopened, (store.location, store.schema.id, store.dynamic_options, *request)
 
 
-def split_size(split: ChangeSplit) -> tuple[int, int, int]:
+def split_size(split: ChangeSplit) -> StepSize:
     """Files, bytes and rows of a split."""
     files = list(split.files)
     for state in (split.removed, split.added):
         files += [] if state is None else state.files
-    return len(files), sum(file.file_size_bytes for file in files), sum(file.row_count for file in files)
+    return StepSize(len(files), sum(file.file_size_bytes for file in files), sum(file.row_count for file in files))
 
 
 def _key(position: StreamPosition) -> tuple[int, bool]:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
@@ -269,6 +269,12 @@ class Reader:
         elif what < 0.9:
             self.restart()
 
+    def finish(self) -> None:
+        """Reads everything that is there."""
+        for partition in range(BUCKETS) if self.speculative and self.state.has_log else ():
+            self.fetch(partition)
+        self.look(10**9)
+
     def restart(self) -> None:
         self.state = state_from_json(json.loads(json.dumps(state_to_json(self.state))))
         self.client = self.world.log.client()
@@ -332,7 +338,14 @@ class Reader:
         self.world.counts.settled += 1
 
 
-def run_schedule(seed: int, *, equal_replays: bool, replacements_max: int = 4, loss_probability: float = 0.0) -> Counts:
+def run_schedule(
+    seed: int,
+    *,
+    equal_replays: bool,
+    replacements_max: int = 4,
+    loss_probability: float = 0.0,
+    reader_kind: Callable[..., Reader] = Reader,
+) -> Counts:
     """One schedule to its end: the last driver has committed all batches, and every reader has read them.
 
     Records of rows are acknowledged and lost with some probability; then a reader that needs one raises `LogLostError`.
@@ -361,13 +374,11 @@ def run_schedule(seed: int, *, equal_replays: bool, replacements_max: int = 4, l
             if not _goes_on(zombie):
                 zombies.remove(zombie)
         elif what < 0.65 and len(readers) < 4:
-            readers.append(Reader(world, speculative=chance.random() < 0.6, number=len(readers)))
+            readers.append(reader_kind(world, speculative=chance.random() < 0.6, number=len(readers)))
         elif readers:
             chance.choice(readers).step()
     for reader in readers:
-        for partition in range(BUCKETS) if reader.speculative and reader.state.has_log else ():
-            reader.fetch(partition)
-        reader.look(10**9)
+        reader.finish()
         if reader.state.batch != world.told()[0]:
             raise Violation(f"I1: a reader stops at batch {reader.state.batch}, the table is at {world.told()[0]}")
     return world.counts

@@ -1,0 +1,545 @@
+"""Snapshots, then the log, in pieces: for an engine that plans on one machine, reads on many, and has a checkpoint.
+
+    start = stream.first()                         the rows of a snapshot, or the changes after one
+    end   = stream.advance(start, StreamLimit())   as far as has been committed, or logged, or as the limit allows
+    for group in stream.groups(start, end):        on the machine that plans
+        stream.read_group(group)                   Arrow batches, here or elsewhere: stream and groups can be pickled
+
+A position is the whole state of a reader (`LogPosition`). What lies between two positions is a function of the two, of
+the snapshots and of the log, not of how a reader came from one to the other: the snapshots between them settle what
+`start` has shown, then come the rows that `end` shows and what they take back (`decide.shown_between`). So an engine
+that plans the same two positions again, in another process, gets the same rows; what was shown and taken back on the
+way is not among them.
+
+| the next snapshot | its pieces |
+|---|---|
+| settles a batch | by lane: what makes the rows that are shown those that it names |
+| changes rows and was not logged | what is open is taken back; its files (`log.on-lake-only`) |
+| settles a batch whose records are gone, `log.on-truncated=hop` | its files |
+
+The reader that plans keeps its connections and what it fetched. While nothing comes to hand out it stays at its
+position, so that snapshots without changes cost no batch.
+"""
+
+from __future__ import annotations
+
+import logging
+import pickle
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+from typing import Any, Final
+
+import pyarrow as pa
+
+from freshet.logstore.client import Fetched, LogClient, TopicPartition
+from freshet.logstore.decide import RowRange, is_settling, opened, passed_over, settle, show_records, shown_between
+from freshet.logstore.decide import taken_back as all_taken_back
+from freshet.logstore.exceptions import LogConfigError, LogLakeOnlyError, LogTruncatedError, LogUnavailableError
+from freshet.logstore.log_position import LogPosition, position_from
+from freshet.logstore.reader_state import ReaderState, state_at
+from freshet.logstore.recent_records import RecentRecords
+from freshet.logstore.rows import FETCH_TRIES, FETCH_WAIT_S, LogRows
+from freshet.logstore.shaping import shaped_rows
+from freshet.logstore.stream import Isolation
+from freshet.logstore.tail import LogTail, first_of
+from freshet.logstore.topic import existing_topic
+from freshet.storage.exceptions import InvalidRequestError, RetryableError
+from freshet.storage.log_systems import LoggedTable, SplitHistory, provider_named
+from freshet.storage.model.snapshot import Snapshot
+from freshet.storage.model.split import ChangeSplit
+from freshet.storage.model.stream_limit import StepSize, StreamLimit
+from freshet.storage.model.table_log import Lane, LogProgress, log_of
+
+SILENT_SNAPSHOTS_MAX: Final = 16
+"""After so many snapshots without changes the position moves on all the same: those before it may expire."""
+
+GROUP_ROWS: Final = 50_000
+"""Buckets with fewer changes are read by one task, up to so many rows."""
+
+CARRIED_BYTES_MAX: Final = 1024 * 1024
+"""Records that the planning reader has fetched travel with their group, up to so many bytes."""
+
+_LOG: Final = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class LogPiece:
+    """Changes of one lane, in their order; `snapshot_id` is None while their batch is open."""
+
+    lane: Lane
+    ranges: tuple[RowRange, ...]
+    snapshot_id: int | None
+
+
+Piece = LogPiece | ChangeSplit
+
+
+@dataclass(frozen=True, slots=True)
+class LogGroup:
+    """Pieces that are read one after the other, and records of theirs that are known already."""
+
+    pieces: tuple[Piece, ...]
+    carried: tuple[tuple[TopicPartition, int, Fetched], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """Everything that is there at some time: snapshots up to one, offsets before these."""
+
+    snapshot_id: int
+    ends: Mapping[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """What one snapshot gives."""
+
+    pieces: tuple[Piece, ...]
+    after: LogPosition
+    from_files: bool = False
+
+
+@dataclass(slots=True)
+class _Budget:
+    """What a call of `advance` may still take."""
+
+    limit: StreamLimit
+    used: StepSize = StepSize()  # noqa: RUF009 - a frozen value
+    has_pieces: bool = False
+
+    def takes(self, size: StepSize) -> bool:
+        """Takes something, unless that would be too much; the first thing is always taken."""
+        more = self.used.plus(size)
+        if self.has_pieces and not self.limit.allows(more):
+            return False
+        self.used, self.has_pieces = more, True
+        return True
+
+    def left(self, limit: int | None, used: int) -> int | None:
+        """How much of one limit is left; one at least where nothing was taken."""
+        return None if limit is None else max(limit - used, 0 if self.has_pieces else 1)
+
+
+class LogSplitStream:
+    """Belongs to one thread. `open_client` connects; nothing is connected to before it is needed."""
+
+    def __init__(
+        self,
+        table: LoggedTable,
+        history: SplitHistory,
+        isolation: Isolation,
+        open_client: Callable[[], LogClient],
+    ) -> None:
+        self._table = table
+        self._history = history
+        self._isolation = isolation
+        self._open_client = open_client
+        self._on_lake_only = table.options.get("log.on-lake-only", "apply").lower()
+        self._hops = table.options.get("log.on-truncated", "fail").lower() == "hop"
+        self._recent = RecentRecords()
+        self._checked: set[str] = set()
+        self._snapshots: dict[int, Snapshot] = {}
+        self._splits: dict[tuple[int, bool], tuple[ChangeSplit, ...]] = {}
+        """Planned splits, by snapshot and whether they are its rows or its changes."""
+        self._frontier: tuple[LogPosition, LogPosition] | None = None
+        """A position that was given out, and how far one got from there without anything to hand out."""
+
+    @cached_property
+    def _client(self) -> LogClient:
+        return self._open_client()
+
+    @cached_property
+    def _rows(self) -> LogRows:
+        return LogRows(self._open_client(), self._history.log_schema, self._recent)
+
+    @cached_property
+    def _tail(self) -> LogTail:
+        return LogTail(self._open_client(), self._recent)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Columns of the batches."""
+        return self._history.schema
+
+    @property
+    def fields(self) -> tuple[Any, ...]:
+        """The table's columns among them."""
+        return self._history.fields
+
+    # ------------------------------------------------------------------------------------------------ positions
+
+    def position(self, document: Mapping[str, Any]) -> LogPosition:
+        """A position out of a checkpoint, also of a reader of snapshots alone."""
+        found = position_from(document)
+        return self._before(found) if isinstance(found, int) else found
+
+    def first(self) -> LogPosition:
+        """Where a new reader begins."""
+        next_id, state = self._history.start()
+        if state is not None:
+            return LogPosition(state_at(state.id, self._progress_at(state)), is_state=True)
+        return self._before(next_id)
+
+    def latest(self) -> LogPosition:
+        """After everything that has been committed."""
+        latest = self._history.latest()
+        return LogPosition(ReaderState(0)) if latest is None else self._after(latest)
+
+    def bound(self) -> Bound:
+        """Everything that is there now: records first, so that the snapshots before them are among the snapshots."""
+        position = self.latest()
+        ends: Mapping[int, int] = {}
+        if self._isolation is Isolation.SPECULATIVE and position.state.has_log:
+            ends = {number: each.end for number, each in self._client.bounds(position.state.topic).items()}
+            position = self.latest()
+        return Bound(position.state.snapshot_id, ends)
+
+    def _before(self, next_id: int) -> LogPosition:
+        """Before the changes of a snapshot; from its files, where the one before it has expired."""
+        if next_id <= 1:
+            return LogPosition(ReaderState(0))
+        before = self._history.find_left(next_id - 1)
+        return LogPosition(ReaderState(next_id - 1), from_files=True) if before is None else self._after(before)
+
+    def _after(self, snapshot: Snapshot) -> LogPosition:
+        return LogPosition(state_at(snapshot.id, self._progress_at(snapshot)), before_ms=snapshot.time_ms)
+
+    def _progress_at(self, snapshot: Snapshot) -> LogProgress | None:
+        """Where the log stands with a snapshot: other libraries do not hand properties on."""
+        found: Snapshot | None = snapshot
+        while found is not None:
+            progress = log_of(found.properties, found.id)
+            if progress is not None or found.id == 1:
+                return progress
+            found = self._history.find_left(found.id - 1)
+        return None
+
+    def handed_over(self, end: LogPosition) -> None:
+        """What lies before this position will not be asked for again: the consumer moves on."""
+        for key in [key for key in self._splits if key[0] < end.state.snapshot_id]:
+            del self._splits[key]
+        for snapshot_id in [each for each in self._snapshots if each < end.state.snapshot_id]:
+            del self._snapshots[snapshot_id]
+        if not end.is_state:
+            self._history.handed_over(end.next_id)
+
+    # ------------------------------------------------------------------------------------------------ how far
+
+    def advance(self, start: LogPosition, limit: StreamLimit, until: Bound | None = None) -> LogPosition:
+        """How far a reader at `start` may go now; `start` itself where there is nothing to hand out.
+
+        Raises `RetryableError` where expiry, a rollback or a drop has overtaken the position, `LogTruncatedError` where
+        retention of the topic has, `LogConfigError` where the topic is not the one of the snapshots.
+        """
+        at = self._frontier[1] if self._frontier is not None and self._frontier[0] == start else start
+        self._check_topic(at.state)
+        budget = _Budget(limit)
+        end = self._advanced(at, budget, until)
+        is_silent = not budget.has_pieces and not start.is_state and until is None
+        if is_silent and end.state.snapshot_id - start.state.snapshot_id < SILENT_SNAPSHOTS_MAX:
+            self._frontier = (start, end)
+            return start
+        self._frontier = None
+        return end
+
+    def _advanced(self, position: LogPosition, budget: _Budget, until: Bound | None) -> LogPosition:
+        stops_at: int | None = None
+        while True:
+            position, is_full = self._past_snapshots(position, budget, until)
+            state = position.state
+            if is_full or self._isolation is not Isolation.SPECULATIVE or not state.has_log:
+                return position
+            if stops_at is not None:
+                state = opened(state, stops_at)
+            if stops_at is not None and state == position.state:
+                return position  # a batch before it is still open
+            shown, stops_at = self._past_records(state, budget, until)
+            if stops_at is None and shown == state:
+                return replace(position, state=shown)
+            position = replace(position, state=shown)
+
+    def _past_snapshots(self, position: LogPosition, budget: _Budget, until: Bound | None) -> tuple[LogPosition, bool]:
+        """Behind the snapshots that are there; True where the limit has stopped it."""
+        while until is None or position.is_state or position.state.snapshot_id < until.snapshot_id:
+            step = self._step(position)
+            if step is None:
+                break
+            for taken in range(position.taken, len(step.pieces)):
+                if not budget.takes(_size(step.pieces[taken])):
+                    return position.within(taken, len(step.pieces), from_files=step.from_files), True
+            position = step.after
+        return position, False
+
+    def _past_records(self, state: ReaderState, budget: _Budget, until: Bound | None) -> tuple[ReaderState, int | None]:
+        """Behind records that came, and the first batch for which the snapshots must be looked at."""
+        ends = {} if until is None else until.ends
+        wanted = {
+            TopicPartition(state.topic, number): offset
+            for number, offset in state.positions.items()
+            if until is None or offset < ends.get(number, 0)
+        }
+        stops: list[int] = []
+        limit = budget.limit
+        for place, fetched in self._fetched(state, wanted, until).items():
+            offsets = budget.left(limit.offsets, budget.used.offsets)
+            rows = budget.left(limit.rows, budget.used.rows)
+            if offsets == 0 or rows == 0:
+                break
+            position = wanted[place]
+            part = first_of(fetched, position, offsets=offsets, rows=rows, stop=ends.get(place.partition))
+            step = show_records(state, place.partition, part.records, part.next_offset, self._rows)
+            if step.ranges:
+                moved = step.state.positions[place.partition] - position
+                budget.takes(StepSize(rows=sum(_row_count(each) for each in step.ranges), offsets=moved))
+            state = step.state
+            stops += [] if step.stops_at is None else [step.stops_at]
+        return state, min(stops, default=None)
+
+    def _fetched(
+        self, state: ReaderState, wanted: Mapping[TopicPartition, int], until: Bound | None
+    ) -> Mapping[TopicPartition, Fetched]:
+        """Without a bound what is there; up to a bound at least something of what there must be."""
+        if not wanted:
+            return {}
+        try:
+            for _ in range(1 if until is None else FETCH_TRIES):
+                found = self._tail.fetch(wanted, 0.0 if until is None else FETCH_WAIT_S)
+                if found or until is None:
+                    return found
+        except LogTruncatedError:
+            if not self._hops or state.lanes:
+                raise
+            return {}  # what is gone comes from files, when its snapshot is there
+        raise LogUnavailableError(
+            f"table {self._table.name}: topic {state.topic} has records up to the offsets {dict(until.ends)}, but "  # type: ignore[union-attr]
+            f"the brokers gave none in {FETCH_TRIES * FETCH_WAIT_S:.0f} s"
+        )
+
+    # ------------------------------------------------------------------------------------------------ what lies between
+
+    def groups(self, start: LogPosition, end: LogPosition) -> list[LogGroup]:
+        """What lies between, by who reads it: all changes of a bucket in one group, in their order."""
+        state_id = start.state.snapshot_id if start.is_state else None
+        lanes: dict[object, list[Piece]] = {}
+        for place, piece in enumerate(self.pieces(start, end)):
+            lanes.setdefault(place if _is_of_state(piece, state_id) else _lane(piece), []).append(piece)
+        groups: list[list[Piece]] = []
+        room = 0
+        for key, pieces in lanes.items():
+            rows = sum(_size(piece).rows for piece in pieces)
+            if isinstance(key, int) or rows > room:
+                groups.append([])
+                room = 0 if isinstance(key, int) else GROUP_ROWS
+            groups[-1] += pieces
+            room -= rows
+        return [LogGroup(tuple(group), self._carried(group)) for group in groups]
+
+    def pieces(self, start: LogPosition, end: LogPosition) -> list[Piece]:
+        """What lies between, in its order."""
+        found: list[Piece] = []
+        position = start
+        while (position.state.snapshot_id, not position.is_state) < (end.state.snapshot_id, not end.is_state):
+            step = self._step(position)
+            if step is None:
+                raise RetryableError(
+                    f"the changes of table {self._table.name} up to snapshot {end.state.snapshot_id} were there before "
+                    "and are not now: the table was rolled back. Read it again in full, with a new checkpoint",
+                    table=self._table.name,
+                )
+            found += step.pieces[position.taken :]
+            position = step.after
+        ranges = shown_between(position.state, end.state, self._rows)
+        found += _by_lane(ranges, None)
+        if end.taken:
+            step = self._step(end)
+            found += [] if step is None else step.pieces[position.taken : end.taken]
+        return found
+
+    def read_group(self, group: LogGroup) -> Iterator[pa.RecordBatch]:
+        """The rows of a group, in their order."""
+        for place, position, fetched in group.carried:
+            self._recent.add(place, position, fetched)
+        for piece in group.pieces:
+            if isinstance(piece, ChangeSplit):
+                yield from self._history.read_split(piece)
+            else:
+                yield from shaped_rows(self._rows, self._history, piece.ranges, piece.snapshot_id)
+
+    def _carried(self, pieces: Sequence[Piece]) -> tuple[tuple[TopicPartition, int, Fetched], ...]:
+        stretches: dict[TopicPartition, tuple[int, int]] = {}
+        for piece in pieces:
+            for wanted in piece.ranges if isinstance(piece, LogPiece) else ():
+                place = TopicPartition(wanted.topic, wanted.lane[1])
+                first, stop = stretches.get(place, (wanted.start_offset, wanted.stop_offset))
+                stretches[place] = min(first, wanted.start_offset), max(stop, wanted.stop_offset)
+        found = []
+        size_bytes = 0
+        for place, (first, stop) in stretches.items():
+            known = self._recent.at(place, first)
+            if known is None or known.next_offset < stop:
+                continue
+            records = tuple(record for record in known.records if record.offset < stop)
+            size_bytes += sum(len(record.value) for record in records)
+            if size_bytes > CARRIED_BYTES_MAX:
+                break
+            found.append((place, first, Fetched(records, stop)))
+        return tuple(found)
+
+    # ------------------------------------------------------------------------------------------------ one snapshot
+
+    def _step(self, position: LogPosition) -> _Step | None:
+        """What the snapshot after a position gives, or the one whose rows come next; None while it is not there."""
+        step = self._state_step(position) if position.is_state else self._change_step(position)
+        if step is not None and position.taken and position.of != len(step.pieces):
+            raise InvalidRequestError(
+                f"snapshot {position.next_id} of table {self._table.name} was read in {position.of} pieces, of which "
+                f"{position.taken} were taken, and now it has {len(step.pieces)}: options that cut splits "
+                "(source.split.*) or the filter were changed. Put them back until this snapshot has been read",
+                table=self._table.name,
+            )
+        return step
+
+    def _state_step(self, position: LogPosition) -> _Step:
+        snapshot_id = position.state.snapshot_id
+        snapshot = self._snapshot(snapshot_id)
+        if snapshot is None:
+            self._history.check_same(snapshot_id, None)
+            raise RetryableError(f"snapshot {snapshot_id} of table {self._table.name} is not there any more")
+        after = LogPosition(position.state, before_ms=snapshot.time_ms)
+        return _Step(self._planned(snapshot, self._history.state_splits, is_state=True), after)
+
+    def _change_step(self, position: LogPosition) -> _Step | None:
+        state = position.state
+        is_known = state.snapshot_id + 1 in self._snapshots
+        snapshot = self._snapshot(state.snapshot_id + 1)
+        if not is_known:
+            self._history.check_same(state.snapshot_id, position.before_ms)
+        if snapshot is None:
+            return None
+        progress = log_of(snapshot.properties, snapshot.id)
+        if position.from_files:
+            return self._from_files(position, snapshot, progress)
+        if progress is not None and is_settling(state, progress):
+            return self._settling(position, snapshot, progress)
+        if self._history.has_changes(snapshot):
+            return self._lake_only(position, snapshot)
+        return _Step((), _moved(replace(state, snapshot_id=snapshot.id), snapshot))
+
+    def _settling(self, position: LogPosition, snapshot: Snapshot, progress: LogProgress) -> _Step:
+        step = settle(position.state, snapshot.id, progress, self._rows)
+        self._check_topic(step.state)
+        if step.ranges and self._hops and not self._reaches(step.ranges):
+            if position.state.lanes or position.taken:
+                raise LogTruncatedError(
+                    f"table {self._table.name}: retention has taken records of topic {progress.identity.topic} that "
+                    f"this reader has handed out in part, before snapshot {snapshot.id} settled them: they cannot be "
+                    "taken back. Begin at a newer snapshot with a new checkpoint, and raise retention.ms of the topic",
+                    table=self._table.name,
+                )
+            return self._from_files(position, snapshot, progress)
+        return _Step(tuple(_by_lane(step.ranges, snapshot.id)), _moved(step.state, snapshot))
+
+    def _from_files(self, position: LogPosition, snapshot: Snapshot, progress: LogProgress | None) -> _Step:
+        pieces = self._planned(snapshot, self._history.change_splits, is_state=False)
+        state = replace(position.state, snapshot_id=snapshot.id)
+        if progress is not None:
+            state = passed_over(position.state, snapshot.id, progress)
+        return _Step(pieces, _moved(state, snapshot), from_files=True)
+
+    def _lake_only(self, position: LogPosition, snapshot: Snapshot) -> _Step:
+        if self._on_lake_only == "fail":
+            raise LogLakeOnlyError(
+                f"table {self._table.name}: snapshot {snapshot.id} ({snapshot.commit_kind} by "
+                f"{snapshot.commit_user!r}) changes rows and was not logged. Begin after it (scan.mode=latest), "
+                "or set log.on-lake-only to apply, which reads such changes from their files, or skip",
+                table=self._table.name,
+                option="log.on-lake-only",
+            )
+        step = all_taken_back(position.state)
+        pieces: tuple[Piece, ...] = tuple(_by_lane(step.ranges, snapshot.id))
+        if self._on_lake_only == "apply":
+            pieces += self._planned(snapshot, self._history.change_splits, is_state=False)
+        return _Step(pieces, _moved(replace(step.state, snapshot_id=snapshot.id), snapshot))
+
+    def _planned(
+        self, snapshot: Snapshot, plan: Callable[[Snapshot], list[ChangeSplit]], *, is_state: bool
+    ) -> tuple[ChangeSplit, ...]:
+        key = (snapshot.id, is_state)
+        if key not in self._splits:
+            self._splits[key] = tuple(plan(snapshot))
+        return self._splits[key]
+
+    def _snapshot(self, snapshot_id: int) -> Snapshot | None:
+        found = self._snapshots.get(snapshot_id)
+        if found is None:
+            found = self._history.find(snapshot_id)
+            if found is not None:
+                self._snapshots[snapshot_id] = found
+        return found
+
+    def _reaches(self, ranges: Sequence[RowRange]) -> bool:
+        """Whether all records are still there; asked only where something else can be done."""
+        topic = ranges[0].topic
+        bounds = self._client.bounds(topic)
+        return all(each.topic != topic or each.start_offset >= bounds[each.lane[1]].first for each in ranges)
+
+    def _check_topic(self, state: ReaderState) -> None:
+        """Once for each topic: raises `LogConfigError` for another one of its name."""
+        if not state.has_log or state.topic_id in self._checked:
+            return
+        facts = existing_topic(self._client, state.topic, len(state.settled), table=self._table.name)
+        if facts.topic_id != state.topic_id:
+            raise LogConfigError(
+                f"table {self._table.name}: topic {state.topic} is not the one that the snapshots name (id "
+                f"{state.topic_id}, it has {facts.topic_id}): it was deleted and created again. Its offsets mean "
+                "nothing; the writer must begin a log anew (kafka.topic)",
+                table=self._table.name,
+                option="kafka.topic",
+            )
+        self._checked.add(state.topic_id)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _reopened, (pickle.dumps((self._table, self._history, self._isolation)),)
+
+
+@lru_cache(maxsize=8)
+def _reopened(pickled: bytes) -> LogSplitStream:
+    """A stream that was pickled, for reading groups; the same one again, with its connections, in this process."""
+    table, history, isolation = pickle.loads(pickled)
+    found = provider_named(table.options["log.system"]).split_stream(table, history, isolation)
+    assert isinstance(found, LogSplitStream)
+    return found
+
+
+def _moved(state: ReaderState, snapshot: Snapshot) -> LogPosition:
+    return LogPosition(state, before_ms=snapshot.time_ms)
+
+
+def _by_lane(ranges: Sequence[RowRange], snapshot_id: int | None) -> list[LogPiece]:
+    lanes: dict[Lane, list[RowRange]] = {}
+    for each in ranges:
+        lanes.setdefault(each.lane, []).append(each)
+    return [LogPiece(lane, tuple(found), snapshot_id) for lane, found in lanes.items()]
+
+
+def _is_of_state(piece: Piece, state_id: int | None) -> bool:
+    return isinstance(piece, ChangeSplit) and piece.snapshot_id == state_id
+
+
+def _lane(piece: Piece) -> Lane:
+    return piece.lane if isinstance(piece, LogPiece) else (piece.partition, piece.bucket)
+
+
+def _row_count(wanted: RowRange) -> int:
+    return wanted.end_sequence - wanted.first_sequence
+
+
+def _size(piece: Piece) -> StepSize:
+    if isinstance(piece, LogPiece):
+        rows = sum(_row_count(each) for each in piece.ranges)
+        return StepSize(rows=rows, offsets=sum(each.stop_offset - each.start_offset for each in piece.ranges))
+    files = list(piece.files)
+    for state in (piece.removed, piece.added):
+        files += [] if state is None else state.files
+    return StepSize(len(files), sum(file.file_size_bytes for file in files), sum(file.row_count for file in files))

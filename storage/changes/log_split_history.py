@@ -1,0 +1,143 @@
+"""What a reader of the log in pieces asks of the table: where it begins, the splits of states and of changes, and the
+consumer that keeps from expiry what it has not read.
+
+Can be pickled: another process opens the table again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from freshet.storage.changes.log_history import LogHistory
+from freshet.storage.changes.stream_start import StartRequest, resumed_start
+from freshet.storage.exceptions import RetryableError
+from freshet.storage.io.env import local_env
+from freshet.storage.metadata.table_store import TableStore, open_table_store
+from freshet.storage.model.data_type import DataField
+from freshet.storage.model.snapshot import Snapshot
+from freshet.storage.model.split import SNAPSHOT_ID_COLUMN, ChangeSplit
+from freshet.storage.predicate import Predicate
+from freshet.storage.scan.overtaken import check_table_is_there
+
+
+class LogSplitHistory(LogHistory):
+    """Of one table, for one reader. `shows_open_rows`: its rows may belong to no snapshot yet."""
+
+    def __init__(
+        self,
+        store: TableStore,
+        request: StartRequest,
+        *,
+        columns: Sequence[str] | None = None,
+        filter: Predicate | Sequence[Any] | None = None,  # noqa: A002  # the word every reader library uses
+        consumer_id: str | None = None,
+        with_snapshot_id: bool = False,
+        shows_open_rows: bool = False,
+    ) -> None:
+        check_table_is_there(store)
+        super().__init__(store, columns=columns, filter=filter, with_snapshot_id=with_snapshot_id)
+        self._request = request
+        self._consumer_id = consumer_id
+        self._shows_open_rows = shows_open_rows
+        self._written: int | None = None
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Columns that come out; `_SNAPSHOT_ID` is NULL in rows that belong to no snapshot yet."""
+        schema = self._reader.schema
+        place = schema.get_field_index(SNAPSHOT_ID_COLUMN) if self._reader.with_snapshot_id else -1
+        if place < 0 or not self._shows_open_rows:
+            return schema
+        return schema.set(place, schema.field(place).with_nullable(True))
+
+    @property
+    def fields(self) -> tuple[DataField, ...]:
+        """The table's columns among them."""
+        return tuple(self._store.schema.by_name[name] for name in self._reader.columns)
+
+    def start(self) -> tuple[int, Snapshot | None]:
+        """Where the consumer stopped, else where the scan mode begins; of a table without snapshots, its first."""
+        position = None if self._consumer_id is None else self._store.consumers.position(self._consumer_id)
+        if position is not None and self._consumer_id and not self._store.options.consumer_ignore_progress:
+            start = resumed_start(self._history, self._consumer_id, position)
+        else:
+            found = self._request.start(self._store, self._history)
+            if found is None:
+                return self._history.latest_id() + 1, None
+            start = found
+        return start.next_id, start.state
+
+    def find_left(self, snapshot_id: int) -> Snapshot | None:
+        """A snapshot that may have expired; None then."""
+        return self._history.find(snapshot_id)
+
+    def check_same(self, snapshot_id: int, time_ms: int | None) -> None:
+        """`RetryableError` where the table was rolled back, or created anew, since this snapshot was read."""
+        found = self._history.find(snapshot_id) if snapshot_id > 0 else None
+        if found is None:
+            check_table_is_there(self._store)
+        is_other = time_ms is not None and found is not None and found.time_ms != time_ms
+        if is_other or (found is None and self._history.latest_id() < snapshot_id):
+            raise RetryableError(
+                f"snapshot {snapshot_id} of {self._store.location} is not the one that this stream has read: the table "
+                f"was rolled back or created anew; {self._history.left_text()}. Read the table again in full, with a "
+                "new checkpoint",
+                table=self._store.location,
+            )
+
+    def state_splits(self, snapshot: Snapshot) -> list[ChangeSplit]:
+        """The rows that the changelog has told up to a snapshot, as +I, in pieces."""
+        with self._history.explained(snapshot):
+            return self._planner.state(snapshot)
+
+    def change_splits(self, snapshot: Snapshot) -> list[ChangeSplit]:
+        """The changes of a snapshot from its files, in pieces."""
+        with self._history.explained(snapshot):
+            return self._planner.plan(snapshot, self._source(snapshot))
+
+    def read_split(self, split: ChangeSplit) -> Iterator[pa.RecordBatch]:
+        """The rows of a piece."""
+        schema = self.schema
+        with self._history.explained(self._history.still_there(split.snapshot_id)):
+            for batch in self._reader.read(split):
+                yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)
+
+    def handed_over(self, next_id: int) -> None:
+        """The changes of snapshots before this one will not be asked for again: the consumer moves on."""
+        if self._consumer_id is None or self._written == next_id:
+            return
+        check_table_is_there(self._store)  # or the file would bring the folder of a dropped table back
+        self._store.consumers.reset(self._consumer_id, next_id)
+        self._written = next_id
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        store, reader = self._store, self._reader
+        predicate = None if self._filter is None else self._filter.predicate
+        asked = (reader.columns, predicate, self._consumer_id, reader.with_snapshot_id, self._shows_open_rows)
+        return _reopened, (store.location, store.schema.id, store.dynamic_options, self._request, *asked)
+
+
+def _reopened(
+    location: str,
+    schema_id: int,
+    options: dict[str, str],
+    request: StartRequest,
+    columns: tuple[str, ...],
+    predicate: Predicate | None,
+    consumer_id: str | None,
+    with_snapshot_id: bool,
+    shows_open_rows: bool,
+) -> LogSplitHistory:
+    store = open_table_store(local_env(), location, options=options, schema_id=schema_id)
+    return LogSplitHistory(
+        store,
+        request,
+        columns=columns,
+        filter=predicate,
+        consumer_id=consumer_id,
+        with_snapshot_id=with_snapshot_id,
+        shows_open_rows=shows_open_rows,
+    )

@@ -1,0 +1,430 @@
+"""`Table.split_stream` with a log: however it is cut, whoever plans and reads it, it gives the changes of the table."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from freshet.logstore.exceptions import LogConfigError, LogLakeOnlyError, LogLostError, LogTruncatedError
+from freshet.logstore.split_stream import SILENT_SNAPSHOTS_MAX, LogSplitStream
+from freshet.storage.exceptions import InvalidRequestError, RetryableError
+from freshet.storage.log_systems import TaskLog
+from freshet.storage.table import RenameColumn, SplitStream, StreamLimit, Table
+from tests.kit.fake_log import FakeLog
+from tests.kit.log_model import Counts, run_schedule
+from tests.kit.log_model_pieces import PieceReader
+from tests.logstore.logged_tables import fake_kafka, make_logged, rows
+
+ISOLATIONS = ("committed", "speculative")
+QUICK = 60
+ALL = 3_000
+
+
+@pytest.fixture
+def log() -> Iterator[FakeLog]:
+    with fake_kafka() as found:
+        yield found
+
+
+def write(table: Table, *texts: str, user: str = "u") -> None:
+    with table.writer(user) as writer:
+        for text in texts:
+            writer.write(rows(text))
+            writer.commit()
+
+
+class Query:
+    """A query over a table: each call is a batch, planned by one process and read by another."""
+
+    def __init__(self, table: Table, isolation: str | None, **asked: Any) -> None:
+        self.table, self.asked = table, {"isolation": isolation, **asked}
+        self.start()
+        self.offset = self.stream.first().to_document()
+
+    def start(self) -> None:
+        stream = self.table.split_stream(**self.asked)
+        assert isinstance(stream, LogSplitStream)
+        self.stream = stream
+
+    def restart(self) -> None:
+        self.start()
+        self.offset = json.loads(json.dumps(self.offset))
+
+    def plan(self, limit: StreamLimit = StreamLimit()) -> dict[str, Any]:  # noqa: B008 - a frozen value
+        begin = self.stream.position(self.offset)
+        self.stream.handed_over(begin)
+        document: dict[str, Any] = self.stream.advance(begin, limit).to_document()
+        return document
+
+    def read(self, end: dict[str, Any]) -> str:
+        groups = self.stream.groups(self.stream.position(self.offset), self.stream.position(end))
+        reader = pickle.loads(pickle.dumps(self.stream))
+        return " | ".join(line for group in groups for batch in reader.read_group(group) for line in lines(batch))
+
+    def __call__(self, limit: StreamLimit = StreamLimit()) -> str:  # noqa: B008 - a frozen value
+        end = self.plan(limit)
+        text = self.read(end)
+        self.offset = end
+        return text
+
+
+def lines(batch: pa.RecordBatch) -> list[str]:
+    found = []
+    for row in batch.to_pylist():
+        kind = row.pop("_ROW_KIND")
+        found.append(" ".join([kind, *("null" if value is None else str(value) for value in row.values())]))
+    return found
+
+
+def begun(table: Table, text: str, attempt: int = 1, batch: int = 1) -> Any:
+    """A batch that is logged and not committed: called, it commits."""
+    driver = table.open_log("u")
+    base = table.latest_snapshot()
+    task = table.task_writer(
+        base_snapshot_id=None if base is None else base.id, log=TaskLog(driver.identity, driver.epoch, attempt)
+    )
+    task.write(rows(text))
+    messages = task.prepare_commit(batch)
+    return lambda: table.committer("u", log=driver.identity).commit(batch, messages)
+
+
+@pytest.mark.parametrize("isolation", ISOLATIONS)
+def test_a_snapshot_then_the_log(log: FakeLog, tmp_path: Path, isolation: str) -> None:
+    table = make_logged(tmp_path)
+    write(table, "+I 1 a | +I 2 b")
+    query = Query(table, isolation, scan_mode="latest-full", with_snapshot_id=True)
+    assert query() == "+I 1 a 2 | +I 2 b 2"
+    write(table, "+I 1 c | -D 2 x", "+I 3 d")
+    query.restart()
+    assert query() == "-U 1 a 4 | +U 1 c 4 | -D 2 b 4 | +I 3 d 6"
+    assert query() == ""
+
+
+def test_rows_are_there_before_their_commit_and_belong_to_no_snapshot(log: FakeLog, tmp_path: Path) -> None:
+    table = make_logged(tmp_path)
+    write(table, "+I 1 a")
+    fast = Query(table, "speculative", with_snapshot_id=True)
+    safe = Query(table, None, with_snapshot_id=True)
+    assert (fast(), safe()) == ("+I 1 a 2", "+I 1 a 2")
+    commit = begun(table, "+I 1 b")
+    assert (fast(), safe()) == ("-U 1 a null | +U 1 b null", "")
+    commit()
+    assert (fast(), safe()) == ("", "-U 1 a 4 | +U 1 b 4")
+
+
+def test_a_crash_between_log_and_commit_is_healed(log: FakeLog, tmp_path: Path) -> None:
+    table = make_logged(tmp_path)
+    write(table, "+I 1 a")
+    query = Query(table, "speculative")
+    query()
+    begun(table, "+I 1 b | +I 2 x")
+    assert query() == "-U 1 a | +U 1 b | +I 2 x"
+    query.restart()
+    write(table, "+I 1 b")  # the replay has other rows
+    assert query() == "-D 2 x"
+
+
+def test_a_batch_that_was_planned_is_the_same_when_it_is_planned_again(log: FakeLog, tmp_path: Path) -> None:
+    table = make_logged(tmp_path)
+    write(table, "+I 1 a")
+    query = Query(table, "speculative")
+    query()
+    begun(table, "+I 1 b | +I 2 x")
+    end = query.plan()
+    first = query.read(end)
+    write(table, "+I 1 c", "+I 5 z")
+    query.restart()
+    assert query.read(end) == first == "-U 1 a | +U 1 b | +I 2 x"
+    query.offset = end
+    assert query() == "-D 2 x | -U 1 b | +U 1 c | +I 5 z"
+
+
+def test_what_is_shown_and_taken_back_within_a_batch_is_not_told(log: FakeLog, tmp_path: Path) -> None:
+    table = make_logged(tmp_path)
+    write(table, "+I 1 a")
+    query = Query(table, "speculative")
+    query()
+    begun(table, "+I 1 b")
+    begun(table, "+I 1 c", attempt=2)
+    assert query() == "-U 1 a | +U 1 c"
+
+
+@pytest.mark.parametrize("isolation", ISOLATIONS)
+@pytest.mark.parametrize("limit", [StreamLimit(offsets=1), StreamLimit(rows=1), StreamLimit(files=1)])
+def test_limits_cut_states_and_logs(log: FakeLog, tmp_path: Path, isolation: str, limit: StreamLimit) -> None:
+    table = make_logged(tmp_path, bucket="2")
+    write(table, "+I 1 a | +I 2 b | +I 3 c | +I 4 d")
+    query = Query(table, isolation)
+    write(table, "+I 1 e | +I 2 f", "+I 3 g | +I 4 h")
+    seen = []
+    while text := query(limit):
+        seen.append(text)
+        query.restart()
+    assert len(seen) >= (2 if limit.files else 3)
+    assert fold(seen) == {each["k"]: each["v"] for each in table.scan().to_arrow().to_pylist()}
+
+
+def fold(texts: list[str]) -> dict[int, str]:
+    found: dict[int, str] = {}
+    for kind, key, value in (part.split() for text in texts for part in text.split(" | ")):
+        if kind in ("-U", "-D"):
+            assert found.pop(int(key)) == value
+        else:
+            assert int(key) not in found
+            found[int(key)] = value
+    return found
+
+
+@pytest.mark.parametrize("isolation", ISOLATIONS)
+def test_a_run_to_a_bound_reads_all_of_it_and_no_more(log: FakeLog, tmp_path: Path, isolation: str) -> None:
+    table = make_logged(tmp_path)
+    write(table, "+I 1 a")
+    query = Query(table, isolation, scan_mode="from-snapshot", from_snapshot=1)
+    begun(table, "+I 2 b")
+    bound = query.stream.bound()
+    write(table, "+I 3 c")
+    log.chunk = 1
+    position = query.stream.first()
+    seen = []
+    while (end := query.stream.advance(position, StreamLimit(offsets=1), bound)) != position:
+        groups = query.stream.groups(position, end)
+        seen += [line for group in groups for batch in query.stream.read_group(group) for line in lines(batch)]
+        position = end
+    assert seen == ["+I 1 a", "+I 2 b"][: 1 if isolation == "committed" else 2]
+
+
+def test_snapshots_without_changes_make_no_batches_until_there_are_many(log: FakeLog, tmp_path: Path) -> None:
+    table = make_logged(tmp_path)
+    write(table, "+I 1 a")
+    query = Query(table, "committed", consumer_id="c")
+    query()
+    before = query.offset
+    for number in range(1, SILENT_SNAPSHOTS_MAX):
+        with table.writer("u") as writer:
+            writer.commit(identifier=number)
+        assert query() == "" and query.offset == before
+    with table.writer("u") as writer:
+        writer.commit(identifier=SILENT_SNAPSHOTS_MAX)
+    assert query() == "" and query.offset != before
+    query()
+    latest = table.latest_snapshot()
+    assert latest is not None and table.consumers() == {"c": latest.id + 1}
+
+
+def test_filters_and_projections_give_well_formed_streams(log: FakeLog, tmp_path: Path) -> None:
+    table = make_logged(tmp_path)
+    write(table, "+I 1 a")
+    asked: list[dict[str, Any]] = [{"filter": "v = 'a'"}, {"filter": "v = 'b'"}, {"columns": ["k"]}]
+    queries = [Query(table, "speculative", scan_mode="latest", **each) for each in asked]
+    write(table, "+I 1 b")
+    assert [query() for query in queries] == ["-D 1 a", "+I 1 b", ""]
+
+
+def test_a_replay_that_differs_after_a_minus_u_is_well_formed_when_filtered(log: FakeLog, tmp_path: Path) -> None:
+    table = make_logged(tmp_path)
+    write(table, "+I 1 a")
+    query = Query(table, "speculative", scan_mode="latest", filter="v = 'c'")
+    begun(table, "+I 1 b")
+    assert query() == ""
+    write(table, "+I 1 c")
+    assert query() == "+I 1 c"
+
+
+def test_schemas_may_change_under_a_reader(log: FakeLog, tmp_path: Path) -> None:
+    table = make_logged(tmp_path)
+    write(table, "+I 1 a")
+    query = Query(table, "speculative", scan_mode="latest")
+    with table.alter(RenameColumn("v", "w")).writer("u") as writer:
+        writer.write({"k": [1], "w": ["b"]})
+        writer.commit()
+    assert query() == "-U 1 a | +U 1 b"
+
+
+@pytest.mark.parametrize("isolation", ISOLATIONS)
+def test_retention_that_overtakes_a_reader_is_told_or_hopped_over(log: FakeLog, tmp_path: Path, isolation: str) -> None:
+    table = make_logged(tmp_path)
+    failing = Query(table, isolation, scan_mode="latest")
+    hopping = Query(table.with_options({"log.on-truncated": "hop"}), isolation, scan_mode="latest")
+    write(table, "+I 1 a", "+I 1 b", "+I 2 c")
+    log.truncate("t", 0, 2)
+    with pytest.raises(LogTruncatedError, match="topic t partition 0 has offsets 2 to 3"):
+        failing()
+    assert hopping() == "+I 1 a | -U 1 a | +U 1 b | +I 2 c"
+    write(table, "+I 3 d")
+    assert hopping() == "+I 3 d"
+
+
+def test_what_was_planned_before_retention_came_is_read_from_files(log: FakeLog, tmp_path: Path) -> None:
+    table = make_logged(tmp_path)
+    query = Query(table.with_options({"log.on-truncated": "hop"}), "committed", scan_mode="latest")
+    write(table, "+I 1 a", "+I 1 b")
+    end = query.plan()
+    first = query.read(end)
+    log.truncate("t", 0, 1)
+    query.restart()
+    assert query.read(end) == first == "+I 1 a | -U 1 a | +U 1 b"
+
+
+def test_open_rows_that_retention_took_are_an_error(log: FakeLog, tmp_path: Path) -> None:
+    table = make_logged(tmp_path)
+    write(table, "+I 1 a")
+    query = Query(table.with_options({"log.on-truncated": "hop"}), "speculative", scan_mode="latest")
+    begun(table, "+I 2 b")
+    assert query() == "+I 2 b"
+    write(table, "+I 2 c")
+    log.truncate("t", 0, 2)
+    query.restart()
+    with pytest.raises((LogTruncatedError, LogLostError)):
+        query()
+
+
+@pytest.mark.parametrize("isolation", ISOLATIONS)
+def test_commits_without_a_log_follow_the_policy(log: FakeLog, tmp_path: Path, isolation: str) -> None:
+    table = make_logged(tmp_path)
+    write(table, "+I 1 a")
+    queries = {
+        policy: Query(table.with_options({"log.on-lake-only": policy}), isolation, scan_mode="latest")
+        for policy in ("apply", "skip", "fail")
+    }
+    begun(table, "+I 2 x")
+    shown = queries["apply"]()
+    write(table.with_options({"log.system": "none"}), "+I 1 b", user="loader")
+    with pytest.raises(LogLakeOnlyError, match="by 'loader'. changes rows and was not logged"):
+        queries["fail"]()
+    told = queries["apply"]()
+    assert fold(["+I 1 a", shown, told] if shown else ["+I 1 a", told])[1] == "b"
+    assert "-U 1 a" not in queries["skip"]()
+
+
+def test_a_topic_that_was_created_again_is_refused(log: FakeLog, tmp_path: Path) -> None:
+    table = make_logged(tmp_path)
+    write(table, "+I 1 a")
+    query = Query(table, "committed", scan_mode="latest")
+    log.recreate("t")
+    with pytest.raises(LogConfigError, match="deleted and created again"):
+        query()
+
+
+def test_a_lost_record_is_never_a_gap(log: FakeLog, tmp_path: Path) -> None:
+    table = make_logged(tmp_path)
+    write(table, "+I 1 a")
+    log.lose("t", 0, 0)
+    for isolation in ISOLATIONS:
+        with pytest.raises(LogLostError, match="topic t partition 0"):
+            Query(table, isolation, scan_mode="from-snapshot", from_snapshot=1)()
+
+
+def test_a_consumer_keeps_what_was_not_read_and_goes_on_there(log: FakeLog, tmp_path: Path) -> None:
+    table = make_logged(tmp_path)
+    write(table, "+I 1 a")
+    query = Query(table, "committed", consumer_id="c")
+    assert query() == "+I 1 a"
+    write(table, "+I 1 b", "+I 1 c", "+I 1 d")
+    query.plan()
+    table.expire_snapshots(retain_max=1, retain_min=1, older_than_ms=0)
+    assert table.consumers() == {"c": 3} and table.snapshots()[0].id == 3
+    other = Query(table, "committed", consumer_id="c")  # without a checkpoint, and without the snapshot before
+    assert other() == query() == "-U 1 a | +U 1 b | -U 1 b | +U 1 c | -U 1 c | +U 1 d"
+    write(table, "+I 1 e")
+    assert other() == "-U 1 d | +U 1 e"
+
+
+def test_expiry_that_overtakes_a_reader_is_told(log: FakeLog, tmp_path: Path) -> None:
+    table = make_logged(tmp_path)
+    write(table, "+I 1 a")
+    query = Query(table, "committed")
+    query()
+    write(table, "+I 1 b", "+I 1 c")
+    table.expire_snapshots(retain_max=1, retain_min=1, older_than_ms=0)
+    with pytest.raises(RetryableError, match="expired before its changes were read"):
+        query()
+
+
+def test_a_rollback_is_told(log: FakeLog, tmp_path: Path) -> None:
+    table = make_logged(tmp_path)
+    write(table, "+I 1 a", "+I 1 b")
+    query = Query(table, "committed")
+    query()
+    folder = Path(table.location) / "snapshot"
+    for name in ("snapshot-3", "snapshot-4"):
+        (folder / name).unlink()
+    (folder / "LATEST").write_text("2")
+    query.restart()
+    with pytest.raises(RetryableError, match="rolled back or created anew"):
+        query()
+
+
+def test_a_reader_of_snapshots_alone_may_go_on_with_the_log(log: FakeLog, tmp_path: Path) -> None:
+    table = make_logged(tmp_path)
+    write(table, "+I 1 a")
+    alone = table.split_stream(isolation="none")
+    assert isinstance(alone, SplitStream)
+    within = alone.first().to_document()
+    after = alone.advance(alone.first(), StreamLimit()).to_document()
+    write(table, "+I 1 b")
+    query = Query(table, "committed")
+    query.offset = after
+    assert query() == "-U 1 a | +U 1 b"
+    with pytest.raises(InvalidRequestError, match="go on with log.read.isolation=none"):
+        query.stream.position(within)
+    with pytest.raises(InvalidRequestError, match="is no position"):
+        query.stream.position({"x": 1})
+
+
+def test_what_cannot_be_read_is_refused(log: FakeLog, tmp_path: Path) -> None:
+    upserts = make_logged(tmp_path / "1", changelog_producer="none")
+    with pytest.raises(InvalidRequestError, match="upserts=True"):
+        upserts.split_stream()
+    with pytest.raises(LogConfigError, match="logs no rows before updates"):
+        upserts.split_stream(isolation="speculative", upserts=True)
+    with pytest.raises(InvalidRequestError, match="isolation is one of"):
+        make_logged(tmp_path / "2", kafka__topic="t2").split_stream(isolation="serializable")
+    plain = make_logged(tmp_path / "3", log__system="none")
+    assert isinstance(plain.split_stream(), SplitStream)
+    with pytest.raises(InvalidRequestError, match="has no log"):
+        plain.split_stream(isolation="committed")
+
+
+def test_small_batches_carry_what_the_planning_reader_has_fetched(log: FakeLog, tmp_path: Path) -> None:
+    table = make_logged(tmp_path, bucket="2")
+    write(table, "+I 9 z")
+    query = Query(table, "speculative")
+    query()
+    begun(table, "+I 1 a | +I 2 b | +I 3 c")
+    end = query.plan()
+    [group] = query.stream.groups(query.stream.position(query.offset), query.stream.position(end))
+    assert len(group.carried) == 2
+    fetches = log.fetches
+    reader = pickle.loads(pickle.dumps(query.stream))
+    assert sum(batch.num_rows for batch in reader.read_group(group)) == 3
+    assert log.fetches == fetches
+
+
+def schedules(seeds: range, *, equal_replays: bool) -> Counts:
+    counts = Counts()
+    for seed in seeds:
+        try:
+            counts += run_schedule(seed, equal_replays=equal_replays, reader_kind=PieceReader)
+        except BaseException as error:
+            raise AssertionError(f"seed {seed}, equal_replays={equal_replays}: {error!r}") from error
+    return counts
+
+
+@pytest.mark.parametrize("equal_replays", [True, False])
+def test_random_schedules(equal_replays: bool) -> None:
+    counts = schedules(range(QUICK), equal_replays=equal_replays)
+    assert counts.settled > QUICK and counts.zombie_steps and (equal_replays or counts.retracted)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("equal_replays", [True, False])
+def test_many_random_schedules(equal_replays: bool) -> None:
+    counts = schedules(range(2_000_000, 2_000_000 + ALL), equal_replays=equal_replays)
+    assert counts.settled > ALL and counts.zombie_steps > ALL // 10
