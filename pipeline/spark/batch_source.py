@@ -35,37 +35,28 @@ from pyspark.sql import types as spark
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 
 from freshet.pipeline.batch.arrow_bridge import spark_struct
+from freshet.pipeline.config.stream_options import (
+    COLUMNS_OPTION,
+    FILTER_OPTION,
+    KAFKA_PREFIX,
+    MODE_OPTION,
+    SNAPSHOT_OPTION,
+    STREAM_OPTIONS,
+    TAG_OPTION,
+    TIMESTAMP_OPTION,
+    column_list,
+    stream_options,
+    table_for,
+    whole_number,
+)
 from freshet.pipeline.decode.carriers import carrier_arrow_type, carry_array
 from freshet.pipeline.exceptions import InvalidRequestError
-from freshet.pipeline.spark.stream_source import (
-    BYTES_OPTION,
-    CONSUMER_OPTION,
-    FILES_OPTION,
-    ISOLATION_OPTION,
-    KAFKA_PREFIX,
-    LOG_OPTIONS,
-    MODE_OPTION,
-    OFFSETS_OPTION,
-    ROWS_OPTION,
-    SNAPSHOT_COLUMN_OPTION,
-    STREAM_OPTIONS,
-    UPSERTS_OPTION,
-    ChangeStreamReader,
-    StreamOptions,
-    check_stream_schema,
-    stream_struct,
-)
+from freshet.pipeline.spark.stream_source import ChangeStreamReader, check_stream_schema, stream_struct
 from freshet.storage.catalog import Catalog
 from freshet.storage.model.data_type import DataField, with_nullable
-from freshet.storage.table import Split, StreamLimit, Table, TableScan
+from freshet.storage.table import Split, Table, TableScan
 
 FORMAT: Final = "freshet"
-ISOLATIONS: Final = ("committed", "speculative", "none")
-FILTER_OPTION: Final = "filter"
-COLUMNS_OPTION: Final = "columns"
-SNAPSHOT_OPTION: Final = "scan.snapshot-id"
-TAG_OPTION: Final = "scan.tag-name"
-TIMESTAMP_OPTION: Final = "scan.timestamp-millis"
 _TRAVEL: Final = (SNAPSHOT_OPTION, TAG_OPTION, TIMESTAMP_OPTION)
 _OPTIONS: Final = ("warehouse", "table", FILTER_OPTION, COLUMNS_OPTION, *_TRAVEL, *STREAM_OPTIONS)
 
@@ -92,8 +83,8 @@ class FreshetDataSource(DataSource):
         """The columns that a read gives when no schema is given."""
         options = stream_options(self.options)
         if options is not None:
-            return stream_struct(options.stream(self._table(), self._columns()))
-        return spark_struct(self._scan(self._columns()).fields)
+            return stream_struct(options.stream(self._table(), column_list(self.options)))
+        return spark_struct(self._scan(column_list(self.options)).fields)
 
     def reader(self, schema: spark.StructType) -> DataSourceReader:
         """A reader of the columns in `schema`."""
@@ -111,26 +102,20 @@ class FreshetDataSource(DataSource):
                 f"a stream needs the option {MODE_OPTION!r}: latest-full gives the rows of now and then each change, "
                 "latest only what is committed from now on"
             )
-        stream = options.stream(self._table(), self._columns())
+        stream = options.stream(self._table(), column_list(self.options))
         check_stream_schema(stream, schema)
         return ChangeStreamReader(stream, options.limit)
 
     def _table(self) -> Table:
-        table = Catalog(self.options["warehouse"]).table(self.options["table"])
-        own = {key: text for key, text in self.options.items() if key in LOG_OPTIONS or key.startswith(KAFKA_PREFIX)}
-        return table.with_options(own) if own else table
-
-    def _columns(self) -> list[str] | None:
-        columns = self.options.get(COLUMNS_OPTION)
-        return None if columns is None else [name.strip() for name in columns.split(",") if name.strip()]
+        return table_for(Catalog(self.options["warehouse"]).table(self.options["table"]), self.options)
 
     def _scan(self, columns: Sequence[str] | None) -> TableScan:
         return self._table().scan(
             columns,
             self.options.get(FILTER_OPTION),
-            snapshot_id=_number(self.options, SNAPSHOT_OPTION),
+            snapshot_id=whole_number(self.options, SNAPSHOT_OPTION),
             tag=self.options.get(TAG_OPTION),
-            timestamp_ms=_number(self.options, TIMESTAMP_OPTION),
+            timestamp_ms=whole_number(self.options, TIMESTAMP_OPTION),
         )
 
 
@@ -178,61 +163,6 @@ def _check_options(options: Mapping[str, str]) -> None:
     chosen = [option for option in _TRAVEL if option in options]
     if len(chosen) > 1:
         raise InvalidRequestError(f"give at most one of {', '.join(chosen)}")
-
-
-def stream_options(options: Mapping[str, str]) -> StreamOptions | None:
-    """What a streaming frame asks for; None for one that is not. Raises for options of a stream without its mode."""
-    mode = options.get(MODE_OPTION)
-    given = [option for option in STREAM_OPTIONS if option.lower() in options]
-    if mode is None:
-        if given:
-            raise InvalidRequestError(f"option {given[0]} belongs to a stream, which needs {MODE_OPTION!r}")
-        return None
-    if TAG_OPTION in options:
-        raise InvalidRequestError(f"a stream cannot begin at a tag ({TAG_OPTION}); give {SNAPSHOT_OPTION}")
-    return StreamOptions(
-        mode,
-        snapshot_id=_number(options, SNAPSHOT_OPTION),
-        timestamp_ms=_number(options, TIMESTAMP_OPTION),
-        consumer_id=options.get(CONSUMER_OPTION),
-        with_snapshot_id=_flag(options, SNAPSHOT_COLUMN_OPTION),
-        upserts=_flag(options, UPSERTS_OPTION),
-        filter=options.get(FILTER_OPTION),
-        isolation=_isolation(options),
-        limit=StreamLimit(
-            *(_count(options, option) for option in (FILES_OPTION, BYTES_OPTION, ROWS_OPTION, OFFSETS_OPTION))
-        ),
-    )
-
-
-def _isolation(options: Mapping[str, str]) -> str | None:
-    text = options.get(ISOLATION_OPTION)
-    if text is not None and text.lower() not in ISOLATIONS:
-        raise InvalidRequestError(f"option {ISOLATION_OPTION} is one of {', '.join(ISOLATIONS)}, not {text!r}")
-    return None if text is None else text.lower()
-
-
-def _flag(options: Mapping[str, str], option: str) -> bool:
-    text = options.get(option.lower(), "false").strip().lower()
-    if text not in ("true", "false"):
-        raise InvalidRequestError(f"option {option} must be true or false, not {text!r}")
-    return text == "true"
-
-
-def _count(options: Mapping[str, str], option: str) -> int | None:
-    number = _number(options, option)
-    if number is not None and number <= 0:
-        raise InvalidRequestError(f"option {option} must be greater than 0, not {number}")
-    return number
-
-
-def _number(options: Mapping[str, str], option: str) -> int | None:
-    text = options.get(option.lower())
-    if text is None:
-        return None
-    if not text.strip().lstrip("-").isdigit():
-        raise InvalidRequestError(f"option {option} must be a whole number, not {text!r}")
-    return int(text)
 
 
 def _fields_as_given(scan: TableScan, schema: spark.StructType) -> tuple[DataField, ...]:

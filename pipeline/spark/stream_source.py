@@ -36,61 +36,13 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from freshet.pipeline.batch.arrow_bridge import spark_struct
+from freshet.pipeline.config.stream_options import PlannedStream
 from freshet.pipeline.decode.carriers import carrier_arrow_type, carry_array
 from freshet.pipeline.exceptions import InvalidRequestError
-from freshet.storage.table import LogSplitStream, SplitStream, StreamLimit, Table
-
-MODE_OPTION: Final = "scan.mode"
-CONSUMER_OPTION: Final = "consumer-id"
-SNAPSHOT_COLUMN_OPTION: Final = "with-snapshot-id"
-UPSERTS_OPTION: Final = "upserts"
-FILES_OPTION: Final = "maxFilesPerTrigger"
-BYTES_OPTION: Final = "maxBytesPerTrigger"
-ROWS_OPTION: Final = "maxRowsPerTrigger"
-OFFSETS_OPTION: Final = "maxOffsetsPerTrigger"
-ISOLATION_OPTION: Final = "log.read.isolation"
-LOG_OPTIONS: Final = ("log.on-truncated", "log.on-lake-only")
-KAFKA_PREFIX: Final = "kafka."
-"""Options of the table that a query may set for itself."""
-
-STREAM_OPTIONS: Final = (
-    MODE_OPTION, ISOLATION_OPTION, CONSUMER_OPTION, SNAPSHOT_COLUMN_OPTION, UPSERTS_OPTION, FILES_OPTION, BYTES_OPTION,
-    ROWS_OPTION, OFFSETS_OPTION, *LOG_OPTIONS,
-)  # fmt: skip
-
-PlannedStream = SplitStream | LogSplitStream
+from freshet.storage.table import StreamLimit
 
 _BESIDE: Final[dict[Any, spark.DataType]] = {pa.string(): spark.StringType(), pa.int64(): spark.LongType()}
 """Types of the columns that come with every change."""
-
-
-@dataclass(frozen=True, slots=True)
-class StreamOptions:
-    """What the options of a streaming frame ask for."""
-
-    mode: str
-    snapshot_id: int | None = None
-    timestamp_ms: int | None = None
-    consumer_id: str | None = None
-    with_snapshot_id: bool = False
-    upserts: bool = False
-    isolation: str | None = None
-    filter: str | None = None
-    limit: StreamLimit = StreamLimit()  # noqa: RUF009 - a frozen value
-
-    def stream(self, table: Table, columns: Sequence[str] | None) -> PlannedStream:
-        """The changes asked for; raises as `Table.stream` does."""
-        return table.split_stream(
-            columns,
-            self.filter,
-            scan_mode=self.mode,
-            from_snapshot=self.snapshot_id,
-            from_timestamp=self.timestamp_ms,
-            consumer_id=self.consumer_id,
-            with_snapshot_id=self.with_snapshot_id,
-            upserts=self.upserts,
-            isolation=self.isolation,
-        )
 
 
 @dataclass(frozen=True)

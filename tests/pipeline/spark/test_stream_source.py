@@ -11,8 +11,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from freshet.pipeline.batch.table_sink import table_sink
+from freshet.pipeline.config.stream_options import stream_options
 from freshet.pipeline.exceptions import InvalidRequestError
-from freshet.pipeline.spark.batch_source import register, stream_options
+from freshet.pipeline.spark.batch_source import register
 from freshet.storage.catalog import Catalog
 from freshet.storage.table import StreamLimit, Table
 
