@@ -1,6 +1,7 @@
 """What is looked at before a pipeline starts, without Spark and without writing anything.
 
-    files.path is there  ·  the table is as the file says  ·  the checkpoint is this pipeline's, or new and writable
+    files.path is there  ·  tables that are read are there and fit  ·  the table is as the file says
+    ·  the checkpoint is this pipeline's, or new and writable
     ·  the dead-letter table is one  ·  neither table holds commits of an earlier query of this name
 
 The last one: who removes table and checkpoint to start over and keeps the dead letters would run until the first dead
@@ -25,6 +26,7 @@ from freshet.pipeline.config.model import PipelineConfig
 from freshet.pipeline.config.origin import Place
 from freshet.pipeline.config.rules import warnings
 from freshet.pipeline.exceptions import ConfigurationError, Problem
+from freshet.pipeline.table_sources import source_problems
 from freshet.storage.catalog import Catalog
 from freshet.storage.exceptions import InvalidRequestError, StorageError, UnknownOutcomeError
 from freshet.storage.table import Table
@@ -40,7 +42,7 @@ _LOCAL: Final = re.compile(r"(file:|/)", re.IGNORECASE)
 
 def problems_before_start(config: PipelineConfig) -> list[Problem]:
     """Everything that would keep a pipeline from running, with the place in its file."""
-    looks: tuple[Callable[[PipelineConfig], Iterator[Finding]], ...] = (_files, _tables)
+    looks: tuple[Callable[[PipelineConfig], Iterator[Finding]], ...] = (_files, source_problems, _tables)
     return [config.origin.problem(place, text) for look in looks for place, text in look(config)]
 
 

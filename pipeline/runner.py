@@ -38,6 +38,7 @@ from freshet.pipeline.progress import Progress, ProgressHub, ProgressListener
 from freshet.pipeline.progress_report import progress_line
 from freshet.pipeline.signals import when_asked_to_stop
 from freshet.pipeline.spark.outcome_frame import outcome_frame
+from freshet.pipeline.spark.table_frame import followed_frame
 from freshet.storage.catalog import Catalog
 from freshet.storage.exceptions import StorageError
 
@@ -122,7 +123,9 @@ class Runner:
         table = open_or_create(config.table)
         claim_checkpoint(config.checkpoint, pipeline=config.name, table=table)
         claim_topics(config.checkpoint, self._topic_ids.get(config.name, {}))
-        dead_letters = open_dead_letters(Catalog(config.table.warehouse), config.dead_letter_table)
+        dead_letters = None
+        if not config.follows_tables:  # what is read there are rows already, none of which becomes a dead letter
+            dead_letters = open_dead_letters(Catalog(config.table.warehouse), config.dead_letter_table)
         options = config.table.write_options
         writer = MicroBatchWriter(
             table,
@@ -144,13 +147,17 @@ class Runner:
             sink(batch, micro_batch_id)
 
         with batch_settings(self._spark):  # the query's own session is a copy made by `start`
-            writer = sink.with_tasks(frame).writeStream.queryName(config.name).foreachBatch(write)
+            # The input order of rows that no decoder has made is their place, which Spark counts in batches alone.
+            planned = frame if config.follows_tables else sink.with_tasks(frame)
+            writer = planned.writeStream.queryName(config.name).foreachBatch(write)
             writer = writer.option("checkpointLocation", config.checkpoint)
             if config.trigger.available_now:
                 return writer.trigger(availableNow=True).start()
             return writer.trigger(processingTime=config.trigger.processing_time or "1 second").start()
 
     def _frame(self, config: PipelineConfig) -> DataFrame:
+        if config.follows_tables:
+            return followed_frame(self._spark, config)
         frames = [
             outcome_frame(self._spark, source, source_index, config, config.table.table_schema)
             for source_index, source in enumerate(config.sources)

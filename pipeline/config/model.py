@@ -1,7 +1,7 @@
 """What a pipeline file says, as frozen values: one file = one streaming query into one table.
 
     PipelineConfig ── name, trigger, checkpoint, dead_letters, spark
-      ├── sources[]: SourceConfig ── kafka | files, format, schema, select, on_unknown_field, on_truncate
+      ├── sources[]: SourceConfig ── kafka | files | table, format, schema, select, on_unknown_field, on_truncate
       ├── table: TableConfig ── warehouse, name, columns, primary_key, partition_by, options
       ├── max_dead_letters: MaxDeadLetters ── share, count
       └── compaction: CompactionConfig ── beside, batch_budget
@@ -59,6 +59,14 @@ FILE_OPTIONS: Final = (
     "cleanSource", "sourceArchiveDir", "lineSep", "encoding", "compression",
 )  # fmt: skip
 """Options of Spark's file source that a stream takes."""
+
+TABLE_SOURCE_OPTIONS: Final = (
+    "scan.mode", "scan.snapshot-id", "scan.timestamp-millis", "isolation", "log.read.isolation", "log.on-truncated",
+    "log.on-lake-only", "consumer-id", "filter", "columns", "maxFilesPerTrigger", "maxBytesPerTrigger",
+    "maxRowsPerTrigger", "maxOffsetsPerTrigger",
+)  # fmt: skip
+"""Options of a table that is read; beside them everything that begins with `kafka.`."""
+_OPTION_NAMES: Final = {"isolation": "log.read.isolation"}
 
 SHARE_RECORDS_MIN: Final = 1000
 """`max_dead_letters.share` says nothing about smaller batches: a few bad records may be most of them."""
@@ -130,13 +138,45 @@ class FilesConfig(_Model):
         return {**own, "options": {**rest, **dict(own.get("options") or {})}} if rest else own
 
 
+class TableSourceConfig(_Model):
+    """A table whose rows and changes are read."""
+
+    warehouse: str = Field(min_length=1)
+    name: str = Field(pattern=_TABLE_NAME)
+    options: MaskedTexts = Field(default_factory=dict)
+    """Options of the stream (`config.stream_options`); written beside `name` in the file, `isolation` for
+    `log.read.isolation`. Without a `scan.mode` it is latest-full."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _gather_options(cls, value: Any) -> Any:
+        if not isinstance(value, Mapping):
+            return value
+        own, options = {}, dict(value.get("options") or {})
+        for key, item in value.items():
+            if key in TABLE_SOURCE_OPTIONS or str(key).startswith("kafka."):
+                options[_OPTION_NAMES.get(key, key)] = item
+            elif key != "options":
+                own[key] = item
+        return {**own, "options": options}
+
+    @property
+    def given(self) -> dict[str, str]:
+        """The options as the stream takes them: names in small letters, secrets in plain text."""
+        given = {key.lower(): text for key, text in revealed(self.options).items()}
+        return {"scan.mode": "latest-full", **given}
+
+
 class SourceConfig(_Model):
     """One input of a pipeline and how its records become rows."""
 
+    table: TableSourceConfig | None = None
+    """The changes of a table; neither `format` nor `schema` nor what belongs to records goes with it."""
     kafka: MaskedTexts | None = None
     """Options of Spark's Kafka source, `kafka.*` passed on."""
     files: FilesConfig | None = None
-    format: Format
+    format: Format | None = None
+    """Required for records; a table says itself what its rows are."""
     payload_types: Texts = Field(default_factory=dict, alias="schema")
     """Types of payload fields; default: the table column of the same name, else STRING."""
     select: Texts = Field(default_factory=dict)
@@ -166,7 +206,7 @@ class SourceConfig(_Model):
 
     @property
     def is_kafka(self) -> bool:
-        """True for a Kafka source, False for files."""
+        """True for a Kafka source."""
         return self.kafka is not None
 
     @property
@@ -275,13 +315,19 @@ class PipelineConfig(_Model):
         self._origin = origin
 
     @property
+    def follows_tables(self) -> bool:
+        """True where the sources are tables: rows with their kinds, nothing to decode."""
+        return any(source.table is not None for source in self.sources)
+
+    @property
     def dead_letter_table(self) -> str:
         """The dead-letter table, its default filled in."""
         return self.dead_letters or f"{self.table.name}_dead_letters"
 
     def without_secrets(self, text: str) -> str:
         """`text` with every secret of this file replaced, for messages that others wrote."""
-        for options in (self.spark, *(source.kafka or {} for source in self.sources)):
+        tables = (source.table.options for source in self.sources if source.table is not None)
+        for options in (self.spark, *(source.kafka or {} for source in self.sources), *tables):
             for value in options.values():
                 if isinstance(value, SecretStr) and value.get_secret_value():
                     text = text.replace(value.get_secret_value(), "**********")

@@ -27,12 +27,14 @@ from pydantic import BaseModel, ValidationError
 
 from freshet.pipeline.config.model import (
     FILE_OPTIONS,
+    TABLE_SOURCE_OPTIONS,
     CompactionConfig,
     FilesConfig,
     MaxDeadLetters,
     PipelineConfig,
     SourceConfig,
     TableConfig,
+    TableSourceConfig,
     TriggerConfig,
 )
 from freshet.pipeline.config.origin import Origin, Place
@@ -219,7 +221,8 @@ def _keys_beside(loc: Sequence[str | int]) -> list[str]:
     """The valid keys of the model in which an unknown key stood."""
     model: type[BaseModel] = PipelineConfig
     if loc[0] == "sources":
-        model = FilesConfig if "files" in loc[:-1] else SourceConfig
+        inner: Mapping[str, type[BaseModel]] = {"files": FilesConfig, "table": TableSourceConfig}
+        model = next((inner[str(key)] for key in loc[:-1] if key in inner), SourceConfig)
     elif loc[0] == "table" and len(loc) > 1:
         model = TableConfig
     elif loc[0] == "trigger" and len(loc) > 1:
@@ -229,7 +232,11 @@ def _keys_beside(loc: Sequence[str | int]) -> list[str]:
     elif loc[0] == "compaction" and len(loc) > 1:
         model = CompactionConfig
     names = [str(info.alias or name) for name, info in model.model_fields.items()]
-    return [*names, *FILE_OPTIONS] if model is FilesConfig else names
+    options: Mapping[type[BaseModel], Sequence[str]] = {
+        FilesConfig: FILE_OPTIONS,
+        TableSourceConfig: TABLE_SOURCE_OPTIONS,
+    }
+    return [*names, *options.get(model, ())]
 
 
 def _between_files(configs: Sequence[tuple[str, PipelineConfig]]) -> Iterator[Problem]:

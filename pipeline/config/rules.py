@@ -30,6 +30,7 @@ from freshet.pipeline.config.model import (
 from freshet.pipeline.config.origin import Place
 from freshet.pipeline.config.source_options import wrong_file_values, wrong_kafka_values
 from freshet.pipeline.config.spark_options import wrong_spark_values
+from freshet.pipeline.config.table_source_rules import table_source
 from freshet.storage.exceptions import InvalidRequestError, StorageError
 from freshet.storage.model.schema import SYSTEM_COLUMNS
 from freshet.storage.model.sql_type import parse_sql_type
@@ -287,8 +288,14 @@ def _trigger(config: PipelineConfig) -> Iterator[Finding]:
 
 
 def _source(config: PipelineConfig, source: SourceConfig, place: Place) -> Iterator[Finding]:
-    if (source.kafka is None) == (source.files is None):
-        yield place, "a source has exactly one of kafka and files"
+    if sum(each is not None for each in (source.kafka, source.files, source.table)) != 1:
+        yield place, "a source has exactly one of kafka, files and table"
+        return
+    if source.table is not None:
+        yield from table_source(config, source, source.table, place)
+        return
+    if source.format is None:
+        yield (*place, "format"), "is missing"
     if source.kafka is not None:
         yield from _kafka(revealed(source.kafka), (*place, "kafka"))
     if source.files is not None:

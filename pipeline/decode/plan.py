@@ -263,7 +263,7 @@ def plan_decoding(
     )
     return DecodePlan(
         source_index=source_index,
-        format=source.format,
+        format=source.format or "",
         dialect=dialect_of(source),
         placeholder=source.unavailable_value_placeholder if source.is_debezium else None,
         fields=fields,

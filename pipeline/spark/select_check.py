@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 from freshet.pipeline.config.model import PipelineConfig
 from freshet.pipeline.exceptions import ConfigurationError, Problem, brief_reason
 from freshet.pipeline.spark.record_frame import RECORD_SCHEMA, failures_of_select, record_frame
+from freshet.pipeline.spark.table_frame import table_frame
 
 _PLAIN: Final = re.compile(r"\s*(`[^`]+`|[A-Za-z_][A-Za-z0-9_]*)\s*")
 _ENTRY: Final = re.compile(r"select\.([^:]+): (.*)", re.DOTALL)
@@ -27,9 +28,12 @@ def select_problems(spark: SparkSession, configs: Sequence[PipelineConfig]) -> l
     """What is wrong with the expressions of some pipelines; of each source the first one only."""
     problems = []
     for config in configs:
-        for index in range(len(config.sources)):
+        for index, source in enumerate(config.sources):
             try:
-                record_frame(spark, RECORD_SCHEMA.empty_table(), config, index)
+                if source.table is not None:
+                    table_frame(spark, source, source.table, config)
+                else:
+                    record_frame(spark, RECORD_SCHEMA.empty_table(), config, index)
             except (ConfigurationError, PySparkException) as error:
                 problems.append(_placed(config, index, error))
     return problems
@@ -41,7 +45,8 @@ def select_remarks(spark: SparkSession, configs: Sequence[PipelineConfig]) -> li
         f"{config.name}: warning: select.{column}: {' or '.join(failures)} makes a record a dead letter; where NULL is "
         "meant, write try_divide, try_add, try_cast or the like"
         for config in configs
-        for index in range(len(config.sources))
+        for index, source in enumerate(config.sources)
+        if source.table is None
         for column, failures in failures_of_select(spark, config, index).items()
     ]
 

@@ -233,7 +233,7 @@ def test_every_problem_is_reported_not_just_the_first() -> None:
 
 def test_a_source_is_kafka_or_files_and_not_both() -> None:
     both = GOOD.replace("    format: debezium-json", "    files: {path: /in}\n    format: debezium-json")
-    assert any("exactly one of kafka and files" in problem for problem in problems(both))
+    assert any("exactly one of kafka, files and table" in problem for problem in problems(both))
 
 
 @pytest.mark.parametrize(

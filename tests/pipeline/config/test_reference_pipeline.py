@@ -1,4 +1,4 @@
-"""conf/reference.yaml names every key that the models know, and says their defaults truly."""
+"""conf/reference.yaml, with conf/reference-table.yaml, names every key that the models know, and says true defaults."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
 from freshet.pipeline.config.model import (
+    TABLE_SOURCE_OPTIONS,
     FilesConfig,
     MaxDeadLetters,
     PipelineConfig,
@@ -18,9 +19,20 @@ from freshet.pipeline.config.model import (
 )
 from freshet.pipeline.config.pipeline_file import load_pipeline, warnings
 
-REFERENCE = Path(__file__).parents[3] / "conf" / "reference.yaml"
+CONF = Path(__file__).parents[3] / "conf"
+REFERENCE = CONF / "reference.yaml"
 # Keys whose value in the file is an example: they have no default, or one that depends on other keys.
-EXAMPLES = {"kafka", "files", "options", "select", "primary_key", "trigger", "dead_letters", "time_precision_mode"}
+EXAMPLES = {
+    "kafka",
+    "files",
+    "options",
+    "select",
+    "primary_key",
+    "trigger",
+    "dead_letters",
+    "time_precision_mode",
+    "table",
+}
 
 
 @pytest.fixture(scope="module")
@@ -28,17 +40,39 @@ def config() -> PipelineConfig:
     return load_pipeline(REFERENCE, {})
 
 
-def test_it_is_valid_and_free_of_warnings(config: PipelineConfig) -> None:
-    assert not list(warnings(config))
+@pytest.fixture(scope="module")
+def following() -> PipelineConfig:
+    return load_pipeline(CONF / "reference-table.yaml", {})
+
+
+def test_they_are_valid_and_free_of_warnings(config: PipelineConfig, following: PipelineConfig) -> None:
+    assert not list(warnings(config)) and not list(warnings(following))
+
+
+def test_every_option_of_a_table_is_there(following: PipelineConfig) -> None:
+    [source] = following.sources
+    assert source.table is not None
+    text = (CONF / "reference-table.yaml").read_text()
+    assert [option for option in TABLE_SOURCE_OPTIONS if f"{option}:" not in text] == []
 
 
 @pytest.mark.parametrize(
     "model", [PipelineConfig, SourceConfig, FilesConfig, TableConfig, TriggerConfig, MaxDeadLetters]
 )
-def test_every_key_is_there_with_its_default(config: PipelineConfig, model: type[BaseModel]) -> None:
+def test_every_key_is_there_with_its_default(
+    config: PipelineConfig, following: PipelineConfig, model: type[BaseModel]
+) -> None:
     said: dict[str, object] = {}
     files = [source.files for source in config.sources if source.files]
-    for value in (config, config.table, config.trigger, config.max_dead_letters, *config.sources, *files):
+    for value in (
+        config,
+        config.table,
+        config.trigger,
+        config.max_dead_letters,
+        *config.sources,
+        *following.sources,
+        *files,
+    ):
         if isinstance(value, model):
             said = {name: getattr(value, name) for name in value.model_fields_set} | said
     assert set(said) == set(model.model_fields)

@@ -1,0 +1,71 @@
+"""Rules for sources that are tables: whose kinds the target must be able to apply.
+
+| the target | takes from a table |
+|---|---|
+| keyed, `deduplicate` | every change; no speculative ones with `sequence.field` or `ignore-delete`: they would stay |
+| keyed, other engines | what their rules allow (`rules` warns of deletions); nothing speculative |
+| without a key | only the rows of a table without a key, which `table_sources` finds out |
+
+What is read here is the file alone; `table_sources` looks at the tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from freshet.pipeline.config.model import SEQUENCE_OPTION, PipelineConfig, SourceConfig, TableSourceConfig
+from freshet.pipeline.config.origin import Place
+from freshet.pipeline.config.stream_options import ISOLATION_OPTION, stream_options
+from freshet.pipeline.exceptions import InvalidRequestError
+from freshet.storage.exceptions import InvalidRequestError as InvalidStorageRequestError
+from freshet.storage.options import CoreOptions, MergeEngine
+
+_OF_RECORDS: Final = (
+    "format", "payload_types", "on_unknown_field", "on_truncate", "decimal_handling_mode", "time_precision_mode",
+    "binary_handling_mode", "unavailable_value_placeholder",
+)  # fmt: skip
+_WRITTEN: Final = {"payload_types": "schema"}
+
+
+def table_source(
+    config: PipelineConfig, source: SourceConfig, table: TableSourceConfig, place: Place
+) -> Iterator[tuple[Place, str]]:
+    """What is wrong with a source that is a table."""
+    for key in _OF_RECORDS:
+        if key in source.model_fields_set:
+            yield (*place, _WRITTEN.get(key, key)), "belongs to records; rows of a table have types and kinds already"
+    if any(each.table is None for each in config.sources):
+        yield place, "tables and records cannot feed one pipeline; write two pipeline files into one table"
+    try:
+        options = stream_options(table.given)
+    except InvalidRequestError as error:
+        yield (*place, "table"), str(error)
+        return
+    same = table.name == config.table.name and table.warehouse.rstrip("/") == config.table.warehouse.rstrip("/")
+    if same:
+        yield (*place, "table", "name"), f"{table.name} is the table that is written: it would follow itself"
+    if options is not None and options.isolation == "speculative":
+        reason = _keeps_what_is_taken_back(config)
+        if reason is not None:
+            yield (
+                (*place, "table", "isolation"),
+                f"speculative rows may be taken back, and {reason}; read committed rows ({ISOLATION_OPTION}=committed)",
+            )
+
+
+def _keeps_what_is_taken_back(config: PipelineConfig) -> str | None:
+    """Why the target would not undo a row that its source takes back; None where it does."""
+    if not config.table.primary_key:
+        return "a table without a primary key cannot drop them"
+    try:
+        options = CoreOptions.parse({**config.table.options, **config.table.write_options}, has_primary_key=True)
+    except InvalidStorageRequestError:
+        return None  # told where the option stands
+    if options.merge_engine is not MergeEngine.DEDUPLICATE:
+        return f"merge-engine={options.merge_engine} does not undo them"
+    if options.ignore_delete:
+        return "ignore-delete keeps them"
+    if config.table.options.get(SEQUENCE_OPTION):
+        return "with sequence.field a row that was taken back may win over the one that stands"
+    return None
