@@ -11,19 +11,12 @@ the snapshots and of the log, not of how a reader came from one to the other: th
 that plans the same two positions again, in another process, gets the same rows; what was shown and taken back on the
 way is not among them.
 
-| the next snapshot | its pieces |
-|---|---|
-| settles a batch | by lane: what makes the rows that are shown those that it names |
-| changes rows and was not logged | what is open is taken back; its files (`log.on-lake-only`) |
-| settles a batch whose records are gone, `log.on-truncated=hop` | its files |
-
-The reader that plans keeps its connections and what it fetched. While nothing comes to hand out it stays at its
-position, so that snapshots without changes cost no batch.
+What a snapshot gives is said in `snapshot_steps`. The reader that plans keeps its connections and what it fetched.
+While nothing comes to hand out it stays at its position, so that snapshots without changes cost no batch.
 """
 
 from __future__ import annotations
 
-import logging
 import pickle
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -33,23 +26,23 @@ from typing import Any, Final
 import pyarrow as pa
 
 from freshet.logstore.client import Fetched, LogClient, TopicPartition
-from freshet.logstore.decide import RowRange, is_settling, opened, passed_over, settle, show_records, shown_between
-from freshet.logstore.decide import taken_back as all_taken_back
-from freshet.logstore.exceptions import LogConfigError, LogLakeOnlyError, LogTruncatedError, LogUnavailableError
+from freshet.logstore.decide import opened, show_records, shown_between
+from freshet.logstore.exceptions import LogTruncatedError, LogUnavailableError
 from freshet.logstore.log_position import LogPosition, position_from
+from freshet.logstore.pieces import LogGroup, LogPiece, Piece, by_lane, lane_of, row_count, size_of
 from freshet.logstore.reader_state import ReaderState, state_at
 from freshet.logstore.recent_records import RecentRecords
 from freshet.logstore.rows import FETCH_TRIES, FETCH_WAIT_S, LogRows
 from freshet.logstore.shaping import shaped_rows
+from freshet.logstore.snapshot_steps import SnapshotSteps
 from freshet.logstore.stream import Isolation
 from freshet.logstore.tail import LogTail, first_of
-from freshet.logstore.topic import existing_topic
-from freshet.storage.exceptions import InvalidRequestError, RetryableError
+from freshet.storage.exceptions import RetryableError
 from freshet.storage.log_systems import LoggedTable, SplitHistory, provider_named
 from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.model.split import ChangeSplit
 from freshet.storage.model.stream_limit import StepSize, StreamLimit
-from freshet.storage.model.table_log import Lane, LogProgress, log_of
+from freshet.storage.model.table_log import LogProgress, log_of
 
 SILENT_SNAPSHOTS_MAX: Final = 16
 """After so many snapshots without changes the position moves on all the same: those before it may expire."""
@@ -60,28 +53,6 @@ GROUP_ROWS: Final = 50_000
 CARRIED_BYTES_MAX: Final = 1024 * 1024
 """Records that the planning reader has fetched travel with their group, up to so many bytes."""
 
-_LOG: Final = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class LogPiece:
-    """Changes of one lane, in their order; `snapshot_id` is None while their batch is open."""
-
-    lane: Lane
-    ranges: tuple[RowRange, ...]
-    snapshot_id: int | None
-
-
-Piece = LogPiece | ChangeSplit
-
-
-@dataclass(frozen=True, slots=True)
-class LogGroup:
-    """Pieces that are read one after the other, and records of theirs that are known already."""
-
-    pieces: tuple[Piece, ...]
-    carried: tuple[tuple[TopicPartition, int, Fetched], ...] = ()
-
 
 @dataclass(frozen=True, slots=True)
 class Bound:
@@ -89,15 +60,6 @@ class Bound:
 
     snapshot_id: int
     ends: Mapping[int, int]
-
-
-@dataclass(frozen=True, slots=True)
-class _Step:
-    """What one snapshot gives."""
-
-    pieces: tuple[Piece, ...]
-    after: LogPosition
-    from_files: bool = False
 
 
 @dataclass(slots=True)
@@ -135,13 +97,8 @@ class LogSplitStream:
         self._history = history
         self._isolation = isolation
         self._open_client = open_client
-        self._on_lake_only = table.options.get("log.on-lake-only", "apply").lower()
-        self._hops = table.options.get("log.on-truncated", "fail").lower() == "hop"
         self._recent = RecentRecords()
-        self._checked: set[str] = set()
-        self._snapshots: dict[int, Snapshot] = {}
-        self._splits: dict[tuple[int, bool], tuple[ChangeSplit, ...]] = {}
-        """Planned splits, by snapshot and whether they are its rows or its changes."""
+        self._steps = SnapshotSteps(table, history, lambda: self._client, lambda: self._rows)
         self._frontier: tuple[LogPosition, LogPosition] | None = None
         """A position that was given out, and how far one got from there without anything to hand out."""
 
@@ -217,10 +174,7 @@ class LogSplitStream:
 
     def handed_over(self, end: LogPosition) -> None:
         """What lies before this position will not be asked for again: the consumer moves on."""
-        for key in [key for key in self._splits if key[0] < end.state.snapshot_id]:
-            del self._splits[key]
-        for snapshot_id in [each for each in self._snapshots if each < end.state.snapshot_id]:
-            del self._snapshots[snapshot_id]
+        self._steps.forget(end.state.snapshot_id)
         if not end.is_state:
             self._history.handed_over(end.next_id)
 
@@ -233,7 +187,7 @@ class LogSplitStream:
         retention of the topic has, `LogConfigError` where the topic is not the one of the snapshots.
         """
         at = self._frontier[1] if self._frontier is not None and self._frontier[0] == start else start
-        self._check_topic(at.state)
+        self._steps.check_topic(at.state)
         budget = _Budget(limit)
         end = self._advanced(at, budget, until)
         is_silent = not budget.has_pieces and not start.is_state and until is None
@@ -262,11 +216,11 @@ class LogSplitStream:
     def _past_snapshots(self, position: LogPosition, budget: _Budget, until: Bound | None) -> tuple[LogPosition, bool]:
         """Behind the snapshots that are there; True where the limit has stopped it."""
         while until is None or position.is_state or position.state.snapshot_id < until.snapshot_id:
-            step = self._step(position)
+            step = self._steps.step(position)
             if step is None:
                 break
             for taken in range(position.taken, len(step.pieces)):
-                if not budget.takes(_size(step.pieces[taken])):
+                if not budget.takes(size_of(step.pieces[taken])):
                     return position.within(taken, len(step.pieces), from_files=step.from_files), True
             position = step.after
         return position, False
@@ -291,7 +245,7 @@ class LogSplitStream:
             step = show_records(state, place.partition, part.records, part.next_offset, self._rows)
             if step.ranges:
                 moved = step.state.positions[place.partition] - position
-                budget.takes(StepSize(rows=sum(_row_count(each) for each in step.ranges), offsets=moved))
+                budget.takes(StepSize(rows=sum(row_count(each) for each in step.ranges), offsets=moved))
             state = step.state
             stops += [] if step.stops_at is None else [step.stops_at]
         return state, min(stops, default=None)
@@ -308,7 +262,7 @@ class LogSplitStream:
                 if found or until is None:
                     return found
         except LogTruncatedError:
-            if not self._hops or state.lanes:
+            if not self._steps.hops or state.lanes:
                 raise
             return {}  # what is gone comes from files, when its snapshot is there
         raise LogUnavailableError(
@@ -323,11 +277,11 @@ class LogSplitStream:
         state_id = start.state.snapshot_id if start.is_state else None
         lanes: dict[object, list[Piece]] = {}
         for place, piece in enumerate(self.pieces(start, end)):
-            lanes.setdefault(place if _is_of_state(piece, state_id) else _lane(piece), []).append(piece)
+            lanes.setdefault(place if _is_of_state(piece, state_id) else lane_of(piece), []).append(piece)
         groups: list[list[Piece]] = []
         room = 0
         for key, pieces in lanes.items():
-            rows = sum(_size(piece).rows for piece in pieces)
+            rows = sum(size_of(piece).rows for piece in pieces)
             if isinstance(key, int) or rows > room:
                 groups.append([])
                 room = 0 if isinstance(key, int) else GROUP_ROWS
@@ -340,7 +294,7 @@ class LogSplitStream:
         found: list[Piece] = []
         position = start
         while (position.state.snapshot_id, not position.is_state) < (end.state.snapshot_id, not end.is_state):
-            step = self._step(position)
+            step = self._steps.step(position)
             if step is None:
                 raise RetryableError(
                     f"the changes of table {self._table.name} up to snapshot {end.state.snapshot_id} were there before "
@@ -350,9 +304,9 @@ class LogSplitStream:
             found += step.pieces[position.taken :]
             position = step.after
         ranges = shown_between(position.state, end.state, self._rows)
-        found += _by_lane(ranges, None)
+        found += by_lane(ranges, None)
         if end.taken:
-            step = self._step(end)
+            step = self._steps.step(end)
             found += [] if step is None else step.pieces[position.taken : end.taken]
         return found
 
@@ -386,119 +340,6 @@ class LogSplitStream:
             found.append((place, first, Fetched(records, stop)))
         return tuple(found)
 
-    # ------------------------------------------------------------------------------------------------ one snapshot
-
-    def _step(self, position: LogPosition) -> _Step | None:
-        """What the snapshot after a position gives, or the one whose rows come next; None while it is not there."""
-        step = self._state_step(position) if position.is_state else self._change_step(position)
-        if step is not None and position.taken and position.of != len(step.pieces):
-            raise InvalidRequestError(
-                f"snapshot {position.next_id} of table {self._table.name} was read in {position.of} pieces, of which "
-                f"{position.taken} were taken, and now it has {len(step.pieces)}: options that cut splits "
-                "(source.split.*) or the filter were changed. Put them back until this snapshot has been read",
-                table=self._table.name,
-            )
-        return step
-
-    def _state_step(self, position: LogPosition) -> _Step:
-        snapshot_id = position.state.snapshot_id
-        snapshot = self._snapshot(snapshot_id)
-        if snapshot is None:
-            self._history.check_same(snapshot_id, None)
-            raise RetryableError(f"snapshot {snapshot_id} of table {self._table.name} is not there any more")
-        after = LogPosition(position.state, before_ms=snapshot.time_ms)
-        return _Step(self._planned(snapshot, self._history.state_splits, is_state=True), after)
-
-    def _change_step(self, position: LogPosition) -> _Step | None:
-        state = position.state
-        is_known = state.snapshot_id + 1 in self._snapshots
-        snapshot = self._snapshot(state.snapshot_id + 1)
-        if not is_known:
-            self._history.check_same(state.snapshot_id, position.before_ms)
-        if snapshot is None:
-            return None
-        progress = log_of(snapshot.properties, snapshot.id)
-        if position.from_files:
-            return self._from_files(position, snapshot, progress)
-        if progress is not None and is_settling(state, progress):
-            return self._settling(position, snapshot, progress)
-        if self._history.has_changes(snapshot):
-            return self._lake_only(position, snapshot)
-        return _Step((), _moved(replace(state, snapshot_id=snapshot.id), snapshot))
-
-    def _settling(self, position: LogPosition, snapshot: Snapshot, progress: LogProgress) -> _Step:
-        step = settle(position.state, snapshot.id, progress, self._rows)
-        self._check_topic(step.state)
-        if step.ranges and self._hops and not self._reaches(step.ranges):
-            if position.state.lanes or position.taken:
-                raise LogTruncatedError(
-                    f"table {self._table.name}: retention has taken records of topic {progress.identity.topic} that "
-                    f"this reader has handed out in part, before snapshot {snapshot.id} settled them: they cannot be "
-                    "taken back. Begin at a newer snapshot with a new checkpoint, and raise retention.ms of the topic",
-                    table=self._table.name,
-                )
-            return self._from_files(position, snapshot, progress)
-        return _Step(tuple(_by_lane(step.ranges, snapshot.id)), _moved(step.state, snapshot))
-
-    def _from_files(self, position: LogPosition, snapshot: Snapshot, progress: LogProgress | None) -> _Step:
-        pieces = self._planned(snapshot, self._history.change_splits, is_state=False)
-        state = replace(position.state, snapshot_id=snapshot.id)
-        if progress is not None:
-            state = passed_over(position.state, snapshot.id, progress)
-        return _Step(pieces, _moved(state, snapshot), from_files=True)
-
-    def _lake_only(self, position: LogPosition, snapshot: Snapshot) -> _Step:
-        if self._on_lake_only == "fail":
-            raise LogLakeOnlyError(
-                f"table {self._table.name}: snapshot {snapshot.id} ({snapshot.commit_kind} by "
-                f"{snapshot.commit_user!r}) changes rows and was not logged. Begin after it (scan.mode=latest), "
-                "or set log.on-lake-only to apply, which reads such changes from their files, or skip",
-                table=self._table.name,
-                option="log.on-lake-only",
-            )
-        step = all_taken_back(position.state)
-        pieces: tuple[Piece, ...] = tuple(_by_lane(step.ranges, snapshot.id))
-        if self._on_lake_only == "apply":
-            pieces += self._planned(snapshot, self._history.change_splits, is_state=False)
-        return _Step(pieces, _moved(replace(step.state, snapshot_id=snapshot.id), snapshot))
-
-    def _planned(
-        self, snapshot: Snapshot, plan: Callable[[Snapshot], list[ChangeSplit]], *, is_state: bool
-    ) -> tuple[ChangeSplit, ...]:
-        key = (snapshot.id, is_state)
-        if key not in self._splits:
-            self._splits[key] = tuple(plan(snapshot))
-        return self._splits[key]
-
-    def _snapshot(self, snapshot_id: int) -> Snapshot | None:
-        found = self._snapshots.get(snapshot_id)
-        if found is None:
-            found = self._history.find(snapshot_id)
-            if found is not None:
-                self._snapshots[snapshot_id] = found
-        return found
-
-    def _reaches(self, ranges: Sequence[RowRange]) -> bool:
-        """Whether all records are still there; asked only where something else can be done."""
-        topic = ranges[0].topic
-        bounds = self._client.bounds(topic)
-        return all(each.topic != topic or each.start_offset >= bounds[each.lane[1]].first for each in ranges)
-
-    def _check_topic(self, state: ReaderState) -> None:
-        """Once for each topic: raises `LogConfigError` for another one of its name."""
-        if not state.has_log or state.topic_id in self._checked:
-            return
-        facts = existing_topic(self._client, state.topic, len(state.settled), table=self._table.name)
-        if facts.topic_id != state.topic_id:
-            raise LogConfigError(
-                f"table {self._table.name}: topic {state.topic} is not the one that the snapshots name (id "
-                f"{state.topic_id}, it has {facts.topic_id}): it was deleted and created again. Its offsets mean "
-                "nothing; the writer must begin a log anew (kafka.topic)",
-                table=self._table.name,
-                option="kafka.topic",
-            )
-        self._checked.add(state.topic_id)
-
     def __reduce__(self) -> tuple[Any, ...]:
         return _reopened, (pickle.dumps((self._table, self._history, self._isolation)),)
 
@@ -512,34 +353,5 @@ def _reopened(pickled: bytes) -> LogSplitStream:
     return found
 
 
-def _moved(state: ReaderState, snapshot: Snapshot) -> LogPosition:
-    return LogPosition(state, before_ms=snapshot.time_ms)
-
-
-def _by_lane(ranges: Sequence[RowRange], snapshot_id: int | None) -> list[LogPiece]:
-    lanes: dict[Lane, list[RowRange]] = {}
-    for each in ranges:
-        lanes.setdefault(each.lane, []).append(each)
-    return [LogPiece(lane, tuple(found), snapshot_id) for lane, found in lanes.items()]
-
-
 def _is_of_state(piece: Piece, state_id: int | None) -> bool:
     return isinstance(piece, ChangeSplit) and piece.snapshot_id == state_id
-
-
-def _lane(piece: Piece) -> Lane:
-    return piece.lane if isinstance(piece, LogPiece) else (piece.partition, piece.bucket)
-
-
-def _row_count(wanted: RowRange) -> int:
-    return wanted.end_sequence - wanted.first_sequence
-
-
-def _size(piece: Piece) -> StepSize:
-    if isinstance(piece, LogPiece):
-        rows = sum(_row_count(each) for each in piece.ranges)
-        return StepSize(rows=rows, offsets=sum(each.stop_offset - each.start_offset for each in piece.ranges))
-    files = list(piece.files)
-    for state in (piece.removed, piece.added):
-        files += [] if state is None else state.files
-    return StepSize(len(files), sum(file.file_size_bytes for file in files), sum(file.row_count for file in files))

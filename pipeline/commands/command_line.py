@@ -30,6 +30,7 @@ from freshet.pipeline.commands.alter import alter
 from freshet.pipeline.commands.changelog import changelog, consumers
 from freshet.pipeline.commands.compact import compact
 from freshet.pipeline.commands.dead_letters import dead_letters
+from freshet.pipeline.commands.hybrid_read import hybrid_read
 from freshet.pipeline.commands.maintenance import expire, orphans
 from freshet.pipeline.commands.output import complain, say
 from freshet.pipeline.commands.pipelines import check, jars, prepare, run
@@ -56,6 +57,9 @@ _PANELS: Final = {
 for _panel, _commands in _PANELS.items():
     for _command in _commands:
         app.command(_command.__name__.replace("_", "-"), rich_help_panel=_panel)(_command)
+
+
+app.command("hybrid-read", rich_help_panel="Tables", hidden=True)(hybrid_read)  # jobs/hybrid_read.py
 
 
 @app.callback()

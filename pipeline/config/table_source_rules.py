@@ -11,7 +11,7 @@ What is read here is the file alone; `table_sources` looks at the tables.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from freshet.pipeline.config.model import SEQUENCE_OPTION, PipelineConfig, SourceConfig, TableSourceConfig
@@ -46,7 +46,8 @@ def table_source(
     if same:
         yield (*place, "table", "name"), f"{table.name} is the table that is written: it would follow itself"
     if options is not None and options.isolation == "speculative":
-        reason = _keeps_what_is_taken_back(config)
+        options_given = {**config.table.options, **config.table.write_options}
+        reason = keeps_what_is_taken_back(options_given, has_primary_key=bool(config.table.primary_key))
         if reason is not None:
             yield (
                 (*place, "table", "isolation"),
@@ -54,18 +55,18 @@ def table_source(
             )
 
 
-def _keeps_what_is_taken_back(config: PipelineConfig) -> str | None:
-    """Why the target would not undo a row that its source takes back; None where it does."""
-    if not config.table.primary_key:
+def keeps_what_is_taken_back(options: Mapping[str, str], *, has_primary_key: bool) -> str | None:
+    """Why a table with these options would not undo a row that its source takes back; None where it does."""
+    if not has_primary_key:
         return "a table without a primary key cannot drop them"
     try:
-        options = CoreOptions.parse({**config.table.options, **config.table.write_options}, has_primary_key=True)
+        core = CoreOptions.parse(options, has_primary_key=True)
     except InvalidStorageRequestError:
         return None  # told where the option stands
-    if options.merge_engine is not MergeEngine.DEDUPLICATE:
-        return f"merge-engine={options.merge_engine} does not undo them"
-    if options.ignore_delete:
+    if core.merge_engine is not MergeEngine.DEDUPLICATE:
+        return f"merge-engine={core.merge_engine} does not undo them"
+    if core.ignore_delete:
         return "ignore-delete keeps them"
-    if config.table.options.get(SEQUENCE_OPTION):
+    if options.get(SEQUENCE_OPTION):
         return "with sequence.field a row that was taken back may win over the one that stands"
     return None

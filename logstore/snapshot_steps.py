@@ -1,0 +1,182 @@
+"""What each snapshot gives to a reader that plans in pieces: of its rows, or of its changes.
+
+| the next snapshot | its pieces |
+|---|---|
+| settles a batch | by lane: what makes the rows that are shown those that it names |
+| changes rows and was not logged | what is open is taken back; its files (`log.on-lake-only`) |
+| settles a batch whose records are gone, `log.on-truncated=hop` | its files |
+| any other | none |
+
+The same position gives the same pieces; snapshots and planned splits are kept until they are forgotten.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from freshet.logstore.client import LogClient
+from freshet.logstore.decide import RowRange, is_settling, passed_over, settle
+from freshet.logstore.decide import taken_back as all_taken_back
+from freshet.logstore.exceptions import LogConfigError, LogLakeOnlyError, LogTruncatedError
+from freshet.logstore.log_position import LogPosition
+from freshet.logstore.pieces import Piece, by_lane
+from freshet.logstore.reader_state import ReaderState
+from freshet.logstore.rows import LogRows
+from freshet.logstore.topic import existing_topic
+from freshet.storage.exceptions import InvalidRequestError, RetryableError
+from freshet.storage.log_systems import LoggedTable, SplitHistory
+from freshet.storage.model.snapshot import Snapshot
+from freshet.storage.model.split import ChangeSplit
+from freshet.storage.model.table_log import LogProgress, log_of
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotStep:
+    """What one snapshot gives."""
+
+    pieces: tuple[Piece, ...]
+    after: LogPosition
+    from_files: bool = False
+
+
+class SnapshotSteps:
+    """Of one reader. `client` and `rows` connect when they are first called."""
+
+    def __init__(
+        self,
+        table: LoggedTable,
+        history: SplitHistory,
+        client: Callable[[], LogClient],
+        rows: Callable[[], LogRows],
+    ) -> None:
+        self._table = table
+        self._history = history
+        self._client = client
+        self._rows = rows
+        self._on_lake_only = table.options.get("log.on-lake-only", "apply").lower()
+        self.hops = table.options.get("log.on-truncated", "fail").lower() == "hop"
+        self._checked: set[str] = set()
+        self._snapshots: dict[int, Snapshot] = {}
+        self._splits: dict[tuple[int, bool], tuple[ChangeSplit, ...]] = {}
+        """Planned splits, by snapshot and whether they are its rows or its changes."""
+
+    def forget(self, snapshot_id: int) -> None:
+        """Lets go of snapshots before this one."""
+        self._splits = {key: splits for key, splits in self._splits.items() if key[0] >= snapshot_id}
+        self._snapshots = {key: snapshot for key, snapshot in self._snapshots.items() if key >= snapshot_id}
+
+    def step(self, position: LogPosition) -> SnapshotStep | None:
+        """What the snapshot after a position gives, or the one whose rows come next; None while it is not there."""
+        step = self._state_step(position) if position.is_state else self._change_step(position)
+        if step is not None and position.taken and position.of != len(step.pieces):
+            raise InvalidRequestError(
+                f"snapshot {position.next_id} of table {self._table.name} was read in {position.of} pieces, of which "
+                f"{position.taken} were taken, and now it has {len(step.pieces)}: options that cut splits "
+                "(source.split.*) or the filter were changed. Put them back until this snapshot has been read",
+                table=self._table.name,
+            )
+        return step
+
+    def _state_step(self, position: LogPosition) -> SnapshotStep:
+        snapshot_id = position.state.snapshot_id
+        snapshot = self._snapshot(snapshot_id)
+        if snapshot is None:
+            self._history.check_same(snapshot_id, None)
+            raise RetryableError(f"snapshot {snapshot_id} of table {self._table.name} is not there any more")
+        after = LogPosition(position.state, before_ms=snapshot.time_ms)
+        return SnapshotStep(self._planned(snapshot, self._history.state_splits, is_state=True), after)
+
+    def _change_step(self, position: LogPosition) -> SnapshotStep | None:
+        state = position.state
+        is_known = state.snapshot_id + 1 in self._snapshots
+        snapshot = self._snapshot(state.snapshot_id + 1)
+        if not is_known:
+            self._history.check_same(state.snapshot_id, position.before_ms)
+        if snapshot is None:
+            return None
+        progress = log_of(snapshot.properties, snapshot.id)
+        if position.from_files:
+            return self._from_files(position, snapshot, progress)
+        if progress is not None and is_settling(state, progress):
+            return self._settling(position, snapshot, progress)
+        if self._history.has_changes(snapshot):
+            return self._lake_only(position, snapshot)
+        return SnapshotStep((), _moved(replace(state, snapshot_id=snapshot.id), snapshot))
+
+    def _settling(self, position: LogPosition, snapshot: Snapshot, progress: LogProgress) -> SnapshotStep:
+        step = settle(position.state, snapshot.id, progress, self._rows())
+        self.check_topic(step.state)
+        if step.ranges and self.hops and not self._reaches(step.ranges):
+            if position.state.lanes or position.taken:
+                raise LogTruncatedError(
+                    f"table {self._table.name}: retention has taken records of topic {progress.identity.topic} that "
+                    f"this reader has handed out in part, before snapshot {snapshot.id} settled them: they cannot be "
+                    "taken back. Begin at a newer snapshot with a new checkpoint, and raise retention.ms of the topic",
+                    table=self._table.name,
+                )
+            return self._from_files(position, snapshot, progress)
+        return SnapshotStep(tuple(by_lane(step.ranges, snapshot.id)), _moved(step.state, snapshot))
+
+    def _from_files(self, position: LogPosition, snapshot: Snapshot, progress: LogProgress | None) -> SnapshotStep:
+        pieces = self._planned(snapshot, self._history.change_splits, is_state=False)
+        state = replace(position.state, snapshot_id=snapshot.id)
+        if progress is not None:
+            state = passed_over(position.state, snapshot.id, progress)
+        return SnapshotStep(pieces, _moved(state, snapshot), from_files=True)
+
+    def _lake_only(self, position: LogPosition, snapshot: Snapshot) -> SnapshotStep:
+        if self._on_lake_only == "fail":
+            raise LogLakeOnlyError(
+                f"table {self._table.name}: snapshot {snapshot.id} ({snapshot.commit_kind} by "
+                f"{snapshot.commit_user!r}) changes rows and was not logged. Begin after it (scan.mode=latest), "
+                "or set log.on-lake-only to apply, which reads such changes from their files, or skip",
+                table=self._table.name,
+                option="log.on-lake-only",
+            )
+        step = all_taken_back(position.state)
+        pieces: tuple[Piece, ...] = tuple(by_lane(step.ranges, snapshot.id))
+        if self._on_lake_only == "apply":
+            pieces += self._planned(snapshot, self._history.change_splits, is_state=False)
+        return SnapshotStep(pieces, _moved(replace(step.state, snapshot_id=snapshot.id), snapshot))
+
+    def _planned(
+        self, snapshot: Snapshot, plan: Callable[[Snapshot], list[ChangeSplit]], *, is_state: bool
+    ) -> tuple[ChangeSplit, ...]:
+        key = (snapshot.id, is_state)
+        if key not in self._splits:
+            self._splits[key] = tuple(plan(snapshot))
+        return self._splits[key]
+
+    def _snapshot(self, snapshot_id: int) -> Snapshot | None:
+        found = self._snapshots.get(snapshot_id)
+        if found is None:
+            found = self._history.find(snapshot_id)
+            if found is not None:
+                self._snapshots[snapshot_id] = found
+        return found
+
+    def _reaches(self, ranges: Sequence[RowRange]) -> bool:
+        """Whether all records are still there; asked only where something else can be done."""
+        topic = ranges[0].topic
+        bounds = self._client().bounds(topic)
+        return all(each.topic != topic or each.start_offset >= bounds[each.lane[1]].first for each in ranges)
+
+    def check_topic(self, state: ReaderState) -> None:
+        """Once for each topic: raises `LogConfigError` for another one of its name."""
+        if not state.has_log or state.topic_id in self._checked:
+            return
+        facts = existing_topic(self._client(), state.topic, len(state.settled), table=self._table.name)
+        if facts.topic_id != state.topic_id:
+            raise LogConfigError(
+                f"table {self._table.name}: topic {state.topic} is not the one that the snapshots name (id "
+                f"{state.topic_id}, it has {facts.topic_id}): it was deleted and created again. Its offsets mean "
+                "nothing; the writer must begin a log anew (kafka.topic)",
+                table=self._table.name,
+                option="kafka.topic",
+            )
+        self._checked.add(state.topic_id)
+
+
+def _moved(state: ReaderState, snapshot: Snapshot) -> LogPosition:
+    return LogPosition(state, before_ms=snapshot.time_ms)
