@@ -80,7 +80,7 @@ class LogHistory:
         with self._history.explained(snapshot):
             for split in self._planner.plan(snapshot, self._source(snapshot)):
                 for rows in self._reader.read(split, decoders()):
-                    yield _as_inserts(rows) if self._store.options.log_ignore_delete else rows
+                    yield as_inserts(rows) if self._store.options.log_ignore_delete else rows
 
     def first_at_or_after(self, time_ms: int) -> int:
         """Id of the oldest snapshot committed at or after a time; the next id to come when all are older."""
@@ -142,7 +142,7 @@ class LogHistory:
         return ChangeSource.REPLACED if is_silent else source
 
 
-def _as_inserts(rows: pa.RecordBatch) -> pa.RecordBatch:
+def as_inserts(rows: pa.RecordBatch) -> pa.RecordBatch:
     """What `log.ignore-delete` leaves of changes: rows that are there now, as +I."""
     place = rows.schema.get_field_index(ROW_KIND_COLUMN)
     kept = rows.filter(pc.is_in(rows.column(place), pa.array(["+I", "+U"])))

@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from freshet.storage.changes.log_history import LogHistory
+from freshet.storage.changes.log_history import LogHistory, as_inserts
 from freshet.storage.changes.stream_start import StartRequest, resumed_start
 from freshet.storage.exceptions import RetryableError
 from freshet.storage.io.env import local_env
@@ -99,10 +99,11 @@ class LogSplitHistory(LogHistory):
             return self._planner.plan(snapshot, self._source(snapshot))
 
     def read_split(self, split: ChangeSplit) -> Iterator[pa.RecordBatch]:
-        """The rows of a piece."""
+        """The rows of a piece, such as the log would tell them (`log.ignore-delete`)."""
         schema = self.schema
         with self._history.explained(self._history.still_there(split.snapshot_id)):
-            for batch in self._reader.read(split):
+            for rows in self._reader.read(split):
+                batch = as_inserts(rows) if self._store.options.log_ignore_delete else rows
                 yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)
 
     def handed_over(self, next_id: int) -> None:
