@@ -1,0 +1,83 @@
+"""A snapshot of more than a million rows, then the log: every row once, in bounded memory.
+
+The reader runs in a process of its own, which tells how much memory it took at most. Keys, sums and kinds are counted,
+so that a row that is lost, doubled or read at both sides of the handover shows.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from freshet.storage.catalog import Catalog
+from freshet.storage.table import Table
+from tests.kit.kafka_broker import ForeignBroker
+
+pytestmark = [pytest.mark.slow, pytest.mark.kafka, pytest.mark.timeout(900)]
+
+ROOT = Path(__file__).resolve().parents[2]
+
+ROWS = 1_500_000
+STEP = 250_000
+CHANGED = 100_000
+"""Keys that each commit after the snapshot changes; as many are new."""
+COMMITS = 3
+MEMORY_MAX = 700 * 1024 * 1024
+"""Bytes more than the process had before it read: far less than the snapshot in Arrow, and than the log."""
+
+
+@pytest.fixture
+def table(kafka_broker: ForeignBroker, tmp_path: Path) -> Table:
+    options = {
+        "bucket": "4",
+        "changelog-producer": "lookup",
+        "log.system": "kafka",
+        "kafka.topic": f"at-size-{tmp_path.name}",
+        "kafka.bootstrap.servers": kafka_broker.bootstrap_servers,
+    }
+    schema = pa.schema(
+        [pa.field("k", pa.int64(), nullable=False), pa.field("v", pa.int64()), pa.field("s", pa.string())]
+    )
+    return Catalog(str(tmp_path)).create_table("db.t", schema=schema, primary_keys=["k"], options=options)
+
+
+def rows(first: int, end: int, value: int) -> pa.Table:
+    keys = np.arange(first, end, dtype=np.int64)
+    return pa.table(
+        {"k": keys, "v": keys + value, "s": pa.array([f"row {key} with some text of its own" for key in keys])}
+    )
+
+
+@pytest.mark.parametrize("isolation", ["committed", "speculative"])
+def test_every_row_once_in_bounded_memory(table: Table, tmp_path: Path, isolation: str) -> None:
+    with table.writer("u") as writer:
+        for first in range(0, ROWS, STEP):
+            writer.write(rows(first, first + STEP, 0))
+        writer.commit()
+    command = [sys.executable, "-m", "tests.logstore.handover_reader", str(tmp_path), isolation]
+    reader = subprocess.Popen(
+        [*command, str(ROWS + CHANGED * COMMITS)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT
+    )
+    assert reader.stdout is not None and reader.stdout.readline() == "begun\n"
+    with table.writer("u") as writer:
+        for number in range(COMMITS):
+            writer.write(rows(number * CHANGED, (number + 1) * CHANGED, 7))
+            writer.write(rows(ROWS + number * CHANGED, ROWS + (number + 1) * CHANGED, 0))
+            writer.commit()
+    out, _ = reader.communicate("go\n", timeout=600)
+    told = json.loads(out)
+    print(told)
+    assert reader.returncode == 0
+    changed = CHANGED * COMMITS
+    assert told["told"] == {"+I": ROWS + changed, "-U": changed, "+U": changed, "-D": 0}
+    assert (told["once"], told["other"]) == (ROWS + changed, 0)
+    everything = ROWS + changed
+    assert told["total"] == everything * (everything - 1) // 2 + 7 * changed
+    assert told["batches"] > 4
+    assert told["memory"] < MEMORY_MAX
