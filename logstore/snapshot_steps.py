@@ -12,8 +12,10 @@ The same position gives the same pieces; snapshots and planned splits are kept u
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 from freshet.logstore.client import LogClient
 from freshet.logstore.decide import RowRange, is_settling, passed_over, settle
@@ -29,6 +31,8 @@ from freshet.storage.log_systems import LoggedTable, SplitHistory
 from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.model.split import ChangeSplit
 from freshet.storage.model.table_log import LogProgress, log_of
+
+_LOG: Final = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +180,14 @@ class SnapshotSteps:
                 option="kafka.topic",
             )
         self._checked.add(state.topic_id)
+        retention_ms = int(facts.settings.get("retention.ms", -1))
+        if self._history.consumer_id is not None and not self.hops and retention_ms >= 0:
+            _LOG.warning(
+                "table %s: consumer %s keeps snapshots from expiry, not the records of topic %s, which its brokers "
+                "delete after %d ms: a reader that pauses longer will fail. With log.on-truncated=hop it goes on with "
+                "the files of these snapshots",
+                self._table.name, self._history.consumer_id, state.topic, retention_ms,
+            )  # fmt: skip
 
 
 def _moved(state: ReaderState, snapshot: Snapshot) -> LogPosition:

@@ -175,8 +175,7 @@ class LogSplitStream:
     def handed_over(self, end: LogPosition) -> None:
         """What lies before this position will not be asked for again: the consumer moves on."""
         self._steps.forget(end.state.snapshot_id)
-        if not end.is_state:
-            self._history.handed_over(end.next_id)
+        self._history.handed_over(end.next_id, is_state=end.is_state)
 
     # ------------------------------------------------------------------------------------------------ how far
 

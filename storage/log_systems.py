@@ -160,8 +160,13 @@ class SplitHistory(TableHistory, Protocol):
         """The rows of a piece."""
         ...
 
-    def handed_over(self, next_id: int) -> None:
-        """The changes of snapshots before this one will not be asked for again: the consumer moves on."""
+    @property
+    def consumer_id(self) -> str | None:
+        """What keeps from expiry what was not read."""
+        ...
+
+    def handed_over(self, next_id: int, *, is_state: bool) -> None:
+        """What lies before this snapshot will not be asked for again; `is_state`: its rows are still being read."""
         ...
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from freshet.storage.changes.consumer_progress import ConsumerProgress
 from freshet.storage.changes.log_history import LogHistory, as_inserts
 from freshet.storage.changes.stream_start import StartRequest, resumed_start
 from freshet.storage.exceptions import RetryableError
@@ -42,7 +43,7 @@ class LogSplitHistory(LogHistory):
         self._request = request
         self._consumer_id = consumer_id
         self._shows_open_rows = shows_open_rows
-        self._written: int | None = None
+        self._progress = ConsumerProgress(store, consumer_id)
 
     @property
     def schema(self) -> pa.Schema:
@@ -52,6 +53,11 @@ class LogSplitHistory(LogHistory):
         if place < 0 or not self._shows_open_rows:
             return schema
         return schema.set(place, schema.field(place).with_nullable(True))
+
+    @property
+    def consumer_id(self) -> str | None:
+        """What keeps from expiry what was not read."""
+        return self._consumer_id
 
     @property
     def fields(self) -> tuple[DataField, ...]:
@@ -106,13 +112,9 @@ class LogSplitHistory(LogHistory):
                 batch = as_inserts(rows) if self._store.options.log_ignore_delete else rows
                 yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)
 
-    def handed_over(self, next_id: int) -> None:
-        """The changes of snapshots before this one will not be asked for again: the consumer moves on."""
-        if self._consumer_id is None or self._written == next_id:
-            return
-        check_table_is_there(self._store)  # or the file would bring the folder of a dropped table back
-        self._store.consumers.reset(self._consumer_id, next_id)
-        self._written = next_id
+    def handed_over(self, next_id: int, *, is_state: bool) -> None:
+        """What lies before this snapshot will not be asked for again; `is_state`: its rows are still being read."""
+        self._progress.moved(next_id, is_state=is_state)
 
     def __reduce__(self) -> tuple[Any, ...]:
         store, reader = self._store, self._reader

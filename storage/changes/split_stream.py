@@ -22,6 +22,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from freshet.storage.changes.consumer_progress import ConsumerProgress
 from freshet.storage.changes.follower import Follower, Step
 from freshet.storage.changes.history import ChangeHistory
 from freshet.storage.changes.reader import ChangeReader
@@ -85,7 +86,7 @@ class SplitStream:
         self._reader = ChangeReader(store, check_columns(store, columns), self._filter, with_snapshot_id)
         self._history = ChangeHistory(store)
         self._consumer_id = consumer_id
-        self._written: int | None = None
+        self._progress = ConsumerProgress(store, consumer_id)
         self._follower: Follower | None = None
         self._steps: dict[tuple[int, bool], Step] = {}
         """Those planned and not handed over yet, by snapshot and whether it is a state."""
@@ -186,16 +187,11 @@ class SplitStream:
     def handed_over(self, end: StreamPosition) -> None:
         """What lies before this position will not be asked for again: the consumer moves on.
 
-        A stream that begins with the rows of a snapshot has a consumer only when they were all read, else it would go
-        on after them without having read them.
+        While it reads the rows of a snapshot, that snapshot is kept by a consumer of another name (`ConsumerProgress`).
         """
         for key in [key for key in self._steps if key[0] < end.snapshot_id]:
             del self._steps[key]
-        if self._consumer_id is None or end.is_state or self._written == end.snapshot_id:
-            return
-        check_table_is_there(self._store)  # or the file would bring the folder of a dropped table back
-        self._store.consumers.reset(self._consumer_id, end.snapshot_id)
-        self._written = end.snapshot_id
+        self._progress.moved(end.snapshot_id, is_state=end.is_state)
 
     def _step(self, position: StreamPosition) -> Step | None:
         """The plan of a position's snapshot; None while it was not committed."""

@@ -30,6 +30,7 @@ class ModelHistory:
 
     schema = OUT
     fields = ()
+    consumer_id = None
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -55,7 +56,7 @@ class ModelHistory:
         beside = pa.repeat(pa.scalar(snapshot_id, pa.int64()), rows.num_rows)
         return pa.RecordBatch.from_arrays([*rows.columns, beside], schema=OUT)
 
-    def handed_over(self, next_id: int) -> None: ...
+    def handed_over(self, next_id: int, *, is_state: bool) -> None: ...
 
     def __getattr__(self, name: str) -> Any:
         raise AssertionError(f"nothing here is read from files: {name}")

@@ -335,6 +335,32 @@ def test_a_consumer_keeps_what_was_not_read_and_goes_on_there(log: FakeLog, tmp_
     assert other() == "-U 1 d | +U 1 e"
 
 
+def test_the_snapshot_that_is_being_read_is_kept(log: FakeLog, tmp_path: Path) -> None:
+    table = make_logged(tmp_path, bucket="2")
+    write(table, "+I 1 a | +I 2 b | +I 3 c")
+    query = Query(table, "committed", consumer_id="c")
+    first = query(StreamLimit(files=1))
+    write(table, "+I 1 d", "+I 2 e")
+    rest = query.plan(StreamLimit(files=1))
+    table.expire_snapshots(retain_max=1, retain_min=1, older_than_ms=0)
+    assert table.consumers() == {"c.state": 2}
+    text = query.read(rest)
+    query.offset = rest
+    assert fold([first, text]) == {1: "d", 2: "e", 3: "c"}
+    assert query() == ""
+    assert table.consumers() == {"c": 7}
+
+
+def test_what_a_consumer_cannot_keep_is_told(log: FakeLog, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    table = make_logged(tmp_path)
+    write(table, "+I 1 a")
+    log.topics["t"].settings = {"retention.ms": "3600000"}
+    Query(table.with_options({"log.on-truncated": "hop"}), "committed", consumer_id="c")()
+    assert caplog.messages == []
+    Query(table, "committed", consumer_id="c")()
+    assert "not the records of topic t, which its brokers delete after 3600000 ms" in caplog.messages[0]
+
+
 def test_expiry_that_overtakes_a_reader_is_told(log: FakeLog, tmp_path: Path) -> None:
     table = make_logged(tmp_path)
     write(table, "+I 1 a")
