@@ -139,18 +139,20 @@ class LogSplitStream:
         return self._before(next_id)
 
     def latest(self) -> LogPosition:
-        """After everything that has been committed."""
+        """After everything that has been committed, for people: it does not say where the log stands."""
         latest = self._history.latest()
-        return LogPosition(ReaderState(0)) if latest is None else self._after(latest)
+        return LogPosition(ReaderState(0 if latest is None else latest.id))
 
     def bound(self) -> Bound:
         """Everything that is there now: records first, so that the snapshots before them are among the snapshots."""
-        position = self.latest()
+        latest = self._history.latest()
         ends: Mapping[int, int] = {}
-        if self._isolation is Isolation.SPECULATIVE and position.state.has_log:
-            ends = {number: each.end for number, each in self._client.bounds(position.state.topic).items()}
-            position = self.latest()
-        return Bound(position.state.snapshot_id, ends)
+        if self._isolation is Isolation.SPECULATIVE and latest is not None:
+            progress = self._progress_at(latest)
+            if progress is not None:
+                ends = {number: each.end for number, each in self._client.bounds(progress.identity.topic).items()}
+            latest = self._history.latest()
+        return Bound(0 if latest is None else latest.id, ends)
 
     def _before(self, next_id: int) -> LogPosition:
         """Before the changes of a snapshot; from its files, where the one before it has expired."""
