@@ -46,6 +46,8 @@ from freshet.storage.compact.bucket_plan import last_full_ms, pick_rules, plan_a
 from freshet.storage.compact.levels import build_levels
 from freshet.storage.compact.picker import CompactionUnit, pick_upper
 from freshet.storage.exceptions import InvalidRequestError
+from freshet.storage.lookup.lookup_metrics import LookupMetrics
+from freshet.storage.lookup.store_cache import StoreCache
 from freshet.storage.merge.key_order import KeyComparator
 from freshet.storage.metadata.live_files import BucketId
 from freshet.storage.metadata.table_store import TableStore
@@ -229,13 +231,22 @@ class CompactionBeside:
 
 
 def carry_out_beside(store: TableStore, unit: BesideUnit) -> list[CommitMessage]:
-    """Does the work of a unit; none where its files are gone. The messages are for `CompactionBeside.commit`."""
+    """Does the work of a unit; none where its files are gone. The messages are for `CompactionBeside.commit`.
+
+    Where lookups keep stores of the files that the unit replaces, those of the new files are made here as well, so that
+    no batch has to wait for them.
+    """
     writer = TableWriter(store, parallelism=1)
     try:
         writer.compact_files((unit.partition, unit.bucket), unit.inputs, unit.output_level)
-        return writer.take_messages()
+        messages = writer.take_messages()
     finally:
         writer.close()
+    if store.options.needs_lookup:
+        for message in messages:
+            stores = StoreCache(store, message.partition, message.bucket, LookupMetrics())
+            stores.build_ahead(message.compact_before, message.compact_after)
+    return messages
 
 
 def why_not_beside(options: CoreOptions) -> str | None:

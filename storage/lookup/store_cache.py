@@ -13,6 +13,7 @@ folder, the disk or a store, the caller reads the data file instead.
 | not used for `lookup.cache-file-retention` (stores of other tables: a day at least) | removed when the next is built |
 | all together above `lookup.cache-max-disk-size` | those used longest ago go, but none that was used in the last `BUSY_MS`: then the new one is not built |
 | its data file is no longer in the bucket | removed by the next compaction with lookup of the bucket (`keep_only`) |
+| its data file is not in the bucket yet (`build_ahead`) | left for `BUSY_MS` by processes that have not used it |
 
 A store that is removed while another process has it mapped stays usable there. Use is noted in the modification time,
 once a minute. Without sync: the identity and the checksums in a store tell what survived a crash.
@@ -36,7 +37,7 @@ from freshet.storage.exceptions import CorruptDataError, RetryableError, Storage
 from freshet.storage.files.data_file_reader import read_data_file
 from freshet.storage.io.env import Env
 from freshet.storage.io.local_cache import LocalCache
-from freshet.storage.lookup.lookup_cost import FileCosts
+from freshet.storage.lookup.lookup_cost import ROWS_MIN, FileCosts
 from freshet.storage.lookup.lookup_metrics import LookupMetrics
 from freshet.storage.lookup.store_file import BrokenStoreError, StoreFile, write_store
 from freshet.storage.metadata.table_store import TableStore
@@ -145,17 +146,35 @@ class StoreCache:
 
     def build(self, file: DataFileMeta) -> StoreFile | None:
         """Makes the store of a file; None when that is not possible now."""
-        env, costs = self.table.env, FileCosts(file.row_count, file.file_size_bytes)
-        stores, name, now_ms = _stores_of(env), self._name(file), env.now_ms()
+        now_ms = self.table.env.now_ms()
+        return self._opened(file, self._name(file), now_ms) if self._write(file, now_ms) else None
+
+    def build_ahead(self, replaced: Collection[DataFileMeta], files: Collection[DataFileMeta]) -> None:
+        """Makes the stores of files that are about to take the place of others, if any of those has one.
+
+        Else the first lookup after the change would have to make them, and its commit wait.
+        """
+        if not self.is_on or not replaced:
+            return
+        now_ms = self.table.env.now_ms()
+        there = {stored.name for stored in self._cache.files(now_ms, self._folder)}
+        if not any(self._name(file) in there for file in replaced):
+            return
+        for file in files:
+            if file.row_count >= ROWS_MIN and self._name(file) not in there:
+                self._write(file, now_ms)
+
+    def _write(self, file: DataFileMeta, now_ms: int) -> bool:
+        costs, name = FileCosts(file.row_count, file.file_size_bytes), self._name(file)
+        stores = _stores_of(self.table.env)
         if now_ms < stores.idle_until_ms.get(self._cache.root, 0):
-            return None
+            return False
         try:
             if not self._make_room(costs.store_bytes, now_ms):
-                return None
+                return False
             with self._cache.writing(name) as sink:
                 write_store(sink, self._identity(file), self._sections(file), self._piece_bytes)
             self._cache.note_use(name, now_ms)
-            store = self._opened(file, name, now_ms)
         except CorruptDataError:  # the data file: the caller reads it too, and says so
             raise
         except StorageError as error:
@@ -167,9 +186,9 @@ class StoreCache:
                 self._cache.root,
                 error,
             )
-            return None
+            return False
         self.metrics.add(stores_built=1)
-        return store
+        return True
 
     def discard(self, file: DataFileMeta, error: BrokenStoreError) -> None:
         """Throws away a store that turned out to be broken; the next lookup in the file builds it again."""
@@ -181,13 +200,16 @@ class StoreCache:
         self._remove(name)
 
     def keep_only(self, files: Collection[DataFileMeta]) -> None:
-        """Removes the stores of the bucket whose data files are not among these."""
-        names = {self._name(file) for file in files}
-        for stored in self._cache.files(self.table.env.now_ms(), self._folder):
-            if stored.name not in names:
-                self._close(stored.name)
-                self._remove(stored.name)
-                self.metrics.add(stores_evicted=1)
+        """Removes the stores of the bucket whose data files are not among these.
+
+        A store that this process has not used may have been made ahead of its data file: it is left for a while.
+        """
+        names, now_ms = {self._name(file) for file in files}, self.table.env.now_ms()
+        opened = _stores_of(self.table.env).open
+        for stored in self._cache.files(now_ms, self._folder):
+            is_ahead = self._key(stored.name) not in opened and now_ms - stored.used_ms <= BUSY_MS
+            if stored.name not in names and not is_ahead:
+                self._evict(stored.name)
 
     def _opened(self, file: DataFileMeta, name: str, now_ms: int) -> StoreFile | None:
         stores = _stores_of(self.table.env)

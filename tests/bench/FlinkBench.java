@@ -33,6 +33,7 @@ import org.apache.flink.util.CloseableIterator;
  *   stop                                                                         stops it; answers with CPU seconds
  *   follow    warehouse= columns= discovery_ms=      a streaming read of the table begins, with what comes next
  *   unfollow  out=                                   ends it; a line of CSV per row seen: note, event_us, seen_us
+ *   changes warehouse= table=db.t rows=                                          so many changes, from the first snapshot
  * </pre>
  */
 public class FlinkBench {
@@ -95,9 +96,30 @@ public class FlinkBench {
         Files.write(Path.of(given.get("out")), seen);
         seen.clear();
         return "{\"seconds\": 0}";
+      case "changes":
+        return changes(given);
       default:
         throw new IllegalArgumentException("no command " + words[0]);
     }
+  }
+
+  /** What the streaming scan gives of a table, as texts such as "+I[1, a]"; waits until that many changes are there. */
+  private static String changes(Map<String, String> given) throws Exception {
+    StreamTableEnvironment tables = tables("10000");
+    tables.executeSql(
+        "CREATE CATALOG paimon WITH ('type'='paimon','warehouse'='file:" + given.get("warehouse") + "')");
+    TableResult result =
+        tables.executeSql(
+            "SELECT * FROM paimon." + given.get("table")
+                + " /*+ OPTIONS('scan.mode'='from-snapshot','scan.snapshot-id'='1') */");
+    StringBuilder texts = new StringBuilder();
+    int rows = Integer.parseInt(given.get("rows"));
+    try (CloseableIterator<Row> changes = result.collect()) {
+      for (int count = 0; count < rows; count++) {
+        texts.append(count == 0 ? "\"" : ", \"").append(changes.next().toString().replace('"', '\'')).append('"');
+      }
+    }
+    return "{\"seconds\": 0, \"changes\": [" + texts + "]}";
   }
 
   private static TableResult insert(Map<String, String> given, String bound) {

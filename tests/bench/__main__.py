@@ -30,7 +30,7 @@ from tests.bench.log_latency_bench import log_latency
 from tests.bench.lookup_bench import lookups
 from tests.bench.measure import tell
 from tests.bench.results import Results
-from tests.bench.spark_bench import through_spark
+from tests.bench.spark_bench import small_batches_with_lookup, through_spark
 from tests.bench.storage_bench import storage
 
 PARTS: Final = (
@@ -91,6 +91,7 @@ def _run(part: str, results: Results, folder: Path, arguments: argparse.Namespac
         case "commits":
             commits(results, folder, factor)
         case "lookup":
+            small_batches_with_lookup(results, folder, rounds)
             lookups(results, folder, factor)
         case "beside":
             beside(results, folder, factor)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -14,6 +15,10 @@ from tests.bench.workloads import W1
 
 SMALL_BATCHES: Final = 40
 SMALL_ROWS: Final = 1000
+SMALL_KEYS: Final = 10_000_000
+STANDING_KEYS: Final = 20_000
+"""So few that most rows of a small batch replace one."""
+LOOKUP_ADDS_MAX_MS: Final = 20
 _LABELS: Final = {"freshet": "freshet", "floor": "the same job, rows only counted", "delta": "Delta Lake MERGE"}
 
 
@@ -55,9 +60,9 @@ def _large_batches(results: Results, peers: Mapping[str, Peer], folder: Path, ro
 
 
 def _small_batches(results: Results, peers: Mapping[str, Peer], folder: Path) -> None:
-    ours = peers["freshet"].ask("small", folder / "small-freshet", SMALL_BATCHES, SMALL_ROWS)
+    ours = peers["freshet"].ask("small", folder / "small-freshet", SMALL_BATCHES, SMALL_ROWS, SMALL_KEYS)
     tell(f"small micro-batches: freshet {ours['freshet']:.0f} ms")
-    floor = peers["floor"].ask("small", folder / "small-floor", SMALL_BATCHES, SMALL_ROWS)
+    floor = peers["floor"].ask("small", folder / "small-floor", SMALL_BATCHES, SMALL_ROWS, SMALL_KEYS)
     tell(f"small micro-batches: floor {floor['floor']:.0f} ms")
     added = float(ours["freshet"]) - float(floor["floor"])
     results.note(
@@ -66,6 +71,32 @@ def _small_batches(results: Results, peers: Mapping[str, Peer], folder: Path) ->
         f"{floor['no job']:.0f}; Freshet adds {added:.0f}",
     )
     results.note("where the smallest batch's time goes, ms", _text(ours["where"]))
+
+
+def small_batches_with_lookup(results: Results, folder: Path, rounds: int) -> None:
+    """What a changelog by lookup adds to a warm micro-batch of few rows, in turns; the first of each is not counted."""
+    options = {"none": (), "lookup": ("changelog-producer=lookup", f"lookup.cache-dir={folder / 'cache'}")}
+    times: dict[str, list[float]] = {name: [] for name in options}
+    where: dict[str, Mapping[str, float]] = {}
+    peer = _peer("freshet", results.folder)
+    try:
+        for number in range(rounds + 1):
+            for name, pairs in options.items():
+                place = folder / f"small-{name}-{number}"
+                answer = peer.ask("small", place, SMALL_BATCHES, SMALL_ROWS, STANDING_KEYS, *pairs)
+                tell(f"small micro-batches with {name}: {answer['freshet']:.0f} ms")
+                times[name].append(float(answer["freshet"]))
+                where[name] = answer["where"]
+    finally:
+        peer.close()
+    none, lookup = (statistics.median(times[name][1:]) for name in options)
+    results.note(
+        f"a warm micro-batch of {SMALL_ROWS} rows, median ms",
+        f"{none:.0f} with no changelog, {lookup:.0f} with lookup, which adds {lookup - none:.0f} (at most "
+        f"{LOOKUP_ADDS_MAX_MS})",
+    )
+    for name, steps in where.items():
+        results.note(f"where its time goes with {name}, ms", _text(steps))
 
 
 def _peer(name: str, logs: Path) -> Peer:

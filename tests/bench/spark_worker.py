@@ -8,7 +8,8 @@
 | floor | the same job (bucket hash, shuffle, rows into Python) with a task that only counts them; nothing is written |
 | delta | Delta Lake `MERGE INTO` on the key, updates and inserts |
 
-`small FOLDER BATCHES ROWS` measures the smallest batches; with kind floor it also gives Spark's own floor (no job).
+`small FOLDER BATCHES ROWS KEYS [option=value …]` measures the smallest batches; with kind floor it also gives Spark's
+own floor (no job).
 """
 
 from __future__ import annotations
@@ -81,11 +82,12 @@ class Worker:
             answer["where"] = _where(reports[1:] or reports)
         return answer
 
-    def small(self, folder: str, batches: str, rows: str) -> dict[str, object]:
+    def small(self, folder: str, batches: str, rows: str, keys: str, *pairs: str) -> dict[str, object]:
         """Median milliseconds of a micro-batch of few rows, as Spark's progress tells it."""
         source = f"{folder}-source"
         Path(source).mkdir(parents=True)
-        small = Workload("small", int(batches) * int(rows), int(batches), 2, 10_000_000, W1.columns)
+        options = dict(pair.split("=", 1) for pair in pairs)
+        small = Workload("small", int(batches) * int(rows), int(batches), 2, int(keys), W1.columns, options=options)
         for number in range(small.commits):
             pq.write_table(small.table(number), Path(source) / f"part-{number:03}.parquet")
         reports: list[BatchReport] = []
@@ -150,7 +152,7 @@ def _create(folder: str, workload: Workload) -> Table:
         "bench.t",
         schema={name: paimon_type(kind) for name, kind in workload.columns.items()},
         primary_keys=[workload.key],
-        options={"bucket": str(workload.buckets)},
+        options={"bucket": str(workload.buckets), **workload.options},
     )
 
 

@@ -2,25 +2,69 @@
 
     write USER FIRST_KEY COMMITS ROWS     commits rows FIRST_KEY … with v = USER; each commit repeats half of the last
 compact USER ROUNDS                   full compactions, one after the other
+ stream USER FIRST_KEY COMMITS ROWS   as `write`, in batches with units beside them; those committed before are left out
 """
 
 from __future__ import annotations
 
 import sys
+import threading
 
 import pyarrow as pa
 
 from freshet import Catalog, Table
+from freshet.storage.table import CompactionBeside
 
 
 def write(table: Table, user: str, first_key: int, commits: int, rows: int) -> None:
     """Keys [first_key, first_key + rows * (commits + 1) / 2), each with the number of its last commit as `n`."""
     with table.writer(user, parallelism=1) as writer:
         for number in range(commits):
-            start = first_key + number * rows // 2
-            keys = range(start, start + rows)
-            writer.write(pa.table({"k": list(keys), "v": [user] * rows, "n": pa.array([number] * rows, pa.int32())}))
+            writer.write(_rows(user, first_key, number, rows))
             writer.commit(number)
+
+
+def stream(table: Table, user: str, first_key: int, commits: int, rows: int) -> None:
+    """The same rows, written as a query that is started again after a crash does."""
+    beside, committer = table.compaction_beside(f"{user}-compact"), table.committer(user, "query")
+    wake, is_over = threading.Event(), threading.Event()
+    units = threading.Thread(target=_units, args=(table, beside, wake, is_over))
+    units.start()
+    try:
+        for number in range(commits):
+            with beside.batch(0) as limit:
+                if committer.has_committed(number).is_committed:
+                    continue
+                latest = table.latest_snapshot()
+                writer = table.task_writer(base_snapshot_id=None if latest is None else latest.id)
+                try:
+                    writer.write(_rows(user, first_key, number, rows))
+                    messages = writer.prepare_commit(number, limit=limit)
+                finally:
+                    writer.close()
+                committer.commit(number, messages)
+            beside.note([(message.partition, message.bucket) for message in messages])
+            wake.set()
+    finally:
+        is_over.set()
+        wake.set()
+        units.join()
+
+
+def _units(table: Table, beside: CompactionBeside, wake: threading.Event, is_over: threading.Event) -> None:
+    while not is_over.is_set():
+        wake.wait()
+        wake.clear()
+        while not is_over.is_set() and (unit := beside.next_unit()) is not None:
+            beside.commit(unit, table.carry_out_beside(unit))
+            beside.release(unit)
+
+
+def _rows(user: str, first_key: int, number: int, rows: int) -> pa.Table:
+    start = first_key + number * rows // 2
+    return pa.table(
+        {"k": list(range(start, start + rows)), "v": [user] * rows, "n": pa.array([number] * rows, pa.int32())}
+    )
 
 
 def expected(user: str, first_key: int, commits: int, rows: int) -> dict[int, tuple[str, int]]:
@@ -33,11 +77,11 @@ def expected(user: str, first_key: int, commits: int, rows: int) -> dict[int, tu
 
 
 def main() -> None:
-    """Runs one of the two."""
+    """Runs one of them."""
     what, warehouse, name, user, *numbers = sys.argv[1:]
     table = Catalog(warehouse).table(name)
-    if what == "write":
-        write(table, user, *(int(number) for number in numbers))
+    if what in ("write", "stream"):
+        (write if what == "write" else stream)(table, user, *(int(number) for number in numbers))
     else:
         for _ in range(int(numbers[0])):
             table.compact(full=True)

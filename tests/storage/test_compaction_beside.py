@@ -18,6 +18,7 @@ from freshet.storage.table_compaction import TableCompaction
 from freshet.storage.write.compaction_limit import CompactionLimit
 from freshet.storage.write.table_writer import TableWriter
 from tests.kit.changelog_files import changelog, folded
+from tests.storage.lookup.lookup_tables import eager
 
 LOOKUP = {"changelog-producer": "lookup"}
 
@@ -167,6 +168,22 @@ def test_a_unit_whose_files_are_gone_does_nothing(tmp_path: Path) -> None:
     stream.table.compact()
     assert stream.table.carry_out_beside(unit) == []
     assert not stream.finish(unit, [])
+
+
+def test_a_unit_makes_the_stores_of_its_files_so_that_no_batch_has_to(tmp_path: Path) -> None:
+    cache = {"lookup.cache-dir": str(tmp_path / "cache")}
+    stream = Stream(a_table(tmp_path, LOOKUP | cache))
+    with eager():
+        for _ in range(6):
+            stream.write(rows_of(0))
+        unit = stream.beside.next_unit()
+        assert unit is not None
+        messages = stream.table.carry_out_beside(unit)
+        stream.write(rows_of(0))  # before the unit is committed: its stores stay
+        assert stream.finish(unit, messages)
+        (new,) = [entry.file.file_name for entry in stream.table.files() if entry.file.level > 1]
+        there = [path.name for path in (tmp_path / "cache").rglob("*.rows")]
+        assert any(name.startswith(new) for name in there)
 
 
 def test_without_lookup_batches_compact_only_under_back_pressure(tmp_path: Path) -> None:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pyarrow as pa
@@ -13,6 +17,7 @@ from freshet.pipeline.commands import output
 from freshet.pipeline.commands.output import bar
 from tests.pipeline.commands.kit import Freshet
 
+ROOT = Path(__file__).parents[3]
 KEPT = {"bucket": "1", "num-sorted-run.compaction-trigger": "50"}
 
 
@@ -131,6 +136,7 @@ def test_sorting(freshet: Freshet, tmp_path: Path) -> None:
         (["--order-by", ","], "name the columns"),
         (["--order-by", "x", "--strategy", "z"], "order, zorder, hilbert"),
         (["--order-by", "x", "--continuous"], "--order-by sorts once"),
+        (["--order-by", "x", "--on-spark"], "in this process: leave out --every, --continuous, --on-spark"),
     ):
         called = freshet("compact", tmp_path, "shop.a", *arguments)
         assert called.code == 2, called.err
@@ -147,6 +153,31 @@ def test_logs_show_progress_now_and_then(monkeypatch: pytest.MonkeyPatch, capsys
     with bar("compacting shop.t") as advance:
         advance(50, 200)
     assert capsys.readouterr().err == ""
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_the_job_below_spark_submit(tmp_path: Path) -> None:
+    table = a_table(tmp_path)
+    before = sorted(map(str, table.scan().to_arrow().to_pylist()))
+    submit = Path(sys.executable).with_name("spark-submit")
+    job = [str(submit), "--master", "local[2]", str(ROOT / "jobs" / "compact_table.py")]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "PYSPARK_PYTHON": sys.executable}
+
+    def submitted(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [*job, str(tmp_path), *arguments], env=environment, capture_output=True, text=True, timeout=240, check=False
+        )
+
+    ran = submitted("shop.t", "--partition", "dt=2026-11-21", "--json")
+    assert ran.returncode == 0, ran.stderr[-3000:]
+    assert json.loads(ran.stdout.splitlines()[-1])["buckets"] == 2
+    assert compacted(table) == ["dt=2026-11-21/hh=1", "dt=2026-11-21/hh=2"]
+    assert sorted(map(str, table.scan().to_arrow().to_pylist())) == before
+    missing = submitted("shop.no")
+    assert missing.returncode == 2
+    assert "shop.no" in missing.stderr
+    assert "Traceback" not in missing.stderr
 
 
 @pytest.mark.spark

@@ -91,6 +91,7 @@ def eager() -> Iterator[None]:
     """A store is built at the first lookup in any file."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cached_lookup, "ROWS_MIN", 0)
+        patch.setattr(store_cache, "ROWS_MIN", 0)
         patch.setattr(lookup_cost, "ROWS_MIN", 0)
         patch.setattr(lookup_cost, "_BUILD_S", 0.0)
         patch.setattr(lookup_cost, "_BUILD_PER_READ", 0.0)

@@ -289,6 +289,26 @@ def test_stores_of_files_that_left_the_bucket_are_removed(tmp_path: Path) -> Non
     assert lookup.metrics.counts()["stores_built"] == 3
 
 
+def test_a_store_made_ahead_of_its_file_is_left_for_a_while(tmp_path: Path) -> None:
+    env = _Clock()
+    table, (first, second, third) = _three_files(tmp_path, env)
+    table.lookup().find(first, ASKED, None)
+    table.lookup().stores.build_ahead([second], [third])  # nobody asks for keys of what is replaced
+    assert len(table.stores) == 1
+    table.lookup().stores.build_ahead([first], [third])
+    lookup = table.lookup()
+    lookup.stores.keep_only([first, second])
+    assert [third.file_name in path.name for path in table.stores].count(True) == 1
+    lookup.find(third, ASKED, None)
+    assert lookup.metrics.counts().get("stores_built", 0) == 0
+    lookup.stores.keep_only([first, second])  # it was used here: now it has left the bucket
+    assert [first.file_name in path.name for path in table.stores] == [True]
+    table.lookup().stores.build_ahead([first], [second])
+    env.ms += store_cache.BUSY_MS + 1
+    table.lookup().stores.keep_only([first])  # its file never came
+    assert [first.file_name in path.name for path in table.stores] == [True]
+
+
 def test_a_store_evicted_while_it_is_mapped_stays_readable(tmp_path: Path) -> None:
     table = LookupTable(tmp_path)
     lookup = table.lookup()

@@ -1,0 +1,87 @@
+"""A stream with units beside it, killed amid its work and started again: nothing lost, told twice or left behind."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from freshet import Catalog, Table
+from tests.kit.changelog_files import changelog, folded
+from tests.kit.child_process import start_child, stop_child, tail
+from tests.kit.writer_process import expected
+
+pytestmark = pytest.mark.slow
+
+SEED = int(os.environ.get("FRESHET_SEED", "20261122"))
+USER, FIRST_KEY, COMMITS, ROWS = "stream", 0, 60, 200
+KILLED_ROUNDS = 10
+KEPT = {"bucket": "2", "snapshot.num-retained.min": "1000", "snapshot.num-retained.max": "1000"}
+PRODUCERS = {
+    "lookup": {"changelog-producer": "lookup"},
+    "full-compaction": {"changelog-producer": "full-compaction", "full-compaction.delta-commits": "7"},
+}
+
+
+def _start(folder: Path) -> tuple[subprocess.Popen[Any], Path]:
+    log = folder / f"stream-{time.monotonic_ns()}.txt"
+    numbers = [str(number) for number in (FIRST_KEY, COMMITS, ROWS)]
+    command = [sys.executable, "-m", "tests.kit.writer_process", "stream", str(folder), "db.t", USER, *numbers]
+    with log.open("wb") as output:
+        return start_child(command, log=output), log
+
+
+@pytest.mark.parametrize("producer", PRODUCERS)
+def test_killed_streams_with_units_tell_everything_once(tmp_path: Path, producer: str) -> None:
+    chance = random.Random(SEED)
+    table = Catalog(str(tmp_path)).create_table(
+        "db.t",
+        schema={"k": "BIGINT", "v": "STRING", "n": "INT"},
+        primary_keys=["k"],
+        options=KEPT | PRODUCERS[producer],
+    )
+    killed = 0
+    for _ in range(KILLED_ROUNDS):
+        child, log = _start(tmp_path)
+        _wait_for_snapshots(table, chance.randint(2, 12), child, log)
+        time.sleep(chance.random() / 20)
+        if child.poll() is None:
+            child.kill()
+            killed += 1
+        stop_child(child)
+    child, log = _start(tmp_path)
+    assert child.wait(120) == 0, tail(log)
+    assert killed >= KILLED_ROUNDS // 2, f"seed {SEED}: only {killed} were killed"
+    users = [snapshot.commit_user for snapshot in table.snapshots()]
+    assert f"{USER}-compact" in users, "no unit was ever committed"
+    table.compact()  # the last full compaction tells what is left to tell
+    wanted = expected(USER, FIRST_KEY, COMMITS, ROWS)
+    rows = table.scan().to_arrow().to_pylist()
+    assert len(rows) == len(wanted)
+    assert {row["k"]: (row["v"], row["n"]) for row in rows} == wanted
+    told = folded(changelog(table).values(), is_strict=True)
+    assert {key: (row["v"], row["n"]) for (key,), row in told.items()} == wanted
+    _check_nothing_is_left(table)
+
+
+def _check_nothing_is_left(table: Table) -> None:
+    """What killed processes left goes with the orphans, and nothing that is named goes with them."""
+    files = {entry.file.file_name for entry in table.files()}
+    table.expire_snapshots(retain_max=1, retain_min=1, older_than_ms=2**60)
+    table.remove_orphan_files(older_than_ms=-1_000_000)
+    assert {path.name for path in Path(table.location).rglob("data-*.parquet")} == files
+
+
+def _wait_for_snapshots(table: Table, more: int, child: subprocess.Popen[Any], log: Path) -> None:
+    """Until there are so many more snapshots, or nobody is left to make them: kills fall amid work."""
+    start = table.store.snapshots.latest_id() or 0
+    deadline = time.monotonic() + 120
+    while (table.store.snapshots.latest_id() or 0) < start + more and child.poll() is None:
+        assert time.monotonic() < deadline, tail(log)
+        time.sleep(0.005)
