@@ -17,9 +17,12 @@ import statistics
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from itertools import compress
+from operator import not_
 from pathlib import Path
 from typing import Final
 
+from tests.bench.beside_worker import CAUSES, TIMES
 from tests.bench.measure import tell
 from tests.bench.results import Results
 
@@ -28,6 +31,8 @@ BATCH_ROWS: Final = 10_000
 KEYS: Final = 1_000_000
 GROWTH_MAX: Final = 1.2
 TAIL_MAX: Final = 3.0
+SLOWEST: Final = 5
+"""Batches that are told one by one."""
 COUNTS: Final = ("level0_files", "changelog_files", "open_files")
 
 
@@ -49,13 +54,28 @@ def _figures(answer: Mapping[str, Sequence[float]]) -> dict[str, str]:
     tenth = len(times) // 10
     early, late = statistics.median(times[tenth : 2 * tenth]), statistics.median(times[-tenth:])
     middle, tail = statistics.median(times), sorted(times)[len(times) * 99 // 100]
+    slowest = sorted(range(len(times)), key=times.__getitem__)[-SLOWEST:]
     figures = {
         "growth": f"{late / early:.2f} (at most {GROWTH_MAX}): median {early:.0f} ms early, {late:.0f} ms late",
         "tail": f"{tail / middle:.2f} (at most {TAIL_MAX}): median {middle:.0f} ms, p99 {tail:.0f} ms, "
         f"slowest {max(times):.0f} ms",
+        "slowest": "; ".join(_batch(answer, number) for number in slowest),
         "units": f"{answer['units'][-1]:.0f} committed, {answer['given_way'][-1]:.0f} gave way",
     }
+    is_busy = [count > 0 for count in answer["busy"]]
+    if any(is_busy) and not all(is_busy):
+        medians = [statistics.median(compress(times, chosen)) for chosen in (is_busy, map(not_, is_busy))]
+        figures["beside"] = (
+            f"median {medians[0]:.0f} ms in {sum(is_busy)} batches with a unit, {medians[1]:.0f} ms else"
+        )
     for name in COUNTS:
         counts = answer[name]
         figures[name] = f"{max(counts[tenth : 2 * tenth]):.0f} early, {max(counts[-tenth:]):.0f} late"
     return figures
+
+
+def _batch(answer: Mapping[str, Sequence[float]], number: int) -> str:
+    """What a batch spent its time on."""
+    times = ", ".join(f"{name.removesuffix('_ms')} {answer[name][number]:.0f}" for name in TIMES[1:])
+    causes = ", ".join(f"{answer[name][number]:.0f} {name.replace('_', ' ')}" for name in CAUSES)
+    return f"batch {number} {answer['ms'][number]:.0f} ms ({times}; {causes})"

@@ -1,8 +1,9 @@
 """One stream of W3: `python -m tests.bench.beside_worker WAREHOUSE BATCHES BATCH_ROWS KEYS BUDGET_MS|none`.
 
 Prints as JSON, for each batch, its milliseconds from its rows to its commit, the files at level 0, the changelog files
-of the snapshots that are kept, the files this process has open, and the units so far. With `none` batches compact
-as they do without units.
+of the snapshots that are kept, the files this process has open, and the units so far; and what the milliseconds went
+into: waiting for a turn, files and compaction, the commit; buckets of units that ran, files looked up by reading,
+stores built. With `none` batches compact as they do without units.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
+from itertools import pairwise
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -31,6 +33,10 @@ OPTIONS = {
     "snapshot.num-retained.min": 1,
     "snapshot.num-retained.max": 10,
 }
+
+
+TIMES = ("ms", "wait_ms", "files_ms", "commit_ms")
+CAUSES = ("busy", "by_reading", "stores_built")
 
 
 def carry_out(location: str, unit: BesideUnit) -> bytes:
@@ -74,7 +80,7 @@ def main() -> None:
     if units is not None:
         units.start()
     answer: dict[str, list[float]] = {
-        name: [] for name in ("ms", "level0_files", "changelog_files", "open_files", "units", "given_way")
+        name: [] for name in ("level0_files", "changelog_files", "open_files", "units", "given_way", *TIMES, *CAUSES)
     }
 
     @contextmanager
@@ -91,15 +97,24 @@ def main() -> None:
             is_hot, chance.integers(0, keys // 5, batch_rows), chance.integers(keys // 5, keys, batch_rows)
         )
         rows = rows_of(places.astype(np.int64), number)
-        started = time.perf_counter()
+        times = [time.perf_counter()]
         with turn() as limit:
+            times.append(time.perf_counter())
             base = table.latest_snapshot()
             writer = table.task_writer(base_snapshot_id=None if base is None else base.id, parallelism=2)
             writer.write(rows)
             messages = writer.prepare_commit(number, limit=limit)
             writer.close()
+            times.append(time.perf_counter())
             committed = committer.commit(number, messages)
-        answer["ms"].append(1000 * (time.perf_counter() - started))
+        times.append(time.perf_counter())
+        spans = (times[-1] - times[0], *(after - before for before, after in pairwise(times)))
+        for name, seconds in zip(TIMES, spans, strict=True):
+            answer[name].append(round(1000 * seconds, 1))
+        looked_up = writer.lookup_metrics.counts()
+        answer["busy"].append(0 if limit is None else len(limit.busy))
+        for name in CAUSES[1:]:
+            answer[name].append(looked_up.get(name, 0))
         buckets = {(message.partition, message.bucket) for message in messages}
         if units is not None:
             units.beside.note(buckets)
