@@ -45,10 +45,12 @@ def carry_out(location: str, unit: BesideUnit) -> bytes:
 
 
 class Units(threading.Thread):
-    """Takes units while the stream goes on."""
+    """Takes units while the stream goes on. Their process is up before the first batch, as the workers of Spark are."""
 
     def __init__(self, table: Table, beside: CompactionBeside) -> None:
         super().__init__(daemon=True)
+        self.pool = ProcessPoolExecutor(1, mp_context=get_context("spawn"))
+        self.pool.submit(Table.open, table.location).result()
         self.beside = beside
         self.location = table.location
         self.wake, self.is_over = threading.Event(), threading.Event()
@@ -56,7 +58,7 @@ class Units(threading.Thread):
 
     def run(self) -> None:
         """Until `is_over`."""
-        with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        with self.pool as pool:
             while not self.is_over.is_set():
                 self.wake.wait()
                 self.wake.clear()
