@@ -74,17 +74,19 @@ def partition_count(source: SourceConfig) -> int | None:
     if brokers is None or brokers.settings.untranslated:
         return None
     answer = ask_once(brokers)
+    return sum(answer.partition_counts.get(name, 0) for name in _topics_of(source, answer)) or None
+
+
+def _topics_of(source: SourceConfig, answer: ClusterAnswer) -> set[str]:
+    """The topics that a source names, and those of its cluster that match its pattern."""
     pattern = subscribed_pattern(source)
+    if pattern is None:
+        return subscribed_topics(source)
     try:
-        names = subscribed_topics(source) if pattern is None else _matching(answer.topics, pattern)
+        matches = re.compile(pattern).fullmatch
     except re.error:
-        return None  # Java's patterns know more than Python's
-    return sum(answer.partition_counts.get(name, 0) for name in names) or None
-
-
-def _matching(topics: Iterable[str], pattern: str) -> set[str]:
-    matches = re.compile(pattern).fullmatch
-    return {topic for topic in topics if matches(topic)}
+        return set()  # Java's patterns know more than Python's
+    return {topic for topic in answer.topics if matches(topic)}
 
 
 def wait_for_brokers(
@@ -107,7 +109,7 @@ def wait_for_brokers(
 
 
 def topic_ids(configs: Sequence[PipelineConfig], *, say: Callable[[str], None]) -> dict[str, dict[str, str]]:
-    """By pipeline, the ids of the topics that its sources name; says which are not there.
+    """By pipeline, the ids of the topics that its sources read; says which of those that they name are not there.
 
     Topics of two clusters that have one name are left out: their ids could not be told apart.
     """
@@ -118,14 +120,14 @@ def topic_ids(configs: Sequence[PipelineConfig], *, say: Callable[[str], None]) 
         ids: dict[str, str] = {}
         for source in config.sources:
             brokers = brokers_of(source)
-            names = subscribed_topics(source)
-            if brokers is None or brokers.settings.untranslated or not names:
+            if brokers is None or brokers.settings.untranslated:
                 continue
             client = next((client for known, client in clients if known == brokers), None)
             if client is None:
                 client = KafkaCluster(brokers.settings)
                 clients.append((brokers, client))
             answer = client.ask(ASK_S)
+            names = _topics_of(source, answer)
             for topic in sorted(names - answer.topics if answer.failure is None else ()):
                 say(f"{config.name}: warning: there is no topic {topic} at {brokers.servers}")
             asked.update(names)
@@ -159,11 +161,11 @@ def watched_brokers(
     watched = [brokers for brokers in clusters(configs) if not brokers.settings.untranslated]
     known = {config.name: dict((topic_ids or {}).get(config.name, {})) for config in configs}
 
-    def look(brokers: Brokers, cluster: KafkaCluster) -> None:
+    def look(brokers: Brokers, cluster: KafkaCluster, answer: ClusterAnswer) -> None:
         if on_renewed is None:
             return
         for config in configs:
-            names = _topics_at(config, brokers)
+            names = _topics_at(config, brokers, answer)
             renewed = renewed_topics(known[config.name], cluster.topic_ids(names, ASK_S)) if names else []
             if renewed and not ended.is_set():
                 on_renewed(config, renewed)
@@ -182,12 +184,15 @@ def watched_brokers(
             thread.join(timeout=ASK_S + 1)
 
 
-def _topics_at(config: PipelineConfig, brokers: Brokers) -> set[str]:
-    """The topics that a pipeline names at one cluster and at no other: their ids could not be told apart."""
+def _topics_at(config: PipelineConfig, brokers: Brokers, answer: ClusterAnswer) -> set[str]:
+    """The topics that a pipeline reads at one cluster and names at no other: their ids could not be told apart."""
     here: set[str] = set()
     elsewhere: set[str] = set()
     for source in config.sources:
-        (here if brokers_of(source) == brokers else elsewhere).update(subscribed_topics(source))
+        if brokers_of(source) == brokers:
+            here |= _topics_of(source, answer)
+        else:
+            elsewhere |= subscribed_topics(source)
     return here - elsewhere
 
 
@@ -196,7 +201,7 @@ def _watch(
     say: Callable[[str], None],
     ended: threading.Event,
     every_s: float,
-    look: Callable[[Brokers, KafkaCluster], None],
+    look: Callable[[Brokers, KafkaCluster, ClusterAnswer], None],
 ) -> None:
     try:
         cluster = KafkaCluster(brokers.settings)
@@ -204,11 +209,12 @@ def _watch(
         return  # said before the run began
     is_down = False
     while not ended.wait(every_s):
-        failure = cluster.ask(ASK_S).failure
+        answer = cluster.ask(ASK_S)
+        failure = answer.failure
         if failure and not is_down and not ended.is_set():
             say(f"no broker answers at {brokers.servers} any more ({failure}); trying again until one does")
         elif is_down and not failure:
             say(f"a broker answers at {brokers.servers} again")
         is_down = failure is not None
         if not failure:
-            look(brokers, cluster)
+            look(brokers, cluster, answer)

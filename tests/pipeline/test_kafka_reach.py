@@ -82,9 +82,10 @@ def test_a_cluster_that_goes_away_and_comes_back_is_told(
     ]
 
 
-def test_a_topic_that_was_made_anew_while_a_pipeline_runs_is_told(
-    config: PipelineConfig, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("text", [TEXT, TEXT.replace("subscribe: b", 'subscribePattern: "[ab]"')])
+def test_a_topic_that_was_made_anew_while_a_pipeline_runs_is_told(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    config, problems = parse_pipeline(text, "p.yaml", {})
+    assert config is not None, problems
     answers = iter([{"a": "1"}, {"a": "1", "b": "7"}, {"b": "7"}])
 
     class Cluster:
@@ -92,7 +93,7 @@ def test_a_topic_that_was_made_anew_while_a_pipeline_runs_is_told(
             del settings
 
         def ask(self, timeout_s: float) -> ClusterAnswer:
-            return ClusterAnswer()
+            return ClusterAnswer(frozenset({"a", "b", "c", "ab"}))
 
         def topic_ids(self, names: set[str], timeout_s: float) -> dict[str, str]:
             assert names == {"a", "b"}
