@@ -22,6 +22,7 @@ from freshet.logstore.exceptions import LogUnavailableError
 
 CONTROL_HEADER: Final = b"control 1"
 CONTROL_SUFFIX: Final = "-control"
+CONTROL_WAIT_S: Final = 10.0
 
 
 class ControlKind(StrEnum):
@@ -40,6 +41,8 @@ class ControlRecord:
     epoch: int = -1
     batch: int = -1
     snapshot_id: int = -1
+    table: str = ""
+    """In a `recover` record: whose log it is."""
 
 
 def control_topic(topic: str) -> TopicPartition:
@@ -56,6 +59,7 @@ def encode_control(record: ControlRecord) -> bytes:
             "epoch": record.epoch,
             "batch": record.batch,
             "snapshot": record.snapshot_id,
+            "table": record.table,
         }
     )
 
@@ -67,15 +71,20 @@ def decode_control(header: bytes | None, value: bytes) -> ControlRecord | None:
     try:
         source = orjson.loads(value)
         return ControlRecord(
-            ControlKind(source["kind"]), source["user"], source["epoch"], source["batch"], source["snapshot"]
+            ControlKind(source["kind"]),
+            source["user"],
+            source["epoch"],
+            source["batch"],
+            source["snapshot"],
+            source.get("table", ""),
         )
     except (orjson.JSONDecodeError, KeyError, TypeError, ValueError):
         return None
 
 
-def claim_epoch(producer: LogProducer, topic: str, commit_user: str, time_ms: int) -> int:
+def claim_epoch(producer: LogProducer, topic: str, commit_user: str, time_ms: int, table: str = "") -> int:
     """Writes a `recover` record; its offset is the epoch of this writer."""
-    note(producer, topic, ControlRecord(ControlKind.RECOVER, commit_user), time_ms)
+    note(producer, topic, ControlRecord(ControlKind.RECOVER, commit_user, table=table), time_ms)
     offsets = [offset for _, offset in producer.flush()]
     if not offsets:
         raise LogUnavailableError(
@@ -87,6 +96,22 @@ def claim_epoch(producer: LogProducer, topic: str, commit_user: str, time_ms: in
 def note(producer: LogProducer, topic: str, record: ControlRecord, time_ms: int) -> None:
     """Sends a control record, without waiting for it."""
     producer.send(control_topic(topic), CONTROL_HEADER, encode_control(record), time_ms, CONTROL_HEADER)
+
+
+def first_table(client: LogClient, topic: str) -> str:
+    """The table that the first `recover` record of a log names: whose log it is. Empty where none says so."""
+    place = control_topic(topic)
+    position, end = client.bounds(place.topic)[0]
+    while position < end:
+        fetched = client.fetch({place: position}, wait_s=CONTROL_WAIT_S).get(place)
+        if fetched is None:
+            raise LogUnavailableError(f"topic {place.topic}: its first records could not be read")
+        for record in fetched.records:
+            found = decode_control(record.header, record.value)
+            if found is not None and found.table:
+                return found.table
+        position = fetched.next_offset
+    return ""
 
 
 def end_of_control(client: LogClient, topic: str) -> int:

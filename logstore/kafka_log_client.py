@@ -28,14 +28,23 @@ C = TypeVar("C")
 ANSWER_TIMEOUT_S: Final = 30.0
 """How long a question to the brokers may take."""
 
+REACH_TIMEOUT_S: Final = 8.0
+"""How long the brokers may take to answer for the first time."""
+
 DELIVERY_TIMEOUT_MS: Final = 60_000
 """How long a record may wait for its acknowledgement before the commit fails; `kafka.message.timeout.ms` overrides."""
 
 FETCH_RECORDS_MAX: Final = 10_000
 
 _SECRET: Final = re.compile(r"password|secret|jaas|token|\.key|credential|userinfo", re.IGNORECASE)
+_REFUSALS: Final = (KafkaError._AUTHENTICATION, KafkaError._SSL)
+"""Answers that trying again does not change."""
+
 _EARLIEST: Final = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 _LATEST: Final = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+_NOISE: Final = re.compile(r"^\S+/\S+: | \(after [^)]*\)$")
+"""What librdkafka puts around the reason: the name of its thread, and how long it had tried."""
+
 _OWN: Final = frozenset({"topic"})
 """Options below `kafka.` that are not the client's."""
 
@@ -69,7 +78,9 @@ class KafkaProducer:
     """A `LogProducer`: idempotent, acknowledged by all replicas in sync."""
 
     def __init__(self, settings: Mapping[str, str]) -> None:
-        self._failure: str | None = None
+        self._failure: KafkaError | None = None
+        self._place = ""
+        self._trouble = _Trouble(settings)
         self._delivered: list[tuple[object, int]] = []
         self._sent = 0
         self._generation = 0
@@ -82,7 +93,7 @@ class KafkaProducer:
                 **settings,
                 "enable.idempotence": True,
                 "acks": "all",
-                "error_cb": _ignore,
+                "error_cb": self._trouble.keep,
                 "log_level": 0,
             },
         )
@@ -103,7 +114,8 @@ class KafkaProducer:
             if generation != self._generation:
                 return
             if error is not None:
-                self._failure = self._failure or f"{place.topic} partition {place.partition}: {error.str()}"
+                if self._failure is None:
+                    self._failure, self._place = error, f"topic {place.topic} partition {place.partition}"
             else:
                 self._delivered.append((token, message.offset()))
 
@@ -122,7 +134,7 @@ class KafkaProducer:
             except BufferError:
                 self._poll(0.1)
             except KafkaException as error:
-                raise _unavailable(f"topic {place.topic} partition {place.partition}", error) from error
+                raise self._trouble.unavailable(f"topic {place.topic} partition {place.partition}", error) from error
         self._sent += 1
         self._poll(0)
 
@@ -131,7 +143,7 @@ class KafkaProducer:
         try:
             self._client.flush()
         except KafkaException as error:
-            raise _unavailable("the log", error) from error
+            raise self._trouble.unavailable("the log", error) from error
         self._check()
         delivered, self._delivered, sent, self._sent = self._delivered, [], self._sent, 0
         if len(delivered) != sent:
@@ -150,15 +162,50 @@ class KafkaProducer:
         try:
             self._client.poll(seconds)
         except KafkaException as error:
-            raise _unavailable("the log", error) from error
+            raise self._trouble.unavailable("the log", error) from error
         self._check()
 
     def _check(self) -> None:
-        if self._failure is not None:
-            raise LogUnavailableError(
-                f"a record of the log was not acknowledged: {self._failure}; nothing is committed. Look whether the "
-                "brokers answer, then write again"
+        if self._failure is None:
+            return
+        text = self._failure.str()
+        if self._failure.code() == KafkaError.MSG_SIZE_TOO_LARGE:
+            raise LogConfigError(
+                f"{self._place}: a record of the log was refused: {text}; nothing is committed. Raise "
+                "max.message.bytes of the topic (message.max.bytes of the brokers), or lower kafka.message.max.bytes",
+                option="kafka.message.max.bytes",
             )
+        raise LogUnavailableError(
+            f"{self._place}: a record of the log was not acknowledged: {text}{self._trouble.text()}; nothing is "
+            "committed. Look whether the brokers answer and the topic is there, then write again"
+        )
+
+
+class _Trouble:
+    """What was heard of connections last: it says more than the call that gives up."""
+
+    def __init__(self, settings: Mapping[str, str]) -> None:
+        self._brokers = settings.get("bootstrap.servers", "")
+        self._secrets = [text for key, text in settings.items() if _SECRET.search(key) and len(text) > 3]
+        self.last: KafkaError | None = None
+
+    def keep(self, error: KafkaError) -> None:
+        """Called by librdkafka, which tries again by itself; what it gives up on comes with the call."""
+        if error.code() != KafkaError._ALL_BROKERS_DOWN or self.last is None:
+            self.last = error
+
+    def text(self) -> str:
+        """The brokers, and what is known of them; without secrets."""
+        found = f" (kafka.bootstrap.servers={self._brokers}"
+        if self.last is not None:
+            found += f": {_NOISE.sub('', self.last.str())}"
+        for secret in self._secrets:
+            found = found.replace(secret, "***")
+        return found + ")"
+
+    def unavailable(self, what: str, error: KafkaException) -> LogUnavailableError:
+        """The error of a call."""
+        return LogUnavailableError(f"{what}: {error_text(error)}{self.text()}")
 
 
 class KafkaLogClient:
@@ -166,6 +213,7 @@ class KafkaLogClient:
 
     def __init__(self, settings: Mapping[str, str]) -> None:
         self._settings = dict(settings)
+        self._trouble = _Trouble(settings)
         self._admin: AdminClient | None = None
         self._consumer: Consumer | None = None
         self._positions: dict[TopicPartition, int] = {}
@@ -185,7 +233,7 @@ class KafkaLogClient:
         except KafkaException as error:
             if _code(error) == KafkaError.UNKNOWN_TOPIC_OR_PART:
                 return None
-            raise _unavailable(f"topic {name}", error) from error
+            raise self._trouble.unavailable(f"topic {name}", error) from error
         bits = (found.topic_id.get_most_significant_bits(), found.topic_id.get_least_significant_bits())
         settings = {key: entry.value for key, entry in entries.items() if entry.value is not None}
         return TopicFacts(name, str(found.topic_id) if any(bits) else "", len(found.partitions), settings)
@@ -198,7 +246,7 @@ class KafkaLogClient:
         except KafkaException as error:
             if _code(error) == KafkaError.TOPIC_ALREADY_EXISTS:
                 return False
-            raise _unavailable(f"topic {name}", error) from error
+            raise self._trouble.unavailable(f"topic {name}", error) from error
         return True
 
     def bounds(self, topic: str) -> Mapping[int, OffsetBounds]:
@@ -213,7 +261,7 @@ class KafkaLogClient:
                 for place, future in admin.list_offsets(asked, request_timeout=ANSWER_TIMEOUT_S).items():
                     found[place.partition].append(future.result().offset)
         except KafkaException as error:
-            raise _unavailable(f"topic {topic}", error) from error
+            raise self._trouble.unavailable(f"topic {topic}", error) from error
         return {number: OffsetBounds(*pair) for number, pair in found.items()}
 
     def fetch(self, positions: Mapping[TopicPartition, int], *, wait_s: float) -> Mapping[TopicPartition, Fetched]:
@@ -234,7 +282,7 @@ class KafkaLogClient:
             messages = [message for message in [consumer.poll(wait_s)] if message is not None]
             messages += consumer.consume(FETCH_RECORDS_MAX, 0) if messages else []
         except KafkaException as error:
-            raise _unavailable("the log", error) from error
+            raise self._trouble.unavailable("the log", error) from error
         records: dict[TopicPartition, list[StoredRecord]] = {}
         after: dict[TopicPartition, int] = {}
         for message in messages:
@@ -264,8 +312,27 @@ class KafkaLogClient:
 
     def _administrator(self) -> AdminClient:
         if self._admin is None:
-            self._admin = _made(AdminClient, {**self._settings, "error_cb": _ignore, "log_level": 0})
+            admin = _made(AdminClient, {**self._settings, "error_cb": self._trouble.keep, "log_level": 0})
+            self._reach(admin)
+            self._admin = admin
         return self._admin
+
+    def _reach(self, admin: AdminClient) -> None:
+        """Raises `LogUnavailableError` within seconds where no broker answers or all refuse."""
+        deadline = time.monotonic() + REACH_TIMEOUT_S
+        while True:
+            try:
+                admin.list_topics(timeout=min(1.0, REACH_TIMEOUT_S))
+                return
+            except KafkaException as error:
+                admin.poll(0)  # hears why
+                refused = self._trouble.last is not None and self._trouble.last.code() in _REFUSALS
+                if refused or time.monotonic() >= deadline:
+                    raise self._trouble.unavailable(
+                        "no broker of the log answers; look at kafka.bootstrap.servers, kafka.security.protocol and "
+                        "kafka.sasl.*",
+                        error,
+                    ) from error
 
     def _assigned(self, positions: Mapping[TopicPartition, int]) -> Consumer:
         """The consumer, which goes on by itself where the positions are those it has come to."""
@@ -281,7 +348,7 @@ class KafkaLogClient:
                     "auto.offset.reset": "error",
                     "isolation.level": "read_uncommitted",
                     "enable.partition.eof": True,
-                    "error_cb": _ignore,
+                    "error_cb": self._trouble.keep,
                     "log_level": 0,
                 },
             )
@@ -291,7 +358,7 @@ class KafkaLogClient:
                 self._consumer.assign([KafkaPartition(*place, offset) for place, offset in positions.items()])
         except KafkaException as error:
             self._positions = {}
-            raise _unavailable("the log", error) from error
+            raise self._trouble.unavailable("the log", error) from error
         self._positions = dict(positions)
         return self._consumer
 
@@ -306,7 +373,13 @@ class KafkaLogClient:
                 "retention was faster. Begin at a newer snapshot (scan_mode='latest-full'), or set "
                 "log.on-truncated=hop; raise retention.ms of the topic"
             )
-        return LogUnavailableError(f"{text}: {error.str()}")
+        if error.code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION):
+            return LogUnavailableError(
+                f"{text}: {error.str()}, where the reader goes on at offset {positions[place]}. If the topic was "
+                "deleted, its changes are gone: the writer must begin a log anew (kafka.topic), readers at a newer "
+                "snapshot (scan_mode='latest-full')"
+            )
+        return LogUnavailableError(f"{text}: {error.str()}{self._trouble.text()}")
 
 
 def _stored(message: Any) -> StoredRecord:
@@ -326,14 +399,6 @@ def _made(make: Callable[[dict[str, Any]], C], settings: dict[str, Any]) -> C:
         raise LogConfigError(f"the kafka.* options of the log are refused: {text}", option="kafka.*") from None
 
 
-def _unavailable(what: str, error: KafkaException) -> LogUnavailableError:
-    return LogUnavailableError(f"{what}: {error_text(error)}")
-
-
 def _code(error: KafkaException) -> int | None:
     detail = error.args[0] if error.args else None
     return detail.code() if isinstance(detail, KafkaError) else None
-
-
-def _ignore(error: KafkaError) -> None:
-    """librdkafka tries again by itself; what it gives up on comes with the call."""

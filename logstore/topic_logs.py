@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from freshet.logstore.client import LogClient, LogProducer, TopicFacts
-from freshet.logstore.control import ControlKind, ControlRecord, claim_epoch, note
+from freshet.logstore.control import ControlKind, ControlRecord, claim_epoch, first_table, note
 from freshet.logstore.exceptions import LogConfigError, LogUnavailableError
 from freshet.logstore.json_records import FORMATS
 from freshet.logstore.record import ARROW_FORMAT
@@ -41,7 +41,8 @@ class TopicLog:
         self._facts = facts
         self._producer = client.producer()
         self.identity = identity
-        self.epoch = claim_epoch(self._producer, identity.topic, identity.commit_user, now_ms)
+        self.epoch = claim_epoch(self._producer, identity.topic, identity.commit_user, now_ms, table.table_id)
+        _check_owner(client, table, identity.topic)
         self.warnings = topic_warnings(facts, snapshot_time_retained_ms=table.snapshot_time_retained_ms)
         self._attempt = 0
 
@@ -132,6 +133,18 @@ def _check_isolation(table: LoggedTable, isolation: Isolation) -> None:
             "changelog-producer=lookup and leave these options out",
             table=table.name,
             option="log.read.isolation",
+        )
+
+
+def _check_owner(client: LogClient, table: LoggedTable, topic: str) -> None:
+    """The log belongs to the table that claimed an epoch first, so two that begin at once cannot both have it."""
+    owner = first_table(client, topic)
+    if owner and table.table_id and owner != table.table_id:
+        raise LogConfigError(
+            f"table {table.name}: topic {topic} has the log of another table (created {owner}, this one "
+            f"{table.table_id}); a topic has the log of one table. Set kafka.topic to a name of its own",
+            table=table.name,
+            option=TOPIC_OPTION,
         )
 
 

@@ -21,6 +21,7 @@ from typing import Final
 import pyarrow as pa
 
 from freshet.logstore.client import LogProducer, TopicPartition
+from freshet.logstore.exceptions import LogConfigError
 from freshet.logstore.json_records import JsonRecord, json_records
 from freshet.logstore.record import (
     ARROW_FORMAT,
@@ -72,6 +73,7 @@ class LogWriter:
         self._batch = -1
         self._time_ms = 0
         self._lanes: dict[Lane, _LaneProgress] = {}
+        self._ends = dict(settings.log.start)
         self._lock = threading.Lock()
 
     def begin(self, batch: int, time_ms: int) -> None:
@@ -116,9 +118,14 @@ class LogWriter:
     def finish(self) -> Mapping[Lane, LogIncrement]:
         """Waits for acknowledgements; what was logged, of every lane that has rows."""
         after: dict[Lane, int] = {}
+        first: dict[int, int] = {}
         for token, offset in self._producer.flush():
             assert isinstance(token, tuple)
             after[token] = max(after.get(token, 0), offset + 1)
+            first[token[1]] = min(first.get(token[1], offset), offset)
+        self._check_ends(first)
+        for (_, bucket), end in after.items():
+            self._ends[bucket] = max(self._ends.get(bucket, 0), end)
         done = {
             lane: LogIncrement(*self._attempt, after[lane], progress.row_count, progress.row_hash.hex())
             for lane, progress in self._lanes.items()
@@ -126,6 +133,17 @@ class LogWriter:
         }
         self._lanes = {}
         return done
+
+    def _check_ends(self, first: Mapping[int, int]) -> None:
+        """Offsets only grow: one that was given before is of another topic."""
+        for bucket, offset in first.items():
+            if offset < self._ends.get(bucket, 0):
+                raise LogConfigError(
+                    f"topic {self._settings.log.topic} partition {bucket}: a record has offset {offset}, though those "
+                    f"up to {self._ends[bucket]} were given before: the topic was deleted and created again while it "
+                    "was written. Nothing is committed; set kafka.topic to a new name and start again",
+                    option="kafka.topic",
+                )
 
     def abort(self) -> None:
         """Gives the attempt up; records that are in the log already count for nothing."""

@@ -38,6 +38,8 @@ class LoggedTable:
     snapshot_time_retained_ms: int
     logs_before_images: bool = True
     primary_keys: tuple[str, ...] = ()
+    table_id: str = ""
+    """Tells tables apart, whatever they are called."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -250,7 +250,13 @@ class Table:
             self.options.snapshot_time_retained_ms,
             self.options.logs_before_images,
             tuple(self.schema.primary_keys),
+            self._id,
         )
+
+    @property
+    def _id(self) -> str:
+        """When its first schema was made: stays with a table that is renamed."""
+        return str(self.store.schemas.schema(0).time_ms)
 
     def _check_logs(self, is_logged: bool) -> None:
         if self.has_log and not is_logged:

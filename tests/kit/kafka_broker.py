@@ -33,6 +33,16 @@ from testcontainers.community.kafka import KafkaContainer
 from freshet.pipeline.spark.jars import ensure_jars, java_command
 from tests.kit.child_process import start_child, stop_child, tail
 
+PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
+SASL_PROPERTIES = """
+listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port},SASL_PLAINTEXT://127.0.0.1:{sasl_port}
+advertised.listeners=PLAINTEXT://127.0.0.1:{port},SASL_PLAINTEXT://127.0.0.1:{sasl_port}
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT
+sasl.enabled.mechanisms=PLAIN
+listener.name.sasl_plaintext.plain.sasl.jaas.config={module} required {users};
+"""
+"""Later lines win: a second listener that asks for a user and a password."""
+
 CLUSTER_ID = "FreshetTestsClusterAAA"
 START_TIMEOUT_S = 60.0
 JVM_OPTIONS = (
@@ -108,24 +118,31 @@ class ForeignBroker:
 class KafkaBroker(ForeignBroker):
     """Our own broker; `start` gives one that is ready."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, sasl_users: Mapping[str, str] | None = None) -> None:
         self.folder = folder
-        self.port, controller_port = _free_ports(2)
+        self.port, controller_port, sasl_port = _free_ports(3)
+        self.sasl_servers = f"127.0.0.1:{sasl_port}"
         super().__init__(f"127.0.0.1:{self.port}")
         self._properties = folder / "server.properties"
         self._properties.write_text(
             SERVER_PROPERTIES.format(port=self.port, controller_port=controller_port, folder=folder)
         )
+        if sasl_users:
+            users = " ".join(f'user_{name}="{password}"' for name, password in sasl_users.items())
+            ports = {"port": self.port, "controller_port": controller_port, "sasl_port": sasl_port}
+            with self._properties.open("a") as properties:
+                properties.write(SASL_PROPERTIES.format(module=PLAIN_MODULE, users=users, **ports))
         self._class_path = ":".join(map(str, ensure_jars("kafka-broker")))
         self._child: subprocess.Popen[Any] | None = None
 
     @classmethod
     @contextlib.contextmanager
-    def start(cls, folder: Path | None = None) -> Iterator[KafkaBroker]:
-        """Formats, starts and finally stops a broker; without `folder` its files go away too."""
+    def start(cls, folder: Path | None = None, *, sasl_users: Mapping[str, str] | None = None) -> Iterator[KafkaBroker]:
+        """Formats, starts and finally stops a broker; without `folder` its files go away too. With users it has one
+        address more, `sasl_servers`, that asks for their passwords (SASL/PLAIN)."""
         own_folder = Path(tempfile.mkdtemp(prefix="freshet-kafka-")) if folder is None else folder
         own_folder.mkdir(parents=True, exist_ok=True)
-        broker = cls(own_folder)
+        broker = cls(own_folder, sasl_users)
         try:
             broker._format()
             broker.restart()

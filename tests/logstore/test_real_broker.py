@@ -17,7 +17,7 @@ from confluent_kafka.admin import AdminClient
 
 from freshet import Catalog, Table
 from freshet.logstore.client import TopicPartition
-from freshet.logstore.exceptions import LogConfigError, LogTruncatedError, LogUnavailableError
+from freshet.logstore.exceptions import LogConfigError, LogTruncatedError
 from freshet.logstore.kafka_log_client import KafkaLogClient
 from freshet.storage.exceptions import InvalidRequestError
 from tests.kit.kafka_broker import ForeignBroker
@@ -82,7 +82,7 @@ def test_a_large_record_is_named(client: KafkaLogClient, topic: str) -> None:
     client.create_topic(topic, 1, {"max.message.bytes": "2000"})
     producer = client.producer()
     producer.send(TopicPartition(topic, 0), b"", os.urandom(5000), 0, None)
-    with pytest.raises(LogUnavailableError, match="(?i)too large"):
+    with pytest.raises(LogConfigError, match="(?i)too large.*Raise max.message.bytes of the topic"):
         producer.flush()
 
 

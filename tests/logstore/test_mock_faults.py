@@ -1,0 +1,91 @@
+"""Brokers that refuse, vanish and answer late: the client over librdkafka's mock cluster."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import KafkaError
+
+from freshet.logstore import kafka_log_client
+from freshet.logstore.client import TopicPartition
+from freshet.logstore.exceptions import LogConfigError, LogUnavailableError
+from freshet.logstore.kafka_log_client import KafkaLogClient
+from tests.kit.mock_kafka import PRODUCE, MockKafka, mock_kafka
+from tests.logstore.logged_tables import make_logged
+
+PLACE = TopicPartition("t", 0)
+
+
+@pytest.fixture
+def cluster() -> Iterator[MockKafka]:
+    with mock_kafka({"t": 1}) as found:
+        yield found
+
+
+def client_of(cluster: MockKafka, **options: str) -> KafkaLogClient:
+    fast = {"retry.backoff.ms": "10", "reconnect.backoff.ms": "10", "reconnect.backoff.max.ms": "50"}
+    spelled = {key.replace("_", "."): value for key, value in options.items()}
+    return KafkaLogClient({"bootstrap.servers": cluster.bootstrap_servers, **fast, **spelled})
+
+
+@pytest.mark.parametrize(
+    "error",
+    [KafkaError.NOT_ENOUGH_REPLICAS, KafkaError.NOT_ENOUGH_REPLICAS_AFTER_APPEND, KafkaError.NOT_LEADER_FOR_PARTITION],
+)
+def test_too_few_replicas_are_waited_for(cluster: MockKafka, error: int) -> None:
+    producer = client_of(cluster).producer()
+    cluster.fail(PRODUCE, error, times=3)
+    for number in range(3):
+        producer.send(PLACE, b"h", b"v", 0, number)
+    assert [token for token, _ in producer.flush()] == [0, 1, 2]
+
+
+def test_too_few_replicas_for_too_long_fail_the_commit(cluster: MockKafka) -> None:
+    producer = client_of(cluster, message_timeout_ms="400").producer()
+    cluster.fail(PRODUCE, KafkaError.NOT_ENOUGH_REPLICAS, times=1000)
+    producer.send(PLACE, b"h", b"v", 0, None)
+    with pytest.raises(LogUnavailableError, match=r"topic t partition 0: .* not acknowledged.*nothing is committed"):
+        producer.flush()
+
+
+def test_a_record_that_the_broker_finds_too_large_names_the_settings(cluster: MockKafka) -> None:
+    producer = client_of(cluster).producer()
+    cluster.fail(PRODUCE, KafkaError.MSG_SIZE_TOO_LARGE, times=1)
+    producer.send(PLACE, b"h", b"v", 0, None)
+    with pytest.raises(LogConfigError, match=r"topic t partition 0.*Raise max.message.bytes of the topic"):
+        producer.flush()
+
+
+def test_no_permission_is_told_at_once(cluster: MockKafka) -> None:
+    producer = client_of(cluster).producer()
+    cluster.fail(PRODUCE, KafkaError.TOPIC_AUTHORIZATION_FAILED, times=1)
+    producer.send(PLACE, b"h", b"v", 0, None)
+    with pytest.raises(LogUnavailableError, match=r"topic t partition 0.*(?i:authorization)"):
+        producer.flush()
+
+
+def test_a_broker_that_is_lost_and_comes_back_costs_time_alone(cluster: MockKafka) -> None:
+    client = client_of(cluster)
+    producer = client.producer()
+    producer.send(PLACE, b"h", b"one", 0, 1)
+    assert producer.flush() == [(1, 0)]
+    assert [each.value for each in client.fetch({PLACE: 0}, wait_s=10)[PLACE].records] == [b"one"]
+    cluster.set_up(False)
+    producer.send(PLACE, b"h", b"two", 0, 2)
+    assert client.fetch({PLACE: 1}, wait_s=0.3) == {}
+    back = threading.Timer(0.3, cluster.set_up, [True])
+    back.start()
+    assert producer.flush() == [(2, 1)]
+    back.join()
+    assert [each.value for each in client.fetch({PLACE: 1}, wait_s=10)[PLACE].records] == [b"two"]
+
+
+def test_brokers_that_are_down_are_named_within_seconds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kafka_log_client, "REACH_TIMEOUT_S", 0.5)
+    table = make_logged(tmp_path, kafka__bootstrap__servers="127.0.0.1:1", kafka__sasl__password="hunter2")
+    with pytest.raises(LogUnavailableError, match=r"no broker of the log answers.*127.0.0.1:1.*refused") as caught:
+        table.writer("u")
+    assert "hunter2" not in str(caught.value)

@@ -1,0 +1,102 @@
+"""Topics and tables that do not belong together: told before anything is written, or as soon as it is seen."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from freshet.logstore.control import control_topic, first_table
+from freshet.logstore.exceptions import LogConfigError
+from freshet.storage.table import Table
+from tests.kit.fake_log import FakeLog
+from tests.logstore.logged_tables import fake_kafka, make_logged, rows, told
+from tests.logstore.test_logged_tables import folded, held, write
+
+
+@pytest.fixture
+def log() -> Iterator[FakeLog]:
+    with fake_kafka() as found:
+        yield found
+
+
+def two_tables(tmp_path: Path) -> tuple[Table, Table]:
+    one = make_logged(tmp_path / "1")
+    made_ms = int(time.time() * 1000)
+    while int(time.time() * 1000) == made_ms:
+        pass
+    return one, make_logged(tmp_path / "2")
+
+
+def test_two_tables_cannot_share_a_topic(log: FakeLog, tmp_path: Path) -> None:
+    one, other = two_tables(tmp_path)
+    write(one, "+I 1 a")
+    for user in ("u", "v"):
+        with pytest.raises(LogConfigError, match=r"topic t has the log of another table.*Set kafka.topic to a name"):
+            other.writer(user)
+    with pytest.raises(LogConfigError, match="has the log of another table"):
+        other.open_log("u")
+    assert other.latest_snapshot() is None
+    stream = told(one)
+    assert stream() == "+I 1 a"
+    write(one, "+I 1 b")
+    assert stream() == "-U 1 a | +U 1 b"
+
+
+def test_of_two_tables_that_begin_at_once_the_first_has_the_topic(log: FakeLog, tmp_path: Path) -> None:
+    one, other = two_tables(tmp_path)
+    other_is_opened = False
+
+    def open_other(place: object) -> None:
+        nonlocal other_is_opened
+        if place == control_topic("t") and not other_is_opened:
+            other_is_opened = True
+            other.open_log("u")
+
+    log.before_append = open_other
+    with pytest.raises(LogConfigError, match="has the log of another table"):
+        one.writer("u")
+    log.before_append = lambda place: None
+    write(other, "+I 1 a")
+    assert held(other) == {1: "a"}
+
+
+def test_a_log_of_an_older_version_names_no_table(log: FakeLog, tmp_path: Path) -> None:
+    table = make_logged(tmp_path)
+    write(table, "+I 1 a")
+    partition = log.partition(control_topic("t"))
+    partition.records = [each for each in partition.records if b"recover" not in each.value]
+    assert first_table(log.client(), "t") == ""
+    write(table, "+I 1 b")
+    assert held(table) == {1: "b"}
+
+
+def test_a_topic_that_is_made_anew_under_a_writer_is_seen_before_the_commit(log: FakeLog, tmp_path: Path) -> None:
+    table = make_logged(tmp_path)
+    with table.writer("u") as writer:
+        writer.write(rows("+I 1 a | +I 2 b"))
+        writer.commit()
+        log.recreate("t")
+        writer.write(rows("+I 1 c"))
+        with pytest.raises(LogConfigError, match=r"offset 0, though those up to \d+ were given.*created again"):
+            writer.commit()
+    assert held(table) == {1: "a", 2: "b"}
+
+
+@pytest.mark.parametrize("isolation", ["committed", "speculative"])
+def test_a_log_may_be_switched_off_and_on_again(log: FakeLog, tmp_path: Path, isolation: str) -> None:
+    table = make_logged(tmp_path)
+    unlogged = table.with_options({"log.system": "none"})
+    write(table, "+I 1 a")
+    stream = told(table, isolation)
+    seen = folded(stream())
+    write(unlogged, "+I 1 b | +I 2 x")  # the same user, without the log
+    seen = folded(stream(), seen)
+    assert seen == held(table) == {1: "b", 2: "x"}
+    write(table, "+I 1 c")
+    write(unlogged, "-D 2 x", user="loader")
+    write(table, "+I 3 y")
+    assert folded(stream(), seen) == held(table) == {1: "c", 3: "y"}
+    assert folded(told(table, isolation, from_snapshot=1)()) == held(table)
