@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import pyarrow as pa
 
@@ -49,6 +49,15 @@ class TaskLog:
     identity: LogIdentity
     epoch: int
     attempt: int
+
+
+WITHOUT_LOG: Final[Mapping[str, str]] = {
+    "log.system": "none",
+    "log.changelog-mode": "auto",
+    "log.consistency": "transactional",
+}
+"""Options for commits to a table with a log that are not logged: its readers follow `log.on-lake-only`. The last two
+are the defaults of Paimon, which tables without a log may have."""
 
 
 class TableLog(Protocol):

@@ -41,6 +41,7 @@ from freshet.storage.exceptions import ConflictError, InvalidRequestError, NotFo
 from freshet.storage.filter_text import to_predicate
 from freshet.storage.io.env import Env, local_env
 from freshet.storage.log_systems import (
+    WITHOUT_LOG,
     LoggedTable,
     LogSplitStream,
     LogStream,
@@ -62,7 +63,7 @@ from freshet.storage.model.snapshot import CommitKind, Snapshot
 from freshet.storage.model.split import ChangeSplit, Split
 from freshet.storage.model.stream_limit import StreamLimit
 from freshet.storage.model.table_log import LogIdentity, LogProgress
-from freshet.storage.options.core import ChangelogProducer, CoreOptions, LogSystem
+from freshet.storage.options.core import ChangelogProducer, CoreOptions, LogSystem, OnLakeOnly
 from freshet.storage.options.traps import silent_traps
 from freshet.storage.options.values import option_texts
 from freshet.storage.predicate import Predicate
@@ -228,6 +229,23 @@ class Table:
     def has_log(self) -> bool:
         """True where changes are logged (`log.system`)."""
         return self.options.log_system is not LogSystem.NONE
+
+    def without_log(self) -> Table:
+        """The same table, for commits of others than the one user who logs: they are not logged, and readers of the
+        log do with them what `log.on-lake-only` says.
+
+        Raises `InvalidRequestError` where that is `fail`: readers would stop at such a commit.
+        """
+        if not self.has_log:
+            return self
+        if self.options.log_on_lake_only is OnLakeOnly.FAIL:
+            raise InvalidRequestError(
+                f"table {self.name} has log.on-lake-only=fail: readers of its log would stop at a commit that is not "
+                "logged. Set log.on-lake-only=apply, with which they read such commits from their files",
+                table=self.name,
+                option="log.on-lake-only",
+            )
+        return self.with_options({**self.store.dynamic_options, **WITHOUT_LOG})
 
     def open_log(self, commit_user: str) -> TableLog:
         """The log of the table for the one user who writes it, checked; for drivers of task writers.

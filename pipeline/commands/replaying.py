@@ -4,6 +4,9 @@ Commits are made under the user `<pipeline>-replay`, with the dead-letter table'
 call that is repeated does nothing twice. Letters that were replayed leave their table (`replayed`); those that fail
 again are in it once, with their new reason, and the next replay takes them too.
 
+A table with a log (`log.system`) is written without it: readers of the log read what the replay changes from its files
+(`log.on-lake-only`), and a table that has `fail` there is refused.
+
 The driver reads names of pipelines and topics alone; Spark's workers read the records, split by split.
 """
 
@@ -105,14 +108,15 @@ def carry_out(spark: SparkSession, config: PipelineConfig, replay: Replay) -> Ba
     for frame in frames[1:]:
         whole = whole.unionByName(frame)
     dead = catalog.table(config.dead_letter_table)
+    table = _unlogged(config, catalog.table(config.table.name))
     writer = MicroBatchWriter(
-        catalog.table(config.table.name),
+        table,
         replay.commit_user,
         pipeline=config.name,
         decoded=config.table.table_schema,
         dead_letters=dead,
         max_dead_letters=MaxDeadLetters(share=1.0),
-        options=config.table.write_options,
+        options=table.store.dynamic_options,
     )
     report = writer.write(whole, replay.identifier, QUERY_ID)
     _remove(config, dead, replay.identifier)
@@ -123,9 +127,14 @@ def plan_replay(config: PipelineConfig, *, everything: bool) -> Replay | None:
     """The records to try again; None where there are none. Raises `InvalidRequestError` where it cannot be told."""
     refuse_other_table(config.table)
     catalog = Catalog(config.table.warehouse)
-    return _plan(
-        config, catalog.table(config.table.name), catalog.table(config.dead_letter_table), everything=everything
-    )
+    table = _unlogged(config, catalog.table(config.table.name))
+    return _plan(config, table, catalog.table(config.dead_letter_table), everything=everything)
+
+
+def _unlogged(config: PipelineConfig, table: Table) -> Table:
+    """A log has one user, the pipeline: what a replay commits, readers of the log take from the files."""
+    options = config.table.write_options
+    return (table.with_options(options) if options else table).without_log()
 
 
 def _plan(config: PipelineConfig, table: Table, dead: Table, *, everything: bool) -> Replay | None:

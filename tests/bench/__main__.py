@@ -1,7 +1,7 @@
 """`make bench`: the workloads against the peers, on this machine, in one run.
 
     python -m tests.bench [--factor 1.0] [--rounds 3] [--parts cdc,latency,log-latency,storage,engines,memory,spark,
-                          commits,lookup,beside,changelogs]
+                          commits,lookup,beside,changelogs,log]
 
 The first part, `cdc`, is the benchmark of record: the job that users run. The first round of each peer is printed as
 cold; the median of the later ones as warm. Peers take turns. Results are written as they come; a part that fails is
@@ -26,6 +26,7 @@ from tests.bench.changelog_bench import changelogs
 from tests.bench.commit_bench import commits
 from tests.bench.engine_bench import engines
 from tests.bench.latency_bench import latency
+from tests.bench.log_bench import log_costs
 from tests.bench.log_latency_bench import log_latency
 from tests.bench.lookup_bench import lookups
 from tests.bench.measure import tell
@@ -35,7 +36,7 @@ from tests.bench.storage_bench import storage
 
 PARTS: Final = (
     "cdc", "latency", "log-latency", "storage", "engines", "memory", "spark", "commits", "lookup", "beside",
-    "changelogs",
+    "changelogs", "log",
 )  # fmt: skip
 
 
@@ -97,6 +98,8 @@ def _run(part: str, results: Results, folder: Path, arguments: argparse.Namespac
             beside(results, folder, factor)
         case "changelogs":
             changelogs(results, folder, factor, rounds, without)
+        case "log":
+            log_costs(results, folder, factor, rounds)
 
 
 def _memory(folder: Path, runs: int, factor: float) -> str:

@@ -18,6 +18,8 @@ from freshet.pipeline.commands.replaying import Replay, SplitReader, carry_out, 
 from freshet.pipeline.config.pipeline_file import PipelineConfig, load_pipeline
 from freshet.pipeline.exceptions import ConfigurationError, InvalidRequestError
 from freshet.storage.commit.committer import Committer
+from freshet.storage.exceptions import StorageError
+from tests.logstore.logged_tables import fake_kafka
 from tests.pipeline.commands.kit import Freshet
 
 TEXT = """\
@@ -183,3 +185,48 @@ def test_mended_records_become_rows_once(config: PipelineConfig, dead: Table, sp
         assert values_of(once_more) == [b'{"id": "x"}']
         assert carry_out(spark, config, once_more).result.dead_count == 1
         assert letters(dead) == [("orders", b'{"id": "x"}')], "stored once, however often it fails"
+
+
+LOG_OPTIONS = (
+    "bucket: 1, changelog-producer: lookup, log.system: kafka, kafka.topic: t, kafka.bootstrap.servers: 'nowhere:9'"
+)
+
+
+def with_log(folder: Path, options: str = LOG_OPTIONS) -> PipelineConfig:
+    path = folder / "logged.yaml"
+    path.write_text(TEXT.replace("FOLDER", str(folder)).replace("bucket: 1", options))
+    return load_pipeline(path, {})
+
+
+@pytest.mark.spark
+def test_a_table_with_a_log_takes_a_replay_from_its_files(tmp_path: Path, spark: SparkSession) -> None:
+    with fake_kafka():
+        logged = with_log(tmp_path)
+        table = open_or_create(logged.table)
+        dead = open_dead_letters(Catalog(logged.table.warehouse), logged.dead_letter_table)
+        with table.writer("orders") as writer:
+            writer.write({"id": [1, 2], "total": [5, 6]})
+            writer.commit()
+        streams = [table.stream(isolation=each, max_wait_s=0.0) for each in ("committed", "speculative")]
+        for stream in streams:
+            assert sum(batch.num_rows for batch in stream) == 2
+        add(dead, 1, letter(1, b'{"id": 2, "total": 7}'))
+        replay = plan_replay(logged, everything=False)
+        assert replay is not None
+        assert carry_out(spark, logged, replay).result.applied == 1
+        for stream in streams:
+            resumed = table.stream(isolation="committed", log_state=stream.state, max_wait_s=0.0)
+            rows = [row for batch in resumed for row in batch.to_pylist()]
+            assert [(row["_ROW_KIND"], row["id"], row["total"]) for row in rows] == [("-U", 2, 6), ("+U", 2, 7)]
+        with table.writer("orders") as writer:  # the pipeline goes on
+            writer.write({"id": [2], "total": [8]})
+            writer.commit()
+        assert table.scan().to_arrow().sort_by("id").to_pylist() == [{"id": 1, "total": 5}, {"id": 2, "total": 8}]
+
+
+def test_a_table_whose_readers_stop_at_commits_without_a_log_refuses_a_replay(tmp_path: Path) -> None:
+    logged = with_log(tmp_path, f"{LOG_OPTIONS}, log.on-lake-only: fail")
+    open_or_create(logged.table)
+    open_dead_letters(Catalog(logged.table.warehouse), logged.dead_letter_table)
+    with pytest.raises(StorageError, match=r"log.on-lake-only=fail: .*Set log.on-lake-only=apply"):
+        plan_replay(logged, everything=False)
