@@ -230,6 +230,11 @@ class Table:
         """True where changes are logged (`log.system`)."""
         return self.options.log_system is not LogSystem.NONE
 
+    @property
+    def dynamic_options(self) -> Mapping[str, str]:
+        """What was given with `with_options`, beside the options of the table."""
+        return self.store.dynamic_options
+
     def without_log(self) -> Table:
         """The same table, for commits of others than the one user who logs: they are not logged, and readers of the
         log do with them what `log.on-lake-only` says.
@@ -245,7 +250,7 @@ class Table:
                 table=self.name,
                 option="log.on-lake-only",
             )
-        return self.with_options({**self.store.dynamic_options, **WITHOUT_LOG})
+        return self.with_options({**self.dynamic_options, **WITHOUT_LOG})
 
     def open_log(self, commit_user: str) -> TableLog:
         """The log of the table for the one user who writes it, checked; for drivers of task writers.

@@ -116,7 +116,7 @@ def carry_out(spark: SparkSession, config: PipelineConfig, replay: Replay) -> Ba
         decoded=config.table.table_schema,
         dead_letters=dead,
         max_dead_letters=MaxDeadLetters(share=1.0),
-        options=table.store.dynamic_options,
+        options=table.dynamic_options,
     )
     report = writer.write(whole, replay.identifier, QUERY_ID)
     _remove(config, dead, replay.identifier)
