@@ -37,6 +37,8 @@ SCHEMA = pa.schema([KIND_FIELD, pa.field("k", pa.int64()), pa.field("v", pa.stri
         st.integers(0, 2**31 - 1),
         NUMBERS,
         st.binary(min_size=8, max_size=8),
+        st.integers(0, 2),
+        st.binary(max_size=50),
     )
 )
 def test_headers_are_read_back(header: RecordHeader) -> None:
