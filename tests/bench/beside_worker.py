@@ -44,13 +44,18 @@ def carry_out(location: str, unit: BesideUnit) -> bytes:
     return encode_commit_messages(Table.open(location).carry_out_beside(unit))
 
 
+def look_at(location: str) -> int:
+    """Whatever makes that process import what a unit needs."""
+    return len(Table.open(location).snapshots())
+
+
 class Units(threading.Thread):
     """Takes units while the stream goes on. Their process is up before the first batch, as the workers of Spark are."""
 
     def __init__(self, table: Table, beside: CompactionBeside) -> None:
         super().__init__(daemon=True)
         self.pool = ProcessPoolExecutor(1, mp_context=get_context("spawn"))
-        self.pool.submit(Table.open, table.location).result()
+        self.pool.submit(look_at, table.location).result()
         self.beside = beside
         self.location = table.location
         self.wake, self.is_over = threading.Event(), threading.Event()
