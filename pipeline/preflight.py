@@ -3,9 +3,10 @@
     files.path is there  ·  tables that are read are there and fit  ·  the table is as the file says
     ·  the checkpoint is this pipeline's, or new and writable
     ·  the dead-letter table is one  ·  neither table holds commits of an earlier query of this name
+    ·  nobody else writes the log of the table
 
-The last one: who removes table and checkpoint to start over and keeps the dead letters would run until the first dead
-letter, and then be refused for ever.
+An earlier query: who removes table and checkpoint to start over and keeps the dead letters would run until the first
+dead letter, and then be refused for ever.
 """
 
 from __future__ import annotations
@@ -104,7 +105,9 @@ def _tables(config: PipelineConfig) -> Iterator[Finding]:
         yield ("table", "warehouse"), f"{config.table.warehouse} cannot be written: {reason}; choose another folder"
         return
     if table is not None:
-        yield from _earlier_query(config, table, ("checkpoint",), _REMEDY_TABLE)
+        remedy = _REMEDY_TABLE + (_REMEDY_LOG if table.has_log else "")
+        yield from _earlier_query(config, table, ("checkpoint",), remedy)
+        yield from _other_log_user(config, table)
     if dead is None:
         return
     if not set(DEAD_LETTER_KEYS) <= set(dead.schema.column_names) or dead.schema.has_primary_key:
@@ -118,6 +121,7 @@ _REMEDY_TABLE: Final = (
     "Restore the checkpoint, or give the pipeline another name: it then starts as a new writer and may repeat rows "
     "that are in the table already"
 )
+_REMEDY_LOG: Final = "; a log has one writer, so the table then needs another kafka.topic"
 _REMEDY_DEAD: Final = (
     "Name another table under dead_letters, drop this one once its records have been looked at, or give the pipeline "
     "another name"
@@ -142,6 +146,24 @@ def _earlier_query(config: PipelineConfig, table: Table, place: Place, remedy: s
         )
     except (StorageError, OSError) as error:
         yield place, str(error)
+
+
+def _other_log_user(config: PipelineConfig, table: Table) -> Iterator[Finding]:
+    """Whether somebody else writes the log of the table."""
+    try:
+        user = table.with_options(dict(config.table.write_options)).log_user()
+    except (StorageError, OSError) as error:
+        yield ("table",), str(error)
+        return
+    if user not in (None, config.name):
+        yield (
+            ("table", "name"),
+            f"{user!r} writes the log of table {table.name}, and a log has one writer. Write through that pipeline (it "
+            f"may have several sources), or stop it for good and give the table another kafka.topic ({_SET_TOPIC})",
+        )
+
+
+_SET_TOPIC: Final = "freshet alter WAREHOUSE TABLE --set kafka.topic=NAME"
 
 
 def _place_of(error: Exception) -> Place:

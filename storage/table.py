@@ -138,6 +138,8 @@ COMMITS_LOOKED_AT: Final = 100
 
 _LOG: Final = logging.getLogger(__name__)
 _DAY_MS: Final = 24 * 60 * 60 * 1000
+_NOBODY: Final = "nobody"
+"""A commit user for those who only look."""
 
 
 class Table:
@@ -251,6 +253,14 @@ class Table:
                 option="log.on-lake-only",
             )
         return self.with_options({**self.dynamic_options, **WITHOUT_LOG})
+
+    def log_user(self) -> str | None:
+        """The commit user who writes the log of the table, as its snapshots tell; None where nothing was logged yet
+        into the topic of its options."""
+        progress = Committer(self.store, _NOBODY).log_progress() if self.has_log else None
+        if progress is None or progress.identity.topic != self.options.given.get("kafka.topic"):
+            return None
+        return progress.identity.commit_user
 
     def open_log(self, commit_user: str) -> TableLog:
         """The log of the table for the one user who writes it, checked; for drivers of task writers.

@@ -18,7 +18,9 @@ from freshet.pipeline.exceptions import ConfigurationError
 from freshet.pipeline.preflight import problems_before_start
 from freshet.storage.catalog import Catalog
 from freshet.storage.commit.committer import Committer
+from freshet.storage.schema.change import SetOption
 from tests.kit.folders import unchanged
+from tests.logstore.logged_tables import fake_kafka, make_logged, rows
 
 TEXT = """\
 name: orders
@@ -185,6 +187,24 @@ def test_a_table_with_a_log_is_taken_on_again(folder: Path) -> None:
     metadata.write_text(json.dumps({"id": "second"}))
     (problem,) = found(folder, *logged)
     assert "the checkpoint belongs to query second" in problem
+    assert "the table then needs another kafka.topic" in problem
+
+
+def test_a_log_that_somebody_else_writes_is_found(folder: Path) -> None:
+    with fake_kafka():
+        table = make_logged(folder / "w")
+        with table.writer("first") as writer:
+            writer.write(rows("+I 1 a"))
+            writer.commit()
+        same = (
+            ("name: shop.orders", "name: db.t"), ("{id: BIGINT, total: INT}", "{k: BIGINT, v: STRING}"),
+            ("primary_key: [id]", "primary_key: [k]"),
+        )  # fmt: skip
+        (problem,) = found(folder, *same)
+        assert problem.startswith("p.yaml:7: table.name: 'first' writes the log of table db.t")
+        assert "--set kafka.topic=NAME" in problem
+        table.alter(SetOption("kafka.topic", "another"))
+        assert found(folder, *same) == []
 
 
 def test_a_checkpoint_that_was_deleted_is_found(folder: Path) -> None:
