@@ -25,8 +25,9 @@ INVERTED: Final = np.array([RowKind.DELETE, RowKind.UPDATE_AFTER, RowKind.UPDATE
 """The kind that takes a row of some kind back, by its code."""
 
 FETCH_WAIT_S: Final = 5.0
-FETCH_TRIES: Final = 6
-"""Records in a range were acknowledged, so they are there: a broker that gives nothing so often is in trouble."""
+FETCH_TRIES: Final = 18
+"""Records in a range were acknowledged, so they are there: a broker that gives nothing so often is in trouble. A minute
+without brokers is waited for."""
 
 GROUP_RECORDS: Final = 8_192
 

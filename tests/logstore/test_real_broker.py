@@ -16,7 +16,7 @@ from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient
 
 from freshet import Catalog, Table
-from freshet.logstore.client import TopicPartition
+from freshet.logstore.client import StoredRecord, TopicPartition
 from freshet.logstore.exceptions import LogConfigError, LogTruncatedError
 from freshet.logstore.kafka_log_client import KafkaLogClient
 from freshet.storage.exceptions import InvalidRequestError
@@ -66,14 +66,14 @@ def test_the_client_answers_as_the_log_in_memory_does(client: KafkaLogClient, to
         producer.send(places[1], b"h%d" % number, b"v%d" % number, 1000, number)
     assert producer.flush() == [(number, number) for number in range(5)]
     assert dict(client.bounds(topic)) == {0: (0, 0), 1: (0, 5)}
-    found: list[tuple[int, bytes | None, bytes, int]] = []
+    found: list[StoredRecord] = []
     position = 2
     while position < 5:
         fetched = client.fetch({places[0]: 0, places[1]: position}, wait_s=5).get(places[1])
         if fetched is not None:
             found += fetched.records
             position = fetched.next_offset
-    assert found == [(number, b"h%d" % number, b"v%d" % number, 1000) for number in range(2, 5)]
+    assert [each[:4] for each in found] == [(number, b"h%d" % number, b"v%d" % number, 1000) for number in range(2, 5)]
     with pytest.raises(LogTruncatedError, match="partition 1 has offsets 0 to 5, not 9"):
         client.fetch({places[1]: 9}, wait_s=10)
 
