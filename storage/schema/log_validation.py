@@ -70,7 +70,10 @@ def check_log_options(schema: TableSchema, options: CoreOptions) -> None:
 def _check_formats(schema: TableSchema, options: CoreOptions) -> None:
     if options.log_consistency is not LogConsistency.EVENTUAL:
         raise UnsupportedFeatureError(
-            "log.consistency=transactional is not supported; leave the option out", option="log.consistency"
+            "log.consistency=transactional is not supported: tasks log before the commit, and the driver cannot finish "
+            "their Kafka transactions. Leave the option out; consumers that must see committed changes alone follow "
+            "the table (isolation=committed)",
+            option="log.consistency",
         )
     if options.log_format not in LOG_FORMATS:
         raise UnsupportedFeatureError(

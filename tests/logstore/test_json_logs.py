@@ -202,3 +202,8 @@ def test_values_that_others_wrote_are_errors(value: bytes) -> None:
     header = header_of(1, bytes([RowKind.INSERT]), DEBEZIUM_FORMAT)
     with pytest.raises(LogLostError, match="does not hold rows of this table"):
         decoded([(header, value)], pa.schema([KIND_FIELD, *SCHEMA]))
+
+
+def test_transactions_are_refused_with_what_to_do_instead(tmp_path: Path) -> None:
+    with pytest.raises(UnsupportedFeatureError, match=r"log.consistency=transactional is not.*isolation=committed"):
+        make_logged(tmp_path, log__consistency="transactional")
