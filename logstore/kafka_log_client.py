@@ -28,8 +28,8 @@ C = TypeVar("C")
 ANSWER_TIMEOUT_S: Final = 30.0
 """How long a question to the brokers may take."""
 
-REACH_TIMEOUT_S: Final = 8.0
-"""How long the brokers may take to answer for the first time."""
+REACH_TIMEOUTS_S: Final = (1.0, 2.0, 5.0)
+"""How long the brokers may take to answer for the first time: tries, longer and longer, as a refusal is known early."""
 
 DELIVERY_TIMEOUT_MS: Final = 60_000
 """How long a record may wait for its acknowledgement before the commit fails; `kafka.message.timeout.ms` overrides."""
@@ -319,15 +319,14 @@ class KafkaLogClient:
 
     def _reach(self, admin: AdminClient) -> None:
         """Raises `LogUnavailableError` within seconds where no broker answers or all refuse."""
-        deadline = time.monotonic() + REACH_TIMEOUT_S
-        while True:
+        for timeout_s in REACH_TIMEOUTS_S:
             try:
-                admin.list_topics(timeout=min(1.0, REACH_TIMEOUT_S))
+                admin.list_topics(timeout=timeout_s)
                 return
             except KafkaException as error:
                 admin.poll(0)  # hears why
                 refused = self._trouble.last is not None and self._trouble.last.code() in _REFUSALS
-                if refused or time.monotonic() >= deadline:
+                if refused or timeout_s == REACH_TIMEOUTS_S[-1]:
                     raise self._trouble.unavailable(
                         "no broker of the log answers; look at kafka.bootstrap.servers, kafka.security.protocol and "
                         "kafka.sasl.*",

@@ -195,7 +195,8 @@ def driver(world: World, number: int) -> Iterator[None]:
     fault = Fault(point=CrashPoint.COMMIT_BEFORE_COMPACT) if chance.random() < 0.3 else None
     env = world.disk.boot(fault)
     committer = Committer(open_table_store(env, world.store.location), USER, log=world.identity)
-    value_format = (ARROW_FORMAT, DEBEZIUM_FORMAT, ARROW_FORMAT, JSON_FORMAT)[number % 4]
+    formats = (ARROW_FORMAT, DEBEZIUM_FORMAT, JSON_FORMAT)  # the others cost more time: in some schedules alone
+    value_format = formats[number % 3] if world.seed % 5 == 4 else ARROW_FORMAT
     writer = LogWriter(producer, WriterSettings(world.identity, epoch, 0, 1_000_000, value_format, ("k",)))
     attempt = -1
     yield
