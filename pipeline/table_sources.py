@@ -51,7 +51,13 @@ def _problems(
             known = catalog.list_tables(database) if database in catalog.list_databases() else []
             names = [name if "." in name else f"{database}.{name}" for name in known]
             there = nearest(table.name, names)
-            yield (*place, "table", "name"), f"there is no table {table.name} in {table.warehouse}{there}"
+            yield (
+                (*place, "table", "name"),
+                (
+                    f"there is no table {table.name} in {table.warehouse}{there}; a table that another pipeline writes is "
+                    "there once that one has been started"
+                ),
+            )
             return
         opened = open_source(table)
         stream = planned_stream(table, opened)

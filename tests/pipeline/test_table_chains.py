@@ -19,6 +19,7 @@ from freshet import Catalog, Table
 from freshet.pipeline.config.pipeline_file import load_pipeline
 from freshet.pipeline.exceptions import PipelineFailedError
 from freshet.pipeline.runner import Runner
+from freshet.pipeline.spark.select_check import select_problems
 from freshet.storage.commit.committer import Committer
 from freshet.storage.exceptions import RetryableError
 from tests.kit.kafka_broker import ForeignBroker
@@ -105,6 +106,22 @@ def test_tables_follow_each_other(spark: SparkSession, table: Table, tmp_path: P
     assert len(Catalog(str(tmp_path)).table("db.copy").snapshots()) == snapshots
     assert "copy" in table.consumers()
     assert not Catalog(str(tmp_path)).has_table("db.copy_dead_letters")
+
+
+def test_rows_are_chosen_and_columns_computed(spark: SparkSession, table: Table, tmp_path: Path) -> None:
+    path = pipeline(tmp_path, "t", "copy", "committed")
+    text = path.read_text().replace("isolation: committed", "filter: k > 1, isolation: committed")
+    text = text.replace("table:\n  warehouse", "    select: {k: k, v: upper(v), w: length(v)}\ntable:\n  warehouse", 1)
+    path.write_text(text.replace("v: STRING}", "v: STRING, w: INT, x: INT}"))
+    write(table, "+I 1 a | +I 2 b | +I 3 c")
+    run(spark, path)
+    write(table, "+I 1 d | -D 2 b | +I 3 ee")
+    run(spark, path)
+    rows_there = Catalog(str(tmp_path)).table("db.copy").scan().to_arrow().to_pylist()
+    assert rows_there == [{"k": 3, "v": "EE", "w": 2, "x": None}]
+    path.write_text(path.read_text().replace("upper(v)", "upper(nothing)"))
+    [problem] = select_problems(spark, [load_pipeline(path)])
+    assert "sources.0.select.v" in str(problem) and "nothing" in str(problem)
 
 
 def test_a_batch_whose_commit_failed_is_written_once(
