@@ -53,8 +53,8 @@ def _problems(
             there = nearest(table.name, names)
             yield (
                 (*place, "table", "name"),
-                f"there is no table {table.name} in {table.warehouse}{there}; one that another pipeline writes is there "
-                "once that pipeline was started",
+                f"there is no table {table.name} in {table.warehouse}{there}; one that another pipeline writes is "
+                "there once that pipeline was started",
             )
             return
         opened = open_source(table)
