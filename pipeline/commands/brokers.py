@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from freshet.logstore.kafka_client import ClusterAnswer
+from freshet.logstore.client import TopicFacts
+from freshet.logstore.exceptions import LogConfigError
+from freshet.logstore.kafka_client import ClientSettings, ClusterAnswer
+from freshet.logstore.kafka_log_client import log_client_settings
+from freshet.logstore.topic import check_topic
 from freshet.pipeline.commands.output import complain
 from freshet.pipeline.config.model import PipelineConfig
 from freshet.pipeline.config.rules import subscribed_topics
 from freshet.pipeline.exceptions import Problem
 from freshet.pipeline.kafka_reach import Brokers, ask_once, brokers_of, topic_ids, wait_for_brokers, watched_brokers
 
-__all__ = ["broker_problems", "topic_ids", "wait_for_brokers", "watched_brokers"]
+SERVERS = "kafka.bootstrap.servers"
+TOPIC = "kafka.topic"
+
+__all__ = ["broker_problems", "log_problems", "topic_ids", "wait_for_brokers", "watched_brokers"]
 
 
 def broker_problems(configs: Sequence[PipelineConfig]) -> list[Problem]:
@@ -41,3 +48,42 @@ def broker_problems(configs: Sequence[PipelineConfig]) -> list[Problem]:
             for topic in sorted(subscribed_topics(source) - answer.topics):
                 complain(f"{config.name}: warning: there is no topic {topic} at {brokers.servers}")
     return problems
+
+
+def log_problems(configs: Sequence[PipelineConfig]) -> list[Problem]:
+    """What keeps the tables that have a log from having it: options, brokers that do not answer, topics that do not
+    fit. A topic that is not there yet is none: the writer makes it."""
+    problems = []
+    for config in configs:
+        options = {**config.table.options, **config.table.write_options}
+        if options.get("log.system", "none").lower() != "kafka":
+            continue
+        found = _log_problem(config.table.name, options)
+        if found is not None:
+            option, text = found
+            section = "write_options" if option in config.table.write_options else "options"
+            is_written = option in getattr(config.table, section)
+            place = ("table", section, option) if is_written else ("table", section)
+            problems.append(config.origin.problem(place, text))
+    return problems
+
+
+def _log_problem(table: str, options: Mapping[str, str]) -> tuple[str, str] | None:
+    """The option that is wrong, and what about it."""
+    try:
+        brokers = Brokers(options.get(SERVERS, ""), ClientSettings(log_client_settings(options)))
+    except LogConfigError as error:
+        return error.option or SERVERS, str(error)
+    answer = ask_once(brokers)
+    if answer.failure:
+        return SERVERS, (
+            f"no broker answers at {brokers.servers}, where the log of {table} goes ({answer.failure}); start it, or "
+            "check with --offline"
+        )
+    topic, buckets = options.get(TOPIC, ""), options.get("bucket", "")
+    if topic in answer.partition_counts and buckets.isdecimal():
+        try:
+            check_topic(TopicFacts(topic, "", answer.partition_counts[topic], {}), int(buckets), table=table)
+        except LogConfigError as error:
+            return TOPIC, str(error)
+    return None

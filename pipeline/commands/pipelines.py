@@ -52,6 +52,8 @@ def check(
     problems = [problem for config in configs for problem in problems_before_start(config)]
     if not offline and _reads_kafka(configs):
         problems += spark_part("brokers").broker_problems(configs)
+    if not offline and _writes_logs(configs):
+        problems += spark_part("brokers").log_problems(configs)
     if any(source.select for config in configs for source in config.sources):
         if no_spark:
             complain("the expressions of select were not analysed: that needs Spark (--no-spark)")
@@ -75,6 +77,13 @@ def prepare() -> None:
 
 def _reads_kafka(configs: list[PipelineConfig]) -> bool:
     return any(source.kafka is not None for config in configs for source in config.sources)
+
+
+def _writes_logs(configs: list[PipelineConfig]) -> bool:
+    return any(
+        {**config.table.options, **config.table.write_options}.get("log.system", "none").lower() != "none"
+        for config in configs
+    )
 
 
 def _warn(configs: list[PipelineConfig]) -> None:

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from freshet import Catalog
+from freshet.logstore.kafka_client import ClusterAnswer
 from freshet.pipeline.commands import brokers, pipelines
 from tests.kit.folders import unchanged
 from tests.pipeline.commands.kit import Freshet
@@ -91,6 +92,34 @@ def test_check_asks_the_broker_unless_offline(freshet: Freshet, folder: Path, mo
         assert called.code == 2
         assert f"p.yaml:3: sources.0.kafka.kafka.bootstrap.servers: no broker answers at {address}" in called.err
         assert "ok, into" in freshet.good("check", "--offline", "--no-spark", path).out
+
+
+LOGGED = "{bucket: 2, changelog-producer: lookup, log.system: kafka, kafka.topic: t"
+
+
+def test_check_asks_for_the_log_of_a_table(freshet: Freshet, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def problem(options: str, rest: str = "") -> str:
+        called = freshet("check", "--no-spark", written(folder, ("{bucket: 1}", f"{options}}}{rest}")))
+        assert called.code == 2, called.out
+        return called.err
+
+    assert "p.yaml:11: table.options: log.system=kafka needs kafka.bootstrap.servers" in problem(LOGGED)
+    servers = "\n  write_options:\n    kafka.bootstrap.servers: '127.0.0.1:1'"
+    misspelled = problem(f"{LOGGED}, kafka.sasl.pasword: hunter2", servers)
+    assert "sasl.pasword" in misspelled
+    assert "hunter2" not in misspelled
+    monkeypatch.setattr(brokers.ask_once, "__defaults__", (1.0,))
+    text = problem(LOGGED, servers)
+    assert "p.yaml:13: table.write_options.kafka.bootstrap.servers: no broker answers at 127.0.0.1:1, where the" in text
+    answer = ClusterAnswer(frozenset({"t"}), {"t": 3})
+    monkeypatch.setattr(brokers, "ask_once", lambda asked: answer)
+    assert "p.yaml:11: table.options.kafka.topic: table shop.orders has 2 buckets and topic t" in problem(
+        LOGGED, servers
+    )
+    answer = ClusterAnswer(frozenset({"t"}), {"t": 2})
+    path = written(folder, ("{bucket: 1}", f"{LOGGED}}}{servers}"))
+    assert "ok, into" in freshet.good("check", "--no-spark", path).out
+    assert "ok, into" in freshet.good("check", "--no-spark", "--offline", path).out
 
 
 def check_text(freshet: Freshet, folder: Path, options: str, *changes: tuple[str, str]) -> str:
