@@ -60,6 +60,9 @@ class SourceRange:
             more = f" and {len(self.files) - _FILES_SHOWN} more files" if len(self.files) > _FILES_SHOWN else ""
             return f"files {', '.join(shown)}{more}"
         before, end = _parsed(self.before), _parsed(self.end)
+        if _is_position(end):
+            begin = _position_text(before) if _is_position(before) else "the beginning"
+            return f"a table from {begin} to {_position_text(end)}"
         if isinstance(end, Mapping) and all(isinstance(offsets, Mapping) for offsets in end.values()):
             return "; ".join(_topic_text(topic, (before or {}).get(topic, {}), end[topic]) for topic in sorted(end))
         return f"offsets {self.before} to {self.end}"
@@ -185,6 +188,22 @@ def _parsed(offset: str | None) -> Any:
         return json.loads(offset)
     except ValueError:
         return offset
+
+
+def _is_position(offset: Any) -> bool:
+    """A position in the changes of a table (`spark.stream_source`): it may be long, and is told in brief."""
+    return isinstance(offset, Mapping) and ("log" in offset or "snapshot_id" in offset)
+
+
+def _position_text(position: Mapping[str, Any]) -> str:
+    state = position.get("log") or position
+    parts = [f"snapshot {state.get('snapshot_id')}"]
+    if position.get("taken"):
+        parts.append(f"piece {position['taken']} of {position.get('of')}")
+    if state.get("open_batch") is not None:
+        offsets = sorted((state.get("positions") or {}).items(), key=lambda item: int(item[0]))
+        parts.append("log " + ", ".join(f"{partition}: {offset}" for partition, offset in offsets))
+    return " ".join(parts)
 
 
 def _topic_text(topic: str, before: Mapping[str, int], end: Mapping[str, int]) -> str:

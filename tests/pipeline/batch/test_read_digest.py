@@ -6,17 +6,22 @@ import json
 import os
 import shutil
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
+from freshet.logstore.log_position import LogPosition
+from freshet.logstore.reader_state import OpenLane, ReaderState, Run
+from freshet.logstore.record import Attempt
 from freshet.pipeline.batch.micro_batch import BatchReport
 from freshet.pipeline.batch.read_digest import SourceRange, digest_of, files_between
 from freshet.pipeline.batch.table_sink import TableSink, table_sink
 from freshet.storage.catalog import Catalog
 from freshet.storage.exceptions import DifferentInputError
+from freshet.storage.table import StreamPosition
 
 
 def test_offsets_decide_and_the_order_of_keys_does_not() -> None:
@@ -32,6 +37,24 @@ def test_offsets_decide_and_the_order_of_keys_does_not() -> None:
     assert len({digest_of([each]).hash for each in [first, *others]}) == 4
     assert digest_of([first, others[0]]).hash != digest_of([others[0], first]).hash
     assert digest_of([SourceRange("3", "not json")]).text == "offsets 3 to not json"
+
+
+def test_positions_in_a_table_decide_whole_and_are_told_in_brief() -> None:
+    start = LogPosition(ReaderState(4, "t", "id", "u", 0, 2, 1, {0: 5, 1: 7}, {0: 5, 1: 7}))
+    run = Run(Attempt(1, 1), 7, 9, 3, b"12345678")
+    shown = replace(start.state, positions={0: 5, 1: 9}, open_batch=3, lanes={(b"", 1): OpenLane(run)})
+    ends = [
+        replace(start, state=shown),
+        replace(start, state=replace(shown, lanes={(b"", 1): OpenLane(replace(run, attempt=Attempt(1, 2)))})),
+        replace(start, taken=1, of=3),
+    ]
+    texts = [json.dumps(position.to_document()) for position in (start, *ends)]
+    digests = [digest_of([SourceRange(texts[0], text)]) for text in texts]
+    assert len({digest.hash for digest in digests}) == 4
+    assert digests[1].text == "a table from snapshot 4 to snapshot 4 log 0: 5, 1: 9"
+    assert digests[3].text == "a table from snapshot 4 to snapshot 4 piece 1 of 3"
+    alone = json.dumps(StreamPosition(9).to_document())
+    assert digest_of([SourceRange(None, alone)]).text == "a table from the beginning to snapshot 9"
 
 
 def _log(*entries: tuple[str, int, int]) -> str:
