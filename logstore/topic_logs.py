@@ -9,6 +9,7 @@ before may go on and does no harm: the snapshots decide.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 
 from freshet.logstore.client import LogClient, LogProducer, TopicFacts
@@ -25,6 +26,10 @@ from freshet.storage.model.table_log import LogIdentity, LogProgress
 
 TOPIC_OPTION = "kafka.topic"
 TASK_CLIENTS_MAX = 8
+
+TOPIC_CHECK_S = 5.0
+"""How long tasks rely on what a topic was like: asking takes two answers of the brokers, 6 ms and much more on busy
+machines. What is logged meanwhile into a topic that was made anew is found by its offsets, or by readers."""
 
 OpenClient = Callable[[Mapping[str, str]], LogClient]
 """Connects, by the options of a table."""
@@ -70,10 +75,14 @@ class TopicLog:
 class TopicLogs:
     """A log system over clients of one kind."""
 
-    def __init__(self, open_client: OpenClient) -> None:
+    def __init__(self, open_client: OpenClient, clock: Callable[[], float] = time.monotonic) -> None:
+        """`clock` gives seconds."""
         self._open_client = open_client
+        self._clock = clock
         self._task_clients: dict[frozenset[tuple[str, str]], tuple[LogClient, LogProducer]] = {}
         """Of the tasks of this process, by the options of their table: a connection takes longer than a small batch."""
+        self._task_topics: dict[tuple[str, str, int], tuple[TopicFacts, float]] = {}
+        """What tasks have found, by topic, its id and the buckets, and when."""
 
     def open_log(self, table: LoggedTable, commit_user: str, progress: LogProgress | None, now_ms: int) -> TopicLog:
         """Opens the log of a table for its user."""
@@ -90,6 +99,17 @@ class TopicLogs:
     def task_sink(self, table: LoggedTable, log: TaskLog) -> LogWriter:
         """The sink of a task that logs one attempt of one batch."""
         client, producer = self._task_client(table.options)
+        facts = self._task_topic(client, table, log)
+        settings = _settings(table, facts, log.identity, log.epoch, table.schema_id)
+        return LogWriter(producer, settings, attempt=log.attempt)
+
+    def _task_topic(self, client: LogClient, table: LoggedTable, log: TaskLog) -> TopicFacts:
+        """The topic that the driver has opened, checked not long ago."""
+        key = (log.identity.topic, log.identity.topic_id, table.bucket_count)
+        now = self._clock()
+        known = self._task_topics.get(key)
+        if known is not None and now < known[1] + TOPIC_CHECK_S:
+            return known[0]
         facts = existing_topic(client, log.identity.topic, table.bucket_count, table=table.name)
         if facts.topic_id != log.identity.topic_id:
             raise LogConfigError(
@@ -98,8 +118,8 @@ class TopicLogs:
                 table=table.name,
                 option=TOPIC_OPTION,
             )
-        settings = _settings(table, facts, log.identity, log.epoch, table.schema_id)
-        return LogWriter(producer, settings, attempt=log.attempt)
+        self._task_topics[key] = facts, now
+        return facts
 
     def _task_client(self, options: Mapping[str, str]) -> tuple[LogClient, LogProducer]:
         """A process runs one task at a time; a few tables keep their connections."""

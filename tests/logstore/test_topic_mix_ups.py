@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from freshet.logstore.client import TopicFacts
 from freshet.logstore.control import control_topic, first_table
 from freshet.logstore.exceptions import LogConfigError
-from freshet.storage.table import Table
-from tests.kit.fake_log import FakeLog
+from freshet.logstore.topic_logs import TOPIC_CHECK_S, TopicLogs
+from freshet.storage.table import Table, TaskLog
+from tests.kit.fake_log import FakeClient, FakeLog
 from tests.logstore.logged_tables import fake_kafka, make_logged, rows, told
 from tests.logstore.test_logged_tables import folded, held, write
 
@@ -100,3 +102,28 @@ def test_a_log_may_be_switched_off_and_on_again(log: FakeLog, tmp_path: Path, is
     write(table, "+I 3 y")
     assert folded(stream(), seen) == held(table) == {1: "c", 3: "y"}
     assert folded(told(table, isolation, from_snapshot=1)()) == held(table)
+
+
+def test_tasks_ask_for_their_topic_now_and_then(log: FakeLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not for each batch: the answer takes longer than the log itself."""
+    table = make_logged(tmp_path)
+    opened = table.open_log("u")
+    now, asked = 0.0, 0
+    logs = TopicLogs(lambda options: log.client(), clock=lambda: now)
+    topic = FakeClient.topic
+
+    def counted(self: FakeClient, name: str) -> TopicFacts | None:
+        nonlocal asked
+        asked += 1
+        return topic(self, name)
+
+    monkeypatch.setattr(FakeClient, "topic", counted)
+    task = TaskLog(opened.identity, opened.epoch, 0)
+    logs.task_sink(table._logged, task)
+    log.recreate("t")
+    now = TOPIC_CHECK_S - 1
+    logs.task_sink(table._logged, task)
+    assert asked == 1
+    now = TOPIC_CHECK_S
+    with pytest.raises(LogConfigError, match="deleted and created again while it was written"):
+        logs.task_sink(table._logged, task)
