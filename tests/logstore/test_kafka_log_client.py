@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Message, Producer
+from confluent_kafka import TopicPartition as KafkaPartition
 
 from freshet.logstore.client import Fetched, StoredRecord, TopicPartition
 from freshet.logstore.exceptions import LogConfigError, LogUnavailableError
@@ -97,3 +98,20 @@ def test_giving_up_takes_nothing_of_what_follows(client: KafkaLogClient) -> None
         producer.discard()
         producer.send(TopicPartition("t", 0), b"h", b"v", 1000, number)
         assert [token for token, _ in producer.flush()] == [number]
+
+
+def test_other_consumers_see_keys_values_and_tombstones(client: KafkaLogClient) -> None:
+    place = TopicPartition("t", 1)
+    producer = client.producer()
+    producer.send(place, b"h0", b'{"k":1}', 1000, None, b"key")
+    producer.send(place, b"h1", None, 1000, None, b"key")
+    producer.flush()
+    other = Consumer({"bootstrap.servers": client._settings["bootstrap.servers"], "group.id": "other"})
+    other.assign([KafkaPartition("t", 1, 0)])
+    messages: list[Message] = []
+    while len(messages) < 2:
+        messages += other.consume(2, timeout=10)
+    other.close()
+    assert [(each.key(), each.value()) for each in messages] == [(b"key", b'{"k":1}'), (b"key", None)]
+    [found] = client.fetch({place: 0}, wait_s=10).values()
+    assert [(each.header, each.value) for each in found.records] == [(b"h0", b'{"k":1}'), (b"h1", b"")]
