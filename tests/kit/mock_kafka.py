@@ -18,6 +18,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import confluent_kafka
+import pytest
 
 PRODUCE = 0
 """A kind of requests, by its number in the protocol."""
@@ -27,7 +28,9 @@ _PRODUCER_TYPE = 0
 
 def _library() -> ctypes.CDLL:
     folder = Path(confluent_kafka.__file__).parents[1] / "confluent_kafka.libs"
-    [path] = folder.glob("librdkafka-*.so*")
+    path = next(folder.glob("librdkafka-*.so*"), None)
+    if path is None:
+        pytest.skip(f"no librdkafka in {folder}, whose mock cluster is needed")
     library = ctypes.CDLL(str(path))
     pointer, text = ctypes.c_void_p, ctypes.c_char_p
     for name, result, arguments in (

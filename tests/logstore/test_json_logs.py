@@ -61,6 +61,13 @@ def test_json_has_tombstones_and_readers_the_rows_that_they_delete(log: FakeLog,
     assert told(table, from_snapshot=1, filter="v = 'b'")() == "+I 2 b | -D 2 b"
 
 
+def test_json_without_lookup_has_the_last_row_of_each_key(log: FakeLog, tmp_path: Path) -> None:
+    table = make_logged(tmp_path, log__format="json", changelog_producer="none")
+    write(table, "+I 1 a | +I 1 b | -D 2 null")
+    assert texts(log) == [('{"k":1}', '{"k":1,"v":"b"}'), ('{"k":2}', "")]
+    assert told(table, from_snapshot=1)() == "+I 1 b | -D 2 null"
+
+
 def test_append_tables_have_no_key(log: FakeLog, tmp_path: Path) -> None:  # V35
     for number, (name, value) in enumerate(
         {"json": '{"k":1,"v":"a"}', "debezium-json": '{"before":null,"after":{"k":1,"v":"a"},"op":"c"}'}.items()
