@@ -86,10 +86,7 @@ def _show_readers(shown: Mapping[str, pa.Table], outcome: Outcome, catalog: Cata
     agreed = True
     for isolation in ISOLATIONS:
         sent, seconds = latencies(shown[isolation], outcome.waves)
-        counts = np.ones(len(sent), bool)
-        for start, end in outcome.quiet:
-            counts &= (sent < start) | (sent > end)
-        p50, p99 = np.percentile(seconds[counts], [50, 99])
+        p50, p99 = np.percentile(seconds[sent > outcome.recovered_us], [50, 99])
         try:
             is_equal = folded(shown[isolation], "order_id") == held
             verdict = "as in the table" if is_equal else "NOT AS IN the table"
@@ -97,8 +94,8 @@ def _show_readers(shown: Mapping[str, pa.Table], outcome: Outcome, catalog: Cata
             is_equal, verdict = False, f"ILL-FORMED: {error}"
         agreed &= is_equal
         print(
-            f"  {isolation:<12} {shown[isolation].num_rows:>7,} changes, {p50:.2f} s after the event (p50; p99 "
-            f"{p99:.2f} s); folded: {verdict}"
+            f"  {isolation:<12} {shown[isolation].num_rows:>7,} changes; after the restart {p50:.2f} s after the event "
+            f"(p50; p99 {p99:.2f} s); folded: {verdict}"
         )
     speculative, committed = (shown[isolation] for isolation in ISOLATIONS)
     if not outcome.open_batches:

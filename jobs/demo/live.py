@@ -47,10 +47,11 @@ class DemoError(Exception):
 
 @dataclass
 class Outcome:
-    """What happened. `quiet` are the times in which the writer was away: (from, to), in µs."""
+    """What happened."""
 
     waves: list[Wave] = field(default_factory=list)
-    quiet: list[tuple[int, int]] = field(default_factory=list)
+    recovered_us: int = 0
+    """When the readers had caught up after the last kill."""
     totals: dict[str, Counter[str]] = field(default_factory=lambda: {name: Counter() for name in PIPELINES})
     kills: int = 0
     open_batches: list[int] = field(default_factory=list)
@@ -116,7 +117,7 @@ class Live:
         self._writer.start({"KAFKA_BOOTSTRAP_SERVERS": self._bootstrap_servers, "WAREHOUSE": self._warehouse.as_uri()})
 
     def _kill_and_recover(self, deadline: float) -> None:
-        killed_us, lsn = self._kill(deadline)
+        lsn = self._kill(deadline)
         open_batch = self._put_back()
         if open_batch is None:
             print("  … but the commit was faster: nothing is open")
@@ -130,19 +131,18 @@ class Live:
         self._start_writer()
         back = time.monotonic()
         self._until(lambda: self._follows(after_lsn=lsn), deadline)
-        self.outcome.quiet.append((killed_us, time.time_ns() // 1000))
+        self.outcome.recovered_us = time.time_ns() // 1000
         print(f"  the readers have caught up {time.monotonic() - back:.1f} s after that", flush=True)
 
-    def _kill(self, deadline: float) -> tuple[int, int]:
-        """Kills the writer with the next rows that the speculative reader is shown; when, and the last change sent."""
+    def _kill(self, deadline: float) -> int:
+        """Kills the writer with the next rows that the speculative reader is shown; returns the last change sent."""
         rows = self._rows["speculative"]
         self._until(lambda: self._rows["speculative"] > rows, deadline)
         self._is_killed = True
         self._writer.kill()
         self.outcome.kills += 1
         print("\n  kill -9: the writer is gone", flush=True)
-        # Events of two seconds before may have waited for the writer as well.
-        return time.time_ns() // 1000 - 2_000_000, self._shop.lsn
+        return self._shop.lsn
 
     def _put_back(self) -> int | None:
         """Takes the last batch of the orders out of the checkpoint, unless it is committed; returns its number."""
