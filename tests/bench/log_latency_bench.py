@@ -67,10 +67,16 @@ def _freshet(results: Results, broker: ForeignBroker, place: Path, trigger: str,
         with _records(Load(broker, topic, KEYS)):
             time.sleep(WARM_UP_S)
             for reader in READERS:
-                if reader not in without:
-                    out = place / f"{reader}.csv"
-                    begin, end = _tail(place, out) if reader == "tail" else _child(reader, place, out)
-                    _note(results, f"W8, event to row, freshet, trigger {trigger}, {reader}", begin, end, out)
+                if reader in without:
+                    continue
+                name = f"W8, event to row, freshet, trigger {trigger}, {reader}"
+                out = place / f"{reader}.csv"
+                begin, end = _tail(place, out) if reader == "tail" else _child(reader, place, out)
+                try:
+                    _note(results, name, begin, end, out)
+                except PeerError as error:  # the others can still be measured
+                    results.fail(name, str(error))
+                    tell(f"{name}: {error}")
     finally:
         stop()
     results.note(f"W8, the writer, trigger {trigger}", batches_text(place, with_steps=True))
