@@ -59,17 +59,25 @@ class TopicLog:
         return LogWriter(self._client.producer(), settings, attempt=self._attempt)
 
     def committed(self, batch: int, snapshot_id: int) -> None:
-        """A hint for readers; that it could not be given harms nobody."""
+        """A hint for readers; that it could not be given harms nobody. The next batch does not wait for it."""
         record = ControlRecord(ControlKind.COMMIT, self.identity.commit_user, self.epoch, batch, snapshot_id)
+        self._finish_notes()
         try:
             note(self._producer, self.identity.topic, record, 0)
-            self._producer.flush()
         except LogUnavailableError:
             self._producer.discard()
 
     def close(self) -> None:
         """Lets go of connections."""
+        self._finish_notes()
         self._client.close()
+
+    def _finish_notes(self) -> None:
+        """Takes the answer to the note before, which has usually come long since."""
+        try:
+            self._producer.flush()
+        except LogUnavailableError:
+            self._producer.discard()
 
 
 class TopicLogs:

@@ -22,7 +22,7 @@ from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.log_systems import TableLog, TaskLog
 from freshet.storage.model.commit_message import CommitMessage
 from freshet.storage.table import RenameColumn, SetOption, Table
-from tests.kit.fake_log import FakeLog
+from tests.kit.fake_log import FakeLog, FakeProducer
 from tests.logstore.logged_tables import fake_kafka, make_logged, rows, told
 
 
@@ -389,3 +389,22 @@ def test_the_state_is_plain_json_and_headroom_is_told(log: FakeLog, tmp_path: Pa
     assert stream.headroom() == {0: 1}
     log.truncate("t", 0, 1)
     assert stream.headroom() == {0: 0}
+
+
+def test_a_commit_does_not_wait_for_its_note(log: FakeLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = make_logged(tmp_path).open_log("u")
+    flushed = 0
+    flush = FakeProducer.flush
+
+    def counted(self: FakeProducer) -> list[tuple[object, int]]:
+        nonlocal flushed
+        flushed += len(self._sent)
+        return flush(self)
+
+    monkeypatch.setattr(FakeProducer, "flush", counted)
+    opened.committed(1, 1)
+    assert flushed == 0
+    opened.committed(2, 2)
+    assert flushed == 1
+    opened.close()
+    assert flushed == 2
