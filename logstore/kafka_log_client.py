@@ -37,6 +37,7 @@ DELIVERY_TIMEOUT_MS: Final = 60_000
 FETCH_RECORDS_MAX: Final = 10_000
 
 _SECRET: Final = re.compile(r"password|secret|jaas|token|\.key|credential|userinfo", re.IGNORECASE)
+_UNKNOWN: Final = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION)
 _REFUSALS: Final = (KafkaError._AUTHENTICATION, KafkaError._SSL)
 """Answers that trying again does not change."""
 
@@ -372,7 +373,7 @@ class KafkaLogClient:
                 "retention was faster. Begin at a newer snapshot (scan_mode='latest-full'), or set "
                 "log.on-truncated=hop; raise retention.ms of the topic"
             )
-        if error.code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION):
+        if error.code() in _UNKNOWN:
             return LogUnavailableError(
                 f"{text}: {error.str()}, where the reader goes on at offset {positions[place]}. If the topic was "
                 "deleted, its changes are gone: the writer must begin a log anew (kafka.topic), readers at a newer "
