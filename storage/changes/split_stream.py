@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 
@@ -37,6 +37,9 @@ from freshet.storage.predicate import Predicate, from_lists
 from freshet.storage.scan.overtaken import check_table_is_there
 from freshet.storage.scan.pruning import ScanFilter
 from freshet.storage.scan.split_reader import check_columns
+
+LOG_STATE: Final = "log"
+"""Positions of readers of a log have this key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +62,13 @@ class StreamPosition:
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> StreamPosition:
-        """The inverse; `InvalidRequestError` for what is no position."""
+        """The inverse; `InvalidRequestError` for what is no position, or one of a reader of the log."""
+        if LOG_STATE in document:
+            raise InvalidRequestError(
+                "the checkpoint was made by a reader of the log, which has its place there: go on with "
+                "log.read.isolation=committed or speculative, or begin with a new checkpoint",
+                option="log.read.isolation",
+            )
         try:
             return cls(**document)
         except TypeError as error:

@@ -397,10 +397,26 @@ def test_a_reader_of_snapshots_alone_may_go_on_with_the_log(log: FakeLog, tmp_pa
     query = Query(table, "committed")
     query.offset = after
     assert query() == "-U 1 a | +U 1 b"
+    with pytest.raises(InvalidRequestError, match="go on with log.read.isolation=committed or speculative"):
+        alone.position(query.offset)
     with pytest.raises(InvalidRequestError, match="go on with log.read.isolation=none"):
         query.stream.position(within)
     with pytest.raises(InvalidRequestError, match="is no position"):
         query.stream.position({"x": 1})
+
+
+def test_an_isolation_may_be_changed_between_runs(log: FakeLog, tmp_path: Path) -> None:
+    table = make_logged(tmp_path)
+    write(table, "+I 1 a")
+    fast = Query(table, "speculative")
+    fast()
+    begun(table, "+I 1 b | +I 2 x")
+    assert fast() == "-U 1 a | +U 1 b | +I 2 x"
+    safe = Query(table, "committed")
+    safe.offset = fast.offset
+    assert safe() == ""
+    write(table, "+I 1 c")
+    assert safe() == "-D 2 x | -U 1 b | +U 1 c"
 
 
 def test_what_cannot_be_read_is_refused(log: FakeLog, tmp_path: Path) -> None:
