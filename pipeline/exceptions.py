@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from itertools import takewhile
 from typing import Final
 
-from freshet.pipeline.known_causes import missing_file
+from freshet.pipeline.known_causes import missing_file, missing_file_system
 
 EXIT_DONE = 0
 EXIT_FAILED = 1
@@ -87,7 +87,7 @@ def brief_reason(error: BaseException) -> str:
 
     Where a Python worker failed, its last exception is what happened: it stands at the end of a long text.
     """
-    told = missing_file(str(error))
+    told = missing_file(str(error)) or missing_file_system(str(error))
     if told is not None:
         return told
     raised = _worker_exception(str(error))

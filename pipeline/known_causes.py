@@ -3,6 +3,7 @@
 | Spark says | told |
 |---|---|
 | a file that a batch was planned with is not there | the file, and how to go on with or without it |
+| the scheme of a path (`s3a://`) is unknown, or the class for it is missing | the path, and which jar it wants |
 | no space, or no more quota, while it writes its own notes between batches | the checkpoint's folder |
 """
 
@@ -19,6 +20,26 @@ _MISSING: Final = re.compile(
     re.DOTALL,
 )
 _FULL: Final = re.compile(r"No space left on device|Disk quota exceeded|There is not enough space on the disk")
+
+
+_NO_FILE_SYSTEM: Final = re.compile(
+    r"Class (?P<name>[\w.]+FileSystem) not found|No FileSystem for scheme \"?(?P<scheme>[\w+.-]+)"
+)
+_AT_PATH: Final = re.compile(r"for path=(\S+?)\.?\s")
+
+
+def missing_file_system(text: str) -> str | None:
+    """Where a text of Spark's says that it has nothing to reach a path with: the path, and what to do; else None."""
+    match = _NO_FILE_SYSTEM.search(text)
+    if match is None:
+        return None
+    path = _AT_PATH.search(text)
+    what = f"scheme {match['scheme']}" if match["scheme"] else f"its class {match['name']}"
+    return (
+        f"this Spark cannot reach {path[1] if path else 'a path of the pipeline'}: there is no file system for {what}. "
+        "Add the connector's jar (for s3a:// org.apache.hadoop:hadoop-aws in the version of Spark's Hadoop), under "
+        "spark: as spark.jars or spark.jars.packages, or with spark-submit --jars; or write a path that Spark can reach"
+    )
 
 
 def missing_file(text: str) -> str | None:

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from freshet.pipeline.config.pipeline_file import load_pipeline
 from freshet.pipeline.exceptions import ConfigurationError, PipelineFailedError, brief_reason
-from freshet.pipeline.known_causes import full_checkpoint
+from freshet.pipeline.known_causes import full_checkpoint, missing_file_system
 from freshet.pipeline.runner import Runner
 from freshet.storage.catalog import Catalog
 
@@ -28,7 +28,7 @@ max_dead_letters: {count: LIMIT}
 """
 
 
-def run(spark: SparkSession, folder: Path, *, limit: int = 5, checkpoint: Path | None = None) -> None:
+def run(spark: SparkSession, folder: Path, *, limit: int = 5, checkpoint: Path | str | None = None) -> None:
     text = TEXT.replace("LIMIT", str(limit)).replace("FOLDER/c", str(checkpoint or folder / "c"))
     (folder / "p.yaml").write_text(text.replace("FOLDER", str(folder)))
     Runner(spark, [load_pipeline(folder / "p.yaml", {})], say=lambda _: None).run()
@@ -116,3 +116,35 @@ def test_a_full_disk_of_the_checkpoint_is_named_and_the_run_goes_on_after_it(
     run(spark, tmp_path, checkpoint=checkpoint)
     rows = Catalog(tmp_path / "w").table("s.t").scan().to_arrow()
     assert sorted(rows["id"].to_pylist()) == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        (
+            "Error loading streaming checkpoint file manager for path=s3a://b/c. Error instantiating … "
+            "msg=java.lang.RuntimeException: java.lang.ClassNotFoundException: "
+            "Class org.apache.hadoop.fs.s3a.S3AFileSystem not found. SQLSTATE: 58030",
+            "cannot reach s3a://b/c: there is no file system for its class org.apache.hadoop.fs.s3a.S3AFileSystem",
+        ),
+        (
+            'for path=foo://x/c. Error … UnsupportedFileSystemException: No FileSystem for scheme "foo". SQLSTATE',
+            "cannot reach foo://x/c: there is no file system for scheme foo",
+        ),
+    ],
+)
+def test_a_scheme_that_spark_does_not_know_names_the_path_and_the_jar(said: str, expected: str) -> None:
+    told = brief_reason(RuntimeError(said))
+    assert expected in told
+    assert "spark.jars" in told
+
+
+def test_other_texts_name_no_file_system() -> None:
+    assert missing_file_system("Class org.example.Thing not found") is None
+
+
+@pytest.mark.spark
+def test_a_checkpoint_of_an_unknown_scheme(spark: SparkSession, tmp_path: Path) -> None:
+    fill(tmp_path, "a.json", 1)
+    with pytest.raises(PipelineFailedError, match=r"cannot reach foo://x/c: .* scheme foo"):
+        run(spark, tmp_path, checkpoint="foo://x/c")
