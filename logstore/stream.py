@@ -37,7 +37,7 @@ from freshet.logstore.decide import (
     show_records,
     taken_back,
 )
-from freshet.logstore.exceptions import LogConfigError, LogLakeOnlyError, LogTruncatedError
+from freshet.logstore.exceptions import LogConfigError, LogLakeOnlyError, LogTruncatedError, LogUnavailableError
 from freshet.logstore.reader_state import ReaderState, state_at, state_from_json, state_to_json
 from freshet.logstore.rows import LogRows
 from freshet.logstore.shaping import shaped_rows
@@ -46,6 +46,10 @@ from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.log_systems import LoggedTable, LogStreamRequest, TableHistory
 from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.model.table_log import LogProgress, log_of
+
+TOPIC_LOOK_S: Final = 10.0
+"""A reader that has waited so long for more looks whether the topic is still there: a consumer waits for one that was
+deleted for ever, without a word."""
 
 SCAN_MODES: Final = ("latest-full", "latest", "from-snapshot", "from-snapshot-full", "from-timestamp")
 
@@ -80,6 +84,8 @@ class LogStream(Iterator[pa.RecordBatch]):
         self._hops = table.options.get("log.on-truncated", "fail").lower() == "hop"
         self._client, self._rows = open_client(), LogRows(open_client(), history.log_schema)
         self._control: int | None = None
+        self._unseen_s = 0.0
+        self._was_missing = False
         self._state, self._first = self._start()
         self._is_begun = self._first is None
         self._check_topic(self._state)
@@ -134,6 +140,7 @@ class LogStream(Iterator[pa.RecordBatch]):
                 waited_s = 0.0
                 continue
             waited_s += wait_s
+            self._look_at_topic(wait_s)
             if self._request.max_wait_s is not None and waited_s >= self._request.max_wait_s:
                 return
 
@@ -190,6 +197,26 @@ class LogStream(Iterator[pa.RecordBatch]):
         """Raises `LogConfigError` for another topic of the name, `LogTruncatedError` where retention was faster."""
         if not state.has_log:
             return
+        self._check_identity(state)
+        bounds = self._client.bounds(state.topic)
+        if not self._hops:
+            self._check_bounds(state, bounds)
+
+    def _look_at_topic(self, waited_s: float) -> None:
+        """Raises `LogConfigError` when a reader that waits has found its topic gone twice, or to be another one."""
+        self._unseen_s += waited_s
+        if not self._state.has_log or self._unseen_s < TOPIC_LOOK_S:
+            return
+        self._unseen_s = 0.0
+        try:
+            is_missing = self._client.topic(self._state.topic) is None
+            if not is_missing or self._was_missing:
+                self._check_identity(self._state)
+        except LogUnavailableError:
+            return  # brokers that are away are waited for
+        self._was_missing = is_missing  # one that has just started may not know its topics yet
+
+    def _check_identity(self, state: ReaderState) -> None:
         facts = existing_topic(self._client, state.topic, len(state.settled), table=self._table.name)
         if facts.topic_id != state.topic_id:
             raise LogConfigError(
@@ -199,9 +226,6 @@ class LogStream(Iterator[pa.RecordBatch]):
                 table=self._table.name,
                 option="kafka.topic",
             )
-        bounds = self._client.bounds(state.topic)
-        if not self._hops:
-            self._check_bounds(state, bounds)
 
     def _check_bounds(self, state: ReaderState, bounds: Mapping[int, OffsetBounds]) -> None:
         for number, offset in state.settled.items():

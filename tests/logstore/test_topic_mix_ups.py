@@ -10,7 +10,7 @@ import pytest
 
 from freshet.logstore.client import TopicFacts
 from freshet.logstore.control import control_topic, first_table
-from freshet.logstore.exceptions import LogConfigError
+from freshet.logstore.exceptions import LogConfigError, LogUnavailableError
 from freshet.logstore.topic_logs import TOPIC_CHECK_S, TopicLogs
 from freshet.storage.table import Table, TaskLog
 from tests.kit.fake_log import FakeClient, FakeLog
@@ -127,3 +127,38 @@ def test_tasks_ask_for_their_topic_now_and_then(log: FakeLog, tmp_path: Path, mo
     now = TOPIC_CHECK_S
     with pytest.raises(LogConfigError, match="deleted and created again while it was written"):
         logs.task_sink(table._logged, task)
+
+
+@pytest.mark.parametrize("isolation", ["committed", "speculative"])
+def test_a_topic_that_goes_away_under_a_reader_that_waits_is_told(
+    log: FakeLog, tmp_path: Path, isolation: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = make_logged(tmp_path)
+    write(table, "+I 1 a")
+    stream = table.stream(isolation=isolation, max_wait_s=60.0)
+    assert next(stream).num_rows == 1
+    seen: list[str] = []
+    known = FakeClient.topic
+
+    def facts(self: FakeClient, name: str) -> TopicFacts | None:
+        if name != "t":
+            return known(self, name)
+        seen.append(name)
+        if len(seen) == 1:
+            raise LogUnavailableError("the brokers are away for a moment")
+        return None
+
+    monkeypatch.setattr(FakeClient, "topic", facts)
+    with pytest.raises(LogConfigError, match="topic t of its log is not there"):
+        next(stream)
+    assert len(seen) == 4  # away, missing once, missing twice: an error
+
+
+def test_a_topic_that_is_another_one_is_told_to_a_reader_that_waits(log: FakeLog, tmp_path: Path) -> None:
+    table = make_logged(tmp_path)
+    write(table, "+I 1 a")
+    stream = table.stream(isolation="committed", max_wait_s=60.0)
+    assert next(stream).num_rows == 1
+    log.recreate("t")
+    with pytest.raises(LogConfigError, match="deleted and created again"):
+        next(stream)
