@@ -8,6 +8,8 @@ from freshet.storage.lookup.lookup_cost import ROWS_MIN, FileCosts, Way, choose
 
 SMALL = FileCosts(ROWS_MIN - 1, 10**9)
 LARGE = FileCosts(1_000_000, 30_000_000)
+OFTEN_ASKED = FileCosts(5_000, 170_000)
+"""As small micro-batches make them."""
 
 
 @pytest.mark.parametrize(
@@ -17,6 +19,8 @@ LARGE = FileCosts(1_000_000, 30_000_000)
         (LARGE, True, 0.0, Way.STORE),
         (SMALL, False, 1e9, Way.READ),
         (LARGE, False, 0.0, Way.READ),
+        (OFTEN_ASKED, False, 0.0, Way.READ),
+        (OFTEN_ASKED, False, 2 * OFTEN_ASKED.read_s(10_000), Way.BUILD),
         (LARGE, False, LARGE.build_s - LARGE.read_s(10_000) - 1e-6, Way.READ),
         (LARGE, False, LARGE.build_s - LARGE.read_s(10_000) + 1e-6, Way.BUILD),
     ],
