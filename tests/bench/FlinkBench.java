@@ -58,7 +58,7 @@ public class FlinkBench {
         answer = run(line.trim().split(" "));
       } catch (Throwable failure) {
         failure.printStackTrace();
-        answer = "{\"error\": \"" + String.valueOf(failure).replace('"', '\'').replace('\n', ' ') + "\"}";
+        answer = "{\"error\": \"" + String.valueOf(failure).replaceAll("[\\p{Cntrl}\"\\\\]", " ") + "\"}";
       }
       answers.println(answer);
       answers.flush();

@@ -36,7 +36,10 @@ DISCOVERY_MS: Final = 100
 
 @dataclass
 class Load:
-    """Records at `RATE` into a topic: inserts, or with `key_count` upserts of so many keys in turn."""
+    """Records at `RATE` into a topic: inserts, or with `key_count` upserts of so many keys in turn.
+
+    All are op c, which replaces a row that is there: of an update Flink demands the row before.
+    """
 
     broker: ForeignBroker
     topic: str
@@ -53,9 +56,9 @@ class Load:
                 time.sleep(ahead)
                 if ended is not None and ended.is_set():
                     break
-            key, operation = (number, "c") if self.key_count is None else (number % self.key_count, "u")
+            key = number if self.key_count is None else number % self.key_count
             row = f'{{"id":{key},"event_us":{time.time_ns() // 1000},"status":"new","note":"{number:060}"}}'
-            value = f'{{"before":null,"after":{row},"source":{{"lsn":{number}}},"op":"{operation}","ts_ms":{number}}}'
+            value = f'{{"before":null,"after":{row},"source":{{"lsn":{number}}},"op":"c","ts_ms":{number}}}'
             producer.produce(self.topic, value, key=b"%d" % key, partition=key % KAFKA_PARTITIONS)
             producer.poll(0)
             number += 1

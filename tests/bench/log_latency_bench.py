@@ -32,6 +32,9 @@ KEYS: Final = 10_000
 READERS: Final = ("speculative", "committed", "snapshots", "tail", "spark-speculative")
 WARM_UP_S: Final = 75
 READER_WARM_UP_S: Final = 3
+JVM_WARM_UP_S: Final = 30
+"""Of readers that are a JVM: their first batches are slow."""
+
 MEASURED_S: Final = 15
 TAIL_S: Final = 3
 """How long readers go on after the last event that counts."""
@@ -72,8 +75,9 @@ def _freshet(results: Results, broker: ForeignBroker, place: Path, trigger: str,
                 name = f"W8, event to row, freshet, trigger {trigger}, {reader}"
                 out = place / f"{reader}.csv"
                 begin, end = _tail(place, out) if reader == "tail" else _child(reader, place, out)
+                warm_up_s = JVM_WARM_UP_S if reader.startswith("spark-") else READER_WARM_UP_S
                 try:
-                    _note(results, name, begin, end, out)
+                    _note(results, name, begin, end, out, warm_up_s)
                 except PeerError as error:  # the others can still be measured
                     results.fail(name, str(error))
                     tell(f"{name}: {error}")
@@ -98,10 +102,17 @@ def _flink(results: Results, broker: ForeignBroker, place: Path, checkpoint_ms: 
         job.stop()
 
 
-def _note(results: Results, name: str, begin: Callable[[], None], end: Callable[[], None], out: Path) -> None:
+def _note(
+    results: Results,
+    name: str,
+    begin: Callable[[], None],
+    end: Callable[[], None],
+    out: Path,
+    warm_up_s: float = READER_WARM_UP_S,
+) -> None:
     """Runs one reader; what was handed over while it was warm counts."""
     begin()
-    time.sleep(READER_WARM_UP_S)
+    time.sleep(warm_up_s)
     start_us = time.time_ns() // 1000
     time.sleep(MEASURED_S)
     window = Window(start_us, time.time_ns() // 1000)

@@ -52,11 +52,13 @@ class Window(NamedTuple):
 
 def seconds_to_see(out: Path, window: Window) -> np.ndarray:
     """Seconds from event to row of all records of the window; raises `PeerError` if one was never seen."""
+    if not out.stat().st_size:
+        raise PeerError(f"{out.stem} saw no record at all")
     seen = np.loadtxt(out, delimiter=",", dtype=np.int64, ndmin=2)
     seen = seen[(seen[:, 1] >= window.start_us) & (seen[:, 1] < window.end_us)]
     numbers, first = np.unique(seen[:, 0], return_index=True)
     if not len(numbers):
-        raise PeerError(f"{out.stem} saw no record at all")
+        raise PeerError(f"{out.stem} saw no record of those that count")
     missing = int(numbers[-1] - numbers[0]) + 1 - len(numbers)
     if missing:
         raise PeerError(f"{out.stem} did not see {missing} records of {len(numbers) + missing}")
