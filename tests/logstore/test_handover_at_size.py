@@ -29,7 +29,7 @@ CHANGED = 100_000
 """Keys that each commit after the snapshot changes; as many are new."""
 COMMITS = 3
 MEMORY_MAX = 320 * 1024 * 1024
-"""Bytes: the client's queue and what was fetched from it take 64 MiB each at most, pages of files and of rows the rest."""
+"""Bytes: the queue of the client and what was fetched from it take 64 MiB each at most, pages and rows the rest."""
 TEXT = "some text that makes the rows of the snapshot larger than what a reader may hold of them " * 2
 
 
