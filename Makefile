@@ -1,6 +1,6 @@
 # The house: every target makes what it needs; Python 3.11 and Java 17 are all that is expected on the machine.
 #
-#   make demo      a real change stream from Kafka into tables that Apache Paimon reads
+#   make demo      a real change stream from Kafka into tables, readers of their log, a kill -9; Apache Paimon reads along
 #   make demo-join three change streams into one wide table, by one query and by several
 #   make test      the quick suites and the judge (under ten minutes)      make test-all   everything
 #   make test-lowest  the storage suites with the oldest libraries that are allowed, and without Spark
