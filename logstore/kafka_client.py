@@ -47,6 +47,8 @@ class ClusterAnswer:
     partition_counts: Mapping[str, int] = field(default_factory=dict)
     """By topic."""
     failure: str | None = None
+    is_refused_setting: bool = False
+    """The client refuses what it was told, and has asked nobody."""
 
 
 def client_settings(options: Mapping[str, str]) -> ClientSettings:

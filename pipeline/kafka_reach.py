@@ -65,7 +65,7 @@ def ask_once(brokers: Brokers, timeout_s: float = ASK_S) -> ClusterAnswer:
     try:
         return KafkaCluster(brokers.settings).ask(timeout_s)
     except ValueError as error:
-        return ClusterAnswer(failure=str(error))
+        return ClusterAnswer(failure=str(error), is_refused_setting=True)
 
 
 def partition_count(source: SourceConfig) -> int | None:

@@ -20,7 +20,7 @@ from typing import Final
 from urllib.parse import unquote, urlparse
 
 from freshet.pipeline.batch.checkpoint_owner import checkpoint_problem, local_folder, query_id_of
-from freshet.pipeline.batch.table_setup import check_table, with_table_options
+from freshet.pipeline.batch.table_setup import check_table, unused_options, with_table_options
 from freshet.pipeline.batch.writable import write_problem
 from freshet.pipeline.config.changelog_rules import changelog_warnings
 from freshet.pipeline.config.model import PipelineConfig
@@ -56,9 +56,10 @@ def warnings_before_start(config: PipelineConfig) -> list[str]:
         known = with_table_options(config)
         catalog = Catalog(config.table.warehouse)
         is_compacted = catalog.has_table(config.table.name) and catalog.table(config.table.name).is_compacted()
+        unused = list(unused_options(config.table))
     except (StorageError, OSError):
-        known, is_compacted = config, False
-    return [*warnings(config), *changelog_warnings(known, is_compacted=is_compacted)]
+        known, is_compacted, unused = config, False, []
+    return [*warnings(config), *changelog_warnings(known, is_compacted=is_compacted), *unused]
 
 
 def refuse_to_start(configs: list[PipelineConfig]) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from freshet.pipeline.config.model import PipelineConfig, TableConfig
+from freshet.pipeline.config.model import PipelineConfig, TableConfig, is_secret_key
 from freshet.pipeline.config.rules import decides_meaning
 from freshet.pipeline.exceptions import ConfigurationError
 from freshet.storage.catalog import Catalog
@@ -63,6 +63,22 @@ def with_table_options(config: PipelineConfig) -> PipelineConfig:
     options = {**config.table.options, **catalog.table(config.table.name).schema.options}
     table = TableConfig.model_validate({**config.table.model_dump(), "options": options})
     return config.model_copy(update={"table": table})
+
+
+def unused_options(config: TableConfig) -> Iterator[str]:
+    """Options of the file that the table, where it is there, has not or has with other values."""
+    catalog = Catalog(config.warehouse)
+    if not catalog.has_table(config.name):
+        return
+    found = catalog.table(config.name).schema.options
+    for key, value in config.table_schema.options.items():
+        if found.get(key) != value and not decides_meaning(key):
+            there, here = ("another value", "…") if is_secret_key(key) else (found.get(key), value)
+            yield (
+                f"{config.name} exists, and its own options count: {key} is {there if key in found else 'not set'} "
+                f"there, so {key}={here} of the file does nothing. It is changed with: freshet alter "
+                f"{config.warehouse} {config.name} --set {key}={here}"
+            )
 
 
 def _differences(found: TableSchema, wanted: TableSchema, config: TableConfig) -> Iterator[str]:

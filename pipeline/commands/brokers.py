@@ -42,7 +42,7 @@ def broker_problems(configs: Sequence[PipelineConfig]) -> list[Problem]:
                 answers.append((brokers, answer))
             if answer.failure:
                 place = ("sources", index, "kafka", "kafka.bootstrap.servers")
-                text = f"no broker answers at {brokers.servers} ({answer.failure}); start it, or check with --offline"
+                text = _failure_text(brokers.servers, answer)
                 problems.append(config.origin.problem(place, config.without_secrets(text)))
                 continue
             for topic in sorted(subscribed_topics(source) - answer.topics):
@@ -64,8 +64,14 @@ def log_problems(configs: Sequence[PipelineConfig]) -> list[Problem]:
             section = "write_options" if option in config.table.write_options else "options"
             is_written = option in getattr(config.table, section)
             place = ("table", section, option) if is_written else ("table", section)
-            problems.append(config.origin.problem(place, text))
+            problems.append(config.origin.problem(place, config.without_secrets(text)))
     return problems
+
+
+def _failure_text(where: str, answer: ClusterAnswer) -> str:
+    if answer.is_refused_setting:
+        return f"the options kafka.* for {where} are refused: {answer.failure}"
+    return f"no broker answers at {where} ({answer.failure}); start it, or check with --offline"
 
 
 def _log_problem(table: str, options: Mapping[str, str]) -> tuple[str, str] | None:
@@ -76,10 +82,7 @@ def _log_problem(table: str, options: Mapping[str, str]) -> tuple[str, str] | No
         return error.option or SERVERS, str(error)
     answer = ask_once(brokers)
     if answer.failure:
-        return SERVERS, (
-            f"no broker answers at {brokers.servers}, where the log of {table} goes ({answer.failure}); start it, or "
-            "check with --offline"
-        )
+        return SERVERS, _failure_text(f"{brokers.servers}, where the log of {table} goes", answer)
     topic, buckets = options.get(TOPIC, ""), options.get("bucket", "")
     if topic in answer.partition_counts and buckets.isdecimal():
         try:

@@ -17,6 +17,8 @@ was in Paimon. `log.format=json` has no word for updates, so keyed tables need `
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from typing import Final
 
 from freshet.storage.exceptions import InvalidRequestError, UnsupportedFeatureError
@@ -36,6 +38,16 @@ _NEED_A_LOG: Final = {
     "log.consistency": LogConsistency.EVENTUAL,
 }
 
+TOPIC_CHARACTERS_MAX: Final = 249 - len("-control")
+_TOPIC: Final = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._-]+")
+
+_OURS: Final[Mapping[str, tuple[str, ...]]] = {
+    "kafka.acks": ("all", "-1"),
+    "kafka.request.required.acks": ("all", "-1"),
+    "kafka.enable.idempotence": ("true",),
+}
+"""What a log relies on: the only values that may be given."""
+
 LOG_FORMATS: Final = ("arrow", "json", "debezium-json")
 
 
@@ -47,8 +59,7 @@ def check_log_options(schema: TableSchema, options: CoreOptions) -> None:
                 raise InvalidRequestError(f"{key}={value} needs a log; set log.system=kafka", option=key)
         return
     _check_formats(schema, options)
-    if not options.given.get("kafka.topic", "").strip():
-        raise InvalidRequestError("log.system=kafka needs the option kafka.topic", option="kafka.topic")
+    _check_kafka(options.given)
     if options.bucket <= 0:
         raise InvalidRequestError(
             "log.system=kafka needs a fixed number of buckets: the rows of a bucket are in the partition of its "
@@ -65,6 +76,26 @@ def check_log_options(schema: TableSchema, options: CoreOptions) -> None:
         _check_lookup(options)
         return
     _check_without_lookup(options)
+
+
+def _check_kafka(given: Mapping[str, str]) -> None:
+    topic = given.get("kafka.topic", "").strip()
+    if not topic:
+        raise InvalidRequestError("log.system=kafka needs the option kafka.topic", option="kafka.topic")
+    if not _TOPIC.fullmatch(topic) or len(topic) > TOPIC_CHARACTERS_MAX:
+        raise InvalidRequestError(
+            f"kafka.topic={topic}: a topic has letters, digits, '.', '_' and '-', {TOPIC_CHARACTERS_MAX} of them at "
+            "most (the control topic adds -control)",
+            option="kafka.topic",
+        )
+    for key, allowed in _OURS.items():
+        value = given.get(key, "").strip().lower()
+        if value and value not in allowed:
+            raise InvalidRequestError(
+                f"{key}={value}: a log that loses what was acknowledged is no log; leave the option out, it is "
+                f"{allowed[0]}",
+                option=key,
+            )
 
 
 def _check_formats(schema: TableSchema, options: CoreOptions) -> None:

@@ -353,6 +353,11 @@ def test_a_compaction_that_gives_way_takes_what_it_logged_along(log: FakeLog, tm
         ({"lookup_compact": "gentle"}, "lookup-compact=radical"),
         ({"write_only": "true"}, "write-only tables cannot have a log"),
         ({"kafka__topic": " "}, "needs the option kafka.topic"),
+        ({"kafka__topic": "a topic"}, "kafka.topic=a topic: a topic has letters"),
+        ({"kafka__topic": ".."}, "a topic has letters"),
+        ({"kafka__topic": "t" * 242}, "241 of them at most"),
+        ({"kafka__acks": "1"}, "kafka.acks=1: .* leave the option out, it is all"),
+        ({"kafka__enable__idempotence": "false"}, "kafka.enable.idempotence=false"),
         ({"log__system": "none", "log__changelog_mode": "upsert"}, "log.changelog-mode=upsert needs a log"),  # V43
         ({"log__system": "none", "log__consistency": "eventual"}, "log.consistency=eventual needs a log"),  # V43
     ],

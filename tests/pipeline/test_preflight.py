@@ -15,7 +15,7 @@ from freshet.pipeline.batch.table_setup import open_or_create
 from freshet.pipeline.config.model import PipelineConfig
 from freshet.pipeline.config.pipeline_file import load_pipeline
 from freshet.pipeline.exceptions import ConfigurationError
-from freshet.pipeline.preflight import problems_before_start
+from freshet.pipeline.preflight import problems_before_start, warnings_before_start
 from freshet.storage.catalog import Catalog
 from freshet.storage.commit.committer import Committer
 from freshet.storage.schema.change import SetOption
@@ -224,3 +224,17 @@ def test_a_checkpoint_that_was_deleted_is_found(folder: Path) -> None:
     metadata.write_text(json.dumps({"id": "second"}))
     (problem,) = found(folder)
     assert "the checkpoint belongs to query second" in problem
+
+
+def test_options_of_the_file_that_the_table_does_not_have_are_told(folder: Path) -> None:
+    open_or_create(configured(folder).table)
+    assert warnings_before_start(configured(folder)) == []
+    changed = configured(
+        folder, ("bucket: 1", "bucket: 1, num-sorted-run.stop-trigger: 9, kafka.sasl.password: hunter2")
+    )
+    told = warnings_before_start(changed)
+    assert [text.partition(" is not set there")[0].rpartition(" ")[2] for text in told] == [
+        "num-sorted-run.stop-trigger", "kafka.sasl.password",
+    ]  # fmt: skip
+    assert told[0].endswith("shop.orders --set num-sorted-run.stop-trigger=9")
+    assert "hunter2" not in told[1]

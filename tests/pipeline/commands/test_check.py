@@ -106,6 +106,7 @@ def test_check_asks_for_the_log_of_a_table(freshet: Freshet, folder: Path, monke
     assert "p.yaml:11: table.options: log.system=kafka needs kafka.bootstrap.servers" in problem(LOGGED)
     servers = "\n  write_options:\n    kafka.bootstrap.servers: '127.0.0.1:1'"
     misspelled = problem(f"{LOGGED}, kafka.sasl.pasword: hunter2", servers)
+    assert "the options kafka.* for 127.0.0.1:1, where the log of shop.orders goes are refused: " in misspelled
     assert "sasl.pasword" in misspelled
     assert "hunter2" not in misspelled
     monkeypatch.setattr(brokers.ask_once, "__defaults__", (1.0,))
