@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from freshet.logstore.client import Fetched, TopicPartition
 from freshet.logstore.decide import RowRange
+from freshet.logstore.reader_state import ReaderState
 from freshet.storage.model.split import ChangeSplit
 from freshet.storage.model.stream_limit import StepSize
 from freshet.storage.model.table_log import Lane
@@ -14,11 +15,15 @@ from freshet.storage.model.table_log import Lane
 
 @dataclass(frozen=True, slots=True)
 class LogPiece:
-    """Changes of one lane, in their order; `snapshot_id` is None while their batch is open."""
+    """Changes of one lane, in their order; `snapshot_id` is None while their batch is open.
+
+    `total_buckets` is the number of buckets of the table when they were logged.
+    """
 
     lane: Lane
     ranges: tuple[RowRange, ...]
     snapshot_id: int | None
+    total_buckets: int
 
 
 Piece = LogPiece | ChangeSplit
@@ -32,17 +37,13 @@ class LogGroup:
     carried: tuple[tuple[TopicPartition, int, Fetched], ...] = ()
 
 
-def by_lane(ranges: Sequence[RowRange], snapshot_id: int | None) -> list[LogPiece]:
-    """A piece for each lane."""
-    lanes: dict[Lane, list[RowRange]] = {}
+def by_lane(ranges: Sequence[RowRange], snapshot_id: int | None, *states: ReaderState) -> list[LogPiece]:
+    """A piece for each lane of each topic; the states know the topics."""
+    counts = {state.topic: len(state.settled) for state in states}
+    lanes: dict[tuple[str, Lane], list[RowRange]] = {}
     for each in ranges:
-        lanes.setdefault(each.lane, []).append(each)
-    return [LogPiece(lane, tuple(found), snapshot_id) for lane, found in lanes.items()]
-
-
-def lane_of(piece: Piece) -> Lane:
-    """Whose changes they are."""
-    return piece.lane if isinstance(piece, LogPiece) else (piece.partition, piece.bucket)
+        lanes.setdefault((each.topic, each.lane), []).append(each)
+    return [LogPiece(lane, tuple(found), snapshot_id, counts[topic]) for (topic, lane), found in lanes.items()]
 
 
 def row_count(wanted: RowRange) -> int:

@@ -120,7 +120,8 @@ class SnapshotSteps:
                     table=self._table.name,
                 )
             return self._from_files(position, snapshot, progress)
-        return SnapshotStep(tuple(by_lane(step.ranges, snapshot.id)), _moved(step.state, snapshot))
+        pieces = by_lane(step.ranges, snapshot.id, position.state, step.state)
+        return SnapshotStep(tuple(pieces), _moved(step.state, snapshot))
 
     def _from_files(self, position: LogPosition, snapshot: Snapshot, progress: LogProgress | None) -> SnapshotStep:
         pieces = self._planned(snapshot, self._history.change_splits, is_state=False)
@@ -139,7 +140,7 @@ class SnapshotSteps:
                 option="log.on-lake-only",
             )
         step = all_taken_back(position.state)
-        pieces: tuple[Piece, ...] = tuple(by_lane(step.ranges, snapshot.id))
+        pieces: tuple[Piece, ...] = tuple(by_lane(step.ranges, snapshot.id, position.state))
         if self._on_lake_only == "apply":
             pieces += self._planned(snapshot, self._history.change_splits, is_state=False)
         return SnapshotStep(pieces, _moved(replace(step.state, snapshot_id=snapshot.id), snapshot))

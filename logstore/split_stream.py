@@ -29,7 +29,7 @@ from freshet.logstore.client import Fetched, LogClient, TopicPartition
 from freshet.logstore.decide import opened, show_records, shown_between
 from freshet.logstore.exceptions import LogTruncatedError, LogUnavailableError
 from freshet.logstore.log_position import LogPosition, position_from
-from freshet.logstore.pieces import LogGroup, LogPiece, Piece, by_lane, lane_of, row_count, size_of
+from freshet.logstore.pieces import LogGroup, LogPiece, Piece, by_lane, row_count, size_of
 from freshet.logstore.reader_state import ReaderState, state_at
 from freshet.logstore.recent_records import RecentRecords
 from freshet.logstore.rows import FETCH_TRIES, FETCH_WAIT_S, LogRows
@@ -39,6 +39,7 @@ from freshet.logstore.stream import Isolation
 from freshet.logstore.tail import LogTail, first_of
 from freshet.storage.exceptions import RetryableError
 from freshet.storage.log_systems import LoggedTable, SplitHistory, provider_named
+from freshet.storage.model.bucket_counts import BucketCounts
 from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.model.split import ChangeSplit
 from freshet.storage.model.stream_limit import StepSize, StreamLimit
@@ -274,11 +275,15 @@ class LogSplitStream:
     # ------------------------------------------------------------------------------------------------ what lies between
 
     def groups(self, start: LogPosition, end: LogPosition) -> list[LogGroup]:
-        """What lies between, by who reads it: all changes of a bucket in one group, in their order."""
+        """What lies between, by who reads it: all changes of a bucket in one group, in their order. Where the number of
+        buckets changed, what one group has of a key comes before what a later one has."""
         state_id = start.state.snapshot_id if start.is_state else None
         lanes: dict[object, list[Piece]] = {}
+        counts = BucketCounts()
         for place, piece in enumerate(self.pieces(start, end)):
-            lanes.setdefault(place if _is_of_state(piece, state_id) else lane_of(piece), []).append(piece)
+            lane = piece.lane if isinstance(piece, LogPiece) else (piece.partition, piece.bucket)
+            of_lane = counts.place(*lane, piece.total_buckets)
+            lanes.setdefault(place if _is_of_state(piece, state_id) else of_lane, []).append(piece)
         groups: list[list[Piece]] = []
         room = 0
         for key, pieces in lanes.items():
@@ -305,7 +310,7 @@ class LogSplitStream:
             found += step.pieces[position.taken :]
             position = step.after
         ranges = shown_between(position.state, end.state, self._rows)
-        found += by_lane(ranges, None)
+        found += by_lane(ranges, None, end.state)
         if end.taken:
             step = self._steps.step(end)
             found += [] if step is None else step.pieces[position.taken : end.taken]

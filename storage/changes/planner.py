@@ -71,7 +71,10 @@ class ChangePlanner:
         the others are still to come.
         """
         splits = plan_scan(self._store, snapshot, self._filter, keeps_level=told_levels(self._store.options))
-        return [ChangeSplit(snapshot.id, split.partition, split.bucket, added=split) for split in splits]
+        return [
+            ChangeSplit(snapshot.id, split.partition, split.bucket, added=split, total_buckets=split.total_buckets)
+            for split in splits
+        ]
 
     def difference(self, old: Snapshot | None, new: Snapshot) -> list[ChangeSplit]:
         """Keys that may differ between two snapshots of a keyed table: sections of which not all files are the same."""
@@ -121,7 +124,11 @@ class ChangePlanner:
         for (partition, bucket), found in _by_bucket(entry for entry in entries if entry.kind is EntryKind.ADD):
             kept = self._kept(partition, [entry.file for entry in found], keys_stand_once=True)
             groups = [kept] if self._store.schema.has_primary_key else self._packed(kept)
-            splits += [ChangeSplit(snapshot.id, partition, bucket, tuple(group)) for group in groups if group]
+            splits += [
+                ChangeSplit(snapshot.id, partition, bucket, tuple(group), total_buckets=found[0].total_buckets)
+                for group in groups
+                if group
+            ]
         return splits
 
     def _packed(self, files: list[DataFileMeta]) -> list[list[DataFileMeta]]:
@@ -141,9 +148,14 @@ class ChangePlanner:
             )
             if removed is not None:
                 removed = replace(removed, index_files=tuple(marks.get((partition, bucket), ())))
-            if removed is not None or added is not None:
-                splits.append(ChangeSplit(snapshot.id, partition, bucket, removed=removed, added=added))
-        return splits
+            totals = [state.total_buckets for state in (removed, added) if state is not None]
+            split = ChangeSplit(snapshot.id, partition, bucket, removed=removed, added=added)
+            if totals and min(totals) == max(totals):
+                splits.append(replace(split, total_buckets=totals[0]))
+            elif totals:
+                splits.append(replace(split, added=None, total_buckets=totals[0]))
+                splits.append(replace(split, removed=None, total_buckets=totals[1]))
+        return _old_buckets_first(splits)
 
     def _marks_before(self, snapshot: Snapshot) -> Mapping[BucketId, Sequence[IndexFileMeta]]:
         """Deletion vectors of the state that an overwrite took away: rows they mark were gone already.
@@ -204,6 +216,14 @@ def told_levels(options: CoreOptions) -> Callable[[int], bool]:
             highest = options.num_levels - 1
             return lambda level: level == highest
     return lambda level: True
+
+
+def _old_buckets_first(splits: list[ChangeSplit]) -> list[ChangeSplit]:
+    """Where a partition got another number of buckets, all rows leave the old ones before any comes to a new one."""
+    first = {split.partition: split.total_buckets for split in reversed(splits) if split.removed is not None}
+    return sorted(
+        splits, key=lambda each: (each.partition, each.total_buckets != first.get(each.partition, each.total_buckets))
+    )
 
 
 def _part(state: Split, names: set[str]) -> Split | None:

@@ -30,6 +30,7 @@ from freshet.storage.changes.stream_start import StartRequest, StreamStart, resu
 from freshet.storage.exceptions import InvalidRequestError, RetryableError
 from freshet.storage.io.env import local_env
 from freshet.storage.metadata.table_store import TableStore, open_table_store
+from freshet.storage.model.bucket_counts import BucketCounts
 from freshet.storage.model.data_type import DataField
 from freshet.storage.model.split import ChangeSplit
 from freshet.storage.model.stream_limit import StepSize, StreamLimit
@@ -171,12 +172,13 @@ class SplitStream:
 
     def groups(self, start: StreamPosition, end: StreamPosition) -> list[tuple[ChangeSplit, ...]]:
         """The splits of `splits` by who reads them: those of a state one by one, the keys of each are its own; later
-        ones by bucket, in their order."""
+        ones by bucket, in their order. What one group has of a key comes before what a later one has."""
         state_id = start.snapshot_id if start.is_state else None
+        counts = BucketCounts()
         groups: dict[object, list[ChangeSplit]] = {}
         for place, split in enumerate(self.splits(start, end)):
-            key = place if split.snapshot_id == state_id else (split.partition, split.bucket)
-            groups.setdefault(key, []).append(split)
+            of_bucket = counts.place(split.partition, split.bucket, split.total_buckets)
+            groups.setdefault(place if split.snapshot_id == state_id else of_bucket, []).append(split)
         return [tuple(group) for group in groups.values()]
 
     def read_group(self, group: tuple[ChangeSplit, ...]) -> Iterator[pa.RecordBatch]:

@@ -12,7 +12,8 @@ of any other split are cut into sections and merged.
 
 Changelog files and the files that a commit added are `files`. A stream that begins with the rows of a snapshot gets
 them as `added`; an overwrite is what it `removed` and what it `added`; of two snapshots, the keys of the split are the
-same on both sides. Parts come in the order of the table.
+same on both sides. Parts come in the order of the table. An overwrite that gives a partition another number of buckets
+is first all that it removed, then all that it added: a key may have come to another bucket.
 
 Source: FORMAT.md §7.3.
 """
@@ -72,6 +73,8 @@ class ChangeSplit:
     removed: Split | None = None
     added: Split | None = None
     is_compared: bool = False
+    total_buckets: int = 0
+    """Of the partition, when the changes were made."""
 
     @property
     def row_count_max(self) -> int:

@@ -5,17 +5,20 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from freshet.logstore.exceptions import LogConfigError
 from freshet.storage.model.commit_message import CommitMessage
 from freshet.storage.model.table_log import LogProgress, log_of
-from freshet.storage.table import SetOption, Table
+from freshet.storage.table import LogSplitStream, SetOption, SplitStream, StreamLimit, Table
 from tests.kit.fake_log import FakeLog
 from tests.logstore.logged_tables import fake_kafka, make_logged, rows, told
 from tests.logstore.test_logged_tables import folded, held, write
+from tests.logstore.test_split_stream import lines
 
 
 @pytest.fixture
@@ -32,6 +35,7 @@ def rescaled(table: Table, buckets: int) -> None:
         task.write(rows(" | ".join(f"+I {key} {value}" for key, value in held(table).items())))
         messages = list(task.prepare_commit(0))
     assert {message.total_buckets for message in messages} == {buckets}
+    messages = [replace(message, changelog_files=()) for message in messages]  # overwrites have none
     messages += [
         CommitMessage(entry.partition, entry.bucket, entry.total_buckets, deleted_files=(entry.file,)) for entry in gone
     ]
@@ -74,3 +78,67 @@ def test_n19_readers_follow_a_table_into_more_buckets(log: FakeLog, tmp_path: Pa
     write(more, "+I 3 y")
     assert folded(stream(), seen) == held(more)
     assert folded(told(more, isolation)()) == held(more)
+
+
+ALL_KEYS = range(20)
+
+
+def filled(table: Table, value: str) -> None:
+    write(table, " | ".join(f"+I {key} {value}" for key in ALL_KEYS))
+
+
+def in_buckets(table: Table, count: int) -> Table:
+    more = as_paimon_does(table, str(count)).alter(SetOption("kafka.topic", f"t{count}"))
+    rescaled(more, count)
+    return more
+
+
+@pytest.mark.parametrize("isolation", ["committed", "speculative"])
+@pytest.mark.parametrize("policy", ["apply", "skip"])
+@pytest.mark.parametrize(("before", "after"), [(1, 2), (2, 1), (2, 3), (3, 2)])
+def test_keys_that_change_their_bucket_within_a_batch_keep_their_order(
+    log: FakeLog, tmp_path: Path, isolation: str, policy: str, before: int, after: int
+) -> None:
+    table = make_logged(tmp_path, bucket=str(before), log__on_lake_only=policy)
+    filled(table, "a")
+    stream = table.split_stream(isolation=isolation)
+    start = stream.first()
+    filled(table, "b")
+    more = in_buckets(table, after)
+    filled(more, "c")
+    assert folded(" | ".join(in_a_batch(stream, start))) == held(more)
+
+
+def in_a_batch(stream: SplitStream | LogSplitStream, start: Any) -> list[str]:
+    groups = stream.groups(start, stream.advance(start, StreamLimit()))
+    return [line for group in groups for batch in stream.read_group(group) for line in lines(batch)]
+
+
+@pytest.mark.parametrize(("before", "after"), [(2, 1), (2, 3), (3, 2)])
+def test_without_the_log_as_well(log: FakeLog, tmp_path: Path, before: int, after: int) -> None:
+    table = make_logged(tmp_path, bucket=str(before))
+    filled(table, "a")
+    stream = table.split_stream(isolation="none")
+    start = stream.first()
+    filled(table, "b")
+    more = in_buckets(table, after)
+    filled(more, "c")
+    last = {int(key): (kind, value) for kind, key, value in (line.split() for line in in_a_batch(stream, start))}
+    assert last == dict.fromkeys(ALL_KEYS, ("+U", "c"))  # overwrites are not told here
+
+
+@pytest.mark.parametrize(("before", "after"), [(1, 2), (2, 1), (2, 3), (3, 2)])
+def test_an_overwrite_into_other_buckets_takes_all_rows_away_first(
+    log: FakeLog, tmp_path: Path, before: int, after: int
+) -> None:
+    table = make_logged(tmp_path, bucket=str(before), changelog_producer="input")
+    filled(table, "a")
+    stream = told(table)
+    seen = folded(stream())
+    more = in_buckets(table, after)
+    text = stream()
+    assert text.startswith("-D") and folded(text, seen) == held(more)
+    filled(more, "b")
+    again = more.split_stream(scan_mode="from-snapshot", from_snapshot=1)
+    last = {int(key): (kind, value) for kind, key, value in (line.split() for line in in_a_batch(again, again.first()))}
+    assert last == dict.fromkeys(ALL_KEYS, ("+I", "b"))
