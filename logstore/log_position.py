@@ -24,7 +24,8 @@ _LOG: Final = "log"
 
 @dataclass(frozen=True, slots=True)
 class LogPosition:
-    """Everything before it was taken. `from_files`: the next snapshot is read from its files, whatever the log has.
+    """Everything before it was taken. `from_files`: the next snapshot is read from its files, whatever the log has, as
+    the ones before it are gone or do not say where the log stands.
 
     `before_ms` is the commit time of the snapshot in the state, where it was read: it tells a history from another one
     of the same ids.

@@ -128,7 +128,10 @@ class SnapshotSteps:
         state = replace(position.state, snapshot_id=snapshot.id)
         if progress is not None:
             state = passed_over(position.state, snapshot.id, progress)
-        return SnapshotStep(pieces, _moved(state, snapshot), from_files=True)
+        after = _moved(state, snapshot)
+        if position.from_files and not state.has_log:  # where the log stands is not known yet
+            after = replace(after, from_files=True)
+        return SnapshotStep(pieces, after, from_files=True)
 
     def _lake_only(self, position: LogPosition, snapshot: Snapshot) -> SnapshotStep:
         if self._on_lake_only == "fail":

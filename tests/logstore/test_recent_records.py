@@ -50,3 +50,24 @@ def test_lanes_of_one_partition_are_fetched_once() -> None:
     told = story.comm()
     assert told == " | ".join(f"+I {10 + number} x" for number in range(20))
     assert story.log_.fetches - before == 1
+
+
+def test_records_without_values_count_by_their_headers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("freshet.logstore.recent_records.STRETCH_BYTES_MAX", 2_000)
+    recent = RecentRecords()
+    for offset in range(10):
+        recent.add(PLACE, offset, Fetched((StoredRecord(offset, bytes(900), b""),), offset + 1))
+    assert offsets(recent, 9) == [9, -10] and offsets(recent, 0) is None
+
+
+def test_all_partitions_together_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("freshet.logstore.recent_records.BYTES_MAX", 2_100)
+    recent = RecentRecords()
+    places = [TopicPartition("t", number) for number in range(5)]
+    for offset in range(3):
+        for place in places[:2] if offset else places:
+            recent.add(place, offset, Fetched((StoredRecord(offset, b"", bytes(100)),), offset + 1))
+    held = {place.partition: recent.at(place, 0) for place in places}
+    assert [number for number, found in held.items() if found is not None] == [0, 1, 4]
+    recent.add(places[2], 0, Fetched((StoredRecord(0, b"", bytes(5_000)),), 1))
+    assert [recent.at(place, 0) is not None for place in places] == [False, False, True, False, False]

@@ -335,6 +335,28 @@ def test_a_consumer_keeps_what_was_not_read_and_goes_on_there(log: FakeLog, tmp_
     assert other() == "-U 1 d | +U 1 e"
 
 
+def test_a_reader_that_begins_at_a_commit_of_another_library_does_not_need_the_whole_log(
+    log: FakeLog, tmp_path: Path
+) -> None:
+    table = make_logged(tmp_path)
+    write(table, "+I 1 a")
+    write(table.with_options({"log.system": "none"}), "+I 1 b", user="loader")
+    for number in (3, 4):
+        file = Path(table.location) / "snapshot" / f"snapshot-{number}"
+        file.write_text(json.dumps({**json.loads(file.read_text()), "properties": {}}))
+    table = Table.open(table.location)
+    write(table, "+I 1 c")
+    table.reset_consumer("c", 3)
+    table.expire_snapshots(retain_max=1, retain_min=1, older_than_ms=0)
+    assert table.snapshots()[0].id == 3
+    log.truncate("t", 0, 1)
+    query = Query(table, "committed", consumer_id="c")
+    assert query() == "-U 1 a | +U 1 b | -U 1 b | +U 1 c"
+    write(table, "+I 1 d")
+    log.fetches = 0
+    assert query() == "-U 1 c | +U 1 d" and log.fetches == 1
+
+
 def test_the_snapshot_that_is_being_read_is_kept(log: FakeLog, tmp_path: Path) -> None:
     table = make_logged(tmp_path, bucket="2")
     write(table, "+I 1 a | +I 2 b | +I 3 c")
