@@ -287,8 +287,8 @@ class LogProvider(Protocol):
 
 
 def provider_named(name: str) -> LogProvider:
-    """The system of that name, which is known to be provided."""
-    provider: LogProvider = PROVIDERS[name]()
+    """The system of that name, as a table spells it, which is known to be provided."""
+    provider: LogProvider = PROVIDERS[name.lower()]()
     return provider
 
 

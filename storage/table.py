@@ -258,7 +258,7 @@ class Table:
         """The commit user who writes the log of the table, as its snapshots tell; None where nothing was logged yet
         into the topic of its options."""
         progress = Committer(self.store, _NOBODY).log_progress() if self.has_log else None
-        if progress is None or progress.identity.topic != self.options.given.get("kafka.topic"):
+        if progress is None or progress.identity.topic != self.options.given.get("kafka.topic", "").strip():
             return None
         return progress.identity.commit_user
 

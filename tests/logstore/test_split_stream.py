@@ -106,6 +106,13 @@ def test_a_snapshot_then_the_log(log: FakeLog, tmp_path: Path, isolation: str) -
     assert query() == ""
 
 
+def test_options_may_be_spelled_in_capitals_and_with_spaces(log: FakeLog, tmp_path: Path) -> None:
+    table = make_logged(tmp_path, log__system="KAFKA", kafka__topic=" t ")
+    write(table, "+I 1 a")
+    assert Query(table, "committed", scan_mode="from-snapshot", from_snapshot=1)() == "+I 1 a"
+    assert table.log_user() == "u"
+
+
 def test_rows_are_there_before_their_commit_and_belong_to_no_snapshot(log: FakeLog, tmp_path: Path) -> None:
     table = make_logged(tmp_path)
     write(table, "+I 1 a")
