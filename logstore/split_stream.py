@@ -45,8 +45,9 @@ from freshet.storage.model.split import ChangeSplit
 from freshet.storage.model.stream_limit import StepSize, StreamLimit
 from freshet.storage.model.table_log import LogProgress, log_of
 
-SILENT_SNAPSHOTS_MAX: Final = 16
-"""After so many snapshots without changes the position moves on all the same: those before it may expire."""
+SILENT_SNAPSHOTS_MAX: Final = 8
+"""After so many snapshots without changes the position moves on all the same, or earlier where fewer are kept: a query
+that is started again looks at all of them once more, so they must not have expired."""
 
 GROUP_ROWS: Final = 50_000
 """Buckets with fewer changes are read by one task, up to so many rows."""
@@ -100,6 +101,8 @@ class LogSplitStream:
         self._open_client = open_client
         self._recent = RecentRecords()
         self._steps = SnapshotSteps(table, history, lambda: self._client, lambda: self._rows)
+        kept = int(table.options.get("snapshot.num-retained.min", SILENT_SNAPSHOTS_MAX + 1))
+        self._silent_max = max(1, min(SILENT_SNAPSHOTS_MAX, kept - 1))
         self._frontier: tuple[LogPosition, LogPosition] | None = None
         """A position that was given out, and how far one got from there without anything to hand out."""
 
@@ -193,7 +196,7 @@ class LogSplitStream:
         budget = _Budget(limit)
         end = self._advanced(at, budget, until)
         is_silent = not budget.has_pieces and not start.is_state and until is None
-        if is_silent and end.state.snapshot_id - start.state.snapshot_id < SILENT_SNAPSHOTS_MAX:
+        if is_silent and end.state.snapshot_id - start.state.snapshot_id < self._silent_max:
             self._frontier = (start, end)
             return start
         self._frontier = None

@@ -224,6 +224,20 @@ def test_snapshots_without_changes_make_no_batches_until_there_are_many(log: Fak
     assert latest is not None and table.consumers() == {"c": latest.id + 1}
 
 
+@pytest.mark.parametrize("kept", [1, 3, 10])
+def test_snapshots_without_changes_may_expire(log: FakeLog, tmp_path: Path, kept: int) -> None:
+    table = make_logged(tmp_path, snapshot__num_retained__min=str(kept), snapshot__num_retained__max=str(kept))
+    write(table, "+I 1 a")
+    query = Query(table, "committed")
+    query()
+    for number in range(1, 20):
+        with table.writer("u") as writer:
+            writer.commit(identifier=number)
+        table.expire_snapshots(retain_max=kept, retain_min=kept, older_than_ms=0)
+        assert query() == ""
+        query.restart()
+
+
 def test_filters_and_projections_give_well_formed_streams(log: FakeLog, tmp_path: Path) -> None:
     table = make_logged(tmp_path)
     write(table, "+I 1 a")
