@@ -12,7 +12,14 @@ from typing import Final
 from freshet.pipeline.config.model import PipelineConfig, SourceConfig, TableSourceConfig
 from freshet.pipeline.config.origin import Place
 from freshet.pipeline.config.rules import nearest
-from freshet.pipeline.config.stream_options import PlannedStream, column_list, stream_options, table_for
+from freshet.pipeline.config.stream_options import (
+    ISOLATION_OPTION,
+    PlannedStream,
+    column_list,
+    stream_options,
+    table_for,
+)
+from freshet.pipeline.config.table_source_rules import keeps_what_is_taken_back
 from freshet.storage.catalog import Catalog
 from freshet.storage.exceptions import StorageError
 from freshet.storage.model.data_type import DataType, ScalarType, TypeRoot, with_nullable
@@ -59,6 +66,7 @@ def _problems(
             return
         opened = open_source(table)
         stream = planned_stream(table, opened)
+        reason = _why_rows_would_stay(config, table)
     except (StorageError, OSError) as error:
         option = getattr(error, "option", None)
         inner = (option,) if option in table.options else ()
@@ -70,7 +78,23 @@ def _problems(
             f"{table.name} has a primary key, so rows of it are updated and deleted, and {config.table.name} has none "
             "and cannot apply that; give it a primary_key",
         )
+    if reason is not None:
+        yield (
+            (*place, "table", "isolation"),
+            f"speculative rows may be taken back, and {config.table.name} is there with options of its own: {reason}; "
+            f"read committed rows ({ISOLATION_OPTION}=committed)",
+        )
     yield from _columns(config, source, stream, place)
+
+
+def _why_rows_would_stay(config: PipelineConfig, table: TableSourceConfig) -> str | None:
+    """Why the target that is there would not undo rows that are taken back; the file was looked at before."""
+    options, catalog = stream_options(table.given), Catalog(config.table.warehouse)
+    if options is None or options.isolation != "speculative" or not catalog.has_table(config.table.name):
+        return None
+    schema = catalog.table(config.table.name).schema
+    given = {**schema.options, **config.table.write_options}
+    return keeps_what_is_taken_back(given, has_primary_key=schema.has_primary_key)
 
 
 def _columns(

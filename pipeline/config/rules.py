@@ -291,6 +291,7 @@ def _source(config: PipelineConfig, source: SourceConfig, place: Place) -> Itera
     if sum(each is not None for each in (source.kafka, source.files, source.table)) != 1:
         yield place, "a source has exactly one of kafka, files and table"
         return
+    yield from _selected(config, source, place)
     if source.table is not None:
         yield from table_source(config, source, source.table, place)
         return
@@ -305,6 +306,13 @@ def _source(config: PipelineConfig, source: SourceConfig, place: Place) -> Itera
         yield from _type(text, (*place, "schema", name))
         if name in METADATA_COLUMNS:
             yield (*place, "schema", name), f"{name} is the name of a metadata column; it has a type already"
+    if not source.is_debezium:
+        for key in ("on_truncate", "decimal_handling_mode", "unavailable_value_placeholder"):
+            if key in source.model_fields_set:
+                yield (*place, key), f"belongs to the Debezium formats, not to {source.format}"
+
+
+def _selected(config: PipelineConfig, source: SourceConfig, place: Place) -> Iterator[Finding]:
     for column in source.select:
         if column not in config.table.columns:
             known = nearest(column, config.table.columns)
@@ -313,10 +321,6 @@ def _source(config: PipelineConfig, source: SourceConfig, place: Place) -> Itera
         for key in config.table.primary_key:
             if key not in source.select:
                 yield (*place, "select"), f"lacks the key column {key}, which cannot be NULL; add {key}: <field>"
-    if not source.is_debezium:
-        for key in ("on_truncate", "decimal_handling_mode", "unavailable_value_placeholder"):
-            if key in source.model_fields_set:
-                yield (*place, key), f"belongs to the Debezium formats, not to {source.format}"
 
 
 def _location(text: str, place: Place) -> Iterator[Finding]:

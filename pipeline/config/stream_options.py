@@ -5,6 +5,7 @@ What they mean stands in `spark.stream_source`. Needs no Spark.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -37,6 +38,8 @@ STREAM_OPTIONS: Final = (
     ROWS_OPTION, OFFSETS_OPTION, *LOG_OPTIONS,
 )  # fmt: skip
 """Those that a frame which is no stream does not have."""
+
+_NUMBER: Final = re.compile(r"-?[0-9]+")
 
 ISOLATIONS: Final = ("committed", "speculative", "none")
 
@@ -117,7 +120,7 @@ def whole_number(options: Mapping[str, str], option: str) -> int | None:
     text = options.get(option.lower())
     if text is None:
         return None
-    if not text.strip().lstrip("-").isdigit():
+    if not _NUMBER.fullmatch(text.strip()):
         raise InvalidRequestError(f"option {option} must be a whole number, not {text!r}")
     return int(text)
 

@@ -71,6 +71,9 @@ def test_a_good_file_is_read(folder: Path) -> None:
         ("isolation: committed", "columns: nothing", "nothing"),
         ("isolation: committed", "filter: 'x ='", "filter"),
         ("isolation: committed", "maxOffsetsPerTrigger: 0", "must be greater than 0"),
+        ("isolation: committed", "maxOffsetsPerTrigger: --5", "must be a whole number, not '--5'"),
+        ("hunter2}", "hunter2}\n    select: {v: v}", "lacks the key column k"),
+        ("hunter2}", "hunter2}\n    select: {k: k, w: v}", "selects 'w', which is no column of the table"),
         ("name: db.copy", "name: db.t", "it would follow itself"),
         ("{k: BIGINT, v: STRING}", "{k: BIGINT, v: INT}", "give select with v: CAST(v AS …)"),
         ("{k: BIGINT, v: STRING}", "{k: INT, v: STRING}", "column k is BIGINT NOT NULL in the table read"),
@@ -101,6 +104,16 @@ def test_mistakes_are_named(folder: Path, old: str, new: str, message: str) -> N
 def test_speculative_rows_go_only_where_they_can_be_taken_back(folder: Path, options: str, reason: str | None) -> None:
     problems = found(folder, ("isolation: committed", "isolation: speculative"), ("{bucket: 1}", options))
     assert [reason is not None and reason in problem for problem in problems] == [True] * (reason is not None)
+
+
+def test_a_target_that_is_there_counts_with_its_own_options(folder: Path) -> None:
+    Catalog(str(folder)).create_table(
+        "db.copy", schema={"k": "BIGINT", "v": "STRING"}, primary_keys=["k"],
+        options={"bucket": "1", "ignore-delete": "true"},
+    )  # fmt: skip
+    assert found(folder) == []
+    [problem] = found(folder, ("isolation: committed", "isolation: speculative"))
+    assert "db.copy is there with options of its own: ignore-delete keeps them; read committed rows" in problem
 
 
 def test_a_table_without_a_key_takes_none_that_may_be_taken_back(folder: Path) -> None:
