@@ -34,6 +34,9 @@ FORMATS: Final = {"json": JSON_FORMAT, "debezium-json": DEBEZIUM_FORMAT}
 SLICE_ROWS: Final = 16_384
 """Rows whose texts are made at once."""
 
+SLICE_BYTES: Final = 8 * 1024 * 1024
+"""And bytes of them, by the average: their texts are many times that."""
+
 _IS_GONE: Final = np.array([False, True, False, True])
 """By kind: the row is the one before the change."""
 
@@ -52,9 +55,10 @@ def json_records(
 ) -> Iterator[JsonRecord]:
     """The records of rows, whose first column is `_ROW_KIND`; `LogConfigError` for a row that is too large."""
     start = 0
+    slice_rows = max(1, min(SLICE_ROWS, rows.num_rows * SLICE_BYTES // max(1, rows.nbytes)))
     while start < rows.num_rows:
-        piece = rows.slice(start, SLICE_ROWS + 1)
-        count = min(SLICE_ROWS, piece.num_rows)
+        piece = rows.slice(start, slice_rows + 1)
+        count = min(slice_rows, piece.num_rows)
         if count < piece.num_rows and piece.column(0)[count - 1].as_py() == RowKind.UPDATE_BEFORE:
             count += 1  # with its +U
         start += count

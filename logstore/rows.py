@@ -30,6 +30,8 @@ FETCH_TRIES: Final = 18
 without brokers is waited for."""
 
 GROUP_RECORDS: Final = 8_192
+GROUP_BYTES: Final = 4 * 1024 * 1024
+"""Records of a row each that are decoded together: as Python's values they take many times their bytes."""
 
 Record = tuple[RecordHeader, bytes]
 """A header and a value."""
@@ -93,14 +95,17 @@ class LogRows:
     def _groups(self, wanted: RowRange) -> Iterator[list[Record]]:
         """Records that are decoded together: of a format with a row each, many of one schema."""
         group: list[Record] = []
+        size_bytes = 0
         for header, value in self._records(wanted):
             is_like = group and (header.value_format, header.schema_id) == (
                 group[0][0].value_format, group[0][0].schema_id,
             )  # fmt: skip
-            if group and (not is_like or header.value_format == ARROW_FORMAT or len(group) == GROUP_RECORDS):
+            is_full = len(group) == GROUP_RECORDS or size_bytes > GROUP_BYTES
+            if group and (not is_like or header.value_format == ARROW_FORMAT or is_full):
                 yield group
-                group = []
+                group, size_bytes = [], 0
             group.append((header, value))
+            size_bytes += len(value) + len(header.tail)
         if group:
             yield group
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
+from freshet.logstore import json_records as json_records_module
+from freshet.logstore import rows as rows_module
 from freshet.logstore.exceptions import LogConfigError, LogLostError
 from freshet.logstore.json_records import decoded, json_records
 from freshet.logstore.record import DEBEZIUM_FORMAT, JSON_FORMAT, KIND_FIELD, Attempt, RecordHeader
@@ -214,3 +216,27 @@ def test_values_that_others_wrote_are_errors(value: bytes) -> None:
 def test_transactions_are_refused_with_what_to_do_instead(tmp_path: Path) -> None:
     with pytest.raises(UnsupportedFeatureError, match=r"log.consistency=transactional is not.*isolation=committed"):
         make_logged(tmp_path, log__consistency="transactional")
+
+
+def test_large_rows_are_written_and_read_a_few_at_a_time(
+    log: FakeLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: dict[str, list[int]] = {"written": [], "read": []}
+    texts_of, rows_of = json_records_module.object_texts, rows_module.decoded
+
+    def written(names: Sequence[str], columns: Sequence[pa.Array]) -> pa.Array:
+        seen["written"].append(len(columns[0]))
+        return texts_of(names, columns)
+
+    def read(records: Sequence[tuple[RecordHeader, bytes]], schema: pa.Schema) -> pa.RecordBatch:
+        seen["read"].append(len(records))
+        return rows_of(records, schema)
+
+    monkeypatch.setattr(json_records_module, "object_texts", written)
+    monkeypatch.setattr(json_records_module, "SLICE_BYTES", 10_000)
+    monkeypatch.setattr(rows_module, "decoded", read)
+    monkeypatch.setattr(rows_module, "GROUP_BYTES", 10_000)
+    table = make_logged(tmp_path, log__format="debezium-json")
+    write(table, " | ".join(f"+I {key} {'x' * 1000}" for key in range(100)))
+    assert folded(told(table, from_snapshot=1)()) == held(table)
+    assert max(seen["written"]) <= 10 and max(seen["read"]) <= 11
