@@ -174,7 +174,8 @@ class ChangePlanner:
         files = self._kept(first.partition, [entry.file for entry in entries], keys_stand_once=False)
         if not files:
             return None
-        return Split(snapshot.id, first.partition, first.bucket, first.total_buckets, tuple(files), False)
+        is_raw = not self._store.schema.has_primary_key  # nothing to merge, and no columns of the system to merge by
+        return Split(snapshot.id, first.partition, first.bucket, first.total_buckets, tuple(files), is_raw)
 
     def _entries(self, metas: Iterable[ManifestFileMeta]) -> Iterator[ManifestEntry]:
         """Entries of the partitions and buckets in which a row can match."""

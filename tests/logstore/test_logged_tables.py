@@ -286,6 +286,20 @@ def test_n17_an_overwrite_is_read_from_its_files(log: FakeLog, tmp_path: Path, i
     assert folded(text, {1: "a", 2: "b"}) == held(table) == {3: "q", 4: "r"}
 
 
+def test_an_overwrite_of_an_append_table_is_read_from_its_files(log: FakeLog, tmp_path: Path) -> None:
+    table = make_logged(tmp_path, keyed=False)
+    write(table, "+I 1 a | +I 2 b")
+    stream = told(table, scan_mode="latest")
+    unlogged = table.with_options({"log.system": "none"})
+    task = unlogged.task_writer(base_snapshot_id=None)
+    task.write(rows("+I 3 q"))
+    [message] = task.prepare_commit(0)
+    gone = tuple(entry.file for entry in table.files())
+    overwrite = CommitMessage(message.partition, 0, 1, new_files=message.new_files, deleted_files=gone)
+    unlogged.committer("loader").commit(0, [overwrite])
+    assert stream() == "-D 1 a | -D 2 b | +I 3 q"
+
+
 def test_a_log_may_be_switched_on_for_a_table_with_data(log: FakeLog, tmp_path: Path) -> None:
     table = make_logged(tmp_path)
     write(table.with_options({"log.system": "none"}), "+I 1 a", user="loader")
