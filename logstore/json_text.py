@@ -12,7 +12,7 @@
 | TIMESTAMP | `"2024-02-29 12:34:56.789"`, digits of the fraction as needed, up to nine |
 | TIMESTAMP WITH LOCAL TIME ZONE | the same in UTC with `Z` at the end |
 | ARRAY, ROW | list, object |
-| MAP | object; keys that are not texts as the text of their JSON |
+| MAP | object; keys that are not texts as the text of their JSON; none may stand twice |
 | NULL | `null` |
 
 Source: Flink, formats/json and formats/debezium-json (timestamp format SQL).
@@ -69,6 +69,7 @@ def _texts(column: pa.Array, name: str) -> pa.Array:
     if pt.is_date(kind) or pt.is_timestamp(kind):
         return _calendar(column, name)
     if pt.is_map(kind):
+        _refuse_keys_twice(column, name)
         entries = pc.binary_join_element_wise(_keys(column.keys, name), _value_texts(column.items, name), ":")
         return _joined(column, entries, "{", "}")
     if pt.is_list(kind):
@@ -77,6 +78,17 @@ def _texts(column: pa.Array, name: str) -> pa.Array:
         texts = object_texts([field.name for field in kind], column.flatten())
         return pc.if_else(column.is_null(), pa.scalar(None, pa.string()), texts)
     raise LogConfigError(f"column {name}: values of type {kind} cannot be logged as JSON", option="log.format")
+
+
+def _refuse_keys_twice(column: pa.Array, name: str) -> None:
+    """Of a key that stands twice in an object, readers keep one."""
+    texts = pa.ListArray.from_arrays(column.offsets.cast(pa.int32()), _keys(column.keys, name))
+    pairs = pa.table({"place": pc.list_parent_indices(texts), "key": pc.list_flatten(texts)})
+    if pairs.group_by(["place", "key"]).aggregate([]).num_rows < pairs.num_rows:
+        raise LogConfigError(
+            f"column {name}: a map has a key twice, which JSON logs cannot hold; use log.format=arrow",
+            option="log.format",
+        )
 
 
 def _keys(keys: pa.Array, name: str) -> pa.Array:

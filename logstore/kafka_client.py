@@ -23,7 +23,7 @@ _SAME: Final[tuple[str, ...]] = (
     "sasl.kerberos.service.name",
 )  # fmt: skip
 _PEM_FILES: Final[Mapping[str, str]] = {"ssl.truststore": "ssl.ca.location", "ssl.keystore": "ssl.keystore.location"}
-_NOISE: Final = re.compile(r"^\S+/\S+: | \(after [^)]*\)$")
+NOISE: Final = re.compile(r"^\S+/\S+: | \(after [^)]*\)$")
 """What librdkafka puts around the reason: the name of its thread, and how long it had tried."""
 
 _USER_MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
@@ -125,7 +125,7 @@ class KafkaCluster:
         """Called by librdkafka; the reason of one connection says more than `all brokers are down`."""
         with self._lock:
             if error.code() != KafkaError._ALL_BROKERS_DOWN or self._last_error is None:
-                self._last_error = _NOISE.sub("", error.str())
+                self._last_error = NOISE.sub("", error.str())
 
 
 def error_text(error: KafkaException) -> str:

@@ -19,7 +19,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from freshet.logstore.client import Fetched, OffsetBounds, StoredRecord, TopicFacts, TopicPartition
 from freshet.logstore.exceptions import LogConfigError, LogTruncatedError, LogUnavailableError
-from freshet.logstore.kafka_client import PREFIX, ClientSettings, client_settings, error_text
+from freshet.logstore.kafka_client import NOISE, PREFIX, ClientSettings, client_settings, error_text
 from freshet.logstore.record import HEADER_NAME
 
 C = TypeVar("C")
@@ -43,9 +43,6 @@ _REFUSALS: Final = (KafkaError._AUTHENTICATION, KafkaError._SSL)
 
 _EARLIEST: Final = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 _LATEST: Final = OffsetSpec.latest()  # type: ignore[no-untyped-call]
-_NOISE: Final = re.compile(r"^\S+/\S+: | \(after [^)]*\)$")
-"""What librdkafka puts around the reason: the name of its thread, and how long it had tried."""
-
 _OWN: Final = frozenset({"topic"})
 """Options below `kafka.` that are not the client's."""
 
@@ -199,7 +196,7 @@ class _Trouble:
         """The brokers, and what is known of them; without secrets."""
         found = f" (kafka.bootstrap.servers={self._brokers}"
         if self.last is not None:
-            found += f": {_NOISE.sub('', self.last.str())}"
+            found += f": {NOISE.sub('', self.last.str())}"
         for secret in self._secrets:
             found = found.replace(secret, "***")
         return found + ")"

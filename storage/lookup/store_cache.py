@@ -174,7 +174,7 @@ class StoreCache:
                 return False
             with self._cache.writing(name) as sink:
                 write_store(sink, self._identity(file), self._sections(file), self._piece_bytes)
-            self._cache.note_use(name, now_ms)
+            self._cache.note_use(name, self.table.env.now_ms())  # that of a large file took its time
         except CorruptDataError:  # the data file: the caller reads it too, and says so
             raise
         except StorageError as error:

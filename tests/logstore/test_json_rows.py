@@ -145,6 +145,20 @@ def test_years_that_json_cannot_hold_are_refused_by_column() -> None:
             object_texts(["c"], [pa.array([value], pa.timestamp("s"))])
 
 
+@pytest.mark.parametrize(
+    "value", [[("a", 1), ("b", 2), ("a", 1)], [(float("nan"), 1), (1.0, 2), (float("nan"), 3)]], ids=["texts", "NaN"]
+)
+def test_maps_with_a_key_twice_are_refused_by_column(value: list[tuple[object, int]]) -> None:
+    key = pa.string() if isinstance(value[0][0], str) else pa.float64()
+    column = pa.array([value[:2], None, value, value[1:]], pa.map_(key, pa.int32()))
+    with pytest.raises(LogConfigError, match=r"column c: a map has a key twice.*log.format=arrow"):
+        object_texts(["c"], [column])
+    for part in (column.slice(0, 2), column.slice(3)):
+        assert [text.count(":") for text in object_texts(["c"], [part]).to_pylist()] == [3, 1][: len(part)]
+    with pytest.raises(LogConfigError, match=r"column c: a map has a key twice"):
+        object_texts(["c"], [pa.array([[None], [value]], pa.list_(column.type))])
+
+
 @pytest.mark.parametrize("value", [b"{", b"[]", b'{"d":1}', b'{"c":"x"}', b'{"c":[1]}', b"7"])
 def test_other_values_are_errors(value: bytes) -> None:
     with pytest.raises(LogLostError, match="does not hold rows of this table"):

@@ -309,6 +309,24 @@ def test_a_store_made_ahead_of_its_file_is_left_for_a_while(tmp_path: Path) -> N
     assert [first.file_name in path.name for path in table.stores] == [True]
 
 
+def test_a_store_that_was_long_in_the_making_is_left_for_a_while_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    env = _Clock()
+    table, (first, second, third) = _three_files(tmp_path, env)
+    table.lookup().find(first, ASKED, None)
+    write = store_cache.write_store
+
+    def slowly(*given: Any) -> None:
+        env.ms += store_cache.BUSY_MS + 1
+        write(*given)
+
+    monkeypatch.setattr(store_cache, "write_store", slowly)
+    table.lookup().stores.build_ahead([first], [third])
+    table.lookup().stores.keep_only([first, second])
+    assert [third.file_name in path.name for path in table.stores].count(True) == 1
+
+
 def test_a_store_evicted_while_it_is_mapped_stays_readable(tmp_path: Path) -> None:
     table = LookupTable(tmp_path)
     lookup = table.lookup()
