@@ -49,6 +49,10 @@ SILENT_SNAPSHOTS_MAX: Final = 8
 """After so many snapshots without changes the position moves on all the same, or earlier where fewer are kept: a query
 that is started again looks at all of them once more, so they must not have expired."""
 
+STEP_OFFSETS_MAX: Final = 1_000_000
+"""So many offsets of open batches are shown in one step where the engine sets no limit: while a writer logs faster than
+they are looked at, a step would have no end."""
+
 GROUP_ROWS: Final = 50_000
 """Buckets with fewer changes are read by one task, up to so many rows."""
 
@@ -240,8 +244,9 @@ class LogSplitStream:
         }
         stops: list[int] = []
         limit = budget.limit
+        offsets_max = STEP_OFFSETS_MAX if limit.offsets is None else limit.offsets
         for place, fetched in self._fetched(state, wanted, until).items():
-            offsets = budget.left(limit.offsets, budget.used.offsets)
+            offsets = budget.left(offsets_max, budget.used.offsets)
             rows = budget.left(limit.rows, budget.used.rows)
             if offsets == 0 or rows == 0:
                 break

@@ -177,6 +177,19 @@ def test_limits_cut_states_and_logs(log: FakeLog, tmp_path: Path, isolation: str
     assert fold(seen) == {each["k"]: each["v"] for each in table.scan().to_arrow().to_pylist()}
 
 
+def test_a_step_ends_though_more_is_logged_meanwhile(
+    log: FakeLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("freshet.logstore.split_stream.STEP_OFFSETS_MAX", 2)
+    monkeypatch.setattr("freshet.logstore.writer.RECORD_BYTES", 1)
+    log.chunk = 1
+    table = make_logged(tmp_path)
+    write(table, "+I 9 z")
+    query = Query(table, "speculative", scan_mode="latest")
+    begun(table, "+I 1 a | +I 2 b | +I 3 c | +I 4 d | +I 5 e")
+    assert [query() for _ in range(4)] == ["+I 1 a | +I 2 b", "+I 3 c | +I 4 d", "+I 5 e", ""]
+
+
 def fold(texts: list[str]) -> dict[int, str]:
     found: dict[int, str] = {}
     for kind, key, value in (part.split() for text in texts for part in text.split(" | ")):
