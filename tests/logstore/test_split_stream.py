@@ -23,7 +23,7 @@ from tests.logstore.logged_tables import fake_kafka, make_logged, rows
 
 ISOLATIONS = ("committed", "speculative")
 QUICK = 60
-ALL = 3_000
+ALL = 1_000
 
 
 @pytest.fixture
