@@ -113,9 +113,9 @@ class BucketTask:
                 buckets = filled.rows.column(BUCKET).fill_null(0).to_numpy()
                 counts.add_ignored(data.num_rows - writer.write_routed(data, buckets))
                 clock.lap("write")
-            # Another writer may have committed since the driver looked: our rows are numbered after its rows. A log has
-            # one writer, and all attempts at a batch tell their changes upon one snapshot.
-            if log is None:
+            # Another writer may have committed since the driver looked: our rows are numbered after its rows. Not with
+            # a log and lookups: all attempts at a batch tell what their rows replace upon one snapshot.
+            if log is None or not table.options.needs_lookup:
                 writer.rebase()
             messages = writer.prepare_commit(pin.micro_batch_id, limit=pin.limit)
             clock.lap("flush and compact")

@@ -19,7 +19,8 @@ from freshet.pipeline.exceptions import PipelineFailedError, StoppedByRecordErro
 from freshet.storage.catalog import Catalog
 from freshet.storage.commit.committer import Committer
 from freshet.storage.exceptions import ConflictError, RetryableError
-from freshet.storage.table import Table
+from freshet.storage.table import Table, TaskLog
+from tests.logstore.logged_tables import fake_kafka, make_logged
 from tests.pipeline.batch.outcome_rows import data, dead, outcome_table, tally
 from tests.pipeline.records import change, decoder_of, pipeline_of, raw_batch
 
@@ -83,6 +84,22 @@ def test_rows_of_a_task_are_newer_than_those_committed_since_the_driver_looked(k
         (1, "task"),
         (2, "other"),
     ]
+
+
+@pytest.mark.parametrize("producer", ["none", "input"])
+def test_so_are_those_that_are_logged_as_they_are_written(tmp_path: Path, producer: str) -> None:
+    with fake_kafka():
+        table = make_logged(tmp_path, changelog_producer=producer)
+        driver = table.open_log("stream")
+        with table.without_log().writer("other") as writer:
+            writer.write(pa.table({"k": [1, 1, 1, 2], "v": ["x", "y", "z", "other"]}))
+            writer.commit()
+        pin = BatchPin(0, 0, None, None, log=TaskLog(driver.identity, driver.epoch, 0))
+        rows = outcome_table(table.schema, [data(1, 1, "task"), tally(1)])
+        told = [batch.column(0)[0].as_py() for batch in replace(_task(table), pin=pin)(iter(rows.to_batches()))]
+        table.committer("stream", log=driver.identity).commit(0, sum_results(told).messages)
+        table.without_log().compact()
+        assert {row["k"]: row["v"] for row in table.scan().to_arrow().to_pylist()} == {1: "task", 2: "other"}
 
 
 def test_a_worker_that_had_a_table_open_does_not_take_the_next_one_of_the_name_for_it(tmp_path: Path) -> None:
