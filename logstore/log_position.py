@@ -28,7 +28,7 @@ class LogPosition:
     the ones before it are gone or do not say where the log stands.
 
     `before_ms` is the commit time of the snapshot in the state, where it was read: it tells a history from another one
-    of the same ids.
+    of the same ids. `of_ms` is that of the snapshot that was read in part.
     """
 
     state: ReaderState
@@ -37,6 +37,7 @@ class LogPosition:
     of: int = 0
     from_files: bool = False
     before_ms: int | None = None
+    of_ms: int | None = None
 
     def to_document(self) -> dict[str, Any]:
         """The position for JSON."""
@@ -47,6 +48,7 @@ class LogPosition:
             "of": self.of,
             "from_files": self.from_files,
             "before_ms": self.before_ms,
+            "of_ms": self.of_ms,
         }
 
     @property
@@ -54,9 +56,9 @@ class LogPosition:
         """The first snapshot that is still needed."""
         return self.state.snapshot_id + (not self.is_state)
 
-    def within(self, taken: int, of: int, *, from_files: bool) -> LogPosition:
+    def within(self, taken: int, of: int, of_ms: int | None, *, from_files: bool) -> LogPosition:
         """After the first pieces of the next snapshot."""
-        return replace(self, taken=taken, of=of, from_files=from_files) if taken else self
+        return replace(self, taken=taken, of=of, of_ms=of_ms, from_files=from_files) if taken else self
 
 
 def position_from(document: Mapping[str, Any]) -> LogPosition | int:

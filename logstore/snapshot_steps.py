@@ -43,6 +43,11 @@ class SnapshotStep:
     after: LogPosition
     from_files: bool = False
 
+    @property
+    def time_ms(self) -> int | None:
+        """When it was committed."""
+        return self.after.before_ms
+
 
 class SnapshotSteps:
     """Of one reader. `client` and `rows` connect when they are first called."""
@@ -73,6 +78,12 @@ class SnapshotSteps:
     def step(self, position: LogPosition) -> SnapshotStep | None:
         """What the snapshot after a position gives, or the one whose rows come next; None while it is not there."""
         step = self._state_step(position) if position.is_state else self._change_step(position)
+        if step is not None and position.taken and position.of_ms not in (None, step.time_ms):
+            raise RetryableError(
+                f"snapshot {position.next_id} of table {self._table.name} is not the one that this stream has read in "
+                "part: the table was rolled back or created anew. Read it again in full, with a new checkpoint",
+                table=self._table.name,
+            )
         if step is not None and position.taken and position.of != len(step.pieces):
             raise InvalidRequestError(
                 f"snapshot {position.next_id} of table {self._table.name} was read in {position.of} pieces, of which "

@@ -230,7 +230,7 @@ class LogSplitStream:
                 break
             for taken in range(position.taken, len(step.pieces)):
                 if not budget.takes(size_of(step.pieces[taken])):
-                    return position.within(taken, len(step.pieces), from_files=step.from_files), True
+                    return position.within(taken, len(step.pieces), step.time_ms, from_files=step.from_files), True
             position = step.after
         return position, False
 

@@ -442,6 +442,22 @@ def test_a_rollback_is_told(log: FakeLog, tmp_path: Path) -> None:
         query()
 
 
+def test_a_rollback_of_a_snapshot_that_was_read_in_part_is_told(log: FakeLog, tmp_path: Path) -> None:
+    table = make_logged(tmp_path, bucket="2", changelog_producer="input")
+    write(table, "+I 9 z")
+    query = Query(table, "committed")
+    query()
+    write(table, "+I 1 a | +I 2 b | +I 3 c | +I 4 d")
+    assert query(StreamLimit(rows=1))
+    folder = Path(table.location) / "snapshot"
+    (folder / "snapshot-2").unlink()
+    (folder / "LATEST").write_text("1")
+    write(Table.open(table.location), "+I 5 e | +I 6 f | +I 7 g | +I 8 h")
+    query.restart()
+    with pytest.raises(RetryableError, match="snapshot 2 of table .* read in part: the table was rolled back"):
+        query()
+
+
 def test_a_reader_of_snapshots_alone_may_go_on_with_the_log(log: FakeLog, tmp_path: Path) -> None:
     table = make_logged(tmp_path)
     write(table, "+I 1 a")
