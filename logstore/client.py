@@ -80,6 +80,27 @@ class LogProducer(Protocol):
         ...
 
 
+class LogTransactions(LogProducer, Protocol):
+    """A producer whose records are seen together, with `committed`, or never. Errors are `LogUnavailableError`; after
+    one nothing is known of the transaction, and another producer of the same name has to `start`."""
+
+    def start(self) -> None:
+        """Takes over from whoever had the name: what is open of it comes to nothing, and it can commit no more."""
+        ...
+
+    def begin(self) -> None:
+        """Begins a transaction."""
+        ...
+
+    def commit(self) -> None:
+        """Returns when what was sent is seen by all who read what is committed."""
+        ...
+
+    def abort(self) -> None:
+        """Gives the transaction up, so that readers need not wait for its end."""
+        ...
+
+
 class LogClient(Protocol):
     """A cluster. Errors are those of `logstore.exceptions`."""
 
@@ -104,6 +125,14 @@ class LogClient(Protocol):
 
     def producer(self) -> LogProducer:
         """A new producer."""
+        ...
+
+    def transactions(self, name: str) -> LogTransactions:
+        """A new producer of transactions; of those with the same name the last one started counts."""
+        ...
+
+    def committed(self) -> LogClient:
+        """Another client, whose `fetch` sees of transactions only what is committed."""
         ...
 
     def close(self) -> None:

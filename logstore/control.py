@@ -4,13 +4,15 @@
 |---|---|---|
 | recover | when a writer starts | its epoch is the offset of this record; older epochs are not expected to commit |
 | commit | after a snapshot | batch and snapshot id: committed readers may look |
+| published | in the transaction that publishes the changes of snapshots | the last of these snapshots |
 
-They are hints. A reader that never sees one finds the same in the snapshots, later. That an offset is given once, and
-later ones are larger, is what makes it an epoch.
+`recover` and `commit` are hints. A reader that never sees one finds the same in the snapshots, later. That an offset is
+given once, and later ones are larger, is what makes it an epoch. `published` says where the publisher stands.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -24,12 +26,16 @@ CONTROL_HEADER: Final = b"control 1"
 CONTROL_SUFFIX: Final = "-control"
 CONTROL_WAIT_S: Final = 10.0
 
+LOOK_BACK: Final = 100
+"""Offsets from the end that are looked at first for the newest record of a kind."""
+
 
 class ControlKind(StrEnum):
     """What a control record says; part of the format."""
 
     RECOVER = "recover"
     COMMIT = "commit"
+    PUBLISHED = "published"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +48,11 @@ class ControlRecord:
     batch: int = -1
     snapshot_id: int = -1
     table: str = ""
-    """In a `recover` record: whose log it is."""
+    """In a `recover` or `published` record: whose log it is."""
+    topic_id: str = ""
+    """In a `published` record: that of the topic with the changes."""
+    time_ms: int = -1
+    """In a `published` record: when the snapshot was made, which tells it from another one of its id."""
 
 
 def control_topic(topic: str) -> TopicPartition:
@@ -60,6 +70,8 @@ def encode_control(record: ControlRecord) -> bytes:
             "batch": record.batch,
             "snapshot": record.snapshot_id,
             "table": record.table,
+            "topic-id": record.topic_id,
+            "time": record.time_ms,
         }
     )
 
@@ -77,6 +89,8 @@ def decode_control(header: bytes | None, value: bytes) -> ControlRecord | None:
             source["batch"],
             source["snapshot"],
             source.get("table", ""),
+            source.get("topic-id", ""),
+            source.get("time", -1),
         )
     except (orjson.JSONDecodeError, KeyError, TypeError, ValueError):
         return None
@@ -98,20 +112,39 @@ def note(producer: LogProducer, topic: str, record: ControlRecord, time_ms: int)
     producer.send(control_topic(topic), CONTROL_HEADER, encode_control(record), time_ms, CONTROL_HEADER)
 
 
-def first_table(client: LogClient, topic: str) -> str:
-    """The table that the first `recover` record of a log names: whose log it is. Empty where none says so."""
+def first_claim(client: LogClient, topic: str) -> ControlRecord | None:
+    """The first record that names a table: whose log it is, and of which kind. None where none does."""
     place = control_topic(topic)
-    position, end = client.bounds(place.topic)[0]
+    first, end = client.bounds(place.topic)[0]
+    return next((record for record in _records(client, place, first, end) if record.table), None)
+
+
+def last_published(client: LogClient, topic: str, table: str) -> ControlRecord | None:
+    """The newest `published` record of a table; `client` is one that sees what is committed."""
+    place = control_topic(topic)
+    first, end = client.bounds(place.topic)[0]
+    start, count = end, LOOK_BACK
+    while start > first:
+        stop, start, count = start, max(first, end - count), 4 * count
+        found = None
+        for record in _records(client, place, start, stop):
+            if record.kind is ControlKind.PUBLISHED and record.table == table:
+                found = record
+        if found is not None:
+            return found
+    return None
+
+
+def _records(client: LogClient, place: TopicPartition, position: int, end: int) -> Iterator[ControlRecord]:
     while position < end:
         fetched = client.fetch({place: position}, wait_s=CONTROL_WAIT_S).get(place)
         if fetched is None:
-            raise LogUnavailableError(f"topic {place.topic}: its first records could not be read")
+            raise LogUnavailableError(f"topic {place.topic}: its records from {position} to {end} could not be read")
         for record in fetched.records:
-            found = decode_control(record.header, record.value)
-            if found is not None and found.table:
-                return found.table
+            found = decode_control(record.header, record.value) if record.offset < end else None
+            if found is not None:
+                yield found
         position = fetched.next_offset
-    return ""
 
 
 def end_of_control(client: LogClient, topic: str) -> int:

@@ -34,6 +34,18 @@ REACH_TIMEOUTS_S: Final = (1.0, 2.0, 5.0)
 DELIVERY_TIMEOUT_MS: Final = 60_000
 """How long a record may wait for its acknowledgement before the commit fails; `kafka.message.timeout.ms` overrides."""
 
+TRANSACTION_WAIT_S: Final = 20.0
+"""How long taking over, and ending a transaction, may take; a commit that stands already waits for it."""
+
+TRANSACTION_TIMEOUT_MS: Final = 900_000
+"""After this the brokers give up a transaction that nobody ends: as long as they allow by default, as a snapshot may be
+large. `kafka.transaction.timeout.ms` overrides."""
+
+TRANSACTION_QUEUE_KB: Final = 64 * 1024
+"""What may be on its way of a large snapshot: little enough to be acknowledged in time."""
+
+ABORT_WAIT_S: Final = 5.0
+
 FETCH_RECORDS_MAX: Final = 10_000
 
 _SECRET: Final = re.compile(r"password|secret|jaas|token|\.key|credential|userinfo", re.IGNORECASE)
@@ -75,7 +87,9 @@ def log_client_settings(options: Mapping[str, str]) -> dict[str, str]:
 class KafkaProducer:
     """A `LogProducer`: idempotent, acknowledged by all replicas in sync."""
 
-    def __init__(self, settings: Mapping[str, str]) -> None:
+    _OUTCOME = "nothing is committed"
+
+    def __init__(self, settings: Mapping[str, Any]) -> None:
         self._failure: KafkaError | None = None
         self._place = ""
         self._trouble = _Trouble(settings)
@@ -169,14 +183,52 @@ class KafkaProducer:
         text = self._failure.str()
         if self._failure.code() == KafkaError.MSG_SIZE_TOO_LARGE:
             raise LogConfigError(
-                f"{self._place}: a record of the log was refused: {text}; nothing is committed. Raise "
+                f"{self._place}: a record of the log was refused: {text}; {self._OUTCOME}. Raise "
                 "max.message.bytes of the topic (message.max.bytes of the brokers), or lower kafka.message.max.bytes",
                 option="kafka.message.max.bytes",
             )
         raise LogUnavailableError(
-            f"{self._place}: a record of the log was not acknowledged: {text}{self._trouble.text()}; nothing is "
-            "committed. Look whether the brokers answer and the topic is there, then write again"
+            f"{self._place}: a record of the log was not acknowledged: {text}{self._trouble.text()}; "
+            f"{self._OUTCOME}. Look whether the brokers answer and the topic is there, then write again"
         )
+
+
+class KafkaTransactions(KafkaProducer):
+    """A `LogTransactions`."""
+
+    _OUTCOME = "its transaction comes to nothing"
+
+    def __init__(self, settings: Mapping[str, str], name: str) -> None:
+        limits = {
+            "queue.buffering.max.kbytes": TRANSACTION_QUEUE_KB,
+            "transaction.timeout.ms": TRANSACTION_TIMEOUT_MS,
+        }
+        super().__init__({**limits, **settings, "transactional.id": name})
+        self._name = name
+
+    def start(self) -> None:
+        """Takes over from whoever had the name."""
+        self._transact(self._client.init_transactions)
+
+    def begin(self) -> None:
+        """Begins a transaction."""
+        self._transact(lambda seconds: self._client.begin_transaction())
+
+    def commit(self) -> None:
+        """Returns when what was sent is seen."""
+        self.flush()
+        self._transact(self._client.commit_transaction)
+
+    def abort(self) -> None:
+        """Gives the transaction up."""
+        self.discard()
+        self._transact(self._client.abort_transaction, ABORT_WAIT_S)
+
+    def _transact(self, step: Callable[[float], object], wait_s: float = TRANSACTION_WAIT_S) -> None:
+        try:
+            step(wait_s)
+        except KafkaException as error:
+            raise self._trouble.unavailable(f"transactions {self._name}", error) from error
 
 
 class _Trouble:
@@ -209,8 +261,9 @@ class _Trouble:
 class KafkaLogClient:
     """A `LogClient` of a Kafka cluster."""
 
-    def __init__(self, settings: Mapping[str, str]) -> None:
+    def __init__(self, settings: Mapping[str, str], *, isolation: str = "read_uncommitted") -> None:
         self._settings = dict(settings)
+        self._isolation = isolation
         self._trouble = _Trouble(settings)
         self._admin: AdminClient | None = None
         self._consumer: Consumer | None = None
@@ -302,6 +355,14 @@ class KafkaLogClient:
         """A new producer."""
         return KafkaProducer(self._settings)
 
+    def transactions(self, name: str) -> KafkaTransactions:
+        """A new producer of transactions."""
+        return KafkaTransactions(self._settings, name)
+
+    def committed(self) -> KafkaLogClient:
+        """A client that sees of transactions only what is committed."""
+        return KafkaLogClient(self._settings, isolation="read_committed")
+
     def close(self) -> None:
         """Ends the consumer."""
         if self._consumer is not None:
@@ -343,7 +404,7 @@ class KafkaLogClient:
                     "enable.auto.commit": False,
                     "enable.auto.offset.store": False,
                     "auto.offset.reset": "error",
-                    "isolation.level": "read_uncommitted",
+                    "isolation.level": self._isolation,
                     "enable.partition.eof": True,
                     "error_cb": self._trouble.keep,
                     "log_level": 0,

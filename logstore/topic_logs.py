@@ -13,14 +13,13 @@ import time
 from collections.abc import Callable, Mapping
 
 from freshet.logstore.client import LogClient, LogProducer, TopicFacts
-from freshet.logstore.control import ControlKind, ControlRecord, claim_epoch, first_table, note
+from freshet.logstore.control import ControlKind, ControlRecord, claim_epoch, first_claim, note
 from freshet.logstore.exceptions import LogConfigError, LogUnavailableError
-from freshet.logstore.json_records import FORMATS
-from freshet.logstore.record import ARROW_FORMAT
+from freshet.logstore.publisher import TopicPublisher
 from freshet.logstore.split_stream import LogSplitStream
 from freshet.logstore.stream import Isolation, LogStream, isolation_of
-from freshet.logstore.topic import ensure_topics, existing_topic, record_bytes_max, topic_warnings
-from freshet.logstore.writer import LogWriter, WriterSettings
+from freshet.logstore.topic import ensure_topics, existing_topic, topic_warnings
+from freshet.logstore.writer import LogWriter, settings_of
 from freshet.storage.log_systems import LoggedTable, LogStreamRequest, SplitHistory, TableHistory, TaskLog
 from freshet.storage.model.table_log import LogIdentity, LogProgress
 
@@ -47,13 +46,13 @@ class TopicLog:
         self._producer = client.producer()
         self.identity = identity
         self.epoch = claim_epoch(self._producer, identity.topic, identity.commit_user, now_ms, table.table_id)
-        _check_owner(client, table, identity.topic)
+        _check_owner(client, table, identity.topic, ControlKind.RECOVER)
         self.warnings = topic_warnings(facts, snapshot_time_retained_ms=table.snapshot_time_retained_ms)
         self._attempt = 0
 
     def sink(self, schema_id: int) -> LogWriter:
         """Takes changes in the columns of a schema."""
-        settings = _settings(self._table, self._facts, self.identity, self.epoch, schema_id)
+        settings = settings_of(self._table, self._facts, self.identity, self.epoch, schema_id)
         # Attempts of one epoch must not be given twice: a writer of a new schema goes on far above the one before.
         self._attempt += 1 << 32
         return LogWriter(self._client.producer(), settings, attempt=self._attempt)
@@ -108,8 +107,20 @@ class TopicLogs:
         """The sink of a task that logs one attempt of one batch."""
         client, producer = self._task_client(table.options)
         facts = self._task_topic(client, table, log)
-        settings = _settings(table, facts, log.identity, log.epoch, table.schema_id)
+        settings = settings_of(table, facts, log.identity, log.epoch, table.schema_id)
         return LogWriter(producer, settings, attempt=log.attempt)
+
+    def open_publisher(self, table: LoggedTable, histories: Callable[[int], SplitHistory]) -> TopicPublisher:
+        """Publishes the committed changes of a table, from where the topic says that it stands."""
+        client = self._open_client(table.options)
+        name = _topic_name(table)
+        facts = ensure_topics(client, name, table.bucket_count, table=table.name)
+        committed = client.committed()
+        _check_owner(committed, table, name, ControlKind.PUBLISHED)
+        publisher = TopicPublisher(client, committed, table, facts, histories)
+        _check_owner(committed, table, name, ControlKind.PUBLISHED)
+        publisher.publish()
+        return publisher
 
     def _task_topic(self, client: LogClient, table: LoggedTable, log: TaskLog) -> TopicFacts:
         """The topic that the driver has opened, checked not long ago."""
@@ -164,15 +175,26 @@ def _check_isolation(table: LoggedTable, isolation: Isolation) -> None:
         )
 
 
-def _check_owner(client: LogClient, table: LoggedTable, topic: str) -> None:
-    """The log belongs to the table that claimed an epoch first, so two that begin at once cannot both have it."""
-    owner = first_table(client, topic)
-    if owner and table.table_id and owner != table.table_id:
+def _check_owner(client: LogClient, table: LoggedTable, topic: str, kind: ControlKind) -> None:
+    """The log belongs to the table that claimed it first, so two that begin at once cannot both have it; and it is of
+    one kind, since records that were not published in a transaction may be of attempts that came to nothing."""
+    claim = first_claim(client, topic)
+    if claim is None or not table.table_id:
+        return
+    if claim.table != table.table_id:
         raise LogConfigError(
-            f"table {table.name}: topic {topic} has the log of another table (created {owner}, this one "
+            f"table {table.name}: topic {topic} has the log of another table (created {claim.table}, this one "
             f"{table.table_id}); a topic has the log of one table. Set kafka.topic to a name of its own",
             table=table.name,
             option=TOPIC_OPTION,
+        )
+    if claim.kind is not kind:
+        was = "transactional" if claim.kind is ControlKind.PUBLISHED else "eventual"
+        raise LogConfigError(
+            f"table {table.name}: the records of topic {topic} were written with log.consistency={was}, which a topic "
+            "keeps: set kafka.topic to a new name to change it",
+            table=table.name,
+            option="log.consistency",
         )
 
 
@@ -183,12 +205,3 @@ def _topic_name(table: LoggedTable) -> str:
             f"table {table.name}: its log needs the option {TOPIC_OPTION}", table=table.name, option=TOPIC_OPTION
         )
     return name
-
-
-def _settings(
-    table: LoggedTable, facts: TopicFacts, identity: LogIdentity, epoch: int, schema_id: int
-) -> WriterSettings:
-    kafka = {key.removeprefix("kafka."): value for key, value in table.options.items() if key.startswith("kafka.")}
-    value_format = FORMATS.get(table.options.get("log.format", "arrow").lower(), ARROW_FORMAT)
-    keys = () if value_format == ARROW_FORMAT else table.primary_keys
-    return WriterSettings(identity, epoch, schema_id, record_bytes_max(facts, kafka), value_format, keys)

@@ -20,9 +20,9 @@ from typing import Final
 
 import pyarrow as pa
 
-from freshet.logstore.client import LogProducer, TopicPartition
+from freshet.logstore.client import LogProducer, TopicFacts, TopicPartition
 from freshet.logstore.exceptions import LogConfigError
-from freshet.logstore.json_records import JsonRecord, json_records
+from freshet.logstore.json_records import FORMATS, JsonRecord, json_records
 from freshet.logstore.record import (
     ARROW_FORMAT,
     NO_HASH,
@@ -33,6 +33,8 @@ from freshet.logstore.record import (
     rolled_hash,
     user_hash,
 )
+from freshet.logstore.topic import record_bytes_max
+from freshet.storage.log_systems import LoggedTable
 from freshet.storage.model.table_log import Lane, LogIdentity, LogIncrement
 
 RECORD_BYTES: Final = 256 * 1024
@@ -59,6 +61,16 @@ class WriterSettings:
     value_format: int = ARROW_FORMAT
     key_names: tuple[str, ...] = ()
     """Columns of the message key, in formats that have keys."""
+
+
+def settings_of(
+    table: LoggedTable, facts: TopicFacts, identity: LogIdentity, epoch: int, schema_id: int
+) -> WriterSettings:
+    """What the options of a table and its topic say."""
+    kafka = {key.removeprefix("kafka."): value for key, value in table.options.items() if key.startswith("kafka.")}
+    value_format = FORMATS.get(table.options.get("log.format", "arrow").lower(), ARROW_FORMAT)
+    keys = () if value_format == ARROW_FORMAT else table.primary_keys
+    return WriterSettings(identity, epoch, schema_id, record_bytes_max(facts, kafka), value_format, keys)
 
 
 class LogWriter:

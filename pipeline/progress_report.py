@@ -28,7 +28,7 @@ SUMMARY_EVERY: Final = 50
 
 REASONS_SHOWN: Final = 10
 
-_DRIVER_STEPS: Final = ("plan", "job", "commit")
+_DRIVER_STEPS: Final = ("plan", "job", "commit", "publish")
 
 
 def progress_line(progress: Progress) -> str:

@@ -51,6 +51,9 @@ class TaskLog:
     attempt: int
 
 
+PUBLISHER_CONSUMER: Final = "freshet-publisher"
+"""The consumer that keeps from expiry what was not published."""
+
 WITHOUT_LOG: Final[Mapping[str, str]] = {
     "log.system": "none",
     "log.changelog-mode": "auto",
@@ -88,6 +91,28 @@ class TableLog(Protocol):
 
     def close(self) -> None:
         """Lets go of connections."""
+        ...
+
+
+class LogPublisher(Protocol):
+    """Publishes what is committed (`log.consistency=transactional`); belongs to one writer or driver."""
+
+    @property
+    def warnings(self) -> list[str]:
+        """What may go wrong later, and where it has begun."""
+        ...
+
+    @property
+    def lag(self) -> int:
+        """How many snapshots are committed and not published."""
+        ...
+
+    def publish(self) -> None:
+        """Publishes what was not yet; what keeps it from that is logged, and it is tried again the next time."""
+        ...
+
+    def close(self) -> None:
+        """Tries once more where something is left, and lets go of connections."""
         ...
 
 
@@ -275,6 +300,11 @@ class LogProvider(Protocol):
 
     def task_sink(self, table: LoggedTable, log: TaskLog) -> ChangeSink:
         """The sink of a task."""
+        ...
+
+    def open_publisher(self, table: LoggedTable, histories: Callable[[int], SplitHistory]) -> LogPublisher:
+        """A publisher of the table, which takes the place of the one before; `histories` gives the changes in the
+        columns of a schema."""
         ...
 
     def stream(self, table: LoggedTable, history: TableHistory, request: LogStreamRequest) -> LogStream:

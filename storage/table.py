@@ -41,8 +41,10 @@ from freshet.storage.exceptions import ConflictError, InvalidRequestError, NotFo
 from freshet.storage.filter_text import to_predicate
 from freshet.storage.io.env import Env, local_env
 from freshet.storage.log_systems import (
+    PUBLISHER_CONSUMER,
     WITHOUT_LOG,
     LoggedTable,
+    LogPublisher,
     LogSplitStream,
     LogStream,
     LogStreamRequest,
@@ -63,7 +65,7 @@ from freshet.storage.model.snapshot import CommitKind, Snapshot
 from freshet.storage.model.split import ChangeSplit, Split
 from freshet.storage.model.stream_limit import StreamLimit
 from freshet.storage.model.table_log import LogIdentity, LogProgress
-from freshet.storage.options.core import ChangelogProducer, CoreOptions, LogSystem, OnLakeOnly
+from freshet.storage.options.core import ChangelogProducer, CoreOptions, OnLakeOnly
 from freshet.storage.options.traps import silent_traps
 from freshet.storage.options.values import option_texts
 from freshet.storage.predicate import Predicate
@@ -199,6 +201,11 @@ class Table:
         system = log_system(self.options, self.name)
         if system is None:
             return TableSession(self.store, commit_user, parallelism=parallelism)
+        if self.publishes:
+            publisher = self.open_publisher()
+            for warning in publisher.warnings:
+                _LOG.warning("table %s: %s", self.name, warning)
+            return TableSession(self.store, commit_user, parallelism=parallelism, publisher=publisher)
 
         def open_log(progress: LogProgress | None) -> TableLog:
             return system.open_log(self._logged, commit_user, progress, self.store.env.now_ms())
@@ -229,8 +236,33 @@ class Table:
 
     @property
     def has_log(self) -> bool:
-        """True where changes are logged (`log.system`)."""
-        return self.options.log_system is not LogSystem.NONE
+        """True where changes are logged before their commit (`log.system`, with `log.consistency=eventual`)."""
+        return self.options.logs_changes
+
+    @property
+    def publishes(self) -> bool:
+        """True where committed changes are published (`log.system`, with `log.consistency=transactional`): by
+        `Table.writer` after each of its commits, else by who holds `open_publisher`."""
+        return self.options.publishes_changes
+
+    def open_publisher(self) -> LogPublisher:
+        """Publishes the committed changes of the table, whoever commits them; for drivers of task writers.
+
+        What is committed and was not published is published at once. Raises `InvalidRequestError` for a topic that
+        does not fit, `RetryableError` where the brokers do not answer.
+        """
+
+        def history(schema_id: int) -> LogSplitHistory:
+            store = self.store if schema_id == self.schema.id else self.store.at_schema(schema_id)
+            return LogSplitHistory(store, StartRequest.of(None, None, None), consumer_id=PUBLISHER_CONSUMER)
+
+        if not self.publishes:
+            raise InvalidRequestError(
+                f"table {self.name} publishes nothing; set log.system=kafka and log.consistency=transactional",
+                table=self.name,
+                option="log.consistency",
+            )
+        return needed_log_system(self.options, self.name).open_publisher(self._logged, history)
 
     @property
     def dynamic_options(self) -> Mapping[str, str]:
@@ -241,11 +273,13 @@ class Table:
         """The same table, for commits of others than the one user who logs: they are not logged, and readers of the
         log do with them what `log.on-lake-only` says.
 
+        Of a table that publishes, they are published with the next commit of who publishes.
+
         Raises `InvalidRequestError` where that is `fail`: readers would stop at such a commit.
         """
-        if not self.has_log:
+        if not self.has_log and not self.publishes:
             return self
-        if self.options.log_on_lake_only is OnLakeOnly.FAIL:
+        if self.has_log and self.options.log_on_lake_only is OnLakeOnly.FAIL:
             raise InvalidRequestError(
                 f"table {self.name} has log.on-lake-only=fail: readers of its log would stop at a commit that is not "
                 "logged. Set log.on-lake-only=apply, with which they read such commits from their files",
@@ -268,6 +302,13 @@ class Table:
         Raises `InvalidRequestError` for a table without a log, a topic that does not fit and a second user.
         """
         system = needed_log_system(self.options, self.name)
+        if self.publishes:
+            raise InvalidRequestError(
+                f"table {self.name} has log.consistency=transactional: tasks log nothing, changes are published after "
+                "their commit (Table.open_publisher)",
+                table=self.name,
+                option="log.consistency",
+            )
         progress = Committer(self.store, commit_user).log_progress()
         log = system.open_log(self._logged, commit_user, progress, self.store.env.now_ms())
         Committer(self.store, commit_user, log=log.identity).log_progress()
@@ -464,7 +505,9 @@ class Table:
         `NotFoundError` naming what is left when the changes to begin with have expired; while it is read
         `RetryableError` when expiry or a rollback has overtaken it.
         """
-        if isolation is not None:
+        if isolation is not None and self.publishes:
+            self._check_published_isolation(isolation, log_state)
+        elif isolation is not None:
             if consumer_id is not None or with_snapshot_id or upserts:
                 raise InvalidRequestError("isolation goes without consumer_id, with_snapshot_id and upserts")
             request = LogStreamRequest(
@@ -509,7 +552,9 @@ class Table:
         """
         if not upserts:
             self._check_has_changelog("stream the rows as they are written, without those they replace: upserts=True")
-        if (isolation or "committed").lower() != "none" and (isolation or self.has_log):
+        if isolation is not None and self.publishes:
+            self._check_published_isolation(isolation)
+        elif (isolation or "committed").lower() != "none" and (isolation or self.has_log):
             system = needed_log_system(self.options, self.name)
             history = LogSplitHistory(
                 self.store,
@@ -529,6 +574,23 @@ class Table:
             consumer_id=consumer_id,
             with_snapshot_id=with_snapshot_id,
         )
+
+    def _check_published_isolation(self, isolation: str, log_state: Mapping[str, object] | None = None) -> None:
+        """Readers of a table that publishes follow its snapshots: nothing is in the log before them."""
+        if isolation.lower() not in ("none", "committed"):
+            raise InvalidRequestError(
+                f"table {self.name} has log.consistency=transactional: changes are published after their commit, so "
+                f"there is nothing to read before it; isolation is committed, not {isolation!r}. For speculative "
+                "readers set log.consistency=eventual and another kafka.topic",
+                table=self.name,
+                option="log.read.isolation",
+            )
+        if log_state is not None:
+            raise InvalidRequestError(
+                f"table {self.name} has log.consistency=transactional: its readers follow snapshots and have no "
+                "log_state; go on by a consumer_id",
+                table=self.name,
+            )
 
     def _check_has_changelog(self, otherwise: str) -> None:
         check_has_changelog(ChangeRules.of(self.store.options), self.name, otherwise)

@@ -23,7 +23,7 @@ from typing import Final
 from freshet.storage.commit.committer import CommitResult, Committer
 from freshet.storage.commit.identity import check_identifier
 from freshet.storage.exceptions import ConflictError, InvalidRequestError
-from freshet.storage.log_systems import TableLog
+from freshet.storage.log_systems import LogPublisher, TableLog
 from freshet.storage.lookup.lookup_metrics import LookupMetrics
 from freshet.storage.merge.merge_metrics import MergeMetrics
 from freshet.storage.metadata.table_store import TableStore
@@ -57,9 +57,16 @@ class TableSession:
     """What `Table.writer` gives; not safe for use by several threads at once."""
 
     def __init__(
-        self, store: TableStore, commit_user: str, *, parallelism: int, open_log: OpenLog | None = None
+        self,
+        store: TableStore,
+        commit_user: str,
+        *,
+        parallelism: int,
+        open_log: OpenLog | None = None,
+        publisher: LogPublisher | None = None,
     ) -> None:
-        """`open_log` opens the log of the table for this user, where it has one."""
+        """`open_log` opens the log of the table for this user, where it has one; `publisher` publishes what is
+        committed, where the table says so, and is closed with the session."""
         if not isinstance(commit_user, str) or not commit_user.isprintable():
             raise InvalidRequestError(
                 f"the commit user is a name of printable characters such as 'loader-1', not {commit_user!r}"
@@ -68,6 +75,7 @@ class TableSession:
         self._store = store
         self._commit_user = commit_user
         self._committer = Committer(store, commit_user)
+        self._publisher = publisher
         self._log = None if open_log is None else open_log(self._committer.log_progress())
         if self._log is not None:
             self._committer = Committer(store, commit_user, log=self._log.identity)
@@ -153,6 +161,8 @@ class TableSession:
             if self._log is not None:
                 last = result.snapshots[-1]
                 self._log.committed(last.commit_identifier, last.id)
+        if self._publisher is not None:
+            self._publisher.publish()
         return result
 
     def _has_expired_base(self) -> bool:
@@ -233,6 +243,8 @@ class TableSession:
         self._writer.abort()
         if self._log is not None:
             self._log.close()
+        if self._publisher is not None:
+            self._publisher.close()
         self._store.env.finish_later()
 
     def __enter__(self) -> TableSession:

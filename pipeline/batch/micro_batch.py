@@ -118,6 +118,9 @@ class MicroBatchWriter:
         self._log = self._table.open_log(commit_user) if self._table.has_log else None
         for warning in () if self._log is None else self._log.warnings:
             _LOG.warning("table %s: %s", self._table.name, warning)
+        self._publisher = self._table.open_publisher() if self._table.publishes else None
+        for warning in () if self._publisher is None else self._publisher.warnings:
+            _LOG.warning("table %s: %s", self._table.name, warning)
         self._planned: Routing | None = None
         self._run: tuple[object, _QueryRun | None] | None = None
         self._rounds = self._open_rounds(compaction or CompactionConfig())
@@ -136,6 +139,8 @@ class MicroBatchWriter:
             self._rounds.close()
         if self._log is not None:
             self._log.close()
+        if self._publisher is not None:
+            self._publisher.close()
 
     def _open_rounds(self, compaction: CompactionConfig) -> RoundsBeside | None:
         if not compaction.beside:
@@ -196,6 +201,9 @@ class MicroBatchWriter:
         if self._log is not None and committed.snapshots:
             self._log.committed(micro_batch_id, committed.snapshots[-1].id)
         clock.lap("commit")
+        if self._publisher is not None:
+            self._publisher.publish()
+            clock.lap("publish")
         level0 = self._level0_counts(committed, result)
         clock.lap("count")
         return BatchReport(

@@ -378,11 +378,14 @@ class CoreOptions(BaseModel):
         default=LogChangelogMode.AUTO, alias="log.changelog-mode"
     )
     """`all` logs -U rows too, `upsert` does not; `auto` is `all` for append tables and where `changelog-producer` is
-    lookup or input, else `upsert`. Speculative readers need `all`."""
+    lookup or input (or full-compaction, with `log.consistency=transactional`), else `upsert`. Speculative readers need
+    `all`."""
     log_consistency: Annotated[LogConsistency, _text(_enum(LogConsistency))] = Field(
         default=LogConsistency.EVENTUAL, alias="log.consistency"
     )
-    """Only `eventual`: the snapshots say which records count, so readers of Freshet lose nothing by it."""
+    """`eventual` logs before the commit, and the snapshots say which records count: for readers of Freshet.
+    `transactional` publishes after the commit, a Kafka transaction for each snapshot, for consumers with
+    `isolation.level=read_committed` that know nothing of Freshet; it needs `log.format` json or debezium-json."""
     log_format: Annotated[str, _text(str.lower)] = Field(default="arrow", alias="log.format")
     """Format of the values in the log: `arrow`, batches of rows; `json` and `debezium-json`, a record for each change,
     for consumers that know nothing of Freshet."""
@@ -593,10 +596,22 @@ class CoreOptions(BaseModel):
             return False
         if self.log_changelog_mode is not LogChangelogMode.AUTO:
             return self.log_changelog_mode is LogChangelogMode.ALL
-        return not self.has_primary_key or self.changelog_producer in (
-            ChangelogProducer.LOOKUP,
-            ChangelogProducer.INPUT,
+        producer = self.changelog_producer
+        return (
+            not self.has_primary_key
+            or producer in (ChangelogProducer.LOOKUP, ChangelogProducer.INPUT)
+            or (producer is ChangelogProducer.FULL_COMPACTION and self.publishes_changes)
         )
+
+    @property
+    def logs_changes(self) -> bool:
+        """True when changes are logged before their commit."""
+        return self.log_system is not LogSystem.NONE and self.log_consistency is LogConsistency.EVENTUAL
+
+    @property
+    def publishes_changes(self) -> bool:
+        """True when committed changes are published to a log after their commit."""
+        return self.log_system is not LogSystem.NONE and self.log_consistency is LogConsistency.TRANSACTIONAL
 
     @property
     def changelog_is_decoupled(self) -> bool:

@@ -11,6 +11,10 @@ What is logged is what the table will hold:
 | keyed, deduplicate without `sequence.field`, any other producer | upsert | the last row of each key |
 | other | | refused: when rows are written it is not known what becomes of them |
 
+With `log.consistency=transactional` the changes are read from the table after their commit, so a lookup need not wait,
+compactions may run elsewhere, and the producer full-compaction tells all. Who reads such a log knows nothing of this
+library: `log.format` is json or debezium-json.
+
 `log.ignore-delete` leaves -U and -D out, and logs +U as +I: what readers of the log see is a stream of inserts, as it
 was in Paimon. `log.format=json` has no word for updates, so keyed tables need `upsert` or `log.ignore-delete` with it.
 """
@@ -66,14 +70,17 @@ def check_log_options(schema: TableSchema, options: CoreOptions) -> None:
             "number; set bucket",
             option="bucket",
         )
-    if options.write_only:
+    if options.write_only and options.logs_changes:
         raise InvalidRequestError("write-only tables cannot have a log: what changes is not told when rows are written")
     if not schema.has_primary_key:
         if options.log_changelog_mode is LogChangelogMode.UPSERT:
             raise InvalidRequestError("log.changelog-mode=upsert needs a primary key", option="log.changelog-mode")
         return
     if options.changelog_producer is ChangelogProducer.LOOKUP:
-        _check_lookup(options)
+        if options.logs_changes:
+            _check_lookup(options)
+        return
+    if options.changelog_producer is ChangelogProducer.FULL_COMPACTION and options.publishes_changes:
         return
     _check_without_lookup(options)
 
@@ -99,16 +106,15 @@ def _check_kafka(given: Mapping[str, str]) -> None:
 
 
 def _check_formats(schema: TableSchema, options: CoreOptions) -> None:
-    if options.log_consistency is not LogConsistency.EVENTUAL:
-        raise UnsupportedFeatureError(
-            "log.consistency=transactional is not supported: tasks log before the commit, and the driver cannot finish "
-            "their Kafka transactions. Leave the option out; consumers that must see committed changes alone follow "
-            "the table (isolation=committed)",
-            option="log.consistency",
-        )
     if options.log_format not in LOG_FORMATS:
         raise UnsupportedFeatureError(
             f"log.format={options.log_format} is not supported; it is one of {', '.join(LOG_FORMATS)}",
+            option="log.format",
+        )
+    if options.publishes_changes and options.log_format == "arrow":
+        raise InvalidRequestError(
+            "log.consistency=transactional is for consumers that know nothing of this library, and they cannot read "
+            "log.format=arrow; set log.format=debezium-json or json",
             option="log.format",
         )
     if options.log_key_format not in (None, "json"):

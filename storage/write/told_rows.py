@@ -13,7 +13,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from freshet.storage.options.core import ChangelogProducer, CoreOptions, LogSystem
+from freshet.storage.options.core import ChangelogProducer, CoreOptions
 
 TOLD_BYTES_MAX: Final = 32 * 1024 * 1024
 """Of one bucket, in each of the two halves of a commit."""
@@ -57,7 +57,7 @@ class ToldRows:
 
 def logged_rows(options: CoreOptions) -> Logged:
     """What is logged of a table; `schema.log_validation` has the table."""
-    if options.log_system is LogSystem.NONE:
+    if not options.logs_changes:
         return Logged.NOTHING
     if options.has_primary_key and options.changelog_producer in (ChangelogProducer.LOOKUP, ChangelogProducer.INPUT):
         return Logged.CHANGELOG

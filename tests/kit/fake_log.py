@@ -7,6 +7,9 @@ log.recreate("t")                    deleted and created again: another id, offs
 log.gap("t", 0)                      a transaction marker took an offset
 log.lose("t", 0, 5)                  the record at that offset is gone, though it was acknowledged
 log.duplicates = lambda: True        asked at each record: is it stored twice?
+log.reach = f                        called with each step of transactions, before it: start begin send commit abort,
+                                     and "committed" after it; raises what goes wrong there
+log.seen("t")                        what a consumer with isolation.level=read_committed has read of each partition
 """
 
 from __future__ import annotations
@@ -18,11 +21,29 @@ from freshet.logstore.client import Fetched, OffsetBounds, StoredRecord, TopicFa
 from freshet.logstore.exceptions import LogTruncatedError, LogUnavailableError
 
 
+@dataclass(eq=False)
+class FakeTransaction:
+    name: str
+    places: set[TopicPartition] = field(default_factory=set)
+    outcome: str = "open"
+
+
 @dataclass
 class FakePartition:
     first: int = 0
     end: int = 0
     records: list[StoredRecord] = field(default_factory=list)
+    transactions: dict[int, FakeTransaction] = field(default_factory=dict)
+    """Of the records that were sent in one, by their offsets."""
+
+    @property
+    def stable_end(self) -> int:
+        """Up to here it is known what is committed."""
+        return min((at for at, each in self.transactions.items() if each.outcome == "open"), default=self.end)
+
+    def committed(self) -> list[StoredRecord]:
+        gone = {at for at, each in self.transactions.items() if each.outcome == "aborted"}
+        return [each for each in self.records if each.offset < self.stable_end and each.offset not in gone]
 
     def append(self, header: bytes | None, value: bytes | None, timestamp_ms: int, key: bytes | None = None) -> int:
         self.records.append(StoredRecord(self.end, header, value or b"", timestamp_ms, key))
@@ -47,11 +68,26 @@ class FakeLog:
         self.duplicates: Callable[[], bool] = lambda: False
         self.losses: Callable[[], bool] = lambda: False
         self.before_append: Callable[[TopicPartition], None] = lambda place: None
+        self.reach: Callable[[str], None] = lambda step: None
+        self.sessions: dict[str, int] = {}
+        self.open: dict[str, FakeTransaction] = {}
         self.chunk = 1000
         self.fetches = 0
 
     def client(self) -> FakeClient:
         return FakeClient(self)
+
+    def seen(self, topic: str) -> list[list[StoredRecord]]:
+        return [partition.committed() for partition in self.topics[topic].partitions]
+
+    def end(self, name: str, outcome: str) -> None:
+        """Ends what is open of a name; the marker takes an offset in each of its partitions."""
+        transaction = self.open.pop(name, None)
+        if transaction is None:
+            return
+        transaction.outcome = outcome
+        for place in transaction.places:
+            self.partition(place).end += 1
 
     def partition(self, place: TopicPartition) -> FakePartition:
         return self.topics[place.topic].partitions[place.partition]
@@ -110,11 +146,75 @@ class FakeProducer:
         self._sent = []
 
 
+class FakeTransactions(FakeProducer):
+    """A `LogTransactions`."""
+
+    def __init__(self, log: FakeLog, name: str) -> None:
+        super().__init__(log)
+        self._name = name
+        self._session = -1
+
+    def start(self) -> None:
+        self._log.reach("start")
+        self._check_up()
+        self._session = self._log.sessions[self._name] = self._log.sessions.get(self._name, -1) + 1
+        self._log.end(self._name, "aborted")
+
+    def begin(self) -> None:
+        self._step("begin")
+        if self._name in self._log.open:
+            raise LogUnavailableError("a transaction is open already")
+        self._log.open[self._name] = FakeTransaction(self._name)
+
+    def send(
+        self,
+        place: TopicPartition,
+        header: bytes,
+        value: bytes | None,
+        timestamp_ms: int,
+        token: object,
+        key: bytes | None = None,
+    ) -> None:
+        self._step("send")
+        transaction = self._transaction()
+        super().send(place, header, value, timestamp_ms, token, key)
+        transaction.places.add(place)
+        partition = self._log.partition(place)
+        partition.transactions[partition.end - 1] = transaction
+
+    def commit(self) -> None:
+        self._step("commit")
+        self._transaction()
+        self._log.end(self._name, "committed")
+        self._log.reach("committed")
+
+    def abort(self) -> None:
+        self._step("abort")
+        self._transaction()
+        self._log.end(self._name, "aborted")
+
+    def _transaction(self) -> FakeTransaction:
+        if self._name not in self._log.open:
+            raise LogUnavailableError("no transaction is open")
+        return self._log.open[self._name]
+
+    def _step(self, step: str) -> None:
+        self._log.reach(step)
+        self._check_up()
+        if self._session != self._log.sessions.get(self._name):
+            raise LogUnavailableError("fenced by a newer producer of this name")
+
+    def _check_up(self) -> None:
+        if self._log.is_down:
+            raise LogUnavailableError("no broker answered within the time")
+
+
 class FakeClient:
     """A `LogClient`."""
 
-    def __init__(self, log: FakeLog) -> None:
+    def __init__(self, log: FakeLog, *, sees_committed: bool = False) -> None:
         self._log = log
+        self._sees_committed = sees_committed
 
     def topic(self, name: str) -> TopicFacts | None:
         self._check_up()
@@ -146,15 +246,24 @@ class FakeClient:
                     f"topic {place.topic} partition {place.partition} has offsets {part.first} to {part.end}, "
                     f"not {position}"
                 )
-            records = tuple(each for each in part.records if each.offset >= position)[: self._log.chunk]
-            is_all = not records or records[-1] is part.records[-1]
-            after = part.end if is_all else records[-1].offset + 1
+            there, end = part.records, part.end
+            if self._sees_committed:
+                there, end = part.committed(), part.stable_end
+            records = tuple(each for each in there if each.offset >= position)[: self._log.chunk]
+            is_all = not records or records[-1] is there[-1]
+            after = end if is_all else records[-1].offset + 1
             if after > position:
                 found[place] = Fetched(records, after)
         return found
 
     def producer(self) -> FakeProducer:
         return FakeProducer(self._log)
+
+    def transactions(self, name: str) -> FakeTransactions:
+        return FakeTransactions(self._log, name)
+
+    def committed(self) -> FakeClient:
+        return FakeClient(self._log, sees_committed=True)
 
     def close(self) -> None:
         pass

@@ -213,11 +213,6 @@ def test_values_that_others_wrote_are_errors(value: bytes) -> None:
         decoded([(header, value)], pa.schema([KIND_FIELD, *SCHEMA]))
 
 
-def test_transactions_are_refused_with_what_to_do_instead(tmp_path: Path) -> None:
-    with pytest.raises(UnsupportedFeatureError, match=r"log.consistency=transactional is not.*isolation=committed"):
-        make_logged(tmp_path, log__consistency="transactional")
-
-
 def test_large_rows_are_written_and_read_a_few_at_a_time(
     log: FakeLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

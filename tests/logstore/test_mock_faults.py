@@ -89,3 +89,17 @@ def test_brokers_that_are_down_are_named_within_seconds(tmp_path: Path, monkeypa
     with pytest.raises(LogUnavailableError, match=r"no broker of the log answers.*127.0.0.1:1.*refused") as caught:
         table.writer("u")
     assert "hunter2" not in str(caught.value)
+
+
+def test_transactions_are_told_without_the_word_commit_where_brokers_are_lost(cluster: MockKafka) -> None:
+    transactions = client_of(cluster, message_timeout_ms="400").transactions("name")
+    transactions.start()
+    transactions.begin()
+    transactions.send(PLACE, b"h", b"v", 0, None)
+    transactions.flush()
+    transactions.commit()
+    transactions.begin()
+    cluster.set_up(False)
+    transactions.send(PLACE, b"h", b"v", 0, None)
+    with pytest.raises(LogUnavailableError, match=r"topic t partition 0: .* its transaction comes to nothing"):
+        transactions.flush()

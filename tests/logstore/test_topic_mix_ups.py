@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from freshet.logstore.client import TopicFacts
-from freshet.logstore.control import control_topic, first_table
+from freshet.logstore.control import control_topic, first_claim
 from freshet.logstore.exceptions import LogConfigError, LogUnavailableError
 from freshet.logstore.topic_logs import TOPIC_CHECK_S, TopicLogs
 from freshet.storage.table import Table, TaskLog
@@ -70,7 +70,7 @@ def test_a_log_of_an_older_version_names_no_table(log: FakeLog, tmp_path: Path) 
     write(table, "+I 1 a")
     partition = log.partition(control_topic("t"))
     partition.records = [each for each in partition.records if b"recover" not in each.value]
-    assert first_table(log.client(), "t") == ""
+    assert first_claim(log.client(), "t") is None
     write(table, "+I 1 b")
     assert held(table) == {1: "b"}
 

@@ -14,12 +14,16 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 from freshet import Catalog, Table
+from freshet.logstore.publisher import TopicPublisher
 from freshet.pipeline.batch.table_sink import table_sink
 from freshet.storage.commit.committer import Committer
 from freshet.storage.exceptions import InvalidRequestError, RetryableError
+from freshet.storage.table import SetOption
 from tests.kit.kafka_broker import ForeignBroker
 from tests.logstore.logged_tables import SCHEMA, Stream, told
 from tests.logstore.test_logged_tables import folded, held
+from tests.logstore.test_publisher import lanes
+from tests.logstore.test_real_publisher import seen
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
@@ -101,3 +105,21 @@ def test_a_log_has_one_user(spark: SparkSession, tmp_path: Path, table: Table) -
     _run(spark, tmp_path, [("+I", 1, "a")])
     with pytest.raises(InvalidRequestError, match="stream"):
         table_sink(str(tmp_path), "db.t", commit_user="another")
+
+
+def test_a_query_publishes_what_it_has_committed(
+    spark: SparkSession, kafka_broker: ForeignBroker, tmp_path: Path, table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = table.options.given["kafka.topic"]
+    table.alter(SetOption("log.consistency", "transactional"), SetOption("log.format", "debezium-json"))
+    _run(spark, tmp_path, [("+I", key, f"a{key}") for key in range(20)])
+    assert seen(kafka_broker, topic, 2) == lanes(table)
+    publish = TopicPublisher.publish
+    monkeypatch.setattr(TopicPublisher, "publish", lambda self: None)  # as where the driver dies after the commit
+    _run(spark, tmp_path, [("+I", 3, "b"), ("-D", 4, "x"), ("+I", 30, "c")])
+    assert seen(kafka_broker, topic, 2) != lanes(table)
+    monkeypatch.setattr(TopicPublisher, "publish", publish)
+    _run(spark, tmp_path, [("+I", 3, "d")])
+    parts = seen(kafka_broker, topic, 2)
+    assert parts == lanes(table)
+    assert folded(parts[0]) | folded(parts[1]) == held(table)
