@@ -7,6 +7,7 @@ decided here. An offset that is not there is an error, never another offset.
 
 from __future__ import annotations
 
+import contextlib
 import re
 import time
 from collections.abc import Callable, Mapping
@@ -96,19 +97,18 @@ class KafkaProducer:
         self._delivered: list[tuple[object, int]] = []
         self._sent = 0
         self._generation = 0
-        self._client = _made(
-            Producer,
-            {
-                "linger.ms": 2,
-                "compression.type": "lz4",
-                "message.timeout.ms": DELIVERY_TIMEOUT_MS,
-                **settings,
-                "enable.idempotence": True,
-                "acks": "all",
-                "error_cb": self._trouble.keep,
-                "log_level": 0,
-            },
-        )
+        self._settings = {
+            "linger.ms": 2,
+            "compression.type": "lz4",
+            "message.timeout.ms": DELIVERY_TIMEOUT_MS,
+            **settings,
+            "enable.idempotence": True,
+            "acks": "all",
+            "error_cb": self._heard,
+            "log_level": 0,
+        }
+        self._is_given_up = False
+        self._client = _made(Producer, self._settings)
 
     def send(
         self,
@@ -165,10 +165,23 @@ class KafkaProducer:
     def discard(self) -> None:
         """Forgets what was sent; it may still be appended, as rows of an attempt that nobody names.
 
-        librdkafka's purge is no help: it was seen to take records that were produced after it.
+        librdkafka's purge is no help: it was seen to take records that were produced after it. After a fatal error a
+        client takes no record any more, so what follows has another one.
         """
+        self._forget()
+        with contextlib.suppress(LogUnavailableError):
+            self._poll(0)  # hears of an error that nobody has asked for since
+        if self._is_given_up:
+            self._client = _made(Producer, self._settings)
+            self._is_given_up = False
+
+    def _forget(self) -> None:
         self._generation += 1
         self._delivered, self._sent, self._failure = [], 0, None
+
+    def _heard(self, error: KafkaError) -> None:
+        self._is_given_up = self._is_given_up or error.fatal()
+        self._trouble.keep(error)
 
     def _poll(self, seconds: float) -> None:
         try:
@@ -218,6 +231,10 @@ class KafkaTransactions(KafkaProducer):
         """Returns when what was sent is seen."""
         self.flush()
         self._transact(self._client.commit_transaction)
+
+    def discard(self) -> None:
+        """Forgets what was sent. After a fatal error, such as being fenced, another producer has to `start`."""
+        self._forget()
 
     def abort(self) -> None:
         """Gives the transaction up."""

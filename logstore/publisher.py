@@ -89,9 +89,10 @@ class TopicPublisher:
         table: LoggedTable,
         facts: TopicFacts,
         histories: Callable[[int], SplitHistory],
+        check_owner: Callable[[LogClient], None],
     ) -> None:
         """`committed` is the client that sees what is committed; `histories` gives the changes in the columns of a
-        schema, and keeps them from expiry.
+        schema, and keeps them from expiry; `check_owner` raises where the topic is not this table's to publish to.
 
         Raises `LogConfigError` where the topic cannot go on with this table, `LogUnavailableError` where the brokers
         do not answer.
@@ -101,6 +102,7 @@ class TopicPublisher:
         self._table = table
         self._facts = facts
         self._history = lru_cache(maxsize=4)(histories)
+        self._check_owner = check_owner
         self.warnings = topic_warnings(facts, snapshot_time_retained_ms=0)
         self._writers: dict[int, LogWriter] = {}
         self._transactions: LogTransactions | None = self._take_over()
@@ -153,9 +155,12 @@ class TopicPublisher:
         transactions = self._client.transactions(f"freshet.{self._facts.name}.{self._table.table_id}")
         transactions.start()
         self._writers = {}
+        # Not earlier: what the publisher before has left open ends with `start`, and hides what is behind it.
+        self._check_owner(self._committed)
         found = last_published(self._committed, self._facts.name, self._table.table_id)
         if found is None:
             found = self._first(transactions)
+            self._check_owner(self._committed)  # another table may have begun at the same time
         elif found.topic_id != self._facts.topic_id:
             raise self._config_error("was deleted and created again, so what was published before is gone")
         self._published = found

@@ -115,10 +115,11 @@ class TopicLogs:
         client = self._open_client(table.options)
         name = _topic_name(table)
         facts = ensure_topics(client, name, table.bucket_count, table=table.name)
-        committed = client.committed()
-        _check_owner(committed, table, name, ControlKind.PUBLISHED)
-        publisher = TopicPublisher(client, committed, table, facts, histories)
-        _check_owner(committed, table, name, ControlKind.PUBLISHED)
+
+        def check_owner(committed: LogClient) -> None:
+            _check_owner(committed, table, name, ControlKind.PUBLISHED)
+
+        publisher = TopicPublisher(client, client.committed(), table, facts, histories, check_owner)
         publisher.publish()
         return publisher
 

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from confluent_kafka import KafkaError
 
@@ -13,7 +14,9 @@ from freshet.logstore import kafka_log_client
 from freshet.logstore.client import TopicPartition
 from freshet.logstore.exceptions import LogConfigError, LogUnavailableError
 from freshet.logstore.kafka_log_client import KafkaLogClient
-from tests.kit.mock_kafka import PRODUCE, MockKafka, mock_kafka
+from freshet.logstore.writer import LogWriter, WriterSettings
+from freshet.storage.model.table_log import LogIdentity
+from tests.kit.mock_kafka import PRODUCE, MockKafka, _library, mock_kafka
 from tests.logstore.logged_tables import make_logged
 
 PLACE = TopicPartition("t", 0)
@@ -65,6 +68,49 @@ def test_no_permission_is_told_at_once(cluster: MockKafka) -> None:
     producer.send(PLACE, b"h", b"v", 0, None)
     with pytest.raises(LogUnavailableError, match=r"topic t partition 0.*(?i:authorization)"):
         producer.flush()
+
+
+def test_a_producer_that_librdkafka_gives_up_is_made_anew(cluster: MockKafka) -> None:
+    producer = client_of(cluster).producer()
+    for number in range(2):
+        cluster.fail(PRODUCE, KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER, times=1)
+        producer.send(PLACE, b"h", b"v", 0, "lost")
+        with pytest.raises(LogUnavailableError, match="topic t partition 0"):
+            producer.flush()
+        with pytest.raises(LogUnavailableError):
+            producer.send(PLACE, b"h", b"v", 0, "refused by a client that was given up")
+        producer.discard()
+        producer.send(PLACE, b"h", b"v", 0, number)
+        assert [token for token, _ in producer.flush()] == [number]
+
+
+def test_a_task_works_after_one_whose_producer_was_given_up(cluster: MockKafka) -> None:
+    """Tasks of a process share a producer: `begin` of the next one discards what the last one left."""
+    producer = client_of(cluster).producer()
+    settings = WriterSettings(LogIdentity("t", "", "u", {}), 0, 0, 1_000_000)
+    rows = pa.table({"_ROW_KIND": pa.array([0], pa.int8()), "k": [1]})
+    for attempt, is_lost in enumerate((True, False)):
+        writer = LogWriter(producer, settings, attempt=attempt)
+        writer.begin(1, 0)
+        if is_lost:
+            cluster.fail(PRODUCE, KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER, times=1)
+            writer.log(b"", 0, rows)
+            with pytest.raises(LogUnavailableError):
+                writer.finish()
+        else:
+            writer.log(b"", 0, rows)
+            assert [each.row_count for each in writer.finish().values()] == [1]
+
+
+def test_a_suite_without_the_mock_cluster_fails_where_nothing_may_be_skipped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("CI", raising=False)
+    with pytest.raises(pytest.skip.Exception, match="no librdkafka"):
+        _library(tmp_path)
+    monkeypatch.setenv("CI", "true")
+    with pytest.raises(pytest.fail.Exception, match="no librdkafka"):
+        _library(tmp_path)
 
 
 def test_a_broker_that_is_lost_and_comes_back_costs_time_alone(cluster: MockKafka) -> None:

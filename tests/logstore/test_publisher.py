@@ -266,6 +266,22 @@ def test_a_crash_between_commit_and_publication_loses_nothing(log: FakeLog, tmp_
     assert len(partition.records) > len(partition.committed())  # what came to nothing is there, and not seen
 
 
+@pytest.mark.parametrize("step", ["begin", "send", "commit", "committed"])
+def test_a_crash_in_the_very_first_transaction_keeps_nobody_out(log: FakeLog, tmp_path: Path, step: str) -> None:
+    table = make(tmp_path)
+
+    def die(reached: str) -> None:
+        if reached == step:
+            raise Crash(reached)
+
+    log.reach = die
+    with pytest.raises(Crash):
+        table.writer("u")
+    log.reach = lambda reached: None
+    write(table, "+I 1 a")
+    assert changes(log) == [changelog(table)] == ["+I 1 a"]
+
+
 def test_a_zombie_publishes_nothing_twice(log: FakeLog, tmp_path: Path) -> None:
     table = make(tmp_path)
     zombie = table.writer("u")

@@ -38,8 +38,22 @@ def make(folder: Path, broker: ForeignBroker, topic: str, **options: str) -> Tab
     return make_on_broker(folder, broker, topic, **{**given, **options})
 
 
-def seen(broker: ForeignBroker, topic: str, partition_count: int = 1, isolation: str = "read_committed") -> list[str]:
-    """What a consumer that knows nothing of this library reads, by partition."""
+def seen(
+    broker: ForeignBroker,
+    topic: str,
+    partition_count: int = 1,
+    isolation: str = "read_committed",
+    *,
+    is_settled: bool = True,
+) -> list[str]:
+    """What a consumer that knows nothing of this library reads, by partition.
+
+    Where no transaction is open, `is_settled`, it reads everything that is there: a commit returns before its markers
+    are written, and without them a consumer meets an end too early.
+    """
+    client = KafkaLogClient.of_options({"kafka.bootstrap.servers": broker.bootstrap_servers})
+    ends = {number: bounds.end if is_settled else 0 for number, bounds in client.bounds(topic).items()}
+    client.close()
     consumer = Consumer(
         {
             "bootstrap.servers": broker.bootstrap_servers,
@@ -58,7 +72,8 @@ def seen(broker: ForeignBroker, topic: str, partition_count: int = 1, isolation:
         problem = message.error()
         if problem is not None:
             assert problem.code() == KafkaError._PARTITION_EOF, problem
-            left.discard(message.partition())
+            if message.offset() >= ends[message.partition()]:
+                left.discard(message.partition())
         else:
             found[message.partition()] += told(message.value())
     consumer.close()
@@ -117,6 +132,8 @@ def die(*arguments):
     os.kill(os.getpid(), signal.SIGKILL)
 
 commit = KafkaTransactions.commit
+if sys.argv[3] == "in the very first transaction":
+    KafkaTransactions.commit = lambda self: (self.flush(), die())
 with Table.open(sys.argv[1]).writer("u") as writer:
     writer.write(rows(sys.argv[2]))
     if sys.argv[3] == "before publication":
@@ -127,6 +144,16 @@ with Table.open(sys.argv[1]).writer("u") as writer:
         KafkaTransactions.commit = lambda self: (commit(self), die())
     writer.commit()
 """
+
+
+def killed_at(table: Table, text: str, point: str) -> None:
+    dead = subprocess.run(
+        [sys.executable, "-c", WRITER, table.location, text, point],
+        env={**os.environ, "PYTHONPATH": "src:."},
+        timeout=120,
+        check=False,
+    )
+    assert dead.returncode == -signal.SIGKILL
 
 
 def test_a_writer_that_is_killed_loses_and_doubles_nothing(
@@ -140,16 +167,21 @@ def test_a_writer_that_is_killed_loses_and_doubles_nothing(
         ("before the commit of the transaction", "c", False),
         ("after the transaction", "d", True),
     ):
-        dead = subprocess.run(
-            [sys.executable, "-c", WRITER, table.location, f"+I 1 {value}", point],
-            env={**os.environ, "PYTHONPATH": "src:."},
-            timeout=120,
-            check=False,
-        )
-        assert dead.returncode == -signal.SIGKILL
+        killed_at(table, f"+I 1 {value}", point)
         assert held(table) == {1: value}
-        assert (seen(kafka_broker, topic) == [changelog(table)]) is is_seen, point
+        is_open = point == "before the commit of the transaction"
+        assert (seen(kafka_broker, topic, is_settled=not is_open) == [changelog(table)]) is is_seen, point
     assert before != [changelog(table)] == seen(kafka_broker, topic)
     write(table, "+I 1 e")
     assert seen(kafka_broker, topic) == [changelog(table)]
     assert "-U 1 b | +U 1 c | -U 1 b | +U 1 c" in seen(kafka_broker, topic, isolation="read_uncommitted")[0]
+
+
+def test_a_writer_that_is_killed_in_the_very_first_transaction_keeps_nobody_out(
+    kafka_broker: ForeignBroker, tmp_path: Path, topic: str
+) -> None:
+    table = make(tmp_path, kafka_broker, topic)
+    killed_at(table, "+I 1 a", "in the very first transaction")
+    write(table, "+I 1 b")
+    assert held(table) == {1: "b"}
+    assert seen(kafka_broker, topic) == [changelog(table)] == ["+I 1 b"]
