@@ -104,7 +104,7 @@ class KafkaProducer:
             **settings,
             "enable.idempotence": True,
             "acks": "all",
-            "error_cb": self._heard,
+            "error_cb": self._trouble.keep,
             "log_level": 0,
         }
         self._is_given_up = False
@@ -146,7 +146,7 @@ class KafkaProducer:
             except BufferError:
                 self._poll(0.1)
             except KafkaException as error:
-                raise self._trouble.unavailable(f"topic {place.topic} partition {place.partition}", error) from error
+                raise self._unavailable(f"topic {place.topic} partition {place.partition}", error) from error
         self._sent += 1
         self._poll(0)
 
@@ -155,7 +155,7 @@ class KafkaProducer:
         try:
             self._client.flush()
         except KafkaException as error:
-            raise self._trouble.unavailable("the log", error) from error
+            raise self._unavailable("the log", error) from error
         self._check()
         delivered, self._delivered, sent, self._sent = self._delivered, [], self._sent, 0
         if len(delivered) != sent:
@@ -170,7 +170,7 @@ class KafkaProducer:
         """
         self._forget()
         with contextlib.suppress(LogUnavailableError):
-            self._poll(0)  # hears of an error that nobody has asked for since
+            self._poll(0)  # hears of an error that came since
         if self._is_given_up:
             self._client = _made(Producer, self._settings)
             self._is_given_up = False
@@ -179,15 +179,18 @@ class KafkaProducer:
         self._generation += 1
         self._delivered, self._sent, self._failure = [], 0, None
 
-    def _heard(self, error: KafkaError) -> None:
-        self._is_given_up = self._is_given_up or error.fatal()
-        self._trouble.keep(error)
+    def _unavailable(self, what: str, error: KafkaException) -> LogUnavailableError:
+        """The error of a call; a fatal one is raised by `poll` or `flush`, and by what is called after it."""
+        detail = error.args[0]
+        if isinstance(detail, KafkaError) and (detail.fatal() or detail.code() == KafkaError._FATAL):
+            self._is_given_up = True
+        return self._trouble.unavailable(what, error)
 
     def _poll(self, seconds: float) -> None:
         try:
             self._client.poll(seconds)
         except KafkaException as error:
-            raise self._trouble.unavailable("the log", error) from error
+            raise self._unavailable("the log", error) from error
         self._check()
 
     def _check(self) -> None:

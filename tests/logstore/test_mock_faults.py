@@ -75,7 +75,7 @@ def test_a_producer_that_librdkafka_gives_up_is_made_anew(cluster: MockKafka) ->
     for number in range(2):
         cluster.fail(PRODUCE, KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER, times=1)
         producer.send(PLACE, b"h", b"v", 0, "lost")
-        with pytest.raises(LogUnavailableError, match="topic t partition 0"):
+        with pytest.raises(LogUnavailableError, match="the log: .*sequence"):
             producer.flush()
         with pytest.raises(LogUnavailableError):
             producer.send(PLACE, b"h", b"v", 0, "refused by a client that was given up")
