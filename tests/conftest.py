@@ -19,6 +19,9 @@ settings.register_profile(
 settings.register_profile("ci", parent=settings.get_profile("freshet"), derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "freshet")
 
+# A JVM of the tests lives for seconds or minutes: its second compiler takes more CPU there than it gives back.
+os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
+
 MARKERS = {"spark": "spark", "paimon": "judge", "pypaimon": "judge", "kafka_broker": "kafka"}
 """The marker of tests with a fixture: it says in which process they run."""
 

@@ -1,4 +1,4 @@
-"""How `python -m tests` divides the tests: each runs in one half, whatever is asked for."""
+"""How `python -m tests` divides the tests: each runs in one part, whatever is asked for."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.__main__ import HALVES, command, exit_code
+from tests.__main__ import PARTS, command, exit_code
 
 TESTS = """
 import pytest
@@ -24,31 +24,35 @@ def test_judge(): pass
 @pytest.mark.spark
 @pytest.mark.slow
 def test_slow_spark(): pass
+
+@pytest.mark.judge
+@pytest.mark.kafka
+def test_two(): pass
 """
 
 
-def test_each_test_runs_in_one_half(tmp_path: Path) -> None:
+def test_each_test_runs_in_one_part(tmp_path: Path) -> None:
     (tmp_path / "test_some.py").write_text(TESTS)
     asked = ["-m", "slow or judge", "--collect-only", "-q", "-c", "/dev/null", "."]
     found = []
-    for half in HALVES:
-        listed = subprocess.run(command(half, asked), cwd=tmp_path, capture_output=True, text=True, check=True)
+    for part in PARTS:
+        listed = subprocess.run(command(part, asked), cwd=tmp_path, capture_output=True, text=True, check=True)
         found.append([line.split("::test_")[1] for line in listed.stdout.splitlines() if "::" in line])
-    assert found == [["slow"], ["judge", "slow_spark"]]
+    assert found == [["slow"], ["judge"], ["slow_spark", "two"]]
 
 
 @pytest.mark.parametrize("asked", [[], ["-m", "slow"], ["-m", "slow", "-m", "not slow", "-k", "x", "tests/storage"]])
-def test_what_is_asked_for_narrows_both_halves(asked: list[str]) -> None:
-    for half in HALVES:
-        python, *_, marks = command(half, asked)[:5]
+def test_what_is_asked_for_narrows_every_part(asked: list[str]) -> None:
+    for part in PARTS:
+        python, *_, marks = command(part, asked)[:5]
         assert python == sys.executable
         expected = {0: "", 2: "(slow) and ", 7: "(not slow) and "}[len(asked)]
-        assert marks == (f"{expected}({half.marks})" if expected else half.marks)
-        assert command(half, asked)[7:] == asked[4:]
+        assert marks == (f"{expected}({part.marks})" if expected else part.marks)
+        assert command(part, asked)[7:] == asked[4:]
 
 
 @pytest.mark.parametrize(
     ("codes", "together"), [((0, 0), 0), ((0, 1), 1), ((2, 0), 2), ((0, 5), 0), ((5, 5), 5), ((5, 1), 1), ((0, -9), -9)]
 )
-def test_the_exit_code_of_both(codes: tuple[int, int], together: int) -> None:
+def test_the_exit_code_of_all(codes: tuple[int, int], together: int) -> None:
     assert exit_code(codes) == together

@@ -67,15 +67,20 @@ class Stream:
         self.table, self.isolation = table, isolation
 
     def __call__(self) -> str:
-        found = [row for batch in self.stream for row in batch.to_pylist()]
-        state = self.stream.state
-        assert state is not None
-        self.stream.close()
-        self.stream = resumed(self.table, self.isolation, state, self.start)
+        found = [row for batch in self.batches() for row in batch.to_pylist()]
         return " | ".join(
             " ".join([row.pop("_ROW_KIND"), *("null" if value is None else str(value) for value in row.values())])
             for row in found
         )
+
+    def batches(self) -> list[pa.RecordBatch]:
+        """What came since; another stream goes on behind it."""
+        found = list(self.stream)
+        state = self.stream.state
+        assert state is not None
+        self.stream.close()
+        self.stream = resumed(self.table, self.isolation, state, self.start)
+        return found
 
 
 def resumed(table: Table, isolation: str, state: Mapping[str, object], start: Mapping[str, Any]) -> Any:

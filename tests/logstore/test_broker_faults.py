@@ -14,6 +14,7 @@ from freshet import Catalog, Table
 from freshet.logstore import kafka_log_client
 from freshet.logstore.exceptions import LogUnavailableError
 from tests.kit.kafka_broker import KafkaBroker
+from tests.logstore.caught_up import CaughtUp
 from tests.logstore.logged_tables import SCHEMA, rows, told
 from tests.logstore.test_logged_tables import folded, held, write
 
@@ -58,7 +59,7 @@ def test_passwords_let_in_and_are_told_to_nobody(broker: KafkaBroker, tmp_path: 
     assert broker.sasl_servers in str(caught.value)
     write(allowed, "+I 1 a")
     for isolation in ("committed", "speculative"):
-        assert told(allowed, isolation, from_snapshot=1, max_wait_s=2.0)() == "+I 1 a"
+        assert CaughtUp(allowed, isolation, from_snapshot=1)() == "+I 1 a"
         with pytest.raises(LogUnavailableError, match="(?i)authentication") as other:
             told(refused, isolation)
         assert "wrong-battery-9" not in f"{other.value}{caught.value}{refused!r}{allowed!r}"
@@ -126,7 +127,7 @@ def test_a_broker_that_stays_away_fails_the_commit_and_nothing_is_in_the_table(
         writer.write(rows("+I 1 b"))
         writer.commit()
     for isolation in ("committed", "speculative"):
-        found = told(table, isolation, from_snapshot=1, max_wait_s=3.0)()
+        found = CaughtUp(table, isolation, from_snapshot=1)()
         assert folded(found) == held(table) == {1: "b"}
 
 
@@ -140,6 +141,6 @@ def test_a_transaction_that_somebody_left_open_delays_nobody(broker: KafkaBroker
     stranger.flush(30)
     write(table, "+I 1 b")
     for isolation in ("committed", "speculative"):
-        found = told(table, isolation, from_snapshot=1, max_wait_s=2.0)()
+        found = CaughtUp(table, isolation, from_snapshot=1)()
         assert found == "+I 1 a | -U 1 a | +U 1 b"
     stranger.abort_transaction(30)

@@ -32,7 +32,7 @@ def run(seeds: range, *, equal_replays: bool) -> Counts:
     for seed in seeds if given is None else [int(given)]:
         try:
             counts += run_schedule(seed, equal_replays=equal_replays)
-        except BaseException as error:
+        except Exception as error:
             raise AssertionError(f"seed {seed}, equal_replays={equal_replays}: {error!r}") from error
     print(f"seeds {seeds}: {counts}")
     return counts

@@ -21,7 +21,8 @@ from freshet.logstore.exceptions import LogConfigError, LogTruncatedError
 from freshet.logstore.kafka_log_client import KafkaLogClient
 from freshet.storage.exceptions import InvalidRequestError
 from tests.kit.kafka_broker import ForeignBroker
-from tests.logstore.logged_tables import SCHEMA, Stream, told
+from tests.logstore.caught_up import CaughtUp
+from tests.logstore.logged_tables import SCHEMA
 from tests.logstore.test_logged_tables import folded, held, write
 
 pytestmark = pytest.mark.kafka
@@ -99,18 +100,13 @@ def test_readers_of_both_isolations_agree_with_the_table(
 ) -> None:
     table = make(tmp_path, kafka_broker, topic)
     write(table, "+I 1 a | +I 2 b | +I 3 c")
-    streams = {isolation: tail(table, isolation) for isolation in ("committed", "speculative")}
+    streams = {isolation: CaughtUp(table, isolation) for isolation in ("committed", "speculative")}
     tables = {isolation: folded(stream()) for isolation, stream in streams.items()}
     for text in ("-D 1 a | +U 2 x", "+I 4 d", "+I 1 z | -D 4 d"):
         write(table, text)
         for isolation, stream in streams.items():
             tables[isolation] = folded(stream(), tables[isolation])
             assert tables[isolation] == held(table)
-
-
-def tail(table: Table, isolation: str, **start: object) -> Stream:
-    """A stream that ends after two seconds without anything new."""
-    return told(table, isolation, max_wait_s=2.0, **start)
 
 
 WRITER = """
@@ -146,7 +142,7 @@ def test_a_writer_that_is_killed_is_healed(
 ) -> None:
     table = make(tmp_path, kafka_broker, topic, bucket="1")
     write(table, "+I 1 a")
-    fast, safe = tail(table, "speculative"), tail(table, "committed")
+    fast, safe = CaughtUp(table, "speculative"), CaughtUp(table, "committed")
     assert fast() == safe() == "+I 1 a"
     dead = subprocess.run(
         [sys.executable, "-c", WRITER, table.location, "+I 1 b | +I 2 x", point],
@@ -174,7 +170,7 @@ def test_a_replay_with_other_rows_takes_back_what_was_shown(
 ) -> None:
     table = make(tmp_path, kafka_broker, topic, bucket="1")
     write(table, "+I 1 a")
-    fast, safe = tail(table, "speculative"), tail(table, "committed")
+    fast, safe = CaughtUp(table, "speculative"), CaughtUp(table, "committed")
     fast(), safe()
     command = [sys.executable, "-c", WRITER, table.location, "+I 1 b | +I 2 x", "write-prepared"]
     subprocess.run(command, env={**os.environ, "PYTHONPATH": "src:."}, timeout=120, check=False)
@@ -191,13 +187,13 @@ def test_retention_and_topics_that_come_and_go(kafka_broker: ForeignBroker, tmp_
     done.result(30)
     for isolation in ("committed", "speculative"):
         with pytest.raises(LogTruncatedError, match=f"topic {topic} partition 0 has offsets 2 to 3"):
-            tail(table, isolation, from_snapshot=1)()
-        hopping = tail(table.with_options({"log.on-truncated": "hop"}), isolation, from_snapshot=1)
+            CaughtUp(table, isolation, from_snapshot=1)()
+        hopping = CaughtUp(table.with_options({"log.on-truncated": "hop"}), isolation, from_snapshot=1)
         assert hopping() == "+I 1 a | -U 1 a | +U 1 b | -U 1 b | +U 1 c"
     kafka_broker.delete_topic(topic)
     kafka_broker.create_topic(topic)
     with pytest.raises(LogConfigError, match="deleted and created again"):
-        tail(table, "committed")
+        CaughtUp(table, "committed")
     with pytest.raises(InvalidRequestError, match="Set kafka.topic to a new name"):
         table.writer("u")
 
@@ -209,8 +205,8 @@ def test_a_large_commit_is_read_whole(kafka_broker: ForeignBroker, tmp_path: Pat
         writer.write(pa.table({"k": range(count), "v": [f"value {number}" for number in range(count)]}))
         writer.commit()
     for isolation in ("committed", "speculative"):
-        stream = table.stream(isolation=isolation, from_snapshot=1, max_wait_s=3.0)
-        found = pa.Table.from_batches(list(stream), stream.schema)
+        stream = CaughtUp(table, isolation, from_snapshot=1)
+        found = pa.Table.from_batches(stream.batches(), stream.stream.schema)
         stream.close()
         assert found.num_rows == count and set(found["_ROW_KIND"].to_pylist()) == {"+I"}
         assert (

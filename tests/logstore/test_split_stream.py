@@ -525,7 +525,7 @@ def schedules(seeds: range, *, equal_replays: bool) -> Counts:
     for seed in seeds:
         try:
             counts += run_schedule(seed, equal_replays=equal_replays, reader_kind=PieceReader)
-        except BaseException as error:
+        except Exception as error:
             raise AssertionError(f"seed {seed}, equal_replays={equal_replays}: {error!r}") from error
     return counts
 

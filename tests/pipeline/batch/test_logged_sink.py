@@ -20,7 +20,8 @@ from freshet.storage.commit.committer import Committer
 from freshet.storage.exceptions import InvalidRequestError, RetryableError
 from freshet.storage.table import SetOption
 from tests.kit.kafka_broker import ForeignBroker
-from tests.logstore.logged_tables import SCHEMA, Stream, told
+from tests.logstore.caught_up import CaughtUp
+from tests.logstore.logged_tables import SCHEMA
 from tests.logstore.test_logged_tables import folded, held
 from tests.logstore.test_publisher import lanes
 from tests.logstore.test_real_publisher import seen
@@ -57,8 +58,8 @@ def _run(spark: SparkSession, root: Path, rows: Sequence[tuple[str, int, str]] =
         sink.close()
 
 
-def _readers(table: Table) -> dict[str, Stream]:
-    return {isolation: told(table, isolation, max_wait_s=2.0) for isolation in ("committed", "speculative")}
+def _readers(table: Table) -> dict[str, CaughtUp]:
+    return {isolation: CaughtUp(table, isolation) for isolation in ("committed", "speculative")}
 
 
 def test_readers_of_both_isolations_follow_a_query(spark: SparkSession, tmp_path: Path, table: Table) -> None:
