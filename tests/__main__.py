@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import os
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import BinaryIO
 
@@ -45,6 +46,11 @@ def command(part: Part, arguments: Sequence[str]) -> list[str]:
     return [sys.executable, "-m", "pytest", "-m", marks, "-o", cache, *others]
 
 
+def environment(given: Mapping[str, str]) -> dict[str, str]:
+    """What the processes get, and the hundreds that they start: each of those would else compile all that it imports."""
+    return {name: value for name, value in given.items() if name != "PYTHONDONTWRITEBYTECODE"}
+
+
 def exit_code(codes: Sequence[int]) -> int:
     """Of all parts: what failed, if anything did; a part may have no tests, all may not."""
     failures = [code for code in codes if code not in (0, NOTHING_COLLECTED)]
@@ -52,7 +58,8 @@ def exit_code(codes: Sequence[int]) -> int:
 
 
 def run(part: Part, arguments: Sequence[str], output: BinaryIO | None) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(command(part, arguments), stdout=output, stderr=output and subprocess.STDOUT)
+    errors = None if output is None else subprocess.STDOUT
+    return subprocess.Popen(command(part, arguments), stdout=output, stderr=errors, env=environment(os.environ))
 
 
 def main(arguments: Sequence[str]) -> int:

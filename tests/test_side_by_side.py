@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.__main__ import PARTS, command, exit_code
+from tests.__main__ import PARTS, command, environment, exit_code
 
 TESTS = """
 import pytest
@@ -56,3 +56,7 @@ def test_what_is_asked_for_narrows_every_part(asked: list[str]) -> None:
 )
 def test_the_exit_code_of_all(codes: tuple[int, int], together: int) -> None:
     assert exit_code(codes) == together
+
+
+def test_bytecode_is_kept_whoever_asks_for_none() -> None:
+    assert environment({"PYTHONDONTWRITEBYTECODE": "1", "HOME": "x"}) == {"HOME": "x"}
