@@ -47,7 +47,7 @@ def command(part: Part, arguments: Sequence[str]) -> list[str]:
 
 
 def environment(given: Mapping[str, str]) -> dict[str, str]:
-    """What the processes get, and the hundreds that they start: each of those would else compile all that it imports."""
+    """What the processes get, and the hundreds that they start: each of those would compile anew what it imports."""
     return {name: value for name, value in given.items() if name != "PYTHONDONTWRITEBYTECODE"}
 
 
