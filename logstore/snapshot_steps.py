@@ -20,12 +20,12 @@ from typing import Final
 from freshet.logstore.client import LogClient
 from freshet.logstore.decide import RowRange, is_settling, passed_over, settle
 from freshet.logstore.decide import taken_back as all_taken_back
-from freshet.logstore.exceptions import LogConfigError, LogLakeOnlyError, LogTruncatedError
+from freshet.logstore.exceptions import LogTruncatedError
 from freshet.logstore.log_position import LogPosition
 from freshet.logstore.pieces import Piece, by_lane
 from freshet.logstore.reader_state import ReaderState
 from freshet.logstore.rows import LogRows
-from freshet.logstore.topic import existing_topic
+from freshet.logstore.snapshot_log import checked_topic, lake_only_error
 from freshet.storage.exceptions import InvalidRequestError, RetryableError
 from freshet.storage.log_systems import LoggedTable, SplitHistory
 from freshet.storage.model.snapshot import Snapshot
@@ -146,13 +146,7 @@ class SnapshotSteps:
 
     def _lake_only(self, position: LogPosition, snapshot: Snapshot) -> SnapshotStep:
         if self._on_lake_only == "fail":
-            raise LogLakeOnlyError(
-                f"table {self._table.name}: snapshot {snapshot.id} ({snapshot.commit_kind} by "
-                f"{snapshot.commit_user!r}) changes rows and was not logged. Begin after it (scan.mode=latest), "
-                "or set log.on-lake-only to apply, which reads such changes from their files, or skip",
-                table=self._table.name,
-                option="log.on-lake-only",
-            )
+            raise lake_only_error(snapshot, table=self._table.name, begin="scan.mode=latest")
         step = all_taken_back(position.state)
         pieces: tuple[Piece, ...] = tuple(by_lane(step.ranges, snapshot.id, position.state))
         if self._on_lake_only == "apply":
@@ -185,15 +179,7 @@ class SnapshotSteps:
         """Once for each topic: raises `LogConfigError` for another one of its name."""
         if not state.has_log or state.topic_id in self._checked:
             return
-        facts = existing_topic(self._client(), state.topic, len(state.settled), table=self._table.name)
-        if facts.topic_id != state.topic_id:
-            raise LogConfigError(
-                f"table {self._table.name}: topic {state.topic} is not the one that the snapshots name (id "
-                f"{state.topic_id}, it has {facts.topic_id}): it was deleted and created again. Its offsets mean "
-                "nothing; the writer must begin a log anew (kafka.topic)",
-                table=self._table.name,
-                option="kafka.topic",
-            )
+        facts = checked_topic(self._client(), state, table=self._table.name)
         self._checked.add(state.topic_id)
         retention_ms = int(facts.settings.get("retention.ms", -1))
         if self._history.consumer_id is not None and not self.hops and retention_ms >= 0:

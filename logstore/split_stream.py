@@ -28,14 +28,15 @@ import pyarrow as pa
 from freshet.logstore.client import Fetched, LogClient, TopicPartition
 from freshet.logstore.decide import opened, show_records, shown_between
 from freshet.logstore.exceptions import LogTruncatedError, LogUnavailableError
+from freshet.logstore.isolation import Isolation
 from freshet.logstore.log_position import LogPosition, position_from
 from freshet.logstore.pieces import LogGroup, LogPiece, Piece, by_lane, row_count, size_of
 from freshet.logstore.reader_state import ReaderState, state_at
 from freshet.logstore.recent_records import RecentRecords
 from freshet.logstore.rows import FETCH_TRIES, FETCH_WAIT_S, LogRows
 from freshet.logstore.shaping import shaped_rows
+from freshet.logstore.snapshot_log import progress_at
 from freshet.logstore.snapshot_steps import SnapshotSteps
-from freshet.logstore.stream import Isolation
 from freshet.logstore.tail import LogTail, first_of
 from freshet.storage.exceptions import RetryableError
 from freshet.storage.log_systems import LoggedTable, SplitHistory, provider_named
@@ -43,7 +44,6 @@ from freshet.storage.model.bucket_counts import BucketCounts
 from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.model.split import ChangeSplit
 from freshet.storage.model.stream_limit import StepSize, StreamLimit
-from freshet.storage.model.table_log import LogProgress, log_of
 
 SILENT_SNAPSHOTS_MAX: Final = 8
 """After so many snapshots without changes the position moves on all the same, or earlier where fewer are kept: a query
@@ -143,7 +143,7 @@ class LogSplitStream:
         """Where a new reader begins."""
         next_id, state = self._history.start()
         if state is not None:
-            return LogPosition(state_at(state.id, self._progress_at(state)), is_state=True)
+            return LogPosition(state_at(state.id, progress_at(self._history, state)), is_state=True)
         return self._before(next_id)
 
     def latest(self) -> LogPosition:
@@ -156,7 +156,7 @@ class LogSplitStream:
         latest = self._history.latest()
         ends: Mapping[int, int] = {}
         if self._isolation is Isolation.SPECULATIVE and latest is not None:
-            progress = self._progress_at(latest)
+            progress = progress_at(self._history, latest)
             if progress is not None:
                 ends = {number: each.end for number, each in self._client.bounds(progress.identity.topic).items()}
             latest = self._history.latest()
@@ -170,17 +170,7 @@ class LogSplitStream:
         return LogPosition(ReaderState(next_id - 1), from_files=True) if before is None else self._after(before)
 
     def _after(self, snapshot: Snapshot) -> LogPosition:
-        return LogPosition(state_at(snapshot.id, self._progress_at(snapshot)), before_ms=snapshot.time_ms)
-
-    def _progress_at(self, snapshot: Snapshot) -> LogProgress | None:
-        """Where the log stands with a snapshot: other libraries do not hand properties on."""
-        found: Snapshot | None = snapshot
-        while found is not None:
-            progress = log_of(found.properties, found.id)
-            if progress is not None or found.id == 1:
-                return progress
-            found = self._history.find_left(found.id - 1)
-        return None
+        return LogPosition(state_at(snapshot.id, progress_at(self._history, snapshot)), before_ms=snapshot.time_ms)
 
     def handed_over(self, end: LogPosition) -> None:
         """What lies before this position will not be asked for again: the consumer moves on."""

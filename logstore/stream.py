@@ -20,7 +20,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import replace
-from enum import StrEnum
 from typing import Any, Final
 
 import pyarrow as pa
@@ -37,11 +36,12 @@ from freshet.logstore.decide import (
     show_records,
     taken_back,
 )
-from freshet.logstore.exceptions import LogConfigError, LogLakeOnlyError, LogTruncatedError, LogUnavailableError
+from freshet.logstore.exceptions import LogTruncatedError, LogUnavailableError
+from freshet.logstore.isolation import Isolation, isolation_for
 from freshet.logstore.reader_state import ReaderState, state_at, state_from_json, state_to_json
 from freshet.logstore.rows import LogRows
 from freshet.logstore.shaping import shaped_rows
-from freshet.logstore.topic import existing_topic
+from freshet.logstore.snapshot_log import checked_topic, lake_only_error, progress_at
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.log_systems import LoggedTable, LogStreamRequest, TableHistory
 from freshet.storage.model.snapshot import Snapshot
@@ -54,13 +54,6 @@ deleted for ever, without a word."""
 SCAN_MODES: Final = ("latest-full", "latest", "from-snapshot", "from-snapshot-full", "from-timestamp")
 
 
-class Isolation(StrEnum):
-    """Which changes a reader sees."""
-
-    COMMITTED = "committed"
-    SPECULATIVE = "speculative"
-
-
 class LogStream(Iterator[pa.RecordBatch]):
     """Batches of changes; belongs to one thread."""
 
@@ -71,7 +64,7 @@ class LogStream(Iterator[pa.RecordBatch]):
         request: LogStreamRequest,
         open_client: Callable[[], LogClient],
     ) -> None:
-        self._isolation = isolation_of(request.isolation)
+        self._isolation = isolation_for(table, request.isolation)
         if request.max_wait_s is not None and not request.max_wait_s >= 0:
             raise InvalidRequestError(
                 f"max_wait_s is a number of seconds from 0 on, or None, not {request.max_wait_s!r}"
@@ -163,7 +156,7 @@ class LogStream(Iterator[pa.RecordBatch]):
             at = self._before(first or 1)
         if at is None:
             return ReaderState(0), None
-        return state_at(at.id, self._progress_at(at)), at if mode.endswith("-full") else None
+        return state_at(at.id, progress_at(self._history, at)), at if mode.endswith("-full") else None
 
     def _before(self, snapshot_id: int) -> Snapshot | None:
         """The snapshot before the one whose changes come first; None before the first one."""
@@ -183,21 +176,11 @@ class LogStream(Iterator[pa.RecordBatch]):
             raise InvalidRequestError(f"table {self._table.name}: snapshot {snapshot_id} was not committed yet")
         return found
 
-    def _progress_at(self, snapshot: Snapshot) -> LogProgress | None:
-        """Where the log stands with a snapshot: other libraries do not hand properties on."""
-        found: Snapshot | None = snapshot
-        while found is not None:
-            progress = log_of(found.properties, found.id)
-            if progress is not None or found.id == 1:
-                return progress
-            found = self._history.find(found.id - 1)
-        return None
-
     def _check_topic(self, state: ReaderState) -> None:
         """Raises `LogConfigError` for another topic of the name, `LogTruncatedError` where retention was faster."""
         if not state.has_log:
             return
-        self._check_identity(state)
+        checked_topic(self._client, state, table=self._table.name)
         bounds = self._client.bounds(state.topic)
         if not self._hops:
             self._check_bounds(state, bounds)
@@ -211,21 +194,10 @@ class LogStream(Iterator[pa.RecordBatch]):
         try:
             is_missing = self._client.topic(self._state.topic) is None
             if not is_missing or self._was_missing:
-                self._check_identity(self._state)
+                checked_topic(self._client, self._state, table=self._table.name)
         except LogUnavailableError:
             return  # brokers that are away are waited for
         self._was_missing = is_missing  # one that has just started may not know its topics yet
-
-    def _check_identity(self, state: ReaderState) -> None:
-        facts = existing_topic(self._client, state.topic, len(state.settled), table=self._table.name)
-        if facts.topic_id != state.topic_id:
-            raise LogConfigError(
-                f"table {self._table.name}: topic {state.topic} is not the one that the snapshots name (id "
-                f"{state.topic_id}, it has {facts.topic_id}): it was deleted and created again. Its offsets mean "
-                "nothing; the writer must begin a log anew (kafka.topic)",
-                table=self._table.name,
-                option="kafka.topic",
-            )
 
     def _check_bounds(self, state: ReaderState, bounds: Mapping[int, OffsetBounds]) -> None:
         for number, offset in state.settled.items():
@@ -277,13 +249,7 @@ class LogStream(Iterator[pa.RecordBatch]):
 
     def _lake_only(self, snapshot: Snapshot) -> Iterator[pa.RecordBatch]:
         if self._on_lake_only == "fail":
-            raise LogLakeOnlyError(
-                f"table {self._table.name}: snapshot {snapshot.id} ({snapshot.commit_kind} by "
-                f"{snapshot.commit_user!r}) changes rows and was not logged. Begin after it (scan_mode='latest-full'), "
-                "or set log.on-lake-only to apply, which reads such changes from their files, or skip",
-                table=self._table.name,
-                option="log.on-lake-only",
-            )
+            raise lake_only_error(snapshot, table=self._table.name, begin="scan_mode='latest-full'")
         yield from self._hand_out(taken_back(self._state))
         if self._on_lake_only == "apply":
             yield from self._history.changes(snapshot)
@@ -335,16 +301,6 @@ class LogStream(Iterator[pa.RecordBatch]):
     def _hand_out(self, step: Step) -> Iterator[pa.RecordBatch]:
         yield from shaped_rows(self._rows, self._history, step.ranges)
         self._state = step.state
-
-
-def isolation_of(text: str) -> Isolation:
-    """The isolation of that name; `InvalidRequestError` for another."""
-    try:
-        return Isolation(text.lower())
-    except ValueError:
-        raise InvalidRequestError(
-            f"isolation is one of {', '.join(Isolation)}, not {text!r}", option="log.read.isolation"
-        ) from None
 
 
 def _implied_mode(request: LogStreamRequest) -> str:

@@ -15,9 +15,10 @@ from collections.abc import Callable, Mapping
 from freshet.logstore.client import LogClient, LogProducer, TopicFacts
 from freshet.logstore.control import ControlKind, ControlRecord, claim_epoch, first_claim, note
 from freshet.logstore.exceptions import LogConfigError, LogUnavailableError
+from freshet.logstore.isolation import isolation_for
 from freshet.logstore.publisher import TopicPublisher
 from freshet.logstore.split_stream import LogSplitStream
-from freshet.logstore.stream import Isolation, LogStream, isolation_of
+from freshet.logstore.stream import LogStream
 from freshet.logstore.topic import ensure_topics, existing_topic, topic_warnings
 from freshet.logstore.writer import LogWriter, settings_of
 from freshet.storage.log_systems import LoggedTable, LogStreamRequest, SplitHistory, TableHistory, TaskLog
@@ -155,25 +156,11 @@ class TopicLogs:
 
     def stream(self, table: LoggedTable, history: TableHistory, request: LogStreamRequest) -> LogStream:
         """Reads the log."""
-        _check_isolation(table, isolation_of(request.isolation))
         return LogStream(table, history, request, lambda: self._open_client(table.options))
 
     def split_stream(self, table: LoggedTable, history: SplitHistory, isolation: str) -> LogSplitStream:
         """Reads the log in pieces."""
-        found = isolation_of(isolation)
-        _check_isolation(table, found)
-        return LogSplitStream(table, history, found, lambda: self._open_client(table.options))
-
-
-def _check_isolation(table: LoggedTable, isolation: Isolation) -> None:
-    if isolation is Isolation.SPECULATIVE and not table.logs_before_images:
-        raise LogConfigError(
-            f"table {table.name} logs no rows before updates (log.changelog-mode=upsert or log.ignore-delete), so "
-            "what a speculative reader has seen cannot be taken back; read with isolation='committed', or set "
-            "changelog-producer=lookup and leave these options out",
-            table=table.name,
-            option="log.read.isolation",
-        )
+        return LogSplitStream(table, history, isolation_for(table, isolation), lambda: self._open_client(table.options))
 
 
 def _check_owner(client: LogClient, table: LoggedTable, topic: str, kind: ControlKind) -> None:

@@ -132,6 +132,10 @@ class TableHistory(Protocol):
         """A snapshot, None when it is not committed yet. `StorageError` when it has expired or was rolled back."""
         ...
 
+    def find_left(self, snapshot_id: int) -> Snapshot | None:
+        """A snapshot that may have expired; None then."""
+        ...
+
     def state(self, snapshot: Snapshot) -> Iterator[pa.RecordBatch]:
         """The rows that the changelog has told up to a snapshot, as +I."""
         ...
@@ -174,10 +178,6 @@ class SplitHistory(TableHistory, Protocol):
 
     def start(self) -> tuple[int, Snapshot | None]:
         """The id of the snapshot whose changes come first, and the one whose rows come before them."""
-        ...
-
-    def find_left(self, snapshot_id: int) -> Snapshot | None:
-        """A snapshot that may have expired; None then."""
         ...
 
     def check_same(self, snapshot_id: int, time_ms: int | None) -> None:

@@ -65,6 +65,10 @@ class LogHistory:
             return self._history.still_there(snapshot_id)
         return found
 
+    def find_left(self, snapshot_id: int) -> Snapshot | None:
+        """A snapshot that may have expired; None then."""
+        return self._history.find(snapshot_id)
+
     def state(self, snapshot: Snapshot) -> Iterator[pa.RecordBatch]:
         """The rows that the changelog has told up to a snapshot, as +I."""
         with self._history.explained(snapshot):

@@ -76,10 +76,6 @@ class LogSplitHistory(LogHistory):
             start = found
         return start.next_id, start.state
 
-    def find_left(self, snapshot_id: int) -> Snapshot | None:
-        """A snapshot that may have expired; None then."""
-        return self._history.find(snapshot_id)
-
     def check_same(self, snapshot_id: int, time_ms: int | None) -> None:
         """`RetryableError` where the table was rolled back, or created anew, since this snapshot was read."""
         found = self._history.find(snapshot_id) if snapshot_id > 0 else None

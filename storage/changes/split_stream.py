@@ -17,7 +17,7 @@ Source: MERGING.md §7.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 import pyarrow as pa
@@ -48,7 +48,8 @@ class StreamPosition:
     """Everything before a snapshot was taken, and of the snapshot the first `taken` of `of` splits.
 
     `is_state` says that it is the rows of the snapshot with which the stream begins, not its changes. `before_ms` is
-    the commit time of the snapshot before, if one was read: it tells a history from another one of the same ids.
+    the commit time of the snapshot before, if one was read, `of_ms` that of the snapshot read in part: they tell a
+    history from another one of the same ids.
     """
 
     snapshot_id: int
@@ -56,6 +57,7 @@ class StreamPosition:
     taken: int = 0
     of: int = 0
     before_ms: int | None = None
+    of_ms: int | None = None
 
     def to_document(self) -> dict[str, Any]:
         """The position for JSON."""
@@ -212,6 +214,13 @@ class SplitStream:
             if step is None:
                 return None
             self._steps[_key(position)] = step
+        if position.taken and position.of_ms not in (None, step.snapshot.time_ms):
+            raise RetryableError(
+                f"snapshot {position.snapshot_id} of {self._store.location} is not the one that this stream has read "
+                f"in part: the table was rolled back or created anew; {self._history.left_text()}. Read the table "
+                "again in full, with a new checkpoint",
+                table=self._store.location,
+            )
         if position.taken and position.of != len(step.splits):
             raise InvalidRequestError(
                 f"snapshot {position.snapshot_id} of {self._store.location} was read in {position.of} splits, of which "
@@ -265,7 +274,7 @@ def _key(position: StreamPosition) -> tuple[int, bool]:
 def _within(position: StreamPosition, step: Step, taken: int) -> StreamPosition:
     if not taken:
         return position
-    return StreamPosition(position.snapshot_id, position.is_state, taken, len(step.splits), position.before_ms)
+    return replace(position, taken=taken, of=len(step.splits), of_ms=step.snapshot.time_ms)
 
 
 def _reopened(

@@ -13,10 +13,10 @@ from typing import Any
 
 import pyarrow as pa
 
+from freshet.logstore.isolation import Isolation
 from freshet.logstore.log_position import LogPosition
 from freshet.logstore.pieces import LogGroup, LogPiece
 from freshet.logstore.split_stream import LogSplitStream
-from freshet.logstore.stream import Isolation
 from freshet.storage.log_systems import LoggedTable
 from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.model.stream_limit import StreamLimit

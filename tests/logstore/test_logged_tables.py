@@ -309,6 +309,23 @@ def test_a_log_may_be_switched_on_for_a_table_with_data(log: FakeLog, tmp_path: 
     assert stream() == "-U 1 a | +U 1 b"
 
 
+@pytest.mark.parametrize("isolation", ["committed", "speculative"])
+def test_a_reader_begins_where_no_log_was_and_older_snapshots_have_expired(
+    log: FakeLog, tmp_path: Path, isolation: str
+) -> None:
+    """None of the snapshots that are left says where the log stands, and those before cannot be asked."""
+    table = make_logged(tmp_path, snapshot__num_retained__min="1", snapshot__num_retained__max="2")
+    loaded = table.with_options({"log.system": "none"})
+    for letter in "abcdef":
+        write(loaded, f"+I 1 {letter}", user="loader")
+    loaded.expire_snapshots(retain_max=2, retain_min=1, older_than_ms=0)
+    assert min(snapshot.id for snapshot in table.snapshots()) > 1
+    stream = told(table, isolation)
+    assert stream() == "+I 1 f"
+    write(table, "+I 1 g")
+    assert stream() == "-U 1 f | +U 1 g"
+
+
 def test_a_commit_that_cannot_be_logged_is_not_made(log: FakeLog, tmp_path: Path) -> None:
     table = make_logged(tmp_path)
     with table.writer("u") as writer:

@@ -104,10 +104,24 @@ def test_a_position_of_a_history_that_was_rolled_back_is_refused(tmp_path: Path)
         stream(logged).advance(travelled(end), StreamLimit())
 
 
-def _rolled_back(logged: LoggedTable) -> None:
-    (Path(logged.location) / "snapshot" / "snapshot-4").unlink()
+def test_a_rollback_of_a_snapshot_that_was_read_in_part_is_told(tmp_path: Path) -> None:
+    logged = make(tmp_path)
+    start = stream(logged).advance(StreamPosition(1), StreamLimit())
+    logged.log([row(key, "mine", "+U") for key in range(8)], [row(key, "mine") for key in range(8)])
+    half = stream(logged).advance(start, StreamLimit(files=1))
+    assert (half.snapshot_id, half.taken, half.of) == (5, 1, 2)
+    assert stream(logged).advance(travelled(half), StreamLimit()).snapshot_id == 6
+    _rolled_back(logged, 5)
+    logged.log([row(key, "other", "+U") for key in range(8)], [row(key, "other") for key in range(8)])
+    with pytest.raises(RetryableError, match="snapshot 5 of .* read in part: the table was rolled back"):
+        stream(logged).advance(travelled(half), StreamLimit())
+
+
+def _rolled_back(logged: LoggedTable, first: int = 4) -> None:
+    """To before that snapshot, which is the latest."""
+    (Path(logged.location) / "snapshot" / f"snapshot-{first}").unlink()
     for hint in (Path(logged.location) / "snapshot").glob("LATEST"):
-        hint.write_text("3")
+        hint.write_text(str(first - 1))
 
 
 def test_a_consumer_moves_on_with_what_was_handed_over(tmp_path: Path) -> None:
