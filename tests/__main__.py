@@ -3,6 +3,9 @@
 Most suites keep one core busy, and those that wait for a broker or a child process none. Tests that need nothing run in
 one process, those with Apache Paimon in another, and those with Spark or Kafka in the third; each of these is started
 once. What the first prints is seen at once, what the others printed follows when all are done.
+
+Their files lie in memory where there is room: tests write some ten thousand small tables, each file synced. Those of
+tests that failed are kept until the next run.
 """
 
 from __future__ import annotations
@@ -10,15 +13,20 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import BinaryIO
 
 NOTHING_COLLECTED = 5
+MEMORY = Path("/dev/shm")
+MEMORY_MIN_BYTES = 8 * 1024**3
+FOLDER_PREFIX = "freshet-tests-"
 
 
 @dataclass(frozen=True)
@@ -43,12 +51,35 @@ def command(part: Part, arguments: Sequence[str]) -> list[str]:
     own, others = parser.parse_known_args(arguments)
     marks = f"({own.m}) and ({part.marks})" if own.m else part.marks
     cache = f"cache_dir=.pytest_cache/{PARTS.index(part)}"
-    return [sys.executable, "-m", "pytest", "-m", marks, "-o", cache, *others]
+    kept = "tmp_path_retention_policy=failed"
+    return [sys.executable, "-m", "pytest", "-m", marks, "-o", cache, "-o", kept, *others]
 
 
-def environment(given: Mapping[str, str]) -> dict[str, str]:
+def environment(given: Mapping[str, str], folder: Path | None) -> dict[str, str]:
     """What the processes get, and the hundreds that they start: each of those would compile anew what it imports."""
-    return {name: value for name, value in given.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    kept = {name: value for name, value in given.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    return kept if folder is None else {**kept, "TMPDIR": str(folder)}
+
+
+def has_room(memory: Path) -> bool:
+    """Whether files of tests fit in there, and programs may be started from it."""
+    if not os.access(memory, os.W_OK):
+        return False
+    facts = os.statvfs(memory)
+    return facts.f_bavail * facts.f_frsize >= MEMORY_MIN_BYTES and not facts.f_flag & os.ST_NOEXEC
+
+
+def temporary_folder(given: Mapping[str, str], memory: Path = MEMORY) -> Path | None:
+    """A new folder for all temporary files, without those of runs that have ended; None to let Python choose."""
+    if "TMPDIR" in given or not has_room(memory):
+        return None
+    for left in memory.glob(f"{FOLDER_PREFIX}*"):
+        is_running = Path("/proc", left.name.removeprefix(FOLDER_PREFIX)).exists()
+        if left.stat().st_uid == os.getuid() and not is_running:
+            shutil.rmtree(left, ignore_errors=True)
+    folder = memory / f"{FOLDER_PREFIX}{os.getpid()}"
+    folder.mkdir(mode=0o700)
+    return folder
 
 
 def exit_code(codes: Sequence[int]) -> int:
@@ -57,16 +88,18 @@ def exit_code(codes: Sequence[int]) -> int:
     return failures[0] if failures else min(codes)
 
 
-def run(part: Part, arguments: Sequence[str], output: BinaryIO | None) -> subprocess.Popen[bytes]:
+def run(part: Part, arguments: Sequence[str], output: BinaryIO | None, folder: Path | None) -> subprocess.Popen[bytes]:
     errors = None if output is None else subprocess.STDOUT
-    return subprocess.Popen(command(part, arguments), stdout=output, stderr=errors, env=environment(os.environ))
+    env = environment(os.environ, folder)
+    return subprocess.Popen(command(part, arguments), stdout=output, stderr=errors, env=env)
 
 
 def main(arguments: Sequence[str]) -> int:
     started = time.monotonic()
+    folder = temporary_folder(os.environ)
     with contextlib.ExitStack() as files:
         outputs = [None, *(files.enter_context(tempfile.TemporaryFile()) for _ in PARTS[1:])]
-        running = [run(part, arguments, output) for part, output in zip(PARTS, outputs, strict=True)]
+        running = [run(part, arguments, output, folder) for part, output in zip(PARTS, outputs, strict=True)]
         seconds: dict[int, float] = {}
         try:
             while len(seconds) < len(running):
@@ -85,7 +118,12 @@ def main(arguments: Sequence[str]) -> int:
     for number, (part, child) in enumerate(zip(PARTS, running, strict=True)):
         spent = f" after {seconds[number]:.0f} s" if number in seconds else ""
         print(f"tests {part.name}: exit code {child.returncode}{spent}")
-    return exit_code([child.returncode for child in running])
+    code = exit_code([child.returncode for child in running])
+    if folder is not None and code == 0:
+        shutil.rmtree(folder, ignore_errors=True)
+    elif folder is not None:
+        print(f"tests: the files of those that failed lie in {folder} until the next run")
+    return code
 
 
 if __name__ == "__main__":

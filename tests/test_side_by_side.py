@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.__main__ import PARTS, command, environment, exit_code
+from tests import __main__
+from tests.__main__ import FOLDER_PREFIX, PARTS, command, environment, exit_code, temporary_folder
 
 TESTS = """
 import pytest
@@ -48,7 +49,7 @@ def test_what_is_asked_for_narrows_every_part(asked: list[str]) -> None:
         assert python == sys.executable
         expected = {0: "", 2: "(slow) and ", 7: "(not slow) and "}[len(asked)]
         assert marks == (f"{expected}({part.marks})" if expected else part.marks)
-        assert command(part, asked)[7:] == asked[4:]
+        assert command(part, asked)[9:] == asked[4:]
 
 
 @pytest.mark.parametrize(
@@ -58,5 +59,21 @@ def test_the_exit_code_of_all(codes: tuple[int, int], together: int) -> None:
     assert exit_code(codes) == together
 
 
-def test_bytecode_is_kept_whoever_asks_for_none() -> None:
-    assert environment({"PYTHONDONTWRITEBYTECODE": "1", "HOME": "x"}) == {"HOME": "x"}
+def test_bytecode_is_kept_whoever_asks_for_none(tmp_path: Path) -> None:
+    given = {"PYTHONDONTWRITEBYTECODE": "1", "HOME": "x"}
+    assert environment(given, None) == {"HOME": "x"}
+    assert environment(given, tmp_path) == {"HOME": "x", "TMPDIR": str(tmp_path)}
+
+
+def test_files_lie_in_memory_only_where_there_is_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(__main__, "MEMORY_MIN_BYTES", 1)
+    ended, other = tmp_path / f"{FOLDER_PREFIX}999999999", tmp_path / "somebody's"
+    for folder in (ended, other):
+        folder.mkdir()
+    made = temporary_folder({}, tmp_path)
+    assert made is not None and made.is_dir()
+    assert sorted(tmp_path.iterdir()) == sorted([made, other])
+    assert temporary_folder({"TMPDIR": "/mine"}, tmp_path) is None
+    assert temporary_folder({}, tmp_path / "nowhere") is None
+    monkeypatch.setattr(__main__, "MEMORY_MIN_BYTES", 1 << 62)
+    assert temporary_folder({}, tmp_path) is None
