@@ -54,6 +54,10 @@ _UNKNOWN: Final = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, 
 _REFUSALS: Final = (KafkaError._AUTHENTICATION, KafkaError._SSL)
 """Answers that trying again does not change."""
 
+_CALL_ERRORS: Final = (KafkaException, SystemError)
+"""What calls of a producer raise. Where a fatal error, such as being fenced, comes together with reports of deliveries,
+confluent-kafka was seen to lose its exception: the call then fails with a SystemError that says just that."""
+
 _EARLIEST: Final = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 _LATEST: Final = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 _OWN: Final = frozenset({"topic"})
@@ -145,7 +149,7 @@ class KafkaProducer:
                 break
             except BufferError:
                 self._poll(0.1)
-            except KafkaException as error:
+            except _CALL_ERRORS as error:
                 raise self._unavailable(f"topic {place.topic} partition {place.partition}", error) from error
         self._sent += 1
         self._poll(0)
@@ -154,7 +158,7 @@ class KafkaProducer:
         """Waits until everything is acknowledged, or failed."""
         try:
             self._client.flush()
-        except KafkaException as error:
+        except _CALL_ERRORS as error:
             raise self._unavailable("the log", error) from error
         self._check()
         delivered, self._delivered, sent, self._sent = self._delivered, [], self._sent, 0
@@ -179,8 +183,11 @@ class KafkaProducer:
         self._generation += 1
         self._delivered, self._sent, self._failure = [], 0, None
 
-    def _unavailable(self, what: str, error: KafkaException) -> LogUnavailableError:
+    def _unavailable(self, what: str, error: KafkaException | SystemError) -> LogUnavailableError:
         """The error of a call; a fatal one is raised by `poll` or `flush`, and by what is called after it."""
+        if isinstance(error, SystemError):
+            self._is_given_up = True
+            return LogUnavailableError(f"{what}: the client met a fatal error{self._trouble.text()}")
         detail = error.args[0]
         if isinstance(detail, KafkaError) and (detail.fatal() or detail.code() == KafkaError._FATAL):
             self._is_given_up = True
@@ -189,7 +196,7 @@ class KafkaProducer:
     def _poll(self, seconds: float) -> None:
         try:
             self._client.poll(seconds)
-        except KafkaException as error:
+        except _CALL_ERRORS as error:
             raise self._unavailable("the log", error) from error
         self._check()
 
@@ -247,8 +254,8 @@ class KafkaTransactions(KafkaProducer):
     def _transact(self, step: Callable[[float], object], wait_s: float = TRANSACTION_WAIT_S) -> None:
         try:
             step(wait_s)
-        except KafkaException as error:
-            raise self._trouble.unavailable(f"transactions {self._name}", error) from error
+        except _CALL_ERRORS as error:
+            raise self._unavailable(f"transactions {self._name}", error) from error
 
 
 class _Trouble:

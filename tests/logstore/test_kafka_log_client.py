@@ -61,6 +61,37 @@ def test_a_record_that_is_not_acknowledged_in_time_fails_the_flush() -> None:
     producer.discard()
 
 
+class LosesExceptions:
+    """As confluent-kafka does now and then, where reports of deliveries follow a fatal error."""
+
+    def __init__(self, producer: Producer) -> None:
+        self.produce = producer.produce
+
+    def flush(self) -> None:
+        raise SystemError("<method 'flush' of 'cimpl.Producer' objects> returned NULL without setting an exception")
+
+    def poll(self, seconds: float) -> int:
+        return 0
+
+    def commit_transaction(self, seconds: float) -> None:
+        self.flush()
+
+
+def test_a_fatal_error_whose_exception_is_lost_is_an_error_of_the_log(client: KafkaLogClient) -> None:
+    producer = client.producer()
+    producer._client = LosesExceptions(producer._client)
+    producer.send(TopicPartition("t", 0), b"h", b"v", 1000, "lost")
+    with pytest.raises(LogUnavailableError, match="the log: the client met a fatal error"):
+        producer.flush()
+    producer.discard()
+    producer.send(TopicPartition("t", 0), b"h", b"v", 1000, "sent")
+    assert [token for token, _ in producer.flush()] == ["sent"]
+    transactions = client.transactions("name")
+    transactions._client = LosesExceptions(transactions._client)
+    with pytest.raises(LogUnavailableError, match="the log: the client met a fatal error"):
+        transactions.commit()
+
+
 def test_settings() -> None:
     brokers = {"kafka.bootstrap.servers": "b:9"}
     assert log_client_settings({**brokers, "kafka.topic": "t", "bucket": "1", "kafka.linger.ms": "7"}) == {

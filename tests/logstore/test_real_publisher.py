@@ -16,7 +16,7 @@ from confluent_kafka import TopicPartition as KafkaPartition
 from freshet import Table
 from freshet.logstore.client import TopicPartition
 from freshet.logstore.exceptions import LogUnavailableError
-from freshet.logstore.kafka_log_client import KafkaLogClient
+from freshet.logstore.kafka_log_client import KafkaLogClient, KafkaTransactions
 from tests.kit.kafka_broker import ForeignBroker
 from tests.logstore.logged_tables import rows
 from tests.logstore.test_logged_tables import folded, held, write
@@ -95,7 +95,7 @@ def test_transactions_do_as_those_of_the_log_in_memory(kafka_broker: ForeignBrok
     first.send(place, b"h", b"c", 0, None)
     first.flush()
     second.start()
-    with pytest.raises(LogUnavailableError, match="transactions name: .*(?i:fenced|newer|epoch)"):
+    with pytest.raises(LogUnavailableError, match="transactions name: .*(?i:fenced|newer|epoch|fatal error)"):
         first.commit()
     values, position = [], 0
     while position < client.bounds(topic)[0].end:
@@ -119,6 +119,26 @@ def test_a_plain_consumer_sees_each_committed_change_once(
     parts = seen(kafka_broker, topic, 2)
     assert parts == lanes(table)
     assert folded(parts[0]) | folded(parts[1]) == held(table)
+
+
+def test_a_zombie_that_is_replaced_within_its_transaction_publishes_nothing_twice(
+    kafka_broker: ForeignBroker, tmp_path: Path, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = make(tmp_path, kafka_broker, topic)
+    commit = KafkaTransactions.commit
+
+    def late(transactions: KafkaTransactions) -> None:
+        monkeypatch.setattr(KafkaTransactions, "commit", commit)
+        transactions.flush()
+        write(table, "+U 1 b", user="another")
+        commit(transactions)
+
+    with table.writer("u") as zombie:
+        zombie.write(rows("+I 1 a"))
+        monkeypatch.setattr(KafkaTransactions, "commit", late)
+        zombie.commit()
+    assert seen(kafka_broker, topic) == [changelog(table)] == ["+I 1 a | -U 1 a | +U 1 b"]
+    assert seen(kafka_broker, topic, isolation="read_uncommitted") == ["+I 1 a | +I 1 a | -U 1 a | +U 1 b"]
 
 
 WRITER = """
