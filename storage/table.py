@@ -324,13 +324,8 @@ class Table:
             self.options.snapshot_time_retained_ms,
             self.options.logs_before_images,
             tuple(self.schema.primary_keys),
-            self._id,
+            str(self.created_ms()),
         )
-
-    @property
-    def _id(self) -> str:
-        """When its first schema was made: stays with a table that is renamed."""
-        return str(self.store.schemas.schema(0).time_ms)
 
     def _check_logs(self, is_logged: bool) -> None:
         if self.has_log and not is_logged:
@@ -775,7 +770,9 @@ class Table:
         return remove_orphan_files(self.store, older_than_ms=older_than_ms, dry_run=dry_run)
 
     def created_ms(self) -> int:
-        """When the table was created, in milliseconds since 1970: this tells it from an earlier one of its name."""
+        """When the table was created, in milliseconds since 1970: this tells it from an earlier one of its name, and
+        stays with it when it is renamed.
+        """
         return self.store.schemas.schema(self.store.schemas.list_ids()[0]).time_ms
 
     def latest_schema_id(self) -> int | None:

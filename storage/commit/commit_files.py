@@ -14,12 +14,13 @@ stays behind is named by nobody and falls to orphan cleaning.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from freshet.storage.commit.changes import SnapshotChange
 from freshet.storage.commit.manifest_merge import MergedManifests, MergeRule, merge_manifests
 from freshet.storage.commit.next_snapshot import SnapshotLists
 from freshet.storage.exceptions import RetryableError, StorageError, UnknownOutcomeError
-from freshet.storage.metadata.manifest_store import ManifestStore
+from freshet.storage.metadata.manifest_store import FileQueue, ManifestStore
 from freshet.storage.model.index_file import IndexEntry
 from freshet.storage.model.manifest import ManifestFileMeta
 
@@ -45,15 +46,19 @@ class CommitFiles:
         `index` is the name of the index manifest where that stays as it is, or the index files of a new one.
         """
         self._lists = []
+        queue: FileQueue = []
         try:
-            self._write_manifests(change)
-            index = self._index(index)
-            base, base_size = self._write_list(self._base(manifests), is_last=False)
-            delta, delta_size = self._write_list(self._delta, is_last=not self._changelog)
-            if not self._changelog:
-                return SnapshotLists(base, base_size, delta, delta_size, index=index)
-            changelog, changelog_size = self._write_list(self._changelog, is_last=True)
-            return SnapshotLists(base, base_size, delta, delta_size, changelog, changelog_size, index)
+            self._write_manifests(change, queue)
+            index = self._index(index, queue)
+            base, base_size = self._write_list(self._base(manifests), queue)
+            delta, delta_size = self._write_list(self._delta, queue)
+            lists = SnapshotLists(base, base_size, delta, delta_size, index=index)
+            if self._changelog:
+                changelog, changelog_size = self._write_list(self._changelog, queue)
+                lists = replace(lists, changelog=changelog, changelog_size=changelog_size)
+            self._store.create(queue)
+            self._change = change
+            return lists
         except UnknownOutcomeError as error:
             self.take_back_round()
             raise RetryableError(f"a manifest could not be made durable, no snapshot names it: {error}") from error
@@ -78,13 +83,14 @@ class CommitFiles:
         if self._merged is not None:
             self._delete_manifests(self._merged.written)
 
-    def _write_manifests(self, change: SnapshotChange) -> None:
+    def _write_manifests(self, change: SnapshotChange, queue: FileQueue) -> None:
         if self._change == change:
             return
+        self._change = None
         self._delete_manifests([*self._delta, *self._changelog])
-        self._delta = self._store.write_manifests(change.entries) if change.entries else []
-        self._changelog = self._store.write_manifests(change.changelog_entries) if change.changelog_entries else []
-        self._change = change
+        self._delta = self._store.write_manifests(change.entries, queue) if change.entries else []
+        changes = change.changelog_entries
+        self._changelog = self._store.write_manifests(changes, queue) if changes else []
 
     def _base(self, manifests: Sequence[ManifestFileMeta]) -> Sequence[ManifestFileMeta]:
         if self._merged is None:
@@ -97,17 +103,17 @@ class CommitFiles:
         self._merged = MergedManifests((), (), ())
         return manifests
 
-    def _index(self, index: str | Sequence[IndexEntry] | None) -> str | None:
+    def _index(self, index: str | Sequence[IndexEntry] | None, queue: FileQueue) -> str | None:
         if index is None or isinstance(index, str):
             return index
         if not index:
             return None
-        name = self._store.write_index_manifest(index)
+        name = self._store.write_index_manifest(index, queue)
         self._lists.append(name)
         return name
 
-    def _write_list(self, manifests: Sequence[ManifestFileMeta], *, is_last: bool) -> tuple[str, int]:
-        name, size = self._store.write_manifest_list(manifests, is_last=is_last)
+    def _write_list(self, manifests: Sequence[ManifestFileMeta], queue: FileQueue) -> tuple[str, int]:
+        name, size = self._store.write_manifest_list(manifests, queue)
         self._lists.append(name)
         return name, size
 

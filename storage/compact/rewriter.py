@@ -30,6 +30,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 import pyarrow as pa
@@ -45,6 +46,7 @@ from freshet.storage.compact.task import CompactionPlan, Section, plan_task
 from freshet.storage.files.data_file_paths import delete_data_file
 from freshet.storage.files.data_file_reader import read_data_file
 from freshet.storage.files.data_file_writer import KeyValueFileWriter
+from freshet.storage.files.held_rows import HeldRows
 from freshet.storage.files.parquet_schema import SYSTEM_FIELDS
 from freshet.storage.io.env import CrashPoint
 from freshet.storage.io.spill_file import SpillFile
@@ -52,6 +54,7 @@ from freshet.storage.lookup.cached_lookup import bucket_lookup
 from freshet.storage.lookup.higher_levels import HigherLevels
 from freshet.storage.lookup.lookup_metrics import LookupMetrics
 from freshet.storage.lookup.run_lookup import RunLookup
+from freshet.storage.lookup.store_cache import StoreCache
 from freshet.storage.lookup.unmarked_rows import NotedRows, UnmarkedRows
 from freshet.storage.merge.key_order import KeyComparator, RowOrder
 from freshet.storage.merge.lookup_levels import LEVEL_FIELD, with_levels
@@ -72,6 +75,10 @@ STRAIGHT_RUNS_MIN: Final = 9
 columns took 490 MB without this bound."""
 FILL_ROWS_MAX: Final = 64 * 1024
 FILL_ROWS_MIN: Final = 2 * 1024
+LOOKED_UP_LEVEL_MIN: Final = 2
+"""Keys are looked up at these levels: what takes up level 0 takes level 1 along."""
+KEPT_BYTES_MAX: Final = 16 * 1024 * 1024
+"""A file of so few rows gets its lookup store as it is written: to read it again would cost twenty times as much."""
 MEMORY_PER_FILE_BYTE: Final = 3
 """Rows in memory take about this much more than in their compressed file."""
 
@@ -91,6 +98,8 @@ class CompactionResult:
     marks: Mapping[str, Bitmap32] = field(default_factory=dict)
 
 
+NOTHING_HELD: Final[Mapping[str, pa.Table]] = MappingProxyType({})
+
 OnChanges = Callable[[pa.Table], None]
 """Is shown the rows of changelog files as they are written."""
 
@@ -106,6 +115,8 @@ class _Target:
     levels: Levels
     level: int
     vectors: BucketVectors | None
+    held: Mapping[str, pa.Table]
+    """Rows of files just written, by name of the file."""
 
     @property
     def drops_deletes(self) -> bool:
@@ -160,10 +171,12 @@ class Rewriter:
         executor: Executor | None = None,
         vectors: BucketVectors | None = None,
         on_changes: OnChanges | None = None,
+        held: Mapping[str, pa.Table] = NOTHING_HELD,
     ) -> CompactionResult:
         """Compacts the unit of a bucket whose files are `levels`. On failure nothing new is left behind.
 
-        `vectors` are the deletion vectors of the bucket, None in a table without.
+        `vectors` are the deletion vectors of the bucket, None in a table without. `held` are the rows of files just
+        written (`files.held_rows`), which are not read again, by name of the file.
         """
         options = self.store.options
         plan = plan_task(
@@ -174,7 +187,7 @@ class Rewriter:
             force_rewrite=options.compaction_force_rewrite_all_files,
             rewrites_moves=lambda file: self._rewrites_move(file, unit.output_level, levels.max_level),
         )
-        target = _Target(partition, bucket, levels, unit.output_level, vectors)
+        target = _Target(partition, bucket, levels, unit.output_level, vectors, held)
         self.store.env.reach(CrashPoint.COMPACT_BEFORE_OUTPUT)
         before, after = list(plan.moves), list(plan.moved)
         lookups: list[DataFileMeta] = []
@@ -205,6 +218,8 @@ class Rewriter:
             if not is_done:
                 for file in (*outputs, *changelog):
                     delete_data_file(self.store, partition, bucket, file)
+        for file in plan.moved:
+            self._keep(target, file, held.get(file.file_name))
         if plan.rewrites:
             self.store.env.reach(CrashPoint.COMPACT_OUTPUT_WRITTEN)
         return CompactionResult(tuple(before), (*after, *outputs), tuple(lookups), tuple(changelog), marks)
@@ -277,17 +292,22 @@ class Rewriter:
         place = (target.partition, target.bucket, target.level)
         writer = KeyValueFileWriter(self.store, *place, FileSource.COMPACT)
         changelog = None if merge.producer is None else ChangelogFileWriter(self.store, *place)
+        held = HeldRows(self.store.schema, KEPT_BYTES_MAX if has_rows and self._is_looked_up(target) else 0)
         is_done = False
         try:
             for section in sections:
                 for rows, changes in prefetched(self._merged(target, section, merge), executor):
                     if has_rows:
                         writer.write(rows)
+                        held.add(rows)
                     if changelog is not None and changes is not None:
                         changelog.write(changes)
                         if on_changes is not None:
                             on_changes(changes)
-            files = _Rewritten(writer.close(), [] if changelog is None else changelog.close())
+            closed = self.store.env.together([each.close for each in (writer, changelog) if each is not None])
+            files = _Rewritten(closed[0], [] if changelog is None else closed[1])
+            if len(files.rows) == 1:
+                self._keep(target, files.rows[0], held.take(files.rows[0].file_name))
             is_done = True
         finally:
             if not is_done:
@@ -295,6 +315,15 @@ class Rewriter:
                 if changelog is not None:
                     changelog.abort()
         return files
+
+    def _is_looked_up(self, target: _Target) -> bool:
+        """True when batches will look keys up in the outputs."""
+        return self.store.options.needs_lookup and target.level >= LOOKED_UP_LEVEL_MIN
+
+    def _keep(self, target: _Target, file: DataFileMeta, rows: pa.Table | None) -> None:
+        """Makes the lookup store of an output of which the rows are at hand."""
+        if rows is not None and self._is_looked_up(target):
+            StoreCache(self.store, target.partition, target.bucket, self.lookup_metrics).keep(file, rows)
 
     def _merged(self, target: _Target, section: Section, merge: _Merge) -> Iterator[_Piece]:
         has_levels = merge.function.reads_levels or not merge.is_plain
@@ -361,9 +390,14 @@ class Rewriter:
         place, columns = (target.partition, target.bucket), self.store.schema.column_names
         for file in files:
             deleted = None if target.vectors is None else target.vectors.of(file.file_name)
-            batches = read_data_file(
-                self.store, *place, file, columns, system_columns=True, batch_rows=batch_rows, deleted_rows=deleted
-            )
+            held = None if deleted else target.held.get(file.file_name)
+            batches: Iterator[pa.RecordBatch]
+            if held is not None:
+                batches = iter(held.to_batches(batch_rows))
+            else:
+                batches = read_data_file(
+                    self.store, *place, file, columns, system_columns=True, batch_rows=batch_rows, deleted_rows=deleted
+                )
             yield from with_levels(batches, file.level) if has_levels else batches
 
 

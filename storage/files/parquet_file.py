@@ -29,6 +29,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -178,7 +179,9 @@ class ParquetWriter:
                 self._schema,
                 version="2.6",
                 compression=self._codec,
-                use_dictionary=[name for name in _repeating_columns(first_rows) if name not in delta],
+                use_dictionary=_repeating_columns(
+                    first_rows, [name for name in self._schema.names if name not in delta]
+                ),
                 column_encoding=dict.fromkeys(delta, "DELTA_BINARY_PACKED") or None,
                 dictionary_pagesize_limit=_DICTIONARY_PAGE_BYTES,
                 data_page_size=_PAGE_BYTES,
@@ -347,16 +350,17 @@ def checked_codec(compression: str) -> str:
     return codec
 
 
-def _repeating_columns(rows: pa.Table) -> list[str]:
+def _repeating_columns(rows: pa.Table, candidates: Sequence[str]) -> list[str]:
     """Columns worth a dictionary, judged by evenly spread rows: neighbours of sorted rows resemble each other."""
     step = max(1, rows.num_rows // _SAMPLE_ROWS)
-    sample = rows.take(pa.array(range(0, rows.num_rows, step)[:_SAMPLE_ROWS], pa.int64()))
+    places = pa.array(np.arange(0, rows.num_rows, step)[:_SAMPLE_ROWS])
     names = []
-    for field in rows.schema:
+    for field in (rows.schema.field(name) for name in candidates):
         if pa.types.is_boolean(field.type) or pa.types.is_nested(field.type):
             continue
+        column = rows.column(field.name)
+        values = column if step == 1 and rows.num_rows <= _SAMPLE_ROWS else column.take(places)
         # NULL stands in no dictionary: a column half NULL may well have no value twice.
-        values = sample.column(field.name)
         distinct = pc.count_distinct(values, mode="only_valid").as_py()
         if distinct <= _REPEATING_SHARE_MAX * (len(values) - values.null_count):
             names.append(field.name)

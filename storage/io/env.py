@@ -15,14 +15,20 @@ import random
 import threading
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from enum import StrEnum
+from typing import Final, TypeVar
 
 from freshet.storage.io.file_io import FileIO
 from freshet.storage.io.local_cache import LocalCache
 from freshet.storage.io.local_file_io import LocalFileIO
 from freshet.storage.io.scratch_folders import ScratchFolders
+
+T = TypeVar("T")
+
+HELPERS_MAX: Final = 8
+"""Threads for calls that are made side by side."""
 
 
 class CrashPoint(StrEnum):
@@ -114,6 +120,26 @@ class Background:
         return self._executor
 
 
+class Helpers:
+    """Threads for calls that mostly wait for a disk or a store. May be used by several threads, and after a fork."""
+
+    def __init__(self) -> None:
+        self._process: int | None = None
+        self._executor: ThreadPoolExecutor | None = None
+
+    def together(self, calls: Sequence[Callable[[], T]]) -> list[T]:
+        """The results, in order, once all calls have ended; the first error in order is raised."""
+        if self._executor is None or self._process != os.getpid():
+            self._process = os.getpid()
+            self._executor = ThreadPoolExecutor(HELPERS_MAX, thread_name_prefix="freshet-files")
+        futures = [self._executor.submit(call) for call in calls[1:]]
+        try:
+            first = [call() for call in calls[:1]]
+        finally:
+            wait(futures)
+        return [*first, *(future.result() for future in futures)]
+
+
 class Env:
     """The real world. Tests replace single methods in a subclass."""
 
@@ -122,6 +148,7 @@ class Env:
         self._scratch_root = scratch_root
         self._scratch = ScratchFolders(scratch_root)
         self._background = Background()
+        self._helpers = Helpers()
 
     def now_ms(self) -> int:
         """Wall clock, milliseconds since the epoch."""
@@ -146,6 +173,13 @@ class Env:
 
     def reach(self, point: CrashPoint) -> None:
         """Says that the program is at a named point; here nothing happens, in a simulation it may end."""
+
+    def together(self, calls: Sequence[Callable[[], T]]) -> list[T]:
+        """Makes calls for files side by side, none of which makes others this way; their results, in order.
+
+        All have ended when this returns or raises the first error.
+        """
+        return self._helpers.together(calls)
 
     def run_later(self, name: str, work: Callable[[], None]) -> None:
         """Does work in the background, one task after the other; not again what is queued under this name already.

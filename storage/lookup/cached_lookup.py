@@ -48,9 +48,11 @@ class CachedLookup:
 
     def _store(self, file: DataFileMeta, key_count: int) -> StoreFile | None:
         """The store to ask; None: the file is to be read."""
-        if file.row_count < ROWS_MIN or not self.stores.is_on:
+        if not self.stores.is_on:
             return None
         store, costs = self.stores.find(file), FileCosts(file.row_count, file.file_size_bytes)
+        if store is None and file.row_count < ROWS_MIN:
+            return None
         way = choose(costs, key_count, has_store=store is not None, read_so_far_s=self.stores.read_so_far_s(file))
         if way is Way.BUILD:
             store = self.stores.build(file)

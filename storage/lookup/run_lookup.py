@@ -75,7 +75,10 @@ class RunLookup:
         return [file for file in files if sort_key(file.max_key) >= low and sort_key(file.min_key) <= high]
 
     def files_of_keys(self, files: Iterable[DataFileMeta], keys: pa.Table) -> list[tuple[DataFileMeta, int, int]]:
-        """The files that some key may be in, each with the range [start, end) of the keys within its key range."""
+        """The files that some key may be in, each with the range [start, end) of the keys within its key range.
+
+        A file that is the only one is asked for all keys: to find the range would cost more than to ask.
+        """
         if not keys.num_rows:
             return []
         known: dict[int, Any] = {}
@@ -87,8 +90,11 @@ class RunLookup:
             return known[row]
 
         sort_key, rows = self.comparator.sort_key, range(keys.num_rows)
+        near = self.overlapping(files, key_at(0), key_at(keys.num_rows - 1))
+        if len(near) == 1:
+            return [(near[0], 0, keys.num_rows)]
         parts = []
-        for file in self.overlapping(files, key_at(0), key_at(keys.num_rows - 1)):
+        for file in near:
             start = bisect_left(rows, sort_key(file.min_key), key=key_at)
             end = bisect_right(rows, sort_key(file.max_key), key=key_at)
             if start < end:

@@ -35,6 +35,7 @@ import pyarrow as pa
 
 from freshet.storage.exceptions import CorruptDataError, RetryableError, StorageError
 from freshet.storage.files.data_file_reader import read_data_file
+from freshet.storage.files.parquet_schema import SYSTEM_FIELDS
 from freshet.storage.io.env import Env
 from freshet.storage.io.local_cache import LocalCache
 from freshet.storage.lookup.lookup_cost import ROWS_MIN, FileCosts
@@ -59,6 +60,9 @@ FILES_MAX: Final = 10_000
 """Files whose cost of reading a process remembers."""
 FREE_SHARE: Final = 2
 """A store is made where so many times its bytes are free."""
+SPARE_PARTS: Final = 16
+SPARE_MS: Final = 60_000
+"""For so long, this part of the room that was found is taken without another look; others take theirs meanwhile."""
 SECTIONS_MAX: Final = 24
 """Column groups of a store: each is read from the data file by itself."""
 PIECE_BYTES_MIN: Final = 1024 * 1024
@@ -74,6 +78,12 @@ class _OpenStore:
 
 
 @dataclass(slots=True)
+class _SpareRoom:
+    bytes_left: int
+    until_ms: int
+
+
+@dataclass(slots=True)
 class _ProcessStores:
     """What one process knows of the stores below all roots."""
 
@@ -82,6 +92,8 @@ class _ProcessStores:
     open: OrderedDict[str, _OpenStore] = field(default_factory=OrderedDict)
     read_s: OrderedDict[str, float] = field(default_factory=OrderedDict)
     idle_until_ms: dict[str, int] = field(default_factory=dict)
+    spare: dict[str, _SpareRoom] = field(default_factory=dict)
+    """By root: room for stores that need not be looked for."""
 
 
 _by_env: WeakKeyDictionary[Env, _ProcessStores] = WeakKeyDictionary()
@@ -164,17 +176,30 @@ class StoreCache:
             if file.row_count >= ROWS_MIN and self._name(file) not in there:
                 self._write(file, now_ms)
 
-    def _write(self, file: DataFileMeta, now_ms: int) -> bool:
-        costs, name = FileCosts(file.row_count, file.file_size_bytes), self._name(file)
-        stores = _stores_of(self.table.env)
+    def keep(self, file: DataFileMeta, rows: pa.Table) -> None:
+        """Makes the store of a file that was just written, of its rows, as reading it would give them.
+
+        Of few rows that costs less than opening the file once.
+        """
+        if self.is_on:
+            now_ms = self.table.env.now_ms()
+            if self._write(file, now_ms, rows):
+                self._opened(file, self._name(file), now_ms)
+
+    def _write(self, file: DataFileMeta, now_ms: int, rows: pa.Table | None = None) -> bool:
+        """Makes the store of a file, of these rows, or of what is read from it."""
+        name, stores = self._name(file), _stores_of(self.table.env)
+        needed_bytes = FileCosts(file.row_count, file.file_size_bytes).store_bytes if rows is None else rows.nbytes
         if now_ms < stores.idle_until_ms.get(self._cache.root, 0):
             return False
         try:
-            if not self._make_room(costs.store_bytes, now_ms):
+            if not self._has_spare_room(needed_bytes, now_ms) and not self._make_room(needed_bytes, now_ms):
                 return False
             with self._cache.writing(name) as sink:
-                write_store(sink, self._identity(file), self._sections(file), self._piece_bytes)
-            self._cache.note_use(name, self.table.env.now_ms())  # that of a large file took its time
+                sections = self._sections(file) if rows is None else self._sections_of(rows)
+                write_store(sink, self._identity(file), sections, self._piece_bytes)
+            if rows is None:
+                self._cache.note_use(name, self.table.env.now_ms())  # that of a large file took its time
         except CorruptDataError:  # the data file: the caller reads it too, and says so
             raise
         except StorageError as error:
@@ -187,7 +212,7 @@ class StoreCache:
                 error,
             )
             return False
-        self.metrics.add(stores_built=1)
+        self.metrics.add(**{"stores_built" if rows is None else "stores_kept": 1})
         return True
 
     def discard(self, file: DataFileMeta, error: BrokenStoreError) -> None:
@@ -257,7 +282,22 @@ class StoreCache:
         free_bytes = self._cache.free_bytes()
         if free_bytes < FREE_SHARE * needed_bytes:
             raise RetryableError(f"its disk has {free_bytes} bytes left, and a store of {needed_bytes} is to be made")
+        spare_bytes = min(-excess, free_bytes // FREE_SHARE - needed_bytes) // SPARE_PARTS
+        _stores_of(self.table.env).spare[self._cache.root] = _SpareRoom(spare_bytes, now_ms + SPARE_MS)
         return True
+
+    def _has_spare_room(self, needed_bytes: int, now_ms: int) -> bool:
+        """True when a look at the folder a moment ago has found that there is room for many of this size.
+
+        To look costs as much as to write a small store: all stores below the root are listed.
+        """
+        stores = _stores_of(self.table.env)
+        with stores.lock:
+            spare = stores.spare.get(self._cache.root)
+            if spare is None or now_ms >= spare.until_ms or spare.bytes_left < needed_bytes:
+                return False
+            spare.bytes_left -= needed_bytes
+            return True
 
     def _evict(self, name: str) -> None:
         self._close(name)
@@ -283,6 +323,14 @@ class StoreCache:
         yield read_data_file(*place, (), system_columns=True)
         for start in range(0, len(names), width):
             yield read_data_file(*place, names[start : start + width])
+
+    def _sections_of(self, rows: pa.Table) -> Iterator[Iterator[pa.RecordBatch]]:
+        """The same of rows in memory."""
+        names, system = self.table.schema.column_names, [field.name for field in SYSTEM_FIELDS]
+        width = -(-len(names) // SECTIONS_MAX)
+        yield iter(rows.select(system).to_batches())
+        for start in range(0, len(names), width):
+            yield iter(rows.select(names[start : start + width]).to_batches())
 
     @property
     def _piece_bytes(self) -> int:

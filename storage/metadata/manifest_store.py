@@ -13,6 +13,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Collection, Iterable, Sequence
+from functools import partial
 from typing import Any, Final
 
 from freshet.storage.codec.binary_row import decode_row
@@ -56,6 +57,10 @@ _BYTES_PER_ENTRY: Final = 64
 _CODECS: Final = {"zstd": "zstandard", "none": "null", "null": "null", "snappy": "snappy", "deflate": "deflate"}
 
 
+FileQueue = list[tuple[str, bytes]]
+"""Names and bytes of files that are still to be created."""
+
+
 class ManifestStore:
     """Manifests of one table. May be shared by threads."""
 
@@ -78,8 +83,13 @@ class ManifestStore:
         self._index: tuple[str, tuple[IndexEntry, ...]] | None = None
         """The index manifest that was read or written last."""
 
-    def write_manifests(self, entries: Iterable[ManifestEntry]) -> list[ManifestFileMeta]:
-        """Writes entries into new manifests of about the target size; none for no entries."""
+    def write_manifests(
+        self, entries: Iterable[ManifestEntry], queue: FileQueue | None = None
+    ) -> list[ManifestFileMeta]:
+        """Writes entries into new manifests of about the target size; none for no entries.
+
+        With a `queue` they are put there, for `create`.
+        """
         pending = list(entries)
         uuid = self._env.new_uuid()
         metas: list[ManifestFileMeta] = []
@@ -87,21 +97,29 @@ class ManifestStore:
         while start < len(pending):
             count = max(1, int(self._target_size_bytes / self._bytes_per_entry))
             batch = pending[start : start + count]
-            metas.append(self._write_manifest(f"{MANIFEST_PREFIX}{uuid}-{len(metas)}", batch))
+            metas.append(self._write_manifest(f"{MANIFEST_PREFIX}{uuid}-{len(metas)}", batch, queue))
             start += count
         return metas
 
-    def write_manifest_list(self, manifests: Sequence[ManifestFileMeta], *, is_last: bool = True) -> tuple[str, int]:
-        """Writes a manifest list and returns its name and exact size.
-
-        The last one before the snapshot syncs the names of all manifests and lists written before it: with three or
-        four files per snapshot, a sync of the folder for each took a third of a commit.
-        """
+    def write_manifest_list(
+        self, manifests: Sequence[ManifestFileMeta], queue: FileQueue | None = None
+    ) -> tuple[str, int]:
+        """Writes a manifest list, or puts it into the queue, and returns its name and exact size."""
         name = f"{MANIFEST_LIST_PREFIX}{self._env.new_uuid()}-0"
         data = write_manifest_list(manifests, self._codec)
-        self._create(name, data, is_last=is_last)
+        self._put(name, data, queue, is_last=True)
         self._remember_list(name, tuple(manifests))
         return name, len(data)
+
+    def create(self, queue: FileQueue) -> None:
+        """Creates the files, all but the last one side by side. Then the last one syncs the names of all.
+
+        With three to six files a snapshot, a sync of the folder for each took a third of a commit, and waiting for one
+        after the other most of the rest. After an error any of them may be there.
+        """
+        *others, last = queue
+        self._env.together([partial(self._create, *other, is_last=False) for other in others])
+        self._create(*last, is_last=True)
 
     def read_manifest(self, manifest: ManifestFileMeta | str) -> tuple[ManifestEntry, ...]:
         """Entries of a manifest, in file order; the size is checked where it is known."""
@@ -195,10 +213,10 @@ class ManifestStore:
         }
         return {place: files for place, files in by_bucket.items() if files}
 
-    def write_index_manifest(self, entries: Sequence[IndexEntry]) -> str:
-        """Writes the live index files of a snapshot, and returns the name."""
+    def write_index_manifest(self, entries: Sequence[IndexEntry], queue: FileQueue | None = None) -> str:
+        """Writes the live index files of a snapshot, or puts them into the queue, and returns the name."""
         name = f"{INDEX_MANIFEST_PREFIX}{self._env.new_uuid()}-0"
-        self._create(name, write_index_manifest(entries, self._codec), is_last=False)
+        self._put(name, write_index_manifest(entries, self._codec), queue)
         self._index = (name, tuple(entries))
         return name
 
@@ -231,9 +249,9 @@ class ManifestStore:
                 self._cached_metas -= len(self._lists.pop(name, ()))
                 self._cached_entries -= len(self._manifests.pop(name, ()))
 
-    def _write_manifest(self, name: str, entries: list[ManifestEntry]) -> ManifestFileMeta:
+    def _write_manifest(self, name: str, entries: list[ManifestEntry], queue: FileQueue | None) -> ManifestFileMeta:
         data = write_manifest(entries, self._codec)
-        self._create(name, data, is_last=False)
+        self._put(name, data, queue)
         self._bytes_per_entry = max(1.0, len(data) / len(entries))
         self._remember_manifest(name, tuple(entries))
         added = sum(entry.kind is EntryKind.ADD for entry in entries)
@@ -268,6 +286,12 @@ class ManifestStore:
                 one = ColumnStats(value, value, count if value is None else 0)
                 stats[index] = merge_stats(stats[index], one)
         return stats
+
+    def _put(self, name: str, data: bytes, queue: FileQueue | None, *, is_last: bool = False) -> None:
+        if queue is None:
+            self._create(name, data, is_last=is_last)
+        else:
+            queue.append((name, data))
 
     def _create(self, name: str, data: bytes, *, is_last: bool) -> None:
         path = self._paths.manifest(name)

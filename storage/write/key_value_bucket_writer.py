@@ -45,6 +45,7 @@ from freshet.storage.compact.rewriter import Rewriter
 from freshet.storage.exceptions import CorruptDataError
 from freshet.storage.files.data_file_paths import delete_data_file
 from freshet.storage.files.data_file_writer import KeyValueFileWriter
+from freshet.storage.files.held_rows import HeldRows
 from freshet.storage.io.env import CrashPoint
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.commit_message import CommitMessage
@@ -65,6 +66,9 @@ _SYSTEM_FIELDS: Final = (
     pa.field(SEQUENCE_NUMBER_COLUMN, pa.int64(), nullable=False),
     pa.field(VALUE_KIND_COLUMN, pa.int8(), nullable=False),
 )
+
+HELD_BYTES_MAX: Final = 8 * 1024 * 1024
+"""Rows just flushed, in memory, that the compaction right behind need not read and decode again."""
 
 GIVE_BACK_BYTES_MIN: Final = 16 * 1024 * 1024
 """After less than this the memory is kept for the next piece of work."""
@@ -101,6 +105,8 @@ class KeyValueBucketWriter:
         )
         self._buffered_count = 0
         self._increment = Increment()
+        self._held: dict[str, pa.Table] = {}
+        """Rows of the file flushed last, until it is compacted, by name of the file."""
         self._index = (
             BucketIndex(tools.store, state.index_files) if tools.store.options.deletion_vectors_enabled else None
         )
@@ -158,13 +164,16 @@ class KeyValueBucketWriter:
         changelog = ChangelogFileWriter(*place) if self._tells_input else None
         size_bytes = self._buffer.size_bytes + self._buffer.spilled_bytes
         timings, is_done = self._tools.timings, False
+        held = HeldRows(self._store.schema, HELD_BYTES_MAX if self._compacts_what_it_flushes else 0)
         try:
             for rows, changes in timings.timed("sort and merge", self._taken(executor)):
                 with timings.step("parquet"):
                     if changelog is not None and changes is not None:
                         changelog.write(_numbered(changes, self._next_sequence))
                     self._tell(rows, changes)
-                    writer.write(_numbered(rows, self._next_sequence))
+                    numbered = _numbered(rows, self._next_sequence)
+                    writer.write(numbered)
+                    held.add(numbered)
             with timings.step("parquet"):
                 changelog_files = [] if changelog is None else changelog.close()
                 files = writer.close()
@@ -178,8 +187,15 @@ class KeyValueBucketWriter:
         self._buffered_count = 0
         self._increment.add_new_files(files, changelog_files)
         self._levels = self._levels.changed((), files)
+        if len(files) == 1 and (just_written := held.take(files[0].file_name)) is not None:
+            self._held = {files[0].file_name: just_written}
         _give_back(size_bytes)
         self._store.env.reach(CrashPoint.WRITE_FLUSHED)
+
+    @property
+    def _compacts_what_it_flushes(self) -> bool:
+        options = self._store.options
+        return options.needs_lookup and options.lookup_wait and not options.write_only
 
     def _tell(self, rows: pa.Table | pa.RecordBatch, changes: pa.Table | None) -> None:
         """Keeps what is logged of rows that are flushed; nothing of those whose changes a compaction tells."""
@@ -238,6 +254,7 @@ class KeyValueBucketWriter:
         )
 
     def _carry_out(self, unit: CompactionUnit | None, executor: Executor | None) -> bool:
+        held, self._held = self._held, {}
         if unit is None:
             return False
         if unit.is_full:
@@ -257,6 +274,7 @@ class KeyValueBucketWriter:
                     executor,
                     vectors,
                     told.add if is_logged else None,
+                    held,
                 )
         except CorruptDataError:
             own = self._increment.own_files()
@@ -331,6 +349,7 @@ class KeyValueBucketWriter:
 
     def abort(self) -> None:
         self._buffer.clear()
+        self._held.clear()
         self._buffered_count = 0
         own = self._increment.own_files()
         self._increment = Increment()

@@ -18,19 +18,23 @@ its seed and fault.
 from __future__ import annotations
 
 import random
+import tempfile
 import threading
 import uuid
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Final
+from typing import Final, TypeVar
 
 import pyarrow as pa
 
 from freshet.storage.exceptions import AlreadyExistsError, NotFoundError, StorageError
 from freshet.storage.io.env import CrashPoint, Env
 from freshet.storage.io.file_io import Created, Deleted, FileStatus
+from freshet.storage.io.local_cache import LocalCache
+
+T = TypeVar("T")
 
 START_MS: Final = 1_700_000_000_000
 """Clock of a new disk."""
@@ -87,6 +91,8 @@ class SimDisk:
     boots: int = 0
     versions: int = 0
     has_crashed: bool = False
+    caches: tempfile.TemporaryDirectory[str] | None = None
+    """Where the local caches of the processes on this disk are, once there are any."""
     created: list[tuple[str, bytes]] = field(default_factory=list)
     """Every exclusive create that took effect, also of files that are gone by now."""
 
@@ -104,6 +110,13 @@ class SimDisk:
                     file.content = b""
             self.has_crashed = False
         return SimEnv(self, fault, chance)
+
+    def cache_folder(self) -> str:
+        """A folder for local caches. File names repeat from one simulation to the next, so it belongs to this disk."""
+        with self.lock:
+            if self.caches is None:
+                self.caches = tempfile.TemporaryDirectory(prefix="freshet-sim-")
+            return self.caches.name
 
     def names(self) -> set[str]:
         """Paths of all files."""
@@ -144,6 +157,10 @@ class SimEnv(Env):
         with self._disk.lock:
             return str(uuid.UUID(int=self._chance.getrandbits(128), version=4))
 
+    def local_cache(self, name: str, root: str | None = None) -> LocalCache:
+        """Below a real folder of this disk, unless a root is given."""
+        return LocalCache(root, name, self._disk.cache_folder())
+
     def jitter(self) -> float:
         """From the seed."""
         with self._disk.lock:
@@ -153,6 +170,10 @@ class SimEnv(Env):
         """Moves the clock, waits for nothing."""
         with self._disk.lock:
             self._disk.now_ms += int(seconds * 1000)
+
+    def together(self, calls: Sequence[Callable[[], T]]) -> list[T]:
+        """One after the other: what is on disk at each moment must not depend on threads."""
+        return [call() for call in calls]
 
     def run_later(self, name: str, work: Callable[[], None]) -> None:
         """At once: what is on disk at each moment must not depend on threads."""

@@ -10,8 +10,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+import freshet.storage.lookup.cached_lookup as cached_lookup
 import freshet.storage.lookup.store_cache as store_cache
 from freshet import AddColumn, Catalog, Table
+from freshet.storage.io.env import Env
+from freshet.storage.io.local_file_io import LocalFileIO
+from freshet.storage.metadata.live_files import delta_entries
 from tests.storage.lookup.lookup_tables import eager
 
 PRODUCERS: dict[str, dict[str, str]] = {
@@ -116,3 +120,39 @@ def test_a_table_that_was_dropped_and_made_anew_finds_nothing_of_the_old_one(tmp
             writer.commit()
         assert table.lookup(keys, ["v"]).rows.to_pylist() == [{"v": value}]
         Catalog(str(tmp_path)).drop_table("a.b")
+
+
+class _Opened(LocalFileIO):
+    """Keeps the names of data files that are opened for reading."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+
+    def open_input(self, path: str) -> pa.NativeFile:
+        self.names.append(path.rsplit("/", 1)[-1])
+        return super().open_input(path)
+
+
+@pytest.mark.parametrize("producer", PRODUCERS)
+def test_small_batches_read_none_of_the_files_they_look_keys_up_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, producer: str
+) -> None:
+    """Files of some rows have their stores from the beginning; level 0 is compacted as it was flushed."""
+    files = _Opened()
+    location = _table(tmp_path, **{"num-levels": 6, **PRODUCERS[producer]}).location
+    table = Table.open(location, env=Env(files))
+    chance = random.Random(7)
+    monkeypatch.setattr(cached_lookup, "ROWS_MIN", 1024)
+    with table.writer("loader", parallelism=1) as writer:
+        for number in range(6):
+            files.names.clear()
+            writer.write(_batch(chance, takes_deletes=False))
+            append, _ = writer.commit(number).snapshots
+            flushed = {entry.file.file_name for entry in delta_entries(table.store.manifests, append)}
+            assert flushed
+            assert not flushed & set(files.names)
+        counts = writer.lookup_metrics.counts()
+    assert all(entry.file.level > 0 for entry in table.files())
+    assert counts["by_store"] > 0
+    assert "by_reading" not in counts
+    assert counts["stores_kept"] > 0
