@@ -182,9 +182,7 @@ class StoreCache:
         Of few rows that costs less than opening the file once.
         """
         if self.is_on:
-            now_ms = self.table.env.now_ms()
-            if self._write(file, now_ms, rows):
-                self._opened(file, self._name(file), now_ms)
+            self._write(file, self.table.env.now_ms(), rows)
 
     def _write(self, file: DataFileMeta, now_ms: int, rows: pa.Table | None = None) -> bool:
         """Makes the store of a file, of these rows, or of what is read from it."""
@@ -198,8 +196,7 @@ class StoreCache:
             with self._cache.writing(name) as sink:
                 sections = self._sections(file) if rows is None else self._sections_of(rows)
                 write_store(sink, self._identity(file), sections, self._piece_bytes)
-            if rows is None:
-                self._cache.note_use(name, self.table.env.now_ms())  # that of a large file took its time
+            self._cache.note_use(name, self.table.env.now_ms())  # that of a large file took its time
         except CorruptDataError:  # the data file: the caller reads it too, and says so
             raise
         except StorageError as error:

@@ -140,8 +140,11 @@ def test_a_writer_forgets_a_compaction_when_what_it_looked_at_is_gone(tmp_path: 
     assert found(table)[7] == 10
 
 
-def test_a_compaction_is_given_up_when_what_it_would_look_at_has_expired(tmp_path: Path) -> None:
-    table = create(tmp_path, merge_engine="first-row")
+@pytest.mark.parametrize("has_store", [True, False])
+def test_a_compaction_is_given_up_when_what_it_would_look_at_has_expired(tmp_path: Path, has_store: bool) -> None:
+    """Where the file is read that is noticed at once; its store knows nothing of it, and the commit gives way."""
+    room = {} if has_store else {"lookup__cache_max_disk_size": "0"}
+    table = create(tmp_path, merge_engine="first-row", lookup__cache_dir=str(tmp_path / "cache"), **room)
     with table.writer("first") as writer:
         writer.write(rows(*((2 * k, 1) for k in range(2000))))
         writer.commit(1)
@@ -150,8 +153,9 @@ def test_a_compaction_is_given_up_when_what_it_would_look_at_has_expired(tmp_pat
     table.with_options({"compaction.force-rewrite-all-files": "true"}).compact(full=True)
     table.expire_snapshots(retain_max=1, retain_min=1, older_than_ms=0)
     (message,) = late.prepare_commit(1)
-    assert not message.has_compaction
-    Committer(table.store, "late").commit(1, [message])
+    assert message.has_compaction == has_store
+    result = Committer(table.store, "late").commit(1, [message])
+    assert bool(result.given_way) == has_store
     late.close()
     assert len(found(table)) == 2000
     table.compact(full=False)
