@@ -304,8 +304,10 @@ class Rewriter:
                         changelog.write(changes)
                         if on_changes is not None:
                             on_changes(changes)
-            closed = self.store.env.together([each.close for each in (writer, changelog) if each is not None])
-            files = _Rewritten(closed[0], [] if changelog is None else closed[1])
+            if changelog is None or not has_rows:
+                files = _Rewritten(writer.close(), [] if changelog is None else changelog.close())
+            else:
+                files = _Rewritten(*self.store.env.together([writer.close, changelog.close]))
             if len(files.rows) == 1:
                 self._keep(target, files.rows[0], held.take(files.rows[0].file_name))
             is_done = True
