@@ -101,12 +101,8 @@ class FileIO(Protocol):
     def read_bytes(self, path: str) -> bytes:
         """All bytes of a small file; `NotFoundError` when it is missing."""
 
-    def create_exclusive(self, path: str, data: bytes, *, is_last: bool = True) -> Created:
-        """Creates the file with these bytes, atomically, if there is none of this name.
-
-        Without `is_last` the bytes are safe, but the name is so only after the next create beside it that is the last
-        of its group: for files of which only the last one is named by anybody. (A disk then syncs one folder once.)
-        """
+    def create_exclusive(self, path: str, data: bytes) -> Created:
+        """Creates the file with these bytes, atomically and durably, if there is none of this name."""
 
     def asked_again(self, path: str, data: bytes) -> Created:
         """After UNKNOWN: WON when the file holds exactly these bytes, LOST when it holds others, UNKNOWN when there is
@@ -138,12 +134,12 @@ class FileIO(Protocol):
         """Makes a path show in listings that nothing lies below yet (a new database)."""
 
 
-def create_or_ask(file_io: FileIO, path: str, data: bytes, *, is_last: bool = True) -> bool:
+def create_or_ask(file_io: FileIO, path: str, data: bytes) -> bool:
     """Creates a file of unique content: True when it is there, False when the name is another's.
 
     Where the store gives no answer it is asked again, once; `UnknownOutcomeError` when that tells nothing either.
     """
-    outcome = file_io.create_exclusive(path, data, is_last=is_last)
+    outcome = file_io.create_exclusive(path, data)
     if outcome is Created.UNKNOWN:
         outcome = file_io.asked_again(path, data)
     if outcome is Created.UNKNOWN:

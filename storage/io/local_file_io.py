@@ -179,7 +179,7 @@ class LocalFileIO:
         except OSError as error:
             raise storage_error(error, "read", path) from error
 
-    def create_exclusive(self, path: str, data: bytes, *, is_last: bool = True) -> Created:
+    def create_exclusive(self, path: str, data: bytes) -> Created:
         """Temporary file, fsync, hard link, unlink, fsync of the folder.
 
         Where the link stands and its folder cannot be synced, a crash may still take it: nobody can say, UNKNOWN.
@@ -192,11 +192,10 @@ class LocalFileIO:
                 os.unlink(temporary)
         if not linked:
             return Created.LOST
-        if is_last:
-            try:
-                _sync_folder(os.path.dirname(path))
-            except OSError:
-                return Created.UNKNOWN
+        try:
+            _sync_folder(os.path.dirname(path))
+        except OSError:
+            return Created.UNKNOWN
         return Created.WON
 
     def asked_again(self, path: str, data: bytes) -> Created:

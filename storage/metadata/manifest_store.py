@@ -27,9 +27,14 @@ from freshet.storage.codec.manifest_avro import (
     write_manifest_list,
 )
 from freshet.storage.codec.stats import ColumnStats, encode_stats, merge_stats, order_of
-from freshet.storage.exceptions import CorruptDataError, InvalidRequestError, NotFoundError, UnsupportedFeatureError
+from freshet.storage.exceptions import (
+    CorruptDataError,
+    InvalidRequestError,
+    NotFoundError,
+    StorageError,
+    UnsupportedFeatureError,
+)
 from freshet.storage.io.env import Env
-from freshet.storage.io.file_io import create_or_ask
 from freshet.storage.model.data_type import DataType
 from freshet.storage.model.index_file import DELETION_VECTORS_INDEX, IndexEntry, IndexFileMeta
 from freshet.storage.model.manifest import EntryKind, ManifestEntry, ManifestFileMeta
@@ -107,19 +112,16 @@ class ManifestStore:
         """Writes a manifest list, or puts it into the queue, and returns its name and exact size."""
         name = f"{MANIFEST_LIST_PREFIX}{self._env.new_uuid()}-0"
         data = write_manifest_list(manifests, self._codec)
-        self._put(name, data, queue, is_last=True)
+        self._put(name, data, queue)
         self._remember_list(name, tuple(manifests))
         return name, len(data)
 
     def create(self, queue: FileQueue) -> None:
-        """Creates the files, all but the last one side by side. Then the last one syncs the names of all.
+        """Creates the files side by side: three to six a snapshot, and a disk that is busy takes its time for each.
 
-        With three to six files a snapshot, a sync of the folder for each took a third of a commit, and waiting for one
-        after the other most of the rest. After an error any of them may be there.
+        After an error any of them may be there, or a part of it.
         """
-        *others, last = queue
-        self._env.together([partial(self._create, *other, is_last=False) for other in others])
-        self._create(*last, is_last=True)
+        self._env.together([partial(self._create, *file) for file in queue])
 
     def read_manifest(self, manifest: ManifestFileMeta | str) -> tuple[ManifestEntry, ...]:
         """Entries of a manifest, in file order; the size is checked where it is known."""
@@ -287,16 +289,21 @@ class ManifestStore:
                 stats[index] = merge_stats(stats[index], one)
         return stats
 
-    def _put(self, name: str, data: bytes, queue: FileQueue | None, *, is_last: bool = False) -> None:
+    def _put(self, name: str, data: bytes, queue: FileQueue | None) -> None:
         if queue is None:
-            self._create(name, data, is_last=is_last)
+            self._create(name, data)
         else:
             queue.append((name, data))
 
-    def _create(self, name: str, data: bytes, *, is_last: bool) -> None:
-        path = self._paths.manifest(name)
-        if not create_or_ask(self._env.file_io, path, data, is_last=is_last):
-            raise CorruptDataError("a file of this random name exists already", path=path)
+    def _create(self, name: str, data: bytes) -> None:
+        """Nobody looks for a file of this random name before a snapshot names it, so it need not appear at once."""
+        output = self._env.file_io.open_output(self._paths.manifest(name))
+        try:
+            output.write(data)
+            output.close()
+        except StorageError:
+            output.abort()
+            raise
 
     def _read(self, name: str, size_bytes: int | None) -> bytes:
         path = self._paths.manifest(name)

@@ -235,13 +235,13 @@ class SimFileIO:
             self.read_bytes_count += len(file.content)
             return file.content
 
-    def create_exclusive(self, path: str, data: bytes, *, is_last: bool = True) -> Created:
+    def create_exclusive(self, path: str, data: bytes) -> Created:
         """Atomic and durable."""
         self.check_alive()
         with self._disk.lock:
             if path in self._disk.files:
                 return Created.LOST
-            self._mutate("create", path, lambda: self._create(path, data, is_last))
+            self._mutate("create", path, lambda: self._create(path, data))
             return Created.WON
 
     def asked_again(self, path: str, data: bytes) -> Created:
@@ -335,10 +335,9 @@ class SimFileIO:
             parts = path.rstrip("/").split("/")
             self._disk.folders |= {"/".join(parts[:count]) for count in range(2, len(parts) + 1)}
 
-    def _create(self, path: str, data: bytes, is_last: bool) -> None:
+    def _create(self, path: str, data: bytes) -> None:
         self._put(path, data, is_named=False)
-        if is_last:
-            self._sync_names(path)
+        self._sync_names(path)
         self._disk.created.append((path, bytes(data)))
 
     def _sync_names(self, path: str) -> None:

@@ -24,6 +24,7 @@ COUNTED = (
     "read_bytes",
     "open_input",
     "create_exclusive",
+    "open_output",
     "asked_again",
     "overwrite",
     "exists",

@@ -103,7 +103,7 @@ def test_an_unsynced_claim_has_an_unknown_outcome(tmp_path: Path, monkeypatch: p
 
 
 def test_a_create_without_an_answer_is_asked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def without_answer(path: str, data: bytes, *, is_last: bool = True) -> Created:
+    def without_answer(path: str, data: bytes) -> Created:
         Path(path).write_bytes(data if path.endswith("1") else b"another's")
         return Created.UNKNOWN
 
