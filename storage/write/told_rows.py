@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from freshet.storage.options.core import ChangelogProducer, CoreOptions
 
-TOLD_BYTES_MAX: Final = 32 * 1024 * 1024
+TOLD_BYTES_MAX: Final = 64 * 1024 * 1024
 """Of one bucket, in each of the two halves of a commit."""
 
 
