@@ -132,12 +132,18 @@ class Committer:
         snapshots: list[Snapshot] = []
         view: TableView | None = None
         given_way: tuple[Conflict, ...] = ()
-        append = append_change(messages)
+        append, compact = append_change(messages), compact_change(messages)
         if force_empty or not append.is_empty:
             identity = CommitIdentity(self._commit_user, identifier, self._query_id, digest)
             packed = packed_change(self._store, append)
             outcome = self._snapshot_commit.commit(
-                packed.change, identity, properties=properties, watermark=watermark, base_id=base_id, log=self._log
+                packed.change,
+                identity,
+                properties=properties,
+                watermark=watermark,
+                base_id=base_id,
+                log=self._log,
+                is_followed=not compact.is_empty,
             )
             if outcome.already_committed or outcome.snapshot is None:
                 packed.is_refused()
@@ -145,7 +151,6 @@ class Committer:
             packed.is_committed()
             snapshots.append(outcome.snapshot)
             view = outcome.view
-        compact = compact_change(messages)
         if not compact.is_empty:
             self._store.env.reach(CrashPoint.COMMIT_BEFORE_COMPACT)
             packed = packed_change(self._store, compact)
@@ -157,6 +162,8 @@ class Committer:
                 snapshots.append(outcome.snapshot)
             elif outcome.is_certain:
                 packed.is_refused()
+            if outcome.snapshot is None and snapshots:
+                self._snapshot_commit.write_latest_hint(snapshots[-1].id)
             given_way = outcome.given_way
             if given_way and outcome.is_certain:
                 self._remove_outputs(messages, {(conflict.partition, conflict.bucket) for conflict in given_way})

@@ -15,6 +15,8 @@ One round:
 | in 5, no answer          | perhaps the snapshot        | the next round by its uuid, the replay by its identity |
 | after 5, before the hint | a hint that is too low      | every reader                                           |
 
+The hint of an APPEND that a COMPACT follows is that of the COMPACT: between the two it is too low as after a crash.
+
 An outcome that is not known deletes nothing. Data files are never deleted here. Source: FORMAT.md §3.
 """
 
@@ -105,6 +107,7 @@ class _Request:
     watermark: int | None
     base_id: int | None
     log: LogIdentity | None
+    is_followed: bool
 
 
 class SnapshotCommit:
@@ -134,14 +137,16 @@ class SnapshotCommit:
         base_id: int | None = None,
         view: TableView | None = None,
         log: LogIdentity | None = None,
+        is_followed: bool = False,
     ) -> SnapshotOutcome:
         """Runs rounds until the change is visible, known to be visible, or refused.
 
         `view` is what the caller has just seen of the table, for the first round; without it, that round looks itself.
         `base_id` is the latest snapshot from before the first try to commit these files, None when this is the first.
-        `log` is given by the user who writes the table's log.
+        `log` is given by the user who writes the table's log. `is_followed`: another commit follows at once, which
+        leaves the LATEST hint to that, or to a call of `write_latest_hint`.
         """
-        request = _Request(change, identity, properties or {}, watermark, base_id, log)
+        request = _Request(change, identity, properties or {}, watermark, base_id, log, is_followed)
         rounds = _Rounds(CommitFiles(self._store.manifests, self._merge_rule))
         started_ms = self._store.env.now_ms()
         retry_count = 0
@@ -198,7 +203,8 @@ class SnapshotCommit:
             files.take_back_round()
             return None
         store.env.reach(CrashPoint.COMMIT_SNAPSHOT_CREATED)
-        self._write_latest_hint(snapshot.id)
+        if not request.is_followed:
+            self.write_latest_hint(snapshot.id)
         store.live.advance(latest, snapshot, fitting.entries)
         return SnapshotOutcome(snapshot, view.after(snapshot), given_way=given_way, is_certain=is_certain)
 
@@ -311,7 +317,7 @@ class SnapshotCommit:
             except NotFoundError:
                 continue  # expired meanwhile; if it was ours, the history of the latest knows it
             if snapshot.uuid in rounds.unanswered and self._claim.holds(snapshot, identity):
-                self._write_latest_hint(latest.id)
+                self.write_latest_hint(latest.id)
                 return snapshot
         return None
 
@@ -324,7 +330,7 @@ class SnapshotCommit:
         except StorageError:
             return None
 
-    def _write_latest_hint(self, snapshot_id: int) -> None:
+    def write_latest_hint(self, snapshot_id: int) -> None:
         """Best effort: readers heal a hint that is missing or too low."""
         try:
             self._store.snapshots.write_latest_hint(snapshot_id)

@@ -118,7 +118,7 @@ def test_commit_with_a_compaction(tmp_path: Path, env: LaterEnv) -> None:
             calls = list(env.counting.calls)
             env.finish_later()
     assert [str(snapshot.commit_kind) for snapshot in result.snapshots] == ["APPEND", "COMPACT"]
-    assert len(calls) <= 24, "\n".join(calls)
+    assert len(calls) <= 22, "\n".join(calls)
 
 
 def test_expiry_runs_after_the_return_with_one_deletion_for_each_folder(tmp_path: Path, env: LaterEnv) -> None:

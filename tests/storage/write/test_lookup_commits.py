@@ -156,6 +156,7 @@ def test_a_compaction_is_given_up_when_what_it_would_look_at_has_expired(tmp_pat
     assert message.has_compaction == has_store
     result = Committer(table.store, "late").commit(1, [message])
     assert bool(result.given_way) == has_store
+    assert Path(table.store.paths.latest_hint).read_text() == str(result.snapshots[-1].id)
     late.close()
     assert len(found(table)) == 2000
     table.compact(full=False)
