@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as spark_functions
@@ -41,15 +41,19 @@ def frame(spark: SparkSession) -> DataFrame:
     return spark.createDataFrame(rows, _SPARK_SCHEMA).coalesce(1).cache()
 
 
-# Not shrunk: each step would be a query of seconds, and a failure names the one text that differs.
-@settings(
-    max_examples=6,
-    deadline=None,
-    phases=[Phase.explicit, Phase.generate],
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
-@given(several=st.lists(_CONDITIONS, min_size=25, max_size=60))
-def test_texts_mean_what_spark_means(frame: DataFrame, several: list[Condition]) -> None:
+@pytest.mark.parametrize("count", [3, pytest.param(12, marks=pytest.mark.slow)], ids=["few", "many"])
+def test_texts_mean_what_spark_means(frame: DataFrame, count: int) -> None:
+    # Not shrunk: each step would be a query of seconds, and a failure names the one text that differs.
+    @settings(max_examples=count, deadline=None, phases=[Phase.explicit, Phase.generate])
+    @given(several=st.lists(_CONDITIONS, min_size=25, max_size=60))
+    def run(several: list[Condition]) -> None:
+        compare(frame, several)
+
+    run()
+
+
+def compare(frame: DataFrame, several: list[Condition]) -> None:
+    """All conditions at once, in one query of Spark's."""
     answered = frame.orderBy("row").select(
         *[spark_functions.expr(condition.text).alias(f"c{n}") for n, condition in enumerate(several)]
     )
