@@ -199,7 +199,8 @@ class BlockWriter:
             BUCKET: self._buckets(columns, count),
         }
         stays = {place: mask for place, mask in kept.items() if mask.any()}
-        may_die = np.logical_or.reduce([*stays.values(), np.full(count, bool(plan.expressions))])
+        # Of two rows of one record the first one becomes its dead letter.
+        may_die = np.logical_or.reduce([*stays.values(), (subs == 0) & bool(plan.expressions)])
         if may_die.any():
             head[RAW_KEY] = self._raw(raw_records.KEY, records, may_die)
             head[RAW_VALUE] = self._raw(raw_records.VALUE, records, may_die)

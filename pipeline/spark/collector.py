@@ -1,0 +1,35 @@
+"""Which garbage collector the JVMs that we start have: the parallel one, unless somebody has named another.
+
+Spark's default heap of 1 GB is half full of what stays, so that G1 marks it over and over beside the job, on cores that
+the job needs: 4 of 28 µs of processor time per record with the schema beside the payload, 3 of 27 µs with expressions
+in `select`. The parallel collector stops the job instead, 1 µs per record, some milliseconds at a time (300 K records
+of 10 columns, two cores, medians of three runs). Both on a heap that is small; a service with a large one, where a full
+collection takes long, names G1 in `spark.driver.extraJavaOptions` or `spark.driver.defaultJavaOptions`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Final
+
+from pyspark.find_spark_home import _find_spark_home
+
+_NAMED: Final = re.compile(r"-XX:[+-]Use\w+GC\b")
+_VARIABLES: Final = ("JDK_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS")
+
+
+def collector_option(options: Iterable[str]) -> str:
+    """The option for a JVM with these options besides; empty where they, the environment or Spark's file of defaults
+    name a collector: a JVM with two does not start."""
+    return "" if any(_NAMED.search(text) for text in (*options, *_texts())) else "-XX:+UseParallelGC"
+
+
+def _texts() -> Iterator[str]:
+    yield from (os.environ.get(name, "") for name in _VARIABLES)
+    folder = os.environ.get("SPARK_CONF_DIR") or Path(_find_spark_home()) / "conf"
+    defaults = Path(folder) / "spark-defaults.conf"
+    if defaults.is_file():
+        yield defaults.read_text(encoding="utf-8", errors="replace")
