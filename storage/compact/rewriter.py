@@ -77,7 +77,7 @@ FILL_ROWS_MAX: Final = 64 * 1024
 FILL_ROWS_MIN: Final = 2 * 1024
 LOOKED_UP_LEVEL_MIN: Final = 2
 """Keys are looked up at these levels: what takes up level 0 takes level 1 along."""
-KEPT_BYTES_MAX: Final = 16 * 1024 * 1024
+KEPT_BYTES_MAX: Final = 32 * 1024 * 1024
 """A file of so few rows gets its lookup store as it is written: to read it again would cost twenty times as much."""
 MEMORY_PER_FILE_BYTE: Final = 3
 """Rows in memory take about this much more than in their compressed file."""

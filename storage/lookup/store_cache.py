@@ -60,6 +60,8 @@ FILES_MAX: Final = 10_000
 """Files whose cost of reading a process remembers."""
 FREE_SHARE: Final = 2
 """A store is made where so many times its bytes are free."""
+FRAME_BYTES: Final = 8 * 1024
+"""What a store of few rows takes beside them."""
 SPARE_PARTS: Final = 16
 SPARE_MS: Final = 60_000
 """For so long, this part of the room that was found is taken without another look; others take theirs meanwhile."""
@@ -187,7 +189,10 @@ class StoreCache:
     def _write(self, file: DataFileMeta, now_ms: int, rows: pa.Table | None = None) -> bool:
         """Makes the store of a file, of these rows, or of what is read from it."""
         name, stores = self._name(file), _stores_of(self.table.env)
-        needed_bytes = FileCosts(file.row_count, file.file_size_bytes).store_bytes if rows is None else rows.nbytes
+        if rows is None:
+            needed_bytes = FileCosts(file.row_count, file.file_size_bytes).store_bytes
+        else:
+            needed_bytes = rows.nbytes + FRAME_BYTES
         if now_ms < stores.idle_until_ms.get(self._cache.root, 0):
             return False
         try:

@@ -156,3 +156,15 @@ def test_small_batches_read_none_of_the_files_they_look_keys_up_in(
     assert counts["by_store"] > 0
     assert "by_reading" not in counts
     assert counts["stores_kept"] > 0
+
+
+def test_stores_made_as_files_are_written_keep_within_their_room(tmp_path: Path) -> None:
+    room = 60 * 1024
+    table = _table(tmp_path, **PRODUCERS["sequence"], **{"num-levels": 6, "lookup.cache-max-disk-size": "60 kb"})
+    chance = random.Random(3)
+    with table.writer("loader", parallelism=1) as writer:
+        for number in range(12):
+            writer.write(_batch(chance, takes_deletes=False))
+            writer.commit(number)
+            assert sum(path.stat().st_size for path in _stores(tmp_path)) <= room
+        assert writer.lookup_metrics.counts()["stores_kept"] > 0
