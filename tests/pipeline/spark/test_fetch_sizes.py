@@ -7,13 +7,14 @@ import pytest
 from freshet.pipeline.spark.fetch_sizes import fetch_options
 
 FETCH, POLL = "kafka.max.partition.fetch.bytes", "kafka.max.poll.records"
+BUFFER = "kafka.receive.buffer.bytes"
 
 
 @pytest.mark.parametrize(
     ("partitions", "fetched", "polled"), [(1, 8 << 20, 16384), (8, 8 << 20, 16384), (32, 2 << 20, 4096)]
 )
 def test_few_partitions_are_fetched_in_large_pieces(partitions: int, fetched: int, polled: int) -> None:
-    assert fetch_options(partitions) == {FETCH: str(fetched), POLL: str(polled)}
+    assert fetch_options(partitions) == {FETCH: str(fetched), POLL: str(polled), BUFFER: "-1"}
 
 
 @pytest.mark.parametrize("partitions", [None, 0, 64, 10_000])
