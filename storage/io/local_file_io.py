@@ -44,6 +44,7 @@ from freshet.storage.exceptions import (
 from freshet.storage.io.file_io import Created, Deleted, FileStatus, OutputFile
 
 WRITE_BUFFER_BYTES: Final = 1024 * 1024
+DELETE_TRIES: Final = 20
 """Bytes gathered before the kernel is called."""
 
 PATH_SHOWN_MAX: Final = 500
@@ -291,13 +292,18 @@ class LocalFileIO:
             folder = os.path.dirname(folder)
 
     def delete_tree(self, path: str) -> None:
-        """Removes a folder and all below it."""
-        try:
-            shutil.rmtree(path)
-        except FileNotFoundError:
-            return
-        except OSError as error:
-            raise storage_error(error, "delete", path) from error
+        """Removes a folder and all below it, also while others create and delete files there."""
+        for tries_left in reversed(range(DELETE_TRIES)):
+            try:
+                shutil.rmtree(path)
+                return
+            except FileNotFoundError:  # the folder itself, or a file in it that somebody else has deleted
+                if not os.path.lexists(path):
+                    return
+            except OSError as error:
+                if error.errno != errno.ENOTEMPTY or not tries_left:
+                    raise storage_error(error, "delete", path) from error
+        raise RetryableError(f"{path} was not deleted: files in it come and go. Stop who writes there, and try again")
 
     def make_folders(self, path: str) -> None:
         """Creates what is missing and syncs the folders that got a new entry, so that the names survive a crash."""

@@ -223,6 +223,37 @@ def test_deleting(tmp_path: Path) -> None:
     assert names(tmp_path) == []
 
 
+def test_a_tree_goes_also_while_others_write_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The background of a process still writes hints of a table that is dropped."""
+    folder, unlink = tmp_path / "a", os.unlink
+    (folder / "snapshot").mkdir(parents=True)
+    (folder / "snapshot" / "EARLIEST").touch()
+    (folder / "schema").mkdir()
+    (folder / "schema" / "schema-0").touch()
+    others = {
+        "EARLIEST": lambda: unlink(folder / "snapshot" / "EARLIEST"),
+        "schema-0": lambda: (folder / "schema" / "new").touch(),
+    }
+
+    def meanwhile(name: str, **options: int) -> None:
+        others.pop(name, lambda: None)()
+        unlink(name, **options)
+
+    monkeypatch.setattr(os, "unlink", meanwhile)
+    FILES.delete_tree(str(folder))
+    assert not folder.exists() and not others
+
+
+def test_a_tree_in_which_files_come_and_go_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def overtaken(path: str) -> None:
+        raise FileNotFoundError(path)
+
+    monkeypatch.setattr(local_file_io.shutil, "rmtree", overtaken)
+    FILES.delete_tree(str(tmp_path / "never there"))
+    with pytest.raises(RetryableError, match="was not deleted: files in it come and go"):
+        FILES.delete_tree(str(tmp_path))
+
+
 def test_deleting_many_counts_and_prunes_what_became_empty(tmp_path: Path) -> None:
     paths = [str(tmp_path / folder / name) for folder in ("root/p=1/bucket-0", "root/p=2/bucket-0") for name in "ab"]
     for path in paths:
