@@ -132,8 +132,10 @@ with Table.open(sys.argv[1], env=KilledEnv(LocalFileIO())).writer("u") as writer
     ("point", "shown", "healed"),
     [
         ("write-flushed", False, ""),
+        ("compact-output-written", False, ""),
         ("write-prepared", True, ""),
         ("commit-manifests-written", True, ""),
+        ("commit-snapshot-created", True, None),
         ("commit-before-compact", True, None),
     ],
 )
