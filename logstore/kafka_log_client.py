@@ -1,30 +1,25 @@
-"""A Kafka cluster as the log asks for it: `LogClient` and `LogProducer` over librdkafka.
+"""A Kafka cluster as the log asks for it: `LogClient` over librdkafka; its producers are in `kafka_producer`.
 
-Producing is idempotent and acknowledged by all replicas in sync; a record whose acknowledgement does not come makes the
-commit fail. Reading sees everything that is in a partition, in the order of its offsets: which records count is not
-decided here. An offset that is not there is an error, never another offset.
+Reading sees everything that is in a partition, in the order of its offsets: which records count is not decided here. An
+offset that is not there is an error, never another offset.
 """
 
 from __future__ import annotations
 
-import contextlib
-import re
 import time
-from collections.abc import Callable, Mapping
-from typing import Any, Final, TypeVar
+from collections.abc import Mapping
+from typing import Any, Final
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicCollection
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicCollection
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec
 from confluent_kafka.cimpl import NewTopic
 
 from freshet.logstore.client import Fetched, OffsetBounds, StoredRecord, TopicFacts, TopicPartition
-from freshet.logstore.exceptions import LogConfigError, LogTruncatedError, LogUnavailableError
-from freshet.logstore.kafka_client import NOISE, PREFIX, ClientSettings, client_settings, error_text
+from freshet.logstore.exceptions import LogTruncatedError, LogUnavailableError
+from freshet.logstore.kafka_connection import Trouble, log_client_settings, made_client
+from freshet.logstore.kafka_producer import KafkaProducer, KafkaTransactions
 from freshet.logstore.record import HEADER_NAME
-
-C = TypeVar("C")
-
 
 ANSWER_TIMEOUT_S: Final = 30.0
 """How long a question to the brokers may take."""
@@ -32,257 +27,14 @@ ANSWER_TIMEOUT_S: Final = 30.0
 REACH_TIMEOUTS_S: Final = (1.0, 2.0, 5.0)
 """How long the brokers may take to answer for the first time: tries, longer and longer, as a refusal is known early."""
 
-DELIVERY_TIMEOUT_MS: Final = 60_000
-"""How long a record may wait for its acknowledgement before the commit fails; `kafka.message.timeout.ms` overrides."""
-
-TRANSACTION_WAIT_S: Final = 20.0
-"""How long taking over, and ending a transaction, may take; a commit that stands already waits for it."""
-
-TRANSACTION_TIMEOUT_MS: Final = 900_000
-"""After this the brokers give up a transaction that nobody ends: as long as they allow by default, as a snapshot may be
-large. `kafka.transaction.timeout.ms` overrides."""
-
-TRANSACTION_QUEUE_KB: Final = 64 * 1024
-"""What may be on its way of a large snapshot: little enough to be acknowledged in time."""
-
-ABORT_WAIT_S: Final = 5.0
-
 FETCH_RECORDS_MAX: Final = 10_000
 
-_SECRET: Final = re.compile(r"password|secret|jaas|token|\.key|credential|userinfo", re.IGNORECASE)
 _UNKNOWN: Final = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION)
 _REFUSALS: Final = (KafkaError._AUTHENTICATION, KafkaError._SSL)
 """Answers that trying again does not change."""
 
-_CALL_ERRORS: Final = (KafkaException, SystemError)
-"""What calls of a producer raise. Where a fatal error, such as being fenced, comes together with reports of deliveries,
-confluent-kafka was seen to lose its exception: the call then fails with a SystemError that says just that."""
-
 _EARLIEST: Final = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 _LATEST: Final = OffsetSpec.latest()  # type: ignore[no-untyped-call]
-_OWN: Final = frozenset({"topic"})
-"""Options below `kafka.` that are not the client's."""
-
-_JAVA_ONLY: Final = ("sasl.jaas.config", "ssl.truststore.location", "ssl.truststore.type")
-"""Who gives one of these speaks the words of the Java client."""
-
-
-def log_client_settings(options: Mapping[str, str]) -> dict[str, str]:
-    """Settings of librdkafka out of the `kafka.*` options of a table: its own names, and those of the Java client that
-    say how to connect. Raises `LogConfigError` without brokers, or for what librdkafka has no word for."""
-    given = {key.removeprefix(PREFIX): value for key, value in options.items() if key.startswith(PREFIX)}
-    is_java = not given.keys().isdisjoint(_JAVA_ONLY)
-    translated = client_settings(options) if is_java else ClientSettings()
-    if translated.untranslated is not None:
-        raise LogConfigError(
-            f"{translated.untranslated} is an option of the Java client; the log uses librdkafka: give its own options "
-            "(kafka.sasl.username, kafka.sasl.password, kafka.ssl.ca.location, …)",
-            option=translated.untranslated.partition(" ")[0],
-        )
-    settings = {key: value for key, value in given.items() if key not in _OWN and key not in _JAVA_ONLY}
-    settings |= translated.values
-    if not settings.get("bootstrap.servers"):
-        raise LogConfigError(
-            "log.system=kafka needs kafka.bootstrap.servers: among the table's options, or given when it is opened",
-            option="kafka.bootstrap.servers",
-        )
-    return settings
-
-
-class KafkaProducer:
-    """A `LogProducer`: idempotent, acknowledged by all replicas in sync."""
-
-    _OUTCOME = "nothing is committed"
-
-    def __init__(self, settings: Mapping[str, Any]) -> None:
-        self._failure: KafkaError | None = None
-        self._place = ""
-        self._trouble = _Trouble(settings)
-        self._delivered: list[tuple[object, int]] = []
-        self._sent = 0
-        self._generation = 0
-        self._settings = {
-            "linger.ms": 2,
-            "compression.type": "lz4",
-            "message.timeout.ms": DELIVERY_TIMEOUT_MS,
-            **settings,
-            "enable.idempotence": True,
-            "acks": "all",
-            "error_cb": self._trouble.keep,
-            "log_level": 0,
-        }
-        self._is_given_up = False
-        self._client = _made(Producer, self._settings)
-
-    def send(
-        self,
-        place: TopicPartition,
-        header: bytes,
-        value: bytes | None,
-        timestamp_ms: int,
-        token: object,
-        key: bytes | None = None,
-    ) -> None:
-        """Hands a record over; waits while the queue is full."""
-        generation = self._generation
-
-        def on_delivery(error: KafkaError | None, message: Any) -> None:
-            if generation != self._generation:
-                return
-            if error is not None:
-                if self._failure is None:
-                    self._failure, self._place = error, f"topic {place.topic} partition {place.partition}"
-            else:
-                self._delivered.append((token, message.offset()))
-
-        while True:
-            try:
-                self._client.produce(
-                    place.topic,
-                    value=value,
-                    key=key,
-                    partition=place.partition,
-                    headers=[(HEADER_NAME, header)],
-                    timestamp=timestamp_ms,
-                    on_delivery=on_delivery,
-                )
-                break
-            except BufferError:
-                self._poll(0.1)
-            except _CALL_ERRORS as error:
-                raise self._unavailable(f"topic {place.topic} partition {place.partition}", error) from error
-        self._sent += 1
-        self._poll(0)
-
-    def flush(self) -> list[tuple[object, int]]:
-        """Waits until everything is acknowledged, or failed."""
-        try:
-            self._client.flush()
-        except _CALL_ERRORS as error:
-            raise self._unavailable("the log", error) from error
-        self._check()
-        delivered, self._delivered, sent, self._sent = self._delivered, [], self._sent, 0
-        if len(delivered) != sent:
-            raise LogUnavailableError(f"{sent - len(delivered)} of {sent} records of the log were not acknowledged")
-        return delivered
-
-    def discard(self) -> None:
-        """Forgets what was sent; it may still be appended, as rows of an attempt that nobody names.
-
-        librdkafka's purge is no help: it was seen to take records that were produced after it. After a fatal error a
-        client takes no record any more, so what follows has another one.
-        """
-        self._forget()
-        with contextlib.suppress(LogUnavailableError):
-            self._poll(0)  # hears of an error that came since
-        if self._is_given_up:
-            self._client = _made(Producer, self._settings)
-            self._is_given_up = False
-
-    def _forget(self) -> None:
-        self._generation += 1
-        self._delivered, self._sent, self._failure = [], 0, None
-
-    def _unavailable(self, what: str, error: KafkaException | SystemError) -> LogUnavailableError:
-        """The error of a call; a fatal one is raised by `poll` or `flush`, and by what is called after it."""
-        if isinstance(error, SystemError):
-            self._is_given_up = True
-            return LogUnavailableError(f"{what}: the client met a fatal error{self._trouble.text()}")
-        detail = error.args[0]
-        if isinstance(detail, KafkaError) and (detail.fatal() or detail.code() == KafkaError._FATAL):
-            self._is_given_up = True
-        return self._trouble.unavailable(what, error)
-
-    def _poll(self, seconds: float) -> None:
-        try:
-            self._client.poll(seconds)
-        except _CALL_ERRORS as error:
-            raise self._unavailable("the log", error) from error
-        self._check()
-
-    def _check(self) -> None:
-        if self._failure is None:
-            return
-        text = self._failure.str()
-        if self._failure.code() == KafkaError.MSG_SIZE_TOO_LARGE:
-            raise LogConfigError(
-                f"{self._place}: a record of the log was refused: {text}; {self._OUTCOME}. Raise "
-                "max.message.bytes of the topic (message.max.bytes of the brokers), or lower kafka.message.max.bytes",
-                option="kafka.message.max.bytes",
-            )
-        raise LogUnavailableError(
-            f"{self._place}: a record of the log was not acknowledged: {text}{self._trouble.text()}; "
-            f"{self._OUTCOME}. Look whether the brokers answer and the topic is there, then write again"
-        )
-
-
-class KafkaTransactions(KafkaProducer):
-    """A `LogTransactions`."""
-
-    _OUTCOME = "its transaction comes to nothing"
-
-    def __init__(self, settings: Mapping[str, str], name: str) -> None:
-        limits = {
-            "queue.buffering.max.kbytes": TRANSACTION_QUEUE_KB,
-            "transaction.timeout.ms": TRANSACTION_TIMEOUT_MS,
-        }
-        super().__init__({**limits, **settings, "transactional.id": name})
-        self._name = name
-
-    def start(self) -> None:
-        """Takes over from whoever had the name."""
-        self._transact(self._client.init_transactions)
-
-    def begin(self) -> None:
-        """Begins a transaction."""
-        self._transact(lambda seconds: self._client.begin_transaction())
-
-    def commit(self) -> None:
-        """Returns when what was sent is seen."""
-        self.flush()
-        self._transact(self._client.commit_transaction)
-
-    def discard(self) -> None:
-        """Forgets what was sent. After a fatal error, such as being fenced, another producer has to `start`."""
-        self._forget()
-
-    def abort(self) -> None:
-        """Gives the transaction up."""
-        self.discard()
-        self._transact(self._client.abort_transaction, ABORT_WAIT_S)
-
-    def _transact(self, step: Callable[[float], object], wait_s: float = TRANSACTION_WAIT_S) -> None:
-        try:
-            step(wait_s)
-        except _CALL_ERRORS as error:
-            raise self._unavailable(f"transactions {self._name}", error) from error
-
-
-class _Trouble:
-    """What was heard of connections last: it says more than the call that gives up."""
-
-    def __init__(self, settings: Mapping[str, str]) -> None:
-        self._brokers = settings.get("bootstrap.servers", "")
-        self._secrets = [text for key, text in settings.items() if _SECRET.search(key) and len(text) > 3]
-        self.last: KafkaError | None = None
-
-    def keep(self, error: KafkaError) -> None:
-        """Called by librdkafka, which tries again by itself; what it gives up on comes with the call."""
-        if error.code() != KafkaError._ALL_BROKERS_DOWN or self.last is None:
-            self.last = error
-
-    def text(self) -> str:
-        """The brokers, and what is known of them; without secrets."""
-        found = f" (kafka.bootstrap.servers={self._brokers}"
-        if self.last is not None:
-            found += f": {NOISE.sub('', self.last.str())}"
-        for secret in self._secrets:
-            found = found.replace(secret, "***")
-        return found + ")"
-
-    def unavailable(self, what: str, error: KafkaException) -> LogUnavailableError:
-        """The error of a call."""
-        return LogUnavailableError(f"{what}: {error_text(error)}{self.text()}")
 
 
 class KafkaLogClient:
@@ -291,7 +43,7 @@ class KafkaLogClient:
     def __init__(self, settings: Mapping[str, str], *, isolation: str = "read_uncommitted") -> None:
         self._settings = dict(settings)
         self._isolation = isolation
-        self._trouble = _Trouble(settings)
+        self._trouble = Trouble(settings)
         self._admin: AdminClient | None = None
         self._consumer: Consumer | None = None
         self._positions: dict[TopicPartition, int] = {}
@@ -398,7 +150,7 @@ class KafkaLogClient:
 
     def _administrator(self) -> AdminClient:
         if self._admin is None:
-            admin = _made(AdminClient, {**self._settings, "error_cb": self._trouble.keep, "log_level": 0})
+            admin = made_client(AdminClient, {**self._settings, "error_cb": self._trouble.keep, "log_level": 0})
             self._reach(admin)
             self._admin = admin
         return self._admin
@@ -422,7 +174,7 @@ class KafkaLogClient:
     def _assigned(self, positions: Mapping[TopicPartition, int]) -> Consumer:
         """The consumer, which goes on by itself where the positions are those it has come to."""
         if self._consumer is None:
-            self._consumer = _made(
+            self._consumer = made_client(
                 Consumer,
                 {
                     "group.id": "freshet-log-reader",  # nothing is committed to it
@@ -470,18 +222,6 @@ class KafkaLogClient:
 def _stored(message: Any) -> StoredRecord:
     header = next((value for name, value in message.headers() or () if name == HEADER_NAME), None)
     return StoredRecord(message.offset(), header, message.value() or b"", message.timestamp()[1])
-
-
-def _made(make: Callable[[dict[str, Any]], C], settings: dict[str, Any]) -> C:
-    """A client; what librdkafka says of an option it refuses is told without its value."""
-    try:
-        return make(settings)
-    except KafkaException as error:
-        text = error_text(error)
-        for key, value in settings.items():
-            if _SECRET.search(key) and isinstance(value, str) and value:
-                text = text.replace(value, "***")
-        raise LogConfigError(f"the kafka.* options of the log are refused: {text}", option="kafka.*") from None
 
 
 def _code(error: KafkaException) -> int | None:

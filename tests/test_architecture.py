@@ -69,7 +69,13 @@ NEVER |= {"changes": {"commit"}, "commit": {"scan", "changes"}}
 OWNERS = {
     "pyspark": ["pipeline/", "jobs/"],
     "pyspark.sql.datasource": ["pipeline/spark/"],
-    "confluent_kafka": ["logstore/kafka_client.py", "logstore/kafka_log_client.py", "jobs/demo/"],
+    "confluent_kafka": [
+        "logstore/kafka_client.py",
+        "logstore/kafka_connection.py",
+        "logstore/kafka_log_client.py",
+        "logstore/kafka_producer.py",
+        "jobs/demo/",
+    ],
     "pyarrow.parquet": ["storage/files/parquet_file.py"],
     "pyarrow.dataset": ["storage/files/parquet_file.py"],
     "pyarrow.fs": ["storage/io/local_file_io.py", "storage/io/object_file_io.py"],

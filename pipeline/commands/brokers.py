@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from freshet.logstore.client import TopicFacts
 from freshet.logstore.exceptions import LogConfigError
 from freshet.logstore.kafka_client import ClientSettings, ClusterAnswer
-from freshet.logstore.kafka_log_client import log_client_settings
+from freshet.logstore.kafka_connection import log_client_settings
 from freshet.logstore.topic import check_topic
 from freshet.pipeline.commands.output import complain
 from freshet.pipeline.config.model import PipelineConfig

@@ -101,7 +101,7 @@ def create_session(
     is_local = master.startswith("local")
     defaults = {**_SETTINGS, **(_LOCAL_SETTINGS if is_local else {})}
     builder = SparkSession.builder.master(master).appName(name)
-    own = _settings_of_this_machine({**submitted, **wanted}) if is_local else {}
+    own = settings_of_this_machine({**submitted, **wanted}) if is_local else {}
     for key, value in {**defaults, **own, **submitted, **wanted}.items():
         builder = builder.config(key, value)
     all_jars = [*_listed(wanted.get("spark.jars", submitted.get("spark.jars", ""))), *(str(jar) for jar in jars)]
@@ -152,7 +152,7 @@ def _children_without_sigterm() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _settings_of_this_machine(others: Mapping[str, str]) -> dict[str, str]:
+def settings_of_this_machine(others: Mapping[str, str]) -> dict[str, str]:
     """Where workers find this code, and the JVM's options: for sessions that have the driver's files at hand."""
     path = os.pathsep.join(
         dict.fromkeys([str(_IMPORT_ROOT), *os.environ.get("PYTHONPATH", "").split(os.pathsep)])

@@ -28,7 +28,7 @@ from typing import Protocol, runtime_checkable
 
 import pyarrow as pa
 
-from freshet.storage.exceptions import UnknownOutcomeError
+from freshet.storage.exceptions import StorageError, UnknownOutcomeError
 
 
 class Created(Enum):
@@ -132,6 +132,16 @@ class FileIO(Protocol):
 
     def make_folders(self, path: str) -> None:
         """Makes a path show in listings that nothing lies below yet (a new database)."""
+
+
+def write_all(output: OutputFile, data: bytes) -> None:
+    """Writes these bytes and closes the file; after an error it is taken back."""
+    try:
+        output.write(data)
+        output.close()
+    except StorageError:
+        output.abort()
+        raise
 
 
 def create_or_ask(file_io: FileIO, path: str, data: bytes) -> bool:

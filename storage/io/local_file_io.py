@@ -41,7 +41,7 @@ from freshet.storage.exceptions import (
     StorageError,
     UnsupportedFeatureError,
 )
-from freshet.storage.io.file_io import Created, Deleted, FileStatus, OutputFile
+from freshet.storage.io.file_io import Created, Deleted, FileStatus, OutputFile, write_all
 
 WRITE_BUFFER_BYTES: Final = 1024 * 1024
 DELETE_TRIES: Final = 20
@@ -324,12 +324,7 @@ class LocalFileIO:
         self.make_folders(folder)
         temporary = os.path.join(folder, f".{name}.{uuid.uuid4()}.tmp")
         output = LocalOutputFile(temporary, sync_file=sync, sync_folder=False)
-        try:
-            output.write(data)
-            output.close()
-        except StorageError:
-            output.abort()
-            raise
+        write_all(output, data)
         return temporary
 
     @staticmethod

@@ -31,10 +31,10 @@ from freshet.storage.exceptions import (
     CorruptDataError,
     InvalidRequestError,
     NotFoundError,
-    StorageError,
     UnsupportedFeatureError,
 )
 from freshet.storage.io.env import Env
+from freshet.storage.io.file_io import write_all
 from freshet.storage.model.data_type import DataType
 from freshet.storage.model.index_file import DELETION_VECTORS_INDEX, IndexEntry, IndexFileMeta
 from freshet.storage.model.manifest import EntryKind, ManifestEntry, ManifestFileMeta
@@ -297,13 +297,7 @@ class ManifestStore:
 
     def _create(self, name: str, data: bytes) -> None:
         """Nobody looks for a file of this random name before a snapshot names it, so it need not appear at once."""
-        output = self._env.file_io.open_output(self._paths.manifest(name))
-        try:
-            output.write(data)
-            output.close()
-        except StorageError:
-            output.abort()
-            raise
+        write_all(self._env.file_io.open_output(self._paths.manifest(name)), data)
 
     def _read(self, name: str, size_bytes: int | None) -> bytes:
         path = self._paths.manifest(name)

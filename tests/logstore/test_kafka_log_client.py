@@ -10,7 +10,8 @@ from confluent_kafka import TopicPartition as KafkaPartition
 
 from freshet.logstore.client import Fetched, StoredRecord, TopicPartition
 from freshet.logstore.exceptions import LogConfigError, LogUnavailableError
-from freshet.logstore.kafka_log_client import KafkaLogClient, log_client_settings
+from freshet.logstore.kafka_connection import log_client_settings
+from freshet.logstore.kafka_log_client import KafkaLogClient
 
 JAAS = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="me" password="hunter2";'
 

@@ -16,7 +16,8 @@ from confluent_kafka import TopicPartition as KafkaPartition
 from freshet import Table
 from freshet.logstore.client import TopicPartition
 from freshet.logstore.exceptions import LogUnavailableError
-from freshet.logstore.kafka_log_client import KafkaLogClient, KafkaTransactions
+from freshet.logstore.kafka_log_client import KafkaLogClient
+from freshet.logstore.kafka_producer import KafkaTransactions
 from tests.kit.kafka_broker import ForeignBroker
 from tests.logstore.logged_tables import rows
 from tests.logstore.test_logged_tables import folded, held, write
@@ -144,7 +145,7 @@ def test_a_zombie_that_is_replaced_within_its_transaction_publishes_nothing_twic
 WRITER = """
 import os, signal, sys
 from freshet import Table
-from freshet.logstore.kafka_log_client import KafkaTransactions
+from freshet.logstore.kafka_producer import KafkaTransactions
 from freshet.logstore.publisher import TopicPublisher
 from tests.logstore.logged_tables import rows
 

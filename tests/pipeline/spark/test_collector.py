@@ -5,8 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from pyspark.errors.utils import is_debugging_enabled
+from pyspark.sql import SparkSession
 
 from freshet.pipeline.spark.collector import collector_option
+from freshet.pipeline.spark.session import DEFAULT_OPTIONS, settings_of_this_machine
 
 OURS = "-XX:+UseParallelGC"
 
@@ -31,3 +34,17 @@ def test_another_one_stays(option: str, tmp_path: Path, monkeypatch: pytest.Monk
         assert collector_option([]) == ""
     (tmp_path / "spark-defaults.conf").write_text(f"spark.driver.defaultJavaOptions {option}\n")
     assert collector_option([]) == ""
+
+
+def test_sessions_of_this_machine_have_it() -> None:
+    assert OURS in settings_of_this_machine({})["spark.driver.extraJavaOptions"].split()
+    others = {DEFAULT_OPTIONS: "-XX:+UseG1GC"}
+    assert OURS not in settings_of_this_machine(others)["spark.driver.extraJavaOptions"]
+
+
+@pytest.mark.spark
+def test_the_jvm_of_a_session_has_one(spark: SparkSession) -> None:
+    """And PySpark does not tell it where each function was called from."""
+    factory = spark._jvm.java.lang.management.ManagementFactory  # type: ignore[union-attr]
+    assert "PS MarkSweep" in [each.getName() for each in factory.getGarbageCollectorMXBeans()]
+    assert not is_debugging_enabled()
