@@ -1,10 +1,10 @@
 """Which garbage collector the JVMs that we start have: the parallel one, unless somebody has named another.
 
-Spark's default heap of 1 GB is half full of what stays, so that G1 marks it over and over beside the job, on cores that
-the job needs: 4 of 28 µs of processor time per record with the schema beside the payload, 3 of 27 µs with expressions
-in `select`. The parallel collector stops the job instead, 1 µs per record, some milliseconds at a time (300 K records
-of 10 columns, two cores, medians of three runs). Both on a heap that is small; a service with a large one, where a full
-collection takes long, names G1 in `spark.driver.extraJavaOptions` or `spark.driver.defaultJavaOptions`.
+What stays fills half of Spark's default heap of 1 GB, so that G1 marks it again and again while the job runs, on cores
+that the job needs: 4 of 28 µs of processor time per record with the schema beside the payload, 3 of 27 µs with
+expressions in `select`. The parallel collector stops the job instead, 1 µs per record, some milliseconds at a time
+(300 K records of 10 columns, two cores, medians of three runs). A service with a large heap, where a full collection
+takes long, names G1 in `spark.driver.defaultJavaOptions`.
 """
 
 from __future__ import annotations
