@@ -7,13 +7,18 @@ compact USER ROUNDS                   full compactions, one after the other
 
 from __future__ import annotations
 
+import queue
 import sys
 import threading
 
 import pyarrow as pa
 
 from freshet import Catalog, Table
+from freshet.storage.metadata.live_files import BucketId
 from freshet.storage.table import CompactionBeside
+
+Buckets = queue.Queue[list[BucketId] | None]
+"""The buckets of each batch; None at the end."""
 
 
 def write(table: Table, user: str, first_key: int, commits: int, rows: int) -> None:
@@ -25,10 +30,13 @@ def write(table: Table, user: str, first_key: int, commits: int, rows: int) -> N
 
 
 def stream(table: Table, user: str, first_key: int, commits: int, rows: int) -> None:
-    """The same rows, written as a query that is started again after a crash does."""
+    """The same rows, written as a query that is started again after a crash does.
+
+    Every fifth commit waits for the units that are due by then, so that some are carried out on every machine.
+    """
     beside, committer = table.compaction_beside(f"{user}-compact"), table.committer(user, "query")
-    wake, is_over = threading.Event(), threading.Event()
-    units = threading.Thread(target=_units, args=(table, beside, wake, is_over))
+    written: Buckets = queue.Queue()
+    units = threading.Thread(target=_units, args=(table, beside, written))
     units.start()
     try:
         for number in range(commits):
@@ -43,21 +51,23 @@ def stream(table: Table, user: str, first_key: int, commits: int, rows: int) -> 
                 finally:
                     writer.close()
                 committer.commit(number, messages)
-            beside.note([(message.partition, message.bucket) for message in messages])
-            wake.set()
+            written.put([(message.partition, message.bucket) for message in messages])
+            if number % 5 == 4:
+                written.join()
     finally:
-        is_over.set()
-        wake.set()
+        written.put(None)
         units.join()
 
 
-def _units(table: Table, beside: CompactionBeside, wake: threading.Event, is_over: threading.Event) -> None:
-    while not is_over.is_set():
-        wake.wait()
-        wake.clear()
-        while not is_over.is_set() and (unit := beside.next_unit()) is not None:
-            beside.commit(unit, table.carry_out_beside(unit))
-            beside.release(unit)
+def _units(table: Table, beside: CompactionBeside, written: Buckets) -> None:
+    while (buckets := written.get()) is not None:
+        try:
+            beside.note(buckets)
+            while (unit := beside.next_unit()) is not None:
+                beside.commit(unit, table.carry_out_beside(unit))
+                beside.release(unit)
+        finally:
+            written.task_done()
 
 
 def _rows(user: str, first_key: int, number: int, rows: int) -> pa.Table:
