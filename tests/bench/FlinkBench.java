@@ -34,6 +34,7 @@ import org.apache.flink.util.CloseableIterator;
  *   follow    warehouse= columns= discovery_ms=      a streaming read of the table begins, with what comes next
  *   unfollow  out=                                   ends it; a line of CSV per row seen: note, event_us, seen_us
  *   changes warehouse= table=db.t rows=                                          so many changes, from the first snapshot
+ *   make, ingest, digest                             as `PaimonBench` has them; checkpoints each two seconds
  * </pre>
  */
 public class FlinkBench {
@@ -67,6 +68,19 @@ public class FlinkBench {
   }
 
   private static String run(String[] words) throws Exception {
+    switch (words[0]) {
+      case "make":
+        return FlinkIngest.make(words);
+      case "ingest":
+        return FlinkIngest.ingest(words, environment("2000"));
+      case "digest":
+        return PaimonBench.digest(words[1]);
+      default:
+        return ofQueries(words);
+    }
+  }
+
+  private static String ofQueries(String[] words) throws Exception {
     Map<String, String> given = new HashMap<>();
     for (int place = 1; place < words.length; place++) {
       int at = words[place].indexOf('=');
@@ -176,6 +190,11 @@ public class FlinkBench {
   }
 
   private static StreamTableEnvironment tables(String checkpointMillis) {
+    return StreamTableEnvironment.create(
+        environment(checkpointMillis), EnvironmentSettings.newInstance().inStreamingMode().build());
+  }
+
+  private static StreamExecutionEnvironment environment(String checkpointMillis) {
     Configuration configuration = new Configuration();
     configuration.setString("execution.target", "remote");
     configuration.setString("rest.address", "localhost");
@@ -187,7 +206,7 @@ public class FlinkBench {
     }
     StreamExecutionEnvironment environment = new StreamExecutionEnvironment(configuration);
     environment.setParallelism(2);
-    return StreamTableEnvironment.create(environment, EnvironmentSettings.newInstance().inStreamingMode().build());
+    return environment;
   }
 
   private static void startCluster() throws Exception {

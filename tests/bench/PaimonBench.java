@@ -93,7 +93,7 @@ public final class PaimonBench {
         }
     }
 
-    private String make(String[] words) {
+    String make(String[] words) {
         int rowCount = Integer.parseInt(words[2]);
         commits = Integer.parseInt(words[3]);
         buckets = Integer.parseInt(words[4]);
@@ -122,6 +122,17 @@ public final class PaimonBench {
             rows.add(batch);
         }
         return "{\"rows\": " + rowCount + "}";
+    }
+
+    /** How many rows were made. */
+    long size() {
+        return (long) commits * rows.get(0).size();
+    }
+
+    /** One of the rows made, counted from 0. */
+    InternalRow row(long number) {
+        int perCommit = rows.get(0).size();
+        return rows.get((int) (number / perCommit)).get((int) (number % perCommit));
     }
 
     private static Object cell(String kind, long bits, long row, long keySpace) {
@@ -226,7 +237,7 @@ public final class PaimonBench {
         return BinaryString.fromBytes(digits);
     }
 
-    private FileStoreTable create(String folder, Map<String, String> extra) throws Exception {
+    FileStoreTable create(String folder, Map<String, String> extra) throws Exception {
         Schema.Builder schema = Schema.newBuilder();
         for (int i = 0; i < names.length; i++) {
             schema.column(names[i], i == 0 ? type(kinds[i]).notNull() : type(kinds[i]));
@@ -371,7 +382,7 @@ public final class PaimonBench {
                 + ", \"splits\": " + splits.size() + "}";
     }
 
-    private static String digest(String folder) throws Exception {
+    static String digest(String folder) throws Exception {
         FileStoreTable table = open(folder);
         List<DataType> types = table.rowType().getFieldTypes();
         ReadBuilder builder = table.newReadBuilder();

@@ -1,7 +1,8 @@
 """W1 and W2 with a changelog, by every producer: ingest, against Apache Paimon's Java API with the same options.
 
 Both compact in full at the commits that `full-compaction.delta-commits` says, and wait for it. Afterwards the tables
-hold the same rows, and their changelogs have as many of each kind.
+hold the same rows, and their changelogs have as many of each kind. Lookup runs through Apache Paimon on Flink as well,
+which commits at its checkpoints: its table holds the same rows, its changelog tells other steps towards them.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
+from tests.bench.flink import flink
 from tests.bench.measure import check_equal
 from tests.bench.results import Results
 from tests.bench.storage_bench import ingest, location, start_peers
@@ -24,10 +26,16 @@ def changelogs(results: Results, folder: Path, factor: float, rounds: int, witho
     """The whole part."""
     with ExitStack() as stack:
         everyone = start_peers(stack, results.folder, [*without, *_CANNOT])
+        on_flink = [] if "paimon-flink" in without else [flink(results.folder)]
+        for peer in on_flink:
+            stack.callback(peer.close)
         ours = everyone[0]
         for workload in TELLING:
             scaled = workload.scaled(factor)
-            ingest(results, everyone, scaled, folder, rounds)
+            beside = on_flink if scaled.options.get("changelog-producer") == "lookup" else []
+            ingest(results, [*everyone, *beside], scaled, folder, rounds)
+            for peer in beside:
+                shutil.rmtree(location(folder, scaled, peer.name))
             places = {peer.name: location(folder, scaled, peer.name) for peer in everyone}
             if scaled.options:
                 told = {peer: ours.ask("told", _table_folder(place)) for peer, place in places.items()}

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shutil
+import subprocess
 from pathlib import Path
 from typing import Final
 
@@ -12,6 +14,7 @@ from tests.bench.peers import REPOSITORY, Peer
 FLINK_ENVIRONMENT: Final = REPOSITORY / ".venv-flink"
 """Flink's own jars come as a Python package (`make venv-flink`)."""
 
+_SOURCES: Final = ("FlinkBench", "FlinkIngest", "PaimonBench")
 _OPENED: Final = (
     "lang", "net", "io", "nio", "lang.reflect", "text", "time", "util", "util.concurrent", "util.concurrent.atomic",
     "util.concurrent.locks",
@@ -38,5 +41,15 @@ def flink(logs: Path, slots: int = 2) -> Peer:
         "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",
         *exported,
     ]
-    source = str(Path(__file__).with_name("FlinkBench.java"))
-    return Peer("paimon-flink", [*command, "-cp", class_path, source], logs / "paimon-flink.log")
+    classes = _compiled(logs / "flink-classes", class_path)
+    class_path = os.pathsep.join([str(classes), class_path])
+    return Peer("paimon-flink", [*command, "-cp", class_path, "FlinkBench"], logs / "paimon-flink.log")
+
+
+def _compiled(folder: Path, class_path: str) -> Path:
+    # Flink's tasks find classes on the class path, not those of a source file that is run.
+    shutil.rmtree(folder, ignore_errors=True)
+    compiler = [java_command(), "--module", "jdk.compiler/com.sun.tools.javac.Main", "-nowarn"]
+    sources = [str(Path(__file__).with_name(f"{name}.java")) for name in _SOURCES]
+    subprocess.run([*compiler, "-d", str(folder), "-cp", class_path, *sources], check=True)
+    return folder

@@ -15,7 +15,7 @@ from tests.bench.results import Results
 from tests.bench.workloads import W1, W2, W5, Workload
 
 READ_SHAPES: Final = {"all columns": (), "3 columns": tuple(list(W5.columns)[:3]), "key only": (W5.key,)}
-_WRITER_THREADS: Final = {"freshet": "2", "paimon-java": "2 writers + compaction", "pypaimon": "2"}
+_WRITER_THREADS: Final = {"freshet": "2", "paimon-java": "2 writers + compaction", "paimon-flink": "2", "pypaimon": "2"}
 
 
 def storage(results: Results, folder: Path, factor: float, rounds: int, without: Sequence[str]) -> None:
@@ -50,7 +50,7 @@ def make(peer: Peer, workload: Workload) -> None:
     """Lets a peer make the rows of a workload, which is scaled already."""
     columns = [f"{name}:{kind.replace(' ', '')}" for name, kind in workload.columns.items()]
     shape = (workload.rows, workload.commits, workload.buckets, workload.key_space, str(workload.write_only).lower())
-    if peer.name == "paimon-java":
+    if peer.name in ("paimon-java", "paimon-flink"):
         peer.ask("make", workload.name, *shape, *columns)
     else:
         peer.ask("make", workload.name, workload.rows, workload.key_space)
