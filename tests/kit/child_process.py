@@ -10,7 +10,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NoReturn
 
 PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None) if sys.platform.startswith("linux") else None
@@ -60,6 +60,12 @@ def stop_child(child: subprocess.Popen[Any], *, timeout_s: float = 10.0) -> None
         if pipe is not None:
             with contextlib.suppress(BrokenPipeError):
                 pipe.close()
+
+
+def wait_to_be_killed() -> NoReturn:
+    """A child has done what it was started for; it does not end by itself, so that a kill meets it on every machine."""
+    while True:
+        signal.pause()
 
 
 def tail(path: Path, size_bytes: int = 4000) -> str:

@@ -1,8 +1,9 @@
-"""A committer in a process of its own: `python -m tests.kit.commit_worker LOCATION USER COUNT [compact]`.
+"""A committer in a process of its own: `python -m tests.kit.commit_worker LOCATION USER COUNT [compact] [NEW]`.
 
 Appends one file per commit to bucket 0 of a hand-made table, identifiers from 0. With `compact` it replaces all live
 files of bucket 1 by one at level 5 instead, under a commit user of its own, after adding a file there. Files are named
-USER-NUMBER-<random>; what is committed already is left out. Prints the number of compactions that gave way.
+USER-NUMBER-<random>; what is committed already is left out. Prints the number of compactions that gave way. After NEW
+commits of its own it waits to be killed instead.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from freshet.storage.io.env import local_env
 from freshet.storage.metadata.live_files import live_entries
 from freshet.storage.metadata.table_store import TableStore, open_table_store
 from freshet.storage.model.commit_message import CommitMessage
+from tests.kit.child_process import wait_to_be_killed
 from tests.kit.hand_made import message, new_file
 
 
@@ -23,14 +25,17 @@ def batch_of(file_name: str) -> str:
     return file_name.partition("@")[0].rpartition("-")[0]
 
 
-def run(location: str, user: str, count: int, *, compacts: bool) -> int:
-    """Commits `count` times; the number of compactions that gave way."""
+def run(location: str, user: str, count: int, *, compacts: bool, new: int | None = None) -> int:
+    """Commits `count` times; the number of compactions that gave way. Never returns where `new` commits are made."""
     store = open_table_store(local_env(), location)
     committer = Committer(store, user, query_id="q")
-    given_way = 0
+    given_way = done = 0
     for number in range(count):
         if committer.has_committed(number).is_committed:
             continue
+        if done == new:
+            wait_to_be_killed()
+        done += 1
         name = f"{user}-{number}-{uuid4().hex[:8]}"
         made = compaction(store, name) if compacts else append(store, name)
         given_way += bool(committer.commit(number, [made]).given_way)
@@ -52,4 +57,5 @@ def compaction(store: TableStore, name: str) -> CommitMessage:
 
 
 if __name__ == "__main__":
-    print(run(sys.argv[1], sys.argv[2], int(sys.argv[3]), compacts="compact" in sys.argv[4:]))
+    own_commits = next((int(word) for word in sys.argv[4:] if word.isdecimal()), None)
+    print(run(sys.argv[1], sys.argv[2], int(sys.argv[3]), compacts="compact" in sys.argv[4:], new=own_commits))

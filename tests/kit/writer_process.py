@@ -3,6 +3,9 @@
     write USER FIRST_KEY COMMITS ROWS     commits rows FIRST_KEY … with v = USER; each commit repeats half of the last
 compact USER ROUNDS                   full compactions, one after the other
  stream USER FIRST_KEY COMMITS ROWS   as `write`, in batches with units beside them; those committed before are left out
+                           [NEW]      after so many commits of its own it waits to be killed
+
+With `and-wait` at the end, `write` and `compact` wait to be killed when they are done.
 """
 
 from __future__ import annotations
@@ -16,6 +19,9 @@ import pyarrow as pa
 from freshet import Catalog, Table
 from freshet.storage.metadata.live_files import BucketId
 from freshet.storage.table import CompactionBeside
+from tests.kit.child_process import wait_to_be_killed
+
+AND_WAIT = "and-wait"
 
 Buckets = queue.Queue[list[BucketId] | None]
 """The buckets of each batch; None at the end."""
@@ -29,8 +35,8 @@ def write(table: Table, user: str, first_key: int, commits: int, rows: int) -> N
             writer.commit(number)
 
 
-def stream(table: Table, user: str, first_key: int, commits: int, rows: int) -> None:
-    """The same rows, written as a query that is started again after a crash does.
+def stream(table: Table, user: str, first_key: int, commits: int, rows: int, new: int | None = None) -> None:
+    """The same rows, written as a query that is started again after a crash does; `new` commits, then it waits.
 
     Every fifth commit waits for the units that are due by then, so that some are carried out on every machine.
     """
@@ -38,8 +44,11 @@ def stream(table: Table, user: str, first_key: int, commits: int, rows: int) -> 
     written: Buckets = queue.Queue()
     units = threading.Thread(target=_units, args=(table, beside, written))
     units.start()
+    done = 0
     try:
         for number in range(commits):
+            if done == new:
+                wait_to_be_killed()
             with beside.batch(0) as limit:
                 if committer.has_committed(number).is_committed:
                     continue
@@ -51,6 +60,7 @@ def stream(table: Table, user: str, first_key: int, commits: int, rows: int) -> 
                 finally:
                     writer.close()
                 committer.commit(number, messages)
+            done += 1
             written.put([(message.partition, message.bucket) for message in messages])
             if number % 5 == 4:
                 written.join()
@@ -88,13 +98,15 @@ def expected(user: str, first_key: int, commits: int, rows: int) -> dict[int, tu
 
 def main() -> None:
     """Runs one of them."""
-    what, warehouse, name, user, *numbers = sys.argv[1:]
+    what, warehouse, name, user, *numbers = (word for word in sys.argv[1:] if word != AND_WAIT)
     table = Catalog(warehouse).table(name)
     if what in ("write", "stream"):
         (write if what == "write" else stream)(table, user, *(int(number) for number in numbers))
     else:
         for _ in range(int(numbers[0])):
             table.compact(full=True)
+    if AND_WAIT in sys.argv:
+        wait_to_be_killed()
 
 
 if __name__ == "__main__":
