@@ -56,8 +56,8 @@ def test_no_commit_is_lost_and_none_counts_twice(tmp_path: Path, paimon: PaimonJ
 
     with ThreadPoolExecutor(1) as pool:
         pending = pool.submit(paimon_writes)
-        outcomes = [(child.wait(timeout=240), child.communicate()[1].decode()) for child in children]
-        pending.result(timeout=240)
+        outcomes = [(child.wait(timeout=600), child.communicate()[1].decode()) for child in children]
+        pending.result(timeout=600)
     assert [code for code, _ in outcomes] == [0] * len(children), [text for _, text in outcomes]
 
     want: dict[int, tuple[str, int]] = expected("paimon", 9_000_000, COMMITS, ROWS)
@@ -86,7 +86,7 @@ def test_the_sequence_field_decides_between_writers_of_the_same_keys(tmp_path: P
     )
     users = ["writer-0", "writer-1", "writer-2"]
     children = [_start(tmp_path, "write", user, 0, COMMITS, ROWS) for user in users]
-    outcomes = [(child.wait(timeout=240), child.communicate()[1].decode()) for child in children]
+    outcomes = [(child.wait(timeout=600), child.communicate()[1].decode()) for child in children]
     assert [code for code, _ in outcomes] == [0] * len(children), [text for _, text in outcomes]
     # The highest (n, v) wins: of the three writers' rows of one commit, the last user's.
     assert _rows(table) == expected("writer-2", 0, COMMITS, ROWS)

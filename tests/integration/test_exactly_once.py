@@ -23,7 +23,7 @@ from freshet.storage.catalog import Catalog
 from freshet.storage.model.snapshot import CommitKind
 from tests.integration.stream_program import APPEND, KEYED
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(2400)]
 
 FILES = 6
 RECORDS_PER_FILE = 40
@@ -56,7 +56,7 @@ def _start(folder: Path, *arguments: str) -> subprocess.Popen[bytes]:
 def _run(folder: Path, *arguments: str) -> int:
     program = _start(folder, *arguments)
     try:
-        return program.wait(timeout=240)
+        return program.wait(timeout=600)
     finally:
         _end(program)
 
@@ -137,7 +137,7 @@ def test_a_zombie_finishes_after_the_next_run_has_taken_over(tmp_path: Path) -> 
     _write_input(tmp_path)
     zombie = _start(tmp_path, "zombie", str(DOOMED_BATCH))
     try:
-        deadline = time.monotonic() + 200
+        deadline = time.monotonic() + 600
         while not (tmp_path / "stopped").exists():
             assert zombie.poll() is None, _log(tmp_path)
             assert time.monotonic() < deadline, _log(tmp_path)
@@ -145,7 +145,7 @@ def test_a_zombie_finishes_after_the_next_run_has_taken_over(tmp_path: Path) -> 
         assert _run(tmp_path) == 0, _log(tmp_path)
         os.kill(zombie.pid, signal.SIGCONT)
         # Its commit finds the batch committed; Spark then finds its checkpoint taken, or goes on with nothing left.
-        zombie.wait(timeout=120)
+        zombie.wait(timeout=600)
     finally:
         _end(zombie)
     _check(tmp_path)
@@ -158,7 +158,7 @@ def test_two_drivers_on_one_checkpoint(tmp_path: Path) -> None:
     _write_input(tmp_path)
     runs = [_start(tmp_path), _start(tmp_path)]
     try:
-        codes = [run.wait(timeout=240) for run in runs]
+        codes = [run.wait(timeout=600) for run in runs]
     finally:
         for run in runs:
             _end(run)

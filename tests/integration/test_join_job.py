@@ -33,7 +33,7 @@ pytestmark = [
     pytest.mark.kafka,
     pytest.mark.judge,
     pytest.mark.slow,
-    pytest.mark.timeout(900),
+    pytest.mark.timeout(2400),
 ]
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -41,7 +41,7 @@ TABLE = "shop.wide_orders_shared"
 ORDERS_COUNT = 200
 PIECES = 8
 KILLS = 2
-DEADLINE_S = 300
+DEADLINE_S = 600
 
 
 class Program:
@@ -72,7 +72,7 @@ class Program:
         """SIGTERM; the batch that runs is finished."""
         assert self._child is not None
         self._child.terminate()
-        return self._child.wait(120)
+        return self._child.wait(600)
 
     def tail(self) -> str:
         return self.log.read_text(errors="replace")[-3000:] if self.log.exists() else ""
@@ -83,7 +83,7 @@ def _send(broker: KafkaBroker, messages: Iterable[Message]) -> None:
     for message in messages:
         producer.produce(message.topic, message.value, message.key)
         producer.poll(0)
-    assert producer.flush(60) == 0
+    assert producer.flush(300) == 0
 
 
 def _wait(what: str, condition: Callable[[], bool], programs: Sequence[Program]) -> None:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import shutil
 import signal
 import socket
@@ -26,7 +27,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient, TopicMetadata
 from confluent_kafka.cimpl import NewTopic
 from testcontainers.community.kafka import KafkaContainer
 
@@ -44,13 +46,17 @@ listener.name.sasl_plaintext.plain.sasl.jaas.config={module} required {users};
 """Later lines win: a second listener that asks for a user and a password."""
 
 CLUSTER_ID = "FreshetTestsClusterAAA"
-START_TIMEOUT_S = 60.0
+START_TIMEOUT_S = 300.0
+ANSWER_TIMEOUT_S = 300.0
 JVM_OPTIONS = (
     "-Xmx256m",
     "-XX:+UseSerialGC",
     "-XX:TieredStopAtLevel=1",
     "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
 )
+PORTS = (10_000, 16_000)
+"""Below those that Linux gives by itself (`ip_local_port_range`)."""
+
 CONTAINER_IMAGE = "apache/kafka:4.3.1"
 
 SERVER_PROPERTIES = """
@@ -107,12 +113,27 @@ class ForeignBroker:
         """Creates a topic and waits until the broker answers for it."""
         admin = AdminClient({"bootstrap.servers": self.bootstrap_servers})
         topic = NewTopic(name, num_partitions=kafka_partitions, replication_factor=1, config=dict(config or {}))
-        admin.create_topics([topic])[name].result(30)
+        admin.create_topics([topic], operation_timeout=ANSWER_TIMEOUT_S)[name].result(ANSWER_TIMEOUT_S)
+        self._wait_for_topic(admin, name, is_there=True)
 
     def delete_topic(self, name: str) -> None:
-        """Deletes a topic."""
+        """Deletes a topic and waits until the broker no longer knows it."""
         admin = AdminClient({"bootstrap.servers": self.bootstrap_servers})
-        admin.delete_topics([name])[name].result(30)
+        admin.delete_topics([name], operation_timeout=ANSWER_TIMEOUT_S)[name].result(ANSWER_TIMEOUT_S)
+        self._wait_for_topic(admin, name, is_there=False)
+
+    def _wait_for_topic(self, admin: AdminClient, name: str, *, is_there: bool) -> None:
+        """The controller answers for a change before the broker has heard of it."""
+        deadline = time.monotonic() + ANSWER_TIMEOUT_S
+        while True:
+            topic = admin.list_topics(name, timeout=ANSWER_TIMEOUT_S).topics[name]
+            if is_there and topic.error is None and topic.partitions and _has_leaders(topic):
+                return
+            if not is_there and topic.error is not None:
+                return
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"topic {name}: {topic.error or topic.partitions} after {ANSWER_TIMEOUT_S} s")
+            time.sleep(0.02)
 
 
 class KafkaBroker(ForeignBroker):
@@ -170,6 +191,19 @@ class KafkaBroker(ForeignBroker):
             if time.monotonic() > deadline:
                 raise RuntimeError(f"the Kafka broker did not answer within {START_TIMEOUT_S} s:\n{self.log_tail()}")
             time.sleep(0.05)
+        self._wait_for_leaders(deadline)
+
+    def _wait_for_leaders(self, deadline: float) -> None:
+        """A broker answers before the controller has made it the leader of its partitions again."""
+        admin = AdminClient({"bootstrap.servers": self.bootstrap_servers})
+        while True:
+            with contextlib.suppress(KafkaException):
+                cluster = admin.list_topics(timeout=10)
+                if cluster.brokers and all(_has_leaders(topic) for topic in cluster.topics.values()):
+                    return
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"the Kafka broker leads nothing after {START_TIMEOUT_S} s:\n{self.log_tail()}")
+            time.sleep(0.05)
 
     def stop(self) -> None:
         """An orderly end (half a second); nothing if it is down already."""
@@ -211,12 +245,20 @@ def any_broker() -> Iterator[ForeignBroker]:
 
 
 def _free_ports(count: int) -> list[int]:
-    """Ports that were free a moment ago; all are held until all are known."""
-    with contextlib.ExitStack() as held:
-        sockets = [held.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in sockets]
+    """Ports that were free a moment ago, none of those that the system gives to outgoing connections: a client that
+    tries to reach a broker that is down could be given the broker's own port, and hold it.
+    """
+    found: list[int] = []
+    while len(found) < count:
+        port = random.SystemRandom().randrange(*PORTS)
+        with socket.socket() as one, contextlib.suppress(OSError):
+            one.bind(("127.0.0.1", port))
+            found += [port] if port not in found else []
+    return found
+
+
+def _has_leaders(topic: TopicMetadata) -> bool:
+    return all(each.error is None and each.leader >= 0 for each in topic.partitions.values())
 
 
 def _answers_api_versions(port: int) -> bool:
@@ -224,7 +266,7 @@ def _answers_api_versions(port: int) -> bool:
     client_id = b"freshet"
     request = struct.pack(">hhih", 18, 0, 7, len(client_id)) + client_id
     try:
-        with socket.create_connection(("127.0.0.1", port), timeout=1) as connection:
+        with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
             connection.sendall(struct.pack(">i", len(request)) + request)
             answer = connection.recv(8)
     except OSError:

@@ -12,7 +12,7 @@ from freshet.logstore.kafka_log_client import KafkaLogClient
 from tests.logstore.logged_tables import Stream
 
 WAIT_S = 0.2
-TRIES_S = 60.0
+TRIES_S = 300.0
 
 
 class CaughtUp(Stream):

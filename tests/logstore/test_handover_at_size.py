@@ -19,7 +19,7 @@ from freshet.storage.catalog import Catalog
 from freshet.storage.table import Table
 from tests.kit.kafka_broker import ForeignBroker
 
-pytestmark = [pytest.mark.slow, pytest.mark.kafka, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.kafka, pytest.mark.timeout(1800)]
 
 ROOT = Path(__file__).resolve().parents[2]
 

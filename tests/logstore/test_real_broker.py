@@ -76,7 +76,7 @@ def test_the_client_answers_as_the_log_in_memory_does(client: KafkaLogClient, to
             position = fetched.next_offset
     assert [each[:4] for each in found] == [(number, b"h%d" % number, b"v%d" % number, 1000) for number in range(2, 5)]
     with pytest.raises(LogTruncatedError, match="partition 1 has offsets 0 to 5, not 9"):
-        client.fetch({places[1]: 9}, wait_s=10)
+        client.fetch({places[1]: 9}, wait_s=300)
 
 
 def test_a_large_record_is_named(client: KafkaLogClient, topic: str) -> None:
@@ -149,7 +149,7 @@ def test_a_writer_that_is_killed_is_healed(
     dead = subprocess.run(
         [sys.executable, "-c", WRITER, table.location, "+I 1 b | +I 2 x", point],
         env={**os.environ, "PYTHONPATH": "src:."},
-        timeout=120,
+        timeout=600,
         check=False,
     )
     assert dead.returncode == -signal.SIGKILL
@@ -175,7 +175,7 @@ def test_a_replay_with_other_rows_takes_back_what_was_shown(
     fast, safe = CaughtUp(table, "speculative"), CaughtUp(table, "committed")
     fast(), safe()
     command = [sys.executable, "-c", WRITER, table.location, "+I 1 b | +I 2 x", "write-prepared"]
-    subprocess.run(command, env={**os.environ, "PYTHONPATH": "src:."}, timeout=120, check=False)
+    subprocess.run(command, env={**os.environ, "PYTHONPATH": "src:."}, timeout=600, check=False)
     assert fast() == "-U 1 a | +U 1 b | +I 2 x"
     write(table, "+I 1 c")
     assert (fast(), safe()) == ("-D 2 x | -U 1 b | +U 1 c", "-U 1 a | +U 1 c")
@@ -186,7 +186,7 @@ def test_retention_and_topics_that_come_and_go(kafka_broker: ForeignBroker, tmp_
     write(table, "+I 1 a", "+I 1 b", "+I 1 c")
     admin = AdminClient({"bootstrap.servers": kafka_broker.bootstrap_servers})
     [done] = admin.delete_records([KafkaPartition(topic, 0, 2)]).values()
-    done.result(30)
+    done.result(300)
     for isolation in ("committed", "speculative"):
         with pytest.raises(LogTruncatedError, match=f"topic {topic} partition 0 has offsets 2 to 3"):
             CaughtUp(table, isolation, from_snapshot=1)()

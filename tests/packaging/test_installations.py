@@ -83,7 +83,7 @@ class Installation:
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
         env = {**inherited, "PYTHONPATH": path, "PYSPARK_PYTHON": str(self.python), "SPARK_LOCAL_IP": "127.0.0.1"}
         return subprocess.run(
-            [str(self.python), *map(str, arguments)], cwd=folder, env=env, text=True, capture_output=True, timeout=240
+            [str(self.python), *map(str, arguments)], cwd=folder, env=env, text=True, capture_output=True, timeout=900
         )
 
 

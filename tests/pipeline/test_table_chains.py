@@ -147,7 +147,7 @@ def test_a_batch_whose_commit_failed_is_written_once(
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(2400)
 def test_a_killed_pipeline_goes_on_where_it_stood(table: Table, tmp_path: Path) -> None:
     path = pipeline(tmp_path, "t", "copy", "committed", "{processing_time: 0 s}")
     numbers = itertools.count()
@@ -164,7 +164,7 @@ def test_a_killed_pipeline_goes_on_where_it_stood(table: Table, tmp_path: Path) 
             process.send_signal(signal.SIGKILL)
     done = pipeline(tmp_path, "t", "copy", "committed")
     command = [sys.executable, "-m", "freshet.pipeline.commands.command_line", "run", "--progress", "json", str(done)]
-    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240)
+    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600)
     assert ran.returncode == 0, ran.stderr[-3000:]
     assert all(json.loads(line) for line in ran.stdout.splitlines())
     copy = Catalog(str(tmp_path)).table("db.copy")
@@ -195,11 +195,11 @@ def submitted(*arguments: object) -> subprocess.CompletedProcess[str]:
     submit = Path(sys.executable).with_name("spark-submit")
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "PYSPARK_PYTHON": sys.executable}
     command = [str(submit), "--master", "local[2]", str(ROOT / "jobs" / "hybrid_read.py"), *map(str, arguments)]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240)
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(2400)
 def test_the_job_reads_into_another_table_and_to_the_console(table: Table, tmp_path: Path) -> None:
     write(table, "+I 1 a | +I 2 b")
     Catalog(str(tmp_path)).create_table("db.copy", schema=SCHEMA, primary_keys=["k"], options={"bucket": "1"})

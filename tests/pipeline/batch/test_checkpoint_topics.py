@@ -81,7 +81,7 @@ checkpoint: "{tmp_path}/c"
 
     def run() -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "freshet", "run", str(file)]
-        return subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+        return subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
 
     fill(range(20))
     for _ in range(2):
@@ -137,7 +137,7 @@ checkpoint: "{tmp_path}/c"
                     break
             kafka_broker.delete_topic(topic)
             kafka_broker.create_topic(topic)
-            said += running.communicate(timeout=120)[0].splitlines(keepends=True)
+            said += running.communicate(timeout=600)[0].splitlines(keepends=True)
         finally:
             running.kill()
     text = "".join(said)

@@ -89,7 +89,7 @@ def _run(spark: SparkSession, root: Path, reports: list[BatchReport]) -> TableSi
     query = frame.writeStream.foreachBatch(sink).option("checkpointLocation", str(root / "checkpoint"))
     running = query.trigger(availableNow=True).start()
     with suppress(StreamingQueryException):  # the sink has the error as it was
-        running.awaitTermination(120)
+        assert running.awaitTermination(600)
     return sink
 
 

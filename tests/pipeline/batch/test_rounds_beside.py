@@ -88,7 +88,7 @@ def batch(table: Table, rounds: RoundsBeside, number: int, played: PlayedSpark) 
 
 def wait_for(rounds: RoundsBeside, is_there: Callable[[BesideReport], bool]) -> BesideReport:
     pause = threading.Event()
-    for _ in range(1000):
+    for _ in range(15_000):
         told = rounds.report()
         if is_there(told):
             return told
@@ -139,16 +139,17 @@ def test_close_waits_for_the_unit_that_runs(table: Table, rounds: RoundsBeside, 
 
     def wait() -> None:
         started.set()
-        goes_on.wait(30)
+        goes_on.wait(300)
 
     played.before = wait
     for number in range(4):
         batch(table, rounds, number, played)
-    assert started.wait(30)
+    assert started.wait(300)
     closing = threading.Thread(target=rounds.close)
     closing.start()
     goes_on.set()
-    closing.join(30)
+    closing.join(300)
+    assert not closing.is_alive()
     assert rounds.report().units == 1
     assert not [thread for thread in threading.enumerate() if thread.name == "freshet-compaction-stream"]
     assert played.cancelled == []
@@ -170,7 +171,7 @@ def test_close_cancels_a_unit_that_takes_too_long(
     played.before = wait
     for number in range(4):
         batch(table, rounds, number, played)
-    assert started.wait(30)
+    assert started.wait(300)
     before = table.latest_snapshot()
     rounds.close()
     assert played.cancelled == [played.properties["group"]]
@@ -193,7 +194,7 @@ def test_the_thread_ends_when_nothing_is_due(
     batch(table, rounds, 0, played)
     (thread,) = [each for each in threading.enumerate() if each.name == "freshet-compaction-stream"] or [None]
     if thread is not None:
-        thread.join(10)
+        thread.join(300)
         assert not thread.is_alive()
     for number in range(1, 4):
         batch(table, rounds, number, played)

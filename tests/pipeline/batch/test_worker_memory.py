@@ -21,7 +21,7 @@ ROUNDS = 40
 @pytest.mark.parametrize("kind", ["alive", "alive-mixed", "dead"])
 def test_rows_of_17_megabytes(tmp_path: Path, kind: str) -> None:
     command = [sys.executable, "-m", "tests.pipeline.batch.memory_of_a_worker", str(tmp_path), str(ROUNDS), kind]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=900, check=False)
     assert done.returncode == 0, done.stderr
     start_mb, peak_mb, applied, dead = map(int, done.stdout.split())
     assert (applied, dead) == ((ROUNDS * 200, ROUNDS) if kind == "dead" else (ROUNDS * 201, 0))
@@ -33,7 +33,7 @@ def test_rows_of_17_megabytes(tmp_path: Path, kind: str) -> None:
 def test_a_first_batch_of_many_rows(tmp_path: Path) -> None:
     rounds = 100
     command = [sys.executable, "-m", "tests.pipeline.batch.memory_of_a_worker", str(tmp_path), str(rounds), "many"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=900, check=False)
     assert done.returncode == 0, done.stderr
     _, peak_mb, applied, dead = map(int, done.stdout.split())
     assert (applied, dead) == (rounds * 16384, 0)

@@ -67,7 +67,7 @@ def test_csv_and_arrow_for_programs(freshet: Freshet, place: tuple[Path, str]) -
         '"id","note","_ROW_KIND","_SNAPSHOT_ID"', '0,"n0","+I",1',
     ]  # fmt: skip
     command = [sys.executable, "-m", "freshet", "changelog", *map(str, place), "--format", "arrow"]
-    rows = pa.ipc.open_stream(subprocess.run(command, capture_output=True, check=True, timeout=120).stdout).read_all()
+    rows = pa.ipc.open_stream(subprocess.run(command, capture_output=True, check=True, timeout=600).stdout).read_all()
     assert rows["_SNAPSHOT_ID"].to_pylist() == [1] * 30 + [2] * 30
 
 

@@ -38,7 +38,7 @@ checkpoint: "{folder}/checkpoint"
 def _freshet(*arguments: object) -> subprocess.CompletedProcess[str]:
     """In a process of its own; what needs none is called through the fixture `freshet`."""
     command = [sys.executable, "-m", "freshet.pipeline.commands.command_line", *map(str, arguments)]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240)
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600)
 
 
 def _pipeline(folder: Path, trigger: str = "{available_now: true}", **changes: str) -> Path:
@@ -54,7 +54,10 @@ def _pipeline(folder: Path, trigger: str = "{available_now: true}", **changes: s
 def _input(folder: Path, *lines: object, name: str = "1") -> None:
     (folder / "input").mkdir(exist_ok=True)
     texts = [line if isinstance(line, str) else json.dumps(line) for line in lines]
-    (folder / "input" / f"{name}.json").write_text("\n".join(texts) + "\n")
+    path = folder / "input" / f"{name}.json"
+    written = path.with_name(f".{path.name}")  # a query that runs meanwhile sees a file that is whole
+    written.write_text("\n".join(texts) + "\n")
+    written.rename(path)
 
 
 @pytest.fixture
@@ -113,13 +116,13 @@ def test_a_compaction_job_works_until_it_is_stopped(tmp_path: Path, table: Table
                 for identifier in range(3, 15):
                     writer.write(pa.table({"id": [identifier, 10 + identifier]}))
                     writer.commit(identifier)
-            deadline = time.monotonic() + 60
+            deadline = time.monotonic() + 300
             while len([entry for entry in table.files() if entry.file.level == 0]) > 5:
                 assert program.poll() is None
                 assert time.monotonic() < deadline
                 time.sleep(0.1)
             program.terminate()
-            out, err = program.communicate(timeout=60)
+            out, err = program.communicate(timeout=300)
         finally:
             if program.poll() is None:
                 program.kill()
@@ -215,14 +218,14 @@ def test_a_signal_finishes_the_batch_and_exits_0(tmp_path: Path, number: signal.
     ) as program:
         try:
             catalog = Catalog(str(tmp_path / "warehouse"))
-            deadline = time.monotonic() + 120
+            deadline = time.monotonic() + 600
             while not (catalog.has_table("shop.orders") and catalog.table("shop.orders").snapshots()):
                 assert program.poll() is None
                 assert time.monotonic() < deadline
                 time.sleep(0.1)
             _input(tmp_path, *[{"id": n, "total": n} for n in range(1000)], name="2")
             os.killpg(program.pid, number)
-            out, err = program.communicate(timeout=90)
+            out, err = program.communicate(timeout=300)
         finally:
             if program.poll() is None:
                 os.killpg(program.pid, signal.SIGKILL)
@@ -282,7 +285,7 @@ def test_spark_submit_runs_the_same(tmp_path: Path) -> None:
         env=environment,
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=600,
     )
     assert ran.returncode == 0, ran.stderr[-3000:]
     assert Catalog(str(tmp_path / "warehouse")).table("shop.orders").scan().to_arrow().num_rows == 2

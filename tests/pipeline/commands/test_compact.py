@@ -166,7 +166,7 @@ def test_the_job_below_spark_submit(tmp_path: Path) -> None:
 
     def submitted(*arguments: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [*job, str(tmp_path), *arguments], env=environment, capture_output=True, text=True, timeout=240, check=False
+            [*job, str(tmp_path), *arguments], env=environment, capture_output=True, text=True, timeout=600, check=False
         )
 
     ran = submitted("shop.t", "--partition", "dt=2026-11-21", "--json")

@@ -87,7 +87,7 @@ def test_csv_and_arrow_for_programs(freshet: Freshet, place: tuple[Path, str]) -
     csv = freshet.good("read", *place, "--format", "csv", "--limit", "2", "--columns", "id,total,raw,tags")
     assert csv.out.splitlines() == ['"id","total","raw","tags"', '0,0.00,"01ff",', '1,0.25,"01ff","[""a"",""b""]"']
     command = [sys.executable, "-m", "freshet", "read", *map(str, place), "--format", "arrow"]
-    rows = pa.ipc.open_stream(subprocess.run(command, capture_output=True, check=True, timeout=120).stdout).read_all()
+    rows = pa.ipc.open_stream(subprocess.run(command, capture_output=True, check=True, timeout=600).stdout).read_all()
     assert rows.num_rows == 60
     assert rows.schema.field("at").type == pa.timestamp("ns")
 

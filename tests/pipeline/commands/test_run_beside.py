@@ -43,7 +43,7 @@ def test_a_run_compacts_beside_its_batches_and_ends_cleanly(tmp_path: Path) -> N
         os.utime(file, (1_700_000_000 + number,) * 2)  # Spark takes files of one millisecond in any order
     (tmp_path / "p.yaml").write_text(PIPELINE.format(folder=tmp_path))
     command = [sys.executable, "-m", "freshet.pipeline.commands.command_line", "run", str(tmp_path / "p.yaml")]
-    run = subprocess.run([*command, "--progress", "json"], cwd=ROOT, capture_output=True, text=True, timeout=240)
+    run = subprocess.run([*command, "--progress", "json"], cwd=ROOT, capture_output=True, text=True, timeout=600)
     assert run.returncode == 0, run.stderr
     told = [json.loads(line) for line in run.stdout.splitlines() if line.startswith("{")]
     assert len(told) == BATCHES

@@ -63,7 +63,7 @@ def test_run_says_which_setting_and_writes_nothing(tmp_path: Path, setting: str,
             [sys.executable, "-m", "freshet", "run", str(path)],
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=600,
             check=False,
         )
     assert done.returncode == 2, done.stderr

@@ -239,7 +239,7 @@ def test_a_session_that_freshet_did_not_create(tmp_path: Path) -> None:
         env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3] / "src"), "PYSPARK_PYTHON": sys.executable},
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=900,
         check=False,
     )
     assert "rows 0 1 1" in ran.stdout, ran.stderr[-3000:]

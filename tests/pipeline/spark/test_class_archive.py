@@ -59,7 +59,7 @@ def test_without_an_archive_there_is_no_option(own_cache: Path, spark_home: Path
 
 
 def _session(log: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-c", PROGRAM, str(log)], capture_output=True, text=True, timeout=240)
+    return subprocess.run([sys.executable, "-c", PROGRAM, str(log)], capture_output=True, text=True, timeout=600)
 
 
 @pytest.mark.slow

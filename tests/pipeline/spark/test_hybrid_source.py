@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -159,7 +160,8 @@ def test_a_running_query_shows_rows_before_their_commit(spark: SparkSession, tab
 
 
 def _until(queries: list[StreamingQuery], is_so: Callable[[], bool]) -> None:
-    for _ in range(600):
+    deadline = time.monotonic() + 600
+    while time.monotonic() < deadline:
         if is_so():
             return
         for query in queries:

@@ -47,7 +47,7 @@ def test_lines_of_files_are_read_in_the_order_of_time_path_and_row(spark: SparkS
         .option("checkpointLocation", str(tmp_path / "checkpoint"))
         .start()
     )
-    assert query.awaitTermination(120)
+    assert query.awaitTermination(600)
     rows = [row for row in found if row["_tag"] == TAG_DATA]
     ordered = sorted(rows, key=lambda row: tuple(-1 if row[name] is None else row[name] for name in ORDER_COLUMNS))
     data = [(row["_d1"], row["_d0"]) for row in ordered]

@@ -50,7 +50,7 @@ def test_committers_in_threads(tmp_path: Path, retain: int | None) -> None:
         futures = [pool.submit(run, location, user, COMMITS, compacts=False) for user in users]
         futures += [pool.submit(run, location, "compactor", COMMITS, compacts=True)]
         for future in futures:
-            future.result(timeout=120)
+            future.result(timeout=600)
     store = open_table_store(local_env(), location)
     check(store, users, expired=retain is not None)
     if retain is not None:
@@ -71,7 +71,7 @@ def test_committers_in_processes_with_two_compactors(tmp_path: Path) -> None:
         )
         for command in commands
     ]
-    given_way = [int(worker.communicate(timeout=120)[0]) for worker in workers]
+    given_way = [int(worker.communicate(timeout=600)[0]) for worker in workers]
     assert [worker.returncode for worker in workers] == [0, 0, 0, 0]
     assert given_way[:2] == [0, 0]
     store = open_table_store(local_env(), location)
