@@ -18,18 +18,29 @@ from typing import Final
 from pyspark.find_spark_home import _find_spark_home
 
 _NAMED: Final = re.compile(r"-XX:[+-]Use\w+GC\b")
-_VARIABLES: Final = ("JDK_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS")
+_ELSEWHERE: Final = re.compile(r"(?:^|\s)@\S|-XX:(?:Flags|VMOptionsFile)=|--properties-file\b")
+"""Options that are read from a file, which may name a collector as well."""
+_VARIABLES: Final = (
+    "JDK_JAVA_OPTIONS",
+    "JAVA_TOOL_OPTIONS",
+    "_JAVA_OPTIONS",
+    "SPARK_SUBMIT_OPTS",
+    "PYSPARK_SUBMIT_ARGS",
+)
+_FILES: Final = ("spark-defaults.conf", "java-opts", "spark-env.sh")
+"""Of Spark's folder of settings: those from which `spark-submit` takes options of the JVM."""
 
 
 def collector_option(options: Iterable[str]) -> str:
-    """The option for a JVM with these options besides; empty where they, the environment or Spark's file of defaults
-    name a collector: a JVM with two does not start."""
-    return "" if any(_NAMED.search(text) for text in (*options, *_texts())) else "-XX:+UseParallelGC"
+    """The option for a JVM with these options besides; empty where they, the environment or Spark's own files of
+    settings name a collector, or refer to a file that may: a JVM with two does not start."""
+    texts = (*options, *_texts())
+    return "" if any(_NAMED.search(text) or _ELSEWHERE.search(text) for text in texts) else "-XX:+UseParallelGC"
 
 
 def _texts() -> Iterator[str]:
     yield from (os.environ.get(name, "") for name in _VARIABLES)
-    folder = os.environ.get("SPARK_CONF_DIR") or Path(_find_spark_home()) / "conf"
-    defaults = Path(folder) / "spark-defaults.conf"
-    if defaults.is_file():
-        yield defaults.read_text(encoding="utf-8", errors="replace")
+    folder = Path(os.environ.get("SPARK_CONF_DIR") or Path(_find_spark_home()) / "conf")
+    for name in _FILES:
+        if (folder / name).is_file():
+            yield (folder / name).read_text(encoding="utf-8", errors="replace")

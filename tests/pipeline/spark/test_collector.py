@@ -12,12 +12,13 @@ from freshet.pipeline.spark.collector import collector_option
 from freshet.pipeline.spark.session import DEFAULT_OPTIONS, settings_of_this_machine
 
 OURS = "-XX:+UseParallelGC"
+VARIABLES = ("JDK_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS", "PYSPARK_SUBMIT_ARGS")
 
 
 @pytest.fixture(autouse=True)
 def no_other_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
-    for name in ("JDK_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS"):
+    for name in VARIABLES:
         monkeypatch.delenv(name, raising=False)
 
 
@@ -29,10 +30,32 @@ def test_where_nobody_names_one(options: list[str]) -> None:
 @pytest.mark.parametrize("option", ["-XX:+UseG1GC", "-Xmx1g -XX:+UseZGC", "-XX:-UseParallelGC", "-XX:+UseShenandoahGC"])
 def test_another_one_stays(option: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert collector_option(["", option]) == ""
-    with monkeypatch.context() as patch:
-        patch.setenv("JAVA_TOOL_OPTIONS", option)
-        assert collector_option([]) == ""
-    (tmp_path / "spark-defaults.conf").write_text(f"spark.driver.defaultJavaOptions {option}\n")
+    for name in VARIABLES:
+        with monkeypatch.context() as patch:
+            patch.setenv(name, f"--driver-java-options '{option}'" if name == "PYSPARK_SUBMIT_ARGS" else option)
+            assert collector_option([]) == "", name
+    for name, text in {
+        "spark-defaults.conf": f"spark.driver.defaultJavaOptions {option}\n",
+        "java-opts": f"-Dx=y\n{option}\n",
+        "spark-env.sh": f"export SPARK_SUBMIT_OPTS='{option}'\n",
+    }.items():
+        assert collector_option([]) == OURS
+        (tmp_path / name).write_text(text)
+        assert collector_option([]) == "", name
+        (tmp_path / name).unlink()
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("JDK_JAVA_OPTIONS", "-Xmx1g @/etc/java/options"),
+        ("JAVA_TOOL_OPTIONS", "-XX:VMOptionsFile=/etc/java/options"),
+        ("SPARK_SUBMIT_OPTS", "-XX:Flags=/etc/java/flags"),
+        ("PYSPARK_SUBMIT_ARGS", "--properties-file /etc/spark.conf pyspark-shell"),
+    ],
+)
+def test_options_in_other_files_may_name_one(name: str, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(name, text)
     assert collector_option([]) == ""
 
 
