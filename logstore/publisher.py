@@ -161,12 +161,18 @@ class TopicPublisher:
         if found is None:
             found = self._first(transactions)
             self._check_owner(self._committed)  # another table may have begun at the same time
-        elif found.topic_id != self._facts.topic_id:
+        elif found.topic_id != self._topic_id():
             raise self._config_error("was deleted and created again, so what was published before is gone")
         self._published = found
         self._newest.handed_over(max(1, found.snapshot_id), is_state=False)
         self._transactions = transactions
         return transactions
+
+    def _topic_id(self) -> str | None:
+        """Of the topic as it is now: a publisher takes over again after a failure, which may have been the end of the
+        topic that it began with."""
+        facts = self._client.topic(self._facts.name)
+        return None if facts is None else facts.topic_id
 
     def _first(self, transactions: LogTransactions) -> ControlRecord:
         """Begins with the changes after the snapshots that are there now."""

@@ -334,10 +334,13 @@ def test_a_topic_that_is_made_anew_under_a_writer_is_told(
             writer.write(rows(f"+I 1 {value}"))
             writer.commit()
         log.recreate("t")
-        writer.write(rows("+I 1 c"))
-        writer.commit()
-    assert "not yet published to topic t" in caplog.text and "deleted and created again" in caplog.text
-    assert held(table) == {1: "c"}
+        for value in "cd":  # the first try tells by the offset, which later ones have nothing to compare with
+            caplog.clear()
+            writer.write(rows(f"+I 1 {value}"))
+            writer.commit()
+            assert "not yet published to topic t" in caplog.text and "deleted and created again" in caplog.text
+    assert changes(log) == [""]
+    assert held(table) == {1: "d"}
 
 
 def test_what_expired_unpublished_and_what_was_rolled_back_is_told(log: FakeLog, tmp_path: Path) -> None:
