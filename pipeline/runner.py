@@ -135,6 +135,7 @@ class Runner:
             max_dead_letters=config.max_dead_letters,
             options=options,
             compaction=config.compaction,
+            writes_all_batches=True,
         )
         return TableSink(writer, self._hub.add_report)
 

@@ -16,7 +16,8 @@
 | while its tasks go on (zombie) | either | the commit that comes second finds the other, gives up |
 
 Identity = (commit user, batch id, Spark's query id), and a digest of what the batch read (`read_digest`): a batch of a
-known number that read something else is refused. Source: pipeline/README.md, "How Spark 4.2.1 behaves".
+known number that read something else is refused, and so is one of a pipeline whose batches before it are not in the
+table (`missing_batches`). Source: pipeline/README.md, "How Spark 4.2.1 behaves".
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from freshet.pipeline.batch.batch_settings import batch_settings
 from freshet.pipeline.batch.bucket_task import BucketTask
 from freshet.pipeline.batch.dead_letter_sample import limit_text, sample_text
 from freshet.pipeline.batch.lap_clock import LapClock
+from freshet.pipeline.batch.missing_batches import refuse_missing_batches
 from freshet.pipeline.batch.read_digest import ReadDigests
 from freshet.pipeline.batch.rounds_beside import BesideReport, RoundsBeside
 from freshet.pipeline.batch.routing import Routing, TaskPlan, is_outcomes, route_outcomes, route_rows
@@ -100,9 +102,11 @@ class MicroBatchWriter:
         tasks_max: int | None = None,
         pipeline: str | None = None,
         compaction: CompactionConfig | None = None,
+        writes_all_batches: bool = False,
     ) -> None:
         """`decoded` is the schema that frames of outcomes were decoded for, by default the table's of now; `pipeline`
-        the name that dead letters carry, by default the commit user."""
+        the name that dead letters carry, by default the commit user. `writes_all_batches` says that every batch of the
+        query comes here, so that one which the table does not hold is an error."""
         self._table = table.with_options(options) if options else table
         self._decoded = decoded or table.schema
         self._options = tuple(sorted((options or {}).items()))
@@ -113,6 +117,7 @@ class MicroBatchWriter:
         self._dead_letters = dead_letters
         self._max_dead_letters = max_dead_letters or MaxDeadLetters()
         self._tasks_max = tasks_max
+        self._writes_all_batches = writes_all_batches
         self._routing: tuple[object, Routing] | None = None
         self._committers: dict[object, Committer] = {}
         self._log = self._table.open_log(commit_user) if self._table.has_log else None
@@ -186,8 +191,12 @@ class MicroBatchWriter:
         run = self._query_run(frame, query_id)
         digest = None if run is None else run.digests.digest(micro_batch_id)
         clock.lap("digest")
-        if committer.has_committed(micro_batch_id, digest=digest).is_committed:  # 1
+        check = committer.has_committed(micro_batch_id, digest=digest)
+        if check.is_committed:  # 1
             return BatchReport(self._commit_user, micro_batch_id, is_replay=True)
+        if self._writes_all_batches:
+            last = None if check.last is None else check.last.identifier
+            refuse_missing_batches(last, micro_batch_id, table=self._table.name, pipeline=self._commit_user)
         if run is not None:
             run.digests.refuse_missing_files()
         clock.lap("look")
