@@ -129,9 +129,11 @@ class LogStream(Iterator[pa.RecordBatch]):
                 wait_s = min(wait_s, max(0.0, self._request.max_wait_s - waited_s))
             fetched = self._fetch(wait_s)
             yield from self._show(fetched)
-            if fetched or self._state != before:
+            if self._state != before:
                 waited_s = 0.0
                 continue
+            if fetched:  # of a batch beyond the open one, which comes again at once until that is settled
+                self._history.wait(wait_s)
             waited_s += wait_s
             self._look_at_topic(wait_s)
             if self._request.max_wait_s is not None and waited_s >= self._request.max_wait_s:

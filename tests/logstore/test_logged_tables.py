@@ -5,12 +5,16 @@ Beside N14 to N20, the scenarios of the old log store (V01 …) that are about w
 
 from __future__ import annotations
 
+import itertools
 import json
-from collections.abc import Iterator
+import shutil
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from freshet.logstore.client import Fetched, TopicPartition
 from freshet.logstore.exceptions import (
     LogConfigError,
     LogLakeOnlyError,
@@ -22,7 +26,7 @@ from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.log_systems import TableLog, TaskLog
 from freshet.storage.model.commit_message import CommitMessage
 from freshet.storage.table import RenameColumn, SetOption, Table
-from tests.kit.fake_log import FakeLog, FakeProducer
+from tests.kit.fake_log import FakeClient, FakeLog, FakeProducer
 from tests.logstore.logged_tables import fake_kafka, make_logged, rows, told
 
 
@@ -425,6 +429,32 @@ def test_the_state_is_plain_json_and_headroom_is_told(log: FakeLog, tmp_path: Pa
     assert stream.headroom() == {0: 1}
     log.truncate("t", 0, 1)
     assert stream.headroom() == {0: 0}
+
+
+def test_batches_of_a_future_that_was_rolled_back_do_not_keep_a_reader_busy(
+    log: FakeLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The log goes further than a table that was restored from a backup. Of that only the next batch can be shown, and
+    it is taken back when the table gets another one."""
+    table = make_logged(tmp_path)
+    write(table, "+I 1 a")
+    shutil.copytree(tmp_path / "db.db", tmp_path / "backup")
+    write(table, "+I 1 b", "+I 1 c")
+    shutil.rmtree(tmp_path / "db.db")
+    shutil.copytree(tmp_path / "backup", tmp_path / "db.db")
+    table = Table.open(table.location)
+    fetch, fetched = FakeClient.fetch, itertools.count()
+
+    def counted(self: FakeClient, *args: Any, **kwargs: Any) -> Mapping[TopicPartition, Fetched]:
+        assert next(fetched) < 100, "it asks again and again for records that it cannot show"
+        return fetch(self, *args, **kwargs)
+
+    monkeypatch.setattr(FakeClient, "fetch", counted)
+    stream = told(table, "speculative", max_wait_s=0.01)
+    assert stream() == "+I 1 a | -U 1 a | +U 1 b"
+    monkeypatch.setattr(FakeClient, "fetch", fetch)
+    write(table, "+I 1 x")
+    assert stream() == "-U 1 b | +U 1 x"
 
 
 def test_a_commit_does_not_wait_for_its_note(log: FakeLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
