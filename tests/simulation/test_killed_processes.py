@@ -50,13 +50,14 @@ def test_killed_committers_lose_nothing_and_double_nothing(tmp_path: Path) -> No
     for round_number in range(40):
         is_killed = round_number < KILLED_ROUNDS
         limit = [str(COMMITS_PER_ROUND)] if is_killed else []
+        before = _latest_id(store)
         with (tmp_path / "log").open("ab") as log:
             workers = [
                 start_child([sys.executable, "-m", "tests.kit.commit_worker", location, *command, *limit], log=log)
                 for command in commands
             ]
         if is_killed:
-            _wait_for_commits(store, chance.randint(1, COMMITS // 8), workers)
+            _wait_for_commits(store, before + chance.randint(1, COMMITS // 8), workers)
             time.sleep(chance.random() / 50)
             for worker in workers:
                 worker.kill()
@@ -78,11 +79,10 @@ def test_killed_committers_lose_nothing_and_double_nothing(tmp_path: Path) -> No
     assert len([name for name in data_files_on_disk(store) if name.startswith("append")]) == len(expected)
 
 
-def _wait_for_commits(store: TableStore, count: int, workers: list[subprocess.Popen[Any]]) -> None:
-    """Until the table has so many more snapshots: kills fall amid work."""
-    start = _latest_id(store)
+def _wait_for_commits(store: TableStore, snapshot_id: int, workers: list[subprocess.Popen[Any]]) -> None:
+    """Until the table has come so far: kills fall amid work."""
     deadline = time.monotonic() + 300
-    while _latest_id(store) < start + count and any(worker.poll() is None for worker in workers):
+    while _latest_id(store) < snapshot_id and any(worker.poll() is None for worker in workers):
         assert time.monotonic() < deadline, f"seed {SEED}: the committers stand still at snapshot {_latest_id(store)}"
         time.sleep(0.002)
 

@@ -51,8 +51,9 @@ def test_killed_streams_with_units_tell_everything_once(tmp_path: Path, producer
         options=KEPT | PRODUCERS[producer],
     )
     for _ in range(KILLED_ROUNDS):
+        before = table.store.snapshots.latest_id() or 0
         child, log = _start(tmp_path, COMMITS_PER_ROUND)
-        _wait_for_snapshots(table, chance.randint(2, COMMITS_PER_ROUND), child, log)
+        _wait_for_snapshot(table, before + chance.randint(2, COMMITS_PER_ROUND), child, log)
         time.sleep(chance.random() / 20)
         child.kill()
         assert child.wait(300) == -signal.SIGKILL, f"seed {SEED}: {tail(log)}"
@@ -78,10 +79,9 @@ def _check_nothing_is_left(table: Table) -> None:
     assert {path.name for path in Path(table.location).rglob("data-*.parquet")} == files
 
 
-def _wait_for_snapshots(table: Table, more: int, child: subprocess.Popen[Any], log: Path) -> None:
-    """Until there are so many more snapshots: kills fall amid work."""
-    start = table.store.snapshots.latest_id() or 0
+def _wait_for_snapshot(table: Table, snapshot_id: int, child: subprocess.Popen[Any], log: Path) -> None:
+    """Until the table has come so far: kills fall amid work."""
     deadline = time.monotonic() + 300
-    while (table.store.snapshots.latest_id() or 0) < start + more and child.poll() is None:
+    while (table.store.snapshots.latest_id() or 0) < snapshot_id and child.poll() is None:
         assert time.monotonic() < deadline, tail(log)
         time.sleep(0.005)

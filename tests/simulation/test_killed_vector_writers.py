@@ -51,12 +51,13 @@ def test_killed_writers_lose_nothing_and_tell_everything_once(tmp_path: Path) ->
         is_last = round_number == KILLED_ROUNDS
         compactor = ("compact", "compactor", 3 if is_last else 1000)
         wait = () if is_last else (AND_WAIT,)
+        before = table.store.snapshots.latest_id() or 0
         children = [_start(tmp_path, str(what), *arguments, *wait) for what, *arguments in (*jobs, compactor)]
         if is_last:
             for child, log in children:
                 assert child.wait(300) == 0, tail(log)
             break
-        _wait_for_snapshots(table, chance.randint(3, 9), children)
+        _wait_for_snapshot(table, before + chance.randint(3, 9), children)
         time.sleep(chance.random() / 20)
         for child, log in children:
             child.kill()
@@ -87,10 +88,9 @@ def _check_vectors(table: Table) -> None:
     assert stored - marked == table.scan().count()
 
 
-def _wait_for_snapshots(table: Table, more: int, children: list[tuple[subprocess.Popen[Any], Path]]) -> None:
-    """Until there are so many more snapshots: kills fall amid work."""
-    start = table.store.snapshots.latest_id() or 0
+def _wait_for_snapshot(table: Table, snapshot_id: int, children: list[tuple[subprocess.Popen[Any], Path]]) -> None:
+    """Until the table has come so far: kills fall amid work."""
     deadline = time.monotonic() + 300
-    while (table.store.snapshots.latest_id() or 0) < start + more and all(c.poll() is None for c, _ in children):
+    while (table.store.snapshots.latest_id() or 0) < snapshot_id and all(c.poll() is None for c, _ in children):
         assert time.monotonic() < deadline, "\n".join(tail(log) for _, log in children)
         time.sleep(0.005)
