@@ -17,6 +17,8 @@ from freshet.pipeline.batch.rounds_beside import ONE_CORE, BesideReport, RoundsB
 from freshet.pipeline.config.model import CompactionConfig
 
 OPTIONS = {"bucket": "1", "changelog-producer": "lookup"}
+BATCHES_MAX = 200
+"""By then a unit was told, on any machine: fourteen are enough where a unit lasts no longer than some batches."""
 
 
 class PlayedSpark:
@@ -102,9 +104,11 @@ def test_units_run_beside_and_are_told_once(table: Table, rounds: RoundsBeside, 
     told = wait_for(rounds, lambda report: report.units > 0)
     assert told.input_bytes > 0
     assert told.failure is None
-    snapshot = table.latest_snapshot()
-    assert snapshot is not None
-    assert (snapshot.commit_user, snapshot.commit_kind) == ("stream-compact", "COMPACT")
+    rounds.close()
+    later = rounds.report()
+    made = [snapshot for snapshot in table.snapshots() if snapshot.commit_user == "stream-compact"]
+    assert {snapshot.commit_kind for snapshot in made} == {"COMPACT"}
+    assert told.units + later.units == len(made), "one or more, by how far the batches were when the first began"
     assert played.properties["spark.scheduler.pool"] == "freshet-compaction"
     assert rounds.report().units == 0
     assert sorted(table.scan().to_arrow()["k"].to_pylist()) == [0, 1, 2, 3, 4]
@@ -114,16 +118,18 @@ def test_an_error_is_told_and_batches_compact_until_a_unit_succeeds(
     table: Table, rounds: RoundsBeside, played: PlayedSpark, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(rounds_beside, "RETRY_S", 0.05)
-    broken = threading.Event()
+    broken, written = threading.Event(), threading.Event()
     broken.set()
 
     def fail() -> None:
+        assert written.wait(300), "a batch after the error would leave nothing to do"
         if broken.is_set():
             raise OSError("No space left on device")
 
     played.before = fail
     for number in range(4):
         batch(table, rounds, number, played)
+    written.set()
     told = wait_for(rounds, lambda report: report.failure is not None)
     assert "No space left on device" in (told.failure or "")
     with rounds.batch(table) as limit:
@@ -134,7 +140,10 @@ def test_an_error_is_told_and_batches_compact_until_a_unit_succeeds(
         assert limit is not None
 
 
-def test_close_waits_for_the_unit_that_runs(table: Table, rounds: RoundsBeside, played: PlayedSpark) -> None:
+def test_close_waits_for_the_unit_that_runs(
+    table: Table, rounds: RoundsBeside, played: PlayedSpark, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rounds_beside, "STOP_WAIT_S", 300.0)
     started, goes_on = threading.Event(), threading.Event()
 
     def wait() -> None:
@@ -147,6 +156,8 @@ def test_close_waits_for_the_unit_that_runs(table: Table, rounds: RoundsBeside, 
     assert started.wait(300)
     closing = threading.Thread(target=rounds.close)
     closing.start()
+    assert rounds._stop.wait(300)
+    assert closing.is_alive()
     goes_on.set()
     closing.join(300)
     assert not closing.is_alive()
@@ -198,7 +209,7 @@ def test_the_thread_ends_when_nothing_is_due(
         assert not thread.is_alive()
     for number in range(1, 4):
         batch(table, rounds, number, played)
-    assert wait_for(rounds, lambda report: report.units == 1)
+    assert wait_for(rounds, lambda report: report.units >= 1)
 
 
 def test_an_altered_table_is_followed(table: Table, rounds: RoundsBeside, played: PlayedSpark) -> None:
@@ -233,14 +244,16 @@ def test_units_are_tasks_of_the_application(tmp_path: Path, spark: SparkSession)
         on_report=reports.append,
     )  # fmt: skip
     try:
-        for number in range(14):
+        for number in range(BATCHES_MAX):
             rows = [(key, f"{key}-{number}") for key in range(number, number + 40)]
             sink(spark.createDataFrame(rows, "k int, v string"), number)
+            if number >= 13 and sum(report.beside.units for report in reports) >= 1:
+                break
     finally:
         sink.close()
     snapshots = table.snapshots()
     assert {snapshot.commit_user for snapshot in snapshots} == {"s", "s-compact"}
     assert all(report.beside.failure is None for report in reports), reports[-1].beside
     assert sum(report.beside.units for report in reports) >= 1
-    assert table.scan().count() == 53
+    assert table.scan().count() == 39 + len(reports)
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("freshet-compaction")]
