@@ -82,7 +82,7 @@ test-all: venv venv-pypaimon jars
 
 # Without the judges and the fixtures that start them: those need Spark.
 test-lowest: venv-lowest
-	PYTHONPATH=src:. $(LOWEST)/bin/python -m pytest --noconftest -m "not judge and not spark and not kafka and not slow" tests/storage $(ARGS)
+	PYTHONPATH=src:. $(LOWEST)/bin/python -m pytest --noconftest -p tests.kit.hypothesis_profile -m "not judge and not spark and not kafka and not slow" tests/storage $(ARGS)
 
 lint: venv
 	$(BIN)/ruff check .

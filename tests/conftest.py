@@ -6,18 +6,11 @@ import os
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import HealthCheck, settings
 
+import tests.kit.hypothesis_profile  # noqa: F401  loads it
 from tests.kit.kafka_broker import ForeignBroker, any_broker
 from tests.kit.paimon_judge import PaimonJudge
 from tests.kit.pypaimon_judge import PypaimonJudge
-
-# Examples are reproducible and never timed: the machine is shared, a slow example is not a failure.
-settings.register_profile(
-    "freshet", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
-)
-settings.register_profile("ci", parent=settings.get_profile("freshet"), derandomize=True)
-settings.load_profile("ci" if os.environ.get("CI") else "freshet")
 
 # A JVM of the tests lives for seconds or minutes: its second compiler takes more CPU there than it gives back.
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")

@@ -326,7 +326,7 @@ def test_a_unit_is_chosen_and_committed_between_batches(tmp_path: Path) -> None:
         asked.join(0.2)
         assert asked.is_alive()
         assert got == []
-    asked.join(10)
+    asked.join(300)
     assert got[0] is not None
     stream.beside.release(got[0])
 
@@ -362,13 +362,13 @@ def test_who_wants_to_be_alone_goes_first() -> None:
     with turns.shared():
         first = threading.Thread(target=alone)
         first.start()
-        entered.wait(10)
+        assert entered.wait(300)
         while not turns._waiting:
             pass
         second = threading.Thread(target=shared)
         second.start()
-    first.join(10)
-    second.join(10)
+    first.join(300)
+    second.join(300)
     assert order == ["alone", "shared"]
 
 

@@ -189,7 +189,7 @@ def test_a_difference_leads_from_one_state_to_the_other(old: dict[int, str | Non
     assert {change[1] for change in changes} == touched
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     st.lists(st.lists(st.tuples(st.integers(0, 9), st.sampled_from("abc-")), max_size=4), min_size=2, max_size=5),
     st.integers(1, 3),

@@ -322,7 +322,7 @@ def changes_of(state: dict[int, str], commit: list[tuple[int, str | None]]) -> I
             yield row(key, value, "+U")
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
 @given(commits(), st.integers(0, 6), st.integers(1, 4), st.randoms(use_true_random=False))
 def test_folded_changes_are_the_table_wherever_readers_stop(
     tmp_path_factory: pytest.TempPathFactory,
