@@ -50,7 +50,7 @@ def json_line(value: object) -> str:
 def json_value(value: object) -> object:
     """What JSON has no form for: exact decimals as text, bytes as base64, intervals as text."""
     if isinstance(value, Decimal):
-        return str(value)
+        return format(value, "f")  # every digit: str() writes a zero of scale 10 as 0E-10
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
     if isinstance(value, int):

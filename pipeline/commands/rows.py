@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Iterable
-from typing import Annotated, Final, Literal
+from decimal import Decimal
+from typing import Annotated, Any, Final, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -61,7 +63,7 @@ def write_rows(schema: pa.Schema, batches: Iterable[pa.RecordBatch], output: str
             _print_table(pa.Table.from_batches(batches, schema), ROWS_SHOWN if wanted is None else wanted - 1)
         case "json":
             for batch in batches:
-                for row in _plain(batch).to_pylist():
+                for row in _json_rows(batch):
                     sys.stdout.write(f"{json_line(row)}\n")
                 sys.stdout.flush()
         case "csv":
@@ -76,6 +78,25 @@ def write_rows(schema: pa.Schema, batches: Iterable[pa.RecordBatch], output: str
                     stream.write_batch(batch)
                     sys.stdout.flush()
     sys.stdout.flush()
+
+
+def _json_rows(batch: pa.RecordBatch) -> list[Any]:
+    rows: list[Any] = _plain(batch).to_pylist()
+    return [_finite(row) for row in rows] if any(_has_floats(field.type) for field in batch.schema) else rows
+
+
+def _has_floats(data_type: pa.DataType) -> bool:
+    fields = (data_type.field(place) for place in range(data_type.num_fields))
+    return pa.types.is_floating(data_type) or any(_has_floats(field.type) for field in fields)
+
+
+def _finite(value: Any) -> Any:
+    """NaN and infinities as texts: JSON has no numbers for them, and as null they would look like NULL."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, dict):
+        return {name: _finite(each) for name, each in value.items()}
+    return [_finite(each) for each in value] if isinstance(value, list | tuple) else value
 
 
 def _print_table(found: pa.Table, shown: int) -> None:
@@ -128,13 +149,18 @@ def _flat(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def _text(value: object) -> str:
-    return value.hex() if isinstance(value, bytes) else json_line(value)
+    return value.hex() if isinstance(value, bytes) else json_line(_finite(value))
 
 
 def _cell(value: object) -> str:
     if value is None:
         return "NULL"
-    text = value if isinstance(value, str) else _text(value) if isinstance(value, bytes | list | dict) else str(value)
+    if isinstance(value, Decimal):
+        text = format(value, "f")
+    else:
+        text = (
+            value if isinstance(value, str) else _text(value) if isinstance(value, bytes | list | dict) else str(value)
+        )
     text = printable(text)
     return text if len(text) <= CELL_MAX else f"{text[: CELL_MAX - 1]}…"
 

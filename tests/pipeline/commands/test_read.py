@@ -102,3 +102,31 @@ def test_wrong_calls(freshet: Freshet, place: tuple[Path, str]) -> None:
         called = freshet("read", *place, *arguments)
         assert called.code == 2, called.err
         assert part in called.err
+
+
+def test_what_json_has_no_number_for_is_not_null(freshet: Freshet, tmp_path: Path) -> None:
+    """NaN and infinities are texts, as in a log, and decimals have all their digits."""
+    table = Catalog(tmp_path / "w").create_table(
+        "db.t",
+        schema={"id": "INT", "f": "FLOAT", "d": "DOUBLE", "n": "DECIMAL(38, 10)", "l": "ARRAY<DOUBLE>"},
+        primary_keys=["id"],
+        options={"bucket": 1},
+    )
+    nan, infinite = float("nan"), float("inf")
+    with table.writer("loader") as writer:
+        writer.write(
+            [
+                {"id": 1, "f": -infinite, "d": nan, "n": Decimal(0), "l": [nan, 1.5, None]},
+                {"id": 2, "f": 0.5, "d": infinite, "n": Decimal("-1E-10"), "l": None},
+                {"id": 3},
+            ]
+        )
+        writer.commit()
+    called = freshet.good("read", tmp_path / "w", "db.t", "--format", "json")
+    assert [json.loads(line) for line in called.out.splitlines()] == [
+        {"id": 1, "f": "-Infinity", "d": "NaN", "n": "0.0000000000", "l": ["NaN", 1.5, None]},
+        {"id": 2, "f": 0.5, "d": "Infinity", "n": "-0.0000000001", "l": None},
+        {"id": 3, "f": None, "d": None, "n": None, "l": None},
+    ]
+    shown = freshet.good("read", tmp_path / "w", "db.t").out
+    assert "0.0000000000" in shown and '["NaN",1.5,null]' in shown
