@@ -1,7 +1,7 @@
 """Writing one table from many processes: tasks write files, one driver commits them.
 
     in each task     writer = table.task_writer(base_snapshot_id=41)
-                     writer.write_routed(rows, buckets)            any number of times
+                     writer.write_routed(rows, buckets, bucket_count=2)   any number of times
                      writer.rebase()
                      sent = encode_commit_messages(writer.prepare_commit(7))
     in the driver    committer = table.committer("loader-1")
@@ -87,11 +87,15 @@ class TaskWriter:
         """Takes rows of any bucket and returns how many were accepted, as `TableSession.write` does."""
         return self._writer.write(rows)
 
-    def write_routed(self, rows: pa.Table, buckets: npt.NDArray[np.integer]) -> int:
-        """Takes rows whose buckets are known, one number a row, and returns how many were accepted."""
+    def write_routed(self, rows: pa.Table, buckets: npt.NDArray[np.integer], *, bucket_count: int) -> int:
+        """Takes rows whose buckets are known, one number a row, and returns how many were accepted.
+
+        `bucket_count` is the number of buckets that they were computed for. Raises `InvalidRequestError` where a
+        partition has another: its keys would stand in two buckets.
+        """
         accepted = 0
         for partition, bucket, part in rows_by_bucket(rows, buckets, self._store.schema):
-            accepted += self._writer.write_bucket(partition, bucket, part)
+            accepted += self._writer.write_bucket(partition, bucket, part, bucket_count=bucket_count)
         return accepted
 
     def rebase(self) -> None:

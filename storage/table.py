@@ -100,6 +100,7 @@ from freshet.storage.table_compaction import (
     complete_full_compaction,
 )
 from freshet.storage.table_session import TableSession
+from freshet.storage.write.bucketing import BucketCounts
 
 __all__ = [
     "AddColumn",
@@ -698,6 +699,11 @@ class Table:
         """Whether somebody has compacted the table among the last commits, as far as they are still there."""
         recent = islice(self.store.snapshots.newest_first(), commits)
         return any(snapshot.commit_kind is CommitKind.COMPACT for snapshot in recent)
+
+    def is_rescaled(self) -> bool:
+        """Whether a partition has another number of buckets than the option `bucket` says: Apache Paimon rescales one
+        partition after the other. Rows for such a partition go to buckets by the number that its files have."""
+        return BucketCounts(self.store, self.latest_snapshot()).differ()
 
     def latest_snapshot(self) -> Snapshot | None:
         """The newest snapshot; None for a table that nothing was committed to."""

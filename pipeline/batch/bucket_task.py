@@ -54,13 +54,15 @@ class BucketTask:
     """The work of each task of a micro-batch; a value that travels to the workers.
 
     `options` are those given beside the table's own. `columns` are the table's columns that `_d0` … hold: columns that
-    the table got since are NULL. `pin` is None for the tasks of a query's own plan: the driver hands it over.
+    the table got since are NULL; `bucket_count` is that of `Routing`. `pin` is None for the tasks of a query's own
+    plan: the driver hands it over.
     """
 
     location: str
     options: tuple[tuple[str, str], ...]
     pipeline: str
     columns: tuple[str, ...]
+    bucket_count: int | None
     dead_letter_location: str | None = None
     pin: BatchPin | None = None
 
@@ -110,8 +112,12 @@ class BucketTask:
                 clock.lap("sort")
                 data = restore_rows(filled.rows, table.schema, self.columns)
                 clock.lap("restore")
-                buckets = filled.rows.column(BUCKET).fill_null(0).to_numpy()
-                counts.add_ignored(data.num_rows - writer.write_routed(data, buckets))
+                if self.bucket_count is None:
+                    written = writer.write(data)
+                else:
+                    buckets = filled.rows.column(BUCKET).fill_null(0).to_numpy()
+                    written = writer.write_routed(data, buckets, bucket_count=self.bucket_count)
+                counts.add_ignored(data.num_rows - written)
                 clock.lap("write")
             # Another writer may have committed since the driver looked: our rows are numbered after its rows. Not with
             # a log and lookups: all attempts at a batch tell what their rows replace upon one snapshot.

@@ -110,6 +110,7 @@ class MicroBatchWriter:
         self._table = table.with_options(options) if options else table
         self._decoded = decoded or table.schema
         self._options = tuple(sorted((options or {}).items()))
+        self._decoded_options = self._table.options
         for trap in self._table.warnings():
             _LOG.warning("table %s: %s", self._table.name, trap)
         self._commit_user = commit_user
@@ -136,7 +137,7 @@ class MicroBatchWriter:
         So the plan of a query holds all that a batch does, and nothing is planned for one batch but what Spark plans.
         """
         self._planned = routing = self._plan(frame)
-        return routing.crossing.map_in_arrow(routing.place(frame), self._task(routing.columns), RESULT_SPARK_SCHEMA)
+        return routing.crossing.map_in_arrow(routing.place(frame), self._task(routing), RESULT_SPARK_SCHEMA)
 
     def close(self) -> None:
         """Ends what runs beside the batches."""
@@ -237,7 +238,7 @@ class MicroBatchWriter:
             return run.query.collect_binary(), self._planned.task_count
         with batch_settings(frame.sparkSession):
             routing = self._plan(frame)
-            task = self._task(routing.columns, pin)
+            task = self._task(routing, pin)
             told = routing.crossing.map_in_arrow(routing.place(frame), task, RESULT_SPARK_SCHEMA)
             return [row[0] for row in told.collect()], routing.task_count
 
@@ -282,18 +283,19 @@ class MicroBatchWriter:
             shuffle_partitions=self._tasks_max or int(spark.conf.get(_SHUFFLE_PARTITIONS) or "200"),
             parallelism=spark.sparkContext.defaultParallelism,
         )
-        names = frame.columns
-        if is_outcomes(names):
-            refuse_other_columns(self._decoded, self._table.schema, self._table.name)
-            return route_outcomes(names, self._decoded, self._table.options, tasks)
-        return route_rows(frame, self._table.schema, self._table.options, tasks)
+        names, is_rescaled = frame.columns, self._table.is_rescaled()
+        if not is_outcomes(names):
+            return route_rows(frame, self._table.schema, self._table.options, tasks, is_rescaled=is_rescaled)
+        refuse_other_columns(self._decoded, self._table.schema, self._table.name)
+        return route_outcomes(names, self._decoded, self._decoded_options, tasks, is_rescaled=is_rescaled)
 
-    def _task(self, columns: tuple[str, ...], pin: BatchPin | None = None) -> BucketTask:
+    def _task(self, routing: Routing, pin: BatchPin | None = None) -> BucketTask:
         return BucketTask(
             location=self._table.location,
             options=self._options,
             pipeline=self._pipeline,
-            columns=columns,
+            columns=routing.columns,
+            bucket_count=routing.bucket_count,
             dead_letter_location=None if self._dead_letters is None else self._dead_letters.location,
             pin=pin,
         )

@@ -55,7 +55,9 @@ class Routing:
     """How the rows of one frame go to the tasks.
 
     `projection` gives the rows that cross, None where the frame has them already; `crossing` are their columns by name.
-    `task` is None where any task may take any row. `columns` are the table's columns that `_d0` … hold.
+    `task` is None where any task may take any row. `columns` are the table's columns that `_d0` … hold. `bucket_count`
+    is the number that the buckets of the rows were computed for; None where partitions have different numbers, and the
+    task that gets all rows of a partition computes them.
     """
 
     projection: KeptColumns | None
@@ -63,6 +65,7 @@ class Routing:
     task: Column | None
     task_count: int
     columns: tuple[str, ...]
+    bucket_count: int | None
 
     def place(self, frame: DataFrame) -> DataFrame:
         """The rows of the frame as they cross, each in the Spark partition of its task."""
@@ -92,25 +95,31 @@ def is_outcomes(names: Sequence[str]) -> bool:
     return set(HEAD_SCHEMA.names) <= set(names)
 
 
-def route_outcomes(names: Sequence[str], decoded: TableSchema, options: CoreOptions, tasks: TaskPlan) -> Routing:
-    """The way of a frame of outcomes with these columns; `decoded` is the schema whose columns `_d0` … are."""
+def route_outcomes(
+    names: Sequence[str], decoded: TableSchema, options: CoreOptions, tasks: TaskPlan, *, is_rescaled: bool
+) -> Routing:
+    """The way of a frame of outcomes with these columns; `decoded` is the schema whose columns `_d0` … are, `options`
+    are those that the buckets were computed with."""
     crossing = KeptColumns([F.col(name) for name in names])
     if options.bucket <= 0:
-        return Routing(None, crossing, None, 1, decoded.column_names)
+        return Routing(None, crossing, None, 1, decoded.column_names, options.bucket)
     count = tasks.count(decoded, options)
     # What is no row of the table needs no bucket; tallies have no offset.
     other = F.pmod(F.shiftright(F.coalesce(F.col(OFFSET), F.lit(0).cast("bigint")), _OTHERS_BITS), F.lit(count))
-    task = F.when(F.col(TAG) == TAG_DATA, _task(decoded, count)).otherwise(other.cast("int"))
-    return Routing(None, crossing, task, count, decoded.column_names)
+    bucket = F.lit(0) if is_rescaled else F.col(BUCKET)
+    task = F.when(F.col(TAG) == TAG_DATA, _task(decoded, bucket, count)).otherwise(other.cast("int"))
+    return Routing(None, crossing, task, count, decoded.column_names, None if is_rescaled else options.bucket)
 
 
-def route_rows(frame: DataFrame, schema: TableSchema, options: CoreOptions, tasks: TaskPlan) -> Routing:
+def route_rows(
+    frame: DataFrame, schema: TableSchema, options: CoreOptions, tasks: TaskPlan, *, is_rescaled: bool
+) -> Routing:
     """The way of a frame that has the table's columns; raises `InvalidRequestError` where they do not fit the table."""
     given = frame.schema
     _check_names(given.fieldNames(), schema)
     fields = tuple(field for field in schema.fields if field.name in given.fieldNames())
     data = {field.name: _carried(F.col(_quoted(field.name)), given[field.name].dataType, field) for field in fields}
-    head = {BUCKET: _bucket(data, schema, options)}
+    head = {BUCKET: F.lit(0) if is_rescaled else _bucket(data, schema, options)}
     if ROW_KIND_COLUMN in given.fieldNames():
         head[KIND] = F.col(ROW_KIND_COLUMN)
     head[POSITION] = F.monotonically_increasing_id()
@@ -119,12 +128,12 @@ def route_rows(frame: DataFrame, schema: TableSchema, options: CoreOptions, task
     crossing = KeptColumns([F.col(name) for name in named])
     columns = tuple(field.name for field in fields)
     if options.bucket <= 0:
-        return Routing(projection, crossing, None, 1, columns)
+        return Routing(projection, crossing, None, 1, columns, options.bucket)
     count = tasks.count(schema, options)
     places = {name: place for place, name in enumerate(columns)}
     partition_columns = [F.col(f"{DATA_PREFIX}{places[name]}") for name in schema.partition_keys]
     task = task_column(partition_columns, F.col(BUCKET), count)
-    return Routing(projection, crossing, task, count, columns)
+    return Routing(projection, crossing, task, count, columns, None if is_rescaled else options.bucket)
 
 
 def with_buckets(outcomes: DataFrame, decoded: TableSchema, options: CoreOptions) -> DataFrame:
@@ -139,10 +148,10 @@ def bucket_keys(schema: TableSchema, options: CoreOptions) -> tuple[str, ...]:
     return options.bucket_key or (schema.trimmed_primary_keys if schema.has_primary_key else ())
 
 
-def _task(schema: TableSchema, count: int) -> Column:
+def _task(schema: TableSchema, bucket: Column, count: int) -> Column:
     places = {field.name: place for place, field in enumerate(schema.fields)}
     partition_columns = [F.col(f"{DATA_PREFIX}{places[name]}") for name in schema.partition_keys]
-    return task_column(partition_columns, F.col(BUCKET), count)
+    return task_column(partition_columns, bucket, count)
 
 
 def _bucket(data: Mapping[str, Column], schema: TableSchema, options: CoreOptions) -> Column:

@@ -64,6 +64,13 @@ class BucketCounts:
             self._found.update({entry.partition: entry.total_buckets for entry in entries})
         return [self._found.get(partition, self.default) for partition in partitions]
 
+    def differ(self) -> bool:
+        """True where the files of a partition were written with another number than the option says."""
+        if self._snapshot is None or not self._was_changed():
+            return False
+        entries = live_entries(self._store.manifests, self._snapshot)
+        return any(entry.total_buckets != self.default for entry in entries)
+
     def note(self, partition: bytes, total_buckets: int) -> None:
         """The partition was found to be written with this number."""
         self._found[partition] = total_buckets

@@ -154,10 +154,22 @@ class TableWriter:
             self._keep_within_memory()
         return int(accepted.rows.num_rows)
 
-    def write_bucket(self, partition: bytes, bucket: int, data: pa.Table | pa.RecordBatch) -> int:
-        """Takes rows that are known to belong to one bucket, and returns how many were accepted."""
+    def write_bucket(
+        self, partition: bytes, bucket: int, data: pa.Table | pa.RecordBatch, *, bucket_count: int | None = None
+    ) -> int:
+        """Takes rows that are known to belong to one bucket, and returns how many were accepted.
+
+        `bucket_count` is the number of buckets for which that was found out, where it may be another than the
+        partition has.
+        """
         self._check_process()
         total = self._router.total_buckets(partition)
+        if bucket_count is not None and max(1, total) != max(1, bucket_count):
+            raise InvalidRequestError(
+                f"{self._name_of(partition)} has {total} buckets, and rows for it were routed to {bucket_count}: it "
+                "was rescaled while they were on their way. Start the stream again; nothing of them was written",
+                path=self._store.location,
+            )
         if not 0 <= bucket < max(1, total):
             raise InvalidRequestError(
                 f"{self._name_of(partition)} has buckets 0 to {max(1, total) - 1}, not {bucket}; route the rows again",

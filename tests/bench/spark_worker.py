@@ -157,7 +157,8 @@ def _create(folder: str, workload: Workload) -> Table:
 
 
 def _count_only(frame: DataFrame, table: Table) -> None:
-    routing = route_rows(frame, table.schema, table.store.options, TaskPlan(shuffle_partitions=2, parallelism=2))
+    tasks = TaskPlan(shuffle_partitions=2, parallelism=2)
+    routing = route_rows(frame, table.schema, table.options, tasks, is_rescaled=False)
 
     def count(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield pa.record_batch({"rows": [sum(batch.num_rows for batch in batches)]})

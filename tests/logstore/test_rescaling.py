@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -16,6 +15,7 @@ from freshet.storage.model.commit_message import CommitMessage
 from freshet.storage.model.table_log import LogProgress, log_of
 from freshet.storage.table import LogSplitStream, SetOption, SplitStream, StreamLimit, Table
 from tests.kit.fake_log import FakeLog
+from tests.kit.rescaled import with_buckets
 from tests.logstore.logged_tables import fake_kafka, make_logged, rows, told
 from tests.logstore.test_logged_tables import folded, held, write
 from tests.logstore.test_split_stream import lines
@@ -42,15 +42,6 @@ def rescaled(table: Table, buckets: int) -> None:
     unlogged.committer("rescale").commit(0, messages)
 
 
-def as_paimon_does(table: Table, buckets: str) -> Table:
-    """The table with another number of buckets, which Apache Paimon sets while there are files."""
-    folder = Path(table.location) / "schema"
-    source = json.loads((folder / f"schema-{table.schema.id}").read_text())
-    source |= {"id": source["id"] + 1, "options": {**source["options"], "bucket": buckets}}
-    (folder / f"schema-{source['id']}").write_text(json.dumps(source))
-    return Table.open(table.location)
-
-
 def progress(table: Table) -> LogProgress:
     snapshot = table.latest_snapshot()
     assert snapshot is not None
@@ -65,7 +56,7 @@ def test_n19_readers_follow_a_table_into_more_buckets(log: FakeLog, tmp_path: Pa
     write(table, "+I 1 a | +I 2 b | +I 3 c")
     stream = told(table, isolation)
     seen = folded(stream())
-    more = as_paimon_does(table, "2")
+    more = with_buckets(table, "2")
     with pytest.raises(LogConfigError, match=r"has 2 buckets and topic t of its log 1 partitions.*to a new name"):
         more.writer("u")
     more = more.alter(SetOption("kafka.topic", "t2"))
@@ -88,7 +79,7 @@ def filled(table: Table, value: str) -> None:
 
 
 def in_buckets(table: Table, count: int) -> Table:
-    more = as_paimon_does(table, str(count)).alter(SetOption("kafka.topic", f"t{count}"))
+    more = with_buckets(table, str(count)).alter(SetOption("kafka.topic", f"t{count}"))
     rescaled(more, count)
     return more
 

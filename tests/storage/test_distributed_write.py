@@ -28,7 +28,7 @@ def _written(table: Table, base_snapshot_id: int | None = None) -> tuple[CommitM
     buckets = bucket_ids([rows["k"]], table.schema.types_of(("k",)), 2)
     writer = table.task_writer(base_snapshot_id=base_snapshot_id)
     try:
-        assert writer.write_routed(rows, buckets) == len(ROWS)
+        assert writer.write_routed(rows, buckets, bucket_count=2) == len(ROWS)
         writer.rebase()
         return writer.prepare_commit(7)
     finally:

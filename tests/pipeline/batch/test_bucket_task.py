@@ -18,8 +18,9 @@ from freshet.pipeline.decode.outcomes import SUB, TAG, TAG_GONE
 from freshet.pipeline.exceptions import PipelineFailedError, StoppedByRecordError
 from freshet.storage.catalog import Catalog
 from freshet.storage.commit.committer import Committer
-from freshet.storage.exceptions import ConflictError, RetryableError
+from freshet.storage.exceptions import ConflictError, InvalidRequestError, RetryableError
 from freshet.storage.table import Table, TaskLog
+from tests.kit.rescaled import with_buckets
 from tests.logstore.logged_tables import fake_kafka, make_logged
 from tests.pipeline.batch.outcome_rows import data, dead, outcome_table, tally
 from tests.pipeline.records import change, decoder_of, pipeline_of, raw_batch
@@ -33,7 +34,8 @@ def keyed(tmp_path: Path) -> Table:
 
 
 def _task(table: Table) -> BucketTask:
-    return BucketTask(table.location, (), pipeline="p", columns=("k", "v"), pin=BatchPin(0, 0, None, None))
+    pin = BatchPin(0, table.schema.id, None, None)
+    return BucketTask(table.location, (), pipeline="p", columns=("k", "v"), bucket_count=table.options.bucket, pin=pin)
 
 
 @pytest.mark.parametrize("error", [pa.ArrowInvalid("offset overflow"), pa.lib.ArrowCapacityError("full"), KeyError(3)])
@@ -70,6 +72,34 @@ def test_the_second_row_of_a_dead_letter_is_left_out(keyed: Table, tmp_path: Pat
     assert (result.read_count, result.applied, result.dead_count, result.notes) == (2, 1, 1, {})
     Committer(dead_letters.store, "stream").commit(0, result.dead_letter_messages)
     assert dead_letters.scan().to_arrow()["log_offset"].to_pylist() == [2]
+
+
+@pytest.mark.parametrize(("files", "option", "routed"), [(2, 3, 3), (4, 4, 2), (2, 3, None), (2, 2, None)])
+def test_a_row_goes_to_the_bucket_that_its_partition_has_for_it(
+    tmp_path: Path, files: int, option: int, routed: int | None
+) -> None:
+    """Files of `files` buckets, then the option is `option`, and the rows of the task were routed to `routed`."""
+    table = Catalog(str(tmp_path)).create_table(
+        "db.k", schema={"k": "BIGINT", "v": "STRING"}, primary_keys=["k"], options={"bucket": str(files)}
+    )
+    with table.writer("before") as writer:
+        writer.write(pa.table({"k": range(20), "v": ["old"] * 20}))
+        writer.commit()
+    if option != files:
+        table = with_buckets(table, str(option))
+    assert table.is_rescaled() == (option != files)
+    task = replace(_task(table), bucket_count=routed, pin=BatchPin(0, table.schema.id, None, 1))
+    keys = range(20) if routed is None else [0]
+    rows = outcome_table(table.schema, [*(data(key, key, "new") for key in keys), tally(20)], bucket_count=routed or 1)
+    told = [batch.column(0)[0].as_py() for batch in task(iter(rows.to_batches()))]
+    if routed is None:
+        Committer(table.store, "stream").commit(0, sum_results(told).messages)
+        assert {entry.total_buckets for entry in table.files()} == {files}
+        assert table.scan().to_arrow()["v"].to_pylist() == ["new"] * 20
+    else:
+        message = f"has {files} buckets, and rows for it were routed to {routed}.*Start the stream again"
+        with pytest.raises(InvalidRequestError, match=message):
+            sum_results(told)
 
 
 def test_rows_of_a_task_are_newer_than_those_committed_since_the_driver_looked(keyed: Table) -> None:
