@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from tests.kit.child_process import start_child
 
-STOP_TIMEOUT_S = 60.0
+STOP_TIMEOUT_S = 300.0
 
 
 class Line(NamedTuple):

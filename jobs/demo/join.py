@@ -58,7 +58,8 @@ SHOWN: Final = (1, 2, 3, EARLY)
 RECORDS_PER_BATCH: Final = 500
 """Of each topic, so that the several queries have some batches to commit side by side."""
 COMPACT_EVERY_S: Final = 1
-RUN_LIMIT_S: Final = 150.0
+STOP_TIMEOUT_S: Final = 120.0
+RUN_LIMIT_S: Final = 600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,7 +251,7 @@ def _compaction_job(config: PipelineConfig, output: Path) -> Iterator[None]:
         try:
             yield
         finally:
-            stop_child(job)
+            stop_child(job, timeout_s=STOP_TIMEOUT_S)
     text = (output / "compaction.log").read_text()
     print(f"  compaction job: exit code {job.returncode}, {text.count('compacted in snapshot')} rounds found work")
     if job.returncode:

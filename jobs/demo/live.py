@@ -14,10 +14,12 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+import pyarrow.compute as pc
 from confluent_kafka import Producer
 
 from freshet.jobs.demo.children import Child, Line
@@ -38,7 +40,11 @@ KILLS_MAX: Final = 3
 """A commit may be faster than the kill; then nothing is open, and the writer is killed again."""
 
 NEWS_EVERY_S: Final = 2.0
-RUN_LIMIT_S: Final = 150.0
+RUN_LIMIT_S: Final = 900.0
+CATCH_UP_LIMIT_S: Final = 120.0
+"""How long readers may take for what is committed; what they have not shown by then is told as a difference."""
+
+MOMENT_S: Final = 1.5
 
 
 class DemoError(Exception):
@@ -83,6 +89,8 @@ class Live:
         self._sender = threading.Thread(target=self._send, name="shop")
         self._rows: Counter[str] = Counter()
         self._newest: dict[str, int] = {}
+        self._sums: dict[str, tuple[int, int]] = {}
+        """What the rows that were shown add up to: their number, and the sum of their changes."""
         self._told_at = 0.0
         self._is_killed = False
 
@@ -101,7 +109,8 @@ class Live:
             self._until(lambda: len(self.outcome.waves) >= enough, deadline)
             self._enough.set()
             self._sender.join()
-            self._until(self._is_complete, deadline)
+            self._until(self._is_read, deadline)
+            self._catch_up()
         finally:
             self._ended.set()
             self._enough.set()
@@ -118,6 +127,7 @@ class Live:
 
     def _kill_and_recover(self, deadline: float) -> None:
         lsn = self._kill(deadline)
+        self._hear_all()
         open_batch = self._put_back()
         if open_batch is None:
             print("  … but the commit was faster: nothing is open")
@@ -145,7 +155,9 @@ class Live:
         return self._shop.lsn
 
     def _put_back(self) -> int | None:
-        """Takes the last batch of the orders out of the checkpoint, unless it is committed; returns its number."""
+        """Takes the last batch of the orders out of the checkpoint, unless it is committed or nothing of it was shown:
+        a busy machine may be on its way to the next batch when the kill comes. Returns its number.
+        """
         offsets = self._warehouse / "_checkpoints" / "demo-orders" / "offsets"
         last = max(int(file.name) for file in offsets.iterdir() if file.name.isdecimal())
         catalog = Catalog(str(self._warehouse))
@@ -153,6 +165,9 @@ class Live:
             for snapshot in catalog.table(name).snapshots():
                 if (snapshot.commit_user, snapshot.commit_identifier) == ("demo-orders", last):
                     return None
+        committed = pc.max(catalog.table(TABLE).changelog().to_arrow()["changed"]).as_py()
+        if self._newest["speculative"] <= (committed or 0):
+            return None
         for file in (offsets / str(last), offsets / f".{last}.crc"):
             file.unlink(missing_ok=True)
         return last
@@ -181,6 +196,8 @@ class Live:
             return
         self._rows[line.process] += line.facts["rows"]
         self._newest[line.process] = max(self._newest.get(line.process, 0), line.facts["changed"])
+        rows, changed = self._sums.get(line.process, (0, 0))
+        self._sums[line.process] = (rows + line.facts["adds"][0], changed + line.facts["adds"][1])
         self._tell()
 
     def _count(self, facts: Mapping[str, Any]) -> None:
@@ -217,17 +234,24 @@ class Live:
         text = (folder / "offsets" / str(max(done))).read_text().splitlines()[-1]
         return sum(json.loads(text)[topic].values())
 
-    def _is_complete(self) -> bool:
-        sent = {name: self._shop.sent[topic] for name, topic in PIPELINES.items()}
-        return self._read() == sent and self._rows_agree()
+    def _is_read(self) -> bool:
+        """True when all that was sent is in the tables."""
+        return self._read() == {name: self._shop.sent[topic] for name, topic in PIPELINES.items()}
 
-    def _rows_agree(self) -> bool:
-        """Both readers have passed the last snapshot: no line for a moment."""
-        try:
-            self._take(self._lines.get(timeout=1.5))
-        except queue.Empty:
-            return True
-        return False
+    def _catch_up(self) -> None:
+        """Until both readers were shown what adds up to the table, for some time at most."""
+        changed = Catalog(str(self._warehouse)).table(TABLE).scan(columns=["changed"]).to_arrow()["changed"]
+        wanted = (len(changed), pc.sum(changed).as_py())
+        deadline = time.monotonic() + CATCH_UP_LIMIT_S
+        while any(self._sums.get(isolation) != wanted for isolation in ISOLATIONS) and time.monotonic() < deadline:
+            self._hear_all()
+        self._hear_all()
+
+    def _hear_all(self) -> None:
+        """Takes lines until none has come for a moment."""
+        with suppress(queue.Empty):
+            while True:
+                self._take(self._lines.get(timeout=MOMENT_S))
 
     # ------------------------------------------------------------------------------------------------ the shop
 
