@@ -176,10 +176,11 @@ class Runner:
 
     def _finish(self, running: Sequence[_Running]) -> None:
         """Lets every query that runs finish its batch, then stops it."""
+        was_asked = self._stop.is_set()
         self._stop.set()
         pause = threading.Event()
         active = [each for each in running if each.query.isActive]
-        if active:
+        if active or (was_asked and running):  # a query may have seen the request before this thread has
             self._say("finishing the batches that run; again to stop at once")
         while active:
             for each in active:

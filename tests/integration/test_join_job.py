@@ -62,6 +62,13 @@ class Program:
     def is_running(self) -> bool:
         return self._child is not None and self._child.poll() is None
 
+    def can_be_stopped(self) -> bool:
+        """Whether it has come so far that SIGTERM is a request, which it finishes its batch upon."""
+        assert self._child is not None
+        status = Path(f"/proc/{self._child.pid}/status").read_text().splitlines()
+        [caught] = [int(line.split()[1], 16) for line in status if line.startswith("SigCgt:")]
+        return bool(caught >> (signal.SIGTERM - 1) & 1)
+
     def kill(self) -> None:
         """SIGKILL to the driver and its JVM at once."""
         if self._child is not None and self._child.poll() is None:
@@ -97,6 +104,10 @@ def _wait(what: str, condition: Callable[[], bool], programs: Sequence[Program])
 
 def _rows(catalog: Catalog) -> dict[int, dict[str, Any]]:
     return {row["order_id"]: row for row in catalog.table(TABLE).scan().to_arrow().to_pylist()}
+
+
+def _compactions(catalog: Catalog) -> int:
+    return sum(each.commit_kind is CommitKind.COMPACT for each in catalog.table(TABLE).snapshots())
 
 
 def _files(folder: Path, *, compacting: str | None) -> list[str]:
@@ -157,6 +168,9 @@ def test_killed_and_started_again(
             _wait("the table holds what the streams say", lambda: _rows(catalog) == streams.expected(), programs)
             dead = f"{TABLE}_dead_letters"
             _wait("the dead letters", lambda: catalog.table(dead).scan().to_arrow().num_rows == PIECES, programs)
+            _wait("a compaction", lambda: _compactions(catalog) > 0, programs)
+            # One that was killed at last may have found nothing to do, and be on its way up still.
+            _wait("all can be stopped", lambda: all(program.can_be_stopped() for program in programs), programs)
             assert [program.stop() for program in programs] == [0] * len(programs), [p.tail() for p in programs]
         finally:
             for program in programs:
@@ -174,14 +188,12 @@ def test_killed_and_started_again(
 def _check_commits(catalog: Catalog, compacting: str | None) -> None:
     """Each query committed under its own name, in order and no batch twice; only who should has compacted."""
     identifiers: dict[str, list[int]] = {}
-    compactions = 0
     for snapshot in catalog.table(TABLE).snapshots():
         if snapshot.commit_kind is CommitKind.APPEND:
             identifiers.setdefault(snapshot.commit_user, []).append(snapshot.commit_identifier)
         else:
             assert snapshot.commit_user.startswith("freshet-compact-" if compacting is None else f"join-{compacting}")
-            compactions += 1
     assert set(identifiers) <= {f"join-{stream}" for stream in STREAMS}
     for user, found in identifiers.items():
         assert found == sorted(set(found)), f"{user} committed a batch twice: {found}"
-    assert compactions > 0
+    assert _compactions(catalog) > 0
