@@ -111,8 +111,8 @@ def test_a_broker_that_is_lost_and_comes_back_under_a_writer_and_readers(broker:
 def test_a_broker_that_stays_away_fails_the_commit_and_nothing_is_in_the_table(
     broker: KafkaBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kafka_log_client, "REACH_TIMEOUTS_S", (2.0,))
-    table = make(tmp_path, broker.bootstrap_servers, **{"kafka.message.timeout.ms": "2000"})
+    monkeypatch.setattr(kafka_log_client, "REACH_TIMEOUTS_S", (10.0,))
+    table = make(tmp_path, broker.bootstrap_servers, **{"kafka.message.timeout.ms": "10000"})
     write(table, "+I 1 a")
     with table.writer("u") as writer:
         writer.write(rows("+I 1 b"))

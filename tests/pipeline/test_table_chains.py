@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -154,13 +155,17 @@ def test_a_killed_pipeline_goes_on_where_it_stood(table: Table, tmp_path: Path) 
     write(table, " | ".join(f"+I {key} a{key}" for key in range(50)))
     for _ in range(3):
         with running(path) as process:
-            before = snapshot_count(tmp_path)
-            for _ in range(2000):
-                write(table, " | ".join(f"+I {next(numbers) % 70} b{next(numbers)}" for _ in range(10)))
-                if snapshot_count(tmp_path) > before + 4:
-                    break
-            else:
-                pytest.fail(f"the pipeline made no progress: {process.poll()}")
+            before = seen = snapshot_count(tmp_path)
+            deadline = time.monotonic() + 600
+            while seen <= before + 4:
+                # A few for the pipeline to begin with, then one for each of its own: it is not left far behind while it
+                # starts, however long that takes.
+                for _ in range(3 if seen == before else 1):
+                    write(table, " | ".join(f"+I {next(numbers) % 70} b{next(numbers)}" for _ in range(10)))
+                while (now := snapshot_count(tmp_path)) == seen:
+                    assert process.poll() is None and time.monotonic() < deadline, "the pipeline made no progress"
+                    time.sleep(0.05)
+                seen = now
             process.send_signal(signal.SIGKILL)
     done = pipeline(tmp_path, "t", "copy", "committed")
     command = [sys.executable, "-m", "freshet.pipeline.commands.command_line", "run", "--progress", "json", str(done)]
