@@ -50,6 +50,12 @@ NEEDED: Final = "an unchanged value that the record does not carry (TOAST) is ne
 UNKNOWN_NOTE, FOUND_NOTE, LEFT_NOTE = "unknown field ", "TOAST value from before: ", "TOAST value left NULL: "
 
 
+def shown_name(name: str) -> str:
+    """The name of a field for notes and messages; characters that cannot be shown or sent, such as lone surrogates, as
+    escapes."""
+    return name if name.isprintable() else ascii(name)[1:-1]
+
+
 @dataclass(frozen=True, slots=True)
 class UnknownFields:
     """A record with fields that nothing reads, where that stops the run."""
@@ -160,7 +166,7 @@ class CarefulReader:
         split = self._split(change, toast.image, is_complete=is_complete)
         missing = frozenset(toast.missing)
         notes = (
-            *(UNKNOWN_NOTE + name for name in unknown),
+            *(UNKNOWN_NOTE + shown_name(name) for name in unknown),
             *(FOUND_NOTE + name for name in toast.found),
             *(LEFT_NOTE + name for name in toast.missing if name in self._left_null),
         )

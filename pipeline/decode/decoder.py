@@ -25,10 +25,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from freshet.pipeline.decode import raw_records
-from freshet.pipeline.decode.careful import CarefulReader, Rows, UnknownFields, images_of
+from freshet.pipeline.decode.careful import CarefulReader, Rows, UnknownFields, images_of, shown_name
 from freshet.pipeline.decode.change import Change, Dead, RawRecord, Skipped, Truncate
 from freshet.pipeline.decode.fast import FastReader
-from freshet.pipeline.decode.fast_structs import Slot
+from freshet.pipeline.decode.fast_structs import Slot, can_be_member
 from freshet.pipeline.decode.images import Findings, Images, Note, Places
 from freshet.pipeline.decode.inputs import FactsKey, facts_key
 from freshet.pipeline.decode.json_value import kind_of
@@ -119,13 +119,10 @@ class _State:
         self._readers: dict[FactsKey, FastReader] = {}
         names = {each.name for each in plan.fields}
         flat = plan.format == "debezium-unwrapped"
-        self._is_always_careful = is_careful or (
-            flat
-            and any(
-                marks <= names
-                for marks in ({"event_count", "data_collections"}, {"source", "databaseName"}, {"schema", "payload"})
-            )
-        )
+        read = {each.name for each in self._careful.inputs(None).all} | {plan.kind_field or ""}
+        envelopes = ({"event_count", "data_collections"}, {"source", "databaseName"}, {"schema", "payload"})
+        looks_like_others = flat and any(marks <= names for marks in envelopes)
+        self._is_always_careful = is_careful or looks_like_others or not all(map(can_be_member, read))
         self._heartbeats = flat and "ts_ms" in names
 
     def decode(self, block: pa.RecordBatch, counts: _Counts) -> Iterator[pa.RecordBatch]:
@@ -286,7 +283,7 @@ class _State:
         names = dict.fromkeys([*change.image, *(change.before or {})])
         known = {each.name for each in self.plan.fields} | {self.plan.kind_field}
         never = _NEVER_LEARNED if self.plan.format == "debezium-unwrapped" else frozenset()
-        return [name for name in names if name not in known and name not in never and name.isprintable()]
+        return [name for name in names if name not in known and name not in never and can_be_member(name)]
 
     # --- the careful way ---------------------------------------------------------------------------------------------
 
@@ -308,7 +305,7 @@ class _State:
                         raise StoppedByRecordError("truncate record at " + _where(block, place) + _TRUNCATED)
                     findings.skipped["truncate"] += 1
                 case UnknownFields(names):
-                    shown = f"unknown field {', '.join(names)} in the record at {_where(block, place)}"
+                    shown = f"unknown field {', '.join(map(shown_name, names))} in the record at {_where(block, place)}"
                     raise StoppedByRecordError(shown + _UNKNOWN)
         return found
 

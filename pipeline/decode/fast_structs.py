@@ -43,6 +43,11 @@ class Structs:
     unknown: Mapping[str, str]
 
 
+def can_be_member(name: str) -> bool:
+    """Whether a field of JSON can be a member of a struct: msgspec takes names that need no escape."""
+    return name.isprintable() and '"' not in name and "\\" not in name
+
+
 def slots_of(inputs: Inputs) -> list[Slot]:
     """The slot of each input."""
     return [(each.is_member, each.name) for each in inputs.all]

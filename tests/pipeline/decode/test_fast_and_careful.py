@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from freshet.pipeline.decode.decoder import RecordDecoder
+from freshet.pipeline.exceptions import StoppedByRecordError
 from tests.pipeline.records import (
     ORDER_SCHEMA,
     TOAST,
@@ -198,3 +199,20 @@ def test_the_fields_of_a_schema_are_read_once_and_mean_what_it_says() -> None:
     spaced = json.dumps(with_schema(payload), separators=(",", ":")).encode()
     found = run(decoder_of(pipeline_of(columns)), [*records, *([spaced] * 40)])
     assert found.shown == ["+I(1, 1234.5600)", "+I(1, 123.4560)", "+I(1, 12.3456)"] * 40 + ["+I(1, 1234.5600)"] * 40
+
+
+@pytest.mark.parametrize("name", ['a"b', "a\\b", "a\nb", "\ud800", "\x7f", "", "\U0001f600"])
+def test_a_field_may_have_any_name(name: str) -> None:
+    """Also one that no struct can have as a member: known, and unknown in all of many records."""
+    rows = [{"id": number, name: "text"} for number in range(300)]
+    records = [json.dumps(change("c", None, row)).encode() for row in rows]
+    found = run(decoder_of(pipeline_of({"id": "BIGINT"})), records)
+    assert [row["_d0"] for record in found.rows for row in record] == list(range(300))
+    assert list(found.tally.notes.values()) == [300]
+    strict = pipeline_of({"id": "BIGINT"}, on_unknown_field="fail")
+    with pytest.raises(StoppedByRecordError, match="unknown field "):
+        run(decoder_of(strict), records)
+    if name.isascii() and name.isprintable() and name:
+        source = pipeline_of({"id": "BIGINT", name: "STRING"}, format="json")
+        known = run(decoder_of(source), [{"id": 1, name: "text"}, {"id": 2}])
+        assert [row["_d1"] for record in known.rows for row in record] == ["text", None]
