@@ -63,6 +63,7 @@ _SETTINGS: Final[Mapping[str, str]] = {
     "spark.sql.maxPlanStringLength": "4000",
 }
 DEFAULT_OPTIONS: Final = "spark.driver.defaultJavaOptions"
+JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
 SHORT_LIVED: Final[Mapping[str, str]] = {DEFAULT_OPTIONS: "-XX:TieredStopAtLevel=1"}
 """For sessions of some minutes (demos, tests): the JVM's second compiler takes more CPU than it gives back there; three
 queries of a minute took 65 s of CPU instead of 122 s. A service that runs for days wants it."""
@@ -101,8 +102,10 @@ def create_session(
     is_local = master.startswith("local")
     defaults = {**_SETTINGS, **(_LOCAL_SETTINGS if is_local else {})}
     builder = SparkSession.builder.master(master).appName(name)
-    own = settings_of_this_machine({**submitted, **wanted}) if is_local else {}
-    for key, value in {**defaults, **own, **submitted, **wanted}.items():
+    given = {**submitted, **wanted}
+    own = settings_of_this_machine(given) if is_local else {}
+    options = {JAVA_OPTIONS: own[JAVA_OPTIONS]} if is_local and not submitted else {}
+    for key, value in {**defaults, **own, **given, **options}.items():
         builder = builder.config(key, value)
     all_jars = [*_listed(wanted.get("spark.jars", submitted.get("spark.jars", ""))), *(str(jar) for jar in jars)]
     if all_jars:
@@ -153,15 +156,20 @@ def _children_without_sigterm() -> Iterator[None]:
 
 
 def settings_of_this_machine(others: Mapping[str, str]) -> dict[str, str]:
-    """Where workers find this code, and the JVM's options: for sessions that have the driver's files at hand."""
+    """Where workers find this code, and the JVM's options: for sessions that have the driver's files at hand.
+
+    Options that are given for the JVM come after ours: of two for one thing, a JVM takes the last.
+    """
     path = os.pathsep.join(
         dict.fromkeys([str(_IMPORT_ROOT), *os.environ.get("PYTHONPATH", "").split(os.pathsep)])
     ).strip(":")
-    options = (LOGGING_OPTION, collector_option([others.get(DEFAULT_OPTIONS, "")]), archive_option())
+    given = others.get(JAVA_OPTIONS, "")
+    collector = collector_option([others.get(DEFAULT_OPTIONS, ""), given])
+    options = (LOGGING_OPTION, collector, archive_option(), given)
     return {
         "spark.executorEnv.PYTHONPATH": path,
         "spark.python.daemon.module": worker_daemon.__name__,
-        "spark.driver.extraJavaOptions": " ".join(filter(None, options)),
+        JAVA_OPTIONS: " ".join(filter(None, options)),
     }
 
 

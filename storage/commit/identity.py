@@ -118,16 +118,17 @@ def _different_input(trace: CommitTrace, identity: CommitIdentity, table: str) -
     given = identity.digest
     assert given is not None
     known = dict(trace.digests).get(identity.identifier)
-    committed = (
-        f"was committed from {known.shown}"
+    comes = (
+        f"was committed from {known.shown}, and now comes again from {given.shown}"
         if known is not None
-        else f"lies before {trace.identifier}, the last one committed, and what it was made from is no longer known"
+        else f"comes from {given.shown} and lies before {trace.identifier}, the last one committed; what it was "
+        "committed from is no longer known"
     )
     return DifferentInputError(
-        f"table {table}: commit {identity.identifier} of user {identity.commit_user!r} {committed}, and now comes "
-        f"again from {given.shown}; nothing was written. A checkpoint was restored from a backup, or two programs run "
-        "on one checkpoint: stop the other one and go on with the newest checkpoint; if that is lost, give this query "
-        "another commit user and set where it starts to read (it may repeat rows that are in the table already)",
+        f"table {table}: commit {identity.identifier} of user {identity.commit_user!r} {comes}; nothing was written. "
+        "A checkpoint was restored from a backup, or two programs run on one checkpoint: stop the other one and go on "
+        "with the newest checkpoint; if that is lost, give this query another commit user and set where it starts to "
+        "read (it may repeat rows that are in the table already)",
         table=table,
         commit_user=identity.commit_user,
         identifier=identity.identifier,

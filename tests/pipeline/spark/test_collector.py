@@ -9,7 +9,7 @@ from pyspark.errors.utils import is_debugging_enabled
 from pyspark.sql import SparkSession
 
 from freshet.pipeline.spark.collector import collector_option
-from freshet.pipeline.spark.session import DEFAULT_OPTIONS, settings_of_this_machine
+from freshet.pipeline.spark.session import DEFAULT_OPTIONS, JAVA_OPTIONS, LOGGING_OPTION, settings_of_this_machine
 
 OURS = "-XX:+UseParallelGC"
 VARIABLES = ("JDK_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS", "PYSPARK_SUBMIT_ARGS")
@@ -63,6 +63,14 @@ def test_sessions_of_this_machine_have_it() -> None:
     assert OURS in settings_of_this_machine({})["spark.driver.extraJavaOptions"].split()
     others = {DEFAULT_OPTIONS: "-XX:+UseG1GC"}
     assert OURS not in settings_of_this_machine(others)["spark.driver.extraJavaOptions"]
+
+
+@pytest.mark.parametrize(("given", "is_ours"), [("-Dmine=1", True), ("-XX:+UseZGC -Dmine=1", False)])
+def test_options_of_the_user_come_after_ours(given: str, is_ours: bool) -> None:
+    options = settings_of_this_machine({JAVA_OPTIONS: given})[JAVA_OPTIONS]
+    assert options.endswith(f" {given}")
+    assert LOGGING_OPTION in options
+    assert (OURS in options) == is_ours
 
 
 @pytest.mark.spark
