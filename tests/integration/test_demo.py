@@ -28,7 +28,12 @@ ROOT = Path(__file__).resolve().parents[2]
 def _start(folder: Path, module: str = "freshet.jobs.demo", *arguments: str) -> subprocess.Popen[bytes]:
     log = (folder / "log.txt").open("wb")
     command = [sys.executable, "-m", module, str(folder / "output"), *arguments]
-    return subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log, start_new_session=True)
+    # A shell starts what runs in its background with SIGINT ignored, which all children inherit.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        return subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log, start_new_session=True)
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _log(folder: Path) -> str:
