@@ -159,8 +159,8 @@ class TableWriter:
     ) -> int:
         """Takes rows that are known to belong to one bucket, and returns how many were accepted.
 
-        `bucket_count` is the number of buckets for which that was found out, where it may be another than the
-        partition has.
+        `bucket_count` is the number of buckets that the bucket was computed for; without it, that of the partition.
+        Raises `InvalidRequestError` where the partition has another number, and for a bucket that it does not have.
         """
         self._check_process()
         total = self._router.total_buckets(partition)
