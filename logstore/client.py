@@ -17,6 +17,9 @@ class TopicPartition(NamedTuple):
     topic: str
     partition: int
 
+    def __str__(self) -> str:
+        return f"topic {self.topic} partition {self.partition}"
+
 
 class StoredRecord(NamedTuple):
     """A record as it lies in the log; `header` is None where another program wrote it, `value` is empty where there is
@@ -58,7 +61,7 @@ class LogProducer(Protocol):
 
     def send(
         self,
-        place: TopicPartition,
+        topic_partition: TopicPartition,
         header: bytes,
         value: bytes | None,
         timestamp_ms: int,

@@ -114,20 +114,20 @@ def note(producer: LogProducer, topic: str, record: ControlRecord, time_ms: int)
 
 def first_claim(client: LogClient, topic: str) -> ControlRecord | None:
     """The first record that names a table: whose log it is, and of which kind. None where none does."""
-    place = control_topic(topic)
-    first, end = client.bounds(place.topic)[0]
-    return next((record for record in _records(client, place, first, end) if record.table), None)
+    topic_partition = control_topic(topic)
+    first, end = client.bounds(topic_partition.topic)[0]
+    return next((record for record in _records(client, topic_partition, first, end) if record.table), None)
 
 
 def last_published(client: LogClient, topic: str, table: str) -> ControlRecord | None:
     """The newest `published` record of a table; `client` is one that sees what is committed."""
-    place = control_topic(topic)
-    first, end = client.bounds(place.topic)[0]
+    topic_partition = control_topic(topic)
+    first, end = client.bounds(topic_partition.topic)[0]
     start, count = end, LOOK_BACK
     while start > first:
         stop, start, count = start, max(first, end - count), 4 * count
         found = None
-        for record in _records(client, place, start, stop):
+        for record in _records(client, topic_partition, start, stop):
             if record.kind is ControlKind.PUBLISHED and record.table == table:
                 found = record
         if found is not None:
@@ -135,11 +135,13 @@ def last_published(client: LogClient, topic: str, table: str) -> ControlRecord |
     return None
 
 
-def _records(client: LogClient, place: TopicPartition, position: int, end: int) -> Iterator[ControlRecord]:
+def _records(client: LogClient, topic_partition: TopicPartition, position: int, end: int) -> Iterator[ControlRecord]:
     while position < end:
-        fetched = client.fetch({place: position}, wait_s=CONTROL_WAIT_S).get(place)
+        fetched = client.fetch({topic_partition: position}, wait_s=CONTROL_WAIT_S).get(topic_partition)
         if fetched is None:
-            raise LogUnavailableError(f"topic {place.topic}: its records from {position} to {end} could not be read")
+            raise LogUnavailableError(
+                f"topic {topic_partition.topic}: its records from {position} to {end} could not be read"
+            )
         for record in fetched.records:
             found = decode_control(record.header, record.value) if record.offset < end else None
             if found is not None:

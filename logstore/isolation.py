@@ -6,7 +6,7 @@ from enum import StrEnum
 
 from freshet.logstore.exceptions import LogConfigError
 from freshet.storage.exceptions import InvalidRequestError
-from freshet.storage.log_systems import LoggedTable
+from freshet.storage.logs.log_systems import LoggedTable
 
 
 class Isolation(StrEnum):

@@ -105,8 +105,8 @@ def _records(batch: pa.RecordBatch, value_format: int, key_names: Sequence[str])
         return
     key_bytes = repeat(None) if keys is None else keys.cast(pa.binary()).to_pylist()
     codes = kinds.tobytes()
-    for place, (key, image) in enumerate(zip(key_bytes, images.cast(pa.binary()).to_pylist(), strict=False)):
-        code = codes[place : place + 1]
+    for index, (key, image) in enumerate(zip(key_bytes, images.cast(pa.binary()).to_pylist(), strict=False)):
+        code = codes[index : index + 1]
         if _IS_GONE[code[0]]:
             yield JsonRecord(1, key, None, code + image)
         else:

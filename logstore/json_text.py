@@ -38,8 +38,8 @@ _NULL: Final = "null"
 def object_texts(names: Sequence[str], columns: Sequence[pa.Array]) -> pa.Array:
     """One JSON object per row. Raises `LogConfigError`, naming the column, for a value that JSON cannot hold."""
     parts: list[Any] = []
-    for place, (name, column) in enumerate(zip(names, columns, strict=True)):
-        parts.append(("," if place else "{") + quoted(name) + ":")
+    for index, (name, column) in enumerate(zip(names, columns, strict=True)):
+        parts.append(("," if index else "{") + quoted(name) + ":")
         parts.append(_value_texts(column, name))
     parts += ["}" if columns else "{}"]
     return pc.binary_join_element_wise(*parts, "")
@@ -83,8 +83,8 @@ def _texts(column: pa.Array, name: str) -> pa.Array:
 def _refuse_keys_twice(column: pa.Array, name: str) -> None:
     """Of a key that stands twice in an object, readers keep one."""
     texts = pa.ListArray.from_arrays(column.offsets.cast(pa.int32()), _keys(column.keys, name))
-    pairs = pa.table({"place": pc.list_parent_indices(texts), "key": pc.list_flatten(texts)})
-    if pairs.group_by(["place", "key"]).aggregate([]).num_rows < pairs.num_rows:
+    pairs = pa.table({"index": pc.list_parent_indices(texts), "key": pc.list_flatten(texts)})
+    if pairs.group_by(["index", "key"]).aggregate([]).num_rows < pairs.num_rows:
         raise LogConfigError(
             f"column {name}: a map has a key twice, which JSON logs cannot hold; use log.format=arrow",
             option="log.format",

@@ -88,8 +88,8 @@ class KafkaLogClient:
         try:
             for spec in (_EARLIEST, _LATEST):
                 asked = {KafkaPartition(topic, number): spec for number in numbers}
-                for place, future in admin.list_offsets(asked, request_timeout=ANSWER_TIMEOUT_S).items():
-                    found[place.partition].append(future.result().offset)
+                for topic_partition, future in admin.list_offsets(asked, request_timeout=ANSWER_TIMEOUT_S).items():
+                    found[topic_partition.partition].append(future.result().offset)
         except KafkaException as error:
             raise self._trouble.unavailable(f"topic {topic}", error) from error
         return {number: OffsetBounds(*pair) for number, pair in found.items()}
@@ -116,19 +116,26 @@ class KafkaLogClient:
         records: dict[TopicPartition, list[StoredRecord]] = {}
         after: dict[TopicPartition, int] = {}
         for message in messages:
-            place = TopicPartition(message.topic(), message.partition())
+            topic_partition = TopicPartition(message.topic(), message.partition())
             problem = message.error()
             if problem is None:
-                records.setdefault(place, []).append(_stored(message))
-                after[place] = message.offset() + 1
+                records.setdefault(topic_partition, []).append(_stored(message))
+                after[topic_partition] = message.offset() + 1
             elif problem.code() == KafkaError._PARTITION_EOF:
-                after[place] = message.offset()
+                after[topic_partition] = message.offset()
             else:
                 self._positions = {}
-                raise self._fetch_error(place, positions, problem)
+                raise self._fetch_error(topic_partition, positions, problem)
         self._positions |= after
-        found = {place: Fetched(tuple(records.get(place, ())), offset) for place, offset in after.items()}
-        return {place: each for place, each in found.items() if each.next_offset > positions[place]}
+        found = {
+            topic_partition: Fetched(tuple(records.get(topic_partition, ())), offset)
+            for topic_partition, offset in after.items()
+        }
+        return {
+            topic_partition: each
+            for topic_partition, each in found.items()
+            if each.next_offset > positions[topic_partition]
+        }
 
     def producer(self) -> KafkaProducer:
         """A new producer."""
@@ -192,7 +199,9 @@ class KafkaLogClient:
             self._positions = {}
         try:
             if self._positions != positions:
-                self._consumer.assign([KafkaPartition(*place, offset) for place, offset in positions.items()])
+                self._consumer.assign(
+                    [KafkaPartition(*topic_partition, offset) for topic_partition, offset in positions.items()]
+                )
         except KafkaException as error:
             self._positions = {}
             raise self._trouble.unavailable("the log", error) from error
@@ -200,21 +209,21 @@ class KafkaLogClient:
         return self._consumer
 
     def _fetch_error(
-        self, place: TopicPartition, positions: Mapping[TopicPartition, int], error: KafkaError
+        self, topic_partition: TopicPartition, positions: Mapping[TopicPartition, int], error: KafkaError
     ) -> LogTruncatedError | LogUnavailableError:
-        text = f"topic {place.topic} partition {place.partition}"
+        text = str(topic_partition)
         if error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
-            bounds = self.bounds(place.topic)[place.partition]
+            bounds = self.bounds(topic_partition.topic)[topic_partition.partition]
             return LogTruncatedError(
-                f"{text} has offsets {bounds.first} to {bounds.end}, not {positions[place]}, where the reader goes on: "
-                "retention was faster. Begin at a newer snapshot (scan_mode='latest-full'), or set "
+                f"{text} has offsets {bounds.first} to {bounds.end}, not {positions[topic_partition]}, where the "
+                "reader goes on: retention was faster. Begin at a newer snapshot (scan_mode='latest-full'), or set "
                 "log.on-truncated=hop; raise retention.ms of the topic"
             )
         if error.code() in _UNKNOWN:
             return LogUnavailableError(
-                f"{text}: {error.str()}, where the reader goes on at offset {positions[place]}. If the topic was "
-                "deleted, its changes are gone: the writer must begin a log anew (kafka.topic), readers at a newer "
-                "snapshot (scan_mode='latest-full')"
+                f"{text}: {error.str()}, where the reader goes on at offset {positions[topic_partition]}. If the "
+                "topic was deleted, its changes are gone: the writer must begin a log anew (kafka.topic), readers at a "
+                "newer snapshot (scan_mode='latest-full')"
             )
         return LogUnavailableError(f"{text}: {error.str()}{self._trouble.text()}")
 

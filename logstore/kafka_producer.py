@@ -43,7 +43,7 @@ class KafkaProducer:
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
         self._failure: KafkaError | None = None
-        self._place = ""
+        self._failed_at: TopicPartition | None = None
         self._trouble = Trouble(settings)
         self._delivered: list[tuple[object, int]] = []
         self._sent = 0
@@ -63,7 +63,7 @@ class KafkaProducer:
 
     def send(
         self,
-        place: TopicPartition,
+        topic_partition: TopicPartition,
         header: bytes,
         value: bytes | None,
         timestamp_ms: int,
@@ -78,17 +78,18 @@ class KafkaProducer:
                 return
             if error is not None:
                 if self._failure is None:
-                    self._failure, self._place = error, f"topic {place.topic} partition {place.partition}"
+                    # Nothing may be called here: beside a fatal error, the client runs this with its exception pending.
+                    self._failure, self._failed_at = error, topic_partition
             else:
                 self._delivered.append((token, message.offset()))
 
         while True:
             try:
                 self._client.produce(
-                    place.topic,
+                    topic_partition.topic,
                     value=value,
                     key=key,
-                    partition=place.partition,
+                    partition=topic_partition.partition,
                     headers=[(HEADER_NAME, header)],
                     timestamp=timestamp_ms,
                     on_delivery=on_delivery,
@@ -97,7 +98,7 @@ class KafkaProducer:
             except BufferError:
                 self._poll(0.1)
             except _CALL_ERRORS as error:
-                raise self._unavailable(f"topic {place.topic} partition {place.partition}", error) from error
+                raise self._unavailable(str(topic_partition), error) from error
         self._sent += 1
         self._poll(0)
 
@@ -153,12 +154,12 @@ class KafkaProducer:
         text = self._failure.str()
         if self._failure.code() == KafkaError.MSG_SIZE_TOO_LARGE:
             raise LogConfigError(
-                f"{self._place}: a record of the log was refused: {text}; {self._OUTCOME}. Raise "
+                f"{self._failed_at}: a record of the log was refused: {text}; {self._OUTCOME}. Raise "
                 "max.message.bytes of the topic (message.max.bytes of the brokers), or lower kafka.message.max.bytes",
                 option="kafka.message.max.bytes",
             )
         raise LogUnavailableError(
-            f"{self._place}: a record of the log was not acknowledged: {text}{self._trouble.text()}; "
+            f"{self._failed_at}: a record of the log was not acknowledged: {text}{self._trouble.text()}; "
             f"{self._OUTCOME}. Look whether the brokers answer and the topic is there, then write again"
         )
 

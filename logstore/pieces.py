@@ -9,7 +9,7 @@ from freshet.logstore.client import Fetched, TopicPartition
 from freshet.logstore.decide import RowRange
 from freshet.logstore.reader_state import ReaderState
 from freshet.storage.model.split import ChangeSplit
-from freshet.storage.model.stream_limit import StepSize
+from freshet.storage.model.stream_step import StepSize
 from freshet.storage.model.table_log import Lane
 
 

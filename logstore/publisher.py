@@ -35,7 +35,8 @@ from freshet.logstore.exceptions import LogConfigError, LogUnavailableError
 from freshet.logstore.topic import topic_warnings
 from freshet.logstore.writer import LogWriter, settings_of
 from freshet.storage.exceptions import RetryableError, StorageError
-from freshet.storage.log_systems import LoggedTable, SplitHistory
+from freshet.storage.logs.log_systems import LoggedTable
+from freshet.storage.logs.readers import SplitHistory
 from freshet.storage.model.row_kind import KIND_TEXTS, ROW_KIND_COLUMN, RowKind
 from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.model.table_log import LogIdentity

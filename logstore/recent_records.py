@@ -1,5 +1,5 @@
-"""Records that were fetched last, by partition: one stretch of offsets each, so that rows of several lanes that lie in
-one stretch, and rows that are shown as they come, are fetched once.
+"""Records that were fetched last, by partition: one range of offsets each, so that rows of several lanes that lie in
+one range, and rows that are shown as they come, are fetched once.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Final
 
 from freshet.logstore.client import Fetched, StoredRecord, TopicPartition
 
-STRETCH_BYTES_MAX: Final = 16 * 1024 * 1024
+RANGE_BYTES_MAX: Final = 16 * 1024 * 1024
 """Of one partition; a single fetch may have more."""
 
 BYTES_MAX: Final = 128 * 1024 * 1024
@@ -21,7 +21,7 @@ _RECORD_BYTES: Final = 200
 
 
 @dataclass(slots=True)
-class _Stretch:
+class _OffsetRange:
     """Everything that lies in [start, end)."""
 
     start: int
@@ -35,31 +35,31 @@ class RecentRecords:
     """Belongs to one reader."""
 
     def __init__(self) -> None:
-        self._stretches: dict[TopicPartition, _Stretch] = {}
+        self._ranges: dict[TopicPartition, _OffsetRange] = {}
         self._size_bytes = 0
 
-    def add(self, place: TopicPartition, position: int, fetched: Fetched) -> None:
+    def add(self, topic_partition: TopicPartition, position: int, fetched: Fetched) -> None:
         """What was fetched from a position on: joined to what lies before it, unless that becomes too much."""
         size_bytes = sum(_size_bytes(record) for record in fetched.records)
-        stretch = self._stretches.pop(place, None)
-        self._size_bytes -= 0 if stretch is None else stretch.size_bytes
-        if stretch is None or stretch.end != position or stretch.size_bytes + size_bytes > STRETCH_BYTES_MAX:
-            stretch = _Stretch(position, position)
-        stretch.end = fetched.next_offset
-        stretch.size_bytes += size_bytes
-        self._size_bytes += stretch.size_bytes
-        while self._size_bytes > BYTES_MAX and self._stretches:
-            self._size_bytes -= self._stretches.pop(next(iter(self._stretches))).size_bytes
-        self._stretches[place] = stretch
-        stretch.records += fetched.records
-        stretch.offsets += [record.offset for record in fetched.records]
+        known = self._ranges.pop(topic_partition, None)
+        self._size_bytes -= 0 if known is None else known.size_bytes
+        if known is None or known.end != position or known.size_bytes + size_bytes > RANGE_BYTES_MAX:
+            known = _OffsetRange(position, position)
+        known.end = fetched.next_offset
+        known.size_bytes += size_bytes
+        self._size_bytes += known.size_bytes
+        while self._size_bytes > BYTES_MAX and self._ranges:
+            self._size_bytes -= self._ranges.pop(next(iter(self._ranges))).size_bytes
+        self._ranges[topic_partition] = known
+        known.records += fetched.records
+        known.offsets += [record.offset for record in fetched.records]
 
-    def at(self, place: TopicPartition, position: int) -> Fetched | None:
+    def at(self, topic_partition: TopicPartition, position: int) -> Fetched | None:
         """What is known from a position on; None where that is nothing."""
-        stretch = self._stretches.get(place)
-        if stretch is None or not stretch.start <= position < stretch.end:
+        known = self._ranges.get(topic_partition)
+        if known is None or not known.start <= position < known.end:
             return None
-        return Fetched(tuple(stretch.records[bisect_left(stretch.offsets, position) :]), stretch.end)
+        return Fetched(tuple(known.records[bisect_left(known.offsets, position) :]), known.end)
 
 
 def _size_bytes(record: StoredRecord) -> int:

@@ -48,9 +48,9 @@ class LogRows:
         self._schema_of = schema_of
         self._recent = RecentRecords() if recent is None else recent
 
-    def remember(self, place: TopicPartition, position: int, fetched: Fetched) -> None:
+    def remember(self, topic_partition: TopicPartition, position: int, fetched: Fetched) -> None:
         """What somebody has fetched from a position on, so that it need not be fetched again."""
-        self._recent.add(place, position, fetched)
+        self._recent.add(topic_partition, position, fetched)
 
     def close(self) -> None:
         """Lets go of connections."""
@@ -149,15 +149,15 @@ class LogRows:
 
     def _stored(self, wanted: RowRange) -> Iterator[StoredRecord]:
         """What lies in the offsets of the range."""
-        place = TopicPartition(wanted.topic, wanted.lane[1])
+        topic_partition = TopicPartition(wanted.topic, wanted.lane[1])
         position, tries = wanted.start_offset, 0
         while position < wanted.stop_offset:
-            fetched = self._fetched(place, position)
+            fetched = self._fetched(topic_partition, position)
             if fetched is None:
                 tries += 1
                 if tries == FETCH_TRIES:
                     raise LogUnavailableError(
-                        f"topic {place.topic} partition {place.partition}: offsets {position} to {wanted.stop_offset} "
+                        f"{topic_partition}: offsets {position} to {wanted.stop_offset} "
                         f"were acknowledged, but the brokers gave none in {FETCH_TRIES * FETCH_WAIT_S:.0f} s"
                     )
                 continue
@@ -166,13 +166,13 @@ class LogRows:
                     yield record
             position = fetched.next_offset
 
-    def _fetched(self, place: TopicPartition, position: int) -> Fetched | None:
-        known = self._recent.at(place, position)
+    def _fetched(self, topic_partition: TopicPartition, position: int) -> Fetched | None:
+        known = self._recent.at(topic_partition, position)
         if known is not None:
             return known
-        fetched = self._client.fetch({place: position}, wait_s=FETCH_WAIT_S).get(place)
+        fetched = self._client.fetch({topic_partition: position}, wait_s=FETCH_WAIT_S).get(topic_partition)
         if fetched is not None:
-            self._recent.add(place, position, fetched)
+            self._recent.add(topic_partition, position, fetched)
         return fetched
 
     def _lost(self, wanted: RowRange, what: str) -> LogLostError:

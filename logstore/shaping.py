@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from freshet.logstore.decide import RowRange
 from freshet.logstore.rows import LogRows
-from freshet.storage.log_systems import TableHistory
+from freshet.storage.logs.readers import TableHistory
 from freshet.storage.model.row_kind import RowKind
 
 

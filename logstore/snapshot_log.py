@@ -6,7 +6,7 @@ from freshet.logstore.client import LogClient, TopicFacts
 from freshet.logstore.exceptions import LogConfigError, LogLakeOnlyError
 from freshet.logstore.reader_state import ReaderState
 from freshet.logstore.topic import existing_topic
-from freshet.storage.log_systems import TableHistory
+from freshet.storage.logs.readers import TableHistory
 from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.model.table_log import LogProgress, log_of
 

@@ -27,7 +27,8 @@ from freshet.logstore.reader_state import ReaderState
 from freshet.logstore.rows import LogRows
 from freshet.logstore.snapshot_log import checked_topic, lake_only_error
 from freshet.storage.exceptions import InvalidRequestError, RetryableError
-from freshet.storage.log_systems import LoggedTable, SplitHistory
+from freshet.storage.logs.log_systems import LoggedTable
+from freshet.storage.logs.readers import SplitHistory
 from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.model.split import ChangeSplit
 from freshet.storage.model.table_log import LogProgress, log_of

@@ -39,11 +39,11 @@ from freshet.logstore.snapshot_log import progress_at
 from freshet.logstore.snapshot_steps import SnapshotSteps
 from freshet.logstore.tail import LogTail, first_of
 from freshet.storage.exceptions import RetryableError
-from freshet.storage.log_systems import LoggedTable, SplitHistory, provider_named
-from freshet.storage.model.bucket_counts import BucketCounts
+from freshet.storage.logs.log_systems import LoggedTable, provider_named
+from freshet.storage.logs.readers import SplitHistory
 from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.model.split import ChangeSplit
-from freshet.storage.model.stream_limit import StepSize, StreamLimit
+from freshet.storage.model.stream_step import ReadGroups, StepSize, StreamLimit
 
 SILENT_SNAPSHOTS_MAX: Final = 8
 """After so many snapshots without changes the position moves on all the same, or earlier where fewer are kept: a query
@@ -235,16 +235,16 @@ class LogSplitStream:
         stops: list[int] = []
         limit = budget.limit
         offsets_max = STEP_OFFSETS_MAX if limit.offsets is None else limit.offsets
-        for place, fetched in self._fetched(state, wanted, until).items():
+        for topic_partition, fetched in self._fetched(state, wanted, until).items():
             offsets = budget.left(offsets_max, budget.used.offsets)
             rows = budget.left(limit.rows, budget.used.rows)
             if offsets == 0 or rows == 0:
                 break
-            position = wanted[place]
-            part = first_of(fetched, position, offsets=offsets, rows=rows, stop=ends.get(place.partition))
-            step = show_records(state, place.partition, part.records, part.next_offset, self._rows)
+            position = wanted[topic_partition]
+            part = first_of(fetched, position, offsets=offsets, rows=rows, stop=ends.get(topic_partition.partition))
+            step = show_records(state, topic_partition.partition, part.records, part.next_offset, self._rows)
             if step.ranges:
-                moved = step.state.positions[place.partition] - position
+                moved = step.state.positions[topic_partition.partition] - position
                 budget.takes(StepSize(rows=sum(row_count(each) for each in step.ranges), offsets=moved))
             state = step.state
             stops += [] if step.stops_at is None else [step.stops_at]
@@ -277,11 +277,11 @@ class LogSplitStream:
         buckets changed, what one group has of a key comes before what a later one has."""
         state_id = start.state.snapshot_id if start.is_state else None
         lanes: dict[object, list[Piece]] = {}
-        counts = BucketCounts()
-        for place, piece in enumerate(self.pieces(start, end)):
+        counts = ReadGroups()
+        for index, piece in enumerate(self.pieces(start, end)):
             lane = piece.lane if isinstance(piece, LogPiece) else (piece.partition, piece.bucket)
-            of_lane = counts.place(*lane, piece.total_buckets)
-            lanes.setdefault(place if _is_of_state(piece, state_id) else of_lane, []).append(piece)
+            of_lane = counts.group(*lane, piece.total_buckets)
+            lanes.setdefault(index if _is_of_state(piece, state_id) else of_lane, []).append(piece)
         groups: list[list[Piece]] = []
         room = 0
         for key, pieces in lanes.items():
@@ -316,8 +316,8 @@ class LogSplitStream:
 
     def read_group(self, group: LogGroup) -> Iterator[pa.RecordBatch]:
         """The rows of a group, in their order."""
-        for place, position, fetched in group.carried:
-            self._recent.add(place, position, fetched)
+        for topic_partition, position, fetched in group.carried:
+            self._recent.add(topic_partition, position, fetched)
         for piece in group.pieces:
             if isinstance(piece, ChangeSplit):
                 yield from self._history.read_split(piece)
@@ -325,23 +325,23 @@ class LogSplitStream:
                 yield from shaped_rows(self._rows, self._history, piece.ranges, piece.snapshot_id)
 
     def _carried(self, pieces: Sequence[Piece]) -> tuple[tuple[TopicPartition, int, Fetched], ...]:
-        stretches: dict[TopicPartition, tuple[int, int]] = {}
+        ranges: dict[TopicPartition, tuple[int, int]] = {}
         for piece in pieces:
             for wanted in piece.ranges if isinstance(piece, LogPiece) else ():
-                place = TopicPartition(wanted.topic, wanted.lane[1])
-                first, stop = stretches.get(place, (wanted.start_offset, wanted.stop_offset))
-                stretches[place] = min(first, wanted.start_offset), max(stop, wanted.stop_offset)
+                topic_partition = TopicPartition(wanted.topic, wanted.lane[1])
+                first, stop = ranges.get(topic_partition, (wanted.start_offset, wanted.stop_offset))
+                ranges[topic_partition] = min(first, wanted.start_offset), max(stop, wanted.stop_offset)
         found = []
         size_bytes = 0
-        for place, (first, stop) in stretches.items():
-            known = self._recent.at(place, first)
+        for topic_partition, (first, stop) in ranges.items():
+            known = self._recent.at(topic_partition, first)
             if known is None or known.next_offset < stop:
                 continue
             records = tuple(record for record in known.records if record.offset < stop)
             size_bytes += sum(len(record.value) for record in records)
             if size_bytes > CARRIED_BYTES_MAX:
                 break
-            found.append((place, first, Fetched(records, stop)))
+            found.append((topic_partition, first, Fetched(records, stop)))
         return tuple(found)
 
     def __reduce__(self) -> tuple[Any, ...]:

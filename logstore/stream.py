@@ -43,7 +43,8 @@ from freshet.logstore.rows import LogRows
 from freshet.logstore.shaping import shaped_rows
 from freshet.logstore.snapshot_log import checked_topic, lake_only_error, progress_at
 from freshet.storage.exceptions import InvalidRequestError
-from freshet.storage.log_systems import LoggedTable, LogStreamRequest, TableHistory
+from freshet.storage.logs.log_systems import LoggedTable
+from freshet.storage.logs.readers import LogStreamRequest, TableHistory
 from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.model.table_log import LogProgress, log_of
 
@@ -285,20 +286,20 @@ class LogStream(Iterator[pa.RecordBatch]):
         return fetched
 
     def _show(self, fetched: Mapping[TopicPartition, Fetched]) -> Iterator[pa.RecordBatch]:
-        for place, each in fetched.items():
-            if place.topic != self._state.topic:  # another log has begun meanwhile
+        for topic_partition, each in fetched.items():
+            if topic_partition.topic != self._state.topic:  # another log has begun meanwhile
                 continue
-            self._rows.remember(place, self._state.positions[place.partition], each)
-            step = show_records(self._state, place.partition, each.records, each.next_offset, self._rows)
+            self._rows.remember(topic_partition, self._state.positions[topic_partition.partition], each)
+            step = show_records(self._state, topic_partition.partition, each.records, each.next_offset, self._rows)
             while True:
                 yield from self._hand_out(step)
                 if step.stops_at is None:
                     break
                 yield from self._look()
                 before, self._state = self._state, opened(self._state, step.stops_at)
-                if before == self._state or place.topic != self._state.topic:
+                if before == self._state or topic_partition.topic != self._state.topic:
                     break
-                step = show_records(self._state, place.partition, each.records, each.next_offset, self._rows)
+                step = show_records(self._state, topic_partition.partition, each.records, each.next_offset, self._rows)
 
     def _hand_out(self, step: Step) -> Iterator[pa.RecordBatch]:
         yield from shaped_rows(self._rows, self._history, step.ranges)

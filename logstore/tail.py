@@ -19,15 +19,24 @@ class LogTail:
 
     def fetch(self, positions: Mapping[TopicPartition, int], wait_s: float) -> Mapping[TopicPartition, Fetched]:
         """What lies from these positions on; waits so long where that is nothing."""
-        known = {place: self.recent.at(place, position) for place, position in positions.items()}
+        known = {
+            topic_partition: self.recent.at(topic_partition, position)
+            for topic_partition, position in positions.items()
+        }
         if not positions or all(each is not None for each in known.values()):
-            return {place: each for place, each in known.items() if each is not None}
-        ahead = {place: positions[place] if each is None else each.next_offset for place, each in known.items()}
+            return {topic_partition: each for topic_partition, each in known.items() if each is not None}
+        ahead = {
+            topic_partition: positions[topic_partition] if each is None else each.next_offset
+            for topic_partition, each in known.items()
+        }
         is_empty = all(each is None for each in known.values())
-        for place, fetched in self.client.fetch(ahead, wait_s=wait_s if is_empty else 0.0).items():
-            self.recent.add(place, ahead[place], fetched)
-        found = {place: self.recent.at(place, position) for place, position in positions.items()}
-        return {place: each for place, each in found.items() if each is not None}
+        for topic_partition, fetched in self.client.fetch(ahead, wait_s=wait_s if is_empty else 0.0).items():
+            self.recent.add(topic_partition, ahead[topic_partition], fetched)
+        found = {
+            topic_partition: self.recent.at(topic_partition, position)
+            for topic_partition, position in positions.items()
+        }
+        return {topic_partition: each for topic_partition, each in found.items() if each is not None}
 
 
 def first_of(fetched: Fetched, position: int, *, offsets: int | None, rows: int | None, stop: int | None) -> Fetched:
@@ -40,8 +49,8 @@ def first_of(fetched: Fetched, position: int, *, offsets: int | None, rows: int 
     if rows is None:
         return Fetched(tuple(records), end)
     count = 0
-    for place, record in enumerate(records):
+    for index, record in enumerate(records):
         count += 0 if record.header is None else decode_header(record.header).row_count
-        if count > rows and place:
-            return Fetched(tuple(records[:place]), record.offset)
+        if count > rows and index:
+            return Fetched(tuple(records[:index]), record.offset)
     return Fetched(tuple(records), end)

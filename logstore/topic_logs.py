@@ -1,4 +1,4 @@
-"""Logs in topics, as `storage.log_systems` asks for them: opened by a writer, by its tasks, by readers.
+"""Logs in topics, as `storage.logs` asks for them: opened by a writer, by its tasks, by readers.
 
     register_log_system("kafka", lambda: TopicLogs(KafkaLogClient.of_options))
 
@@ -21,7 +21,9 @@ from freshet.logstore.split_stream import LogSplitStream
 from freshet.logstore.stream import LogStream
 from freshet.logstore.topic import ensure_topics, existing_topic, topic_warnings
 from freshet.logstore.writer import LogWriter, settings_of
-from freshet.storage.log_systems import LoggedTable, LogStreamRequest, SplitHistory, TableHistory, TaskLog
+from freshet.storage.logs.log_systems import LoggedTable
+from freshet.storage.logs.readers import LogStreamRequest, SplitHistory, TableHistory
+from freshet.storage.logs.writers import TaskLog
 from freshet.storage.model.table_log import LogIdentity, LogProgress
 
 TOPIC_OPTION = "kafka.topic"

@@ -34,7 +34,7 @@ from freshet.logstore.record import (
     user_hash,
 )
 from freshet.logstore.topic import record_bytes_max
-from freshet.storage.log_systems import LoggedTable
+from freshet.storage.logs.log_systems import LoggedTable
 from freshet.storage.model.table_log import Lane, LogIdentity, LogIncrement
 
 RECORD_BYTES: Final = 256 * 1024
@@ -100,7 +100,7 @@ class LogWriter:
         lane = (partition, bucket)
         with self._lock:
             progress = self._lanes.setdefault(lane, _LaneProgress())
-        place = TopicPartition(self._settings.log.topic, bucket)
+        topic_partition = TopicPartition(self._settings.log.topic, bucket)
         for record in self._records(rows):
             progress.row_hash = rolled_hash(progress.row_hash, (record.value or b"") + record.tail)
             header = RecordHeader(
@@ -116,7 +116,7 @@ class LogWriter:
                 record.tail,
             )
             progress.row_count += record.row_count
-            self._producer.send(place, encode_header(header), record.value, self._time_ms, lane, record.key)
+            self._producer.send(topic_partition, encode_header(header), record.value, self._time_ms, lane, record.key)
 
     def _records(self, rows: pa.Table) -> Iterator[JsonRecord]:
         settings = self._settings

@@ -2,7 +2,7 @@
 
     PipelineError
     ├── InvalidRequestError       fix the call; nothing was started, nothing was written
-    │   └── ConfigurationError    fix the pipeline file; carries every problem with its place (exit code 2)
+    │   └── ConfigurationError    fix the pipeline file; carries every problem with file and line (exit code 2)
     └── PipelineFailedError       it ran and stopped; the message says why and what to do (exit code 1)
         └── StoppedByRecordError  a record says what cannot be applied; told by workers, raised by the driver
 

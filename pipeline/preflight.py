@@ -24,7 +24,7 @@ from freshet.pipeline.batch.table_setup import check_table, unused_options, with
 from freshet.pipeline.batch.writable import write_problem
 from freshet.pipeline.config.changelog_rules import changelog_warnings
 from freshet.pipeline.config.model import PipelineConfig
-from freshet.pipeline.config.origin import Place
+from freshet.pipeline.config.origin import KeyPath
 from freshet.pipeline.config.rules import warnings
 from freshet.pipeline.exceptions import ConfigurationError, Problem
 from freshet.pipeline.table_sources import source_problems
@@ -32,7 +32,7 @@ from freshet.storage.catalog import Catalog
 from freshet.storage.exceptions import InvalidRequestError, StorageError, UnknownOutcomeError
 from freshet.storage.table import Table
 
-Finding = tuple[Place, str]
+Finding = tuple[KeyPath, str]
 
 DEAD_LETTER_KEYS: Final = ("pipeline", "reason", "raw_value", "micro_batch_id")
 """Columns by which a dead-letter table is known."""
@@ -42,9 +42,9 @@ _LOCAL: Final = re.compile(r"(file:|/)", re.IGNORECASE)
 
 
 def problems_before_start(config: PipelineConfig) -> list[Problem]:
-    """Everything that would keep a pipeline from running, with the place in its file."""
+    """Everything that would keep a pipeline from running, with the keys in its file."""
     looks: tuple[Callable[[PipelineConfig], Iterator[Finding]], ...] = (_files, source_problems, _tables)
-    return [config.origin.problem(place, text) for look in looks for place, text in look(config)]
+    return [config.origin.problem(key_path, text) for look in looks for key_path, text in look(config)]
 
 
 def warnings_before_start(config: PipelineConfig) -> list[str]:
@@ -73,15 +73,15 @@ def _files(config: PipelineConfig) -> Iterator[Finding]:
     for index, source in enumerate(config.sources):
         if source.files is None or not _LOCAL.match(source.files.path):
             continue
-        place = ("sources", index, "files", "path")
+        key_path = ("sources", index, "files", "path")
         path = unquote(urlparse(source.files.path).path) if ":" in source.files.path else source.files.path
         if glob.has_magic(path):
             parts = Path(path).parts
             path = str(Path(*parts[: next(i for i, part in enumerate(parts) if glob.has_magic(part))]))
         if not os.path.exists(path):
-            yield place, f"{path} is not there; make the folder, it may be empty"
+            yield key_path, f"{path} is not there; make the folder, it may be empty"
         elif os.path.isdir(path) and not os.access(path, os.R_OK | os.X_OK):
-            yield place, f"no right to read {path}"
+            yield key_path, f"no right to read {path}"
 
 
 def _tables(config: PipelineConfig) -> Iterator[Finding]:
@@ -92,7 +92,7 @@ def _tables(config: PipelineConfig) -> Iterator[Finding]:
         table = catalog.table(config.table.name) if catalog.has_table(config.table.name) else None
         dead = catalog.table(config.dead_letter_table) if catalog.has_table(config.dead_letter_table) else None
     except (StorageError, OSError) as error:
-        yield _place_of(error), str(error)
+        yield _key_path_of(error), str(error)
         return
     for text in differences:
         yield ("table",), f"{config.table.name} exists and differs: {text}. Change the file, or alter the table"
@@ -129,7 +129,7 @@ _REMEDY_DEAD: Final = (
 )
 
 
-def _earlier_query(config: PipelineConfig, table: Table, place: Place, remedy: str) -> Iterator[Finding]:
+def _earlier_query(config: PipelineConfig, table: Table, key_path: KeyPath, remedy: str) -> Iterator[Finding]:
     """Whether a table holds commits under this pipeline's name that were not made with this checkpoint."""
     if not _LOCAL.match(config.checkpoint):
         return  # its query id is not known here; the first commit will find out
@@ -141,12 +141,12 @@ def _earlier_query(config: PipelineConfig, table: Table, place: Place, remedy: s
     except InvalidRequestError:
         whose = "the checkpoint is new" if query_id is None else f"the checkpoint belongs to query {query_id}"
         yield (
-            place,
+            key_path,
             f"table {table.name} holds commits that an earlier query made under the name {config.name!r}, and {whose}: "
             f"the run would be refused. {remedy}",
         )
     except (StorageError, OSError) as error:
-        yield place, str(error)
+        yield key_path, str(error)
 
 
 def _other_log_user(config: PipelineConfig, table: Table) -> Iterator[Finding]:
@@ -167,7 +167,7 @@ def _other_log_user(config: PipelineConfig, table: Table) -> Iterator[Finding]:
 _SET_TOPIC: Final = "freshet alter WAREHOUSE TABLE --set kafka.topic=NAME"
 
 
-def _place_of(error: Exception) -> Place:
+def _key_path_of(error: Exception) -> KeyPath:
     """Where in a file an error of the storage belongs, as far as it says what it is about."""
     column, option = getattr(error, "column", None), getattr(error, "option", None)
     if option:

@@ -44,7 +44,7 @@ def progress_line(progress: Progress) -> str:
     speed = f" ({_speed(progress.records_per_s)})" if progress.records_per_s else ""
     parts = [f"{_plural(report.read_count, 'record')} in {seconds:.2f} s{speed}: {', '.join(outcome)}"]
     parts += [] if progress.lag is None else [f"{progress.lag:,} behind"]
-    parts += [_merged(result.keys_merged, result.keys_looped)] if result.keys_merged else []
+    parts += [_merged(result.keys_merged, result.keys_in_python)] if result.keys_merged else []
     parts += [_plural(report.level0_count, "level-0 file"), *_compaction(report), _times(progress)]
     return start + "; ".join(part for part in parts if part)
 
@@ -173,8 +173,8 @@ def _compaction(report: BatchReport) -> Iterator[str]:
         yield f"NO COMPACTION BESIDE, batches do it: {beside.failure}"
 
 
-def _merged(keys: int, looped: int) -> str:
-    return f"{_plural(keys, 'key')} merged" + (f", {looped:,} of them value by value" if looped else "")
+def _merged(keys: int, in_python: int) -> str:
+    return f"{_plural(keys, 'key')} merged" + (f", {in_python:,} of them value by value" if in_python else "")
 
 
 def _times(progress: Progress) -> str:

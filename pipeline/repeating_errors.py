@@ -1,6 +1,6 @@
 """Errors of a Spark task that a second attempt would meet again: told as a result, so that Spark does not try it again.
 
-The workers write a document, the driver raises what it says. An error that is none of ours is told with the place in
+The workers write a document, the driver raises what it says. An error that is none of ours is told with the line in
 the code where it arose. What a second attempt may get over (the disk, memory) is raised in the worker.
 """
 
@@ -65,7 +65,7 @@ def error_document(error: Exception) -> ErrorDocument:
         document["facts"] = vars(error)
     else:
         ours = [frame for frame in traceback.extract_tb(error.__traceback__) if "freshet" in frame.filename]
-        document["place"] = "".join(f"{frame.name} in {frame.filename}:{frame.lineno}" for frame in ours[-1:])
+        document["where"] = "".join(f"{frame.name} in {frame.filename}:{frame.lineno}" for frame in ours[-1:])
     return document
 
 
@@ -73,9 +73,9 @@ def error_of(document: ErrorDocument) -> Exception:
     """The error that a document tells, to be raised by the driver."""
     if document["error"] == StoppedByRecordError.__name__:
         return StoppedByRecordError(document["text"])
-    if "place" in document:
+    if "where" in document:
         return PipelineFailedError(
-            f"a task failed, and would fail again: {document['error']}: {document['text']} ({document['place']}); "
+            f"a task failed, and would fail again: {document['error']}: {document['text']} ({document['where']}); "
             "nothing was committed"
         )
     error = _STORAGE_ERRORS.get(document["error"], exceptions.StorageError)(document["text"])

@@ -148,7 +148,7 @@ class Runner:
             sink(batch, micro_batch_id)
 
         with batch_settings(self._spark):  # the query's own session is a copy made by `start`
-            # The input order of rows that no decoder has made is their place, which Spark counts in batches alone.
+            # The input order of rows that no decoder has made is their position, which Spark counts in batches alone.
             planned = frame if config.follows_tables else sink.with_tasks(frame)
             writer = planned.writeStream.queryName(config.name).foreachBatch(write)
             writer = writer.option("checkpointLocation", config.checkpoint)

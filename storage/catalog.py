@@ -100,11 +100,19 @@ class Catalog:
         _check_column_list("partition_keys", partition_keys)
         given_options = option_texts(options)
         store = SchemaStore(self._env, TablePaths(location))
+        has_remains = self._has_remains(location)  # before the schema: another creator's snapshot follows its schema
         if store.list_ids():
             if if_not_exists:
                 return self.table(identifier)
             raise AlreadyExistsError(
                 f"table {identifier} exists already at {location}; pass if_not_exists=True to use it",
+                table=identifier,
+                path=location,
+            )
+        if has_remains:
+            raise InvalidRequestError(
+                f"table {identifier} cannot be created: {location} holds snapshots of an earlier table, which was not "
+                "dropped to the end, and they would show in the new one; remove them with drop_table",
                 table=identifier,
                 path=location,
             )
@@ -155,16 +163,24 @@ class Catalog:
         ]
 
     def drop_table(self, identifier: str, *, if_exists: bool = False) -> None:
-        """Removes a table with all of its files."""
-        if not self.has_table(identifier):
+        """Removes a table with all of its files, also what an interrupted call has left.
+
+        The schema goes first: without it nobody reads or writes what is not removed yet.
+        """
+        location = self._location(identifier)
+        if not self._is_table(location) and not self._has_remains(location):
             if if_exists:
                 return
             raise NotFoundError(self._missing(identifier))
-        self._env.file_io.delete_tree(self._location(identifier))
+        self._env.file_io.delete_tree(TablePaths(location).schema_folder)
+        self._env.file_io.delete_tree(location)
 
     def _is_table(self, location: str) -> bool:
         """Also where the schema cannot be read: such a table can be seen, and dropped."""
         return bool(SchemaStore(self._env, TablePaths(location)).list_ids())
+
+    def _has_remains(self, location: str) -> bool:
+        return bool(self._env.file_io.list(TablePaths(location).snapshot_folder))
 
     def _missing(self, identifier: str) -> str:
         database, _ = split_identifier(identifier)

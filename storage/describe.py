@@ -16,17 +16,15 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from itertools import groupby
 from typing import Any, Final
 
 from freshet.storage.codec.binary_row import decode_row
-from freshet.storage.compact.levels import build_levels
 from freshet.storage.merge.key_order import KeyComparator
-from freshet.storage.merge.section import LevelRun
-from freshet.storage.metadata.live_files import delta_entries
+from freshet.storage.merge.sorted_runs import LevelRun, build_levels
+from freshet.storage.metadata.live_files import LiveFiles, delta_entries
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.data_file import DataFileMeta
-from freshet.storage.model.manifest import EntryKind, ManifestEntry
+from freshet.storage.model.manifest import BucketId, EntryKind
 from freshet.storage.model.snapshot import CommitKind, Snapshot
 from freshet.storage.options.secrets import shown_options
 
@@ -34,6 +32,8 @@ WIDTH: Final = 100
 BAR_WIDTH: Final = 12
 KEY_TEXT_MAX: Final = 14
 BUCKETS_SHOWN: Final = 64
+RUNS_SHOWN: Final = 10
+"""Newest runs of a bucket, and as many of its oldest; without compaction there may be thousands between them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +49,12 @@ def describe_table(store: TableStore, name: str) -> str:
     snapshot = store.snapshots.latest()
     lines = [*_header(store, name), *_snapshot_lines(snapshot)]
     if snapshot is not None:
-        entries = list(store.live.at(snapshot).entries())
-        lines.append(f"{_count(len(entries), 'file')}, {size_text(sum(e.file.file_size_bytes for e in entries))}")
-        if entries:
+        live = store.live.at(snapshot)
+        sizes = [entry.file.file_size_bytes for entry in live.entries()]
+        lines.append(f"{_count(len(sizes), 'file')}, {size_text(sum(sizes))}")
+        if sizes:
             legend = "levels of each bucket, newest on top; a bar is the share of the bucket's bytes"
-            lines += ["", legend, *_bucket_lines(store, entries, marked_row_counts(store, snapshot))]
+            lines += ["", legend, *_bucket_lines(store, live, marked_row_counts(store, snapshot))]
     return "\n".join(lines)
 
 
@@ -167,7 +168,7 @@ def _snapshot_facts(snapshot: Snapshot) -> dict[str, Any]:
 
 
 def _bucket_facts(store: TableStore, snapshot: Snapshot) -> list[dict[str, Any]]:
-    entries, marked = list(store.live.at(snapshot).entries()), marked_row_counts(store, snapshot)
+    marked = marked_row_counts(store, snapshot)
     return [
         {
             "partition": store.partition_path(partition),
@@ -186,25 +187,21 @@ def _bucket_facts(store: TableStore, snapshot: Snapshot) -> list[dict[str, Any]]
                 for run in _runs(store, files)
             ],
         }
-        for (partition, bucket), files in _by_bucket(entries)
+        for (partition, bucket), files in _by_bucket(store.live.at(snapshot))
     ]
 
 
-def _by_bucket(entries: Sequence[ManifestEntry]) -> list[tuple[tuple[bytes, int], list[DataFileMeta]]]:
-    def bucket_of(entry: ManifestEntry) -> tuple[bytes, int]:
-        return entry.partition, entry.bucket
-
-    ordered = sorted(entries, key=bucket_of)
-    return [(bucket, [entry.file for entry in group]) for bucket, group in groupby(ordered, key=bucket_of)]
+def _by_bucket(live: LiveFiles) -> list[tuple[BucketId, list[DataFileMeta]]]:
+    return [(bucket, live.files_of(*bucket)) for bucket in sorted(live.by_bucket)]
 
 
 def _runs(store: TableStore, files: Sequence[DataFileMeta]) -> Sequence[LevelRun]:
     return build_levels(files, store.options.num_levels, KeyComparator(store.key_types).sort_key).runs
 
 
-def _bucket_lines(store: TableStore, entries: Sequence[ManifestEntry], marked: Mapping[str, int]) -> list[str]:
+def _bucket_lines(store: TableStore, live: LiveFiles, marked: Mapping[str, int]) -> list[str]:
     lines: list[str] = []
-    buckets = _by_bucket(entries)
+    buckets = _by_bucket(live)
     for (partition, bucket), files in buckets[:BUCKETS_SHOWN]:
         lines += _levels(store, f"{partition_label(store, partition)}bucket-{bucket}", files, marked)
     if len(buckets) > BUCKETS_SHOWN:
@@ -217,7 +214,12 @@ def _levels(store: TableStore, label: str, files: Sequence[DataFileMeta], marked
     runs = _runs(store, files)
     rows = sum(file.row_count for file in files)
     lines = _wrapped(f"{label}  {_count(len(runs), 'run')}, {_count(rows, 'row')}, {size_text(size)}", 2)
-    return lines + [_run_line(store, run, size, marked) for run in runs]
+    newest, oldest = runs[:RUNS_SHOWN], runs[max(RUNS_SHOWN, len(runs) - RUNS_SHOWN) :]
+    between = runs[len(newest) : len(runs) - len(oldest)]
+    lines += [_run_line(store, run, size, marked) for run in newest]
+    if between:
+        lines.append(f"  … {_count(len(between), 'more run')}, {size_text(sum(run.size_bytes for run in between))}")
+    return lines + [_run_line(store, run, size, marked) for run in oldest]
 
 
 def _run_line(store: TableStore, level_run: LevelRun, bucket_bytes: int, marked: Mapping[str, int]) -> str:

@@ -14,22 +14,19 @@ writes and commits in one process uses `Table.writer`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from freshet.storage.codec.commit_message_json import decode_commit_messages, encode_commit_messages
-from freshet.storage.commit.committer import CommitResult, Committer
+from freshet.storage.commit.committer import CommitResult, Committer, discard_messages
 from freshet.storage.exceptions import NotFoundError
-from freshet.storage.files.data_file_paths import delete_data_file
+from freshet.storage.logs.writers import ChangeSink
 from freshet.storage.lookup.lookup_metrics import LookupMetrics
-from freshet.storage.merge.merge_metrics import MergeMetrics
+from freshet.storage.merge.merged_table import MergeMetrics
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.commit_message import CommitDigest, CommitMessage
 from freshet.storage.write.bucketing import rows_by_bucket
-from freshet.storage.write.change_sink import ChangeSink
 from freshet.storage.write.compaction_limit import CompactionLimit
 from freshet.storage.write.table_writer import TableWriter
 
@@ -114,15 +111,3 @@ class TaskWriter:
     def close(self) -> None:
         """Ends the writer and removes files that no message names."""
         self._writer.close()
-
-
-def discard_messages(store: TableStore, messages: Sequence[CommitMessage]) -> None:
-    """Removes what the messages made; a file that only changes its level is the table's and stays."""
-    for message in messages:
-        new = {file.file_name for file in message.new_files}
-        upgraded = {file.file_name for file in message.compact_before} - new
-        made = (*message.new_files, *message.changelog_files, *message.compact_after, *message.compact_changelog_files)
-        for file in {file.file_name: file for file in made if file.file_name not in upgraded}.values():
-            delete_data_file(store, message.partition, message.bucket, file)
-        for index_file in (*message.new_index_files, *message.compact_new_index_files):
-            store.vectors.delete(index_file)

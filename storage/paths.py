@@ -180,7 +180,7 @@ class TablePaths:
 
     def data_file(self, partition_path: str, bucket: int, file_name: str, external_path: str | None = None) -> str:
         """A data or changelog file; a path recorded in its manifest entry replaces the derived one."""
-        packed = packed_place(file_name)
+        packed = packed_range(file_name)
         if external_path is not None:
             path = local_path(external_path)
             return path if packed is None else f"{path.rsplit('/', 2)[0]}/{BUCKET_PREFIX}{packed.bucket}/{packed.name}"
@@ -227,7 +227,7 @@ def data_file_name(prefix: str, uuid: str, counter: int, file_format: str, compr
 
 
 @dataclass(frozen=True, slots=True)
-class PackedPlace:
+class PackedRange:
     """Where the bytes of a changelog file are that Flink has packed with others of its partition into one file."""
 
     bucket: int
@@ -236,8 +236,8 @@ class PackedPlace:
     length: int
 
 
-def packed_place(file_name: str) -> PackedPlace | None:
-    """The place that the name of a packed changelog file tells; None for any other name.
+def packed_range(file_name: str) -> PackedRange | None:
+    """The part of a packed file that the name of a changelog file tells; None for any other name.
 
     compacted-changelog-<uuid>$<bucket>-<length>.cc-parquet                      the file, and its first part
     compacted-changelog-<uuid>$<bucket>-<length>-<offset>-<length>.cc-parquet    another part of that file
@@ -247,9 +247,9 @@ def packed_place(file_name: str) -> PackedPlace | None:
         return None
     bucket, first = int(match["bucket"]), int(match["first"])
     if match["offset"] is None:
-        return PackedPlace(bucket, file_name, 0, first)
+        return PackedRange(bucket, file_name, 0, first)
     name = f"{match['start']}${bucket}-{first}.{match['format']}"
-    return PackedPlace(bucket, name, int(match["offset"]), int(match["length"]))
+    return PackedRange(bucket, name, int(match["offset"]), int(match["length"]))
 
 
 def packed_name(start: str, bucket: int, first: int, part: tuple[int, int] | None) -> str:
@@ -260,7 +260,7 @@ def packed_name(start: str, bucket: int, first: int, part: tuple[int, int] | Non
 
 def file_format_of(file_name: str) -> str:
     """Format that a data file name says, in lower case."""
-    if packed_place(file_name) is not None:
+    if packed_range(file_name) is not None:
         return file_name.rsplit(".cc-", 1)[1]
     parts = file_name.split(".")
     if len(parts) > 1 and parts[-1].lower() in COMPRESSION_SUFFIXES.values():

@@ -13,65 +13,55 @@ from typing import Any, Final, overload
 
 import pyarrow as pa
 
-from freshet.storage.changes.between import (
-    BetweenMode,
-    EndGiven,
-    between_mode,
-    check_ids,
-    check_rows_written,
-    end_states,
-    find_ends,
-)
+from freshet.storage.changes.between import EndGiven, changes_between
 from freshet.storage.changes.change_range import TimeGiven, change_range, time_ms
 from freshet.storage.changes.change_source import ChangeRules, check_has_changelog
-from freshet.storage.changes.changelog import Changelog, ChangeMode
+from freshet.storage.changes.changelog import Changelog
 from freshet.storage.changes.history import ChangeHistory
-from freshet.storage.changes.log_history import LogHistory
-from freshet.storage.changes.log_split_history import LogSplitHistory
 from freshet.storage.changes.split_stream import SplitStream, StreamPosition
 from freshet.storage.changes.stream import ChangeStream
 from freshet.storage.changes.stream_start import StartRequest
 from freshet.storage.commit.committer import CommitCheck, Committer
 from freshet.storage.commit.expire import ExpireResult, expire_snapshots
-from freshet.storage.commit.orphan_files import OrphanResult, remove_orphan_files
-from freshet.storage.compaction_beside import BesideUnit, CompactionBeside, carry_out_beside
+from freshet.storage.commit.orphan_files import DEFAULT_AGE_MS, OrphanResult, remove_orphan_files
 from freshet.storage.describe import CommitRows, commit_rows, describe_table, marked_row_counts, table_facts
 from freshet.storage.distributed_write import TaskWriter, discard_messages
-from freshet.storage.exceptions import ConflictError, InvalidRequestError, NotFoundError
-from freshet.storage.filter_text import to_predicate
+from freshet.storage.exceptions import InvalidRequestError
+from freshet.storage.filters.filter_text import FilterGiven, to_predicate
 from freshet.storage.io.env import Env, local_env
-from freshet.storage.log_systems import (
-    PUBLISHER_CONSUMER,
-    WITHOUT_LOG,
-    LoggedTable,
-    LogPublisher,
-    LogSplitStream,
-    LogStream,
-    LogStreamRequest,
-    TableLog,
-    TaskLog,
-    log_system,
-    needed_log_system,
-)
+from freshet.storage.logs.readers import LogSplitStream, LogStream, LogStreamRequest
+from freshet.storage.logs.writers import LogPublisher, TableLog, TaskLog
 from freshet.storage.lookup.file_lookup import FoundRows
 from freshet.storage.lookup.lookup_metrics import LookupMetrics
 from freshet.storage.lookup.stored_rows import find_stored_rows
-from freshet.storage.metadata.table_store import TableStore, open_table_store
+from freshet.storage.maintenance.compaction_beside import BesideUnit, CompactionBeside, carry_out_beside
+from freshet.storage.maintenance.sort_compaction import SortStrategy, sort_compact
+from freshet.storage.maintenance.table_compaction import (
+    BucketCompaction,
+    CompactionBudget,
+    CompactionResult,
+    Elsewhere,
+    PartitionChoice,
+    ProgressCallback,
+    carry_out,
+    complete_full_compaction,
+    plan_compaction,
+    run_compaction,
+)
+from freshet.storage.metadata.table_store import TableStore, alter_table, open_table_store
 from freshet.storage.model.arrow_types import arrow_schema
 from freshet.storage.model.commit_message import CommitMessage
 from freshet.storage.model.manifest import ManifestEntry
 from freshet.storage.model.schema import TableSchema
 from freshet.storage.model.snapshot import CommitKind, Snapshot
 from freshet.storage.model.split import ChangeSplit, Split
-from freshet.storage.model.stream_limit import StreamLimit
-from freshet.storage.model.table_log import LogIdentity, LogProgress
-from freshet.storage.options.core import ChangelogProducer, CoreOptions, OnLakeOnly
+from freshet.storage.model.stream_step import StreamLimit
+from freshet.storage.model.table_log import LogIdentity
+from freshet.storage.options.core import CoreOptions
 from freshet.storage.options.traps import silent_traps
 from freshet.storage.options.values import option_texts
-from freshet.storage.predicate import Predicate
-from freshet.storage.scan.overtaken import check_table_is_there
+from freshet.storage.scan.read_snapshot import check_table_is_there, find_snapshot
 from freshet.storage.scan.table_scan import TableScan
-from freshet.storage.scan.time_travel import find_snapshot
 from freshet.storage.schema.change import (
     AddColumn,
     ChangeType,
@@ -84,21 +74,8 @@ from freshet.storage.schema.change import (
     SetComment,
     SetNullable,
     SetOption,
-    apply_changes,
 )
-from freshet.storage.schema.validation import validate_changed_schema
-from freshet.storage.sort_compaction import SortStrategy, sort_compact
-from freshet.storage.table_compaction import (
-    BucketCompaction,
-    CompactionBudget,
-    CompactionResult,
-    Elsewhere,
-    PartitionChoice,
-    ProgressCallback,
-    TableCompaction,
-    carry_out,
-    complete_full_compaction,
-)
+from freshet.storage.table_logs import TableLogs
 from freshet.storage.table_session import TableSession
 from freshet.storage.write.bucketing import BucketCounts
 
@@ -134,15 +111,10 @@ __all__ = [
 ]
 """The table, and what its methods take and give."""
 
-ALTER_ATTEMPTS: Final = 10
-
 COMMITS_LOOKED_AT: Final = 100
 """Who has not compacted for so many commits does not."""
 
 _LOG: Final = logging.getLogger(__name__)
-_DAY_MS: Final = 24 * 60 * 60 * 1000
-_NOBODY: Final = "nobody"
-"""A commit user for those who only look."""
 
 
 class Table:
@@ -173,6 +145,10 @@ class Table:
         return cls(store, name=name or store.paths.location)
 
     @property
+    def _logs(self) -> TableLogs:
+        return TableLogs(self.store, self.name)
+
+    @property
     def location(self) -> str:
         """Folder of the table."""
         return self.store.paths.location
@@ -199,19 +175,16 @@ class Table:
         """Writes and commits rows under a name of the caller's; `parallelism` is the number of threads."""
         for trap in self.warnings():
             _LOG.warning("table %s: %s", self.name, trap)
-        system = log_system(self.options, self.name)
-        if system is None:
-            return TableSession(self.store, commit_user, parallelism=parallelism)
-        if self.publishes:
-            publisher = self.open_publisher()
-            for warning in publisher.warnings:
-                _LOG.warning("table %s: %s", self.name, warning)
-            return TableSession(self.store, commit_user, parallelism=parallelism, publisher=publisher)
-
-        def open_log(progress: LogProgress | None) -> TableLog:
-            return system.open_log(self._logged, commit_user, progress, self.store.env.now_ms())
-
-        return TableSession(self.store, commit_user, parallelism=parallelism, open_log=open_log)
+        publisher = self.open_publisher() if self.publishes else None
+        for warning in publisher.warnings if publisher is not None else ():
+            _LOG.warning("table %s: %s", self.name, warning)
+        return TableSession(
+            self.store,
+            commit_user,
+            parallelism=parallelism,
+            open_log=self._logs.open_log if self.has_log else None,
+            publisher=publisher,
+        )
 
     def task_writer(
         self, *, base_snapshot_id: int | None, parallelism: int = 1, log: TaskLog | None = None
@@ -221,14 +194,14 @@ class Table:
         Buckets are restored from the snapshot named, or the latest where that has expired; None is a table without any.
         `log` is what the driver says of the log of the table, where it has one (`open_log`).
         """
-        self._check_logs(log is not None)
-        sink = None if log is None else needed_log_system(self.options, self.name).task_sink(self._logged, log)
+        self._logs.check_logs(log is not None)
+        sink = None if log is None else self._logs.task_sink(log)
         return TaskWriter(self.store, base_snapshot_id=base_snapshot_id, parallelism=parallelism, sink=sink)
 
     def committer(self, commit_user: str, query_id: str | None = None, *, log: LogIdentity | None = None) -> Committer:
         """Commits what task writers have made; `query_id` tells streaming queries of one name apart. `log` is that of
         the table, where it has one (`open_log`)."""
-        self._check_logs(log is not None)
+        self._logs.check_logs(log is not None)
         return Committer(self.store, commit_user, query_id, log)
 
     def has_committed(self, commit_user: str, query_id: str | None, identifier: int) -> CommitCheck:
@@ -252,18 +225,7 @@ class Table:
         What is committed and was not published is published at once. Raises `InvalidRequestError` for a topic that
         does not fit, `RetryableError` where the brokers do not answer.
         """
-
-        def history(schema_id: int) -> LogSplitHistory:
-            store = self.store if schema_id == self.schema.id else self.store.at_schema(schema_id)
-            return LogSplitHistory(store, StartRequest.of(None, None, None), consumer_id=PUBLISHER_CONSUMER)
-
-        if not self.publishes:
-            raise InvalidRequestError(
-                f"table {self.name} publishes nothing; set log.system=kafka and log.consistency=transactional",
-                table=self.name,
-                option="log.consistency",
-            )
-        return needed_log_system(self.options, self.name).open_publisher(self._logged, history)
+        return self._logs.open_publisher()
 
     @property
     def dynamic_options(self) -> Mapping[str, str]:
@@ -280,63 +242,19 @@ class Table:
         """
         if not self.has_log and not self.publishes:
             return self
-        if self.has_log and self.options.log_on_lake_only is OnLakeOnly.FAIL:
-            raise InvalidRequestError(
-                f"table {self.name} has log.on-lake-only=fail: readers of its log would stop at a commit that is not "
-                "logged. Set log.on-lake-only=apply, with which they read such commits from their files",
-                table=self.name,
-                option="log.on-lake-only",
-            )
-        return self.with_options({**self.dynamic_options, **WITHOUT_LOG})
+        return self.with_options(self._logs.options_without())
 
     def log_user(self) -> str | None:
         """The commit user who writes the log of the table, as its snapshots tell; None where nothing was logged yet
         into the topic of its options."""
-        progress = Committer(self.store, _NOBODY).log_progress() if self.has_log else None
-        if progress is None or progress.identity.topic != self.options.given.get("kafka.topic", "").strip():
-            return None
-        return progress.identity.commit_user
+        return self._logs.user()
 
     def open_log(self, commit_user: str) -> TableLog:
         """The log of the table for the one user who writes it, checked; for drivers of task writers.
 
         Raises `InvalidRequestError` for a table without a log, a topic that does not fit and a second user.
         """
-        system = needed_log_system(self.options, self.name)
-        if self.publishes:
-            raise InvalidRequestError(
-                f"table {self.name} has log.consistency=transactional: tasks log nothing, changes are published after "
-                "their commit (Table.open_publisher)",
-                table=self.name,
-                option="log.consistency",
-            )
-        progress = Committer(self.store, commit_user).log_progress()
-        log = system.open_log(self._logged, commit_user, progress, self.store.env.now_ms())
-        Committer(self.store, commit_user, log=log.identity).log_progress()
-        return log
-
-    @property
-    def _logged(self) -> LoggedTable:
-        return LoggedTable(
-            self.name,
-            self.options.bucket,
-            self.schema.id,
-            {**self.options.given},
-            self.options.snapshot_time_retained_ms,
-            self.options.logs_before_images,
-            tuple(self.schema.primary_keys),
-            str(self.created_ms()),
-        )
-
-    def _check_logs(self, is_logged: bool) -> None:
-        if self.has_log and not is_logged:
-            raise InvalidRequestError(
-                f"table {self.name} has a log (log.system={self.options.log_system}), and this writer does not write "
-                "it: readers of the log would miss its changes. Write with Table.writer, or give the log "
-                "of Table.open_log",
-                table=self.name,
-                option="log.system",
-            )
+        return self._logs.open_log(commit_user)
 
     def discard(self, messages: Sequence[CommitMessage]) -> None:
         """Removes the files of messages that will not be committed."""
@@ -345,7 +263,7 @@ class Table:
     def scan(
         self,
         columns: Sequence[str] | None = None,
-        filter: Predicate | str | Sequence[Any] | None = None,  # noqa: A002  # the word every reader library uses
+        filter: FilterGiven = None,  # noqa: A002  # the word every reader library uses
         *,
         snapshot_id: int | None = None,
         tag: str | None = None,
@@ -371,7 +289,7 @@ class Table:
     def changelog(
         self,
         columns: Sequence[str] | None = None,
-        filter: Predicate | str | Sequence[Any] | None = None,  # noqa: A002  # the word every reader library uses
+        filter: FilterGiven = None,  # noqa: A002  # the word every reader library uses
         *,
         from_snapshot: int | None = None,
         to_snapshot: int | None = None,
@@ -401,7 +319,7 @@ class Table:
         start: EndGiven,
         end: EndGiven,
         columns: Sequence[str] | None = None,
-        filter: Predicate | str | Sequence[Any] | None = None,  # noqa: A002  # the word every reader library uses
+        filter: FilterGiven = None,  # noqa: A002  # the word every reader library uses
         *,
         mode: str = "auto",
         limit: int | None = None,
@@ -416,34 +334,15 @@ class Table:
         Raises `InvalidRequestError` for points or a mode that make no sense, for `changelog` of a keyed table without
         a changelog producer and for `diff` without a key; `NotFoundError` for what is not there.
         """
-        ends, asked = find_ends(self.store, start, end), between_mode(mode)
-        rules = ChangeRules.of(self.store.options)
-        if asked is BetweenMode.AUTO and ends.are_tags and rules.has_primary_key:
-            asked = BetweenMode.DIFF
-        if asked is BetweenMode.CHANGELOG:
-            self._check_has_changelog("read the rows as they were written with mode='delta'")
-        if asked is BetweenMode.DIFF:
-            if not rules.has_primary_key:
-                raise InvalidRequestError(
-                    f"table {self.name} has no primary key by which two states could be compared; use mode='delta'",
-                    table=self.name,
-                )
-            ids, how, states = range(ends.end, ends.end + 1), ChangeMode.DIFF, end_states(self.store, ends)
-        else:
-            reads_files = asked is not BetweenMode.DELTA and rules.producer is not ChangelogProducer.NONE
-            ids, how, states = ends.ids, ChangeMode.CHANGELOG_FILES if reads_files else ChangeMode.DELTA, None
-            check_ids(ChangeHistory(self.store), ids)
-            if how is ChangeMode.DELTA:
-                check_rows_written(self.store, ids)
-        return Changelog(
-            self.store, ids, mode=how, columns=columns, filter=to_predicate(filter), limit=limit, ends=states
+        return changes_between(
+            self.store, self.name, start, end, mode, columns=columns, filter=to_predicate(filter), limit=limit
         )
 
     @overload
     def stream(
         self,
         columns: Sequence[str] | None = None,
-        filter: Predicate | str | Sequence[Any] | None = None,  # the word every reader library uses
+        filter: FilterGiven = None,  # the word every reader library uses
         *,
         scan_mode: str | None = None,
         from_snapshot: int | None = None,
@@ -459,7 +358,7 @@ class Table:
     def stream(
         self,
         columns: Sequence[str] | None = None,
-        filter: Predicate | str | Sequence[Any] | None = None,  # the word every reader library uses
+        filter: FilterGiven = None,  # the word every reader library uses
         *,
         isolation: str,
         scan_mode: str | None = None,
@@ -472,7 +371,7 @@ class Table:
     def stream(
         self,
         columns: Sequence[str] | None = None,
-        filter: Predicate | str | Sequence[Any] | None = None,  # noqa: A002  # the word every reader library uses
+        filter: FilterGiven = None,  # noqa: A002  # the word every reader library uses
         *,
         scan_mode: str | None = None,
         from_snapshot: int | None = None,
@@ -501,9 +400,7 @@ class Table:
         `NotFoundError` naming what is left when the changes to begin with have expired; while it is read
         `RetryableError` when expiry or a rollback has overtaken it.
         """
-        if isolation is not None and self.publishes:
-            self._check_published_isolation(isolation, log_state)
-        elif isolation is not None:
+        if isolation is not None and self._logs.is_read(isolation, log_state):
             if consumer_id is not None or with_snapshot_id or upserts:
                 raise InvalidRequestError("isolation goes without consumer_id, with_snapshot_id and upserts")
             request = LogStreamRequest(
@@ -514,8 +411,7 @@ class Table:
                 max_wait_s,
                 state=log_state,
             )
-            history = LogHistory(self.store, columns=columns, filter=to_predicate(filter))
-            return needed_log_system(self.options, self.name).stream(self._logged, history, request)
+            return self._logs.stream(request, columns, to_predicate(filter))
         if not upserts:
             self._check_has_changelog("stream the rows as they are written, without those they replace: upserts=True")
         return ChangeStream(
@@ -531,7 +427,7 @@ class Table:
     def split_stream(
         self,
         columns: Sequence[str] | None = None,
-        filter: Predicate | str | Sequence[Any] | None = None,  # noqa: A002  # the word every reader library uses
+        filter: FilterGiven = None,  # noqa: A002  # the word every reader library uses
         *,
         scan_mode: str | None = None,
         from_snapshot: int | None = None,
@@ -548,45 +444,25 @@ class Table:
         """
         if not upserts:
             self._check_has_changelog("stream the rows as they are written, without those they replace: upserts=True")
-        if isolation is not None and self.publishes:
-            self._check_published_isolation(isolation)
-        elif (isolation or "committed").lower() != "none" and (isolation or self.has_log):
-            system = needed_log_system(self.options, self.name)
-            history = LogSplitHistory(
-                self.store,
-                StartRequest.of(scan_mode, from_snapshot, from_timestamp),
+        wanted = isolation or ("committed" if self.has_log else "none")
+        request = StartRequest.of(scan_mode, from_snapshot, from_timestamp)
+        if wanted.lower() != "none" and self._logs.is_read(wanted):
+            return self._logs.split_stream(
+                request,
+                wanted,
                 columns=columns,
-                filter=to_predicate(filter),
+                predicate=to_predicate(filter),
                 consumer_id=consumer_id,
                 with_snapshot_id=with_snapshot_id,
-                shows_open_rows=(isolation or "").lower() == "speculative",
             )
-            return system.split_stream(self._logged, history, isolation or "committed")
         return SplitStream(
             self.store,
-            StartRequest.of(scan_mode, from_snapshot, from_timestamp),
+            request,
             columns=columns,
             filter=to_predicate(filter),
             consumer_id=consumer_id,
             with_snapshot_id=with_snapshot_id,
         )
-
-    def _check_published_isolation(self, isolation: str, log_state: Mapping[str, object] | None = None) -> None:
-        """Readers of a table that publishes follow its snapshots: nothing is in the log before them."""
-        if isolation.lower() not in ("none", "committed"):
-            raise InvalidRequestError(
-                f"table {self.name} has log.consistency=transactional: changes are published after their commit, so "
-                f"there is nothing to read before it; isolation is committed, not {isolation!r}. For speculative "
-                "readers set log.consistency=eventual and another kafka.topic",
-                table=self.name,
-                option="log.read.isolation",
-            )
-        if log_state is not None:
-            raise InvalidRequestError(
-                f"table {self.name} has log.consistency=transactional: its readers follow snapshots and have no "
-                "log_state; go on by a consumer_id",
-                table=self.name,
-            )
 
     def _check_has_changelog(self, otherwise: str) -> None:
         check_has_changelog(ChangeRules.of(self.store.options), self.name, otherwise)
@@ -648,9 +524,8 @@ class Table:
         values as the folders write them (`{"dt": "2026-11-22"}`); None is all of them. `elsewhere` hands the work on.
         """
         self.store.check_writable()
-        compaction = TableCompaction(self.store)
-        works = compaction.plan(full=full, partition=partition)
-        result = compaction.run(works, budget=budget, progress=progress, elsewhere=elsewhere)
+        works = plan_compaction(self.store, full=full, partition=partition)
+        result = run_compaction(self.store, works, budget=budget, progress=progress, elsewhere=elsewhere)
         self.store.env.finish_later()
         return result
 
@@ -697,7 +572,7 @@ class Table:
 
     def is_compacted(self, *, commits: int = COMMITS_LOOKED_AT) -> bool:
         """Whether somebody has compacted the table among the last commits, as far as they are still there."""
-        recent = islice(self.store.snapshots.newest_first(), commits)
+        recent = islice(self.store.snapshots.newest_first(self.store.snapshots.latest()), commits)
         return any(snapshot.commit_kind is CommitKind.COMPACT for snapshot in recent)
 
     def is_rescaled(self) -> bool:
@@ -711,13 +586,7 @@ class Table:
 
     def snapshots(self) -> list[Snapshot]:
         """All snapshots that are still there, oldest first."""
-        found = []
-        for snapshot_id in self.store.snapshots.list_ids():
-            try:
-                found.append(self.store.snapshots.snapshot(snapshot_id))
-            except NotFoundError:
-                continue  # expired while we looked
-        return found
+        return self.store.snapshots.all()
 
     def files(self, *, snapshot_id: int | None = None) -> list[ManifestEntry]:
         """Live data files of a snapshot, the latest if none is named."""
@@ -766,7 +635,7 @@ class Table:
             self.store, retain_max=retain_max, retain_min=retain_min, time_retained_ms=older_than_ms
         )
 
-    def remove_orphan_files(self, *, older_than_ms: int = _DAY_MS, dry_run: bool = False) -> OrphanResult:
+    def remove_orphan_files(self, *, older_than_ms: int = DEFAULT_AGE_MS, dry_run: bool = False) -> OrphanResult:
         """Removes files that nothing names and that are older than the age given (a crash leaves such files).
 
         Spill folders that dead processes have left on this machine go as well.
@@ -779,7 +648,7 @@ class Table:
         """When the table was created, in milliseconds since 1970: this tells it from an earlier one of its name, and
         stays with it when it is renamed.
         """
-        return self.store.schemas.schema(self.store.schemas.list_ids()[0]).time_ms
+        return self.store.schemas.created_ms()
 
     def latest_schema_id(self) -> int | None:
         """Id of the newest schema, which may be newer than this object's; None where the table was dropped."""
@@ -795,26 +664,7 @@ class Table:
         Raises `InvalidRequestError` naming the change that is refused, `ConflictError` when others change the schema
         all the time.
         """
-        for _ in range(ALTER_ATTEMPTS):
-            current = self.store.schemas.latest()
-            if current is None:
-                raise NotFoundError(
-                    f"table {self.name} was dropped while it was open; there is nothing to alter", table=self.name
-                )
-            has_snapshot = self.store.snapshots.latest() is not None
-            changed = apply_changes(
-                current,
-                changes,
-                has_snapshot=has_snapshot,
-                time_ms=self.store.env.now_ms(),
-                allow_lossy=allow_lossy,
-            )
-            validate_changed_schema(current, changed)
-            if self.store.schemas.commit(changed):
-                return Table(open_table_store(self.store.env, self.location), name=self.name)
-        raise ConflictError(
-            f"table {self.name}: the schema was changed by others {ALTER_ATTEMPTS} times; try again", table=self.name
-        )
+        return Table(alter_table(self.store, self.name, changes, allow_lossy=allow_lossy), name=self.name)
 
     def with_options(self, options: Mapping[str, object]) -> Table:
         """The same table with options overridden for this object only."""

@@ -23,19 +23,15 @@ from typing import Final
 from freshet.storage.commit.committer import CommitResult, Committer
 from freshet.storage.commit.identity import check_identifier
 from freshet.storage.exceptions import ConflictError, InvalidRequestError
-from freshet.storage.log_systems import LogPublisher, TableLog
+from freshet.storage.logs.writers import LogPublisher, TableLog
 from freshet.storage.lookup.lookup_metrics import LookupMetrics
-from freshet.storage.merge.merge_metrics import MergeMetrics
+from freshet.storage.merge.merged_table import MergeMetrics
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.commit_message import CommitMessage
 from freshet.storage.model.snapshot import Snapshot
-from freshet.storage.model.table_log import LogProgress
 from freshet.storage.options.core import CoreOptions
 from freshet.storage.options.values import LONG_MAX
 from freshet.storage.write.table_writer import TableWriter
-
-OpenLog = Callable[[LogProgress | None], TableLog]
-"""Opens the log of a table for one user, from where the table says that it stands."""
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -62,10 +58,10 @@ class TableSession:
         commit_user: str,
         *,
         parallelism: int,
-        open_log: OpenLog | None = None,
+        open_log: Callable[[str], TableLog] | None = None,
         publisher: LogPublisher | None = None,
     ) -> None:
-        """`open_log` opens the log of the table for this user, where it has one; `publisher` publishes what is
+        """`open_log` opens the log of the table for a user, where it has one; `publisher` publishes what is
         committed, where the table says so, and is closed with the session."""
         if not isinstance(commit_user, str) or not commit_user.isprintable():
             raise InvalidRequestError(
@@ -74,14 +70,11 @@ class TableSession:
         store.schemas.check_same(store.schema)  # buckets of another table cannot be restored rightly
         self._store = store
         self._commit_user = commit_user
-        self._committer = Committer(store, commit_user)
         self._publisher = publisher
-        self._log = None if open_log is None else open_log(self._committer.log_progress())
-        if self._log is not None:
-            self._committer = Committer(store, commit_user, log=self._log.identity)
-            self._committer.log_progress()
-            for warning in self._log.warnings:
-                _LOG.warning("table %s: %s", store.location, warning)
+        self._log = None if open_log is None else open_log(commit_user)
+        for warning in self._log.warnings if self._log is not None else ():
+            _LOG.warning("table %s: %s", store.location, warning)
+        self._committer = self._open_committer(store)
         self._parallelism = parallelism
         self._writer = self._open_writer(store, store.snapshots.latest())
         self._has_rows = False
@@ -180,11 +173,10 @@ class TableSession:
         if self._has_rows or base is None or base.schema_id <= self._store.schema.id:
             return
         store = self._store.at_schema(base.schema_id)
-        committer = Committer(store, self._commit_user, log=None if self._log is None else self._log.identity)
         metrics, lookups = self._writer.merge_metrics, self._writer.lookup_metrics
         self._writer.close()
-        self._store, self._committer, self._writer = store, committer, self._open_writer(store, base)
-        self._writer.merge_metrics.add(metrics.keys_merged, metrics.keys_looped)
+        self._store, self._committer, self._writer = store, self._open_committer(store), self._open_writer(store, base)
+        self._writer.merge_metrics.add(metrics.keys_merged, metrics.keys_in_python)
         self._writer.lookup_metrics.add(**lookups.counts())
 
     def _prepare(self, identifier: int | None) -> _PendingCommit | None:
@@ -260,6 +252,9 @@ class TableSession:
             raise InvalidRequestError(
                 f"this writer of {self._store.location} is closed; open another one", path=self._store.location
             )
+
+    def _open_committer(self, store: TableStore) -> Committer:
+        return Committer(store, self._commit_user, log=None if self._log is None else self._log.identity)
 
     def _open_writer(self, store: TableStore, base: Snapshot | None) -> TableWriter:
         sink = None if self._log is None else self._log.sink(store.schema.id)

@@ -270,7 +270,7 @@ def _show_rows(table: Table) -> None:
     names = ["order_id", "status", "total", "order_lsn", "paid", "method", "payment_lsn", "carrier", "shipment_lsn"]
     by_key = {row["order_id"]: row for row in rows.select(names).to_pylist()}
     texts = [names, *([_text(by_key[key][name]) for name in names] for key in SHOWN if key in by_key)]
-    widths = [max(len(line[place]) for line in texts) for place in range(len(names))]
+    widths = [max(len(line[index]) for line in texts) for index in range(len(names))]
     for line in texts:
         print("    " + "  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip())
     sys.stdout.flush()

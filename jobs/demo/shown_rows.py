@@ -53,8 +53,8 @@ def folded(shown: pa.Table, key: str) -> dict[Any, Row]:
 def latencies(shown: pa.Table, waves: Sequence[Wave]) -> Any:
     """(moment it was sent in µs, seconds until it was shown) of each new row, as two numpy arrays."""
     new = shown.filter(pc.is_in(shown[ROW_KIND_COLUMN], pa.array(["+I", "+U"])))
-    place = np.searchsorted([wave.lsn for wave in waves], new["changed"].to_numpy())
-    sent = np.array([wave.sent_us for wave in waves])[place]
+    index = np.searchsorted([wave.lsn for wave in waves], new["changed"].to_numpy())
+    sent = np.array([wave.sent_us for wave in waves])[index]
     return sent, (new[SEEN_COLUMN].to_numpy() - sent) / 1e6
 
 

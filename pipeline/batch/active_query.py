@@ -34,7 +34,7 @@ class ActiveQuery:
         if found.isEmpty():
             return None
         offsets = found.get().offsets()
-        each = [offsets.apply(place) for place in range(offsets.size())]
+        each = [offsets.apply(index) for index in range(offsets.size())]
         return tuple(None if offset.isEmpty() else str(offset.get().json()) for offset in each)
 
     def checkpoint(self) -> str:

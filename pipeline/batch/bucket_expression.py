@@ -126,16 +126,16 @@ def little_endian(number: Column, width: int) -> Column:
     """The lowest `width` bytes of an INT or BIGINT column, lowest first, BINARY."""
     table = F.lit(_BYTES)
     parts = [
-        F.substring(table, F.shiftrightunsigned(number, 8 * place).bitwiseAND(F.lit(255)).cast("int") + 1, 1)
-        for place in range(width)
+        F.substring(table, F.shiftrightunsigned(number, 8 * index).bitwiseAND(F.lit(255)).cast("int") + 1, 1)
+        for index in range(width)
     ]
     return F.concat(*parts) if width > 1 else parts[0]
 
 
 def _null_area(keys: Sequence[KeyColumn]) -> Column:
     bits = [
-        F.when(key.column.isNull(), F.lit(1 << (8 + place)).cast("bigint")).otherwise(F.lit(0).cast("bigint"))
-        for place, key in enumerate(keys)
+        F.when(key.column.isNull(), F.lit(1 << (8 + index)).cast("bigint")).otherwise(F.lit(0).cast("bigint"))
+        for index, key in enumerate(keys)
         if key.type.nullable
     ]
     if not bits:

@@ -1,7 +1,7 @@
 """One task of a micro-batch, in a Python worker: routed rows in, data files written, one result out.
 
     1. as rows arrive: count tallies, write dead letters into files of their table, gather the rest
-    2. take the gathered rows in input order, in portions where they are many, and fill in unavailable values
+    2. take the gathered rows in input order, in slices where they are many, and fill in unavailable values
     3. turn carriers back into the table's types; split by (table partition, bucket)
     4. write level 0 of each bucket and compact as the table's options say
     5. tell the driver, which alone commits
@@ -105,8 +105,8 @@ class BucketTask:
         try:
             unavailable = UnavailableValues(table, writer.base_snapshot_id, self.columns, writer.lookup_metrics)
             unavailable.watch(arrived.gathered.batches())
-            for portion in arrived.gathered.portions(arrived.order_columns):
-                filled = unavailable.fill(portion)
+            for rows in arrived.gathered.slices(arrived.order_columns):
+                filled = unavailable.fill(rows)
                 counts.add_data(filled.rows, restored=filled.count)
                 arrived.add_dead(filled.dead)
                 clock.lap("sort")
@@ -141,7 +141,7 @@ class BucketTask:
             notes=counts.notes,
             restored=counts.restored,
             keys_merged=writer.merge_metrics.keys_merged,
-            keys_looped=writer.merge_metrics.keys_looped,
+            keys_in_python=writer.merge_metrics.keys_in_python,
             lookups=writer.lookup_metrics.counts(),
             waited_buckets=writer.waited_buckets,
             times_ms=clock.times_ms,
@@ -221,16 +221,16 @@ class _Arrived:
 def restore_rows(rows: pa.Table, schema: TableSchema, carried: tuple[str, ...]) -> pa.Table:
     """The table's columns in its own types, with `_ROW_KIND` where the rows have one.
 
-    `carried` are the columns that the rows have, by place; a column that is not among them is NULL.
+    `carried` are the columns that the rows have, by index; a column that is not among them is NULL.
     """
-    places = {name: place for place, name in enumerate(carried)}
+    indexes = {name: index for index, name in enumerate(carried)}
     columns = []
     for field in schema.fields:
         target = arrow_schema([field])[0].type
-        if field.name not in places:
+        if field.name not in indexes:
             columns.append(pa.nulls(rows.num_rows, target))
             continue
-        column: Any = rows.column(f"{DATA_PREFIX}{places[field.name]}")
+        column: Any = rows.column(f"{DATA_PREFIX}{indexes[field.name]}")
         if column.type != carrier_arrow_type(field.type) or column.type != target:
             column = pa.chunked_array([_restored(chunk, field) for chunk in column.chunks], target)
         columns.append(column)

@@ -1,12 +1,12 @@
-"""The rows of one task, gathered as they come and given back in input order, in portions and in bounded memory.
+"""The rows of one task, gathered as they come and given back in input order, in slices and in bounded memory.
 
     arriving batches ──▶ memory, up to MEMORY_BYTES ──▶ then all of them in one Arrow file on scratch disk, mapped
-    sorted runs      ──▶ put in order as wholes: nothing is copied, portions of about PORTION_BYTES
-    runs that overlap ─▶ order columns alone are sorted; portions are gathered from the batches they touch
-    a portion is cut by rows of the average size, and by bytes where some are much larger
+    sorted runs      ──▶ put in order as wholes: nothing is copied, slices of about SLICE_BYTES
+    runs that overlap ─▶ order columns alone are sorted; slices are gathered from the batches they touch
+    a slice is cut by rows of the average size, and by bytes where some are much larger
 
 A shuffle mixes whole runs, each of them sorted: those of Kafka partitions and of files never overlap. What has been
-mapped and handed out is let go page by page, so a task of any size holds about a portion.
+mapped and handed out is let go page by page, so a task of any size holds about a slice.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ import pyarrow.ipc as ipc
 
 from freshet.pipeline.batch.input_order import Int64Array, Run, input_order, runs_in_order
 from freshet.storage.io.env import Env
-from freshet.storage.merge.take import take_from_batches
+from freshet.storage.merge.gather import take_from_batches, take_rows
 
 MEMORY_BYTES: Final = 96 * 1024 * 1024
 """Rows held in memory while they arrive."""
 
-PORTION_BYTES: Final = 32 * 1024 * 1024
+SLICE_BYTES: Final = 32 * 1024 * 1024
 
 
 class GatheredRows:
-    """Rows of one task. Call `add` for each batch, then `portions`; `close` removes the scratch file."""
+    """Rows of one task. Call `add` for each batch, then `slices`; `close` removes the scratch file."""
 
-    def __init__(self, env: Env, *, memory_bytes: int = MEMORY_BYTES, portion_bytes: int = PORTION_BYTES) -> None:
+    def __init__(self, env: Env, *, memory_bytes: int = MEMORY_BYTES, slice_bytes: int = SLICE_BYTES) -> None:
         self._env = env
         self._memory_bytes = memory_bytes
-        self._portion_bytes = portion_bytes
+        self._slice_bytes = slice_bytes
         self._batches: list[pa.RecordBatch] = []
         self._folder: str | None = None
         self._path = ""
@@ -66,17 +66,17 @@ class GatheredRows:
             with open(self._path, "rb") as file:
                 self._mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
             reader = ipc.open_file(pa.py_buffer(self._mapped))
-            self._batches = [reader.get_batch(place) for place in range(reader.num_record_batches)]
+            self._batches = [reader.get_batch(index) for index in range(reader.num_record_batches)]
         return self._batches
 
-    def portions(self, order_columns: Sequence[str]) -> Iterator[pa.Table]:
+    def slices(self, order_columns: Sequence[str]) -> Iterator[pa.Table]:
         """All rows in input order, given by these columns, the most significant first."""
         batches = self.batches()
         if not batches:
             return
         runs = runs_in_order(batches, order_columns, let_go=self._let_go)
-        for portion in self._sorted(order_columns) if runs is None else self._joined(runs):
-            yield portion
+        for rows in self._sorted(order_columns) if runs is None else self._joined(runs):
+            yield rows
             self._let_go()
 
     def close(self) -> None:
@@ -99,16 +99,16 @@ class GatheredRows:
         self._batches = []
 
     def _joined(self, runs: Sequence[Run]) -> Iterator[pa.Table]:
-        """Runs that follow one another, cut where a portion is full."""
+        """Runs that follow one another, cut where a slice is full."""
         row_bytes = max(1, self._size_bytes // max(1, self.row_count))
-        step = max(1, self._portion_bytes // row_bytes)
+        step = max(1, self._slice_bytes // row_bytes)
         parts: list[pa.RecordBatch] = []
         count = size_bytes = 0
         for run in runs:
             for start in range(run.start, run.stop, step):
                 stop = min(run.stop, start + step)
                 for part in self._pieces(self._batches[run.batch].slice(start, stop - start)):
-                    is_full = count + part.num_rows > step or size_bytes + part.nbytes > 2 * self._portion_bytes
+                    is_full = count + part.num_rows > step or size_bytes + part.nbytes > 2 * self._slice_bytes
                     if parts and is_full:
                         yield pa.Table.from_batches(parts)
                         parts, count, size_bytes = [], 0, 0
@@ -119,7 +119,7 @@ class GatheredRows:
 
     def _pieces(self, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """The rows as they are, or halved where some of them are much larger than the average."""
-        if rows.num_rows == 1 or rows.nbytes <= 2 * self._portion_bytes:
+        if rows.num_rows == 1 or rows.nbytes <= 2 * self._slice_bytes:
             yield rows
             return
         half = rows.num_rows // 2
@@ -129,18 +129,17 @@ class GatheredRows:
     def _sorted(self, order_columns: Sequence[str]) -> Iterator[pa.Table]:
         table = pa.Table.from_batches(self._batches)
         order = input_order([table.column(name) for name in order_columns])
-        step = max(1, self._portion_bytes * self.row_count // max(1, self._size_bytes))
+        step = max(1, self._slice_bytes * self.row_count // max(1, self._size_bytes))
         ends = _ends_of_texts(self._batches, order)
         start = 0
         while start < self.row_count:
             used = ends[start - 1] if start else 0
-            fitting = int(np.searchsorted(ends, used + 2 * self._portion_bytes, side="right"))
+            fitting = int(np.searchsorted(ends, used + 2 * self._slice_bytes, side="right"))
             stop = max(start + 1, min(start + step, fitting, self.row_count))
-            yield (
-                table.slice(start, stop - start)
-                if order is None
-                else take_from_batches(self._batches, order[start:stop])
-            )
+            if order is None:
+                yield table.slice(start, stop - start)
+            else:
+                yield take_rows(*take_from_batches(self._batches, order[start:stop]))
             start = stop
 
     def _let_go(self) -> None:

@@ -2,13 +2,13 @@
 
 | source | order |
 |---|---|
-| Kafka | (source, 0, topic, Kafka partition, offset, place within the record) |
-| files | (source, modification time, path, NULL, row, place within the record) |
+| Kafka | (source, 0, topic, Kafka partition, offset, position within the record) |
+| files | (source, modification time, path, NULL, row, position within the record) |
 | any other frame | (Spark partition, position in it), as one number |
 
 A shuffle hands a task the sorted runs of its map tasks in any sequence, so the rows are put back in order here. In the
 usual case the rows are in order already (found out in one comparison per row and column, 1 ns each), or whole runs
-have changed places: `runs_in_order` finds them and puts them in order as wholes. Where runs overlap, all rows are
+have changed order: `runs_in_order` finds them and puts them in order as wholes. Where runs overlap, all rows are
 sorted.
 
 Source: pipeline/README.md, "Glossary".
@@ -32,7 +32,7 @@ RUNS_MAX: Final = 10_000
 
 
 class Run(NamedTuple):
-    """Rows `start` up to `stop` of one batch, in order; `first` and `last` are their places in the input order."""
+    """Rows `start` up to `stop` of one batch, in order; `first` and `last` are their positions in the input order."""
 
     batch: int
     start: int
@@ -56,7 +56,7 @@ def runs_in_order(
         if len(runs) + len(bounds) > RUNS_MAX:
             return None
         for start, stop in pairwise(bounds):
-            runs.append(Run(number, start, stop, _place(columns, start), _place(columns, stop - 1)))
+            runs.append(Run(number, start, stop, _position(columns, start), _position(columns, stop - 1)))
         let_go()
     runs.sort(key=lambda run: run.first)
     if any(before.last > after.first for before, after in pairwise(runs)):
@@ -101,8 +101,8 @@ def _text_ranks(column: Any) -> npt.NDArray[Any] | None:
     if len(texts) == 1 and not column.null_count:
         return None
     ranks = np.empty(len(texts) + 1, dtype=np.int64)
-    ranks[np.array(sorted(range(len(texts)), key=lambda place: texts[place].encode()), dtype=np.int64)] = np.arange(
-        len(texts), dtype=np.int64
+    ranks[np.array(sorted(range(len(texts)), key=lambda position: texts[position].encode()), dtype=np.int64)] = (
+        np.arange(len(texts), dtype=np.int64)
     )
     ranks[-1] = -1
     codes: list[Any] = [pc.fill_null(chunk.indices, -1) for chunk in chunks]
@@ -119,11 +119,11 @@ def _descents(keys: Sequence[npt.NDArray[Any]]) -> list[int]:
         before, after = key[:-1], key[1:]
         falls |= undecided & (before > after)
         undecided &= before == after
-    return [int(place) + 1 for place in np.flatnonzero(falls)]
+    return [int(position) + 1 for position in np.flatnonzero(falls)]
 
 
-def _place(columns: Sequence[Any], row: int) -> tuple[Any, ...]:
-    """The row's place in the input order, so that NULL is smallest."""
+def _position(columns: Sequence[Any], row: int) -> tuple[Any, ...]:
+    """The row's position in the input order, so that NULL is smallest."""
     values = [column[row].as_py() for column in columns]
     return tuple((value is not None, value.encode() if isinstance(value, str) else value or 0) for value in values)
 

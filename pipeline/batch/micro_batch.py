@@ -137,7 +137,7 @@ class MicroBatchWriter:
         So the plan of a query holds all that a batch does, and nothing is planned for one batch but what Spark plans.
         """
         self._planned = routing = self._plan(frame)
-        return routing.crossing.map_in_arrow(routing.place(frame), self._task(routing), RESULT_SPARK_SCHEMA)
+        return routing.crossing.map_in_arrow(routing.distributed(frame), self._task(routing), RESULT_SPARK_SCHEMA)
 
     def close(self) -> None:
         """Ends what runs beside the batches."""
@@ -169,7 +169,7 @@ class MicroBatchWriter:
             report = self._write(frame, micro_batch_id, query_id, limit, clock)
         if self._rounds is None:
             return report
-        buckets = {(message.partition, message.bucket) for message in report.result.messages}
+        buckets = {message.bucket_id for message in report.result.messages}
         self._rounds.after_batch(frame.sparkSession, buckets)
         return replace(report, beside=self._rounds.report())
 
@@ -239,7 +239,7 @@ class MicroBatchWriter:
         with batch_settings(frame.sparkSession):
             routing = self._plan(frame)
             task = self._task(routing, pin)
-            told = routing.crossing.map_in_arrow(routing.place(frame), task, RESULT_SPARK_SCHEMA)
+            told = routing.crossing.map_in_arrow(routing.distributed(frame), task, RESULT_SPARK_SCHEMA)
             return [row[0] for row in told.collect()], routing.task_count
 
     def _query_run(self, frame: DataFrame, query_id: str | None) -> _QueryRun | None:
@@ -338,5 +338,5 @@ class MicroBatchWriter:
         """Level-0 files of each bucket that was written; the others are not looked at, however many there are."""
         if not committed.snapshots:
             return []
-        buckets = {(message.partition, message.bucket) for message in result.messages}
+        buckets = {message.bucket_id for message in result.messages}
         return self._table.level0_counts(committed.snapshots[-1], buckets)

@@ -6,7 +6,7 @@ What crosses with the rows is there exactly as often as they are:
 | frame | what tells |
 |---|---|
 | outcomes | tally rows: each decoder says how many records it read and how many of them it skipped |
-| any other | the place of each row in its Spark partition: those of a partition must be 0, 1, 2 … once each |
+| any other | the position of each row in its Spark partition: those of a partition must be 0, 1, 2 … once each |
 
 The second finds rows that are missing or there twice, but not a missing end of a partition: nothing says where it ends.
 """
@@ -24,19 +24,19 @@ import pyarrow.compute as pc
 from freshet.pipeline.decode.outcomes import RAW_VALUE, SUB, TAG, TAG_TALLY, Tally
 
 POSITION_BITS: Final = 33
-"""Width of the place in Spark's monotonically_increasing_id; the Spark partition stands above it."""
+"""Width of the position in Spark's monotonically_increasing_id; the Spark partition stands above it."""
 
 
-class Places(NamedTuple):
-    """Rows seen of one Spark partition: their number, the largest place, the sum of the places."""
+class PositionSums(NamedTuple):
+    """Rows seen of one Spark partition: their number, the largest position, the sum of the positions."""
 
     rows: int
     last: int
     total: int
 
-    def plus(self, other: Places) -> Places:
+    def plus(self, other: PositionSums) -> PositionSums:
         """Both together."""
-        return Places(self.rows + other.rows, max(self.last, other.last), self.total + other.total)
+        return PositionSums(self.rows + other.rows, max(self.last, other.last), self.total + other.total)
 
     @property
     def expected(self) -> int:
@@ -55,47 +55,47 @@ class ReadCount:
 
     tallied: int = 0
     """Records that decoders read."""
-    places: dict[int, Places] = field(default_factory=dict)
+    sums: dict[int, PositionSums] = field(default_factory=dict)
     """Of frames without tallies: what was seen of each Spark partition."""
 
     def add_positions(self, positions: Any) -> None:
         """Takes the positions (`monotonically_increasing_id`) of rows of a frame that has no tallies."""
         numbers = np.asarray(positions)
         partitions = numbers >> POSITION_BITS
-        places = numbers & ((1 << POSITION_BITS) - 1)
+        in_partition = numbers & ((1 << POSITION_BITS) - 1)
         order = np.argsort(partitions, kind="stable")
         present, starts = np.unique(partitions[order], return_index=True)
-        for partition, part in zip(present.tolist(), np.split(places[order], starts[1:]), strict=True):
-            self._add_places(partition, Places(len(part), int(part.max()), int(part.sum())))
+        for partition, part in zip(present.tolist(), np.split(in_partition[order], starts[1:]), strict=True):
+            self._add_sums(partition, PositionSums(len(part), int(part.max()), int(part.sum())))
 
     def add(self, other: ReadCount) -> None:
         """Takes what another task saw."""
         self.tallied += other.tallied
-        for partition, places in other.places.items():
-            self._add_places(partition, places)
+        for partition, sums in other.sums.items():
+            self._add_sums(partition, sums)
 
     def record_count(self) -> int:
         """Records that entered."""
-        return self.tallied + sum(places.expected for places in self.places.values())
+        return self.tallied + sum(sums.expected for sums in self.sums.values())
 
     def broken_partitions(self) -> list[int]:
         """Spark partitions of which rows are missing or there twice."""
-        return sorted(partition for partition, places in self.places.items() if not places.is_whole)
+        return sorted(partition for partition, sums in self.sums.items() if not sums.is_whole)
 
     def to_document(self) -> dict[str, Any]:
         """As JSON takes it."""
-        places = {str(partition): list(places) for partition, places in self.places.items()}
-        return {"tallied": self.tallied, "places": places}
+        sums = {str(partition): list(sums) for partition, sums in self.sums.items()}
+        return {"tallied": self.tallied, "sums": sums}
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> ReadCount:
         """The inverse of `to_document`."""
-        places = {int(partition): Places(*numbers) for partition, numbers in document["places"].items()}
-        return cls(document["tallied"], places)
+        sums = {int(partition): PositionSums(*numbers) for partition, numbers in document["sums"].items()}
+        return cls(document["tallied"], sums)
 
-    def _add_places(self, partition: int, places: Places) -> None:
-        known = self.places.get(partition)
-        self.places[partition] = places if known is None else known.plus(places)
+    def _add_sums(self, partition: int, sums: PositionSums) -> None:
+        known = self.sums.get(partition)
+        self.sums[partition] = sums if known is None else known.plus(sums)
 
 
 def without_tallies(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, list[Tally]]:
@@ -108,5 +108,5 @@ def without_tallies(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, list[Tally]]
 
 
 def record_count(rows: pa.Table | pa.RecordBatch) -> int:
-    """Records, not rows: a key change is two rows of one record, the second with another place in it."""
+    """Records, not rows: a key change is two rows of one record, the second with another position in it."""
     return int(np.count_nonzero(np.asarray(rows.column(SUB)) == 0)) if rows.num_rows else 0

@@ -107,11 +107,11 @@ class ReadDigests:
         self._last = (micro_batch_id, end)
         root = ""
         ranges = []
-        for place, (start, stop) in enumerate(zip(before, end, strict=True)):
+        for index, (start, stop) in enumerate(zip(before, end, strict=True)):
             files: tuple[tuple[str, int], ...] = ()
             if _is_files(stop):
                 root = root or self._query.checkpoint()
-                read = partial(_text, self._spark, f"{root}/sources/{place}")
+                read = partial(_text, self._spark, f"{root}/sources/{index}")
                 files = files_between(_log_offset(start), _log_offset(stop), read)
                 self._files += tuple(path for path, _ in files)
             ranges.append(SourceRange(start, stop, files))

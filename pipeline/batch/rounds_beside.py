@@ -17,7 +17,7 @@ leaves the compactions to its batches. The commit user is that of the stream and
 While units fail, batches compact as if there were no rounds; the thread tries again after `RETRY_S`, then after twice
 as long each time.
 
-Source: storage/compaction_beside.py.
+Source: storage/maintenance/compaction_beside.py.
 """
 
 from __future__ import annotations
@@ -211,7 +211,7 @@ class RoundsBeside:
         finally:
             self._beside.release(unit)
             if not is_done:
-                self._beside.note([(unit.partition, unit.bucket)])
+                self._beside.note([unit.bucket_id])
         with self._lock:
             self._units += len(result.snapshots)
             self._given_way += bool(result.given_way)

@@ -7,8 +7,8 @@ crosses to a task. A frame of outcomes crosses as it is; the rows of any other f
 |---|---|---|
 | `_bucket` int | as it is: the decoder, or `with_buckets`, has set it | bucket of the row, a Spark expression |
 | `_kind` | as it is | `_ROW_KIND` of the frame, if it has one |
-| `_position` | left out | Spark partition and place in it, one bigint: the input order |
-| `_d0` … | as they are | the columns of the table, by place |
+| `_position` | left out | Spark partition and position in it, one bigint: the input order |
+| `_d0` … | as they are | the columns of the table, by index |
 | all others | as they are | left out |
 
 Position names keep the columns of a table from colliding with ours. Everything here is built once per schema and used
@@ -67,7 +67,7 @@ class Routing:
     columns: tuple[str, ...]
     bucket_count: int | None
 
-    def place(self, frame: DataFrame) -> DataFrame:
+    def distributed(self, frame: DataFrame) -> DataFrame:
         """The rows of the frame as they cross, each in the Spark partition of its task."""
         rows = frame if self.projection is None else self.projection.select(frame)
         return rows if self.task is None else rows.repartitionById(self.task_count, self.task)
@@ -123,22 +123,22 @@ def route_rows(
     if ROW_KIND_COLUMN in given.fieldNames():
         head[KIND] = F.col(ROW_KIND_COLUMN)
     head[POSITION] = F.monotonically_increasing_id()
-    named = head | {f"{DATA_PREFIX}{place}": data[field.name] for place, field in enumerate(fields)}
+    named = head | {f"{DATA_PREFIX}{index}": data[field.name] for index, field in enumerate(fields)}
     projection = KeptColumns([column.alias(name) for name, column in named.items()])
     crossing = KeptColumns([F.col(name) for name in named])
     columns = tuple(field.name for field in fields)
     if options.bucket <= 0:
         return Routing(projection, crossing, None, 1, columns, options.bucket)
     count = tasks.count(schema, options)
-    places = {name: place for place, name in enumerate(columns)}
-    partition_columns = [F.col(f"{DATA_PREFIX}{places[name]}") for name in schema.partition_keys]
+    indexes = {name: index for index, name in enumerate(columns)}
+    partition_columns = [F.col(f"{DATA_PREFIX}{indexes[name]}") for name in schema.partition_keys]
     task = task_column(partition_columns, F.col(BUCKET), count)
     return Routing(projection, crossing, task, count, columns, None if is_rescaled else options.bucket)
 
 
 def with_buckets(outcomes: DataFrame, decoded: TableSchema, options: CoreOptions) -> DataFrame:
     """A frame of outcomes whose buckets Spark computes: for sources where `select` feeds the bucket key."""
-    data = {field.name: F.col(f"{DATA_PREFIX}{place}") for place, field in enumerate(decoded.fields)}
+    data = {field.name: F.col(f"{DATA_PREFIX}{index}") for index, field in enumerate(decoded.fields)}
     bucket = F.when(F.col(TAG) == TAG_DATA, _bucket(data, decoded, options))
     return outcomes.withColumn(BUCKET, bucket)
 
@@ -149,8 +149,8 @@ def bucket_keys(schema: TableSchema, options: CoreOptions) -> tuple[str, ...]:
 
 
 def _task(schema: TableSchema, bucket: Column, count: int) -> Column:
-    places = {field.name: place for place, field in enumerate(schema.fields)}
-    partition_columns = [F.col(f"{DATA_PREFIX}{places[name]}") for name in schema.partition_keys]
+    indexes = {field.name: index for index, field in enumerate(schema.fields)}
+    partition_columns = [F.col(f"{DATA_PREFIX}{indexes[name]}") for name in schema.partition_keys]
     return task_column(partition_columns, bucket, count)
 
 

@@ -49,7 +49,7 @@ class TaskResult:
     """What else was counted by name, for example unknown fields."""
     keys_merged: int = 0
     """Keys of which several rows were merged, at flush and in compaction; a key merged twice counts twice."""
-    keys_looped: int = 0
+    keys_in_python: int = 0
     """Those of them for which a column was folded value by value, which costs far more."""
     lookups: Mapping[str, int] = field(default_factory=dict)
     """How stored rows were looked up by key: the counters of `storage.lookup.lookup_metrics`."""
@@ -92,7 +92,7 @@ def encode_result(result: TaskResult) -> pa.RecordBatch:
         "restored": result.restored,
         "notes": dict(result.notes),
         "keys_merged": result.keys_merged,
-        "keys_looped": result.keys_looped,
+        "keys_in_python": result.keys_in_python,
         "lookups": dict(result.lookups),
         "waited_buckets": result.waited_buckets,
         "times_ms": dict(result.times_ms),
@@ -123,7 +123,7 @@ def sum_results(rows: Sequence[bytes]) -> TaskResult:
         restored=sum(d["restored"] for d in documents),
         notes=_sum_by_key([d["notes"] for d in documents]),
         keys_merged=sum(d["keys_merged"] for d in documents),
-        keys_looped=sum(d["keys_looped"] for d in documents),
+        keys_in_python=sum(d["keys_in_python"] for d in documents),
         lookups=_sum_by_key([d["lookups"] for d in documents]),
         waited_buckets=sum(d["waited_buckets"] for d in documents),
         times_ms=_sum_by_key([d["times_ms"] for d in documents]),

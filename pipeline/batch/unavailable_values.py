@@ -41,7 +41,7 @@ from freshet.pipeline.config.engine_rules import engine_rules
 from freshet.pipeline.decode.carriers import carrier_arrow_type, carry_array, restore_array
 from freshet.pipeline.decode.outcomes import COLUMN, DATA_PREFIX, KIND, REASON, TAG, TAG_DEAD, UNAVAILABLE
 from freshet.storage.distributed_write import LookupMetrics
-from freshet.storage.merge.take import take_rows
+from freshet.storage.merge.gather import take_rows
 from freshet.storage.model.row_kind import RowKind
 from freshet.storage.table import Table
 
@@ -77,7 +77,7 @@ class Unit(NamedTuple):
     is_descending: bool = False
 
     def order_of(self, row: Mapping[str, Any]) -> Order:
-        """The place of the row among those of its key."""
+        """The rank of the row among those of its key."""
         values = [row[name] for name in self.ordering]
         if self.is_descending:
             return tuple((value is not None, Descending(value)) for value in values)
@@ -108,7 +108,7 @@ class UnavailableValues:
     """Looks up unavailable values in one table at the snapshot of this id (None: the table is empty).
 
     `watch` sees all rows of a task once, in any order, and reads what is stored; `fill` then takes them in input order,
-    in as many portions as there are. `carried` are the table's columns that the rows have, by place.
+    in as many slices as there are. `carried` are the table's columns that the rows have, by index.
     """
 
     def __init__(
@@ -122,7 +122,7 @@ class UnavailableValues:
         self._snapshot_id = snapshot_id
         self._lookup_metrics = lookup_metrics
         self._carried = tuple(carried)
-        self._places = {name: f"{DATA_PREFIX}{place}" for place, name in enumerate(carried)}
+        self._column_names = {name: f"{DATA_PREFIX}{index}" for index, name in enumerate(carried)}
         self._units: tuple[Unit, ...] = ()
         self._watched: set[Key] = set()
         self._states: dict[tuple[Key, Unit], State] = {}
@@ -145,20 +145,20 @@ class UnavailableValues:
             self._states = self._stored(self._watched)
 
     def fill(self, rows: pa.Table) -> FilledRows:
-        """Fills in the rows of one portion."""
+        """Fills in the rows of one slice."""
         if not self._watched or not rows.num_rows:
             return FilledRows(rows, rows.slice(0, 0), 0)
         related, related_keys = self._related(rows)
         names = [*dict.fromkeys(name for unit in self._units for name in (*unit.ordering, *unit.columns))]
-        values = [rows.column(self._places[name]).take(pa.array(related)).to_pylist() for name in names]
+        values = [rows.column(self._column_names[name]).take(pa.array(related)).to_pylist() for name in names]
         kinds = rows.column(KIND).take(pa.array(related)).to_pylist()
         lacking = rows.column(UNAVAILABLE).take(pa.array(related)).to_pylist()
         found: dict[str, list[tuple[int, Any]]] = {name: [] for name in names}
         dead: dict[int, str] = {}
         filled = 0
-        for place, (position, key) in enumerate(zip(related.tolist(), related_keys, strict=True)):
-            row = {name: column[place] for name, column in zip(names, values, strict=True)}
-            missing = self._named(lacking[place])
+        for index, (position, key) in enumerate(zip(related.tolist(), related_keys, strict=True)):
+            row = {name: column[index] for name, column in zip(names, values, strict=True)}
+            missing = self._named(lacking[index])
             looked_up = self._look_up(key, row, missing)
             unknown = next((name for name, value in looked_up.items() if value is None), None)
             if unknown is not None:
@@ -167,8 +167,8 @@ class UnavailableValues:
             for name, value in looked_up.items():
                 found[name].append((position, value))
             filled += bool(looked_up)
-            self._note(key, {**row, **looked_up}, is_retract=RowKind(kinds[place]).is_retract)
-        return _apply(rows, {self._places[name]: pairs for name, pairs in found.items()}, dead, filled)
+            self._note(key, {**row, **looked_up}, is_retract=RowKind(kinds[index]).is_retract)
+        return _apply(rows, {self._column_names[name]: pairs for name, pairs in found.items()}, dead, filled)
 
     def _look_up(self, key: Key, row: Mapping[str, Any], missing: frozenset[str]) -> dict[str, Any]:
         """The values of the missing columns that will be taken from this row; None where there is none."""
@@ -207,22 +207,22 @@ class UnavailableValues:
         return tuple(units)
 
     def _named(self, text: str | None) -> frozenset[str]:
-        """The columns whose places the text lists."""
-        return frozenset(self._carried[int(place)] for place in text.split(",")) if text else frozenset()
+        """The columns whose indexes the text lists."""
+        return frozenset(self._carried[int(index)] for index in text.split(",")) if text else frozenset()
 
     def _keys(self, rows: pa.Table | pa.RecordBatch, positions: Positions) -> list[Key]:
-        names = [self._places[name] for name in self._table.schema.primary_keys]
+        names = [self._column_names[name] for name in self._table.schema.primary_keys]
         parts = [rows.column(name).take(pa.array(positions)).to_pylist() for name in names]
         return list(zip(*parts, strict=True))
 
     def _related(self, rows: pa.Table) -> tuple[Positions, list[Key]]:
         """Every row of a watched key: a filter on the first key column, then the exact check of what is left."""
-        first: Any = rows.column(self._places[self._table.schema.primary_keys[0]])
+        first: Any = rows.column(self._column_names[self._table.schema.primary_keys[0]])
         may_be: Any = pc.is_in(first, value_set=pa.array([key[0] for key in self._watched], first.type))
         positions = np.flatnonzero(may_be.to_numpy())
         candidates = self._keys(rows, positions)
-        kept = [place for place, key in enumerate(candidates) if key in self._watched]
-        return positions[kept], [candidates[place] for place in kept]
+        kept = [index for index, key in enumerate(candidates) if key in self._watched]
+        return positions[kept], [candidates[index] for index in kept]
 
     def _stored(self, keys: Collection[Key]) -> dict[tuple[Key, Unit], State]:
         """The states of these keys at the snapshot: the files and row groups that hold them are read, and no others."""
@@ -248,9 +248,9 @@ class UnavailableValues:
     def _key_table(self, keys: Sequence[Key]) -> pa.Table:
         schema = self._table.schema
         columns = {}
-        for place, name in enumerate(schema.primary_keys):
+        for index, name in enumerate(schema.primary_keys):
             data_type = schema.by_name[name].type
-            carried: pa.Array = pa.array([key[place] for key in keys], carrier_arrow_type(data_type))
+            carried: pa.Array = pa.array([key[index] for key in keys], carrier_arrow_type(data_type))
             columns[name] = restore_array(carried, data_type)
         return pa.table(columns)
 
@@ -270,15 +270,15 @@ def _apply(
     lost = rows.take(pa.array(list(dead)))
     texts = {REASON: [NOT_STORED] * len(dead), COLUMN: list(dead.values()), TAG: [TAG_DEAD] * len(dead)}
     for name, values in texts.items():
-        place = lost.schema.get_field_index(name)
-        lost = lost.set_column(place, lost.schema.field(place), pa.array(values, lost.schema.field(place).type))
+        index = lost.schema.get_field_index(name)
+        lost = lost.set_column(index, lost.schema.field(index), pa.array(values, lost.schema.field(index).type))
     mask = np.ones(rows.num_rows, dtype=bool)
     mask[list(dead)] = False
     return FilledRows(rows.filter(pa.array(mask)), lost, count)
 
 
 def _with_values(column: Any, pairs: Sequence[tuple[int, Any]]) -> Any:
-    """The column with other values at some positions: the new ones are appended and then gathered into place."""
+    """The column with other values at some positions: the new ones are appended and then gathered into their rows."""
     positions = np.arange(len(column))
     positions[[position for position, _ in pairs]] = np.arange(len(column), len(column) + len(pairs))
     new = pa.array([value for _, value in pairs], column.type)

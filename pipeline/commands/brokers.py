@@ -41,9 +41,9 @@ def broker_problems(configs: Sequence[PipelineConfig]) -> list[Problem]:
                 answer = ask_once(brokers)
                 answers.append((brokers, answer))
             if answer.failure:
-                place = ("sources", index, "kafka", "kafka.bootstrap.servers")
+                key_path = ("sources", index, "kafka", "kafka.bootstrap.servers")
                 text = _failure_text(brokers.servers, answer)
-                problems.append(config.origin.problem(place, config.without_secrets(text)))
+                problems.append(config.origin.problem(key_path, config.without_secrets(text)))
                 continue
             for topic in sorted(subscribed_topics(source) - answer.topics):
                 complain(f"{config.name}: warning: there is no topic {topic} at {brokers.servers}")
@@ -63,8 +63,8 @@ def log_problems(configs: Sequence[PipelineConfig]) -> list[Problem]:
             option, text = found
             section = "write_options" if option in config.table.write_options else "options"
             is_written = option in getattr(config.table, section)
-            place = ("table", section, option) if is_written else ("table", section)
-            problems.append(config.origin.problem(place, config.without_secrets(text)))
+            key_path = ("table", section, option) if is_written else ("table", section)
+            problems.append(config.origin.problem(key_path, config.without_secrets(text)))
     return problems
 
 

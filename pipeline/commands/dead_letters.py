@@ -155,13 +155,13 @@ def _by_reason(rows: pa.Table) -> list[dict[str, Any]]:
 
 
 def _record_lines(row: dict[str, Any]) -> list[str]:
-    place = row["topic"] or "?"
+    origin = row["topic"] or "?"
     if row["kafka_partition"] is not None:
-        place = f"{place} partition {row['kafka_partition']} offset {row['log_offset']}"
+        origin = f"{origin} partition {row['kafka_partition']} offset {row['log_offset']}"
     when = "" if row["record_time"] is None else f", {row['record_time']:%Y-%m-%d %H:%M:%S} UTC"
     column = f"column {row['column_name']}: " if row["column_name"] else ""
     return [
-        printable(f"{row['pipeline']}: {place}{when}"),
+        printable(f"{row['pipeline']}: {origin}{when}"),
         printable(f"  {column}{row['reason']}"),
         f"  {_value_text(row['raw_value'])}",
     ]

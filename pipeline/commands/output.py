@@ -16,6 +16,7 @@ from decimal import Decimal
 from typing import Any, Final
 
 import orjson
+from rich.cells import cell_len
 from rich.console import Console
 from rich.progress import Progress, track
 
@@ -66,11 +67,17 @@ def print_columns(header: Sequence[str], rows: Iterable[Sequence[str]], *, right
     """Rows below a header, each column as wide as its widest cell; columns named in `right` end at one edge."""
     numeric = set(right)
     lines = [list(header), *([printable(cell) for cell in row] for row in rows)]
-    widths = [max(len(line[index]) for line in lines) for index in range(len(header))]
+    widths = [max(cell_len(line[index]) for line in lines) for index in range(len(header))]
     sides = [_RIGHT if name in numeric else _LEFT for name in header]
     for line in lines:
-        cells = (f"{text:{side}{width}}" for text, side, width in zip(line, sides, widths, strict=True))
+        cells = (_padded(text, side, width) for text, side, width in zip(line, sides, widths, strict=True))
         print("  ".join(cells).rstrip())
+
+
+def _padded(text: str, side: str, width: int) -> str:
+    """Characters of East Asian scripts take two columns of a terminal, combining ones none."""
+    blanks = " " * (width - cell_len(text))
+    return blanks + text if side == _RIGHT else text + blanks
 
 
 def print_facts(facts: Sequence[Mapping[str, Any]], *, as_json: bool, header: Mapping[str, str]) -> None:

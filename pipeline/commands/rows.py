@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from decimal import Decimal
 from typing import Annotated, Any, Final, Literal
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
@@ -81,12 +82,12 @@ def write_rows(schema: pa.Schema, batches: Iterable[pa.RecordBatch], output: str
 
 
 def _json_rows(batch: pa.RecordBatch) -> list[Any]:
-    rows: list[Any] = _plain(batch).to_pylist()
+    rows = _python_rows(batch)
     return [_finite(row) for row in rows] if any(_has_floats(field.type) for field in batch.schema) else rows
 
 
 def _has_floats(data_type: pa.DataType) -> bool:
-    fields = (data_type.field(place) for place in range(data_type.num_fields))
+    fields = (data_type.field(index) for index in range(data_type.num_fields))
     return pa.types.is_floating(data_type) or any(_has_floats(field.type) for field in fields)
 
 
@@ -100,33 +101,66 @@ def _finite(value: Any) -> Any:
 
 
 def _print_table(found: pa.Table, shown: int) -> None:
-    rows = _plain_table(found.slice(0, shown))
-    cells = [[_cell(value) for value in row.values()] for row in rows.to_pylist()]
+    rows = [row for batch in found.slice(0, shown).to_batches() for row in _python_rows(batch)]
+    cells = [[_cell(value) for value in row.values()] for row in rows]
     numbers = [field.name for field in found.schema if _is_number(field.type)]
     print_columns([printable(name) for name in found.schema.names], cells, right=numbers)
     if found.num_rows > shown:
         complain(f"the first {plural(shown, 'row')}; --limit shows more")
 
 
-def _plain_table(table: pa.Table) -> pa.Table:
-    schema = _plain_schema(table.schema)
-    return pa.Table.from_batches([_plain(batch) for batch in table.to_batches()], schema)
+def _python_rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
+    columns = [_python_values(array) for array in batch.columns]
+    return [dict(zip(batch.schema.names, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
-def _plain_schema(schema: pa.Schema) -> pa.Schema:
-    return pa.schema([field.with_type(_plain_type(field.type)) for field in schema])
+def _python_values(array: pa.Array) -> list[Any]:
+    """Python objects; text for what Python's calendar cannot hold: nanoseconds, and years before 1 or after 9999."""
+    array = pc.cast(array, _without_nanoseconds(array.type))
+    try:
+        values: list[Any] = array.to_pylist()
+        return values
+    except OverflowError:
+        if not pa.types.is_nested(array.type):
+            return _far_values(array)
+        texts: list[Any] = pc.cast(array, _without_calendar(array.type)).to_pylist()
+        return texts
 
 
-def _plain_type(data_type: pa.DataType) -> pa.DataType:
-    """Text for nanoseconds, which Python's datetime cannot hold."""
-    is_time = pa.types.is_timestamp(data_type) or pa.types.is_time(data_type)
-    return pa.string() if is_time and data_type.unit == "ns" else data_type
+def _without_nanoseconds(data_type: pa.DataType) -> pa.DataType:
+    return _with_leaves(
+        data_type,
+        lambda leaf: pa.string() if pa.types.is_temporal(leaf) and getattr(leaf, "unit", None) == "ns" else leaf,
+    )
 
 
-def _plain(batch: pa.RecordBatch) -> pa.RecordBatch:
-    schema = _plain_schema(batch.schema)
-    arrays = [pc.cast(array, field.type) for array, field in zip(batch.columns, schema, strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+def _without_calendar(data_type: pa.DataType) -> pa.DataType:
+    return _with_leaves(data_type, lambda leaf: pa.string() if pa.types.is_temporal(leaf) else leaf)
+
+
+def _with_leaves(data_type: pa.DataType, change: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
+    """The type with the types of its leaves changed."""
+    if pa.types.is_list(data_type):
+        return pa.list_(data_type.value_field.with_type(_with_leaves(data_type.value_type, change)))
+    if pa.types.is_map(data_type):
+        return pa.map_(_with_leaves(data_type.key_type, change), _with_leaves(data_type.item_type, change))
+    if pa.types.is_struct(data_type):
+        return pa.struct([field.with_type(_with_leaves(field.type, change)) for field in data_type])
+    return change(data_type)
+
+
+def _far_values(array: pa.Array) -> list[Any]:
+    """Dates or timestamps of which some are outside of Python's calendar, and those as text.
+
+    NumPy writes them: Arrow gives up beyond the year 32767, and is wrong for such an instant in UTC.
+    """
+    stamps = array.to_numpy(zero_copy_only=False)
+    years = stamps.astype("datetime64[Y]").astype(np.int64) + 1970
+    is_far = ~np.isnat(stamps) & ((years < 1) | (years > 9999))
+    texts = np.char.replace(np.datetime_as_string(stamps), "T", " ")
+    near = pc.if_else(pa.array(is_far), pa.scalar(None, array.type), array).to_pylist()
+    suffix = "Z" if getattr(array.type, "tz", None) else ""
+    return [f"{text}{suffix}" if far else value for text, far, value in zip(texts, is_far, near, strict=True)]
 
 
 def _flat_schema(schema: pa.Schema) -> pa.Schema:
@@ -140,7 +174,7 @@ def _needs_text(data_type: pa.DataType) -> bool:
 
 def _flat(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     arrays: Iterable[pa.Array] = (
-        pa.array([None if value is None else _text(value) for value in array.to_pylist()], pa.string())
+        pa.array([None if value is None else _text(value) for value in _python_values(array)], pa.string())
         if _needs_text(array.type)
         else array
         for array in batch.columns

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from freshet.pipeline.commands.arguments import AsJson, TableName, Warehouse, open_table
-from freshet.pipeline.commands.output import print_facts, print_json, say
+from freshet.pipeline.commands.output import complain, print_facts, print_json, say
 from freshet.storage.catalog import Catalog
 from freshet.storage.describe import size_text, time_text
 from freshet.storage.exceptions import StorageError
@@ -21,6 +21,8 @@ def tables(
     """List the tables of a warehouse."""
     catalog = Catalog(warehouse)
     databases = catalog.list_databases() if database is None else [database]
+    if not databases:
+        complain(f"there are no databases in {catalog.warehouse}; is that the folder of a warehouse?")
     facts = [_table_line(catalog, f"{each}.{name}") for each in databases for name in catalog.list_tables(each)]
     header = {
         "table": "table",

@@ -18,14 +18,14 @@ from typing import Final
 from urllib.parse import unquote, urlparse
 
 from freshet.pipeline.config.model import PipelineConfig
-from freshet.pipeline.config.origin import Place
+from freshet.pipeline.config.origin import KeyPath
 
 _ARCHIVE: Final = "sourceArchiveDir"
 _RECURSIVE: Final = "recursiveFileLookup"
 
 
-def entangled_folders(config: PipelineConfig) -> Iterator[tuple[Place, str]]:
-    """The folders that do not lie apart, with their place in the file."""
+def entangled_folders(config: PipelineConfig) -> Iterator[tuple[KeyPath, str]]:
+    """The folders that do not lie apart, with their keys in the file."""
     checkpoint, warehouse = _local(config.checkpoint), _local(config.table.warehouse)
     database, _, name = config.table.name.partition(".")
     table = None if warehouse is None else warehouse / f"{database}.db" / name
@@ -34,7 +34,7 @@ def entangled_folders(config: PipelineConfig) -> Iterator[tuple[Place, str]]:
     for index, source in enumerate(config.sources):
         if source.files is None:
             continue
-        place = ("sources", index, "files")
+        key_path = ("sources", index, "files")
         path = _local(source.files.path)
         # Spark reads the files of the folder itself; what a pattern may match beside it is not known.
         is_pattern = glob.has_magic(source.files.path)
@@ -44,13 +44,13 @@ def entangled_folders(config: PipelineConfig) -> Iterator[tuple[Place, str]]:
         for what, folder in (("checkpoint", checkpoint), ("table", table), ("warehouse", warehouse)):
             if holds_warehouse if what == "warehouse" else touches(path, folder):
                 yield (
-                    (*place, "path"),
+                    (*key_path, "path"),
                     f"{source.files.path} and the {what} ({folder}) lie in one another: its files would be read as "
                     "records; choose another folder",
                 )
         archive = source.files.options.get(_ARCHIVE)
         if archive and _touch(path, _local(archive)):
-            yield (*place, _ARCHIVE), f"{archive} and path lie in one another: archived files would be read again"
+            yield (*key_path, _ARCHIVE), f"{archive} and path lie in one another: archived files would be read again"
 
 
 def _touch(left: PurePosixPath | None, right: PurePosixPath | None) -> bool:
@@ -67,5 +67,5 @@ def _local(text: str) -> PurePosixPath | None:
     if parsed.scheme not in ("", "file"):
         return None
     parts = PurePosixPath(unquote(parsed.path) if parsed.scheme else text).parts
-    plain = next((place for place, part in enumerate(parts) if glob.has_magic(part)), len(parts))
+    plain = next((index for index, part in enumerate(parts) if glob.has_magic(part)), len(parts))
     return PurePosixPath(*parts[:plain])

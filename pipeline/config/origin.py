@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from freshet.pipeline.exceptions import Problem
 
-Place = tuple[str | int, ...]
+KeyPath = tuple[str | int, ...]
 """A path of keys and list indexes, for example ("sources", 0, "select", "total")."""
 
 
@@ -16,11 +16,11 @@ class Origin:
     """One file. A config that was made from values alone has no path."""
 
     path: str | None = None
-    lines: Mapping[Place, int] = field(default_factory=dict)
+    lines: Mapping[KeyPath, int] = field(default_factory=dict)
 
-    def problem(self, place: Place, message: str) -> Problem:
-        """A problem at the innermost key of `place` that stands in the file."""
-        ends = range(len(place), -1, -1)
-        line = next((self.lines[place[:end]] for end in ends if place[:end] in self.lines), None)
-        name = ".".join(str(part) for part in place)
+    def problem(self, key_path: KeyPath, message: str) -> Problem:
+        """A problem at the innermost key of `key_path` that stands in the file."""
+        ends = range(len(key_path), -1, -1)
+        line = next((self.lines[key_path[:end]] for end in ends if key_path[:end] in self.lines), None)
+        name = ".".join(str(part) for part in key_path)
         return Problem(f"{name}: {message}" if name else message, self.path, line)

@@ -37,7 +37,7 @@ from freshet.pipeline.config.model import (
     TableSourceConfig,
     TriggerConfig,
 )
-from freshet.pipeline.config.origin import Origin, Place
+from freshet.pipeline.config.origin import KeyPath, Origin
 from freshet.pipeline.config.rules import contradictions, decides_meaning, nearest, warnings
 from freshet.pipeline.exceptions import ConfigurationError, Problem
 
@@ -87,11 +87,11 @@ def load_pipelines(paths: Sequence[str | Path], env: Mapping[str, str] | None = 
     configs: list[tuple[str, PipelineConfig]] = []
     known: set[Path] = set()
     for path in map(str, paths):
-        place = Path(path).resolve()
-        if place in known:
+        resolved = Path(path).resolve()
+        if resolved in known:
             problems.append(Problem("is named twice; name each pipeline file once", path))
             continue
-        known.add(place)
+        known.add(resolved)
         try:
             text = Path(path).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
@@ -121,9 +121,9 @@ def parse_pipeline(text: str, path: str, env: Mapping[str, str]) -> tuple[Pipeli
     try:
         config = PipelineConfig.model_validate(tree)
     except ValidationError as error:
-        found = [document.problem(_place(item["loc"]), _message(item)) for item in error.errors()]
+        found = [document.problem(_key_path(item["loc"]), _message(item)) for item in error.errors()]
         return None, [*document.problems, *found]
-    found = [document.problem(place, message) for place, message in contradictions(config)]
+    found = [document.problem(key_path, message) for key_path, message in contradictions(config)]
     problems = [*document.problems, *found]
     config.read_from(document.origin)
     return (None if problems else config), problems
@@ -135,12 +135,12 @@ class _Document:
 
     path: str
     env: Mapping[str, str]
-    lines: dict[Place, int] = field(default_factory=dict)
+    lines: dict[KeyPath, int] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
 
     @property
     def origin(self) -> Origin:
-        """The place of this file's values."""
+        """Where this file's values come from."""
         return Origin(self.path, self.lines)
 
     def read(self, text: str) -> Any:
@@ -151,33 +151,33 @@ class _Document:
         finally:
             loader.dispose()
 
-    def problem(self, place: Place, message: str) -> Problem:
-        """A problem at the innermost key of `place` that stands in the file."""
-        return self.origin.problem(place, message)
+    def problem(self, key_path: KeyPath, message: str) -> Problem:
+        """A problem at the innermost key of `key_path` that stands in the file."""
+        return self.origin.problem(key_path, message)
 
-    def _value(self, loader: _Loader, node: yaml.Node, place: Place) -> Any:
-        self.lines.setdefault(place, node.start_mark.line + 1)
-        if len(place) > DEPTH_MAX:
+    def _value(self, loader: _Loader, node: yaml.Node, key_path: KeyPath) -> Any:
+        self.lines.setdefault(key_path, node.start_mark.line + 1)
+        if len(key_path) > DEPTH_MAX:
             raise yaml.MarkedYAMLError(
                 problem=f"is nested more than {DEPTH_MAX} deep, or an alias contains itself",
                 problem_mark=node.start_mark,
             )
         if isinstance(node, yaml.MappingNode):
             loader.flatten_mapping(node)
-            return self._mapping(loader, node, place)
+            return self._mapping(loader, node, key_path)
         if isinstance(node, yaml.SequenceNode):
-            return [self._value(loader, item, (*place, index)) for index, item in enumerate(node.value)]
+            return [self._value(loader, item, (*key_path, index)) for index, item in enumerate(node.value)]
         value = loader.construct_object(node)
-        return self._expand(value, place) if isinstance(value, str) else value
+        return self._expand(value, key_path) if isinstance(value, str) else value
 
-    def _mapping(self, loader: _Loader, node: yaml.MappingNode, place: Place) -> dict[str, Any]:
+    def _mapping(self, loader: _Loader, node: yaml.MappingNode, key_path: KeyPath) -> dict[str, Any]:
         result: dict[str, Any] = {}
         for key_node, value_node in node.value:
             if not isinstance(key_node, yaml.ScalarNode):
                 self.problems.append(Problem("a key is a text", self.path, key_node.start_mark.line + 1))
                 continue
             key = key_node.value
-            inner = (*place, key)
+            inner = (*key_path, key)
             if key in result:
                 self.problems.append(
                     Problem(f"the key {key!r} is given twice", self.path, key_node.start_mark.line + 1)
@@ -186,14 +186,14 @@ class _Document:
             result[key] = self._value(loader, value_node, inner)
         return result
 
-    def _expand(self, text: str, place: Place) -> str:
+    def _expand(self, text: str, key_path: KeyPath) -> str:
         def replacement(match: re.Match[str]) -> str:
             if match[0] == "$$":
                 return "$"
             value = self.env.get(match[1]) or match[2]
             if value is None:
                 self.problems.append(
-                    self.problem(place, f"the environment variable {match[1]} is not set; set it or write a default "
+                    self.problem(key_path, f"the environment variable {match[1]} is not set; set it or write a default "
                                  f"as ${{{match[1]}:-…}}")
                 )  # fmt: skip
                 return ""
@@ -202,7 +202,7 @@ class _Document:
         return _REFERENCE.sub(replacement, text)
 
 
-def _place(loc: Iterable[str | int]) -> Place:
+def _key_path(loc: Iterable[str | int]) -> KeyPath:
     return tuple(part for part in loc if part != "[key]")
 
 

@@ -1,6 +1,6 @@
 """Rules between the keys of a pipeline file: contradictions are refused, doubtful settings are warned of.
 
-A rule is a function from one file's values to findings: the place in the file (a path of keys) and a message that says
+A rule is a function from one file's values to findings: the path of keys in the file and a message that says
 what to do. Nothing is started or read here.
 
 A source that fills a column of a sequence group must fill what orders the group, or nothing of it would ever be taken.
@@ -27,7 +27,7 @@ from freshet.pipeline.config.model import (
     TableConfig,
     revealed,
 )
-from freshet.pipeline.config.origin import Place
+from freshet.pipeline.config.origin import KeyPath
 from freshet.pipeline.config.source_options import wrong_file_values, wrong_kafka_values
 from freshet.pipeline.config.spark_options import wrong_spark_values
 from freshet.pipeline.config.table_source_rules import table_source
@@ -36,7 +36,7 @@ from freshet.storage.model.schema import SYSTEM_COLUMNS
 from freshet.storage.model.sql_type import parse_sql_type
 from freshet.storage.options import IMMUTABLE_KEYS, CoreOptions, MergeEngine
 
-Finding = tuple[Place, str]
+Finding = tuple[KeyPath, str]
 
 METADATA_COLUMNS: Final = ("_op", "_source", "_ts_ms", "_topic", "_partition", "_offset", "_timestamp", "_headers")
 """What `select` sees beside the payload's fields."""
@@ -211,7 +211,7 @@ def _groups(config: PipelineConfig) -> Iterator[Finding]:
     try:
         rules = _rules(table)
     except InvalidRequestError as error:
-        yield _option_place("options", table.options, error), str(error)
+        yield _option_key_path("options", table.options, error), str(error)
         return
     for index, source in enumerate(config.sources):
         for group in rules.filled_groups(column for column in table.columns if source.fills(column)):
@@ -260,7 +260,7 @@ def _options(table: TableConfig) -> Iterator[Finding]:
     try:
         CoreOptions.parse(table.options, has_primary_key=bool(table.primary_key))
     except InvalidRequestError as error:
-        yield _option_place("options", table.options, error), str(error)
+        yield _option_key_path("options", table.options, error), str(error)
         return
     for key in table.write_options:
         if decides_meaning(key):
@@ -271,10 +271,10 @@ def _options(table: TableConfig) -> Iterator[Finding]:
     try:
         CoreOptions.parse({**table.options, **table.write_options}, has_primary_key=bool(table.primary_key))
     except InvalidRequestError as error:
-        yield _option_place("write_options", table.write_options, error), str(error)
+        yield _option_key_path("write_options", table.write_options, error), str(error)
 
 
-def _option_place(section: str, written: Mapping[str, object], error: StorageError) -> Place:
+def _option_key_path(section: str, written: Mapping[str, object], error: StorageError) -> KeyPath:
     """Where the option that an error is about is written, or the whole section where it is not written there."""
     if error.option is not None and error.option in written:
         return "table", section, error.option
@@ -287,72 +287,72 @@ def _trigger(config: PipelineConfig) -> Iterator[Finding]:
         yield ("trigger",), "wants exactly one of processing_time and available_now: true"
 
 
-def _source(config: PipelineConfig, source: SourceConfig, place: Place) -> Iterator[Finding]:
+def _source(config: PipelineConfig, source: SourceConfig, key_path: KeyPath) -> Iterator[Finding]:
     if sum(each is not None for each in (source.kafka, source.files, source.table)) != 1:
-        yield place, "a source has exactly one of kafka, files and table"
+        yield key_path, "a source has exactly one of kafka, files and table"
         return
-    yield from _selected(config, source, place)
+    yield from _selected(config, source, key_path)
     if source.table is not None:
-        yield from table_source(config, source, source.table, place)
+        yield from table_source(config, source, source.table, key_path)
         return
     if source.format is None:
-        yield (*place, "format"), "is missing"
+        yield (*key_path, "format"), "is missing"
     if source.kafka is not None:
-        yield from _kafka(revealed(source.kafka), (*place, "kafka"))
+        yield from _kafka(revealed(source.kafka), (*key_path, "kafka"))
     if source.files is not None:
-        yield from _location(source.files.path, (*place, "files", "path"))
-        yield from wrong_file_values(source.files.options, (*place, "files"))
+        yield from _location(source.files.path, (*key_path, "files", "path"))
+        yield from wrong_file_values(source.files.options, (*key_path, "files"))
     for name, text in source.payload_types.items():
-        yield from _type(text, (*place, "schema", name))
+        yield from _type(text, (*key_path, "schema", name))
         if name in METADATA_COLUMNS:
-            yield (*place, "schema", name), f"{name} is the name of a metadata column; it has a type already"
+            yield (*key_path, "schema", name), f"{name} is the name of a metadata column; it has a type already"
     if not source.is_debezium:
         for key in ("on_truncate", "decimal_handling_mode", "unavailable_value_placeholder"):
             if key in source.model_fields_set:
-                yield (*place, key), f"belongs to the Debezium formats, not to {source.format}"
+                yield (*key_path, key), f"belongs to the Debezium formats, not to {source.format}"
 
 
-def _selected(config: PipelineConfig, source: SourceConfig, place: Place) -> Iterator[Finding]:
+def _selected(config: PipelineConfig, source: SourceConfig, key_path: KeyPath) -> Iterator[Finding]:
     for column in source.select:
         if column not in config.table.columns:
             known = nearest(column, config.table.columns)
-            yield (*place, "select", column), f"selects {column!r}, which is no column of the table{known}"
+            yield (*key_path, "select", column), f"selects {column!r}, which is no column of the table{known}"
     if source.select:
         for key in config.table.primary_key:
             if key not in source.select:
-                yield (*place, "select"), f"lacks the key column {key}, which cannot be NULL; add {key}: <field>"
+                yield (*key_path, "select"), f"lacks the key column {key}, which cannot be NULL; add {key}: <field>"
 
 
-def _location(text: str, place: Place) -> Iterator[Finding]:
+def _location(text: str, key_path: KeyPath) -> Iterator[Finding]:
     """A folder is an absolute path or a URI: what a relative one means depends on where the command was called."""
     if _SCHEME.match(text):
         if text.lower().startswith("file:") and not _FILE_URI.match(text):
-            yield place, f"{text!r} has no absolute path; write file:///data/…"
+            yield key_path, f"{text!r} has no absolute path; write file:///data/…"
     elif not text.startswith("/"):
-        yield place, f"{text!r} is a relative path; write an absolute path or a URI, such as file:///data/…"
+        yield key_path, f"{text!r} is a relative path; write an absolute path or a URI, such as file:///data/…"
 
 
-def _kafka(options: Mapping[str, str], place: Place) -> Iterator[Finding]:
+def _kafka(options: Mapping[str, str], key_path: KeyPath) -> Iterator[Finding]:
     if not options.get("kafka.bootstrap.servers"):
-        yield place, "kafka.bootstrap.servers is missing (host:port[,host:port])"
+        yield key_path, "kafka.bootstrap.servers is missing (host:port[,host:port])"
     given = [key for key in _SUBSCRIPTIONS if key in options]
     if len(given) != 1:
-        yield place, f"wants exactly one of {', '.join(_SUBSCRIPTIONS)}; given: {', '.join(given) or 'none'}"
+        yield key_path, f"wants exactly one of {', '.join(_SUBSCRIPTIONS)}; given: {', '.join(given) or 'none'}"
     lowered = {key.lower(): key for key in (*KAFKA_OPTIONS, *_SET_BY_US)}
     for key in options:
         known = lowered.get(key.lower())
         if known in _SET_BY_US:
-            yield (*place, key), f"cannot be set here: {_SET_BY_US[known]}"
+            yield (*key_path, key), f"cannot be set here: {_SET_BY_US[known]}"
         elif known is None and not key.startswith("kafka."):
-            yield (*place, key), f"unknown option of the Kafka source{nearest(key, KAFKA_OPTIONS)}"
-    yield from wrong_kafka_values({key: value for key, value in options.items() if value}, place)
+            yield (*key_path, key), f"unknown option of the Kafka source{nearest(key, KAFKA_OPTIONS)}"
+    yield from wrong_kafka_values({key: value for key, value in options.items() if value}, key_path)
 
 
-def _type(text: str, place: Place) -> Iterator[Finding]:
+def _type(text: str, key_path: KeyPath) -> Iterator[Finding]:
     try:
         parse_sql_type(text)
     except InvalidRequestError as error:
-        yield place, str(error)
+        yield key_path, str(error)
 
 
 def _is_plain(expression: str) -> bool:

@@ -1,6 +1,6 @@
 """Settings under `spark:` whose wrong value is known without Spark, which would answer it with a Java trace.
 
-What is not listed is passed on; where Spark refuses it, the start of the session says so with the same place.
+What is not listed is passed on; where Spark refuses it, the start of the session says so with the same key.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from freshet.pipeline.config.origin import Place
+from freshet.pipeline.config.origin import KeyPath
 
 _MASTER: Final = re.compile(
     r"local|local\[(\d+|\*)(\s*,\s*\d+)?\]|local-cluster\[\s*\d+\s*,\s*\d+\s*,\s*\d+\s*\]|yarn|(spark|k8s)://.+"
@@ -27,12 +27,12 @@ _WANTED: Final[Mapping[str, tuple[re.Pattern[str], str]]] = {
 _PREFIX: Final = "spark."
 
 
-def wrong_spark_values(settings: Mapping[str, str], place: Place) -> Iterator[tuple[Place, str]]:
-    """Settings that Spark would refuse or not see, with their place in the file."""
+def wrong_spark_values(settings: Mapping[str, str], key_path: KeyPath) -> Iterator[tuple[KeyPath, str]]:
+    """Settings that Spark would refuse or not see, with their keys in the file."""
     for key, value in settings.items():
         if not key.startswith(_PREFIX):
-            yield (*place, key), f"is no setting of Spark: those begin with {_PREFIX!r}, such as spark.master"
+            yield (*key_path, key), f"is no setting of Spark: those begin with {_PREFIX!r}, such as spark.master"
             continue
         pattern, wanted = _WANTED.get(key, (None, ""))
         if pattern is not None and not pattern.fullmatch(value.strip()):
-            yield (*place, key), f"wants {wanted}, not {value!r}"
+            yield (*key_path, key), f"wants {wanted}, not {value!r}"

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from freshet.pipeline.config.model import SEQUENCE_OPTION, PipelineConfig, SourceConfig, TableSourceConfig
-from freshet.pipeline.config.origin import Place
+from freshet.pipeline.config.origin import KeyPath
 from freshet.pipeline.config.stream_options import ISOLATION_OPTION, stream_options
 from freshet.pipeline.exceptions import InvalidRequestError
 from freshet.storage.exceptions import InvalidRequestError as InvalidStorageRequestError
@@ -29,28 +29,31 @@ _WRITTEN: Final = {"payload_types": "schema"}
 
 
 def table_source(
-    config: PipelineConfig, source: SourceConfig, table: TableSourceConfig, place: Place
-) -> Iterator[tuple[Place, str]]:
+    config: PipelineConfig, source: SourceConfig, table: TableSourceConfig, key_path: KeyPath
+) -> Iterator[tuple[KeyPath, str]]:
     """What is wrong with a source that is a table."""
     for key in _OF_RECORDS:
         if key in source.model_fields_set:
-            yield (*place, _WRITTEN.get(key, key)), "belongs to records; rows of a table have types and kinds already"
+            yield (
+                (*key_path, _WRITTEN.get(key, key)),
+                "belongs to records; rows of a table have types and kinds already",
+            )
     if any(each.table is None for each in config.sources):
-        yield place, "tables and records cannot feed one pipeline; write two pipeline files into one table"
+        yield key_path, "tables and records cannot feed one pipeline; write two pipeline files into one table"
     try:
         options = stream_options(table.given)
     except InvalidRequestError as error:
-        yield (*place, "table"), str(error)
+        yield (*key_path, "table"), str(error)
         return
     same = table.name == config.table.name and table.warehouse.rstrip("/") == config.table.warehouse.rstrip("/")
     if same:
-        yield (*place, "table", "name"), f"{table.name} is the table that is written: it would follow itself"
+        yield (*key_path, "table", "name"), f"{table.name} is the table that is written: it would follow itself"
     if options is not None and options.isolation == "speculative":
         options_given = {**config.table.options, **config.table.write_options}
         reason = keeps_what_is_taken_back(options_given, has_primary_key=bool(config.table.primary_key))
         if reason is not None:
             yield (
-                (*place, "table", "isolation"),
+                (*key_path, "table", "isolation"),
                 f"speculative rows may be taken back, and {reason}; read committed rows ({ISOLATION_OPTION}=committed)",
             )
 

@@ -102,8 +102,8 @@ class CarefulReader:
         self._known = known | ({plan.kind_field} if plan.kind_field else set())
         vital = plan.columns if plan.takes_before else [column for column in plan.columns if column.is_vital]
         self._old_fields = frozenset(name for column in vital for name in column.payload_fields)
-        self._old_places = frozenset(
-            place for place, column in enumerate(plan.columns) if plan.takes_before or column.is_vital
+        self._old_indexes = frozenset(
+            index for index, column in enumerate(plan.columns) if plan.takes_before or column.is_vital
         )
         self._computed = [
             (column.field.name, column.payload_fields)
@@ -229,26 +229,26 @@ class CarefulReader:
 
     def _is_wanted_of_old(self, each: Input) -> bool:
         if each.is_member:
-            return each.place is None or each.place in self._old_places
+            return each.index is None or each.index in self._old_indexes
         return each.name in self._old_fields
 
 
 def images_of(plan: DecodePlan, inputs: Inputs, found: Mapping[int, Rows]) -> Images:
-    """The images of some records (by place in the block)."""
-    flat = [(place, rows, row) for place, rows in found.items() for row in rows.rows]
+    """The images of some records (by index in the block)."""
+    flat = [(index, rows, row) for index, rows in found.items() for row in rows.rows]
     columns = list(zip(*(row.values for _, _, row in flat), strict=True)) or [()] * len(inputs.all)
     names = [field.name for field in plan.fields]
     missing = {
-        place: np.fromiter((name in row.missing for _, _, row in flat), bool, len(flat))
-        for place, name in enumerate(names)
+        index: np.fromiter((name in row.missing for _, _, row in flat), bool, len(flat))
+        for index, name in enumerate(names)
         if any(name in row.missing for _, _, row in flat)
     }
     noted: dict[str, list[int]] = {}
-    for place, rows in found.items():
+    for index, rows in found.items():
         for text in rows.notes:
-            noted.setdefault(text, []).append(place)
+            noted.setdefault(text, []).append(index)
     return Images(
-        records=np.array([place for place, _, _ in flat], np.int64),
+        records=np.array([index for index, _, _ in flat], np.int64),
         kinds=np.array([row.kind for _, _, row in flat], np.int8),
         subs=np.array([row.sub for _, _, row in flat], np.int32),
         inputs=[_array(each.converter, values) for each, values in zip(inputs.all, columns, strict=True)],
@@ -256,7 +256,7 @@ def images_of(plan: DecodePlan, inputs: Inputs, found: Mapping[int, Rows]) -> Im
         ts_ms=pa.array([rows.change.ts_ms for _, rows, _ in flat], pa.int64()),
         sources=pa.array([_source_text(plan, rows.change) for _, rows, _ in flat], pa.string()),
         missing=missing,
-        notes=[Note(text, places) for text, places in noted.items()],
+        notes=[Note(text, indexes) for text, indexes in noted.items()],
     )
 
 

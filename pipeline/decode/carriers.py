@@ -92,7 +92,7 @@ def _convert(array: Any, data_type: DataType, target: Any) -> Any:
             pairs = pa.StructArray.from_arrays(entries, fields=[target.key_field, target.item_field])
             return _over_children(array, pairs, target)
         case RowType(fields=fields):
-            children = [_convert(array.field(place), f.type, target[place].type) for place, f in enumerate(fields)]
+            children = [_convert(array.field(index), f.type, target[index].type) for index, f in enumerate(fields)]
             return pa.StructArray.from_arrays(children, fields=list(target), mask=_mask(array))
         case _:
             return _convert_scalar(array, target)

@@ -29,7 +29,7 @@ from freshet.pipeline.decode.careful import CarefulReader, Rows, UnknownFields, 
 from freshet.pipeline.decode.change import Change, Dead, RawRecord, Skipped, Truncate
 from freshet.pipeline.decode.fast import FastReader
 from freshet.pipeline.decode.fast_structs import Slot, can_be_member
-from freshet.pipeline.decode.images import Findings, Images, Note, Places
+from freshet.pipeline.decode.images import Findings, Images, Note, RowIndexes
 from freshet.pipeline.decode.inputs import FactsKey, facts_key
 from freshet.pipeline.decode.json_value import kind_of
 from freshet.pipeline.decode.outcome_batches import OutcomeWriter
@@ -131,11 +131,11 @@ class _State:
         values = block.column(raw_records.VALUE)
         first = counts.read
         counts.read += block.num_rows
-        places = np.arange(block.num_rows)
+        indexes = np.arange(block.num_rows)
         if values.null_count and self.plan.format != "debezium-unwrapped":
             findings.skipped["tombstone"] += values.null_count
-            places = np.flatnonzero(values.is_valid().to_numpy(zero_copy_only=False))
-        images, careful = self._read(block, values, places, findings)
+            indexes = np.flatnonzero(values.is_valid().to_numpy(zero_copy_only=False))
+        images, careful = self._read(block, values, indexes, findings)
         context = self.writer.block(block, first)
         notes: list[Note] = []
         for each in images:
@@ -162,29 +162,33 @@ class _State:
 
     # --- the fast way ------------------------------------------------------------------------------------------------
 
-    def _read(self, block: Any, values: Any, places: Places, findings: Findings) -> tuple[list[Images], Places]:
+    def _read(
+        self, block: Any, values: Any, indexes: RowIndexes, findings: Findings
+    ) -> tuple[list[Images], RowIndexes]:
         """The images that are read the fast way, and the records that are not; learns while there is something."""
-        if self._is_always_careful or not len(places):
-            return [], places
+        if self._is_always_careful or not len(indexes):
+            return [], indexes
         for _ in range(_LEARN_ROUNDS):
-            images, careful, detoured, read = self._read_fast(block, values, places)
+            images, careful, detoured, read = self._read_fast(block, values, indexes)
             if not (
-                self._learns(block, values, careful, len(places), _LEARN_SHARE)
-                or self._learns(block, values, detoured, len(places), _DETOUR_SHARE)
+                self._learns(block, values, careful, len(indexes), _LEARN_SHARE)
+                or self._learns(block, values, detoured, len(indexes), _DETOUR_SHARE)
             ):
                 break
         findings.skipped.update(read.skipped)
         findings.dead.update(read.dead)
         return images, careful
 
-    def _read_fast(self, block: Any, values: Any, places: Places) -> tuple[list[Images], Places, Places, Findings]:
-        able, careful = self._readable(block, values, places)
+    def _read_fast(
+        self, block: Any, values: Any, indexes: RowIndexes
+    ) -> tuple[list[Images], RowIndexes, RowIndexes, Findings]:
+        able, careful = self._readable(block, values, indexes)
         images: list[Images] = []
         found = Findings()
         left, detoured = [careful], [careful[:0]]
         part = values if len(able) == len(values) else values.take(pa.array(able))
         for group in self._schemas.groups(part, able):
-            read = self._reader(group.facts).read(group.values, group.places)
+            read = self._reader(group.facts).read(group.values, group.indexes)
             left.append(read.careful)
             detoured.append(read.detoured)
             found.skipped.update(read.skipped)
@@ -192,10 +196,10 @@ class _State:
             images += read.images
         return images, np.sort(np.concatenate(left)), np.sort(np.concatenate(detoured)), found
 
-    def _readable(self, block: Any, values: Any, places: Places) -> tuple[Places, Places]:
-        """The places of values that are there and UTF-8 throughout, and the others."""
+    def _readable(self, block: Any, values: Any, indexes: RowIndexes) -> tuple[RowIndexes, RowIndexes]:
+        """The indexes of values that are there and UTF-8 throughout, and the others."""
         able = np.zeros(len(values), bool)
-        able[places] = True
+        able[indexes] = True
         if values.null_count:
             able &= values.is_valid().to_numpy(zero_copy_only=False)
         try:
@@ -206,7 +210,7 @@ class _State:
             keys = block.column(raw_records.KEY).cast(pa.large_binary())
             marked = pc.match_substring(keys, b'"serverName"').fill_null(False)
             able &= ~marked.to_numpy(zero_copy_only=False)
-        return np.flatnonzero(able), places[~able[places]]
+        return np.flatnonzero(able), indexes[~able[indexes]]
 
     def _reader(self, facts: FactsKey) -> FastReader:
         found = self._readers.get(facts)
@@ -215,7 +219,7 @@ class _State:
             found = self._readers[facts] = FastReader(self.plan, inputs, self._kinds, list(self._unknown))
         return found
 
-    def _learns(self, block: Any, values: Any, careful: Places, count: int, share: float) -> bool:
+    def _learns(self, block: Any, values: Any, careful: RowIndexes, count: int, share: float) -> bool:
         """Looks at some of these records; true when the fast way now takes what many of them have in common.
 
         `share` is that of a block of so many records which makes many.
@@ -287,25 +291,25 @@ class _State:
 
     # --- the careful way ---------------------------------------------------------------------------------------------
 
-    def _one_by_one(self, block: Any, places: Places, findings: Findings) -> dict[FactsKey, dict[int, Rows]]:
+    def _one_by_one(self, block: Any, indexes: RowIndexes, findings: Findings) -> dict[FactsKey, dict[int, Rows]]:
         found: dict[FactsKey, dict[int, Rows]] = {}
-        for place, record in zip(places.tolist(), _raw_records(block, places), strict=True):
+        for index, record in zip(indexes.tolist(), _raw_records(block, indexes), strict=True):
             reading: Any = self._careful.read(record)
             if isinstance(reading, Change):
                 reading = self._careful.rows(reading)
             match reading:
                 case Rows(facts=facts):
-                    found.setdefault(facts, {})[place] = reading
+                    found.setdefault(facts, {})[index] = reading
                 case Skipped(reason):
                     findings.skipped[reason] += 1
                 case Dead(reason, column):
-                    findings.dead[place] = (reason, column)
+                    findings.dead[index] = (reason, column)
                 case Truncate():
                     if not self.plan.skips_truncate:
-                        raise StoppedByRecordError("truncate record at " + _where(block, place) + _TRUNCATED)
+                        raise StoppedByRecordError("truncate record at " + _where(block, index) + _TRUNCATED)
                     findings.skipped["truncate"] += 1
                 case UnknownFields(names):
-                    shown = f"unknown field {', '.join(map(shown_name, names))} in the record at {_where(block, place)}"
+                    shown = f"unknown field {', '.join(map(shown_name, names))} in the record at {_where(block, index)}"
                     raise StoppedByRecordError(shown + _UNKNOWN)
         return found
 
@@ -341,17 +345,17 @@ def _blocks(batch: Any, field_count: int) -> Iterator[Any]:
         start = end
 
 
-def _raw_records(block: Any, places: Places) -> Iterator[RawRecord]:
-    columns = [block.column(name).take(pa.array(places)) for name in (raw_records.KEY, raw_records.VALUE)]
-    is_line = block.column(raw_records.KAFKA_PARTITION).take(pa.array(places)).is_null()
+def _raw_records(block: Any, indexes: RowIndexes) -> Iterator[RawRecord]:
+    columns = [block.column(name).take(pa.array(indexes)) for name in (raw_records.KEY, raw_records.VALUE)]
+    is_line = block.column(raw_records.KAFKA_PARTITION).take(pa.array(indexes)).is_null()
     for key, value, line in zip(*(column.to_pylist() for column in (*columns, is_line)), strict=True):
         yield RawRecord(key, value, line)
 
 
-def _where(block: Any, place: int) -> str:
-    topic = block.column(raw_records.TOPIC)[place].as_py()
-    partition = block.column(raw_records.KAFKA_PARTITION)[place].as_py()
-    offset = block.column(raw_records.OFFSET)[place].as_py()
+def _where(block: Any, index: int) -> str:
+    topic = block.column(raw_records.TOPIC)[index].as_py()
+    partition = block.column(raw_records.KAFKA_PARTITION)[index].as_py()
+    offset = block.column(raw_records.OFFSET)[index].as_py()
     return f"{topic or '?'} partition {-1 if partition is None else partition} offset {offset}"
 
 
@@ -363,7 +367,7 @@ def _is_utf8(value: bytes | None) -> bool:
     return True
 
 
-def _without(notes: Any, broken: Places) -> list[Note]:
+def _without(notes: Any, broken: RowIndexes) -> list[Note]:
     if not len(broken):
         return list(notes)
     return [Note(note.text, np.setdiff1d(np.asarray(note.records, np.int64), broken)) for note in notes]

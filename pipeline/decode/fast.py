@@ -28,7 +28,7 @@ from freshet.pipeline.decode.debezium import KINDS as OPS
 from freshet.pipeline.decode.fast_structs import Slot, Structs, build_structs, slots_of
 from freshet.pipeline.decode.flat import ADDED_PREFIX
 from freshet.pipeline.decode.flat import KINDS as KIND_TEXTS
-from freshet.pipeline.decode.images import Images, Note, Places
+from freshet.pipeline.decode.images import Images, Note, RowIndexes
 from freshet.pipeline.decode.inputs import Inputs
 from freshet.pipeline.decode.json_value import ALL_KINDS, parse_json, text_of
 from freshet.pipeline.decode.misfits import Blame, Cells, judged, paths_of, refused_path
@@ -50,23 +50,23 @@ _DETOURS_MAX: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class FastRead:
-    """What was read: images, places that take the careful way, how many were skipped by reason, and dead letters.
+    """What was read: images, indexes that take the careful way, how many were skipped by reason, and dead letters.
 
-    `detoured` are the places that were read by a detour, and fit.
+    `detoured` are the indexes of records that were read by a detour, and fit.
     """
 
     images: tuple[Images, ...]
-    careful: Places
+    careful: RowIndexes
     skipped: Mapping[str, int]
     dead: Mapping[int, Blame]
-    detoured: Places
+    detoured: RowIndexes
 
 
 @dataclass(slots=True)
 class _Decoded:
     """The changes of some records: structs of the rows, and what the record says of them."""
 
-    places: Places
+    indexes: RowIndexes
     kinds: Any
     rows: list[Any]
     befores: list[Any] | None
@@ -106,39 +106,39 @@ class FastReader:
             for name in column.payload_fields
         }
 
-    def read(self, values: Sequence[Any], places: Places) -> FastRead:
-        """Reads the records at `places` of the block."""
-        found, refused = self._decoded(values, places)
+    def read(self, values: Sequence[Any], indexes: RowIndexes) -> FastRead:
+        """Reads the records at `indexes` of the block."""
+        found, refused = self._decoded(values, indexes)
         odd = self._odd(found)
         reason, ignored = self._ignored(found.kinds)
         ignored &= ~odd
-        done = [found.places[ignored]]
+        done = [found.indexes[ignored]]
         skipped = Counter({reason: len(done[0])} if len(done[0]) else {})
         if odd.any() or ignored.any():
             self._keep(found, ~odd & ~ignored)
         images: list[Images] = []
         dead: dict[int, Blame] = {}
-        detoured: list[Places] = []
-        if len(found.places):
+        detoured: list[RowIndexes] = []
+        if len(found.indexes):
             of_all, bad = self._images(found, dead)
             images += [of_all] if of_all is not None else []
-            done.append(found.places[~bad])
+            done.append(found.indexes[~bad])
         for slot, rows in refused.items():
             reader = self._detour(slot, len(rows))
             if reader is None:
                 continue
-            again = reader.read([values[row] for row in rows], places[rows])
+            again = reader.read([values[row] for row in rows], indexes[rows])
             images += again.images
             skipped.update(again.skipped)
             dead |= again.dead
-            taken = np.setdiff1d(places[rows], again.careful)
+            taken = np.setdiff1d(indexes[rows], again.careful)
             done.append(taken)
             detoured.append(np.setdiff1d(taken, list(again.dead)))
         done.append(np.fromiter(dead, np.int64, len(dead)))
-        is_done = np.zeros(len(places), bool)
-        is_done[np.searchsorted(places, np.concatenate(done))] = True
+        is_done = np.zeros(len(indexes), bool)
+        is_done[np.searchsorted(indexes, np.concatenate(done))] = True
         by_detour = np.sort(np.concatenate(detoured)) if detoured else _NO_PLACES
-        return FastRead(tuple(images), places[~is_done], skipped, dead, by_detour)
+        return FastRead(tuple(images), indexes[~is_done], skipped, dead, by_detour)
 
     # --- records -----------------------------------------------------------------------------------------------------
 
@@ -153,25 +153,25 @@ class FastReader:
             self._detours[slot] = found
         return found
 
-    def _decoded(self, values: Sequence[Any], places: Places) -> tuple[_Decoded, dict[Slot, list[int]]]:
+    def _decoded(self, values: Sequence[Any], indexes: RowIndexes) -> tuple[_Decoded, dict[Slot, list[int]]]:
         """The records that could be decoded; those that were refused for a field of the row, by that field."""
         structs, failed = _decode_all(self._structs.decode, values)
         refused: dict[Slot, list[int]] = {}
         if failed:
-            for place, path in failed.items():
+            for index, path in failed.items():
                 slot = self._paths.get(path) if path is not None else None
                 if slot is not None:
-                    refused.setdefault(slot, []).append(place)
-            structs = [each for place, each in enumerate(structs) if place not in failed]
-            places = np.delete(places, list(failed))
+                    refused.setdefault(slot, []).append(index)
+            structs = [each for index, each in enumerate(structs) if index not in failed]
+            indexes = np.delete(indexes, list(failed))
         if self._plan.format == "debezium-json":
             ops = list(map(_OP, structs))
             befores, rows = list(map(_BEFORE, structs)), list(map(_AFTER, structs))
             kinds = np.fromiter(map(OPS.get, ops, repeat(_NO_KIND)), np.int8, len(ops))
-            for place in np.flatnonzero(kinds == DELETE).tolist():
-                rows[place] = befores[place]
-            return _Decoded(places, kinds, rows, befores, ops, structs), refused
-        flat = _Decoded(places, self._flat_kinds(structs), structs, None, self._flat_ops(structs), structs)
+            for index in np.flatnonzero(kinds == DELETE).tolist():
+                rows[index] = befores[index]
+            return _Decoded(indexes, kinds, rows, befores, ops, structs), refused
+        flat = _Decoded(indexes, self._flat_kinds(structs), structs, None, self._flat_ops(structs), structs)
         return flat, refused
 
     def _flat_ops(self, rows: Sequence[Any]) -> list[Any]:
@@ -197,9 +197,9 @@ class FastReader:
         plan = self._plan
         odd: Mask = found.kinds == _NO_KIND
         if plan.format == "debezium-json":
-            for place, row in enumerate(found.rows):
+            for index, row in enumerate(found.rows):
                 if row is None:
-                    odd[place] = True
+                    odd[index] = True
         if not plan.has_key:
             odd |= (found.kinds == DELETE) | (found.kinds == UPDATE_BEFORE)
         if plan.splits_updates:
@@ -211,12 +211,12 @@ class FastReader:
         befores, rows, key_of = found.befores, found.rows, self._key_of
         assert befores is not None
         must_be_whole = bool(self._plan.added_up) and self._plan.takes_before
-        for place in np.flatnonzero((found.kinds == UPDATE_AFTER) & ~odd).tolist():
-            before = befores[place]
+        for index in np.flatnonzero((found.kinds == UPDATE_AFTER) & ~odd).tolist():
+            before = befores[index]
             if before is None:
-                odd[place] = must_be_whole
-            elif key_of(before) != key_of(rows[place]):
-                odd[place] = True
+                odd[index] = must_be_whole
+            elif key_of(before) != key_of(rows[index]):
+                odd[index] = True
 
     def _ignored(self, kinds: Any) -> tuple[str, Mask]:
         """The rows that the table ignores, and why."""
@@ -229,36 +229,36 @@ class FastReader:
     @staticmethod
     def _keep(found: _Decoded, mask: Mask) -> None:
         kept = np.flatnonzero(mask).tolist()
-        found.places, found.kinds = found.places[mask], found.kinds[mask]
-        found.rows = [found.rows[place] for place in kept]
-        found.ops = [found.ops[place] for place in kept]
-        found.envelopes = [found.envelopes[place] for place in kept]
+        found.indexes, found.kinds = found.indexes[mask], found.kinds[mask]
+        found.rows = [found.rows[index] for index in kept]
+        found.ops = [found.ops[index] for index in kept]
+        found.envelopes = [found.envelopes[index] for index in kept]
         if found.befores is not None:
-            found.befores = [found.befores[place] for place in kept]
+            found.befores = [found.befores[index] for index in kept]
 
     # --- columns -----------------------------------------------------------------------------------------------------
 
     def _images(self, found: _Decoded, dead: dict[int, Blame]) -> tuple[Images | None, Mask]:
         """The images, and the records among them that have none; those that are judged already are put into `dead`."""
-        count = len(found.places)
+        count = len(found.indexes)
         bad = np.zeros(count, bool)
         columns = self._columns(found)
         noted = self._unknown_notes(found)
-        splits: Places | None = None
+        splits: RowIndexes | None = None
         if self._plan.takes_before and found.befores is not None:
             splits = self._splits(found, columns, bad)
         new, lost = self._converted(columns)
         missing = self._settle_toast(found, columns, new, bad)
         if missing:
-            lost = [each for each in lost if each.place not in missing]
-            for place in missing:
-                new[place], mask = self._structs.lanes[place].convert(columns[place])
-                lost += [Cells(place, columns[place], mask)] if mask is not None else []
-            lost.sort(key=lambda cells: cells.place)
+            lost = [each for each in lost if each.index not in missing]
+            for index in missing:
+                new[index], mask = self._structs.lanes[index].convert(columns[index])
+                lost += [Cells(index, columns[index], mask)] if mask is not None else []
+            lost.sort(key=lambda cells: cells.index)
         if lost:
             may_be_judged = ~bad & (found.kinds != DELETE)
             for row, blame in judged(self._inputs, lost, may_be_judged).items():
-                dead[int(found.places[row])] = blame
+                dead[int(found.indexes[row])] = blame
             bad |= np.logical_or.reduce([each.lost for each in lost])
         old = self._old(found, splits, bad) if splits is not None and len(splits) else None
         kinds = found.kinds if self._plan.has_key else np.zeros(count, np.int8)
@@ -269,7 +269,7 @@ class FastReader:
         if splits is not None:
             is_split[splits] = True
         subs = is_split.astype(np.int32)
-        arrays, records, all_kinds = new, found.places, kinds
+        arrays, records, all_kinds = new, found.indexes, kinds
         ops, ts_ms, sources = self._metadata(found)
         take: Any = kept
         if old is not None and splits is not None:
@@ -279,21 +279,21 @@ class FastReader:
             arrays = [pa.concat_arrays([after, before]) for after, before in zip(new, old, strict=True)]
             take = np.concatenate([kept, position[wanted]])
             again = np.concatenate([kept, wanted])
-            records, subs = found.places[again], np.concatenate([subs[kept], np.zeros(len(wanted), np.int32)])
+            records, subs = found.indexes[again], np.concatenate([subs[kept], np.zeros(len(wanted), np.int32)])
             all_kinds = np.concatenate([kinds[kept], np.full(len(wanted), UPDATE_BEFORE, np.int8)])
             ops, ts_ms, sources = (_taken(array, again) for array in (ops, ts_ms, sources))
             missing = {
-                place: np.concatenate([mask[kept], np.zeros(len(wanted), bool)]) for place, mask in missing.items()
+                index: np.concatenate([mask[kept], np.zeros(len(wanted), bool)]) for index, mask in missing.items()
             }
             arrays = [array.take(pa.array(take)) for array in arrays]
         elif bad.any():
             arrays = [array.take(pa.array(kept)) for array in arrays]
-            records, subs, all_kinds = found.places[kept], subs[kept], kinds[kept]
+            records, subs, all_kinds = found.indexes[kept], subs[kept], kinds[kept]
             ops, ts_ms, sources = (_taken(array, kept) for array in (ops, ts_ms, sources))
-            missing = {place: mask[kept] for place, mask in missing.items()}
-        notes = [Note(UNKNOWN_NOTE + name, found.places[mask & ~bad]) for name, mask in noted.items()]
-        for place, mask in missing.items():
-            name = self._inputs.all[place].name
+            missing = {index: mask[kept] for index, mask in missing.items()}
+        notes = [Note(UNKNOWN_NOTE + name, found.indexes[mask & ~bad]) for name, mask in noted.items()]
+        for index, mask in missing.items():
+            name = self._inputs.all[index].name
             if name in self._left_null:
                 notes.append(Note(LEFT_NOTE + name, records[mask]))
         return Images(records, all_kinds, subs, arrays, ops, ts_ms, sources, missing, notes), bad
@@ -331,32 +331,32 @@ class FastReader:
                 noted[name] = mask
         return noted
 
-    def _splits(self, found: _Decoded, columns: list[Sequence[Any]], bad: Mask) -> Places:
+    def _splits(self, found: _Decoded, columns: list[Sequence[Any]], bad: Mask) -> RowIndexes:
         """Updates with a complete row before them; others whose `before` lacks something take the careful way."""
         assert found.befores is not None
         befores = found.befores
         updates = np.flatnonzero(found.kinds == UPDATE_AFTER)
-        places = np.array([place for place in updates.tolist() if befores[place] is not None], np.int64)
+        indexes = np.array([index for index in updates.tolist() if befores[index] is not None], np.int64)
         names = self._structs.row_names.values()
         for name in names:
             get = attrgetter(name)
-            for place in places.tolist():
-                if _is_missing(get(befores[place])) and not _is_missing(get(found.rows[place])):
-                    bad[place] = True
+            for index in indexes.tolist():
+                if _is_missing(get(befores[index])) and not _is_missing(get(found.rows[index])):
+                    bad[index] = True
         for number, values in enumerate(columns):
             columns[number] = _without_unset(values)
-        return places
+        return indexes
 
-    def _old(self, found: _Decoded, splits: Places, bad: Mask) -> list[Any]:
+    def _old(self, found: _Decoded, splits: RowIndexes, bad: Mask) -> list[Any]:
         assert found.befores is not None
         chosen = splits.tolist()
         before = _Decoded(
-            found.places[splits],
+            found.indexes[splits],
             found.kinds[splits],
-            [found.befores[place] for place in chosen],
+            [found.befores[index] for index in chosen],
             None,
-            [found.ops[place] for place in chosen],
-            [found.envelopes[place] for place in chosen],
+            [found.ops[index] for index in chosen],
+            [found.envelopes[index] for index in chosen],
         )
         columns = [_without_unset(values) for values in self._columns(before)]
         arrays, lost = self._converted(columns)
@@ -377,21 +377,21 @@ class FastReader:
         updates = np.flatnonzero(found.kinds == UPDATE_AFTER)
         if not len(updates):
             return missing
-        for place, each in enumerate(self._inputs.all):
+        for index, each in enumerate(self._inputs.all):
             if not each.may_be_toast:
                 continue
-            lane = self._structs.lanes[place]
+            lane = self._structs.lanes[index]
             if lane.annotation is msgspec.Raw:
                 for row in updates.tolist():
-                    octets = bytes(columns[place][row]).replace(b" ", b"")
+                    octets = bytes(columns[index][row]).replace(b" ", b"")
                     bad[row] |= any(mark in octets for mark in self._raw_marks)
-            elif self._may_have_form(columns[place], arrays[place], updates):
-                mask = self._unavailable(found, columns, place, bad)
+            elif self._may_have_form(columns[index], arrays[index], updates):
+                mask = self._unavailable(found, columns, index, bad)
                 if mask.any():
-                    missing[place] = mask
+                    missing[index] = mask
         return missing
 
-    def _may_have_form(self, values: Sequence[Any], array: Any, updates: Places) -> bool:
+    def _may_have_form(self, values: Sequence[Any], array: Any, updates: RowIndexes) -> bool:
         """True where an update may have the placeholder: the length nearly always tells, and a hash costs 0.05 µs."""
         if not pa.types.is_string(array.type):
             return not self._forms.isdisjoint(values)
@@ -399,10 +399,10 @@ class FastReader:
         lengths = np.minimum(np.diff(offsets)[updates], len(self._is_form_length) - 1)
         return bool(self._is_form_length[lengths].any())
 
-    def _unavailable(self, found: _Decoded, columns: list[Sequence[Any]], place: int, bad: Mask) -> Mask:
-        name = self._inputs.all[place].name
+    def _unavailable(self, found: _Decoded, columns: list[Sequence[Any]], index: int, bad: Mask) -> Mask:
+        name = self._inputs.all[index].name
         attribute = self._structs.row_names[name]
-        values = list(columns[place])
+        values = list(columns[index])
         mask = np.zeros(len(values), bool)
         for row in np.flatnonzero(found.kinds == UPDATE_AFTER).tolist():
             if values[row] not in self._forms:
@@ -418,16 +418,16 @@ class FastReader:
             else:
                 mask[row] = True
             values[row] = None
-        columns[place] = values
+        columns[index] = values
         return mask
 
     def _converted(self, columns: Sequence[Sequence[Any]]) -> tuple[list[Any], list[Cells]]:
         """The array of each input, and the cells that did not convert."""
         arrays, lost = [], []
-        for place, (lane, values) in enumerate(zip(self._structs.lanes, columns, strict=True)):
+        for index, (lane, values) in enumerate(zip(self._structs.lanes, columns, strict=True)):
             array, mask = lane.convert(values)
             if mask is not None:
-                lost.append(Cells(place, values, mask))
+                lost.append(Cells(index, values, mask))
             arrays.append(array)
         return arrays, lost
 
@@ -457,7 +457,7 @@ class FastReader:
 
 
 def _decode_all(decode: Callable[[Any], Any], values: Sequence[Any]) -> tuple[list[Any], dict[int, str | None]]:
-    """A struct per value; None where there is none, and the path of what was refused by its place."""
+    """A struct per value; None where there is none, and the path of what was refused by its index."""
     structs: list[Any] = []
     failed: dict[int, str | None] = {}
     left = map(decode, values)
@@ -515,5 +515,5 @@ def _source_texts(envelopes: Sequence[Any]) -> list[str | None]:
     return [None if _is_null(each.source) else text_of(parse_json(bytes(each.source).decode())) for each in envelopes]
 
 
-def _taken(array: Any, places: Any) -> Any:
-    return None if array is None else array.take(pa.array(places))
+def _taken(array: Any, indexes: Any) -> Any:
+    return None if array is None else array.take(pa.array(indexes))

@@ -127,7 +127,7 @@ def _slot_type(lane: Lane, *, tells_missing: bool) -> tuple[Any, Any]:
 def _struct(
     name: str, members: Mapping[str, tuple[Any, Any]], *, forbids_unknown: bool
 ) -> tuple[type, Mapping[str, str]]:
-    names = {member: f"m{place}" for place, member in enumerate(members)}
+    names = {member: f"m{index}" for index, member in enumerate(members)}
     fields = [(names[member], annotation, default) for member, (annotation, default) in members.items()]
     back = {attribute: member for member, attribute in names.items()}
     struct = msgspec.defstruct(name, fields, rename=back, gc=False, forbid_unknown_fields=forbids_unknown)

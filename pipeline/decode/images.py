@@ -15,26 +15,26 @@ import numpy.typing as npt
 
 from freshet.pipeline.decode.convert.converter import Mask
 
-Places = npt.NDArray[np.int64]
+RowIndexes = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """Something to be counted by name, and the records (places in the block) where it was found."""
+    """Something to be counted by name, and the records (indexes in the block) where it was found."""
 
     text: str
-    records: Sequence[int] | Places
+    records: Sequence[int] | RowIndexes
 
 
 @dataclass(frozen=True, slots=True)
 class Images:
     """Some images of one block; all arrays are of one length.
 
-    `records` are places in the block, `inputs` the arrays of `Inputs.all`, `missing` says of payload fields (by place)
+    `records` are indexes in the block, `inputs` the arrays of `Inputs.all`, `missing` says of payload fields (by index)
     in which rows their value is unavailable.
     """
 
-    records: Places
+    records: RowIndexes
     kinds: npt.NDArray[np.int8]
     subs: npt.NDArray[np.int32]
     inputs: Sequence[Any]
@@ -51,4 +51,4 @@ class Findings:
 
     skipped: Counter[str] = field(default_factory=Counter)
     dead: dict[int, tuple[str, str | None]] = field(default_factory=dict)
-    """Place in the block to reason and column."""
+    """Index in the block to reason and column."""

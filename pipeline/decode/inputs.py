@@ -52,7 +52,7 @@ class MemberConverter(Converter):
 class Input:
     """One column that is read.
 
-    `is_member` for fields of `_source`; `column` is what a dead letter names; `place` the table column that a member
+    `is_member` for fields of `_source`; `column` is what a dead letter names; `index` the table column that a member
     fills.
     """
 
@@ -63,7 +63,7 @@ class Input:
     reason: str
     is_member: bool = False
     may_be_toast: bool = False
-    place: int | None = None
+    index: int | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -86,7 +86,7 @@ def inputs_of(plan: DecodePlan, key: FactsKey) -> Inputs:
     """All inputs under these facts."""
     facts = None if key is None else dict(key)
     fields = [_field_input(field, plan.dialect, facts) for field in plan.fields]
-    direct = [_member_input(column, place) for place, column in enumerate(plan.columns) if column.member is not None]
+    direct = [_member_input(column, index) for index, column in enumerate(plan.columns) if column.member is not None]
     read = [
         Input(each.name, MemberConverter(STRING_TYPE), each.name, False, "", is_member=True)
         for each in plan.scope
@@ -107,7 +107,7 @@ def _field_input(field: PayloadField, dialect: Dialect, facts: dict[str, Fact] |
     )
 
 
-def _member_input(column: ColumnPlan, place: int) -> Input:
+def _member_input(column: ColumnPlan, index: int) -> Input:
     assert column.member is not None
     text = f"_source.{column.member}"
     return Input(
@@ -117,7 +117,7 @@ def _member_input(column: ColumnPlan, place: int) -> Input:
         is_vital=column.is_vital,
         reason=f"the value of {text!r} does not fit {column.field.type}",
         is_member=True,
-        place=place,
+        index=index,
     )
 
 

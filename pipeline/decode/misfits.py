@@ -38,7 +38,7 @@ _PATH_MARK: Final = " - at `"
 class Cells:
     """The cells of one input that its lane did not take."""
 
-    place: int
+    index: int
     values: Sequence[Any]
     lost: Mask
 
@@ -48,7 +48,7 @@ def judged(inputs: Inputs, found: Sequence[Cells], among: Mask) -> dict[int, Bla
     blamed: dict[int, Blame] = {}
     undecided: set[int] = set()
     for cells in found:
-        each = inputs.all[cells.place]
+        each = inputs.all[cells.index]
         for row in np.flatnonzero(cells.lost & among).tolist():
             if row in blamed or row in undecided:
                 continue

@@ -12,7 +12,7 @@ import pyarrow as pa
 from freshet.pipeline.decode import raw_records
 from freshet.pipeline.decode.carriers import carrier_arrow_type, restore_array
 from freshet.pipeline.decode.convert.converter import Mask
-from freshet.pipeline.decode.images import Images, Places
+from freshet.pipeline.decode.images import Images, RowIndexes
 from freshet.pipeline.decode.outcomes import (
     BUCKET,
     COLUMN,
@@ -59,7 +59,7 @@ _HEADERS_TYPE: Final = pa.list_(pa.struct([pa.field("key", pa.string()), pa.fiel
 def scope_columns(plan: DecodePlan) -> dict[str, ScopeColumn]:
     """The columns appended for expressions, by name."""
     wanted = [each for each in plan.scope if each.is_member or each.name not in _HEAD_ONLY]
-    return {f"{SCOPE_PREFIX}{place}": each for place, each in enumerate(wanted)}
+    return {f"{SCOPE_PREFIX}{index}": each for index, each in enumerate(wanted)}
 
 
 def other_columns(plan: DecodePlan) -> dict[str, str]:
@@ -68,15 +68,15 @@ def other_columns(plan: DecodePlan) -> dict[str, str]:
         return {}
     names = {f"{OTHER_PREFIX}{name}": name for name in (KIND, UNAVAILABLE)}
     grouped = {name for group in plan.groups for name in (*group.ordering, *group.protected)}
-    for place, column in enumerate(plan.columns):
+    for index, column in enumerate(plan.columns):
         if column.field.name in grouped and column.expression is None:
-            names[f"{OTHER_PREFIX}{DATA_PREFIX}{place}"] = f"{DATA_PREFIX}{place}"
+            names[f"{OTHER_PREFIX}{DATA_PREFIX}{index}"] = f"{DATA_PREFIX}{index}"
     return names | {f"{OTHER_PREFIX}{name}": name for name in scope_columns(plan)}
 
 
 def outcome_schema(plan: DecodePlan) -> Any:
     """The Arrow schema of a decoder's batches."""
-    data = [pa.field(f"{DATA_PREFIX}{place}", carrier_arrow_type(c.field.type)) for place, c in enumerate(plan.columns)]
+    data = [pa.field(f"{DATA_PREFIX}{index}", carrier_arrow_type(c.field.type)) for index, c in enumerate(plan.columns)]
     scope = [
         pa.field(name, _HEADERS_TYPE if each.type is None else carrier_arrow_type(each.type))
         for name, each in scope_columns(plan).items()
@@ -95,16 +95,16 @@ class OutcomeWriter:
         self.scope = scope_columns(plan)
         self.others = other_columns(plan)
         self.unknown = frozenset(plan.expressions)
-        self.field_places = {each.name: place for place, each in enumerate(plan.fields)}
+        self.field_indexes = {each.name: index for index, each in enumerate(plan.fields)}
         members = [column.field.name for column in plan.columns if column.member is not None]
-        self.member_places = {name: len(plan.fields) + place for place, name in enumerate(members)}
+        self.member_indexes = {name: len(plan.fields) + index for index, name in enumerate(members)}
         read = [each.name for each in plan.scope if each.is_member]
         first = len(plan.fields) + len(members)
-        self.read_member_places = {name: first + place for place, name in enumerate(read)}
+        self.read_member_indexes = {name: first + index for index, name in enumerate(read)}
         self.kept_fields: dict[str, list[int]] = {}
-        for place, column in enumerate(plan.columns):
+        for index, column in enumerate(plan.columns):
             if column.only_field is not None:
-                self.kept_fields.setdefault(column.only_field, []).append(place)
+                self.kept_fields.setdefault(column.only_field, []).append(index)
 
     def block(self, block: Any, first: int) -> BlockWriter:
         """The writer of one block; `first` is the number of records that the stream had before it."""
@@ -135,7 +135,7 @@ class BlockWriter:
 
     def rows(
         self, images: Images, dead: MutableMapping[int, tuple[str, str | None]] | None = None
-    ) -> tuple[Any | None, Places]:
+    ) -> tuple[Any | None, RowIndexes]:
         """The batch of the rows, and the records that break a rule, which are not in it.
 
         With `dead`, the reasons are put there, those of the row after a change first.
@@ -143,9 +143,9 @@ class BlockWriter:
         plan = self.writer.plan
         columns = self._table_columns(images)
         kept = {
-            place: mask
-            for field_place, mask in images.missing.items()
-            for place in self.writer.kept_fields.get(plan.fields[field_place].name, ())
+            index: mask
+            for field_index, mask in images.missing.items()
+            for index in self.writer.kept_fields.get(plan.fields[field_index].name, ())
         }
         broken = np.zeros(len(images.records), bool)
         found = [
@@ -169,17 +169,17 @@ class BlockWriter:
 
     def dead(self, dead: Mapping[int, tuple[str, str | None]]) -> Any:
         """The batch of dead letters."""
-        places = np.fromiter(sorted(dead), np.int64, len(dead))
-        found = [dead[place] for place in places.tolist()]
+        indexes = np.fromiter(sorted(dead), np.int64, len(dead))
+        found = [dead[index] for index in indexes.tolist()]
         head = {
-            **self._head(places, np.zeros(len(places), np.int32)),
-            TAG: pa.array(np.full(len(places), TAG_DEAD, np.int8)),
+            **self._head(indexes, np.zeros(len(indexes), np.int32)),
+            TAG: pa.array(np.full(len(indexes), TAG_DEAD, np.int8)),
             REASON: pa.array([_writable(reason) for reason, _ in found], pa.string()),
             COLUMN: pa.array([column for _, column in found], pa.string()),
-            RAW_KEY: self._raw(raw_records.KEY, places),
-            RAW_VALUE: self._raw(raw_records.VALUE, places),
+            RAW_KEY: self._raw(raw_records.KEY, indexes),
+            RAW_VALUE: self._raw(raw_records.VALUE, indexes),
         }
-        return self.writer._batch(len(places), head, [])
+        return self.writer._batch(len(indexes), head, [])
 
     def _batch(self, images: Images, columns: Sequence[Any], kept: Mapping[int, Mask], chosen: Any) -> Any:
         plan = self.writer.plan
@@ -190,7 +190,7 @@ class BlockWriter:
             columns = [array.take(take) for array in columns]
             scope = [None if array is None else array.take(take) for array in scope]
             records, kinds, subs = records[chosen], kinds[chosen], subs[chosen]
-            kept = {place: mask[chosen] for place, mask in kept.items()}
+            kept = {index: mask[chosen] for index, mask in kept.items()}
         count = len(records)
         head: dict[str, Any] = {
             **self._head(records, subs),
@@ -198,7 +198,7 @@ class BlockWriter:
             KIND: pa.array(kinds),
             BUCKET: self._buckets(columns, count),
         }
-        stays = {place: mask for place, mask in kept.items() if mask.any()}
+        stays = {index: mask for index, mask in kept.items() if mask.any()}
         # Of two rows of one record the first one becomes its dead letter.
         may_die = np.logical_or.reduce([*stays.values(), (subs == 0) & bool(plan.expressions)])
         if may_die.any():
@@ -228,9 +228,9 @@ class BlockWriter:
         columns = []
         for column in writer.plan.columns:
             if column.direct is not None:
-                array = images.inputs[writer.field_places[column.direct]]
+                array = images.inputs[writer.field_indexes[column.direct]]
             elif column.member is not None:
-                array = images.inputs[writer.member_places[column.field.name]]
+                array = images.inputs[writer.member_indexes[column.field.name]]
             elif column.metadata is not None:
                 array = self._metadata(column.metadata, images)
             else:
@@ -260,14 +260,14 @@ class BlockWriter:
         arrays = []
         for each in writer.scope.values():
             if each.is_member:
-                arrays.append(images.inputs[writer.read_member_places[each.name]])
-            elif each.name in writer.field_places:
-                arrays.append(images.inputs[writer.field_places[each.name]])
+                arrays.append(images.inputs[writer.read_member_indexes[each.name]])
+            elif each.name in writer.field_indexes:
+                arrays.append(images.inputs[writer.field_indexes[each.name]])
             else:
                 arrays.append(self._metadata(each.name, images))
         return arrays
 
-    def _head(self, records: Places, subs: Any) -> dict[str, Any]:
+    def _head(self, records: RowIndexes, subs: Any) -> dict[str, Any]:
         timestamps = self._taken(raw_records.TIMESTAMP, records)
         return {
             RANK: self._taken(raw_records.RANK, records),
@@ -278,20 +278,20 @@ class BlockWriter:
             TIMESTAMP: timestamps.cast(pa.timestamp("us", timestamps.type.tz)).view(pa.timestamp("us", "UTC")),
         }
 
-    def _offsets(self, records: Places) -> Any:
+    def _offsets(self, records: RowIndexes) -> Any:
         """Offsets; in files the number of the line within the stream makes the lower bits."""
         offsets = self._taken(raw_records.OFFSET, records)
         if self.writer.plan.is_kafka:
             return offsets
         return pa.array(offsets.to_numpy(zero_copy_only=False) + records + self.first)
 
-    def _taken(self, name: str, records: Places) -> Any:
+    def _taken(self, name: str, records: RowIndexes) -> Any:
         column = self.raw.column(name)
         if len(records) == len(column) and len(records) and records[0] == 0 and (np.diff(records) == 1).all():
             return column
         return column.take(pa.array(records))
 
-    def _raw(self, name: str, records: Places, mask: Mask | None = None) -> Any:
+    def _raw(self, name: str, records: RowIndexes, mask: Mask | None = None) -> Any:
         indices = pa.array(records, mask=None if mask is None else ~mask)
         return self.raw.column(name).take(indices)
 
@@ -301,22 +301,22 @@ class BlockWriter:
             return None
         if bucket.count <= 1:
             return pa.array(np.zeros(count, np.int32))
-        keys = [restore_array(columns[place], each) for place, each in zip(bucket.places, bucket.types, strict=True)]
+        keys = [restore_array(columns[index], each) for index, each in zip(bucket.indexes, bucket.types, strict=True)]
         return pa.array(bucket_ids(keys, bucket.types, bucket.count, bucket.function))
 
     def _unavailable(self, stays: Mapping[int, Mask], count: int) -> Any:
         columns = self.writer.plan.columns
-        looked_up = {place: mask for place, mask in stays.items() if columns[place].may_stay}
+        looked_up = {index: mask for index, mask in stays.items() if columns[index].may_stay}
         if not looked_up:
             return None
         texts: list[str | None] = [None] * count
         for row in np.flatnonzero(np.logical_or.reduce(list(looked_up.values()))).tolist():
-            texts[row] = ",".join(str(place) for place, mask in sorted(looked_up.items()) if mask[row])
+            texts[row] = ",".join(str(index) for index, mask in sorted(looked_up.items()) if mask[row])
         return pa.array(texts, pa.string())
 
 
-def _other_rows(records: Places) -> Any:
-    """For each row, the place of the other row of its record; NULL where it is alone."""
+def _other_rows(records: RowIndexes) -> Any:
+    """For each row, the index of the other row of its record; NULL where it is alone."""
     order = np.argsort(records, kind="stable")
     is_first = records[order[1:]] == records[order[:-1]]
     left, right = order[:-1][is_first], order[1:][is_first]

@@ -9,14 +9,14 @@
 | `_rank` | int64 | files: modification time, microseconds; Kafka: NULL | the same | NULL |
 | `_topic` | string | topic, or path of the file | the same | NULL |
 | `_kafka_partition` | int32 | partition; NULL for files | the same | NULL |
-| `_offset` | int64 | offset; files: place of the line | the same | NULL |
+| `_offset` | int64 | offset; files: position of the line | the same | NULL |
 | `_sub` | int32 | 0 for the first row of a record, 1 for the second | 0 | NULL |
 | `_timestamp` | timestamp[us, UTC] | of the record | of the record | NULL |
 | `_reason` | string | NULL | why, counted by this text | NULL |
 | `_column` | string | NULL | the table column that is to blame, if one is | NULL |
 | `_raw_key`, `_raw_value` | binary | of rows that may yet become dead letters | of the record | value: the tally |
-| `_unavailable` | string | places of the columns whose stored value stays, as "3,7" | NULL | NULL |
-| `_d0` … | carriers | the table's columns by place; see `carriers` | NULL | NULL |
+| `_unavailable` | string | indexes of the columns whose stored value stays, as "3,7" | NULL | NULL |
+| `_d0` … | carriers | the table's columns by index; see `carriers` | NULL | NULL |
 
 A row of tag 2 is the second one of a record whose first became a dead letter under `select`: tasks leave it out.
 

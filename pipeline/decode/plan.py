@@ -143,9 +143,9 @@ class ScopeColumn:
 
 @dataclass(frozen=True, slots=True)
 class BucketPlan:
-    """How buckets are computed: places of the bucket key's columns, their types, how many buckets, which function."""
+    """How buckets are computed: indexes of the bucket key's columns, their types, how many buckets, which function."""
 
-    places: tuple[int, ...]
+    indexes: tuple[int, ...]
     types: tuple[DataType, ...]
     count: int
     function: str
@@ -178,7 +178,7 @@ class DecodePlan:
     def bucket(self) -> BucketPlan | None:
         """The bucket as the decoder computes it; None where a key column comes from an expression."""
         key = self.bucket_key
-        computed = any(self.columns[place].expression is not None for place in key.places)
+        computed = any(self.columns[index].expression is not None for index in key.indexes)
         return None if computed and key.count > 1 else key
 
     @property
@@ -214,8 +214,8 @@ class DecodePlan:
 
     @property
     def expressions(self) -> tuple[int, ...]:
-        """Places of the columns that Spark computes."""
-        return tuple(place for place, column in enumerate(self.columns) if column.expression is not None)
+        """Indexes of the columns that Spark computes."""
+        return tuple(index for index, column in enumerate(self.columns) if column.expression is not None)
 
 
 def spark_expressions(source: SourceConfig) -> dict[str, str]:
@@ -373,9 +373,9 @@ def _scope(columns: Sequence[ColumnPlan], types: Mapping[str, DataType]) -> tupl
 
 def _bucket(schema: TableSchema, rules: EngineRules) -> BucketPlan:
     keys = tuple(rules.core.bucket_key or schema.trimmed_primary_keys)
-    places = tuple(schema.column_names.index(name) for name in keys)
+    indexes = tuple(schema.column_names.index(name) for name in keys)
     function = rules.core.bucket_function_type
-    return BucketPlan(places, schema.types_of(keys), max(1, rules.core.bucket), function)
+    return BucketPlan(indexes, schema.types_of(keys), max(1, rules.core.bucket), function)
 
 
 def _kind_field(source: SourceConfig, options: Mapping[str, str]) -> str:

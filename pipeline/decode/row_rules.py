@@ -61,13 +61,13 @@ def broken_rules(
 ) -> Iterator[Broken]:
     """The rules that rows break, the most telling first.
 
-    `columns` are the table's by place, `kept` says where a column's stored value stays, `unknown` are the places of
+    `columns` are the table's by index, `kept` says where a column's stored value stays, `unknown` are the indexes of
     columns that are not computed yet.
     """
     is_delete: Mask = kinds == DELETE
-    for place, column in enumerate(plan.columns):
-        array = columns[place]
-        if place in unknown or not array.null_count:
+    for index, column in enumerate(plan.columns):
+        array = columns[index]
+        if index in unknown or not array.null_count:
             continue
         name = column.field.name
         if column.is_key:
@@ -77,8 +77,8 @@ def broken_rules(
             yield Broken(_nulls(array) & is_delete, SEQUENCE_NULL, name)
         if not column.field.type.nullable:
             rows = _nulls(array) & ~is_delete
-            if place in kept and not column.keeps_on_null:
-                rows &= ~kept[place]
+            if index in kept and not column.keeps_on_null:
+                rows &= ~kept[index]
             yield Broken(rows, NOT_NULL, name)
     if plan.groups:
         yield from _broken_groups(plan, columns, kinds, kept, unknown)
@@ -87,35 +87,35 @@ def broken_rules(
 def _broken_groups(
     plan: DecodePlan, columns: Sequence[Any], kinds: Kinds, kept: Mapping[int, Mask], unknown: AbstractSet[int]
 ) -> Iterator[Broken]:
-    places = {column.field.name: place for place, column in enumerate(plan.columns)}
-    used = {places[name] for group in plan.groups for name in (*group.ordering, *group.protected) if name in places}
+    indexes = {column.field.name: index for index, column in enumerate(plan.columns)}
+    used = {indexes[name] for group in plan.groups for name in (*group.ordering, *group.protected) if name in indexes}
     if not used.isdisjoint(unknown):
         return
     is_retract: Mask = (kinds == DELETE) | (kinds == UPDATE_BEFORE)
     lacks_any = []
     for group in plan.groups:
-        ordering = [_nulls(columns[places[name]]) for name in group.ordering]
+        ordering = [_nulls(columns[indexes[name]]) for name in group.ordering]
         lacks_any.append(np.logical_or.reduce(ordering))
         lacks_all: Mask = np.logical_and.reduce(ordering) & ~is_retract
         if lacks_all.any():
             names = ", ".join(group.ordering)
             reason = f"NULL in the ordering of its sequence group ({names}): its values would never be taken"
-            yield Broken(lacks_all & _has_value(group, columns, places, kept), reason, group.ordering[0])
+            yield Broken(lacks_all & _has_value(group, columns, indexes, kept), reason, group.ordering[0])
     names = "; ".join(", ".join(group.ordering) for group in plan.groups)
     reason = f"NULL in the ordering of the sequence group ({names}): the deletion would change nothing"
     yield Broken(np.logical_and.reduce(lacks_any) & is_retract, reason, plan.groups[0].ordering[0])
 
 
 def _has_value(
-    group: SequenceGroup, columns: Sequence[Any], places: Mapping[str, int], kept: Mapping[int, Mask]
+    group: SequenceGroup, columns: Sequence[Any], indexes: Mapping[str, int], kept: Mapping[int, Mask]
 ) -> Mask:
     """True where the row has a value for a column of the group, at hand or unavailable."""
     found: Mask = np.zeros(len(columns[0]), bool)
     for name in group.protected:
-        place = places[name]
-        found |= ~_nulls(columns[place])
-        if place in kept:
-            found |= kept[place]
+        index = indexes[name]
+        found |= ~_nulls(columns[index])
+        if index in kept:
+            found |= kept[index]
     return found
 
 
@@ -125,16 +125,16 @@ def with_zeros(plan: DecodePlan, columns: Sequence[Any], kinds: Kinds, unknown: 
     is_delete = kinds == DELETE
     if not is_delete.any():
         return filled
-    for place, column in enumerate(plan.columns):
-        array = columns[place]
-        if place in unknown or column.is_key or column.field.type.nullable or not array.null_count:
+    for index, column in enumerate(plan.columns):
+        array = columns[index]
+        if index in unknown or column.is_key or column.field.type.nullable or not array.null_count:
             continue
         arrow = carrier_arrow_type(column.field.type)
         lacks = is_delete & _nulls(array)
         if lacks.any():
             zeros = pa.array([zero_of(column.field.type)], arrow)
             whole = pa.concat_arrays([array, zeros])
-            filled[place] = whole.take(pa.array(np.where(lacks, len(array), np.arange(len(array)))))
+            filled[index] = whole.take(pa.array(np.where(lacks, len(array), np.arange(len(array)))))
     return filled
 
 

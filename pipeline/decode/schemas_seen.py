@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 import pyarrow.compute as pc
 
-from freshet.pipeline.decode.images import Places
+from freshet.pipeline.decode.images import RowIndexes
 from freshet.pipeline.decode.inputs import FactsKey
 
 SCHEMAS_MAX: Final = 64
@@ -41,10 +41,10 @@ def schema_prefix(value: bytes) -> bytes | None:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Records of one block that are read alike: their facts, places, and what is left of their values."""
+    """Records of one block that are read alike: their facts, indexes, and what is left of their values."""
 
     facts: FactsKey
-    places: Places
+    indexes: RowIndexes
     values: list[bytes]
 
 
@@ -61,21 +61,21 @@ class SchemasSeen:
         self.facts[prefix] = facts
         return True
 
-    def groups(self, values: Any, places: Places) -> list[Group]:
+    def groups(self, values: Any, indexes: RowIndexes) -> list[Group]:
         """The values (a binary array without NULLs) by what stands before them; those without a schema last."""
         found: list[Group] = []
         for prefix, facts in self.facts.items():
-            if not len(places):
+            if not len(indexes):
                 break
             mask = pc.and_(pc.starts_with(values, pattern=prefix), pc.ends_with(values, pattern=b"}"))
             chosen = np.flatnonzero(mask.to_numpy(zero_copy_only=False))
             if not len(chosen):
                 continue
-            all_of_them = len(chosen) == len(places)
+            all_of_them = len(chosen) == len(indexes)
             part = values if all_of_them else values.take(chosen)
-            found.append(Group(facts, places[chosen], pc.binary_slice(part, len(prefix), -1).to_pylist()))
-            rest = np.delete(np.arange(len(places)), chosen)
-            places, values = places[rest], values.take(rest)
-        if len(places):
-            found.append(Group(None, places, values.to_pylist()))
+            found.append(Group(facts, indexes[chosen], pc.binary_slice(part, len(prefix), -1).to_pylist()))
+            rest = np.delete(np.arange(len(indexes)), chosen)
+            indexes, values = indexes[rest], values.take(rest)
+        if len(indexes):
+            found.append(Group(None, indexes, values.to_pylist()))
         return found

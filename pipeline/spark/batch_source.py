@@ -5,7 +5,7 @@ With the option `scan.mode` it is a stream: `stream_source`.
 | option | meaning |
 |---|---|
 | `warehouse`, `table` | where the table is; `table` is `database.name` |
-| `filter` | SQL text (`storage.filter_text`): rows for which it is true; files that cannot hold any are not read |
+| `filter` | SQL text (`filters/filter_text`): rows for which it is true; files that cannot hold any are not read |
 | `columns` | comma list of the columns to read; Spark does not tell a Python source which columns a query needs |
 | `scan.snapshot-id`, `scan.tag-name`, `scan.timestamp-millis` | at most one: the snapshot to read, else the latest |
 

@@ -93,8 +93,8 @@ def outcome_struct(plan: DecodePlan) -> spark_types.StructType:
     """The columns of a decoder's batches in Spark's types."""
     head = [spark_types.StructField(each.name, _SPARK_TYPES[each.type]) for each in HEAD_SCHEMA]
     data = [
-        spark_types.StructField(f"{DATA_PREFIX}{place}", spark_type(column.field.type))
-        for place, column in enumerate(plan.columns)
+        spark_types.StructField(f"{DATA_PREFIX}{index}", spark_type(column.field.type))
+        for index, column in enumerate(plan.columns)
     ]
     scope = [
         spark_types.StructField(name, _HEADERS if each.type is None else spark_type(each.type))

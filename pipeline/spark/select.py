@@ -162,25 +162,25 @@ class _Row:
     def error(self) -> str:
         return f"{PREFIX}{self.prefix}error"
 
-    def computed(self, place: int) -> str:
-        return f"{PREFIX}{self.prefix}e{place}"
+    def computed(self, index: int) -> str:
+        return f"{PREFIX}{self.prefix}e{index}"
 
-    def lost(self, place: int) -> str:
-        return f"{PREFIX}{self.prefix}l{place}"
+    def lost(self, index: int) -> str:
+        return f"{PREFIX}{self.prefix}l{index}"
 
-    def tried(self, place: int) -> str:
-        return f"{PREFIX}{self.prefix}t{place}"
+    def tried(self, index: int) -> str:
+        return f"{PREFIX}{self.prefix}t{index}"
 
-    def value(self, place: int) -> str:
-        return f"{PREFIX}{self.prefix}w{place}"
+    def value(self, index: int) -> str:
+        return f"{PREFIX}{self.prefix}w{index}"
 
-    def data(self, place: int) -> Column:
-        return _kept(f"{self.prefix}{DATA_PREFIX}{place}")
+    def data(self, index: int) -> Column:
+        return _kept(f"{self.prefix}{DATA_PREFIX}{index}")
 
-    def stays(self, place: int) -> Column:
+    def stays(self, index: int) -> Column:
         """True where the stored value of the column stays (unchanged TOAST)."""
         unavailable = _kept(self.prefix + UNAVAILABLE)
-        return F.coalesce(F.array_contains(F.split(unavailable, ","), F.lit(str(place))), F.lit(False))
+        return F.coalesce(F.array_contains(F.split(unavailable, ","), F.lit(str(index))), F.lit(False))
 
 
 _SELF: Final = _Row()
@@ -194,16 +194,16 @@ class _Projection:
     def __init__(self, frame: DataFrame, plan: DecodePlan) -> None:
         self._plan = plan
         self._head = [each.name for each in HEAD_SCHEMA]
-        self._data = [f"{DATA_PREFIX}{place}" for place in range(len(plan.columns))]
+        self._data = [f"{DATA_PREFIX}{index}" for index in range(len(plan.columns))]
         self._others = list(other_columns(plan))
         kept = (*self._head, *self._data, *self._others)
         self._scope = frame.select(*(F.col(name).alias(PREFIX + name) for name in kept), *_scope(plan))
         self._computed: dict[int, _Computed] = {}
-        for place in plan.expressions:
-            column = plan.columns[place]
+        for index in plan.expressions:
+            column = plan.columns[index]
             assert column.expression is not None
             expression = parse_select(frame.sparkSession, column.field.name, column.expression)
-            self._computed[place] = self._analysed(column, expression)
+            self._computed[index] = self._analysed(column, expression)
 
     def failures(self) -> dict[str, tuple[str, ...]]:
         """What may go wrong while a column is computed, by the column's name."""
@@ -228,19 +228,19 @@ class _Projection:
         """The frame with the values of its expressions and the number of the first case that holds for them."""
         inner = [F.col(name) for name in frame.columns if name.startswith(PREFIX)]
         outputs = []
-        computed = {place: each for place, each in self._computed.items() if row is _SELF or self._is_judged(place)}
-        for place, each in computed.items():
+        computed = {index: each for index, each in self._computed.items() if row is _SELF or self._is_judged(index)}
+        for index, each in computed.items():
             value, lost = each.expression.value, each.expression.lost
             if each.is_tried:
                 parts = [value.alias("value"), *([] if lost is None else [lost.alias("lost")])]
-                outputs.append(F.when(row.exists, tried(F.struct(*parts))).alias(row.tried(place)))
+                outputs.append(F.when(row.exists, tried(F.struct(*parts))).alias(row.tried(index)))
                 continue
-            outputs.append(F.when(row.exists, value).alias(row.computed(place)))
+            outputs.append(F.when(row.exists, value).alias(row.computed(index)))
             if lost is not None:
-                outputs.append((row.exists & lost).alias(row.lost(place)))
+                outputs.append((row.exists & lost).alias(row.lost(index)))
         stored = [
-            _stored(each.column, each.given, self._given(place, row)).alias(row.value(place))
-            for place, each in computed.items()
+            _stored(each.column, each.given, self._given(index, row)).alias(row.value(index))
+            for index, each in computed.items()
         ]
         values = frame.select(*inner, *outputs).select("*", *stored)
         chosen = F.lit(None).cast("int")
@@ -248,20 +248,20 @@ class _Projection:
             chosen = F.when(case.condition, F.lit(number)).otherwise(chosen)
         return values.select("*", F.when(row.exists, chosen).alias(row.error))
 
-    def _is_judged(self, place: int) -> bool:
+    def _is_judged(self, index: int) -> bool:
         """True for a column that may make its row a dead letter."""
-        each = self._computed[place]
+        each = self._computed[index]
         column = each.column
         if each.failures or each.expression.lost is not None or each.may_misfit:
             return True
         grouped = any(column.field.name in (*group.ordering, *group.protected) for group in self._plan.groups)
         return column.is_key or column.is_sequence or grouped or not column.field.type.nullable
 
-    def _given(self, place: int, row: _Row) -> Column:
+    def _given(self, index: int, row: _Row) -> Column:
         """What the expression gave."""
-        if self._computed[place].is_tried:
-            return F.col(row.tried(place)).getField("value")
-        return F.col(row.computed(place))
+        if self._computed[index].is_tried:
+            return F.col(row.tried(index)).getField("value")
+        return F.col(row.computed(index))
 
     def _analysed(self, column: ColumnPlan, expression: SelectExpression) -> _Computed:
         """Refuses what Spark cannot analyse over these fields, and what is not one value per row."""
@@ -284,25 +284,25 @@ class _Projection:
         return [*self._expression_cases(row), *self._rule_cases(row)]
 
     def _expression_cases(self, row: _Row) -> Iterator[_Case]:
-        for place, each in self._computed.items():
+        for index, each in self._computed.items():
             column, text = each.column, each.expression.text
             needed = F.lit(True) if column.is_vital else ~row.is_delete
             if each.is_tried:
                 reason = f"{text!r} cannot be computed: {' or '.join(each.failures)}"
-                yield _Case(F.col(row.tried(place)).isNull() & needed, column.field.name, reason)
+                yield _Case(F.col(row.tried(index)).isNull() & needed, column.field.name, reason)
             if each.expression.lost is not None:
                 reason = f"a cast in {text!r} gave NULL for a value that was not NULL"
-                tried_lost = F.col(row.tried(place)).getField("lost") if each.is_tried else F.col(row.lost(place))
+                tried_lost = F.col(row.tried(index)).getField("lost") if each.is_tried else F.col(row.lost(index))
                 yield _Case(tried_lost & needed, column.field.name, reason)
             if each.may_misfit:
                 reason = f"the value of {text!r} does not fit {column.field.type}"
-                misfit = self._given(place, row).isNotNull() & F.col(row.value(place)).isNull()
+                misfit = self._given(index, row).isNotNull() & F.col(row.value(index)).isNull()
                 yield _Case(misfit & needed, column.field.name, reason)
 
     def _rule_cases(self, row: _Row) -> Iterator[_Case]:
         """The rules of `decode.row_rules` that read a column computed here."""
-        for place, each in self._computed.items():
-            column, is_null = each.column, F.col(row.value(place)).isNull()
+        for index, each in self._computed.items():
+            column, is_null = each.column, F.col(row.value(index)).isNull()
             name = column.field.name
             if column.is_key:
                 yield _Case(is_null, name, KEY_NULL)
@@ -310,30 +310,30 @@ class _Projection:
             if column.is_sequence:
                 yield _Case(is_null & row.is_delete, name, SEQUENCE_NULL)
             if not column.field.type.nullable:
-                yield _Case(is_null & ~row.is_delete & ~row.stays(place), name, NOT_NULL)
+                yield _Case(is_null & ~row.is_delete & ~row.stays(index), name, NOT_NULL)
         yield from self._group_cases(row)
 
     def _group_cases(self, row: _Row) -> Iterator[_Case]:
-        places = {column.field.name: place for place, column in enumerate(self._plan.columns)}
+        indexes = {column.field.name: index for index, column in enumerate(self._plan.columns)}
         groups = self._plan.groups
-        used = {places[name] for group in groups for name in (*group.ordering, *group.protected)}
+        used = {indexes[name] for group in groups for name in (*group.ordering, *group.protected)}
         if used.isdisjoint(self._computed):
             return
         for group in groups:
-            ordering = _all(self._result(places[name], row).isNull() for name in group.ordering)
+            ordering = _all(self._result(indexes[name], row).isNull() for name in group.ordering)
             present = _any(
-                self._result(places[name], row).isNotNull() | row.stays(places[name]) for name in group.protected
+                self._result(indexes[name], row).isNotNull() | row.stays(indexes[name]) for name in group.protected
             )
             names = ", ".join(group.ordering)
             reason = f"NULL in the ordering of its sequence group ({names}): its values would never be taken"
             yield _Case(~row.is_retract & ordering & present, group.ordering[0], reason)
-        lacks = _all(_any(self._result(places[name], row).isNull() for name in group.ordering) for group in groups)
+        lacks = _all(_any(self._result(indexes[name], row).isNull() for name in group.ordering) for group in groups)
         names = "; ".join(", ".join(group.ordering) for group in groups)
         reason = f"NULL in the ordering of the sequence group ({names}): the deletion would change nothing"
         yield _Case(row.is_retract & lacks, groups[0].ordering[0], reason)
 
-    def _result(self, place: int, row: _Row) -> Column:
-        return F.col(row.value(place)) if place in self._computed else row.data(place)
+    def _result(self, index: int, row: _Row) -> Column:
+        return F.col(row.value(index)) if index in self._computed else row.data(index)
 
     def _outcome(self, error: Column, cases: Sequence[_Case]) -> list[Column]:
         is_dead = error.isNotNull()
@@ -352,12 +352,12 @@ class _Projection:
         head[RAW_VALUE] = F.when(raw_stays, _kept(RAW_VALUE))
         for name in (KIND, UNAVAILABLE, BUCKET):
             head[name] = F.when(~is_dead, _kept(name))
-        data = [self._final(place).alias(name) for place, name in enumerate(self._data)]
+        data = [self._final(index).alias(name) for index, name in enumerate(self._data)]
         return [*(column.alias(name) for name, column in head.items()), *data]
 
-    def _final(self, place: int) -> Column:
-        column, value = self._plan.columns[place], self._result(place, _SELF)
-        if place not in self._computed or column.field.type.nullable or column.is_key:
+    def _final(self, index: int) -> Column:
+        column, value = self._plan.columns[index], self._result(index, _SELF)
+        if index not in self._computed or column.field.type.nullable or column.is_key:
             return value
         zero = F.expr(_zero(column.field.type))
         return F.when(_SELF.exists & _SELF.is_delete, F.coalesce(value, zero)).otherwise(value)

@@ -126,8 +126,8 @@ class _Rewriter:
         if target is None:
             within_lambda = within_lambda or _kind(node) == "LambdaFunction"
             rewritten = [
-                self.rewrite(child, [*guards, *self._guards(node, children, place)], within_lambda=within_lambda)
-                for place, child in enumerate(children)
+                self.rewrite(child, [*guards, *self._guards(node, children, index)], within_lambda=within_lambda)
+                for index, child in enumerate(children)
             ]
             changed = any(new is not old for new, old in zip(rewritten, children, strict=True))
             return self._catalyst.with_children(node, rewritten) if changed else node
@@ -146,23 +146,23 @@ class _Rewriter:
             return self._catalyst.data_type(_function(node))
         return None
 
-    def _guards(self, node: Any, children: Sequence[Any], place: int) -> list[Any]:
+    def _guards(self, node: Any, children: Sequence[Any], index: int) -> list[Any]:
         """The conditions that a node adds for one of its children to be evaluated at all."""
         catalyst, kind = self._catalyst, _kind(node)
         function = _function(node) if kind == "UnresolvedFunction" else ""
         if kind == "CaseWhen":
-            conditions = [children[at] for at in range(0, place - 1 + place % 2, 2)]
-            if place % 2 == 1:
+            conditions = [children[at] for at in range(0, index - 1 + index % 2, 2)]
+            if index % 2 == 1:
                 return [*(catalyst.is_not(c, "true") for c in conditions[:-1]), conditions[-1]]
             return [catalyst.is_not(c, "true") for c in conditions]
-        if function == "if" and place > 0:
-            return [children[0] if place == 1 else catalyst.is_not(children[0], "true")]
+        if function == "if" and index > 0:
+            return [children[0] if index == 1 else catalyst.is_not(children[0], "true")]
         if function in _FIRST_NOT_NULL:
-            return [catalyst.is_null(child) for child in children[:place]]
-        if function == "nvl2" and place > 0:
+            return [catalyst.is_null(child) for child in children[:index]]
+        if function == "nvl2" and index > 0:
             missing = catalyst.is_null(children[0])
-            return [catalyst.is_not(missing, "true") if place == 1 else missing]
-        if kind in ("And", "Or") and place == 1:
+            return [catalyst.is_not(missing, "true") if index == 1 else missing]
+        if kind in ("And", "Or") and index == 1:
             return [catalyst.is_not(children[0], "false" if kind == "And" else "true")]
         return []
 
@@ -230,4 +230,4 @@ def _children(node: Any) -> list[Any]:
 
 
 def _python_list(sequence: Any) -> list[Any]:
-    return [sequence.apply(place) for place in range(sequence.length())]
+    return [sequence.apply(index) for index in range(sequence.length())]

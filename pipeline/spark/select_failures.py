@@ -125,8 +125,8 @@ def _collect(node: Any, catalyst_cast: Any, found: dict[str, None]) -> None:
     cause = None if kind in _TOTAL else _cause(node, kind, children, catalyst_cast)
     if cause is not None:
         found.setdefault(cause)
-    for place in range(children.length()):
-        _collect(children.apply(place), catalyst_cast, found)
+    for index in range(children.length()):
+        _collect(children.apply(index), catalyst_cast, found)
 
 
 def _cause(node: Any, kind: str, children: Any, catalyst_cast: Any) -> str | None:

@@ -5,12 +5,12 @@
 | key, value | BINARY | NULL, the line |
 | topic | the topic | the path |
 | partition | Kafka partition | NULL |
-| offset | offset | place in the file, see below |
+| offset | offset | position in the file, see below |
 | timestamp | the record's | modification time of the file |
 | headers | ARRAY<STRUCT<key, value>>; NULL where `select` does not read `_headers` | NULL |
 | rank | 0 | modification time, microseconds: files are read in the order (modification time, path, row) |
 
-The place of a line orders the lines of one file and is no line number: the block of the file (in units of 64 KiB) in
+The position of a line orders the lines of one file and is no line number: the block of the file (in units of 64 KiB) in
 the upper bits, below it the position within the Spark partition that reads it. Spark counts no positions on a streaming
 frame, so the lower bits are zero here and the decoder counts the lines in them. A file is split into blocks of
 `spark.sql.files.maxPartitionBytes`, which must not be below 64 KiB.

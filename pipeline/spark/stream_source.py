@@ -101,7 +101,7 @@ class ChangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         fields = self._stream.fields
         target = pa.schema(
             [pa.field(f.name, carrier_arrow_type(f.type), f.type.nullable) for f in fields]
-            + [self._stream.schema.field(place) for place in range(len(fields), len(self._stream.schema))]
+            + [self._stream.schema.field(index) for index in range(len(fields), len(self._stream.schema))]
         )
         for batch in self._stream.read_group(partition.group):
             arrays = [carry_array(column, field.type) for column, field in zip(batch.columns, fields, strict=False)]
@@ -111,8 +111,8 @@ class ChangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 def stream_struct(stream: PlannedStream) -> spark.StructType:
     """The schema of the frame."""
     struct = spark_struct(stream.fields)
-    for place in range(len(stream.fields), len(stream.schema)):
-        field = stream.schema.field(place)
+    for index in range(len(stream.fields), len(stream.schema)):
+        field = stream.schema.field(index)
         struct = struct.add(field.name, _BESIDE[field.type], nullable=field.nullable)
     return struct
 

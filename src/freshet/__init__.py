@@ -10,7 +10,7 @@ from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
-from freshet.storage.log_registry import register_log_system
+from freshet.storage.logs.registry import register_log_system
 
 if TYPE_CHECKING:
     from freshet.pipeline.spark.batch_source import register
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     )
     from freshet.storage.model.split import SNAPSHOT_ID_COLUMN
     from freshet.storage.model.row_kind import ROW_KIND_COLUMN, RowKind
-    from freshet.storage.predicate import Column, Predicate, col
+    from freshet.storage.filters.predicate import Column, Predicate, col
     from freshet.storage.scan.table_scan import TableScan
     from freshet.storage.schema.change import (
         AddColumn,
@@ -67,7 +67,7 @@ _MODULES = {
     ),
     "freshet.storage.model.split": ("SNAPSHOT_ID_COLUMN",),
     "freshet.storage.model.row_kind": ("ROW_KIND_COLUMN", "RowKind"),
-    "freshet.storage.predicate": ("Column", "Predicate", "col"),
+    "freshet.storage.filters.predicate": ("Column", "Predicate", "col"),
     "freshet.storage.scan.table_scan": ("TableScan",),
     "freshet.storage.schema.change": (
         "AddColumn",

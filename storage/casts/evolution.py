@@ -20,21 +20,17 @@ Source: FORMAT.md §13.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
 
-from freshet.storage.casts.casts import can_cast, cast_scalar, keeps_values
+from freshet.storage.casts.casts import ArrayCast, cast_scalar, keeps_values
 from freshet.storage.casts.text_casts import without_offset
 from freshet.storage.exceptions import InvalidRequestError, UnsupportedFeatureError
 from freshet.storage.model.arrow_types import arrow_field, arrow_type
 from freshet.storage.model.data_type import ArrayType, DataField, DataType, MapType, RowType, ScalarType
-
-__all__ = ["ReadColumn", "can_cast", "keeps_bounds", "map_columns"]
-
-ArrayCast = Callable[["pa.Array[Any]"], "pa.Array[Any]"]
 
 
 @dataclass(frozen=True, slots=True)

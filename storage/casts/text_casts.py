@@ -34,12 +34,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from freshet.storage.casts.decimal_casts import rescale
+from freshet.storage.codec.binary_row import EPOCH_DAY_ORDINAL
 from freshet.storage.codec.partition_path import float_text
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.model.arrow_types import arrow_type
 from freshet.storage.model.data_type import (
     FLOAT_ROOTS,
     INTEGER_ROOTS,
+    LENGTH_MAX,
     TIMESTAMP_ROOTS,
     ArrayType,
     DataType,
@@ -52,7 +54,6 @@ from freshet.storage.model.data_type import (
 NESTED_TO_TEXT_ROOTS: Final = frozenset({TypeRoot.ARRAY, TypeRoot.MAP, TypeRoot.ROW})
 
 _R = TypeRoot
-_STRING: Final = ScalarType(_R.VARCHAR, length=2147483647)
 _PLAIN_FLOAT_MIN: Final = 1e-3
 _PLAIN_FLOAT_MAX: Final = 1e7
 _TRUE_TEXTS: Final = pa.array(["t", "true", "y", "yes", "1"])
@@ -68,18 +69,15 @@ _LOOSE_DATE: Final = re.compile(r"\s*(\d+)\s*(?:-\s*(\d+)\s*(?:-\s*(\d+)\s*)?)?$
 _LOOSE_TIME: Final = re.compile(
     r"\s*(\d+)\s*(?::\s*(\d+)\s*(?::\s*(\d+)\s*(?:\.(\d*)\s*)?)?)?(?:([+-])\s*(\d+)\s*(?::\s*(\d+)\s*)?)?$", re.ASCII
 )
-_EPOCH: Final = datetime.date(1970, 1, 1).toordinal()
 
 
 def to_text(array: pa.Array[Any], source: DataType, target: ScalarType) -> pa.Array[Any]:
     """Any column as CHAR or VARCHAR."""
     text = _rendered(array, source)
     length = target.length or 0
-    if isinstance(source, ScalarType) and source.root in (_R.BINARY, _R.VARBINARY, _R.DATE, _R.TIME, *TIMESTAMP_ROOTS):
+    if source.root in (*NESTED_TO_TEXT_ROOTS, _R.BINARY, _R.VARBINARY, _R.DATE, _R.TIME, *TIMESTAMP_ROOTS):
         return text
-    if not isinstance(source, ScalarType):
-        return text
-    if length < (_STRING.length or 0):
+    if length < LENGTH_MAX:
         text = pc.utf8_slice_codeunits(text, 0, length)
     return pc.utf8_rpad(text, width=length) if target.root is _R.CHAR else text
 
@@ -99,7 +97,9 @@ def from_text(array: pa.Array[Any], target: ScalarType) -> pa.Array[Any]:
         if target.root in (_R.BINARY, _R.VARBINARY):
             return fit_binary(array.cast(pa.binary()), target)
         if target.root is _R.DATE:
-            return _regular_or_one_by_one(array, _REGULAR_DATE, pa.date32(), _epoch_day, pa.int32())
+            if pc.all(pc.match_substring_regex(array, _REGULAR_DATE), min_count=0).as_py() is not False:
+                return array.cast(goal)
+            return _one_by_one(array, _epoch_day, pa.int32()).cast(goal)
         if target.root is _R.TIME:
             return _one_by_one(array, _milli_of_day, pa.int32()).cast(goal)
         return _timestamps(array, target)
@@ -277,7 +277,7 @@ def _ticks(text: str, target: ScalarType) -> int:
         raise ValueError(f"{text!r}")
     # The format's own reader takes a day that the month does not have as the month's last one, and 24:00 as midnight.
     date = datetime.date(year, month, min(day, calendar.monthrange(year, month)[1]))
-    seconds = (date.toordinal() - _EPOCH) * 86_400 + hour * 3600 + minute * 60 + second
+    seconds = (date.toordinal() - EPOCH_DAY_ORDINAL) * 86_400 + hour * 3600 + minute * 60 + second
     unit_digits = {0: 0, 1: 3, 2: 3, 3: 3, 4: 6, 5: 6, 6: 6}.get(precision, 9)
     fraction = (match[7] or "")[:precision].ljust(unit_digits, "0")
     return int(seconds * 10**unit_digits) + int(fraction or 0)
@@ -291,7 +291,7 @@ def _epoch_day(text: str) -> int:
     if match is None:
         raise ValueError(f"{text!r}")
     year, month, day = (int(part or 1) for part in match.groups())
-    return datetime.date(year, month, day).toordinal() - _EPOCH
+    return datetime.date(year, month, day).toordinal() - EPOCH_DAY_ORDINAL
 
 
 def _milli_of_day(text: str) -> int:
@@ -310,14 +310,6 @@ def _milli_of_day(text: str) -> int:
     if not 0 <= total < 86_400_000:
         raise ValueError(f"{text!r}")
     return total
-
-
-def _regular_or_one_by_one(
-    array: pa.Array[Any], pattern: str, goal: pa.DataType, parse: Callable[[str], int], parsed: pa.DataType
-) -> pa.Array[Any]:
-    if pc.all(pc.match_substring_regex(array, pattern), min_count=0).as_py() is not False:
-        return array.cast(goal)
-    return _one_by_one(array, parse, parsed).cast(goal)
 
 
 def _one_by_one(array: pa.Array[Any], convert: Callable[[Any], Any], goal: pa.DataType) -> pa.Array[Any]:

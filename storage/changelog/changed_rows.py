@@ -21,10 +21,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from freshet.storage.merge.gather import take_rows
 from freshet.storage.merge.key_order import Flags
 from freshet.storage.merge.merge_function import Merged, PreviousRow, retracts, without_retracts
 from freshet.storage.merge.sort_words import Positions
-from freshet.storage.merge.take import take_rows
 from freshet.storage.model.row_kind import RowKind
 from freshet.storage.model.schema import VALUE_KIND_COLUMN
 
@@ -69,8 +69,8 @@ def changed_rows(merged: Merged, touched: Flags, unchanged: Unchanged | None = N
 
 def with_kind(rows: pa.Table, kinds: npt.NDArray[np.int8]) -> pa.Table:
     """The rows with other kinds."""
-    place = rows.schema.get_field_index(VALUE_KIND_COLUMN)
-    return rows.set_column(place, rows.schema.field(place), pa.array(kinds, _KIND_TYPE))
+    index = rows.schema.get_field_index(VALUE_KIND_COLUMN)
+    return rows.set_column(index, rows.schema.field(index), pa.array(kinds, _KIND_TYPE))
 
 
 def _joined(merged: Merged, old: Flags, new: Flags) -> pa.Table:
@@ -83,9 +83,9 @@ def _joined(merged: Merged, old: Flags, new: Flags) -> pa.Table:
     kinds_before = np.where(new[old], RowKind.UPDATE_BEFORE, RowKind.DELETE).astype(np.int8)
     ends = np.cumsum(old.astype(np.int64) + new)
     # A key's last row is the new one where it has one; the old row stands right before it.
-    places = np.concatenate([ends[old] - 1 - new[old], ends[new] - 1])
-    order = np.empty(len(places), np.int64)
-    order[places] = np.arange(len(places))
+    positions = np.concatenate([ends[old] - 1 - new[old], ends[new] - 1])
+    order = np.empty(len(positions), np.int64)
+    order[positions] = np.arange(len(positions))
     arrays = [
         pa.chunked_array([*before.column(name).chunks, *after.column(name).chunks], after.schema.field(name).type)
         for name in after.column_names

@@ -28,7 +28,7 @@ import pyarrow as pa
 from freshet.storage.changelog.changed_rows import Unchanged, changed_rows
 from freshet.storage.changelog.lookup import lowest_levels
 from freshet.storage.merge.merge_function import Merged, PreviousRow
-from freshet.storage.merge.previous_row import row_of_level
+from freshet.storage.merge.row_levels import row_of_level
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,8 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+from freshet.storage.merge.gather import take_rows
 from freshet.storage.merge.merge_function import Merged, stored_columns
-from freshet.storage.merge.take import take_rows
 
 
 def input_rows(merged: Merged) -> pa.Table:

@@ -35,9 +35,8 @@ import pyarrow as pa
 
 from freshet.storage.changelog.changed_rows import Unchanged, changed_rows
 from freshet.storage.merge.key_order import KeySegments
-from freshet.storage.merge.lookup_levels import levels_of
 from freshet.storage.merge.merge_function import Merged, PreviousRow
-from freshet.storage.merge.previous_row import row_of_lowest_level
+from freshet.storage.merge.row_levels import levels_of, row_of_lowest_level
 from freshet.storage.merge.sort_words import Positions
 
 

@@ -28,7 +28,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from freshet.storage.merge.aggregate.equality import equality_codes
-from freshet.storage.merge.gather import fixed_width, joined, valid_flags
+from freshet.storage.merge.gather import contiguous, fixed_width, has_fixed_width, valid_flags
 from freshet.storage.merge.key_order import Flags
 from freshet.storage.merge.sort_words import Positions
 
@@ -58,13 +58,13 @@ def same_values(left: pa.Array[Any], right: pa.Array[Any]) -> Flags:
         same: Flags = codes[: len(left)] == codes[len(left) :]
         return same & ~_has_null_part(left)
     left_valid, right_valid = valid_flags(left), valid_flags(right)
-    left_bits, right_bits = fixed_width(left), fixed_width(right)
-    if left_bits is None or right_bits is None:
-        equal: Flags = pc.equal(left, right).fill_null(False).to_numpy(zero_copy_only=False)
-    else:
-        equal = np.equal(left_bits, right_bits).reshape(len(left), -1).all(axis=1)
+    if has_fixed_width(left.type):
+        left_bits, right_bits = fixed_width(left), fixed_width(right)
+        equal: Flags = np.equal(left_bits, right_bits).reshape(len(left), -1).all(axis=1)
         if pt.is_floating(left.type):
             equal |= np.isnan(_floats(left_bits)) & np.isnan(_floats(right_bits))
+    else:
+        equal = pc.equal(left, right).fill_null(False).to_numpy(zero_copy_only=False)
     return np.where(left_valid & right_valid, equal, left_valid == right_valid)
 
 
@@ -94,5 +94,4 @@ def _has_null_part(values: pa.Array[Any]) -> Flags:
 
 
 def _taken(rows: pa.Table, name: str, positions: Positions) -> pa.Array[Any]:
-    column = rows.column(name)
-    return joined(column.chunks, column.type).take(pa.array(positions))
+    return contiguous(rows.column(name)).take(pa.array(positions))

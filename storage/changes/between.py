@@ -22,13 +22,17 @@ Source: MERGING.md §6.5.
 from __future__ import annotations
 
 import datetime
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
 from freshet.storage.changes.change_range import time_ms
+from freshet.storage.changes.change_source import ChangeRules, check_has_changelog
+from freshet.storage.changes.changelog import Changelog, ChangeMode
 from freshet.storage.changes.history import ChangeHistory
 from freshet.storage.exceptions import InvalidRequestError, NotFoundError
+from freshet.storage.filters.predicate import Predicate
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.options.core import ChangelogProducer
@@ -47,7 +51,7 @@ class BetweenMode(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Ends:
+class _Ends:
     """Ids of both ends. `tags` are the snapshots of tags, which may have expired, by id."""
 
     start: int
@@ -61,8 +65,41 @@ class Ends:
         return range(self.start + 1, self.end + 1)
 
 
-def between_mode(text: str) -> BetweenMode:
-    """Raises `InvalidRequestError` for an unknown mode."""
+def changes_between(
+    store: TableStore,
+    table: str,
+    start: EndGiven,
+    end: EndGiven,
+    mode: str,
+    *,
+    columns: Sequence[str] | None,
+    filter: Predicate | None,  # noqa: A002  # the word every reader library uses
+    limit: int | None,
+) -> Changelog:
+    """The changes after one end up to the other; raises as `Table.changes_between` says."""
+    ends, asked = _find_ends(store, start, end), _between_mode(mode)
+    rules = ChangeRules.of(store.options)
+    if asked is BetweenMode.AUTO and ends.are_tags and rules.has_primary_key:
+        asked = BetweenMode.DIFF
+    if asked is BetweenMode.CHANGELOG:
+        check_has_changelog(rules, table, "read the rows as they were written with mode='delta'")
+    if asked is BetweenMode.DIFF:
+        if not rules.has_primary_key:
+            raise InvalidRequestError(
+                f"table {table} has no primary key by which two states could be compared; use mode='delta'",
+                table=table,
+            )
+        ids, how, states = range(ends.end, ends.end + 1), ChangeMode.DIFF, _end_states(store, ends)
+    else:
+        reads_files = asked is not BetweenMode.DELTA and rules.producer is not ChangelogProducer.NONE
+        ids, how, states = ends.ids, ChangeMode.CHANGELOG_FILES if reads_files else ChangeMode.DELTA, None
+        _check_ids(ChangeHistory(store), ids)
+        if how is ChangeMode.DELTA:
+            _check_rows_written(store, ids)
+    return Changelog(store, ids, mode=how, columns=columns, filter=filter, limit=limit, ends=states)
+
+
+def _between_mode(text: str) -> BetweenMode:
     try:
         return BetweenMode(str(text).lower())
     except ValueError:
@@ -71,8 +108,7 @@ def between_mode(text: str) -> BetweenMode:
         ) from None
 
 
-def find_ends(store: TableStore, start: EndGiven, end: EndGiven) -> Ends:
-    """Raises `InvalidRequestError` for ends that make no sense, `NotFoundError` for a tag that is not there."""
+def _find_ends(store: TableStore, start: EndGiven, end: EndGiven) -> _Ends:
     if isinstance(start, datetime.datetime) and isinstance(end, datetime.datetime) and start > end:
         raise InvalidRequestError(f"the end {end} is before the start {start}")
     tags: dict[int, Snapshot] = {}
@@ -81,11 +117,10 @@ def find_ends(store: TableStore, start: EndGiven, end: EndGiven) -> Ends:
         raise InvalidRequestError(
             f"the end {end!r} (snapshot {ids[1]}) is before the start {start!r} (snapshot {ids[0]})"
         )
-    return Ends(ids[0], ids[1], isinstance(start, str) and isinstance(end, str), tags)
+    return _Ends(ids[0], ids[1], isinstance(start, str) and isinstance(end, str), tags)
 
 
-def check_ids(history: ChangeHistory, ids: range) -> None:
-    """Raises `NotFoundError` when changes of some of the snapshots are not there."""
+def _check_ids(history: ChangeHistory, ids: range) -> None:
     if not ids:
         return
     earliest, latest = history.earliest_id(), history.latest_id()
@@ -96,8 +131,8 @@ def check_ids(history: ChangeHistory, ids: range) -> None:
         )
 
 
-def check_rows_written(store: TableStore, ids: range) -> None:
-    """Raises `NotFoundError` when some snapshots have expired and left their changelog, without the rows written."""
+def _check_rows_written(store: TableStore, ids: range) -> None:
+    """Some snapshots may have expired and left their changelog, without the rows written."""
     first = store.snapshots.earliest_id()
     if not ids or first is None or ids[0] >= first or store.options.changelog_producer is ChangelogProducer.NONE:
         return
@@ -109,7 +144,7 @@ def check_rows_written(store: TableStore, ids: range) -> None:
     )
 
 
-def end_states(store: TableStore, ends: Ends) -> tuple[Snapshot | None, Snapshot | None]:
+def _end_states(store: TableStore, ends: _Ends) -> tuple[Snapshot | None, Snapshot | None]:
     """The snapshots of both ends; None for the table before its first."""
     low, high = (
         None if snapshot_id == 0 else ends.tags.get(snapshot_id) or store.snapshots.snapshot(snapshot_id)

@@ -32,14 +32,13 @@ from freshet.storage.changes.planner import ChangePlanner
 from freshet.storage.changes.reader import ChangeReader
 from freshet.storage.codec.snapshot_json import decode_snapshot, encode_snapshot
 from freshet.storage.exceptions import InvalidRequestError
-from freshet.storage.io.env import local_env
-from freshet.storage.metadata.table_store import TableStore, open_table_store
+from freshet.storage.filters.predicate import Predicate
+from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.data_type import DataField
 from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.model.split import ChangeSplit
-from freshet.storage.predicate import Predicate, from_lists
-from freshet.storage.scan.overtaken import check_table_is_there
 from freshet.storage.scan.pruning import ScanFilter
+from freshet.storage.scan.read_snapshot import check_table_is_there
 from freshet.storage.scan.split_reader import check_columns
 from freshet.storage.scan.table_scan import limited
 
@@ -65,7 +64,7 @@ class Changelog:
         *,
         mode: ChangeMode = ChangeMode.CHANGELOG,
         columns: Sequence[str] | None = None,
-        filter: Predicate | Sequence[Any] | None = None,  # noqa: A002  # the word every reader library uses
+        filter: Predicate | None = None,  # noqa: A002  # the word every reader library uses
         limit: int | None = None,
         ends: tuple[Snapshot | None, Snapshot | None] | None = None,
     ) -> None:
@@ -78,7 +77,7 @@ class Changelog:
         self._mode = mode
         self._limit = limit
         self._ends = ends
-        self._filter = ScanFilter.bind(store.schema, from_lists(filter))
+        self._filter = ScanFilter.bind(store.schema, filter)
         self._reader = ChangeReader(store, check_columns(store, columns), self._filter)
         self._planner = ChangePlanner(store, self._filter)
         self._history = ChangeHistory(store)
@@ -159,17 +158,13 @@ class Changelog:
         return ChangeRules.of(self._store.options).source(snapshot)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        store = self._store
         predicate = None if self._filter is None else self._filter.predicate
         ends = self._ends and [None if end is None else encode_snapshot(end) for end in self._ends]
-        request = (self._ids, self._mode, self._reader.columns, predicate, self._limit, ends)
-        return _reopened, (store.location, store.schema.id, store.dynamic_options, *request)
+        return _reopened, (self._store, self._ids, self._mode, self._reader.columns, predicate, self._limit, ends)
 
 
 def _reopened(
-    location: str,
-    schema_id: int,
-    options: dict[str, str],
+    store: TableStore,
     snapshot_ids: range,
     mode: ChangeMode,
     columns: tuple[str, ...],
@@ -178,9 +173,8 @@ def _reopened(
     encoded_ends: list[bytes | None] | None,
 ) -> Changelog:
     """A changelog that was pickled; the snapshots are those chosen then."""
-    store = open_table_store(local_env(), location, options=options, schema_id=schema_id)
     ends = None
     if encoded_ends is not None:
-        low, high = (None if data is None else decode_snapshot(data, location) for data in encoded_ends)
+        low, high = (None if data is None else decode_snapshot(data, store.location) for data in encoded_ends)
         ends = (low, high)
     return Changelog(store, snapshot_ids, mode=mode, columns=columns, filter=predicate, limit=limit, ends=ends)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from freshet.storage.metadata.table_store import TableStore
-from freshet.storage.scan.overtaken import check_table_is_there
+from freshet.storage.scan.read_snapshot import check_table_is_there
 
 STATE_SUFFIX = ".state"
 

@@ -27,8 +27,8 @@ from freshet.storage.changes.stream_start import StreamStart
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.model.split import ChangeSplit
-from freshet.storage.scan.overtaken import check_table_is_there
 from freshet.storage.scan.pruning import ScanFilter
+from freshet.storage.scan.read_snapshot import check_table_is_there
 
 
 @dataclass(frozen=True, slots=True)

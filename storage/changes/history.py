@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from freshet.storage.exceptions import MissingFileError, NotFoundError, RetryableError
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.snapshot import Snapshot
-from freshet.storage.scan.overtaken import check_table_is_there
+from freshet.storage.scan.read_snapshot import check_table_is_there
 
 
 class ChangeHistory:

@@ -20,11 +20,11 @@ from freshet.storage.changes.history import ChangeHistory
 from freshet.storage.changes.kind_repair import repaired_kinds, unchanged_pairs
 from freshet.storage.changes.planner import ChangePlanner
 from freshet.storage.changes.reader import ChangeReader
+from freshet.storage.filters.predicate import Predicate
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.arrow_types import arrow_field, arrow_schema
 from freshet.storage.model.row_kind import KIND_TEXTS, ROW_KIND_COLUMN
 from freshet.storage.model.snapshot import CommitKind, Snapshot
-from freshet.storage.predicate import Predicate, from_lists
 from freshet.storage.scan.pruning import ScanFilter
 from freshet.storage.scan.split_reader import check_columns
 from freshet.storage.scan.table_scan import decoders
@@ -38,11 +38,11 @@ class LogHistory:
         store: TableStore,
         *,
         columns: Sequence[str] | None = None,
-        filter: Predicate | Sequence[Any] | None = None,  # noqa: A002  # the word every reader library uses
+        filter: Predicate | None = None,  # noqa: A002  # the word every reader library uses
         with_snapshot_id: bool = False,
     ) -> None:
         self._store = store
-        self._filter = ScanFilter.bind(store.schema, from_lists(filter))
+        self._filter = ScanFilter.bind(store.schema, filter)
         self._reader = ChangeReader(store, check_columns(store, columns), self._filter, with_snapshot_id)
         self._planner = ChangePlanner(store, self._filter)
         self._history = ChangeHistory(store)
@@ -113,9 +113,9 @@ class LogHistory:
         if self._filter is not None:
             fields = [arrow_field(self._store.schema.by_name[name]) for name in arrays]
             table = pa.table(list(arrays.values()), schema=pa.schema(fields))
-            places = table.append_column("", pa.array(np.arange(count)))
+            numbered = table.append_column("", pa.array(np.arange(count)))
             kept = np.zeros(count, np.bool_)
-            kept[places.filter(self._filter.predicate.to_arrow()).column("").to_numpy()] = True
+            kept[numbered.filter(self._filter.predicate.to_arrow()).column("").to_numpy()] = True
         visible = pa.RecordBatch.from_arrays(wanted, names=list(self._reader.columns))
         kinds = repaired_kinds(codes, kept, unchanged_pairs(codes, visible))
         stays = np.flatnonzero(kinds >= 0)
@@ -148,6 +148,6 @@ class LogHistory:
 
 def as_inserts(rows: pa.RecordBatch) -> pa.RecordBatch:
     """What `log.ignore-delete` leaves of changes: rows that are there now, as +I."""
-    place = rows.schema.get_field_index(ROW_KIND_COLUMN)
-    kept = rows.filter(pc.is_in(rows.column(place), pa.array(["+I", "+U"])))
-    return kept.set_column(place, rows.schema.field(place), pa.array(["+I"] * kept.num_rows, pa.string()))
+    index = rows.schema.get_field_index(ROW_KIND_COLUMN)
+    kept = rows.filter(pc.is_in(rows.column(index), pa.array(["+I", "+U"])))
+    return kept.set_column(index, rows.schema.field(index), pa.array(["+I"] * kept.num_rows, pa.string()))

@@ -7,6 +7,7 @@ Can be pickled: another process opens the table again.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -15,13 +16,12 @@ from freshet.storage.changes.consumer_progress import ConsumerProgress
 from freshet.storage.changes.log_history import LogHistory, as_inserts
 from freshet.storage.changes.stream_start import StartRequest, resumed_start
 from freshet.storage.exceptions import RetryableError
-from freshet.storage.io.env import local_env
-from freshet.storage.metadata.table_store import TableStore, open_table_store
+from freshet.storage.filters.predicate import Predicate
+from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.data_type import DataField
 from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.model.split import SNAPSHOT_ID_COLUMN, ChangeSplit
-from freshet.storage.predicate import Predicate
-from freshet.storage.scan.overtaken import check_table_is_there
+from freshet.storage.scan.read_snapshot import check_table_is_there
 
 
 class LogSplitHistory(LogHistory):
@@ -33,7 +33,7 @@ class LogSplitHistory(LogHistory):
         request: StartRequest,
         *,
         columns: Sequence[str] | None = None,
-        filter: Predicate | Sequence[Any] | None = None,  # noqa: A002  # the word every reader library uses
+        filter: Predicate | None = None,  # noqa: A002  # the word every reader library uses
         consumer_id: str | None = None,
         with_snapshot_id: bool = False,
         shows_open_rows: bool = False,
@@ -49,10 +49,10 @@ class LogSplitHistory(LogHistory):
     def schema(self) -> pa.Schema:
         """Columns that come out; `_SNAPSHOT_ID` is NULL in rows that belong to no snapshot yet."""
         schema = self._reader.schema
-        place = schema.get_field_index(SNAPSHOT_ID_COLUMN) if self._reader.with_snapshot_id else -1
-        if place < 0 or not self._shows_open_rows:
+        index = schema.get_field_index(SNAPSHOT_ID_COLUMN) if self._reader.with_snapshot_id else -1
+        if index < 0 or not self._shows_open_rows:
             return schema
-        return schema.set(place, schema.field(place).with_nullable(True))
+        return schema.set(index, schema.field(index).with_nullable(True))
 
     @property
     def consumer_id(self) -> str | None:
@@ -113,30 +113,14 @@ class LogSplitHistory(LogHistory):
         self._progress.moved(next_id, is_state=is_state)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        store, reader = self._store, self._reader
-        predicate = None if self._filter is None else self._filter.predicate
-        asked = (reader.columns, predicate, self._consumer_id, reader.with_snapshot_id, self._shows_open_rows)
-        return _reopened, (store.location, store.schema.id, store.dynamic_options, self._request, *asked)
-
-
-def _reopened(
-    location: str,
-    schema_id: int,
-    options: dict[str, str],
-    request: StartRequest,
-    columns: tuple[str, ...],
-    predicate: Predicate | None,
-    consumer_id: str | None,
-    with_snapshot_id: bool,
-    shows_open_rows: bool,
-) -> LogSplitHistory:
-    store = open_table_store(local_env(), location, options=options, schema_id=schema_id)
-    return LogSplitHistory(
-        store,
-        request,
-        columns=columns,
-        filter=predicate,
-        consumer_id=consumer_id,
-        with_snapshot_id=with_snapshot_id,
-        shows_open_rows=shows_open_rows,
-    )
+        reopened = partial(
+            LogSplitHistory,
+            self._store,
+            self._request,
+            columns=self._reader.columns,
+            filter=None if self._filter is None else self._filter.predicate,
+            consumer_id=self._consumer_id,
+            with_snapshot_id=self._reader.with_snapshot_id,
+            shows_open_rows=self._shows_open_rows,
+        )
+        return reopened, ()

@@ -19,17 +19,16 @@ from dataclasses import replace
 
 from freshet.storage.changes.change_source import ChangeSource
 from freshet.storage.exceptions import InvalidRequestError
+from freshet.storage.filters.predicate import conjunction
 from freshet.storage.merge.key_order import KeyComparator
-from freshet.storage.merge.section import interval_partition
-from freshet.storage.metadata.live_files import changelog_manifests, delta_manifests
+from freshet.storage.merge.sorted_runs import interval_partition
+from freshet.storage.metadata.live_files import changelog_manifests, delta_manifests, grouped_by_bucket
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.data_file import DataFileMeta
-from freshet.storage.model.index_file import IndexFileMeta
-from freshet.storage.model.manifest import EntryKind, ManifestEntry, ManifestFileMeta
+from freshet.storage.model.manifest import BucketId, EntryKind, IndexFileMeta, ManifestEntry, ManifestFileMeta
 from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.model.split import ChangeSplit, Split
 from freshet.storage.options.core import ChangelogProducer, CoreOptions, MergeEngine
-from freshet.storage.predicate import conjunction
 from freshet.storage.scan.planner import Packing, plan_scan, split_bucket
 from freshet.storage.scan.pruning import (
     BucketPruning,
@@ -39,8 +38,6 @@ from freshet.storage.scan.pruning import (
     bucket_files,
     partition_stats,
 )
-
-BucketId = tuple[bytes, int]
 
 
 class ChangePlanner:
@@ -82,8 +79,8 @@ class ChangePlanner:
         before, after = ({} if each is None else self._state_splits(each) for each in (old, new))
         comparator = KeyComparator(store.key_types)
         found = []
-        for place in sorted({*before, *after}):
-            olds, news = before.get(place), after.get(place)
+        for bucket_id in sorted({*before, *after}):
+            olds, news = before.get(bucket_id), after.get(bucket_id)
             if olds is not None and news is not None and olds.total_buckets != news.total_buckets:
                 raise InvalidRequestError(
                     f"a partition of {store.location} was rewritten into {news.total_buckets} buckets, it had "
@@ -96,18 +93,18 @@ class ChangePlanner:
                 parts = [None if state is None else _part(state, names) for state in (olds, news)]
                 kept = [{file.file_name for file in part.files} if part is not None else set() for part in parts]
                 if kept[0] != kept[1] or not has_same_marks:
-                    found.append(ChangeSplit(new.id, *place, removed=parts[0], added=parts[1], is_compared=True))
+                    found.append(ChangeSplit(new.id, *bucket_id, removed=parts[0], added=parts[1], is_compared=True))
         return found
 
     def _state_splits(self, snapshot: Snapshot) -> dict[BucketId, Split]:
         """All files of each bucket that a scan of the snapshot reads, but for partitions and buckets left out."""
         found: dict[BucketId, Split] = {}
         for split in plan_scan(self._store, snapshot, self._place_filter):
-            place = (split.partition, split.bucket)
-            before = found.get(place, replace(split, files=(), index_files=()))
+            bucket_id = (split.partition, split.bucket)
+            before = found.get(bucket_id, replace(split, files=(), index_files=()))
             marks = dict.fromkeys((*before.index_files, *split.index_files))
             files = (*before.files, *split.files)
-            found[place] = replace(split, files=files, index_files=tuple(marks), raw_convertible=False)
+            found[bucket_id] = replace(split, files=files, index_files=tuple(marks), raw_convertible=False)
         return found
 
     @property
@@ -121,7 +118,8 @@ class ChangePlanner:
 
     def _stored(self, snapshot: Snapshot, entries: Iterable[ManifestEntry]) -> list[ChangeSplit]:
         splits = []
-        for (partition, bucket), found in _by_bucket(entry for entry in entries if entry.kind is EntryKind.ADD):
+        added = (entry for entry in entries if entry.kind is EntryKind.ADD)
+        for (partition, bucket), found in sorted(grouped_by_bucket(added).items()):
             kept = self._kept(partition, [entry.file for entry in found], keys_stand_once=True)
             groups = [kept] if self._store.schema.has_primary_key else self._packed(kept)
             splits += [
@@ -141,7 +139,7 @@ class ChangePlanner:
         marks = self._marks_before(snapshot)
         is_told = told_levels(self._store.options)
         entries = [entry for entry in entries if is_told(entry.file.level)]
-        for (partition, bucket), found in _by_bucket(entries):
+        for (partition, bucket), found in sorted(grouped_by_bucket(entries).items()):
             removed, added = (
                 self._state_of(snapshot, [entry for entry in found if entry.kind is kind])
                 for kind in (EntryKind.DELETE, EntryKind.ADD)
@@ -231,10 +229,3 @@ def _part(state: Split, names: set[str]) -> Split | None:
     """The files of a state that are among those named."""
     files = tuple(file for file in state.files if file.file_name in names)
     return replace(state, files=files) if files else None
-
-
-def _by_bucket(entries: Iterable[ManifestEntry]) -> list[tuple[BucketId, list[ManifestEntry]]]:
-    buckets: dict[BucketId, list[ManifestEntry]] = {}
-    for entry in entries:
-        buckets.setdefault((entry.partition, entry.bucket), []).append(entry)
-    return sorted(buckets.items(), key=lambda item: item[0])

@@ -109,8 +109,8 @@ class ChangeReader:
     def _file(self, split: ChangeSplit, file: DataFileMeta) -> Iterator[pa.RecordBatch]:
         pushed = self.scan_filter.file_part if self.scan_filter else None
         is_keyed = self.store.schema.has_primary_key
-        place = (self.store, split.partition, split.bucket, file)
-        for batch in read_data_file(*place, self._needed, pushed, system_columns=is_keyed):
+        source = (self.store, split.partition, split.bucket, file)
+        for batch in read_data_file(*source, self._needed, pushed, system_columns=is_keyed):
             if self.scan_filter is not None:
                 batch = batch.filter(self.scan_filter.predicate.to_arrow())
             if not batch.num_rows:

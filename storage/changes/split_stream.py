@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any, Final
 
 import pyarrow as pa
@@ -28,15 +29,13 @@ from freshet.storage.changes.history import ChangeHistory
 from freshet.storage.changes.reader import ChangeReader
 from freshet.storage.changes.stream_start import StartRequest, StreamStart, resumed_start
 from freshet.storage.exceptions import InvalidRequestError, RetryableError
-from freshet.storage.io.env import local_env
-from freshet.storage.metadata.table_store import TableStore, open_table_store
-from freshet.storage.model.bucket_counts import BucketCounts
+from freshet.storage.filters.predicate import Predicate
+from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.data_type import DataField
 from freshet.storage.model.split import ChangeSplit
-from freshet.storage.model.stream_limit import StepSize, StreamLimit
-from freshet.storage.predicate import Predicate, from_lists
-from freshet.storage.scan.overtaken import check_table_is_there
+from freshet.storage.model.stream_step import ReadGroups, StepSize, StreamLimit
 from freshet.storage.scan.pruning import ScanFilter
+from freshet.storage.scan.read_snapshot import check_table_is_there
 from freshet.storage.scan.split_reader import check_columns
 
 LOG_STATE: Final = "log"
@@ -87,14 +86,14 @@ class SplitStream:
         request: StartRequest,
         *,
         columns: Sequence[str] | None = None,
-        filter: Predicate | Sequence[Any] | None = None,  # noqa: A002  # the word every reader library uses
+        filter: Predicate | None = None,  # noqa: A002  # the word every reader library uses
         consumer_id: str | None = None,
         with_snapshot_id: bool = False,
     ) -> None:
         check_table_is_there(store)
         self._store = store
         self._request = request
-        self._filter = ScanFilter.bind(store.schema, from_lists(filter))
+        self._filter = ScanFilter.bind(store.schema, filter)
         self._reader = ChangeReader(store, check_columns(store, columns), self._filter, with_snapshot_id)
         self._history = ChangeHistory(store)
         self._consumer_id = consumer_id
@@ -176,11 +175,11 @@ class SplitStream:
         """The splits of `splits` by who reads them: those of a state one by one, the keys of each are its own; later
         ones by bucket, in their order. What one group has of a key comes before what a later one has."""
         state_id = start.snapshot_id if start.is_state else None
-        counts = BucketCounts()
+        counts = ReadGroups()
         groups: dict[object, list[ChangeSplit]] = {}
-        for place, split in enumerate(self.splits(start, end)):
-            of_bucket = counts.place(split.partition, split.bucket, split.total_buckets)
-            groups.setdefault(place if split.snapshot_id == state_id else of_bucket, []).append(split)
+        for index, split in enumerate(self.splits(start, end)):
+            of_bucket = counts.group(split.partition, split.bucket, split.total_buckets)
+            groups.setdefault(index if split.snapshot_id == state_id else of_bucket, []).append(split)
         return [tuple(group) for group in groups.values()]
 
     def read_group(self, group: tuple[ChangeSplit, ...]) -> Iterator[pa.RecordBatch]:
@@ -253,10 +252,16 @@ class SplitStream:
             )
 
     def __reduce__(self) -> tuple[Any, ...]:
-        store = self._store
-        predicate = None if self._filter is None else self._filter.predicate
-        request = (self._request, self._reader.columns, predicate, self._consumer_id, self._reader.with_snapshot_id)
-        return _reopened, (store.location, store.schema.id, store.dynamic_options, *request)
+        reopened = partial(
+            SplitStream,
+            self._store,
+            self._request,
+            columns=self._reader.columns,
+            filter=None if self._filter is None else self._filter.predicate,
+            consumer_id=self._consumer_id,
+            with_snapshot_id=self._reader.with_snapshot_id,
+        )
+        return reopened, ()
 
 
 def split_size(split: ChangeSplit) -> StepSize:
@@ -275,20 +280,3 @@ def _within(position: StreamPosition, step: Step, taken: int) -> StreamPosition:
     if not taken:
         return position
     return replace(position, taken=taken, of=len(step.splits), of_ms=step.snapshot.time_ms)
-
-
-def _reopened(
-    location: str,
-    schema_id: int,
-    options: dict[str, str],
-    request: StartRequest,
-    columns: tuple[str, ...],
-    predicate: Predicate | None,
-    consumer_id: str | None,
-    with_snapshot_id: bool,
-) -> SplitStream:
-    """A stream that was pickled, for reading splits."""
-    store = open_table_store(local_env(), location, options=options, schema_id=schema_id)
-    return SplitStream(
-        store, request, columns=columns, filter=predicate, consumer_id=consumer_id, with_snapshot_id=with_snapshot_id
-    )

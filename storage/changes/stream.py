@@ -22,7 +22,6 @@ rows of a snapshot writes it only when they were handed over: else it would go o
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
-from typing import Any
 
 import pyarrow as pa
 
@@ -31,10 +30,10 @@ from freshet.storage.changes.history import ChangeHistory
 from freshet.storage.changes.reader import ChangeReader
 from freshet.storage.changes.stream_start import StartRequest, StreamStart, resumed_start
 from freshet.storage.exceptions import InvalidRequestError
+from freshet.storage.filters.predicate import Predicate
 from freshet.storage.metadata.table_store import TableStore
-from freshet.storage.predicate import Predicate, from_lists
-from freshet.storage.scan.overtaken import check_table_is_there
 from freshet.storage.scan.pruning import ScanFilter
+from freshet.storage.scan.read_snapshot import check_table_is_there
 from freshet.storage.scan.split_reader import check_columns
 from freshet.storage.scan.table_scan import decoders
 
@@ -48,7 +47,7 @@ class ChangeStream(Iterator[pa.RecordBatch]):
         request: StartRequest,
         *,
         columns: Sequence[str] | None = None,
-        filter: Predicate | Sequence[Any] | None = None,  # noqa: A002  # the word every reader library uses
+        filter: Predicate | None = None,  # noqa: A002  # the word every reader library uses
         consumer_id: str | None = None,
         max_wait_s: float | None = None,
         with_snapshot_id: bool = False,
@@ -58,7 +57,7 @@ class ChangeStream(Iterator[pa.RecordBatch]):
         check_table_is_there(store)
         self._store = store
         self._request = request
-        self._filter = ScanFilter.bind(store.schema, from_lists(filter))
+        self._filter = ScanFilter.bind(store.schema, filter)
         self._reader = ChangeReader(store, check_columns(store, columns), self._filter, with_snapshot_id)
         self._history = ChangeHistory(store)
         self._consumer_id = consumer_id

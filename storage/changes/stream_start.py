@@ -128,7 +128,7 @@ def newest_compacted(snapshots: SnapshotStore, options: CoreOptions) -> Snapshot
     """
     wanted = _is_compaction(options)
     latest = None
-    for snapshot in snapshots.newest_first():
+    for snapshot in snapshots.newest_first(snapshots.latest()):
         latest = latest or snapshot
         if wanted(snapshot):
             return snapshot

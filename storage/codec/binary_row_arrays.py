@@ -17,6 +17,7 @@ Source: FORMAT.md §5, §8.1.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -27,7 +28,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from freshet.storage.codec.binary_row import encode_row, is_wide, null_area_bytes, ticks_per_second
+from freshet.storage.codec.binary_row import is_wide, null_area_bytes, ticks_per_second
 from freshet.storage.codec.murmur import SEED, finish_words, mix_word, mix_words
 from freshet.storage.exceptions import InvalidRequestError, UnsupportedFeatureError
 from freshet.storage.model.data_type import DataType, ScalarType, TypeRoot
@@ -52,27 +53,6 @@ _FIXED: Final = {
     TypeRoot.TIME: (pa.time32("ms"), np.uint32),
 }
 _TICKS_OF_UNIT: Final = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
-
-
-@dataclass(frozen=True, slots=True)
-class EncodedRows:
-    """Serialized rows back to back: row i is `data[offsets[i]:offsets[i + 1]]`, arity prefix included."""
-
-    data: npt.NDArray[np.uint8]
-    offsets: Int64Array
-
-    def __len__(self) -> int:
-        return len(self.offsets) - 1
-
-    def row(self, index: int) -> bytes:
-        """One serialized row."""
-        return self.data[self.offsets[index] : self.offsets[index + 1]].tobytes()
-
-    def to_list(self) -> list[bytes]:
-        """All serialized rows."""
-        whole = self.data.tobytes()
-        offsets = self.offsets.tolist()
-        return [whole[start:end] for start, end in pairwise(offsets)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,20 +83,14 @@ class _Column:
 
 def row_hashes(arrays: Sequence[pa.Array[Any] | pa.ChunkedArray[Any]], types: Sequence[DataType]) -> Int32Array:
     """Hash of the body of each row, signed; columns in bucket-key order, each with the type of its column."""
-    parts = [_hash_chunk(chunk, types) for chunk in _chunks(arrays, types)]
+    parts = [_hash_chunk(chunk) for chunk in _chunks(arrays, types)]
     return np.concatenate(parts) if parts else np.zeros(0, dtype=np.int32)
 
 
-def encode_rows(arrays: Sequence[pa.Array[Any] | pa.ChunkedArray[Any]], types: Sequence[DataType]) -> EncodedRows:
-    """Serialized form of each row, equal to `encode_row` on its values."""
-    data: list[npt.NDArray[np.uint8]] = []
-    lengths: list[Int64Array] = []
-    for chunk in _chunks(arrays, types):
-        chunk_data, chunk_lengths = _encode_chunk(chunk, types)
-        data.append(chunk_data)
-        lengths.append(chunk_lengths)
-    offsets = np.concatenate([np.zeros(1, dtype=np.int64), *lengths]).cumsum()
-    return EncodedRows(np.concatenate(data) if data else np.zeros(0, dtype=np.uint8), offsets)
+def encode_rows(arrays: Sequence[pa.Array[Any] | pa.ChunkedArray[Any]], types: Sequence[DataType]) -> list[bytes]:
+    """Serialized form of each row, arity prefix included, equal to `encode_row` on its values."""
+    prefix = struct.pack(">i", len(types))
+    return [prefix + body for chunk in _chunks(arrays, types) for body in _bodies(chunk)]
 
 
 def distinct_rows(
@@ -137,11 +111,11 @@ def distinct_rows(
     first = np.zeros(count if len(codes) else 0, dtype=np.int64)
     first[codes[::-1]] = np.arange(len(codes) - 1, -1, -1)
     rows: Any = pa.array(first)
-    encoded = encode_rows([column.take(rows) for column in columns], types).to_list()
-    places = {row: place for place, row in enumerate(dict.fromkeys(encoded))}
-    if len(places) < len(encoded):  # timestamps finer than their type are told apart by Arrow, not by the row
-        codes = np.array([places[row] for row in encoded], dtype=np.int64)[codes]
-    return list(places), codes
+    encoded = encode_rows([column.take(rows) for column in columns], types)
+    numbers = {row: number for number, row in enumerate(dict.fromkeys(encoded))}
+    if len(numbers) < len(encoded):  # timestamps finer than their type are told apart by Arrow, not by the row
+        codes = np.array([numbers[row] for row in encoded], dtype=np.int64)[codes]
+    return list(numbers), codes
 
 
 def _compacted(codes: Int64Array, bound: int) -> tuple[Int64Array, int]:
@@ -351,7 +325,7 @@ def _bytes_units(
             yield _Unit(rows, windows[where] & _LENGTH_MASKS[np.minimum(left, 8)])
 
 
-def _units(columns: list[_Column], count: int) -> Iterator[_Unit]:
+def _units(columns: list[_Column]) -> Iterator[_Unit]:
     null_bytes = null_area_bytes(len(columns))
     yield from _null_units(columns, null_bytes // 8)
     offset: Int64Array | int = null_bytes + 8 * len(columns)
@@ -385,12 +359,12 @@ def _body_units(columns: list[_Column]) -> Int64Array | int:
     return fixed + sum((column.piece.unit_counts for column in columns if column.piece is not None), start=0)
 
 
-def _hash_chunk(columns: list[_Column], types: Sequence[DataType]) -> Int32Array:
+def _hash_chunk(columns: list[_Column]) -> Int32Array:
     count = len(columns[0].slots)
     lengths = np.asarray(_body_units(columns) * 8).astype(np.uint32)
     constant = SEED  # the state while all rows have seen the same words
     state: npt.NDArray[np.uint32] | None = None
-    for unit in _units(columns, count):
+    for unit in _units(columns):
         if isinstance(unit.values, int):
             if state is None:
                 constant = mix_word(mix_word(constant, unit.values & 0xFFFFFFFF), unit.values >> 32)
@@ -410,33 +384,18 @@ def _hash_chunk(columns: list[_Column], types: Sequence[DataType]) -> Int32Array
     return finish_words(state, lengths if lengths.ndim else np.uint32(lengths))
 
 
-def _encode_chunk(columns: list[_Column], types: Sequence[DataType]) -> tuple[npt.NDArray[np.uint8], Int64Array]:
+def _bodies(columns: list[_Column]) -> list[bytes]:
     count = len(columns[0].slots)
     unit_counts = np.broadcast_to(np.asarray(_body_units(columns), dtype=np.int64), (count,))
     ends = unit_counts.cumsum()
-    body = np.zeros(int(ends[-1]) if count else 0, dtype=np.uint64)
+    body = np.zeros(int(ends[-1]), dtype=np.uint64)
     cursor = ends - unit_counts
-    for unit in _units(columns, count):
+    for unit in _units(columns):
         if unit.rows is None:
             body[cursor] = np.uint64(unit.values) if isinstance(unit.values, int) else unit.values
             cursor += 1
         else:
             body[cursor[unit.rows]] = unit.values
             cursor[unit.rows] += 1
-    lengths = unit_counts * 8 + 4
-    return _with_prefix(body, lengths, encode_row((None,) * len(types), types)[:4]), lengths
-
-
-def _with_prefix(body: UInt64Array, lengths: Int64Array, prefix: bytes) -> npt.NDArray[np.uint8]:
-    """Bodies in 4-byte words with the arity word put before each."""
-    word_ends = (lengths // 4).cumsum()
-    total = int(word_ends[-1]) if len(word_ends) else 0
-    words = np.zeros(total, dtype=np.uint32)
-    first_words = (
-        np.concatenate([np.zeros(1, dtype=np.int64), word_ends[:-1]]) if total else np.zeros(0, dtype=np.int64)
-    )
-    is_body = np.ones(total, dtype=np.bool_)
-    is_body[first_words] = False
-    words[first_words] = np.frombuffer(prefix, dtype=np.uint32)[0]
-    words[is_body] = body.view(np.uint32)
-    return words.view(np.uint8)
+    whole, end_bytes = body.tobytes(), [0, *(8 * ends).tolist()]
+    return [whole[start:end] for start, end in pairwise(end_bytes)]

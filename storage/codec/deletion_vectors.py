@@ -33,7 +33,7 @@ from freshet.storage.codec.roaring_bitmaps import (
     write_portable64,
 )
 from freshet.storage.exceptions import CorruptDataError, InvalidRequestError
-from freshet.storage.model.index_file import DeletionVectorRange
+from freshet.storage.model.manifest import DeletionVectorRange
 
 VERSION: Final = b"\1"
 """First byte of an index file. Part of the format, do not change."""

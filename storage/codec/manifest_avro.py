@@ -25,6 +25,8 @@ import io
 import sys
 import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import fields
+from operator import attrgetter
 from typing import Any, Final, TypeVar
 
 import cramjam
@@ -33,8 +35,14 @@ from fastavro.schema import SchemaParseException
 
 from freshet.storage.exceptions import CorruptDataError, UnsupportedFeatureError
 from freshet.storage.model.data_file import DataFileMeta, FileSource, SimpleStats
-from freshet.storage.model.index_file import DeletionVectorRange, IndexEntry, IndexFileMeta
-from freshet.storage.model.manifest import EntryKind, ManifestEntry, ManifestFileMeta
+from freshet.storage.model.manifest import (
+    DeletionVectorRange,
+    EntryKind,
+    IndexEntry,
+    IndexFileMeta,
+    ManifestEntry,
+    ManifestFileMeta,
+)
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -194,6 +202,10 @@ INDEX_MANIFEST_FIELDS: Final = [
 _INDEX_MANIFEST_SCHEMA: Final = fastavro.parse_schema(_record("", INDEX_MANIFEST_FIELDS))
 _MANIFEST_LIST_SCHEMA: Final = fastavro.parse_schema(_record("", MANIFEST_LIST_FIELDS))
 _MANIFEST_SCHEMA: Final = fastavro.parse_schema(_record("", MANIFEST_FIELDS))
+
+# The attributes of the class stand in the order of the fields here.
+_MANIFEST_NAMES: Final = tuple(field["name"] for field in MANIFEST_LIST_FIELDS[1:])
+_MANIFEST_VALUES: Final = attrgetter(*(field.name for field in fields(ManifestFileMeta)))
 
 
 def write_manifest(entries: Iterable[ManifestEntry], compression: str = "zstandard") -> bytes:
@@ -423,21 +435,10 @@ def _stats(record: Field) -> SimpleStats:
 
 
 def _manifest_record(manifest: ManifestFileMeta) -> Field:
-    return {
-        "_VERSION": MANIFEST_VERSION,
-        "_FILE_NAME": manifest.file_name,
-        "_FILE_SIZE": manifest.file_size_bytes,
-        "_NUM_ADDED_FILES": manifest.num_added_files,
-        "_NUM_DELETED_FILES": manifest.num_deleted_files,
-        "_PARTITION_STATS": _stats_to_record(manifest.partition_stats),
-        "_SCHEMA_ID": manifest.schema_id,
-        "_MIN_BUCKET": manifest.min_bucket,
-        "_MAX_BUCKET": manifest.max_bucket,
-        "_MIN_LEVEL": manifest.min_level,
-        "_MAX_LEVEL": manifest.max_level,
-        "_MIN_ROW_ID": manifest.min_row_id,
-        "_MAX_ROW_ID": manifest.max_row_id,
-    }
+    record = dict(zip(_MANIFEST_NAMES, _MANIFEST_VALUES(manifest), strict=True))
+    record["_VERSION"] = MANIFEST_VERSION
+    record["_PARTITION_STATS"] = _stats_to_record(manifest.partition_stats)
+    return record
 
 
 def _manifest(record: Field) -> ManifestFileMeta:

@@ -99,11 +99,12 @@ class Bitmap64:
         """The bytes of the bitmap; runs are used where they are smaller."""
         return _write_tree([(high, _smallest(self._containers[high])) for high in sorted(self._containers)])
 
-    def update(self, other: Bitmap64) -> None:
+    def __ior__(self, other: Bitmap64) -> Bitmap64:
         """Puts the numbers of another set into this one."""
         for high, container in other._containers.items():
             mine = self._containers.get(high)
             self._containers[high] = container if mine is None else _united(mine, container)
+        return self
 
     def numbers(self) -> UInt64s:
         """The numbers in ascending order."""
@@ -137,12 +138,6 @@ def read_portable64(data: bytes) -> BitMap:
 def write_portable64(bitmap: BitMap) -> bytes:
     """The same set as a 64-bit bitmap of the portable format."""
     return ONE_HIGH_WORD + write_bitmap32(bitmap) if bitmap else bytes(8)
-
-
-def unite_bitmaps32(first: BitMap, second: BitMap) -> BitMap:
-    """`first` with the numbers of `second` put into it."""
-    first |= second
-    return first
 
 
 def write_bitmap32(bitmap: BitMap) -> bytes:

@@ -22,12 +22,15 @@ from dataclasses import dataclass, field
 from freshet.storage.commit.log_progress import NOTHING_LOGGED, LogChange
 from freshet.storage.model.commit_message import CommitMessage
 from freshet.storage.model.data_file import DataFileMeta
-from freshet.storage.model.index_file import DELETION_VECTORS_INDEX, IndexEntry, IndexFileMeta
-from freshet.storage.model.manifest import EntryKind, ManifestEntry
+from freshet.storage.model.manifest import (
+    DELETION_VECTORS_INDEX,
+    BucketId,
+    EntryKind,
+    IndexEntry,
+    IndexFileMeta,
+    ManifestEntry,
+)
 from freshet.storage.model.snapshot import CommitKind
-
-Bucket = tuple[bytes, int]
-"""(partition, bucket)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +40,7 @@ class SnapshotChange:
     kind: CommitKind
     entries: tuple[ManifestEntry, ...] = ()
     changelog_entries: tuple[ManifestEntry, ...] = ()
-    lookups: Mapping[Bucket, tuple[str, ...]] = field(default_factory=dict)
+    lookups: Mapping[BucketId, tuple[str, ...]] = field(default_factory=dict)
     """Names of live files that the entries of a bucket were made from without deleting them."""
     index_entries: tuple[IndexEntry, ...] = ()
     log: LogChange = NOTHING_LOGGED
@@ -60,19 +63,19 @@ class SnapshotChange:
         )
 
     @property
-    def buckets(self) -> frozenset[Bucket]:
+    def buckets(self) -> frozenset[BucketId]:
         """Buckets whose files or index files change."""
-        files = {(entry.partition, entry.bucket) for entry in self.entries}
-        return frozenset(files | {(entry.partition, entry.bucket) for entry in self.index_entries})
+        files = {entry.bucket_id for entry in self.entries}
+        return frozenset(files | {entry.bucket_id for entry in self.index_entries})
 
-    def without(self, buckets: frozenset[Bucket]) -> SnapshotChange:
+    def without(self, buckets: frozenset[BucketId]) -> SnapshotChange:
         """The same change less everything in the buckets given."""
         return SnapshotChange(
             self.kind,
-            tuple(entry for entry in self.entries if (entry.partition, entry.bucket) not in buckets),
-            tuple(entry for entry in self.changelog_entries if (entry.partition, entry.bucket) not in buckets),
+            tuple(entry for entry in self.entries if entry.bucket_id not in buckets),
+            tuple(entry for entry in self.changelog_entries if entry.bucket_id not in buckets),
             {bucket: names for bucket, names in self.lookups.items() if bucket not in buckets},
-            tuple(entry for entry in self.index_entries if (entry.partition, entry.bucket) not in buckets),
+            tuple(entry for entry in self.index_entries if entry.bucket_id not in buckets),
             self.log.without(buckets),
         )
 
@@ -89,7 +92,7 @@ def append_change(messages: Sequence[CommitMessage]) -> SnapshotChange:
         _entries((m, (), m.changelog_files) for m in messages),
         index_entries=index,
         log=LogChange(
-            {(m.partition, m.bucket): m.log for m in messages if m.log is not None},
+            {m.bucket_id: m.log for m in messages if m.log is not None},
             is_pending=any(m.compact_log is not None for m in messages),
         ),
     )
@@ -101,9 +104,9 @@ def compact_change(messages: Sequence[CommitMessage]) -> SnapshotChange:
         CommitKind.COMPACT,
         _entries((m, m.compact_before, m.compact_after) for m in messages),
         _entries((m, (), m.compact_changelog_files) for m in messages),
-        {(m.partition, m.bucket): m.compact_lookups for m in messages if m.compact_lookups},
+        {m.bucket_id: m.compact_lookups for m in messages if m.compact_lookups},
         _index_entries((m, m.compact_deleted_index_files, m.compact_new_index_files) for m in messages),
-        LogChange({(m.partition, m.bucket): m.compact_log for m in messages if m.compact_log is not None}),
+        LogChange({m.bucket_id: m.compact_log for m in messages if m.compact_log is not None}),
     )
 
 

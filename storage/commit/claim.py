@@ -20,7 +20,7 @@ from __future__ import annotations
 from freshet.storage.commit.history import COMMITS_PROPERTY, parse_history
 from freshet.storage.commit.identity import CommitIdentity
 from freshet.storage.commit.manifest_index import ManifestIndex
-from freshet.storage.exceptions import NotFoundError, UnknownOutcomeError
+from freshet.storage.exceptions import InvalidRequestError, NotFoundError, UnknownOutcomeError
 from freshet.storage.metadata.live_files import delta_entries
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.manifest import EntryKind
@@ -35,11 +35,21 @@ class SnapshotClaim:
         self._index = index
 
     def take(self, snapshot: Snapshot, identity: CommitIdentity) -> bool:
-        """True when the snapshot is visible under its id, False when the id is or was another's."""
+        """True when the snapshot is visible under its id, False when the id is or was another's.
+
+        `InvalidRequestError` means that nothing was created; any other error, that nobody knows.
+        """
         snapshots = self._store.snapshots
         if snapshot.id > 1 and not snapshots.exists(snapshot.id - 1):
             return False  # the snapshot it builds on has expired, so there are newer ones
-        return snapshots.try_commit(snapshot) and self.holds(snapshot, identity)
+        if not snapshots.try_commit(snapshot):
+            return False
+        try:
+            return self.holds(snapshot, identity)
+        except InvalidRequestError as error:
+            raise UnknownOutcomeError(
+                f"snapshot {snapshot.id} was created, but what is around it could not be looked at: {error}"
+            ) from error
 
     def holds(self, snapshot: Snapshot, identity: CommitIdentity) -> bool:
         """True when a snapshot of ours, which lies on disk, is part of the history; otherwise it is removed."""
@@ -64,7 +74,8 @@ class SnapshotClaim:
         try:
             successor = snapshots.fresh(snapshot.id + 1)
         except NotFoundError:
-            return False
+            # Not yet gone when the ids were listed, both may have expired since: N goes first.
+            return not snapshots.exists(snapshot.id)
         return self._is_built_on(successor, snapshot, identity)
 
     def _is_built_on(self, successor: Snapshot, snapshot: Snapshot, identity: CommitIdentity) -> bool:

@@ -21,8 +21,7 @@ from freshet.storage.commit.manifest_merge import MergedManifests, MergeRule, me
 from freshet.storage.commit.next_snapshot import SnapshotLists
 from freshet.storage.exceptions import RetryableError, StorageError, UnknownOutcomeError
 from freshet.storage.metadata.manifest_store import FileQueue, ManifestStore
-from freshet.storage.model.index_file import IndexEntry
-from freshet.storage.model.manifest import ManifestFileMeta
+from freshet.storage.model.manifest import IndexEntry, ManifestFileMeta
 
 
 class CommitFiles:

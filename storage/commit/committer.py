@@ -17,25 +17,25 @@ Source: FORMAT.md §3, MERGING.md §1.4; identity: `commit.identity`.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
-from freshet.storage.commit.added_files import snapshot_that_added
-from freshet.storage.commit.changes import Bucket, SnapshotChange, append_change, compact_change
-from freshet.storage.commit.conflict import Conflict, SortKey
+from freshet.storage.commit.changes import append_change, compact_change
+from freshet.storage.commit.conflict import Conflict
 from freshet.storage.commit.expire import expire_after_commit
 from freshet.storage.commit.history import CommitTrace
-from freshet.storage.commit.identity import CommitIdentity, check_identifier, is_committed
+from freshet.storage.commit.identity import CommitIdentity, check_identifier, is_committed, snapshot_that_added
 from freshet.storage.commit.log_progress import check_log
 from freshet.storage.commit.manifest_index import index_of
+from freshet.storage.commit.next_snapshot import CommitRequest
 from freshet.storage.commit.packed_changelogs import packed_change
 from freshet.storage.commit.snapshot_commit import SnapshotCommit, SnapshotOutcome
 from freshet.storage.commit.table_view import TableView, look
 from freshet.storage.exceptions import InvalidRequestError, StorageError
+from freshet.storage.files.data_file_paths import delete_data_file
 from freshet.storage.io.env import CrashPoint
-from freshet.storage.merge.key_order import KeyComparator
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.commit_message import COMMIT_MESSAGE_VERSION, CommitDigest, CommitMessage
 from freshet.storage.model.snapshot import Snapshot
@@ -79,7 +79,7 @@ class Committer:
         self._commit_user = commit_user
         self._query_id = query_id
         self._log = log
-        self._snapshot_commit = SnapshotCommit(store, commit_user, _sort_key(store))
+        self._snapshot_commit = SnapshotCommit(store, commit_user)
 
     def log_progress(self) -> LogProgress | None:
         """Where the log of the table stands; None before anything was logged.
@@ -129,6 +129,7 @@ class Committer:
         this is not the first: `ConflictError` where that try took effect under another identifier.
         """
         _check_messages(identifier, messages)
+        properties = properties or {}
         snapshots: list[Snapshot] = []
         view: TableView | None = None
         given_way: tuple[Conflict, ...] = ()
@@ -136,15 +137,10 @@ class Committer:
         if force_empty or not append.is_empty:
             identity = CommitIdentity(self._commit_user, identifier, self._query_id, digest)
             packed = packed_change(self._store, append)
-            outcome = self._snapshot_commit.commit(
-                packed.change,
-                identity,
-                properties=properties,
-                watermark=watermark,
-                base_id=base_id,
-                log=self._log,
-                is_followed=not compact.is_empty,
+            request = CommitRequest(
+                packed.change, identity, properties, watermark, self._log, base_id, is_followed=not compact.is_empty
             )
+            outcome = self._snapshot_commit.commit(request)
             if outcome.already_committed or outcome.snapshot is None:
                 packed.is_refused()
                 return CommitResult((), already_committed=True)
@@ -154,9 +150,9 @@ class Committer:
         if not compact.is_empty:
             self._store.env.reach(CrashPoint.COMMIT_BEFORE_COMPACT)
             packed = packed_change(self._store, compact)
-            outcome = self._commit_compaction(
-                identifier, packed.change, properties, watermark, view, rows_stand=bool(snapshots)
-            )
+            identity = CommitIdentity(self._commit_user, identifier, self._query_id, is_traced=False)
+            request = CommitRequest(packed.change, identity, properties, watermark, self._log)
+            outcome = self._commit_compaction(request, view, rows_stand=bool(snapshots))
             if outcome.snapshot is not None:
                 packed.is_committed()
                 snapshots.append(outcome.snapshot)
@@ -166,53 +162,27 @@ class Committer:
                 self._snapshot_commit.write_latest_hint(snapshots[-1].id)
             given_way = outcome.given_way
             if given_way and outcome.is_certain:
-                self._remove_outputs(messages, {(conflict.partition, conflict.bucket) for conflict in given_way})
+                lost = {conflict.bucket_id for conflict in given_way}
+                discard_messages(self._store, [each.compaction for each in messages if each.bucket_id in lost])
         if snapshots:
             self._expire_later(snapshots[-1])
         return CommitResult(tuple(snapshots), given_way=given_way)
 
     def _commit_compaction(
-        self,
-        identifier: int,
-        compact: SnapshotChange,
-        properties: Mapping[str, str] | None,
-        watermark: int | None,
-        view: TableView | None,
-        *,
-        rows_stand: bool,
+        self, request: CommitRequest, view: TableView | None, *, rows_stand: bool
     ) -> SnapshotOutcome:
         """The COMPACT snapshot. Where rows were committed before it, it must not make the commit look failed.
 
         `view` is the table as the APPEND left it: looking again would cost three calls to learn the same.
         """
-        identity = CommitIdentity(self._commit_user, identifier, self._query_id, is_traced=False)
         try:
-            return self._snapshot_commit.commit(
-                compact, identity, properties=properties, watermark=watermark, view=view, log=self._log
-            )
+            return self._snapshot_commit.commit(request, view)
         except StorageError as error:
             if not rows_stand:
                 raise
             _LOG.warning("table %s: a compaction was given up: %s", self._store.location, error)
-            given_way = tuple(Conflict(*bucket, str(error)) for bucket in sorted(compact.buckets))
+            given_way = tuple(Conflict(*bucket, str(error)) for bucket in sorted(request.change.buckets))
             return SnapshotOutcome(None, given_way=given_way, is_certain=False)
-
-    def _remove_outputs(self, messages: Sequence[CommitMessage], buckets: set[Bucket]) -> None:
-        """Removes the new files of compactions that gave way; best effort, orphan cleaning takes the rest."""
-        for message in messages:
-            if (message.partition, message.bucket) not in buckets:
-                continue
-            kept = {file.file_name for file in (*message.compact_before, *message.new_files)}
-            for file in (*message.compact_after, *message.compact_changelog_files):
-                if file.file_name in kept:  # a change of level: the same file
-                    continue
-                folder = self._store.bucket_folder(message.partition, message.bucket)
-                path = self._store.data_file(message.partition, message.bucket, file.file_name, file.external_path)
-                with suppress(StorageError):
-                    for doomed in (path, *(f"{folder}/{name}" for name in file.extra_files)):
-                        self._store.env.file_io.delete(doomed)
-            index_files = [self._store.paths.index_file(file.file_name) for file in message.compact_new_index_files]
-            self._store.env.file_io.delete_all(index_files)
 
     def _expire_later(self, latest: Snapshot) -> None:
         store = self._store
@@ -228,10 +198,20 @@ class Committer:
         store.env.run_later(store.location, expire)
 
 
-def _sort_key(store: TableStore) -> SortKey | None:
-    if not store.schema.has_primary_key:
-        return None
-    return KeyComparator(store.schema.types_of(store.schema.trimmed_primary_keys)).sort_key
+def discard_messages(store: TableStore, messages: Iterable[CommitMessage]) -> None:
+    """Removes what the messages made; a file that only changes its level is the table's and stays.
+
+    Best effort: orphan cleaning takes the rest.
+    """
+    for message in messages:
+        new = {file.file_name for file in message.new_files}
+        upgraded = {file.file_name for file in message.compact_before} - new
+        made = (*message.new_files, *message.changelog_files, *message.compact_after, *message.compact_changelog_files)
+        for file in {file.file_name: file for file in made if file.file_name not in upgraded}.values():
+            delete_data_file(store, message.partition, message.bucket, file)
+        for index_file in (*message.new_index_files, *message.compact_new_index_files):
+            with suppress(StorageError):
+                store.vectors.delete(index_file)
 
 
 def _check_messages(identifier: int, messages: Sequence[CommitMessage]) -> None:

@@ -21,15 +21,16 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from freshet.storage.commit.changes import Bucket, SnapshotChange
-from freshet.storage.model.manifest import EntryKind, FileIdentity, ManifestEntry
+from freshet.storage.commit.changes import SnapshotChange
+from freshet.storage.metadata.live_files import BucketFiles
+from freshet.storage.model.manifest import BucketId, EntryKind, FileIdentity, ManifestEntry
 from freshet.storage.model.snapshot import CommitKind
 
 SortKey = Callable[[bytes], Any]
 """Turns a serialized key (`min_key`, `max_key`) into something that compares as keys do."""
 
 
-LiveBuckets = Mapping[Bucket, Mapping[FileIdentity, ManifestEntry]]
+LiveBuckets = Mapping[BucketId, BucketFiles]
 """Live files by identity, of each bucket that has some."""
 
 
@@ -40,6 +41,11 @@ class Conflict:
     partition: bytes
     bucket: int
     reason: str
+
+    @property
+    def bucket_id(self) -> BucketId:
+        """The bucket."""
+        return self.partition, self.bucket
 
 
 def find_conflicts(
@@ -99,7 +105,7 @@ def _file_conflicts(change: SnapshotChange, live: LiveBuckets) -> list[Conflict]
         ]
     for entry in change.entries:
         identity, file = entry.identity, entry.file
-        is_live = identity in live.get((entry.partition, entry.bucket), {})
+        is_live = identity in live.get(entry.bucket_id, {})
         if entry.kind is EntryKind.DELETE:
             if not is_live:
                 conflicts.append(_conflict(entry, f"file {file.file_name} at level {file.level} is not live any more"))
@@ -139,7 +145,7 @@ def _key_range_conflicts(change: SnapshotChange, live: LiveBuckets, sort_key: So
 def _unknown_files(change: SnapshotChange, live: LiveBuckets, sort_key: SortKey) -> list[Conflict]:
     """Check 4."""
     deleted = {entry.identity for entry in change.entries if entry.kind is EntryKind.DELETE}
-    taken: dict[Bucket, list[ManifestEntry]] = defaultdict(list)
+    taken: dict[BucketId, list[ManifestEntry]] = defaultdict(list)
     for entry in change.entries:
         if entry.kind is EntryKind.DELETE and entry.file.level == 0:
             taken[entry.partition, entry.bucket].append(entry)

@@ -32,11 +32,11 @@ Source: FORMAT.md §12, §12.1 (there snapshot files go last).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from freshet.storage.commit.expire_changelogs import (
-    ExpiredChangelogs,
+    Expired,
     changelog_retention,
     expire_changelogs,
     release_changelogs,
@@ -150,20 +150,20 @@ class _Expiry:
         if latest is None or earliest is None:
             return ExpireResult()
         end = self._end(retention, earliest, latest)
-        gone = ExpiredChangelogs()
+        gone = Expired()
         if not self._keeps_changelogs and (is_asked or end > earliest.id):
             copies = store.changelogs.list_ids()
             gone = release_changelogs(store, self._index, copies, retention.limit, latest)
             self._has_copies = len(gone.ids) < len(copies)
-        result = self._expire_snapshots(earliest, end, latest)
+        expired = self._expire_snapshots(earliest, end, latest)
         if self._keeps_changelogs:
             gone = expire_changelogs(store, self._index, changelog_retention(store, retention.limit), latest)
+        data, metadata = (*expired.data, *gone.data), (*expired.metadata, *gone.metadata)
         return ExpireResult(
-            result.snapshot_ids,
-            data_file_count=result.data_file_count + sum(each.deleted_count for each in gone.data),
-            metadata_file_count=result.metadata_file_count + sum(each.deleted_count for each in gone.metadata),
-            failed_delete_count=result.failed_delete_count
-            + sum(each.failed_count for each in (*gone.data, *gone.metadata)),
+            expired.ids,
+            data_file_count=sum(each.deleted_count for each in data),
+            metadata_file_count=sum(each.deleted_count for each in metadata),
+            failed_delete_count=sum(each.failed_count for each in (*data, *metadata)),
             changelog_ids=gone.ids,
         )
 
@@ -186,15 +186,15 @@ class _Expiry:
             time_of=self._time_of,
         )
 
-    def _expire_snapshots(self, earliest: Snapshot, end: int, latest: Snapshot) -> ExpireResult:
+    def _expire_snapshots(self, earliest: Snapshot, end: int, latest: Snapshot) -> Expired:
         store = self._store
         if end <= earliest.id:
             if not store.env.file_io.exists(store.paths.earliest_hint):
                 store.snapshots.write_earliest_hint(earliest.id)
-            return ExpireResult()
+            return Expired()
         plan = self._plan(earliest.id, end, latest)
         if plan is None:
-            return ExpireResult()
+            return Expired()
         store.env.reach(CrashPoint.EXPIRE_PLANNED)
         return self._carry_out(plan)
 
@@ -274,8 +274,8 @@ class _Expiry:
     def _without_named(self, doomed: list[_Doomed], outside: list[KeptSnapshot]) -> list[ManifestEntry]:
         """The doomed files that no tag, branch or kept changelog names."""
         named: set[str] = set()
-        for kept in _grouped(doomed, outside):
-            named |= self._index.live_among(kept.snapshots, kept.entries)
+        for snapshots, entries in _grouped(doomed, outside):
+            named |= self._index.live_among(snapshots, entries)
         return [item.entry for item in doomed if item.entry.file.file_name not in named]
 
     def _changelog_files(self, expired: list[Snapshot], kept: list[Snapshot]) -> list[ManifestEntry]:
@@ -312,7 +312,7 @@ class _Expiry:
 
     # ---------------------------------------------------------------------------------------------------- deleting
 
-    def _carry_out(self, plan: ExpiryPlan) -> ExpireResult:
+    def _carry_out(self, plan: ExpiryPlan) -> Expired:
         store, file_io = self._store, self._store.env.file_io
         for snapshot in plan.copies:
             store.changelogs.keep(snapshot)
@@ -326,8 +326,8 @@ class _Expiry:
             store.snapshots.forget(snapshot_id)
         if gone.failed_count:  # somebody may still ask for what they name
             raise RetryableError(
-                f"one of the snapshots {plan.snapshot_ids[0]} to {plan.snapshot_ids[-1]} could not be deleted, the "
-                "files they name stay; check the disk, the next round tries again",
+                f"one of the snapshots {plan.snapshot_ids[0]} to {plan.snapshot_ids[-1]} could not be deleted "
+                f"({gone.cause}); the files they name stay, and the next round tries again",
                 path=store.paths.snapshot_folder,
             )
         store.snapshots.write_earliest_hint(plan.end)
@@ -336,12 +336,7 @@ class _Expiry:
         store.env.reach(CrashPoint.EXPIRE_DATA_REMOVED)
         metadata = delete_metadata(store, plan.metadata_paths)
         # What is in memory of them stays until it is pushed out: a writer of this process may build on what expired.
-        return ExpireResult(
-            plan.snapshot_ids,
-            data_file_count=sum(result.deleted_count for result in data),
-            metadata_file_count=sum(result.deleted_count for result in metadata),
-            failed_delete_count=sum(result.failed_count for result in (*data, *metadata)),
-        )
+        return Expired(plan.snapshot_ids, tuple(data), tuple(metadata))
 
 
 @dataclass(frozen=True, slots=True)
@@ -353,16 +348,10 @@ class _Doomed:
     deleted_by: int
 
 
-@dataclass(frozen=True, slots=True)
-class _MayName:
-    """Doomed files, and the snapshots outside of the main line that may still name them."""
-
-    entries: list[ManifestEntry]
-    snapshots: list[KeptSnapshot]
-
-
-def _grouped(doomed: Iterable[_Doomed], outside: list[KeptSnapshot]) -> list[_MayName]:
-    """Doomed files by the snapshots that may name them; those that none may name are left out.
+def _grouped(
+    doomed: Iterable[_Doomed], outside: list[KeptSnapshot]
+) -> Iterator[tuple[list[KeptSnapshot], list[ManifestEntry]]]:
+    """Doomed files, with the snapshots outside of the main line that may still name them; none that none may name.
 
     Tags are read with the store of the main line and lie on its history. The ids of branches are their own.
     """
@@ -376,4 +365,5 @@ def _grouped(doomed: Iterable[_Doomed], outside: list[KeptSnapshot]) -> list[_Ma
         )
         if asked:
             groups.setdefault(asked, []).append(item.entry)
-    return [_MayName(entries, [outside[number] for number in asked]) for asked, entries in groups.items()]
+    for asked, entries in groups.items():
+        yield [outside[number] for number in asked], entries

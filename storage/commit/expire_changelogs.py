@@ -35,7 +35,7 @@ from freshet.storage.commit.named_files import (
     metadata_names,
     metadata_paths,
 )
-from freshet.storage.commit.retention import Retention
+from freshet.storage.commit.retention import Retention, bounds
 from freshet.storage.exceptions import RetryableError
 from freshet.storage.io.file_io import Deleted
 from freshet.storage.metadata.live_files import changelog_entries, delta_entries
@@ -45,8 +45,8 @@ from freshet.storage.model.snapshot import Snapshot
 
 
 @dataclass(frozen=True, slots=True)
-class ExpiredChangelogs:
-    """Ids of the copies that went, and what became of the files that only they named."""
+class Expired:
+    """Ids of the snapshots, or of the copies, that went, and what became of the files that only they named."""
 
     ids: tuple[int, ...] = ()
     data: tuple[Deleted, ...] = ()
@@ -81,14 +81,10 @@ def changelogs_end(
 
     `earliest` and `newest` are copies, `latest` is a snapshot; `time_of(id)` is the time of a copy, None without one.
     """
-    end = min(latest - retention.retain_min + 1, newest)
-    if consumer_next is not None:
-        end = min(end, consumer_next)
-    if retention.limit is not None:
-        end = min(end, earliest + retention.limit)
+    start, end = bounds(retention, earliest=earliest, latest=latest, consumer_next=consumer_next)
+    end = min(end, newest)
     if end <= earliest:
         return earliest
-    start = earliest if retention.retain_max is None else max(latest - retention.retain_max + 1, earliest)
     for snapshot_id in range(start, end + 1):
         time_ms = time_of(snapshot_id)
         if time_ms is not None and time_ms >= now_ms - retention.time_retained_ms:
@@ -96,14 +92,12 @@ def changelogs_end(
     return end
 
 
-def expire_changelogs(
-    store: TableStore, index: ManifestIndex, retention: Retention, latest: Snapshot
-) -> ExpiredChangelogs:
+def expire_changelogs(store: TableStore, index: ManifestIndex, retention: Retention, latest: Snapshot) -> Expired:
     """One round; `latest` is the newest snapshot."""
     ids = store.changelogs.list_ids()
     earliest_snapshot = store.snapshots.earliest()
     if not ids or earliest_snapshot is None:
-        return ExpiredChangelogs()
+        return Expired()
     copy_of = cache(store.changelogs.find)
     end = changelogs_end(
         retention,
@@ -119,14 +113,14 @@ def expire_changelogs(
 
 def _expire(
     store: TableStore, index: ManifestIndex, ids: list[int], end: int, earliest_snapshot: Snapshot, latest: Snapshot
-) -> ExpiredChangelogs:
+) -> Expired:
     """Takes away the copies before `end`, which is a copy that stays, or the first snapshot."""
     found = (store.changelogs.find(snapshot_id) for snapshot_id in ids if snapshot_id < end)
     expired = [copy for copy in found if copy is not None]
     is_last = end == earliest_snapshot.id
     first_kept = earliest_snapshot if is_last else store.changelogs.find(end)
     if not expired or first_kept is None:
-        return ExpiredChangelogs()
+        return Expired()
     partial = ReadableManifests(store.manifests)
     kept: list[KeptSnapshot] = [(store.manifests, earliest_snapshot), (store.manifests, latest), *kept_refs(store)]
     follower = earliest_snapshot if is_last else None
@@ -135,15 +129,15 @@ def _expire(
     gone = store.env.file_io.delete_all([store.paths.changelog(copy.id) for copy in expired], in_turn=True)
     if gone.failed_count:
         raise RetryableError(
-            f"one of the changelogs {expired[0].id} to {expired[-1].id} could not be deleted, the files they name "
-            "stay; check the disk, the next round tries again",
+            f"one of the changelogs {expired[0].id} to {expired[-1].id} could not be deleted ({gone.cause}); "
+            "the files they name stay, and the next round tries again",
             path=store.paths.changelog_folder,
         )
     if is_last and ids[-1] < end:
         store.changelogs.remove_hints()
     else:
         store.changelogs.write_earliest_hint(end)
-    return ExpiredChangelogs(
+    return Expired(
         tuple(copy.id for copy in expired),
         tuple(delete_data(store, data)),
         tuple(delete_metadata(store, metadata)),
@@ -152,11 +146,11 @@ def _expire(
 
 def release_changelogs(
     store: TableStore, index: ManifestIndex, ids: list[int], limit: int | None, latest: Snapshot
-) -> ExpiredChangelogs:
+) -> Expired:
     """One round in a table whose options keep no changelogs; `ids` are the copies that it has nevertheless."""
     earliest_snapshot = store.snapshots.earliest() if ids else None
     if earliest_snapshot is None:
-        return ExpiredChangelogs()
+        return Expired()
     end = earliest_snapshot.id if limit is None else min(earliest_snapshot.id, ids[0] + limit)
     consumer_next = store.consumers.min_next()
     if consumer_next is not None:

@@ -21,17 +21,28 @@ The identifier 9223372036854775807 is what batch jobs of other libraries commit 
 says nothing about a replay, so nothing here commits under it.
 
 Compactions that run beside a stream leave no trace: repeating one is harmless, its inputs are gone.
+
+Where the number is not to be trusted (a program did not see the end of its last try and comes with another number, or
+took one that another program of the same user has used meanwhile), the new files of the commit tell, whose names are
+random: they stand in the delta of some snapshot after the one that the commit was begun on, or they do not. Snapshots
+that expired meanwhile are looked for in the base of the latest one, where their entries stay until compaction and the
+merging of manifests have both passed over them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
 from freshet.storage.commit.history import CommitHistory, CommitTrace
-from freshet.storage.exceptions import DifferentInputError, InvalidRequestError, UnknownOutcomeError
+from freshet.storage.commit.manifest_index import ManifestIndex
+from freshet.storage.exceptions import DifferentInputError, InvalidRequestError, NotFoundError, UnknownOutcomeError
+from freshet.storage.metadata.live_files import delta_entries
+from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.commit_message import CommitDigest
-from freshet.storage.model.snapshot import BATCH_COMMIT_IDENTIFIER
+from freshet.storage.model.manifest import EntryKind, ManifestEntry
+from freshet.storage.model.snapshot import BATCH_COMMIT_IDENTIFIER, Snapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +114,37 @@ def check_identifier(identifier: int) -> None:
             f"a commit identifier is at most {BATCH_COMMIT_IDENTIFIER - 1}, not {identifier}: the number above is "
             "shared by the batch jobs of other libraries and cannot be told apart from its repetition; count from 0"
         )
+
+
+def snapshot_that_added(
+    store: TableStore,
+    index: ManifestIndex,
+    entries: Sequence[ManifestEntry],
+    *,
+    after_id: int,
+    latest: Snapshot | None,
+) -> Snapshot | None:
+    """The first snapshot with an id above `after_id` whose delta adds one of the files; None when there is none.
+
+    Where that snapshot has expired, the latest one stands for it. A file that only changes its level keeps its name,
+    and two compactions may do that to the same file: it tells nothing.
+    """
+    moved = {entry.file.file_name for entry in entries if entry.kind is EntryKind.DELETE}
+    added = [entry for entry in entries if entry.kind is EntryKind.ADD and entry.file.file_name not in moved]
+    if latest is None or not added:
+        return None
+    identities = {entry.identity for entry in added}
+    has_expired = False
+    for snapshot_id in range(after_id + 1, latest.id + 1):
+        try:
+            snapshot = latest if snapshot_id == latest.id else store.snapshots.snapshot(snapshot_id)
+            delta = delta_entries(store.manifests, snapshot)
+        except NotFoundError:
+            has_expired = True
+            continue
+        if any(entry.kind is EntryKind.ADD and entry.identity in identities for entry in delta):
+            return snapshot
+    return latest if has_expired and index.is_in_base(latest, added[0]) else None
 
 
 def _has_same_input(trace: CommitTrace, identity: CommitIdentity) -> bool:

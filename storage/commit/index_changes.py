@@ -18,10 +18,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from freshet.storage.commit.changes import Bucket, SnapshotChange
+from freshet.storage.commit.changes import SnapshotChange
 from freshet.storage.commit.conflict import Conflict, LiveBuckets
-from freshet.storage.model.index_file import DELETION_VECTORS_INDEX, HASH_INDEX, IndexEntry
-from freshet.storage.model.manifest import EntryKind
+from freshet.storage.model.manifest import DELETION_VECTORS_INDEX, HASH_INDEX, BucketId, EntryKind, IndexEntry
 from freshet.storage.model.snapshot import CommitKind
 
 _ONE_OF_A_BUCKET: Final = frozenset({HASH_INDEX, DELETION_VECTORS_INDEX})
@@ -57,7 +56,7 @@ def next_index(change: SnapshotChange, index: Sequence[IndexEntry], live: LiveBu
         entry
         for entry in index
         if entry.file.file_name not in deleted
-        and not (entry.file.index_type in _ONE_OF_A_BUCKET and (entry.partition, entry.bucket) in emptied)
+        and not (entry.file.index_type in _ONE_OF_A_BUCKET and entry.bucket_id in emptied)
     ]
     return kept + [entry for entry in change.index_entries if entry.kind is EntryKind.ADD]
 
@@ -89,13 +88,13 @@ def _wrong_vectors(
     conflicts = [
         _conflict(entry, f"index file {entry.file.file_name} marks rows of {name}, which the change deletes")
         for entry in kept
-        if (entry.partition, entry.bucket) not in emptied
+        if entry.bucket_id not in emptied
         for name in sorted(entry.marked_files & gone)
     ]
     for entry in added:
         if not entry.marked_files:
             continue
-        there = {item.file.file_name for item in live.get((entry.partition, entry.bucket), {}).values()}
+        there = {item.file.file_name for item in live.get(entry.bucket_id, {}).values()}
         conflicts += [
             _conflict(entry, f"index file {entry.file.file_name} marks rows of {name}, which is not live any more")
             for name in sorted(entry.marked_files - ((there | stays) - gone))
@@ -103,13 +102,13 @@ def _wrong_vectors(
     return conflicts
 
 
-def _emptied(change: SnapshotChange, live: LiveBuckets) -> frozenset[Bucket]:
+def _emptied(change: SnapshotChange, live: LiveBuckets) -> frozenset[BucketId]:
     """Buckets that an overwrite leaves without a file."""
     if change.kind is not CommitKind.OVERWRITE:
         return frozenset()
     deleted = {entry.identity for entry in change.entries if entry.kind is EntryKind.DELETE}
-    filled = {(entry.partition, entry.bucket) for entry in change.entries if entry.kind is EntryKind.ADD}
-    touched = {(entry.partition, entry.bucket) for entry in change.entries if entry.kind is EntryKind.DELETE}
+    filled = {entry.bucket_id for entry in change.entries if entry.kind is EntryKind.ADD}
+    touched = {entry.bucket_id for entry in change.entries if entry.kind is EntryKind.DELETE}
     return frozenset(bucket for bucket in touched - filled if not live.get(bucket, {}).keys() - deleted)
 
 

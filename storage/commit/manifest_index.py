@@ -12,8 +12,6 @@ Source: FORMAT.md §3.4.
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
 from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 from weakref import WeakKeyDictionary, proxy
@@ -29,6 +27,7 @@ from freshet.storage.commit.named_files import (
 from freshet.storage.exceptions import NotFoundError
 from freshet.storage.metadata.live_files import base_manifests, data_manifests
 from freshet.storage.metadata.manifest_store import VALUES_MAX, ManifestStore
+from freshet.storage.metadata.sized_cache import SizedCache
 from freshet.storage.model.manifest import EntryKind, ManifestEntry, ManifestFileMeta
 from freshet.storage.model.snapshot import Snapshot
 
@@ -46,23 +45,17 @@ class ManifestIndex:
     def __init__(self, manifests: ManifestStore) -> None:
         # Not a strong reference: the index lives as long as the store does, see `index_of`.
         self._manifests: ManifestStore = proxy(manifests)
-        self._counts: OrderedDict[str, dict[bytes, int | None]] = OrderedDict()
+        self._counts: SizedCache[str, dict[bytes, int | None]] = SizedCache(ANSWERS_MAX)
         """By manifest, the bucket count of each partition asked for; None where the manifest has no entry of it."""
-        self._answer_count = 0
-        self._names: OrderedDict[tuple[int, str, bool], MetadataNames] = OrderedDict()
-        self._lock = threading.Lock()
+        self._names: SizedCache[tuple[int, str, bool], MetadataNames] = SizedCache(SNAPSHOTS_MAX, lambda _: 1)
 
     def names(self, source: ManifestSource, snapshot: Snapshot) -> MetadataNames:
         """`metadata_names`, remembered: in each round expiry asks for those of all tags."""
         identity = (snapshot.id, snapshot.delta_manifest_list, isinstance(source, ReadableManifests))
-        with self._lock:
-            cached = self._names.get(identity)
+        cached = self._names.get(identity)
         if cached is None:
             cached = metadata_names(source, snapshot)
-            with self._lock:
-                self._names[identity] = cached
-                while len(self._names) > SNAPSHOTS_MAX:
-                    self._names.popitem(last=False)
+            self._names.put(identity, cached)
         return cached
 
     def live_among(self, snapshots: Iterable[KeptSnapshot], entries: Sequence[ManifestEntry]) -> set[str]:
@@ -109,8 +102,7 @@ class ManifestIndex:
         return found
 
     def _bucket_counts(self, meta: ManifestFileMeta, partitions: Collection[bytes]) -> dict[bytes, int]:
-        with self._lock:
-            cached = dict(self._counts.get(meta.file_name, {}))
+        cached = self._counts.get(meta.file_name) or {}
         missing = [partition for partition in partitions if partition not in cached]
         if missing:
             if self._manifests.may_hold(meta, missing):
@@ -123,19 +115,9 @@ class ManifestIndex:
                 for entry in entries
                 if entry.kind is EntryKind.ADD and entry.total_buckets > 0
             }
-            cached |= fresh
-            self._remember(meta.file_name, fresh)
+            cached = cached | fresh
+            self._counts.put(meta.file_name, cached)
         return {partition: count for partition in partitions if (count := cached.get(partition)) is not None}
-
-    def _remember(self, name: str, fresh: dict[bytes, int | None]) -> None:
-        with self._lock:
-            counts = self._counts.setdefault(name, {})
-            self._counts.move_to_end(name)
-            self._answer_count -= len(counts)
-            counts |= fresh
-            self._answer_count += len(counts)
-            while self._answer_count > ANSWERS_MAX and len(self._counts) > 1:
-                self._answer_count -= len(self._counts.popitem(last=False)[1])
 
     def _entries_of(
         self,

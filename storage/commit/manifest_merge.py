@@ -133,7 +133,7 @@ def merge_manifests(store: ManifestStore, manifests: Sequence[ManifestFileMeta],
 
 def _by_bucket(entries: list[ManifestEntry]) -> list[ManifestEntry]:
     """Entries of one bucket together, in their order: who restores a bucket then skips most of a large manifest."""
-    return sorted(entries, key=lambda entry: (entry.partition, entry.bucket))
+    return sorted(entries, key=lambda entry: entry.bucket_id)
 
 
 def _full_merge(store: ManifestStore, manifests: Sequence[ManifestFileMeta], rule: MergeRule) -> MergedManifests | None:

@@ -25,8 +25,7 @@ from freshet.storage.exceptions import NotFoundError
 from freshet.storage.io.file_io import Deleted
 from freshet.storage.metadata.manifest_store import ManifestStore
 from freshet.storage.metadata.table_store import TableStore
-from freshet.storage.model.index_file import IndexEntry
-from freshet.storage.model.manifest import ManifestEntry, ManifestFileMeta
+from freshet.storage.model.manifest import IndexEntry, ManifestEntry, ManifestFileMeta
 from freshet.storage.model.snapshot import Snapshot
 
 

@@ -20,11 +20,12 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from freshet.storage.commit.changes import SnapshotChange
-from freshet.storage.commit.history import COMMITS_PROPERTY, FIRST_SNAPSHOT_ID, CommitHistory, history_to_text
+from freshet.storage.commit.history import COMMITS_PROPERTY, history_to_text
 from freshet.storage.commit.identity import CommitIdentity
 from freshet.storage.commit.log_progress import next_log
+from freshet.storage.commit.table_view import TableView
 from freshet.storage.model.snapshot import Snapshot
-from freshet.storage.model.table_log import LOG_PROPERTY, LogIdentity, LogProgress, log_to_text
+from freshet.storage.model.table_log import LOG_PROPERTY, LogIdentity, log_to_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,23 +42,29 @@ class SnapshotLists:
     """The index manifest; None when no index file lives."""
 
 
+@dataclass(frozen=True, slots=True)
+class CommitRequest:
+    """One change to commit.
+
+    `base_id` is the latest snapshot from before the first try to commit these files, None when this is the first.
+    `log` is given by the user who writes the table's log. `is_followed`: another commit follows at once, which leaves
+    the LATEST hint to that.
+    """
+
+    change: SnapshotChange
+    identity: CommitIdentity
+    properties: Mapping[str, str]
+    watermark: int | None
+    log: LogIdentity | None
+    base_id: int | None = None
+    is_followed: bool = False
+
+
 def next_snapshot(
-    latest: Snapshot | None,
-    change: SnapshotChange,
-    identity: CommitIdentity,
-    lists: SnapshotLists,
-    *,
-    history: CommitHistory,
-    progress: LogProgress | None,
-    log: LogIdentity | None = None,
-    schema_id: int,
-    now_ms: int,
-    uuid: str,
-    properties: Mapping[str, str],
-    watermark: int | None,
+    view: TableView, request: CommitRequest, change: SnapshotChange, lists: SnapshotLists, *, now_ms: int, uuid: str
 ) -> Snapshot:
-    """The snapshot that makes the change visible on top of the latest one; `history` and `progress` of the log are
-    those of the latest; `log` is given by the user who writes it."""
+    """The snapshot that makes `change`, the part of the request that fits, visible on top of what is seen."""
+    latest, history, identity = view.latest, view.history, request.identity
     time_ms = now_ms if latest is None else max(now_ms, latest.time_ms)
     last = history.users.get(identity.commit_user)
     if identity.is_traced:
@@ -66,10 +73,10 @@ def next_snapshot(
         )
     carried = {COMMITS_PROPERTY: history_to_text(history)}
     progress = next_log(
-        progress,
+        view.log,
         change.log,
         change.kind,
-        log=log,
+        log=request.log,
         identifier=identity.identifier,
         last_identifier=None if last is None else last.identifier,
     )
@@ -77,11 +84,11 @@ def next_snapshot(
         carried[LOG_PROPERTY] = log_to_text(progress)
     changelog_rows = sum(entry.file.row_count for entry in change.changelog_entries)
     known = None if latest is None else latest.watermark
-    watermarks = [value for value in (watermark, known) if value is not None]
+    watermarks = [value for value in (request.watermark, known) if value is not None]
     return Snapshot(
-        id=FIRST_SNAPSHOT_ID if latest is None else latest.id + 1,
+        id=view.latest_id + 1,
         uuid=uuid,
-        schema_id=schema_id,
+        schema_id=view.schema_id,
         base_manifest_list=lists.base,
         base_manifest_list_size=lists.base_size,
         delta_manifest_list=lists.delta,
@@ -97,7 +104,7 @@ def next_snapshot(
         total_record_count=(0 if latest is None else latest.total_record_count) + change.row_count,
         delta_record_count=change.row_count,
         watermark=max(watermarks, default=None),
-        statistics=latest.statistics if latest is not None and latest.schema_id == schema_id else None,
-        properties=MappingProxyType({**properties, **carried}),
+        statistics=latest.statistics if latest is not None and latest.schema_id == view.schema_id else None,
+        properties=MappingProxyType({**request.properties, **carried}),
         next_row_id=0 if latest is None else latest.next_row_id or 0,
     )

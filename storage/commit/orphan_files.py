@@ -45,7 +45,7 @@ from freshet.storage.paths import (
     SNAPSHOT_PREFIX,
     TablePaths,
     numbered,
-    packed_place,
+    packed_range,
 )
 
 DEFAULT_AGE_MS: Final = 24 * 3600 * 1000
@@ -260,6 +260,6 @@ def _file_names(entries: Iterable[ManifestEntry]) -> set[str]:
     for entry in entries:
         names.add(entry.file.file_name)
         names.update(entry.file.extra_files)
-        packed = packed_place(entry.file.file_name)
+        packed = packed_range(entry.file.file_name)
         names.update(() if packed is None else (packed.name,))
     return names

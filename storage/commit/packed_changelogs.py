@@ -1,7 +1,7 @@
 """Packs the small changelog files of a commit into one file a partition, where `precommit-compact` asks for it.
 
 The bytes of the files stand one after the other in one file, in the folder of the first one's bucket; the entries stay
-one a bucket, and their names say which part is theirs (`paths.packed_place`). This is what the Flink sink of Apache
+one a bucket, and their names say which part is theirs (`paths.packed_range`). This is what the Flink sink of Apache
 Paimon makes of the option, and Flink and this program are all that read it: other engines with Paimon do not know the
 format `cc-parquet`.
 

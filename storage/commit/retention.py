@@ -50,6 +50,17 @@ def check_whole(*values: int | None) -> None:
             raise InvalidRequestError(f"snapshots and ages to retain are whole numbers, not {value!r}")
 
 
+def bounds(retention: Retention, *, earliest: int, latest: int, consumer_next: int | None) -> tuple[int, int]:
+    """`start` and `end` of the module, the end as far as times allow."""
+    start = earliest if retention.retain_max is None else max(latest - retention.retain_max + 1, earliest)
+    end = latest - retention.retain_min + 1
+    if consumer_next is not None:
+        end = min(end, consumer_next)
+    if retention.limit is not None:
+        end = min(end, earliest + retention.limit)
+    return start, end
+
+
 def expire_end(
     retention: Retention,
     *,
@@ -63,14 +74,7 @@ def expire_end(
 
     `time_of(id)` is the time of a snapshot, None when its file is gone (another process expires, too).
     """
-    start = earliest
-    if retention.retain_max is not None:
-        start = max(latest - retention.retain_max + 1, earliest)
-    end = latest - retention.retain_min + 1
-    if consumer_next is not None:
-        end = min(end, consumer_next)
-    if retention.limit is not None:
-        end = min(end, earliest + retention.limit)
+    start, end = bounds(retention, earliest=earliest, latest=latest, consumer_next=consumer_next)
     for snapshot_id in range(start, end):
         successor_time_ms = time_of(snapshot_id + 1)
         if successor_time_ms is not None and successor_time_ms >= now_ms - retention.time_retained_ms:

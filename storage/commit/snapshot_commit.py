@@ -22,21 +22,19 @@ An outcome that is not known deletes nothing. Data files are never deleted here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from freshet.storage.commit.added_files import snapshot_that_added
 from freshet.storage.commit.changes import SnapshotChange
 from freshet.storage.commit.claim import SnapshotClaim
 from freshet.storage.commit.commit_files import CommitFiles
-from freshet.storage.commit.conflict import Conflict, SortKey, bucket_count_conflicts, find_conflicts
+from freshet.storage.commit.conflict import Conflict, bucket_count_conflicts, find_conflicts
 from freshet.storage.commit.history import FIRST_SNAPSHOT_ID
-from freshet.storage.commit.identity import CommitIdentity, is_committed
+from freshet.storage.commit.identity import CommitIdentity, is_committed, snapshot_that_added
 from freshet.storage.commit.index_changes import find_index_conflicts, next_index
 from freshet.storage.commit.manifest_index import index_of
 from freshet.storage.commit.manifest_merge import MergeRule
-from freshet.storage.commit.next_snapshot import SnapshotLists, next_snapshot
+from freshet.storage.commit.next_snapshot import CommitRequest, next_snapshot
 from freshet.storage.commit.strict_mode import StrictMode
 from freshet.storage.commit.table_view import TableView, look
 from freshet.storage.exceptions import (
@@ -49,19 +47,16 @@ from freshet.storage.exceptions import (
     UnknownOutcomeError,
 )
 from freshet.storage.io.env import CrashPoint
+from freshet.storage.merge.key_order import KeyComparator
 from freshet.storage.metadata.live_files import NO_FILES, LiveFiles, data_manifests, live_entries
 from freshet.storage.metadata.table_store import TableStore
-from freshet.storage.model.index_file import IndexEntry
-from freshet.storage.model.manifest import ManifestFileMeta
+from freshet.storage.model.manifest import IndexEntry, ManifestFileMeta
 from freshet.storage.model.snapshot import CommitKind, Snapshot
-from freshet.storage.model.table_log import LogIdentity
-from freshet.storage.options.core import ChangelogProducer
+from freshet.storage.options.core import UNAWARE_BUCKET, ChangelogProducer
 
 WAIT_FACTOR_MAX: Final = 0.2
 """Share by which jitter lengthens a wait at most."""
 
-UNAWARE_BUCKET: Final = -1
-"""The option `bucket` of tables that have none; with a primary key, of dynamic ones."""
 
 FAILURES_MAX: Final = 3
 """Errors of the disk before a claim that one commit tries to get over."""
@@ -97,26 +92,12 @@ class _Rounds:
     """Snapshots up to this one are known not to have added the new files; None before the first check."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Request:
-    """What is to be committed."""
-
-    change: SnapshotChange
-    identity: CommitIdentity
-    properties: Mapping[str, str]
-    watermark: int | None
-    base_id: int | None
-    log: LogIdentity | None
-    is_followed: bool
-
-
 class SnapshotCommit:
     """Commits changes to one table, one after the other."""
 
-    def __init__(self, store: TableStore, commit_user: str, sort_key: SortKey | None) -> None:
-        """`sort_key` orders serialized keys; None for append-only tables."""
+    def __init__(self, store: TableStore, commit_user: str) -> None:
         self._store = store
-        self._sort_key = sort_key
+        self._sort_key = KeyComparator(store.key_types).sort_key if store.schema.has_primary_key else None
         self._index = index_of(store.manifests)
         self._claim = SnapshotClaim(store, self._index)
         self._strict_mode = StrictMode(store, commit_user)
@@ -127,26 +108,11 @@ class SnapshotCommit:
             min_count=options.manifest_merge_min_count,
         )
 
-    def commit(
-        self,
-        change: SnapshotChange,
-        identity: CommitIdentity,
-        *,
-        properties: Mapping[str, str] | None = None,
-        watermark: int | None = None,
-        base_id: int | None = None,
-        view: TableView | None = None,
-        log: LogIdentity | None = None,
-        is_followed: bool = False,
-    ) -> SnapshotOutcome:
+    def commit(self, request: CommitRequest, view: TableView | None = None) -> SnapshotOutcome:
         """Runs rounds until the change is visible, known to be visible, or refused.
 
         `view` is what the caller has just seen of the table, for the first round; without it, that round looks itself.
-        `base_id` is the latest snapshot from before the first try to commit these files, None when this is the first.
-        `log` is given by the user who writes the table's log. `is_followed`: another commit follows at once, which
-        leaves the LATEST hint to that, or to a call of `write_latest_hint`.
         """
-        request = _Request(change, identity, properties or {}, watermark, base_id, log, is_followed)
         rounds = _Rounds(CommitFiles(self._store.manifests, self._merge_rule))
         started_ms = self._store.env.now_ms()
         retry_count = 0
@@ -167,14 +133,14 @@ class SnapshotCommit:
                 rounds.files.take_back()
                 raise
             if self._is_exhausted(retry_count, started_ms):
-                won = self._look_once_more(identity, rounds)
+                won = self._look_once_more(request.identity, rounds)
                 if won is not None:
                     return SnapshotOutcome(won)
-                raise self._failure(identity, rounds, retry_count, failure) from failure
+                raise self._failure(request.identity, rounds, retry_count, failure) from failure
             self._wait(retry_count)
             retry_count += 1
 
-    def _round(self, request: _Request, rounds: _Rounds, view: TableView) -> SnapshotOutcome | None:
+    def _round(self, request: CommitRequest, rounds: _Rounds, view: TableView) -> SnapshotOutcome | None:
         """One round; None when the claim was lost."""
         store, identity, files, latest = self._store, request.identity, rounds.files, view.latest
         # 1. Did an unanswered claim of ours take effect?
@@ -186,7 +152,9 @@ class SnapshotCommit:
             files.take_back()
             return SnapshotOutcome(None, already_committed=True)
         # 3. Conflicts.
-        self._check_new_files(request, latest, rounds)
+        known = self._find_new_files(request, latest, rounds)
+        if known is not None:
+            return SnapshotOutcome(known)
         self._strict_mode.check(request.change, latest)
         manifests = [] if latest is None else data_manifests(store.manifests, latest)
         fitting, given_way = self._fit(request.change, latest, manifests)
@@ -196,7 +164,7 @@ class SnapshotCommit:
             return SnapshotOutcome(None, given_way=given_way, is_certain=is_certain)
         # 4. Everything the snapshot names, then the snapshot.
         lists = files.write(fitting, manifests, self._next_index(fitting, latest))
-        snapshot = self._next(fitting, request, view, lists)
+        snapshot = next_snapshot(view, request, fitting, lists, now_ms=store.env.now_ms(), uuid=store.env.new_uuid())
         store.env.reach(CrashPoint.COMMIT_MANIFESTS_WRITTEN)
         # 5. The claim.
         if not self._take(snapshot, identity, rounds):
@@ -208,22 +176,27 @@ class SnapshotCommit:
         store.live.advance(latest, snapshot, fitting.entries)
         return SnapshotOutcome(snapshot, view.after(snapshot), given_way=given_way, is_certain=is_certain)
 
-    def _check_new_files(self, request: _Request, latest: Snapshot | None, rounds: _Rounds) -> None:
-        """Raises `ConflictError` when the files of this commit are in the table already, under another number."""
+    def _find_new_files(self, request: CommitRequest, latest: Snapshot | None, rounds: _Rounds) -> Snapshot | None:
+        """The snapshot that has the files of this commit already, where an unanswered claim of ours made it.
+
+        Histories know an APPEND; of a compaction whose snapshot has expired meanwhile, only the files tell. Raises
+        `ConflictError` when the files were committed before, under another number.
+        """
         latest_id = FIRST_SNAPSHOT_ID - 1 if latest is None else latest.id
         checked_id = request.base_id if rounds.checked_id is None else rounds.checked_id
         rounds.checked_id = latest_id
         if checked_id is None:
-            return  # the first look of the first try: nobody had these files before
+            return None  # the first look of the first try: nobody had these files before
         entries = request.change.entries
         known = snapshot_that_added(self._store, self._index, entries, after_id=checked_id, latest=latest)
-        if known is not None:
+        if known is not None and not rounds.unanswered:
             raise ConflictError(
                 f"table {self._store.location}: files of this commit are in the table already, since snapshot "
                 f"{known.id} ({known.commit_identifier} of {known.commit_user!r}); nothing was committed again. An "
                 "earlier try took effect: go on with what comes next",
                 path=self._store.location,
             )
+        return known
 
     def _take(self, snapshot: Snapshot, identity: CommitIdentity, rounds: _Rounds) -> bool:
         """True when the id is ours, False when it is another's; any error but a refusal is *no answer*."""
@@ -266,7 +239,7 @@ class SnapshotCommit:
         if not conflicts:
             return change, ()
         if change.kind is CommitKind.COMPACT:
-            losers = frozenset((conflict.partition, conflict.bucket) for conflict in conflicts)
+            losers = frozenset(conflict.bucket_id for conflict in conflicts)
             return change.without(losers), tuple(conflicts)
         reasons = "; ".join(f"bucket {conflict.bucket}: {conflict.reason}" for conflict in conflicts[:5])
         raise ConflictError(
@@ -290,22 +263,6 @@ class SnapshotCommit:
             return None
         following = next_index(change, index, self._live(change, latest).by_bucket)
         return latest.index_manifest if latest is not None and following == list(index) else following
-
-    def _next(self, change: SnapshotChange, request: _Request, view: TableView, lists: SnapshotLists) -> Snapshot:
-        return next_snapshot(
-            view.latest,
-            change,
-            request.identity,
-            lists,
-            history=view.history,
-            progress=view.log,
-            log=request.log,
-            schema_id=view.schema_id,
-            now_ms=self._store.env.now_ms(),
-            uuid=self._store.env.new_uuid(),
-            properties=request.properties,
-            watermark=request.watermark,
-        )
 
     def _find_unanswered(self, latest: Snapshot | None, identity: CommitIdentity, rounds: _Rounds) -> Snapshot | None:
         """The snapshot of an unanswered claim of ours, if it took effect."""

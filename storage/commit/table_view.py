@@ -10,8 +10,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from freshet.storage.commit.history import FIRST_SNAPSHOT_ID, CommitHistory, history_of
-from freshet.storage.exceptions import NotFoundError
-from freshet.storage.metadata.snapshot_store import SnapshotStore
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.model.table_log import LogProgress, log_of
@@ -44,7 +42,7 @@ def look(store: TableStore) -> TableView:
     schema_id = store.schemas.check_current(store.schema)
     latest = store.snapshots.latest()
     seen: list[Snapshot] = []
-    history = history_of(_kept(_newest_first(store.snapshots, latest), seen))
+    history = history_of(_kept(store.snapshots.newest_first(latest), seen))
     # The walk for the history ends at the newest snapshot of ours, which says where the log stands too.
     log = log_of(seen[-1].properties, seen[-1].id) if seen else None
     return TableView(latest, history, log, schema_id)
@@ -54,14 +52,3 @@ def _kept(snapshots: Iterator[Snapshot], seen: list[Snapshot]) -> Iterator[Snaps
     for snapshot in snapshots:
         seen.append(snapshot)
         yield snapshot
-
-
-def _newest_first(snapshots: SnapshotStore, latest: Snapshot | None) -> Iterator[Snapshot]:
-    if latest is None:
-        return
-    yield latest
-    for snapshot_id in range(latest.id - 1, FIRST_SNAPSHOT_ID - 1, -1):
-        try:
-            yield snapshots.snapshot(snapshot_id)
-        except NotFoundError:
-            return  # expired: what lies before is not known

@@ -3,8 +3,8 @@
 | | due (after a flush, or `compact` without full) | full |
 |---|---|---|
 | primary key | `picker.pick`, with lookup or on demand also level 0 | `picker.pick_full` |
-| append, buckets | `append_picker.pick_window` | `append_picker.pick_full_bucket` |
-| append, no buckets | `append_picker.pick_bins` of `compaction.min.file-num` files | `pick_bins` of two files |
+| append, buckets | `append_compaction.pick_window` | `append_compaction.pick_full_bucket` |
+| append, no buckets | `append_compaction.pick_bins` of `compaction.min.file-num` files | `pick_bins` of two files |
 
 Source: MERGING.md §3.2, §8.2.
 """
@@ -14,8 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
-from freshet.storage.compact.append_picker import AppendRules, pick_bins, pick_full_bucket, pick_window
-from freshet.storage.compact.levels import Levels
+from freshet.storage.compact.append_compaction import AppendRules, pick_bins, pick_full_bucket, pick_window
 from freshet.storage.compact.picker import (
     CompactionUnit,
     PickRules,
@@ -24,6 +23,7 @@ from freshet.storage.compact.picker import (
     pick_force_up_level_0,
     pick_full,
 )
+from freshet.storage.merge.sorted_runs import Levels
 from freshet.storage.model.data_file import DataFileMeta
 from freshet.storage.options.core import CoreOptions
 

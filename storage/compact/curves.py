@@ -3,8 +3,8 @@
     z_order   the bits of all coordinates in turn, the highest first
     hilbert   the Hilbert curve: neighbours on it are neighbours in space, so it makes no jumps
 
-Coordinates are whole numbers of `bits` bits, one row of `coordinates` per column; the place on the curve is a number of
-as many bits as all of them together, 64 at most.
+Coordinates are whole numbers of `bits` bits, one row of `coordinates` per column; the position on the curve is a number
+of as many bits as all of them together, 64 at most.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ UInt64s = npt.NDArray[np.uint64]
 
 def z_order(coordinates: Sequence[UInt64s], bits: int) -> UInt64s:
     """Places on the Z-order curve."""
-    place = np.zeros(len(coordinates[0]), np.uint64)
+    position = np.zeros(len(coordinates[0]), np.uint64)
     one = np.uint64(1)
     for bit in range(bits - 1, -1, -1):
         for values in coordinates:
-            place = (place << one) | ((values >> np.uint64(bit)) & one)
-    return place
+            position = (position << one) | ((values >> np.uint64(bit)) & one)
+    return position
 
 
 def hilbert(coordinates: Sequence[UInt64s], bits: int) -> UInt64s:

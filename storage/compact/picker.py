@@ -29,8 +29,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from freshet.storage.compact.levels import Levels
-from freshet.storage.merge.section import LevelRun
+from freshet.storage.merge.sorted_runs import LevelRun, Levels
 from freshet.storage.model.data_file import DataFileMeta
 
 UPPER_LEVEL_MIN: Final = 2
@@ -117,13 +116,8 @@ def pick_force_up_level_0(
 
 def pick_level_0_alone(levels: Levels) -> CompactionUnit | None:
     """The least that empties level 0; None where it is empty. It reads no file above level 1."""
-    runs = levels.runs
-    count = sum(1 for run in runs if run.level == 0)
-    if count == 0:
-        return None
-    if count < len(runs) and runs[count].level == 1:
-        count += 1
-    return unit_of_prefix(runs, levels.max_level, count)
+    count = _runs_with_level_0(levels.runs)
+    return unit_of_prefix(levels.runs, levels.max_level, count) if count else None
 
 
 def pick_upper(levels: Levels, rules: PickRules) -> CompactionUnit | None:
@@ -190,12 +184,14 @@ def pick_by_size_ratio(
 
 def force_level_0(runs: Sequence[LevelRun], max_level: int, rules: PickRules) -> CompactionUnit | None:
     """All of level 0, with level 1 if it has files; None without level-0 files."""
+    count = _runs_with_level_0(runs)
+    return pick_by_size_ratio(runs, max_level, rules, count, forced=True) if count else None
+
+
+def _runs_with_level_0(runs: Sequence[LevelRun]) -> int:
+    """Number of runs at level 0, and of that at level 1 with them; 0 without level-0 files."""
     count = sum(1 for run in runs if run.level == 0)
-    if count == 0:
-        return None
-    if count < len(runs) and runs[count].level == 1:
-        count += 1
-    return pick_by_size_ratio(runs, max_level, rules, count, forced=True)
+    return count + (0 < count < len(runs) and runs[count].level == 1)
 
 
 def unit_of_prefix(runs: Sequence[LevelRun], max_level: int, count: int) -> CompactionUnit:

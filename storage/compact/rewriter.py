@@ -39,15 +39,13 @@ from freshet.storage.changelog.changed_rows import CompactionChangelog
 from freshet.storage.changelog.changelog_files import ChangelogFileWriter
 from freshet.storage.changelog.producer import compaction_changelog
 from freshet.storage.codec.roaring_bitmaps import Bitmap32
-from freshet.storage.compact.levels import Levels
 from freshet.storage.compact.picker import CompactionUnit
-from freshet.storage.compact.prefetch import prefetched
 from freshet.storage.compact.task import CompactionPlan, Section, plan_task
 from freshet.storage.files.data_file_paths import delete_data_file
 from freshet.storage.files.data_file_reader import read_data_file
 from freshet.storage.files.data_file_writer import KeyValueFileWriter
-from freshet.storage.files.held_rows import HeldRows
 from freshet.storage.files.parquet_schema import SYSTEM_FIELDS
+from freshet.storage.files.stored_columns import HeldRows
 from freshet.storage.io.env import CrashPoint
 from freshet.storage.io.spill_file import SpillFile
 from freshet.storage.lookup.cached_lookup import bucket_lookup
@@ -57,10 +55,11 @@ from freshet.storage.lookup.run_lookup import RunLookup
 from freshet.storage.lookup.store_cache import StoreCache
 from freshet.storage.lookup.unmarked_rows import NotedRows, UnmarkedRows
 from freshet.storage.merge.key_order import KeyComparator, RowOrder
-from freshet.storage.merge.lookup_levels import LEVEL_FIELD, with_levels
 from freshet.storage.merge.merge_function import MergeFunction, nothing_stood
 from freshet.storage.merge.merge_reader import as_they_are, merge_rounds, merge_section
-from freshet.storage.merge.section import SortedRun, files_of, interval_partition, older_first
+from freshet.storage.merge.read_ahead import made_ahead
+from freshet.storage.merge.row_levels import LEVEL_FIELD, with_levels
+from freshet.storage.merge.sorted_runs import Levels, SortedRun, files_of, interval_partition, older_first
 from freshet.storage.metadata.deletion_vector_store import BucketVectors
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.arrow_types import arrow_schema
@@ -176,7 +175,7 @@ class Rewriter:
         """Compacts the unit of a bucket whose files are `levels`. On failure nothing new is left behind.
 
         `vectors` are the deletion vectors of the bucket, None in a table without. `held` are the rows of files just
-        written (`files.held_rows`), which are not read again, by name of the file.
+        written (`files.stored_columns`), which are not read again, by name of the file.
         """
         options = self.store.options
         plan = plan_task(
@@ -289,14 +288,14 @@ class Rewriter:
         on_changes: OnChanges | None = None,
     ) -> _Rewritten:
         """Merges the sections into new files, or, without `has_rows`, into changelog files only."""
-        place = (target.partition, target.bucket, target.level)
-        writer = KeyValueFileWriter(self.store, *place, FileSource.COMPACT)
-        changelog = None if merge.producer is None else ChangelogFileWriter(self.store, *place)
+        level_of_bucket = (target.partition, target.bucket, target.level)
+        writer = KeyValueFileWriter(self.store, *level_of_bucket, FileSource.COMPACT)
+        changelog = None if merge.producer is None else ChangelogFileWriter(self.store, *level_of_bucket)
         held = HeldRows(self.store.schema, KEPT_BYTES_MAX if has_rows and self._is_looked_up(target) else 0)
         is_done = False
         try:
             for section in sections:
-                for rows, changes in prefetched(self._merged(target, section, merge), executor):
+                for rows, changes in made_ahead(self._merged(target, section, merge), executor):
                     if has_rows:
                         writer.write(rows)
                         held.add(rows)
@@ -389,7 +388,7 @@ class Rewriter:
     def _read(
         self, target: _Target, files: Iterable[DataFileMeta], batch_rows: int, has_levels: bool
     ) -> Iterator[pa.RecordBatch]:
-        place, columns = (target.partition, target.bucket), self.store.schema.column_names
+        bucket_id, columns = (target.partition, target.bucket), self.store.schema.column_names
         for file in files:
             deleted = None if target.vectors is None else target.vectors.of(file.file_name)
             held = None if deleted else target.held.get(file.file_name)
@@ -398,7 +397,13 @@ class Rewriter:
                 batches = iter(held.to_batches(batch_rows))
             else:
                 batches = read_data_file(
-                    self.store, *place, file, columns, system_columns=True, batch_rows=batch_rows, deleted_rows=deleted
+                    self.store,
+                    *bucket_id,
+                    file,
+                    columns,
+                    system_columns=True,
+                    batch_rows=batch_rows,
+                    deleted_rows=deleted,
                 )
             yield from with_levels(batches, file.level) if has_levels else batches
 

@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from freshet.storage.compact.picker import CompactionUnit
-from freshet.storage.merge.section import SortedRun
+from freshet.storage.merge.sorted_runs import SortedRun
 from freshet.storage.model.data_file import DataFileMeta
 
 Section = Sequence[SortedRun]
@@ -47,7 +47,7 @@ def plan_task(
     force_rewrite: bool = False,
     rewrites_moves: Callable[[DataFileMeta], bool] = lambda _: False,
 ) -> CompactionPlan:
-    """Plans the unit, whose files were cut into `sections` (`merge.section`).
+    """Plans the unit, whose files were cut into `sections` (`merge.sorted_runs`).
 
     `rewrites_moves` says of a file that would only change its level that it must be rewritten after all.
     """

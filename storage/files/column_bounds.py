@@ -34,7 +34,7 @@ import pyarrow.compute as pc
 from freshet.storage.codec.stats import NO_STATS, ColumnStats, merge_stats
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.files.parquet_schema import is_nano_timestamp
-from freshet.storage.literal import canonical
+from freshet.storage.filters.literal import canonical
 from freshet.storage.model.arrow_types import arrow_type
 from freshet.storage.model.data_type import FLOAT_ROOTS, DataField, ScalarType
 

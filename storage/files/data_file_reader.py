@@ -33,13 +33,13 @@ from freshet.storage.files.column_bounds import row_group_stats
 from freshet.storage.files.data_file_paths import data_file_path
 from freshet.storage.files.parquet_file import READ_BATCH_ROWS, ParquetReader
 from freshet.storage.files.parquet_schema import SYSTEM_FIELDS
-from freshet.storage.literal import canonical
+from freshet.storage.filters.literal import canonical
+from freshet.storage.filters.predicate import Predicate
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.arrow_types import arrow_field, arrow_schema, arrow_type
 from freshet.storage.model.data_file import DataFileMeta
 from freshet.storage.model.data_type import DataField
-from freshet.storage.paths import packed_place
-from freshet.storage.predicate import Predicate
+from freshet.storage.paths import packed_range
 
 ROW_POSITION_COLUMN: Final = "_ROW_POSITION"
 """Behind the other columns where rows are asked to be numbered: the position of the row in its file, from 0."""
@@ -219,7 +219,7 @@ def _tables(reader: ParquetReader, fields: Sequence[DataField], groups: Sequence
 
 
 def _open(plan: _ReadPlan) -> ParquetReader:
-    packed = packed_place(plan.file.file_name)
+    packed = packed_range(plan.file.file_name)
     part = None if packed is None else (packed.offset, packed.length)
     reader = ParquetReader(plan.store.env, plan.path, size_bytes=plan.file.file_size_bytes, part=part)
     if reader.metadata.num_rows != plan.file.row_count:

@@ -353,13 +353,13 @@ def checked_codec(compression: str) -> str:
 def _repeating_columns(rows: pa.Table, candidates: Sequence[str]) -> list[str]:
     """Columns worth a dictionary, judged by evenly spread rows: neighbours of sorted rows resemble each other."""
     step = max(1, rows.num_rows // _SAMPLE_ROWS)
-    places = pa.array(np.arange(0, rows.num_rows, step)[:_SAMPLE_ROWS])
+    positions = pa.array(np.arange(0, rows.num_rows, step)[:_SAMPLE_ROWS])
     names = []
     for field in (rows.schema.field(name) for name in candidates):
         if pa.types.is_boolean(field.type) or pa.types.is_nested(field.type):
             continue
         column = rows.column(field.name)
-        values = column if step == 1 and rows.num_rows <= _SAMPLE_ROWS else column.take(places)
+        values = column if step == 1 and rows.num_rows <= _SAMPLE_ROWS else column.take(positions)
         # NULL stands in no dictionary: a column half NULL may well have no value twice.
         distinct = pc.count_distinct(values, mode="only_valid").as_py()
         if distinct <= _REPEATING_SHARE_MAX * (len(values) - values.null_count):

@@ -7,6 +7,9 @@
 | a timestamp in a finer unit | cut |
 | nothing | NULL; refused for a NOT NULL field |
 
+`HeldRows` keeps the rows of a file in memory as they are written, in the form in which the file gives them, for those
+who need them right behind: to open, read and decode a few hundred rows costs more than anything done with them.
+
 Source: FORMAT.md §2.3.
 """
 
@@ -19,8 +22,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from freshet.storage.exceptions import CorruptDataError, UnsupportedFeatureError
+from freshet.storage.files.parquet_schema import SYSTEM_FIELDS
 from freshet.storage.model.arrow_types import arrow_type
 from freshet.storage.model.data_type import DataField
+from freshet.storage.model.schema import TableSchema
 
 _ARROW_CREATED_BY: Final = "parquet-cpp-arrow"
 _WRAP_MICROS: Final = 2**64 // 1000
@@ -110,3 +115,34 @@ def _same_instants(nanos: pa.ChunkedArray[Any], micros: pa.ChunkedArray[Any], *,
         one_wrap = pc.less_equal(pc.abs(pc.subtract(apart, _WRAP_MICROS)), 1)
         fits = pc.or_(fits, pc.and_(one_wrap, pc.less(nanos.cast(pa.int64()), 0)))
     return pc.all(fits, min_count=0).as_py() is not False
+
+
+class HeldRows:
+    """Rows of one data file of a primary-key table, in the order written."""
+
+    def __init__(self, schema: TableSchema, bytes_max: int) -> None:
+        """With a `bytes_max` of 0 nothing is kept."""
+        self._fields = (*SYSTEM_FIELDS, *schema.fields)
+        self._bytes_left = bytes_max
+        self._tables: list[pa.Table] = []
+
+    def add(self, rows: pa.Table | pa.RecordBatch) -> None:
+        """Keeps some more, or none any more."""
+        self._bytes_left -= rows.nbytes
+        if self._bytes_left <= 0:
+            self._tables.clear()
+        elif rows.num_rows:
+            table = rows if isinstance(rows, pa.Table) else pa.Table.from_batches([rows])
+            self._tables.append(table.select([field.name for field in self._fields]))
+
+    def take(self, path: str) -> pa.Table | None:
+        """All rows of the file at `path`, its system columns first; None where there are none or there were too many.
+
+        Nothing is kept after that.
+        """
+        tables, self._tables = self._tables, []
+        if not tables:
+            return None
+        rows = pa.concat_tables(tables)
+        columns = dict(zip(rows.column_names, rows.columns, strict=True))
+        return StoredColumns(self._fields, path).table(columns, rows.num_rows)

@@ -22,13 +22,14 @@ Source: FORMAT.md §1, §3.3.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol, runtime_checkable
 
 import pyarrow as pa
 
 from freshet.storage.exceptions import StorageError, UnknownOutcomeError
+from freshet.storage.paths import numbered
 
 
 class Created(Enum):
@@ -48,6 +49,8 @@ class Deleted:
 
     deleted_count: int = 0
     failed_count: int = 0
+    cause: str | None = field(default=None, compare=False)
+    """Why the first of those that failed could not be deleted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +135,16 @@ class FileIO(Protocol):
 
     def make_folders(self, path: str) -> None:
         """Makes a path show in listings that nothing lies below yet (a new database)."""
+
+
+def numbered_files(file_io: FileIO, folder: str, prefix: str) -> dict[int, FileStatus]:
+    """Files of a folder named `<prefix><number>`, by their number, ascending."""
+    files = {
+        number: status
+        for status in file_io.list(folder)
+        if not status.is_folder and (number := numbered(status.name, prefix)) is not None
+    }
+    return dict(sorted(files.items()))
 
 
 def write_all(output: OutputFile, data: bytes) -> None:

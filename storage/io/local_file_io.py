@@ -44,8 +44,9 @@ from freshet.storage.exceptions import (
 from freshet.storage.io.file_io import Created, Deleted, FileStatus, OutputFile, write_all
 
 WRITE_BUFFER_BYTES: Final = 1024 * 1024
-DELETE_TRIES: Final = 20
 """Bytes gathered before the kernel is called."""
+
+DELETE_TRIES: Final = 20
 
 PATH_SHOWN_MAX: Final = 500
 """Characters of a path in a message: a partition value may be of any length."""
@@ -56,6 +57,8 @@ _WRITE_BACK_START: Final = 2
 if _WRITE_BACK is not None:
     _WRITE_BACK.argtypes = [ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint]
 
+_NOWHERE: Final = frozenset({errno.ENOENT, errno.ELOOP})
+_ROOM: Final = "free some space on that disk (expire snapshots, remove orphans)"
 _NO_SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 _NOT_ALLOWED: Final = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 _MAY_PASS: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.EINTR, errno.EBUSY, errno.ETIMEDOUT})
@@ -191,13 +194,7 @@ class LocalFileIO:
         finally:
             with contextlib.suppress(OSError):
                 os.unlink(temporary)
-        if not linked:
-            return Created.LOST
-        try:
-            _sync_folder(os.path.dirname(path))
-        except OSError:
-            return Created.UNKNOWN
-        return Created.WON
+        return _created(path) if linked else Created.LOST
 
     def asked_again(self, path: str, data: bytes) -> Created:
         """Reads what is there, and syncs the folder before it says WON."""
@@ -205,13 +202,7 @@ class LocalFileIO:
             found = self.read_bytes(path)
         except NotFoundError:
             return Created.UNKNOWN
-        if found != data:
-            return Created.LOST
-        try:
-            _sync_folder(os.path.dirname(path))
-        except OSError:
-            return Created.UNKNOWN
-        return Created.WON
+        return _created(path) if found == data else Created.LOST
 
     def overwrite(self, path: str, data: bytes, *, sync: bool = True) -> None:
         """Temporary file, rename over the name; with `sync` an fsync of the file before and of the folder after."""
@@ -243,13 +234,16 @@ class LocalFileIO:
             raise storage_error(error, "look at", path) from error
 
     def list(self, folder: str) -> list[FileStatus]:
-        """Entries sorted by name; those that vanish while they are listed are left out."""
+        """Entries sorted by name; those that vanish while they are listed, and links to nowhere, are left out."""
         statuses = []
         try:
             with os.scandir(folder) as entries:
                 for entry in entries:
-                    with contextlib.suppress(FileNotFoundError):
+                    try:
                         statuses.append(_status(entry))
+                    except OSError as error:
+                        if error.errno not in _NOWHERE:
+                            raise
         except (FileNotFoundError, NotADirectoryError):
             return []
         except OSError as error:
@@ -269,17 +263,19 @@ class LocalFileIO:
     def delete_all(self, paths: Sequence[str], *, prune_below: str | None = None, in_turn: bool = False) -> Deleted:
         """One by one, then the folders that are empty now."""
         deleted = failed = 0
+        cause: str | None = None
         for path in paths:
             try:
                 deleted += self.delete(path)
-            except StorageError:
+            except StorageError as error:
                 failed += 1
+                cause = cause or str(error)
                 if in_turn:
                     break
         if prune_below is not None:
             for folder in sorted({os.path.dirname(path) for path in paths}):
                 self._prune(folder, prune_below)
-        return Deleted(deleted, failed)
+        return Deleted(deleted, failed, cause)
 
     @staticmethod
     def _prune(folder: str, below: str) -> None:
@@ -292,7 +288,14 @@ class LocalFileIO:
             folder = os.path.dirname(folder)
 
     def delete_tree(self, path: str) -> None:
-        """Removes a folder and all below it, also while others create and delete files there."""
+        """Removes a folder and all below it, also while others create and delete files there.
+
+        Of a link to a folder, that folder and then the link; links below it are removed and not followed.
+        """
+        if os.path.islink(path):
+            self.delete_tree(os.path.realpath(path))
+            self.delete(path)
+            return
         for tries_left in reversed(range(DELETE_TRIES)):
             try:
                 shutil.rmtree(path)
@@ -344,17 +347,24 @@ class LocalFileIO:
         return True
 
 
-def storage_error(error: OSError, action: str, path: str) -> StorageError:
-    """The error of the package for one of the operating system, with what to do about it."""
+def _created(path: str) -> Created:
+    """WON once the folder that names the file is synced."""
+    try:
+        _sync_folder(os.path.dirname(path))
+    except OSError:
+        return Created.UNKNOWN
+    return Created.WON
+
+
+def storage_error(error: OSError, action: str, path: str, *, room: str = _ROOM) -> StorageError:
+    """The error of the package for one of the operating system, with what to do about it; `room` is for a full disk."""
     code = error.errno
     shown = path if len(path) <= PATH_SHOWN_MAX else f"{path[:PATH_SHOWN_MAX]}…"
     text = f"cannot {action} {shown}: {os.strerror(code) if code else error}"
     if isinstance(error, FileNotFoundError):
         return NotFoundError(f"{text}; check the path, or whether the file was expired or cleaned")
     if code in _NO_SPACE:
-        return RetryableError(
-            f"{text}; free some space on that disk (expire snapshots, remove orphans), then try again"
-        )
+        return RetryableError(f"{text}; {room}, then try again")
     if code in _NOT_ALLOWED:
         return InvalidRequestError(f"{text}; give this user the right to do so, or choose another warehouse")
     if code == errno.ENAMETOOLONG:

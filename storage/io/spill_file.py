@@ -23,6 +23,11 @@ BATCH_BYTES: Final = 1024 * 1024
 
 _BATCH_ROWS_MAX: Final = 64 * 1024
 
+_ROOM: Final = (
+    "free some space on that scratch disk, choose another with the environment variable TMPDIR, or limit what a writer "
+    "takes of it with write-buffer-spill.max-disk-size"
+)
+
 
 class SpillFile:
     """One run of rows on scratch disk."""
@@ -41,7 +46,7 @@ class SpillFile:
                         self.row_count += part.num_rows
                 self.size_bytes = sink.tell()
         except OSError as error:
-            raise storage_error(error, "write", path) from error
+            raise storage_error(error, "write", path, room=_ROOM) from error
 
     def read(self) -> Iterator[pa.RecordBatch]:
         """The batches, in order."""

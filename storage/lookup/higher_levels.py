@@ -31,11 +31,11 @@ import pyarrow as pa
 
 from freshet.storage.codec.roaring_bitmaps import Bitmap32
 from freshet.storage.lookup.run_lookup import RunLookup
+from freshet.storage.merge.gather import take_rows
 from freshet.storage.merge.key_order import Flags, KeySegments, RowOrder, sort_segments
-from freshet.storage.merge.lookup_levels import levels_of, with_rows
 from freshet.storage.merge.merge_function import retracts, stored_columns
-from freshet.storage.merge.section import LevelRun
-from freshet.storage.merge.take import take_rows
+from freshet.storage.merge.row_levels import levels_of, with_rows
+from freshet.storage.merge.sorted_runs import LevelRun
 from freshet.storage.model.data_file import DataFileMeta
 from freshet.storage.model.schema import SEQUENCE_NUMBER_COLUMN, VALUE_KIND_COLUMN
 from freshet.storage.options.core import CoreOptions, MergeEngine

@@ -17,10 +17,10 @@ import pyarrow as pa
 from freshet.storage.codec.binary_row import encode_row
 from freshet.storage.files.column_bounds import plain_value
 from freshet.storage.lookup.file_lookup import FileLookup, FoundRows
+from freshet.storage.merge.gather import take_rows
 from freshet.storage.merge.key_order import KeyComparator
-from freshet.storage.merge.lookup_levels import with_level
-from freshet.storage.merge.section import LevelRun, SortedRun
-from freshet.storage.merge.take import take_rows
+from freshet.storage.merge.row_levels import with_level
+from freshet.storage.merge.sorted_runs import LevelRun, SortedRun
 from freshet.storage.model.data_file import DataFileMeta
 from freshet.storage.model.data_type import DataType
 

@@ -28,15 +28,15 @@ import pyarrow as pa
 
 from freshet.storage.files.data_file_reader import ROW_POSITION_COLUMN, read_data_file
 from freshet.storage.files.parquet_schema import SYSTEM_FIELDS
+from freshet.storage.filters.predicate import Predicate, col
 from freshet.storage.lookup.file_lookup import FoundRows, no_rows_found
 from freshet.storage.lookup.matched_keys import matched_keys
+from freshet.storage.merge.gather import take_rows
 from freshet.storage.merge.key_order import row_key
 from freshet.storage.merge.sort_words import Positions
-from freshet.storage.merge.take import take_rows
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.arrow_types import arrow_schema
 from freshet.storage.model.data_file import DataFileMeta
-from freshet.storage.predicate import Predicate, col
 
 KEY_BATCH_ROWS: Final = 64 * 1024
 """Keys read at a time."""

@@ -321,10 +321,10 @@ class StoreCache:
         """The columns of the file in groups; the system columns come with the first of the table."""
         names = self.table.schema.column_names
         width = -(-len(names) // SECTIONS_MAX)
-        place = (self.table, self.partition, self.bucket, file)
-        yield read_data_file(*place, (), system_columns=True)
+        source = (self.table, self.partition, self.bucket, file)
+        yield read_data_file(*source, (), system_columns=True)
         for start in range(0, len(names), width):
-            yield read_data_file(*place, names[start : start + width])
+            yield read_data_file(*source, names[start : start + width])
 
     def _sections_of(self, rows: pa.Table) -> Iterator[Iterator[pa.RecordBatch]]:
         """The same of rows in memory."""

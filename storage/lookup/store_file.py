@@ -2,11 +2,11 @@
 
     "FRSHLKP1"
     sections      one Arrow IPC file for a few columns each, at multiples of 64 bytes
-    footer        JSON: whose rows these are, and of each section its columns, place, length and CRC-32
+    footer        JSON: whose rows these are, and of each section its columns, start, length and CRC-32
     tail          length and CRC-32 of the footer (two little-endian UINT32), "FRSHLKP1"
 
 Columns lie apart because a gather costs per piece: each has pieces of `piece_bytes`, so a column of numbers is mostly
-one piece of the whole file. Rows are in the order of the data file, so a row's place is its position there; keys are
+one piece of the whole file. Rows are in the order of the data file, so a row has the same position in both; keys are
 searched in the key columns themselves (`key_search`), nothing else is stored for them.
 
 A section is checked when it is used first. Nothing is trusted before: the disk may have lost what was not synced, and
@@ -51,13 +51,13 @@ def write_store(
     """Writes a whole store. Each section gives all rows of some columns; a piece is held in memory twice."""
     out = _Summed(sink)
     out.write(MAGIC)
-    places = []
+    entries = []
     for batches in sections:
         out.write(b"\0" * (-out.size % _ALIGNMENT))
         start, out.crc = out.size, 0
         columns = _write_section(out, batches, piece_bytes)
-        places.append({"columns": columns, "start": start, "length": out.size - start, "crc": out.crc})
-    footer = orjson.dumps({"identity": dict(identity), "sections": places})
+        entries.append({"columns": columns, "start": start, "length": out.size - start, "crc": out.crc})
+    footer = orjson.dumps({"identity": dict(identity), "sections": entries})
     out.write(footer)
     out.write(_TAIL.pack(len(footer), zlib.crc32(footer), MAGIC))
 
@@ -144,9 +144,9 @@ class StoreFile:
         if footer["identity"] != dict(identity):
             raise BrokenStoreError(f"it is of another file: {footer['identity']}")
         sections: dict[str, _Section] = {}
-        for place in footer["sections"]:
-            section = _Section(place["start"], place["length"], place["crc"])
-            sections |= dict.fromkeys(place["columns"], section)
+        for entry in footer["sections"]:
+            section = _Section(entry["start"], entry["length"], entry["crc"])
+            sections |= dict.fromkeys(entry["columns"], section)
         return cls(content, sections)
 
     def find(self, keys: pa.Table, columns: Sequence[str] | None) -> FoundRows:

@@ -29,19 +29,18 @@ from freshet.storage.lookup.matched_keys import matched_keys
 from freshet.storage.lookup.run_lookup import RunLookup
 from freshet.storage.lookup.unmarked_rows import UnmarkedRows
 from freshet.storage.merge.engine import merge_function, row_order
+from freshet.storage.merge.gather import take_rows
 from freshet.storage.merge.key_order import KeyComparator, RowOrder, sort_segments
-from freshet.storage.merge.lookup_levels import with_level
 from freshet.storage.merge.merge_function import without_retracts
-from freshet.storage.merge.section import interval_partition, older_first
+from freshet.storage.merge.row_levels import with_level
 from freshet.storage.merge.sort_words import Positions
-from freshet.storage.merge.take import take_rows
+from freshet.storage.merge.sorted_runs import interval_partition, older_first
 from freshet.storage.metadata.deletion_vector_store import BucketVectors
 from freshet.storage.metadata.live_files import live_entries
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.arrow_types import arrow_schema
 from freshet.storage.model.data_file import EMPTY_ROW, DataFileMeta
-from freshet.storage.model.index_file import IndexFileMeta
-from freshet.storage.model.manifest import ManifestEntry
+from freshet.storage.model.manifest import IndexFileMeta, ManifestEntry
 from freshet.storage.model.schema import SEQUENCE_NUMBER_COLUMN
 from freshet.storage.model.snapshot import Snapshot
 

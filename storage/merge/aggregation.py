@@ -20,15 +20,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from freshet.storage.merge.aggregate.aggregator import Chooser, ColumnAggregator
-from freshet.storage.merge.aggregate.events import Event
-from freshet.storage.merge.column_results import ColumnResult, KeyEvents, SystemValues, aggregated
+from freshet.storage.merge.aggregate.choosers import Chooser
+from freshet.storage.merge.aggregate.events import ColumnAggregator, Event
 from freshet.storage.merge.key_order import Flags, KeySegments
 from freshet.storage.merge.key_rows import KeyRows, merged_rows
-from freshet.storage.merge.merge_error import MergedTable
 from freshet.storage.merge.merge_function import Decision, MergeFunction
-from freshet.storage.merge.merge_metrics import MergeMetrics
-from freshet.storage.merge.merged_columns import MergedColumns
+from freshet.storage.merge.merged_columns import ColumnResult, ColumnResults, KeyEvents, MergedColumns, SystemValues
+from freshet.storage.merge.merged_table import MergedTable
 from freshet.storage.model.row_kind import RowKind
 from freshet.storage.model.schema import SEQUENCE_NUMBER_COLUMN
 
@@ -40,7 +38,6 @@ class Aggregation(MergeFunction):
     table: MergedTable
     functions: Mapping[str, ColumnAggregator | Chooser]
     """Of every column outside the primary key."""
-    metrics: MergeMetrics
     remove_record_on_delete: bool = False
     passes_lone_rows: bool = True
 
@@ -51,31 +48,18 @@ class Aggregation(MergeFunction):
         if removes is not None:
             codes[removes] = Event.SET
         events = KeyEvents(codes, keys.rows, keys.starts, keys.lone)
-        results = _Results(keys, events, self.functions)
-        return MergedColumns(segments, keys, _system_values(keys, removes), results, self.table, self.metrics)
+        results = _Results(self, keys, events)
+        return MergedColumns(segments, keys, _system_values(keys, removes), results, self.table)
 
 
-class _Results:
-    """Results of columns, by name. Threads may ask side by side."""
-
-    def __init__(self, keys: KeyRows, events: KeyEvents, functions: Mapping[str, ColumnAggregator | Chooser]) -> None:
-        self._keys = keys
+class _Results(ColumnResults):
+    def __init__(self, engine: Aggregation, keys: KeyRows, events: KeyEvents) -> None:
+        super().__init__(keys, engine.table, np.zeros(keys.key_count, np.bool_))
         self._events = events
-        self._functions = functions
-        self._scalar_keys: list[Flags] = [np.zeros(keys.key_count, np.bool_)]
-
-    @property
-    def scalar_count(self) -> int:
-        """Keys for which a column was folded value by value."""
-        return int(np.logical_or.reduce(self._scalar_keys).sum())
+        self._functions = engine.functions
 
     def column(self, name: str) -> ColumnResult | None:
-        """The result of one column; None for the primary key."""
-        if name not in self._functions:
-            return None
-        values, is_scalar = aggregated(self._keys, self._events, name, self._functions[name])
-        self._scalar_keys.append(is_scalar)
-        return values
+        return self._aggregated(name, self._events, self._functions[name]) if name in self._functions else None
 
 
 def _system_values(keys: KeyRows, removes: Flags | None) -> SystemValues:

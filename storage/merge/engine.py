@@ -1,4 +1,4 @@
-"""The order of rows and the merge function that a table's schema and options ask for.
+"""The order of rows, the merge function and the aggregate functions that a table's schema and options ask for.
 
 Source: MERGING.md §0, §2.2, §2.7, §2.9.
 """
@@ -6,19 +6,29 @@ Source: MERGING.md §0, §2.2, §2.7, §2.9.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
-from freshet.storage.merge.aggregate.aggregator import Chooser, ColumnAggregator, make_aggregator
+from freshet.storage.merge.aggregate.choosers import CHOICES, Chooser
+from freshet.storage.merge.aggregate.collect import Collect
+from freshet.storage.merge.aggregate.events import ColumnAggregator
+from freshet.storage.merge.aggregate.extremes import Extreme
+from freshet.storage.merge.aggregate.merge_map import MergeMap, MergeMapWithKeyTime
+from freshet.storage.merge.aggregate.nested import NestedPartialUpdate, NestedUpdate
+from freshet.storage.merge.aggregate.product import Product
+from freshet.storage.merge.aggregate.serialized import SerializedUnion
+from freshet.storage.merge.aggregate.sum import Sum
+from freshet.storage.merge.aggregate.text import ListAgg
 from freshet.storage.merge.aggregation import Aggregation
-from freshet.storage.merge.deduplicate import Deduplicate
-from freshet.storage.merge.first_row import FirstRow
 from freshet.storage.merge.key_order import RowOrder
-from freshet.storage.merge.lookup_levels import LookupLevels
-from freshet.storage.merge.merge_error import MergedTable
 from freshet.storage.merge.merge_function import MergeFunction
-from freshet.storage.merge.merge_metrics import MergeMetrics
+from freshet.storage.merge.merged_table import MergedTable, MergeMetrics
 from freshet.storage.merge.partial_update import PartialUpdate
+from freshet.storage.merge.row_levels import LookupLevels
 from freshet.storage.merge.settled import Settled
+from freshet.storage.merge.standing_row import Deduplicate, FirstRow
+from freshet.storage.model.data_type import DataType
 from freshet.storage.model.schema import TableSchema
+from freshet.storage.options.aggregate_function import AggregateFunction, ColumnAggregate
 from freshet.storage.options.core import ChangelogProducer, CoreOptions, MergeEngine, SortOrder
 from freshet.storage.options.engine import EngineOptions, engine_options
 
@@ -62,34 +72,54 @@ def lookup_merge_function(
 def _engine(
     schema: TableSchema, options: CoreOptions, metrics: MergeMetrics, table: str, *, passes_lone_rows: bool
 ) -> MergeFunction:
+    not_null = {field.name for field in schema.fields if not field.type.nullable}
+    merged = MergedTable(table, schema.primary_keys, frozenset(not_null - set(schema.primary_keys)), metrics)
     match options.merge_engine:
         case MergeEngine.DEDUPLICATE:
             function: MergeFunction = Deduplicate(options.ignore_delete, passes_lone_rows)
         case MergeEngine.FIRST_ROW:
-            return FirstRow(schema.trimmed_primary_keys, options.ignore_delete, passes_lone_rows, table)
+            return FirstRow(merged, options.ignore_delete, passes_lone_rows)
         case MergeEngine.PARTIAL_UPDATE:
             engine = engine_options(schema, options)
             protected = {name for group in engine.groups for name in group.protected}
             functions = {name: made for name, made in _functions(schema, engine).items() if name in protected}
-            function = PartialUpdate(_merged_table(schema, table), engine, functions, metrics, passes_lone_rows)
+            function = PartialUpdate(merged, engine, functions, passes_lone_rows)
         case MergeEngine.AGGREGATE:
             engine = engine_options(schema, options)
-            function = Aggregation(
-                _merged_table(schema, table),
-                _functions(schema, engine),
-                metrics,
-                engine.remove_record_on_delete,
-                passes_lone_rows,
-            )
+            functions = _functions(schema, engine)
+            function = Aggregation(merged, functions, engine.remove_record_on_delete, passes_lone_rows)
     return LookupLevels(function) if options.needs_lookup else function
 
 
-def _merged_table(schema: TableSchema, table: str) -> MergedTable:
-    not_null = {field.name for field in schema.fields if not field.type.nullable}
-    return MergedTable(table, schema.primary_keys, frozenset(not_null - set(schema.primary_keys)))
-
-
-def _functions(schema: TableSchema, engine: EngineOptions) -> Mapping[str, ColumnAggregator | Chooser]:
+def _functions(schema: TableSchema, engine: EngineOptions) -> dict[str, ColumnAggregator | Chooser]:
     return {
-        name: make_aggregator(function, name, schema.by_name[name].type) for name, function in engine.functions.items()
+        name: aggregate_function(function, name, schema.by_name[name].type)
+        for name, function in engine.functions.items()
     }
+
+
+def aggregate_function(function: ColumnAggregate, column: str, column_type: DataType) -> ColumnAggregator | Chooser:
+    """The function of a column of this type; which types a function takes was checked when the table was created."""
+    if function.name in CHOICES:
+        return Chooser(function, column)
+    return _AGGREGATORS[function.name](function, column, column_type)
+
+
+_AGGREGATORS: Final[Mapping[AggregateFunction, type[ColumnAggregator]]] = {
+    AggregateFunction.SUM: Sum,
+    AggregateFunction.PRODUCT: Product,
+    AggregateFunction.MAX: Extreme,
+    AggregateFunction.MIN: Extreme,
+    AggregateFunction.BOOL_AND: Extreme,
+    AggregateFunction.BOOL_OR: Extreme,
+    AggregateFunction.LISTAGG: ListAgg,
+    AggregateFunction.COLLECT: Collect,
+    AggregateFunction.MERGE_MAP: MergeMap,
+    AggregateFunction.MERGE_MAP_WITH_KEYTIME: MergeMapWithKeyTime,
+    AggregateFunction.NESTED_UPDATE: NestedUpdate,
+    AggregateFunction.NESTED_PARTIAL_UPDATE: NestedPartialUpdate,
+    AggregateFunction.RBM32: SerializedUnion,
+    AggregateFunction.RBM64: SerializedUnion,
+    AggregateFunction.HLL_SKETCH: SerializedUnion,
+    AggregateFunction.THETA_SKETCH: SerializedUnion,
+}

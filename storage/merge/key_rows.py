@@ -24,8 +24,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from freshet.storage.merge.gather import gathered, joined, valid_flags
-from freshet.storage.merge.key_order import Flags, KeySegments
+from freshet.storage.merge.gather import contiguous, gathered, valid_flags
+from freshet.storage.merge.key_order import Flags, KeySegments, ends_of
 from freshet.storage.merge.sort_words import Positions
 from freshet.storage.model.row_kind import RowKind
 from freshet.storage.model.schema import VALUE_KIND_COLUMN
@@ -59,7 +59,7 @@ class KeyRows:
     @cached_property
     def ends(self) -> Positions:
         """One past the last row index of each key."""
-        return np.append(self.starts[1:], len(self.rows))[: len(self.starts)]
+        return ends_of(self.starts, len(self.rows))
 
     @cached_property
     def kinds(self) -> npt.NDArray[np.int8]:
@@ -80,25 +80,16 @@ class KeyRows:
         """False if every row is an add."""
         return bool(self.retracts.any())
 
-    def valid(self, column: str) -> Flags | None:
-        """By row index: True where the column has a value; None if it has everywhere."""
-        return self.valid_in(column, self.rows)
-
-    def valid_in(self, column: str, rows: Positions) -> Flags | None:
-        """True for rows of the table where the column has a value; None if it has everywhere."""
+    def valid(self, column: str, rows: Positions | None = None) -> Flags | None:
+        """By row index, or for these rows of the table: True where there is a value; None if there is everywhere."""
         stored = self.table.column(column)
         if stored.null_count == 0:
             return None
-        return np.concatenate([valid_flags(chunk) for chunk in stored.chunks]).take(rows)
+        return np.concatenate([valid_flags(chunk) for chunk in stored.chunks]).take(self.rows if rows is None else rows)
 
-    def values(self, column: str) -> pa.Array[Any]:
-        """The column's values, by row index."""
-        return self.values_in(column, self.rows)
-
-    def values_in(self, column: str, rows: Positions) -> pa.Array[Any]:
-        """The column's values in these rows of the table."""
-        stored = self.table.column(column)
-        return gathered(joined(stored.chunks, stored.type), rows, may_miss=False)
+    def values(self, column: str, rows: Positions | None = None) -> pa.Array[Any]:
+        """The column's values, by row index or in these rows of the table."""
+        return gathered(contiguous(self.table.column(column)), self.rows if rows is None else rows, may_miss=False)
 
 
 def merged_rows(segments: KeySegments, *, passes_lone_rows: bool) -> KeyRows:

@@ -18,8 +18,6 @@ rule; its function says so by `passes_lone_rows = False`.)
 | `positions` in `rows`, `keep=without_retracts` | 0 | 1 | -1 | -1 |
 | `previous` in `segments.rows` | old | -1 | old | -1 |
 
-`StandingRows` is the decision of engines by which one of a key's rows stands as it is, or none.
-
 Source: MERGING.md §0, §2.1, §2.7, §4.
 """
 
@@ -37,7 +35,6 @@ import pyarrow as pa
 
 from freshet.storage.merge.key_order import Flags, KeySegments
 from freshet.storage.merge.sort_words import Positions
-from freshet.storage.merge.take import take_rows
 from freshet.storage.model.row_kind import RowKind
 from freshet.storage.model.schema import VALUE_KIND_COLUMN
 
@@ -147,7 +144,7 @@ class MergeFunction(Protocol):
         """The results in key order, with all columns or those named.
 
         Without `keep` every result is kept, retracts included. `previous_row` says which row of a key stood before
-        (`merge.previous_row` has the rules).
+        (`merge.row_levels` has rules).
         """
         names = stored_columns(segments.rows) if columns is None else columns
         decision = self.decide(segments, names)
@@ -155,6 +152,31 @@ class MergeFunction(Protocol):
         if kept is not None and kept.all():
             kept = None
         return Merged(decision.rows(kept, names, executor), segments, decision, kept, previous_row)
+
+
+@dataclass(frozen=True, slots=True)
+class WrappedFunction(MergeFunction):
+    """A merge function that does as another one, `function`, where it does not say otherwise."""
+
+    function: MergeFunction
+
+    @property
+    def passes_lone_rows(self) -> bool:
+        return self.function.passes_lone_rows
+
+    @property
+    def merges_in_stages(self) -> bool:
+        return self.function.merges_in_stages
+
+    @property
+    def reads_levels(self) -> bool:
+        return self.function.reads_levels
+
+    def columns_needed(self, columns: tuple[str, ...]) -> tuple[str, ...]:
+        return self.function.columns_needed(columns)
+
+    def decide(self, segments: KeySegments, columns: tuple[str, ...]) -> Decision:
+        return self.function.decide(segments, columns)
 
 
 def without_retracts(kinds: RowKinds) -> Flags:
@@ -169,38 +191,13 @@ def kinds_of(rows: pa.Table) -> RowKinds:
     return kinds
 
 
-def retracts(rows: pa.Table) -> npt.NDArray[np.bool_]:
+def retracts(rows: pa.Table) -> Flags:
     """True where the kind of a row is -U or -D."""
     kinds = kinds_of(rows)
-    result: npt.NDArray[np.bool_] = (kinds == RowKind.UPDATE_BEFORE) | (kinds == RowKind.DELETE)
+    result: Flags = (kinds == RowKind.UPDATE_BEFORE) | (kinds == RowKind.DELETE)
     return result
 
 
 def stored_columns(rows: pa.Table) -> tuple[str, ...]:
     """All columns but the transient one."""
     return tuple(name for name in rows.column_names if name != LEVEL_COLUMN)
-
-
-@dataclass(frozen=True)
-class StandingRows:
-    """A `Decision`: the position in `table` of the row of each key that stands, -1 where none does."""
-
-    table: pa.Table
-    standing: Positions
-
-    @cached_property
-    def kinds(self) -> RowKinds:
-        """The kind of each row that stands."""
-        kinds: RowKinds = kinds_of(self.table).take(self.standing, mode="wrap")
-        is_missing = self.standing < 0
-        if is_missing.any():
-            kinds[is_missing] = NO_ROW
-        return kinds
-
-    def rows(self, kept: Flags | None, columns: Sequence[str], executor: Executor | None) -> pa.Table:
-        """The rows that stand, of the keys kept."""
-        standing = self.standing if kept is None else self.standing[kept]
-        is_missing = standing < 0
-        if is_missing.any():
-            standing = standing[~is_missing]
-        return take_rows(self.table, standing, columns, executor)

@@ -26,6 +26,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
+from freshet.storage.merge.gather import in_pieces, take_from_batches, take_rows
 from freshet.storage.merge.key_order import Key, KeySegments, RowOrder, row_key, sort_segments
 from freshet.storage.merge.merge_function import (
     Merged,
@@ -35,7 +36,6 @@ from freshet.storage.merge.merge_function import (
     stored_columns,
     without_retracts,
 )
-from freshet.storage.merge.take import in_pieces, take_from_batches, take_rows
 
 FILL_ROWS: Final = 64 * 1024
 """Rows of each run that a round waits for, unless the caller says otherwise."""
@@ -143,35 +143,16 @@ def _next_cuts(buffers: Sequence[RunBuffer], fill_rows: int, keys_repeat: bool) 
                 buffer.fill_more(fill_rows)
 
 
-def merge_table(
-    rows: pa.Table,
-    order: RowOrder,
-    function: MergeFunction,
-    *,
-    drop_delete: bool = False,
-    columns: tuple[str, ...] | None = None,
-    executor: Executor | None = None,
-) -> pa.Table:
+def merge_table(rows: pa.Table, order: RowOrder, function: MergeFunction, executor: Executor | None = None) -> pa.Table:
     """Rows in any order, merged in memory; of rows that tie in everything the later one wins. For the write buffer."""
-    return _merge_segments(
-        sort_segments(rows, order), function, drop_delete=drop_delete, columns=columns, executor=executor
-    )
+    return _merge_segments(sort_segments(rows, order), function, executor)
 
 
-def _merge_segments(
-    segments: KeySegments,
-    function: MergeFunction,
-    *,
-    drop_delete: bool,
-    columns: tuple[str, ...] | None,
-    executor: Executor | None,
-) -> pa.Table:
+def _merge_segments(segments: KeySegments, function: MergeFunction, executor: Executor | None) -> pa.Table:
     rows = segments.rows
     if function.passes_lone_rows and len(segments.starts) == len(segments.order):
-        kept = segments.order if not drop_delete else segments.order[~retracts(rows)[segments.order]]
-        return take_rows(rows, kept, columns or stored_columns(rows), executor)
-    keep = without_retracts if drop_delete else None
-    return function.merge(segments, columns=columns, keep=keep, executor=executor).rows
+        return take_rows(rows, segments.order, stored_columns(rows), executor)
+    return function.merge(segments, executor=executor).rows
 
 
 def merge_table_in_parts(
@@ -201,11 +182,12 @@ def merge_table_in_parts(
     for first, end in pairwise(firsts):
         low = int(starts[first])
         high = int(starts[end]) if end < len(starts) else len(positions)
-        part = take_from_batches(pieces, positions[low:high])
+        part, order_in_part = take_from_batches(pieces, positions[low:high], executor)
         if is_merged:
-            own = KeySegments(part, np.arange(high - low, dtype=np.int64), starts[first:end] - low)
-            part = _merge_segments(own, function, drop_delete=False, columns=None, executor=executor)
-        yield part
+            own = KeySegments(part, order_in_part, starts[first:end] - low)
+            yield _merge_segments(own, function, executor)
+        else:
+            yield take_rows(part, order_in_part, None, executor)
 
 
 def sort_table(rows: pa.Table, order: RowOrder, *, executor: Executor | None = None) -> pa.Table:

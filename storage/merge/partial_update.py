@@ -39,15 +39,20 @@ from typing import Final
 
 import numpy as np
 
-from freshet.storage.merge.aggregate.aggregator import Chooser, ColumnAggregator
-from freshet.storage.merge.aggregate.events import Event
-from freshet.storage.merge.column_results import Chosen, ColumnResult, KeyEvents, SystemValues, aggregated
+from freshet.storage.merge.aggregate.choosers import Chooser
+from freshet.storage.merge.aggregate.events import ColumnAggregator, Event
 from freshet.storage.merge.key_order import Flags, KeySegments
 from freshet.storage.merge.key_rows import KeyRows, last_marked, merged_rows, rows_at
-from freshet.storage.merge.merge_error import MergedTable
 from freshet.storage.merge.merge_function import Decision, MergeFunction
-from freshet.storage.merge.merge_metrics import MergeMetrics
-from freshet.storage.merge.merged_columns import MergedColumns
+from freshet.storage.merge.merged_columns import (
+    Chosen,
+    ColumnResult,
+    ColumnResults,
+    KeyEvents,
+    MergedColumns,
+    SystemValues,
+)
+from freshet.storage.merge.merged_table import MergedTable
 from freshet.storage.merge.sequence_groups import GroupOrder, group_order, rows_removing_records
 from freshet.storage.merge.sort_words import Positions
 from freshet.storage.model.row_kind import RowKind
@@ -68,7 +73,6 @@ class PartialUpdate(MergeFunction):
     options: EngineOptions
     functions: Mapping[str, ColumnAggregator | Chooser]
     """Of columns that sequence groups protect; all others take the newest value."""
-    metrics: MergeMetrics
     passes_lone_rows: bool = True
 
     def columns_needed(self, columns: tuple[str, ...]) -> tuple[str, ...]:
@@ -85,7 +89,7 @@ class PartialUpdate(MergeFunction):
         keys = merged_rows(segments, passes_lone_rows=self.passes_lone_rows)
         spans = self._spans(keys, self._group_orders(keys, columns))
         results = _ColumnResults(self, keys, spans)
-        return MergedColumns(segments, keys, self._system_values(keys, spans), results, self.table, self.metrics)
+        return MergedColumns(segments, keys, self._system_values(keys, spans), results, self.table)
 
     def _group_orders(self, keys: KeyRows, names: tuple[str, ...]) -> dict[SequenceGroup, GroupOrder]:
         """Of the groups that the columns ask for, or the removal of records."""
@@ -171,14 +175,13 @@ class _Spans:
     """One flag per key: the rows that remove its record were found one by one."""
 
 
-class _ColumnResults:
-    """Results of columns, by name; what columns share is made once. Threads may ask side by side."""
+class _ColumnResults(ColumnResults):
+    """What columns share is made once."""
 
     def __init__(self, engine: PartialUpdate, keys: KeyRows, spans: _Spans) -> None:
+        super().__init__(keys, engine.table, spans.scalar_keys)
         self._engine = engine
-        self._keys = keys
         self._spans = spans
-        self._scalar_keys = [spans.scalar_keys]
         self._shared: dict[str, ColumnResult] = {}
         self._events: dict[str, KeyEvents] = {}
         functions = engine.functions
@@ -189,19 +192,11 @@ class _ColumnResults:
             if events is not None:
                 self._events |= dict.fromkeys((name for name in group.protected if name in functions), events)
 
-    @property
-    def scalar_count(self) -> int:
-        """Keys for which something was done one by one."""
-        return int(np.logical_or.reduce(self._scalar_keys).sum())
-
     def column(self, name: str) -> ColumnResult | None:
-        """The result of one column."""
         if name in self._shared:
             return self._shared[name]
         if name in self._events:
-            result, scalar_keys = aggregated(self._keys, self._events[name], name, self._engine.functions[name])
-            self._scalar_keys.append(scalar_keys)
-            return result
+            return self._aggregated(name, self._events[name], self._engine.functions[name])
         if name in self._engine.table.key_columns:
             return None
         return self._newest_value(name)

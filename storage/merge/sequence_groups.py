@@ -31,7 +31,7 @@ import pyarrow as pa
 
 from freshet.storage.merge.key_order import Flags
 from freshet.storage.merge.key_rows import KeyRows
-from freshet.storage.merge.sort_words import WORD_BITS, FixedWord, Positions, UInt64s, narrowed, pack, sequence_words
+from freshet.storage.merge.sort_words import WORD_BITS, FixedWord, Positions, dense, narrowed, pack, sequence_words
 from freshet.storage.model.row_kind import RowKind
 from freshet.storage.options.engine import SequenceGroup
 
@@ -85,19 +85,7 @@ def _one_word(columns: Sequence[pa.Array[Any]], names: Sequence[str], present: F
         # Rows without a value must not widen the range.
         low = parts[0][present].min() if present.any() else np.uint64(0)
         return narrowed(np.where(present, parts[0], low))
-    return _dense(parts)
-
-
-def _dense(parts: Sequence[UInt64s]) -> FixedWord:
-    """The rank of each row among the distinct ones by several words, the first one the most significant."""
-    by = np.argsort(parts[0]) if len(parts) == 1 else np.lexsort(tuple(reversed(parts)))
-    differs = np.zeros(len(by), np.bool_)
-    for part in parts:
-        ordered = part[by]
-        differs[1:] |= ordered[1:] != ordered[:-1]
-    ranks = np.zeros(len(by), np.uint64)
-    ranks[by] = np.cumsum(differs, dtype=np.uint64)
-    return FixedWord(ranks, int(ranks[by[-1]]).bit_length() if len(by) else 0)
+    return dense(parts)
 
 
 def _is_running_max(spans: Positions, word: FixedWord, present: Flags) -> Flags:
@@ -108,7 +96,7 @@ def _is_running_max(spans: Positions, word: FixedWord, present: Flags) -> Flags:
     if not len(spans):
         return np.zeros(0, np.bool_)
     if word.bits > WORD_BITS - SPAN_BITS_MIN:
-        word = _dense([word.values])
+        word = dense([word.values])
     bits = np.uint64(word.bits)
     spans_max = 1 << min(WORD_BITS - word.bits, WORD_BITS - 2)
     values = np.where(present, word.values, np.uint64(0))

@@ -24,44 +24,29 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
+from freshet.storage.merge.gather import take_rows
 from freshet.storage.merge.key_order import Flags, KeySegments
 from freshet.storage.merge.merge_function import (
-    Decision,
     Keep,
     Merged,
     MergeFunction,
     PreviousRow,
+    WrappedFunction,
     nothing_stood,
     retracts,
     stored_columns,
     without_retracts,
 )
 from freshet.storage.merge.sort_words import Positions
-from freshet.storage.merge.take import take_rows
 
 
 @dataclass(frozen=True, slots=True)
-class Settled(MergeFunction):
+class Settled(WrappedFunction):
     """A function whose results are merged with nothing by `engine`, which passes no lone row."""
 
-    function: MergeFunction
     engine: MergeFunction
     takes_adds: bool
     """True where adds alone can leave such a result; else only keys with a retract are looked at."""
-
-    @property
-    def passes_lone_rows(self) -> bool:
-        return self.function.passes_lone_rows
-
-    @property
-    def reads_levels(self) -> bool:
-        return self.function.reads_levels
-
-    def columns_needed(self, columns: tuple[str, ...]) -> tuple[str, ...]:
-        return self.function.columns_needed(columns)
-
-    def decide(self, segments: KeySegments, columns: tuple[str, ...]) -> Decision:
-        return self.function.decide(segments, columns)
 
     def merge(
         self,
@@ -77,17 +62,15 @@ class Settled(MergeFunction):
         unsettled = self._may_change(segments) & (merged.positions >= 0) & without_retracts(merged.kinds)
         if not unsettled.any():
             return merged
-        places = merged.positions[unsettled]
-        again = take_rows(merged.rows, places, executor=executor)
-        each = np.arange(len(places))
+        positions = merged.positions[unsettled]
+        again = take_rows(merged.rows, positions, executor=executor)
+        each = np.arange(len(positions))
         alone = KeySegments(again, each, each)
         settled = self.engine.merge(alone, columns=stored_columns(again), executor=executor).rows
-        return replace(merged, rows=_replaced(merged.rows, places, settled, executor))
+        return replace(merged, rows=_replaced(merged.rows, positions, settled, executor))
 
     def _may_change(self, segments: KeySegments) -> Flags:
         """Keys of several rows, of which maybe one has to be a retract."""
-        if not len(segments.starts):
-            return np.zeros(0, np.bool_)
         several = segments.counts > 1
         if self.takes_adds or not several.any():
             return several
@@ -95,10 +78,10 @@ class Settled(MergeFunction):
         return several
 
 
-def _replaced(rows: pa.Table, places: Positions, others: pa.Table, executor: Executor | None) -> pa.Table:
-    """The rows, with others at these places."""
+def _replaced(rows: pa.Table, positions: Positions, others: pa.Table, executor: Executor | None) -> pa.Table:
+    """The rows, with others at these positions."""
     order = np.arange(rows.num_rows)
-    order[places] = rows.num_rows + np.arange(len(places))
+    order[positions] = rows.num_rows + np.arange(len(positions))
     arrays = [
         pa.chunked_array([*rows.column(name).chunks, *others.column(name).chunks], rows.schema.field(name).type)
         for name in rows.column_names

@@ -121,7 +121,9 @@ def sequence_words(column: pa.Array[Any] | pa.ChunkedArray[Any], name: str, *, d
             return _string_words(array)
         fixed = [_ranked(array)]
     else:
-        fixed = _fixed_words(array if valid is None else _filled(array), name)
+        if valid is not None:
+            array = array.fill_null(pc.min_max(array)["min"])  # any other value could widen the range
+        fixed = _fixed_words(array, name)
     if descending:
         fixed = [_flipped(word) for word in fixed]
     if valid is None:
@@ -147,6 +149,21 @@ def narrowed(word: UInt64s) -> FixedWord:
     used = int(np.bitwise_or.reduce(shifted))
     idle = (used & -used).bit_length() - 1 if used else 0
     return FixedWord(shifted >> np.uint64(idle), ((high - low) >> idle).bit_length())
+
+
+def dense(parts: Sequence[UInt64s]) -> FixedWord:
+    """The rank of each row among the distinct ones by several words, the first one the most significant.
+
+    1.5 M rows by one word take 0.1 s.
+    """
+    by = np.argsort(parts[0]) if len(parts) == 1 else np.lexsort(tuple(reversed(parts)))
+    differs = np.zeros(len(by), np.bool_)
+    for part in parts:
+        ordered = part[by]
+        differs[1:] |= ordered[1:] != ordered[:-1]
+    ranks = np.zeros(len(by), np.uint64)
+    ranks[by] = np.cumsum(differs, dtype=np.uint64)
+    return FixedWord(ranks, int(ranks[by[-1]]).bit_length() if len(by) else 0)
 
 
 def pack(words: Iterable[Words]) -> list[Words]:
@@ -177,11 +194,6 @@ def _one_array(column: pa.Array[Any] | pa.ChunkedArray[Any]) -> pa.Array[Any]:
 
 def _is_bytes_like(arrow_type: pa.DataType) -> bool:
     return bool(pa.types.is_string(arrow_type) or pa.types.is_binary(arrow_type))
-
-
-def _filled(array: pa.Array[Any]) -> pa.Array[Any]:
-    """The array with its nulls replaced by its smallest value, so that they do not widen the range."""
-    return array.fill_null(pc.min_max(array)["min"])
 
 
 def _fixed_words(array: pa.Array[Any], name: str) -> list[FixedWord]:
@@ -217,7 +229,7 @@ def _decimal_words(array: pa.Array[Any], precision: int) -> list[FixedWord]:
     buffer = array.buffers()[1]
     if buffer is None or not len(array):
         return [FixedWord(np.zeros(len(array), np.uint64), 0)]
-    halves = _numbers(buffer, np.int64)[2 * array.offset : 2 * (array.offset + len(array))].reshape(-1, 2)
+    halves = np.frombuffer(buffer, np.int64)[2 * array.offset : 2 * (array.offset + len(array))].reshape(-1, 2)
     if precision <= 18:
         return [int_word(np.ascontiguousarray(halves[:, 0]))]
     return [int_word(np.ascontiguousarray(halves[:, 1])), FixedWord(halves[:, 0].astype(np.uint64), WORD_BITS)]
@@ -227,7 +239,7 @@ def _string_words(array: pa.Array[Any], extremes: Sequence[int] | None = None) -
     if not len(array):
         return []
     _, offset_buffer, data_buffer = array.buffers()
-    offsets = _numbers(offset_buffer, np.int32)[array.offset : array.offset + len(array) + 1]
+    offsets = np.frombuffer(offset_buffer, np.int32)[array.offset : array.offset + len(array) + 1]
     first, end = int(offsets[0]), int(offsets[-1])
     prefix = _common_prefix(array if extremes is None else array.take(pa.array(extremes, pa.int64())))
     lengths = np.diff(offsets)
@@ -235,7 +247,7 @@ def _string_words(array: pa.Array[Any], extremes: Sequence[int] | None = None) -
     words = -(-int(lengths.max()) // 8)
     if words > STRING_WORDS_MAX:
         return [_ranked(array)]
-    data = _numbers(data_buffer, np.uint8)[first:end] if data_buffer is not None else np.zeros(0, np.uint8)
+    data = np.frombuffer(data_buffer, np.uint8)[first:end] if data_buffer is not None else np.zeros(0, np.uint8)
     padded = np.concatenate([data, np.zeros(8, np.uint8)])
     # One unaligned 8-byte load per row: an array of words that begin at every byte.
     overlapping = np.ndarray((len(data) + 1,), np.dtype("<u8"), padded, strides=(1,))
@@ -272,7 +284,3 @@ def _ranked(array: pa.Array[Any]) -> FixedWord:
 def _flipped(word: FixedWord) -> FixedWord:
     top = np.uint64((1 << word.bits) - 1)
     return FixedWord(top - word.values, word.bits)
-
-
-def _numbers(buffer: Any, dtype: type[Any]) -> npt.NDArray[Any]:
-    return np.frombuffer(buffer, dtype)

@@ -12,8 +12,9 @@ from __future__ import annotations
 from freshet.storage.codec.snapshot_json import decode_snapshot, encode_snapshot
 from freshet.storage.exceptions import NotFoundError
 from freshet.storage.io.env import Env
+from freshet.storage.io.file_io import numbered_files
 from freshet.storage.model.snapshot import Snapshot
-from freshet.storage.paths import CHANGELOG_PREFIX, TablePaths, numbered
+from freshet.storage.paths import CHANGELOG_PREFIX, TablePaths
 
 
 class ChangelogStore:
@@ -33,9 +34,7 @@ class ChangelogStore:
 
     def list_ids(self) -> list[int]:
         """Ids of all copies, ascending."""
-        statuses = self._env.file_io.list(self._paths.changelog_folder)
-        numbers = (numbered(status.name, CHANGELOG_PREFIX) for status in statuses if not status.is_folder)
-        return sorted(number for number in numbers if number is not None)
+        return list(numbered_files(self._env.file_io, self._paths.changelog_folder, CHANGELOG_PREFIX))
 
     def all(self) -> dict[int, Snapshot]:
         """All copies by id."""

@@ -8,8 +8,6 @@ Source: FORMAT.md §4.3, §10.
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -20,7 +18,8 @@ from freshet.storage.codec.roaring_bitmaps import Bitmap32
 from freshet.storage.exceptions import CorruptDataError, MissingFileError, NotFoundError
 from freshet.storage.io.env import Env
 from freshet.storage.io.file_io import create_or_ask
-from freshet.storage.model.index_file import DELETION_VECTORS_INDEX, IndexFileMeta
+from freshet.storage.metadata.sized_cache import SizedCache
+from freshet.storage.model.manifest import DELETION_VECTORS_INDEX, IndexFileMeta
 from freshet.storage.paths import INDEX_FILE_PREFIX, TablePaths
 
 CACHED_BYTES_MAX: Final = 64 * 1024 * 1024
@@ -33,9 +32,7 @@ class DeletionVectorStore:
     def __init__(self, env: Env, paths: TablePaths) -> None:
         self._env = env
         self._paths = paths
-        self._lock = threading.Lock()
-        self._files: OrderedDict[str, bytes] = OrderedDict()
-        self._cached_bytes = 0
+        self._files: SizedCache[str, bytes] = SizedCache(CACHED_BYTES_MAX)
 
     def read(self, index_files: Sequence[IndexFileMeta], file_name: str) -> Bitmap32 | None:
         """Deleted rows of a data file, by the index files of its bucket; None when none are marked.
@@ -74,24 +71,21 @@ class DeletionVectorStore:
         data, ranges = write_vectors(vectors, is_64_bit=is_64_bit)
         name = f"{INDEX_FILE_PREFIX}{self._env.new_uuid()}-0"
         create_or_ask(self._env.file_io, self._paths.index_file(name), data)
-        self._remember(name, data)
+        self._files.put(name, data)
         return IndexFileMeta(DELETION_VECTORS_INDEX, name, len(data), len(ranges), ranges)
 
     def delete(self, index_file: IndexFileMeta) -> None:
         """Removes a file that no snapshot names."""
-        with self._lock:
-            self._cached_bytes -= len(self._files.pop(index_file.file_name, b""))
+        self._files.drop([index_file.file_name])
         self._env.file_io.delete(self._path(index_file))
 
     def _path(self, index_file: IndexFileMeta) -> str:
         return index_file.external_path or self._paths.index_file(index_file.file_name)
 
     def _bytes(self, index_file: IndexFileMeta, path: str) -> bytes:
-        with self._lock:
-            known = self._files.get(index_file.file_name)
-            if known is not None:
-                self._files.move_to_end(index_file.file_name)
-                return known
+        known = self._files.get(index_file.file_name)
+        if known is not None:
+            return known
         try:
             data = self._env.file_io.read_bytes(path)
         except NotFoundError as error:
@@ -106,15 +100,8 @@ class DeletionVectorStore:
                 "cut short or replaced; restore it from a copy",
                 path=path,
             )
-        self._remember(index_file.file_name, data)
+        self._files.put(index_file.file_name, data)
         return data
-
-    def _remember(self, name: str, data: bytes) -> None:
-        with self._lock:
-            self._cached_bytes += len(data) - len(self._files.pop(name, b""))
-            self._files[name] = data
-            while self._cached_bytes > CACHED_BYTES_MAX and len(self._files) > 1:
-                self._cached_bytes -= len(self._files.popitem(last=False)[1])
 
 
 _NOTHING: Final[Mapping[str, Bitmap32]] = MappingProxyType({})

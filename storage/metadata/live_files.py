@@ -23,7 +23,7 @@ from freshet.storage.exceptions import NotFoundError
 from freshet.storage.metadata.manifest_store import ManifestStore
 from freshet.storage.metadata.snapshot_store import SnapshotStore
 from freshet.storage.model.data_file import DataFileMeta, SimpleStats
-from freshet.storage.model.manifest import EntryKind, FileIdentity, ManifestEntry, ManifestFileMeta
+from freshet.storage.model.manifest import BucketId, EntryKind, FileIdentity, ManifestEntry, ManifestFileMeta
 from freshet.storage.model.snapshot import Snapshot
 
 STEPS_MAX: Final = 64
@@ -35,8 +35,8 @@ FILES_MAX: Final = 100_000
 SCANNED_WHOLE_MAX: Final = 5_000
 """Manifest entries of a table so small that all of it is held whatever was asked for."""
 
-BucketId = tuple[bytes, int]
-"""(partition, bucket)."""
+BucketFiles = Mapping[FileIdentity, ManifestEntry]
+"""Live files of a bucket."""
 
 PartitionTest = Callable[[bytes], bool]
 StatsTest = Callable[[SimpleStats], bool]
@@ -79,7 +79,7 @@ def live_entries(
     if allowed is not None:
         entries = (entry for entry in entries if entry.bucket in allowed)
     if wanted is not None:
-        entries = (entry for entry in entries if (entry.partition, entry.bucket) in wanted)
+        entries = (entry for entry in entries if entry.bucket_id in wanted)
     if partition is not None:
         entries = _of_partitions(entries, partition)
     if not any(manifest.num_deleted_files for manifest in manifests):
@@ -104,11 +104,9 @@ class ManifestReader(Protocol):
 
     def read_manifest_list(self, name: str, size_bytes: int | None = None) -> tuple[ManifestFileMeta, ...]:
         """Manifests of a list."""
-        ...
 
     def read_manifest(self, manifest: ManifestFileMeta | str) -> Sequence[ManifestEntry]:
         """Entries of a manifest."""
-        ...
 
 
 def base_manifests(source: ManifestReader, snapshot: Snapshot) -> tuple[ManifestFileMeta, ...]:
@@ -152,7 +150,7 @@ class LiveFiles:
     """The live files of one snapshot, by bucket. Buckets without files are absent."""
 
     snapshot_id: int
-    by_bucket: Mapping[BucketId, Mapping[FileIdentity, ManifestEntry]]
+    by_bucket: Mapping[BucketId, BucketFiles]
 
     def entries(self) -> Iterator[ManifestEntry]:
         """All live files."""
@@ -178,22 +176,13 @@ class LiveFiles:
 
         With `among`, what happens to other buckets is left out.
         """
-        changes: dict[BucketId, list[ManifestEntry]] = {}
-        for entry in delta:
-            bucket_id = (entry.partition, entry.bucket)
-            if among is None or bucket_id in among:
-                changes.setdefault(bucket_id, []).append(entry)
         by_bucket = dict(self.by_bucket)
-        for bucket_id, entries in changes.items():
-            files = dict(by_bucket.get(bucket_id, {}))
-            for entry in entries:
-                if entry.kind is EntryKind.ADD:
-                    files[entry.identity] = entry
-            for entry in entries:
-                if entry.kind is EntryKind.DELETE:
-                    files.pop(entry.identity, None)
+        for bucket_id, entries in grouped_by_bucket(delta).items():
+            if among is not None and bucket_id not in among:
+                continue
+            files = files_after(by_bucket.get(bucket_id, {}), entries)
             if files:
-                by_bucket[bucket_id] = MappingProxyType(files)
+                by_bucket[bucket_id] = files
             else:
                 by_bucket.pop(bucket_id, None)
         return LiveFiles(snapshot_id, MappingProxyType(by_bucket))
@@ -203,15 +192,37 @@ NO_FILES: Final = LiveFiles(0, MappingProxyType({}))
 """The table before its first snapshot."""
 
 
+def grouped_by_bucket(entries: Iterable[ManifestEntry]) -> dict[BucketId, list[ManifestEntry]]:
+    """Entries of each bucket, in their order."""
+    by_bucket: dict[BucketId, list[ManifestEntry]] = {}
+    for entry in entries:
+        by_bucket.setdefault(entry.bucket_id, []).append(entry)
+    return by_bucket
+
+
+def files_by_bucket(live: Iterable[ManifestEntry]) -> dict[BucketId, BucketFiles]:
+    """Live files of each bucket by their identity."""
+    return {
+        bucket_id: MappingProxyType({entry.identity: entry for entry in entries})
+        for bucket_id, entries in grouped_by_bucket(live).items()
+    }
+
+
+def files_after(files: BucketFiles, delta: Sequence[ManifestEntry]) -> BucketFiles:
+    """Live files of a bucket once a commit with these entries, all of the bucket, has followed."""
+    changed = dict(files)
+    changed |= {entry.identity: entry for entry in delta if entry.kind is EntryKind.ADD}
+    for entry in delta:
+        if entry.kind is EntryKind.DELETE:
+            changed.pop(entry.identity, None)
+    return MappingProxyType(changed)
+
+
 def scan_live_files(store: ManifestStore, snapshot: Snapshot | None) -> LiveFiles:
     """Live files of a snapshot by a full scan."""
     if snapshot is None:
         return NO_FILES
-    by_bucket: dict[BucketId, dict[FileIdentity, ManifestEntry]] = {}
-    for entry in live_entries(store, snapshot):
-        by_bucket.setdefault((entry.partition, entry.bucket), {})[entry.identity] = entry
-    frozen = {bucket_id: MappingProxyType(files) for bucket_id, files in by_bucket.items()}
-    return LiveFiles(snapshot.id, MappingProxyType(frozen))
+    return LiveFiles(snapshot.id, MappingProxyType(files_by_bucket(live_entries(store, snapshot))))
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,10 +322,7 @@ class LiveFileIndex:
         is_full = sum(map(len, cached.live.by_bucket.values())) > FILES_MAX
         held = {} if is_full else dict(cached.live.by_bucket)
         missing = wanted if is_full else wanted - cached.buckets
-        found: dict[BucketId, dict[FileIdentity, ManifestEntry]] = {}
-        for entry in live_entries(self._manifests, snapshot, bucket_ids=missing):
-            found.setdefault((entry.partition, entry.bucket), {})[entry.identity] = entry
-        held.update({bucket_id: MappingProxyType(files) for bucket_id, files in found.items()})
+        held |= files_by_bucket(live_entries(self._manifests, snapshot, bucket_ids=missing))
         live = LiveFiles(snapshot.id, MappingProxyType(held))
         return _CachedFiles(snapshot, live, missing if is_full else cached.buckets | missing)
 

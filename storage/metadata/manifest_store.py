@@ -10,8 +10,6 @@ Source: FORMAT.md §4, §3.5.
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
 from collections.abc import Collection, Iterable, Sequence
 from functools import partial
 from typing import Any, Final
@@ -35,9 +33,16 @@ from freshet.storage.exceptions import (
 )
 from freshet.storage.io.env import Env
 from freshet.storage.io.file_io import write_all
+from freshet.storage.metadata.sized_cache import SizedCache
 from freshet.storage.model.data_type import DataType
-from freshet.storage.model.index_file import DELETION_VECTORS_INDEX, IndexEntry, IndexFileMeta
-from freshet.storage.model.manifest import EntryKind, ManifestEntry, ManifestFileMeta
+from freshet.storage.model.manifest import (
+    DELETION_VECTORS_INDEX,
+    EntryKind,
+    IndexEntry,
+    IndexFileMeta,
+    ManifestEntry,
+    ManifestFileMeta,
+)
 from freshet.storage.options.core import CoreOptions
 from freshet.storage.paths import INDEX_MANIFEST_PREFIX, MANIFEST_LIST_PREFIX, MANIFEST_PREFIX, TablePaths
 
@@ -78,11 +83,8 @@ class ManifestStore:
         self._target_size_bytes = options.manifest_target_file_size_bytes
         self._partition_types = tuple(partition_types)
         self._bytes_per_entry = float(_BYTES_PER_ENTRY)
-        self._lock = threading.Lock()
-        self._manifests: OrderedDict[str, tuple[ManifestEntry, ...]] = OrderedDict()
-        self._lists: OrderedDict[str, tuple[ManifestFileMeta, ...]] = OrderedDict()
-        self._cached_entries = 0
-        self._cached_metas = 0
+        self._manifests: SizedCache[str, tuple[ManifestEntry, ...]] = SizedCache(CACHE_ENTRIES)
+        self._lists: SizedCache[str, tuple[ManifestFileMeta, ...]] = SizedCache(CACHE_METAS)
         self._rows: dict[bytes, tuple[Any, ...]] = {}
         self._without_deletion_vectors: set[str] = set()
         self._index: tuple[str, tuple[IndexEntry, ...]] | None = None
@@ -113,7 +115,7 @@ class ManifestStore:
         name = f"{MANIFEST_LIST_PREFIX}{self._env.new_uuid()}-0"
         data = write_manifest_list(manifests, self._codec)
         self._put(name, data, queue)
-        self._remember_list(name, tuple(manifests))
+        self._lists.put(name, tuple(manifests))
         return name, len(data)
 
     def create(self, queue: FileQueue) -> None:
@@ -126,11 +128,9 @@ class ManifestStore:
     def read_manifest(self, manifest: ManifestFileMeta | str) -> tuple[ManifestEntry, ...]:
         """Entries of a manifest, in file order; the size is checked where it is known."""
         name = manifest if isinstance(manifest, str) else manifest.file_name
-        with self._lock:
-            cached = self._manifests.get(name)
-            if cached is not None:
-                self._manifests.move_to_end(name)
-                return cached
+        cached = self._manifests.get(name)
+        if cached is not None:
+            return cached
         data = self._read(name, None if isinstance(manifest, str) else manifest.file_size_bytes)
         entries = tuple(read_manifest(data, self._paths.manifest(name)))
         if not isinstance(manifest, str) and len(entries) != manifest.num_added_files + manifest.num_deleted_files:
@@ -139,7 +139,7 @@ class ManifestStore:
                 f"{manifest.num_added_files + manifest.num_deleted_files}; it was overwritten",
                 path=self._paths.manifest(name),
             )
-        self._remember_manifest(name, entries)
+        self._manifests.put(name, entries)
         return entries
 
     def read_manifest_with(self, manifest: ManifestFileMeta, values: Collection[bytes]) -> Sequence[ManifestEntry]:
@@ -149,8 +149,7 @@ class ManifestStore:
         works on one partition neither decodes nor keeps the others.
         """
         count = manifest.num_added_files + manifest.num_deleted_files
-        with self._lock:
-            is_cached = manifest.file_name in self._manifests
+        is_cached = manifest.file_name in self._manifests
         if is_cached or count <= READ_WHOLE_MAX or len(values) > VALUES_MAX or any(not any(item) for item in values):
             return self.read_manifest(manifest)
         data = self._read(manifest.file_name, manifest.file_size_bytes)
@@ -179,13 +178,11 @@ class ManifestStore:
 
     def read_manifest_list(self, name: str, size_bytes: int | None = None) -> tuple[ManifestFileMeta, ...]:
         """Manifests named by a list, in file order; the size is checked where the snapshot has it."""
-        with self._lock:
-            cached = self._lists.get(name)
-            if cached is not None:
-                self._lists.move_to_end(name)
-                return cached
+        cached = self._lists.get(name)
+        if cached is not None:
+            return cached
         metas = tuple(read_manifest_list(self._read(name, size_bytes), self._paths.manifest(name)))
-        self._remember_list(name, metas)
+        self._lists.put(name, metas)
         return metas
 
     def read_index_manifest(self, name: str | None) -> tuple[IndexEntry, ...]:
@@ -203,17 +200,16 @@ class ManifestStore:
         found: dict[tuple[bytes, int], tuple[IndexFileMeta, ...]] = {}
         for entry in self.read_index_manifest(name):
             if entry.file.index_type == DELETION_VECTORS_INDEX:
-                place = (entry.partition, entry.bucket)
-                found[place] = (*found.get(place, ()), entry.file)
+                found[entry.bucket_id] = (*found.get(entry.bucket_id, ()), entry.file)
         return found
 
     def marking_files(self, name: str | None) -> dict[tuple[bytes, int], tuple[IndexFileMeta, ...]]:
         """The same of those that mark rows of data files."""
         by_bucket = {
-            place: tuple(file for file in files if file.deletion_vectors)
-            for place, files in self.vector_files(name).items()
+            bucket_id: tuple(file for file in files if file.deletion_vectors)
+            for bucket_id, files in self.vector_files(name).items()
         }
-        return {place: files for place, files in by_bucket.items() if files}
+        return {bucket_id: files for bucket_id, files in by_bucket.items() if files}
 
     def write_index_manifest(self, entries: Sequence[IndexEntry], queue: FileQueue | None = None) -> str:
         """Writes the live index files of a snapshot, or puts them into the queue, and returns the name."""
@@ -246,16 +242,15 @@ class ManifestStore:
 
     def forget(self, names: Iterable[str]) -> None:
         """Drops what was deleted from memory."""
-        with self._lock:
-            for name in names:
-                self._cached_metas -= len(self._lists.pop(name, ()))
-                self._cached_entries -= len(self._manifests.pop(name, ()))
+        gone = list(names)
+        self._lists.drop(gone)
+        self._manifests.drop(gone)
 
     def _write_manifest(self, name: str, entries: list[ManifestEntry], queue: FileQueue | None) -> ManifestFileMeta:
         data = write_manifest(entries, self._codec)
         self._put(name, data, queue)
         self._bytes_per_entry = max(1.0, len(data) / len(entries))
-        self._remember_manifest(name, tuple(entries))
+        self._manifests.put(name, tuple(entries))
         added = sum(entry.kind is EntryKind.ADD for entry in entries)
         buckets = [entry.bucket for entry in entries]
         levels = [entry.file.level for entry in entries]
@@ -321,22 +316,6 @@ class ManifestStore:
             "one, and keep snapshots longer than reads take (snapshot.time-retained, snapshot.num-retained.min). If "
             "the snapshot is still there, the file was removed by hand"
         )
-
-    def _remember_manifest(self, name: str, entries: tuple[ManifestEntry, ...]) -> None:
-        with self._lock:
-            if name not in self._manifests:
-                self._cached_entries += len(entries)
-            self._manifests[name] = entries
-            while self._cached_entries > CACHE_ENTRIES and len(self._manifests) > 1:
-                self._cached_entries -= len(self._manifests.popitem(last=False)[1])
-
-    def _remember_list(self, name: str, metas: tuple[ManifestFileMeta, ...]) -> None:
-        with self._lock:
-            if name not in self._lists:
-                self._cached_metas += len(metas)
-            self._lists[name] = metas
-            while self._cached_metas > CACHE_METAS and len(self._lists) > 1:
-                self._cached_metas -= len(self._lists.popitem(last=False)[1])
 
 
 def _is_within(row: Sequence[Any], low: Sequence[Any], high: Sequence[Any], null_counts: Sequence[int | None]) -> bool:

@@ -11,9 +11,9 @@ from __future__ import annotations
 from freshet.storage.codec.schema_json import decode_schema, encode_schema
 from freshet.storage.exceptions import ConflictError, CorruptDataError, NotFoundError
 from freshet.storage.io.env import Env
-from freshet.storage.io.file_io import create_or_ask
+from freshet.storage.io.file_io import create_or_ask, numbered_files
 from freshet.storage.model.schema import TableSchema
-from freshet.storage.paths import SCHEMA_PREFIX, TablePaths, numbered
+from freshet.storage.paths import SCHEMA_PREFIX, TablePaths
 
 
 class SchemaStore:
@@ -30,14 +30,16 @@ class SchemaStore:
 
     def list_ids(self) -> list[int]:
         """Ids there are, ascending."""
-        statuses = self._env.file_io.list(self._paths.schema_folder)
-        numbers = (numbered(status.name, SCHEMA_PREFIX) for status in statuses if not status.is_folder)
-        return sorted(number for number in numbers if number is not None)
+        return list(numbered_files(self._env.file_io, self._paths.schema_folder, SCHEMA_PREFIX))
 
     def latest(self) -> TableSchema | None:
         """The newest schema, or None when there is no table."""
         ids = self.list_ids()
         return self.schema(ids[-1]) if ids else None
+
+    def created_ms(self) -> int:
+        """When the table was created, in milliseconds since 1970."""
+        return self.schema(self.list_ids()[0]).time_ms
 
     def schema(self, schema_id: int) -> TableSchema:
         """One schema; `NotFoundError` when the table has none of this id."""
@@ -94,11 +96,8 @@ class SchemaStore:
         file of the schema was replaced.
         """
         path = self._paths.schema(schema.id)
-        versions = {
-            number: status.version
-            for status in self._env.file_io.list(self._paths.schema_folder)
-            if not status.is_folder and (number := numbered(status.name, SCHEMA_PREFIX)) is not None
-        }
+        files = numbered_files(self._env.file_io, self._paths.schema_folder, SCHEMA_PREFIX)
+        versions = {number: status.version for number, status in files.items()}
         if schema.id in versions and self._known_versions.get(schema.id) == (versions[schema.id], schema):
             return max(versions)
         try:

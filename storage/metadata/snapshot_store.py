@@ -22,12 +22,13 @@ Source: FORMAT.md §1.1, §3.3, §12.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Final
 
 from freshet.storage.codec.snapshot_json import decode_snapshot, encode_snapshot
 from freshet.storage.exceptions import CorruptDataError, NotFoundError, StorageError
 from freshet.storage.io.env import Env
-from freshet.storage.io.file_io import FileStatus, create_or_ask
+from freshet.storage.io.file_io import FileStatus, create_or_ask, numbered_files
 from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.paths import BRANCH_PREFIX, SNAPSHOT_PREFIX, TAG_PREFIX, TablePaths, numbered
 
@@ -89,9 +90,15 @@ class SnapshotStore:
 
     def list_ids(self) -> list[int]:
         """Ids of all visible snapshots, ascending."""
-        statuses = self._env.file_io.list(self._paths.snapshot_folder)
-        numbers = (numbered(status.name, SNAPSHOT_PREFIX) for status in statuses if not status.is_folder)
-        return sorted(number for number in numbers if number is not None)
+        return list(numbered_files(self._env.file_io, self._paths.snapshot_folder, SNAPSHOT_PREFIX))
+
+    def all(self) -> list[Snapshot]:
+        """All visible snapshots, oldest first."""
+        found = []
+        for snapshot_id in self.list_ids():
+            with suppress(NotFoundError):  # expired while we looked
+                found.append(self.snapshot(snapshot_id))
+        return found
 
     def latest_id(self) -> int | None:
         """Id of the newest snapshot, or None for a table without any."""
@@ -146,11 +153,13 @@ class SnapshotStore:
             proofs = {f"tag {name!r}": tag.id for name, tag in self.tags().items()}
         proof, known = max(proofs.items(), key=lambda item: item[1], default=("", 0))
         if known > newest:
-            there = f"the newest there is is {newest}" if newest else "there are none"
+            there, remedy = "there are none", f"or, where the table is to be empty, remove {proof}"
+            if newest:
+                there = f"the newest there is is {newest}"
+                remedy = f"or, to go back to snapshot {newest} on purpose, make {proof} name it, or remove that"
             raise CorruptDataError(
                 f"snapshot {known} was committed ({proof} names it), but {there}: a snapshot file was lost or removed "
-                f"by hand. Restore {self._paths.snapshot(known)} from a backup; or, to go back to snapshot {newest} on "
-                f"purpose, make {proof} name it, or remove that",
+                f"by hand. Restore {self._paths.snapshot(known)} from a backup; {remedy}",
                 path=self._paths.snapshot_folder,
             )
 
@@ -169,10 +178,12 @@ class SnapshotStore:
         earliest_id = self.earliest_id()
         return None if earliest_id is None else self.snapshot(earliest_id)
 
-    def newest_first(self) -> Iterator[Snapshot]:
-        """Snapshots from the latest back, until one has expired."""
-        latest_id = self.latest_id()
-        for snapshot_id in range(latest_id or 0, 0, -1):
+    def newest_first(self, latest: Snapshot | None) -> Iterator[Snapshot]:
+        """The latest snapshot and those before it, until one has expired; nothing for None."""
+        if latest is None:
+            return
+        yield latest
+        for snapshot_id in range(latest.id - 1, 0, -1):
             try:
                 yield self.snapshot(snapshot_id)
             except NotFoundError:

@@ -8,14 +8,14 @@ Source: FORMAT.md §1, §2, §15.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Final
+from typing import Any, Final
 
 from freshet.storage.codec.partition_path import partition_path
-from freshet.storage.exceptions import InvalidRequestError, NotFoundError
-from freshet.storage.io.env import Env
+from freshet.storage.exceptions import ConflictError, InvalidRequestError, NotFoundError
+from freshet.storage.io.env import Env, local_env
 from freshet.storage.metadata.changelog_store import ChangelogStore
 from freshet.storage.metadata.consumer_store import ConsumerStore
 from freshet.storage.metadata.deletion_vector_store import DeletionVectorStore
@@ -29,14 +29,17 @@ from freshet.storage.options.core import CoreOptions
 from freshet.storage.options.keys import IMMUTABLE_KEYS
 from freshet.storage.options.supported import Access, check_access
 from freshet.storage.paths import TablePaths, local_path
-from freshet.storage.schema.validation import check_dynamic_options
+from freshet.storage.schema.change import SchemaChange, apply_changes
+from freshet.storage.schema.validation import check_dynamic_options, validate_changed_schema
+
+ALTER_ATTEMPTS: Final = 10
 
 _NEVER_DYNAMIC: Final = IMMUTABLE_KEYS | {"bucket"}
 
 
 @dataclass(frozen=True)
 class TableStore:
-    """One table at one schema. May be shared by threads, not by processes: open it again there."""
+    """One table at one schema. May be shared by threads; a process that it is pickled to opens the table again."""
 
     env: Env
     paths: TablePaths
@@ -47,6 +50,9 @@ class TableStore:
     manifests: ManifestStore
     live: LiveFileIndex
     vectors: DeletionVectorStore
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _reopened, (self.location, self.schema.id, self.dynamic_options)
 
     @property
     def location(self) -> str:
@@ -164,6 +170,29 @@ def open_table_store(
         live=LiveFileIndex(snapshots, manifests),
         vectors=DeletionVectorStore(env, paths),
     )
+
+
+def _reopened(location: str, schema_id: int, options: dict[str, str]) -> TableStore:
+    return open_table_store(local_env(), location, options=options, schema_id=schema_id)
+
+
+def alter_table(store: TableStore, name: str, changes: Sequence[SchemaChange], *, allow_lossy: bool) -> TableStore:
+    """The table at its schema with these changes, upon what others change meanwhile; raises as `Table.alter` says."""
+    for _ in range(ALTER_ATTEMPTS):
+        current = store.schemas.latest()
+        if current is None:
+            raise NotFoundError(f"table {name} was dropped while it was open; there is nothing to alter", table=name)
+        changed = apply_changes(
+            current,
+            changes,
+            has_snapshot=store.snapshots.latest() is not None,
+            time_ms=store.env.now_ms(),
+            allow_lossy=allow_lossy,
+        )
+        validate_changed_schema(current, changed)
+        if store.schemas.commit(changed):
+            return open_table_store(store.env, store.location)
+    raise ConflictError(f"table {name}: the schema was changed by others {ALTER_ATTEMPTS} times; try again", table=name)
 
 
 def _effective_options(schema: TableSchema, dynamic: Mapping[str, str]) -> dict[str, str]:

@@ -21,14 +21,14 @@ Source: MERGING.md §1.4.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from freshet.storage.model.data_file import DataFileMeta
-from freshet.storage.model.index_file import IndexFileMeta
+from freshet.storage.model.manifest import BucketId, IndexFileMeta
 from freshet.storage.model.table_log import LogIncrement
 
-COMMIT_MESSAGE_VERSION: Final = 3
+COMMIT_MESSAGE_VERSION: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +52,24 @@ class CommitMessage:
     log: LogIncrement | None = None
     compact_log: LogIncrement | None = None
     version: int = COMMIT_MESSAGE_VERSION
+
+    @property
+    def bucket_id(self) -> BucketId:
+        """The bucket that changes."""
+        return self.partition, self.bucket
+
+    @property
+    def compaction(self) -> CommitMessage:
+        """The half of it that a COMPACT snapshot makes visible."""
+        return replace(
+            self,
+            new_files=(),
+            deleted_files=(),
+            changelog_files=(),
+            new_index_files=(),
+            deleted_index_files=(),
+            log=None,
+        )
 
     @property
     def is_empty(self) -> bool:

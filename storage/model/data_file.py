@@ -36,6 +36,10 @@ EMPTY_ROW = bytes(12)
 EMPTY_STATS = SimpleStats(EMPTY_ROW, EMPTY_ROW, ())
 
 
+FileId = tuple[str, int]
+"""(name, level): of one bucket, a file that was moved to another level is another one."""
+
+
 @dataclass(frozen=True, slots=True)
 class DataFileMeta:
     """A data or changelog file of one bucket. Field order is the order in manifests."""
@@ -60,6 +64,11 @@ class DataFileMeta:
     external_path: str | None = None
     first_row_id: int | None = None
     write_cols: tuple[str, ...] | None = None
+
+    @property
+    def file_id(self) -> FileId:
+        """What tells files of one bucket apart."""
+        return self.file_name, self.level
 
     @property
     def is_delete_free(self) -> bool:

@@ -23,7 +23,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from freshet.storage.model.data_file import DataFileMeta
-from freshet.storage.model.index_file import IndexFileMeta
+from freshet.storage.model.manifest import IndexFileMeta
 
 
 @dataclass(frozen=True, slots=True)

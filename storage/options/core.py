@@ -39,6 +39,9 @@ APPEND_TARGET_FILE_SIZE_BYTES: Final = 256 * 1024 * 1024
 DYNAMIC_BUCKET: Final = -1
 """`bucket=-1`: dynamic buckets of a keyed table, no buckets of an append table."""
 
+UNAWARE_BUCKET: Final = -1
+"""Value of the option `bucket`, and of the total recorded, for append tables without buckets."""
+
 _FALLBACK_KEYS: Final = {
     "deduplicate.ignore-delete": "ignore-delete",
     "first-row.ignore-delete": "ignore-delete",

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from freshet.storage.merge.key_order import KeyComparator
-from freshet.storage.merge.section import files_of, interval_partition
+from freshet.storage.merge.sorted_runs import files_of, interval_partition
 from freshet.storage.metadata.live_files import live_entries
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.data_file import DataFileMeta
@@ -49,6 +49,19 @@ class Packing:
 
     target_bytes: int
     open_cost_bytes: int
+
+    def groups(self, items: Iterable[T], size_bytes: Callable[[T], int]) -> list[list[T]]:
+        """Groups in order; a group is closed before an item that would take it above the target."""
+        groups: list[list[T]] = []
+        total = 0
+        for item in items:
+            size = max(size_bytes(item), self.open_cost_bytes)
+            if not groups or total + size > self.target_bytes:
+                groups.append([])
+                total = 0
+            groups[-1].append(item)
+            total += size
+        return groups
 
 
 def plan_scan(
@@ -105,15 +118,15 @@ def split_bucket(
     """
     if comparator is None:
         ordered = sorted(files, key=lambda file: (file.min_sequence_number, file.max_sequence_number))
-        return [(group, True) for group in _pack(ordered, _file_weight(packing), packing.target_bytes)]
+        return [(group, True) for group in packing.groups(ordered, _size_of_file)]
     levels = {file.level for file in files}
     is_disjoint = 0 not in levels and (len(levels) == 1 or keys_stand_once)
     if is_disjoint and all(file.is_delete_free for file in files):
         ordered = sorted(files, key=lambda file: comparator.sort_key(file.min_key))
-        return [(group, True) for group in _pack(ordered, _file_weight(packing), packing.target_bytes)]
+        return [(group, True) for group in packing.groups(ordered, _size_of_file)]
     sections = [files_of(section) for section in interval_partition(files, comparator)]
     groups = []
-    for packed in _pack(sections, _section_weight(packing), packing.target_bytes):
+    for packed in packing.groups(sections, lambda section: sum(map(_size_of_file, section))):
         group = [file for section in packed for file in section]
         groups.append((group, len(group) == 1 and group[0].is_delete_free))
     return groups
@@ -142,23 +155,5 @@ def _files_by_bucket(
     return by_bucket
 
 
-def _file_weight(packing: Packing) -> Callable[[DataFileMeta], int]:
-    return lambda file: max(file.file_size_bytes, packing.open_cost_bytes)
-
-
-def _section_weight(packing: Packing) -> Callable[[list[DataFileMeta]], int]:
-    return lambda section: max(sum(file.file_size_bytes for file in section), packing.open_cost_bytes)
-
-
-def _pack(items: Iterable[T], weight: Callable[[T], int], target: int) -> list[list[T]]:
-    """Groups in order; a group is closed before an item that would take it above the target."""
-    groups: list[list[T]] = []
-    total = 0
-    for item in items:
-        size = weight(item)
-        if not groups or total + size > target:
-            groups.append([])
-            total = 0
-        groups[-1].append(item)
-        total += size
-    return groups
+def _size_of_file(file: DataFileMeta) -> int:
+    return file.file_size_bytes

@@ -34,12 +34,12 @@ from freshet.storage.casts.evolution import keeps_bounds
 from freshet.storage.codec.binary_row import decode_row
 from freshet.storage.codec.bucket_function import bucket_ids
 from freshet.storage.codec.stats import ColumnStats, decode_stats
+from freshet.storage.filters.predicate import Comparison, IsIn, Or, Predicate, conjunction
 from freshet.storage.metadata.schema_store import SchemaStore
 from freshet.storage.model.arrow_types import arrow_schema, arrow_type
 from freshet.storage.model.data_file import EMPTY_ROW, DataFileMeta, SimpleStats
 from freshet.storage.model.data_type import FLOAT_ROOTS, DataType, TypeRoot
 from freshet.storage.model.schema import TableSchema
-from freshet.storage.predicate import Comparison, IsIn, Or, Predicate, conjunction
 
 BUCKET_KEYS_MAX: Final = 1000
 """Combinations of bucket-key values up to which buckets are computed."""

@@ -31,18 +31,18 @@ from pyarrow.types import is_decimal, is_primitive
 
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.files.data_file_reader import read_data_file
+from freshet.storage.filters.predicate import Predicate
 from freshet.storage.merge.engine import merge_function, row_order
 from freshet.storage.merge.key_order import KeyComparator, RowOrder
-from freshet.storage.merge.lookup_levels import with_levels
 from freshet.storage.merge.merge_function import MergeFunction
-from freshet.storage.merge.merge_metrics import MergeMetrics
 from freshet.storage.merge.merge_reader import merge_section
+from freshet.storage.merge.merged_table import MergeMetrics
 from freshet.storage.merge.read_ahead import read_ahead
-from freshet.storage.merge.section import Section, SortedRun, interval_partition, older_first
+from freshet.storage.merge.row_levels import with_levels
+from freshet.storage.merge.sorted_runs import Section, SortedRun, interval_partition, older_first
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.arrow_types import arrow_schema, arrow_type
 from freshet.storage.model.split import Split
-from freshet.storage.predicate import Predicate
 from freshet.storage.scan.pruning import ScanFilter
 
 MEMORY_BYTES: Final = 64 * 1024 * 1024

@@ -29,17 +29,16 @@ import pyarrow as pa
 
 from freshet.storage.codec.snapshot_json import decode_snapshot, encode_snapshot
 from freshet.storage.exceptions import InvalidRequestError, NotFoundError
+from freshet.storage.filters.predicate import Predicate, from_lists
 from freshet.storage.io.env import local_env
 from freshet.storage.metadata.table_store import TableStore, open_table_store
 from freshet.storage.model.data_type import DataField
 from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.model.split import Split
-from freshet.storage.predicate import Predicate, from_lists
-from freshet.storage.scan.overtaken import check_table_is_there, explained
 from freshet.storage.scan.planner import plan_scan
 from freshet.storage.scan.pruning import PartitionPruning, ScanFilter
+from freshet.storage.scan.read_snapshot import check_table_is_there, explained, find_snapshot
 from freshet.storage.scan.split_reader import SplitReader, check_columns
-from freshet.storage.scan.time_travel import find_snapshot
 
 THREADS: Final = 2
 """Threads that decode files, beside the caller's which merges."""

@@ -22,12 +22,11 @@ from freshet.storage.codec.stats import parse_stats_mode
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.model.data_type import ArrayType, DataField, DataType, MapType, RowType, ScalarType, TypeRoot
 from freshet.storage.model.schema import KEY_COLUMN_PREFIX, SYSTEM_COLUMNS, TableSchema
-from freshet.storage.options.core import DYNAMIC_BUCKET, ChangelogProducer, CoreOptions
+from freshet.storage.options.core import DYNAMIC_BUCKET, UNAWARE_BUCKET, ChangelogProducer, CoreOptions
 from freshet.storage.options.supported import Access, check_access
 from freshet.storage.schema.engine_validation import check_engine
 from freshet.storage.schema.log_validation import check_log_options
 
-_UNAWARE_BUCKET: Final = DYNAMIC_BUCKET
 _NO_PARTITION_FOLDER: Final = frozenset({TypeRoot.BINARY, TypeRoot.VARBINARY})
 _MOVED_OUT: Final = {"primary-key": "primary_keys", "partition": "partition_keys"}
 
@@ -207,7 +206,7 @@ def _check_buckets(schema: TableSchema, options: CoreOptions) -> None:
         raise InvalidRequestError(
             f"bucket={options.bucket} ({kind} buckets) is not supported yet; use a number such as 4", option="bucket"
         )
-    if options.bucket == _UNAWARE_BUCKET:
+    if options.bucket == UNAWARE_BUCKET:
         if options.bucket_key:
             raise InvalidRequestError(
                 "bucket-key has no meaning with bucket=-1; set a number of buckets or remove it", option="bucket-key"
@@ -291,7 +290,7 @@ def _check_combinations(schema: TableSchema, options: CoreOptions) -> None:
         raise InvalidRequestError(
             "changelog-producer needs a primary key; append tables have no changelog files", option="changelog-producer"
         )
-    if options.bucket == _UNAWARE_BUCKET and options.full_compaction_delta_commits is not None:
+    if options.bucket == UNAWARE_BUCKET and options.full_compaction_delta_commits is not None:
         raise InvalidRequestError(
             "full-compaction.delta-commits has no meaning for an append table without buckets",
             option="full-compaction.delta-commits",

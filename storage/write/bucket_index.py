@@ -20,7 +20,7 @@ from dataclasses import replace
 from freshet.storage.metadata.deletion_vector_store import BucketVectors
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.commit_message import CommitMessage
-from freshet.storage.model.index_file import IndexFileMeta
+from freshet.storage.model.manifest import IndexFileMeta
 from freshet.storage.write.increment import CompactionRound
 
 

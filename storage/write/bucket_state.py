@@ -26,21 +26,29 @@ from __future__ import annotations
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Final
 from weakref import WeakKeyDictionary
 
-from freshet.storage.compact.levels import KeyOrder, Levels, build_levels
 from freshet.storage.compact.picker import GentlePatience
 from freshet.storage.exceptions import NotFoundError
 from freshet.storage.io.env import Env
-from freshet.storage.metadata.live_files import STEPS_MAX, BucketId, data_manifests, delta_entries, live_entries
+from freshet.storage.merge.sorted_runs import KeyOrder, Levels, build_levels
+from freshet.storage.metadata.live_files import (
+    STEPS_MAX,
+    BucketFiles,
+    data_manifests,
+    delta_entries,
+    files_after,
+    files_by_bucket,
+    grouped_by_bucket,
+    live_entries,
+)
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.data_file import DataFileMeta
-from freshet.storage.model.index_file import IndexFileMeta
-from freshet.storage.model.manifest import EntryKind, FileIdentity, ManifestEntry
+from freshet.storage.model.manifest import BucketId, IndexFileMeta, ManifestEntry
 from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.write.compaction_limit import CompactionSpeed
 
@@ -53,7 +61,7 @@ SMALL_ENTRIES_MAX: Final = 20_000
 TABLES_MAX: Final = 32
 """Tables of which one process knows buckets."""
 
-_NO_FILES: Final[Mapping[FileIdentity, ManifestEntry]] = MappingProxyType({})
+_NO_FILES: Final[BucketFiles] = MappingProxyType({})
 
 
 @dataclass(slots=True)
@@ -65,7 +73,7 @@ class BucketMemory:
 
     patience: GentlePatience | None = None
     last_full_ms: int | None = None
-    levels: tuple[Mapping[FileIdentity, ManifestEntry], Levels] | None = None
+    levels: tuple[BucketFiles, Levels] | None = None
 
     def patience_of(self, interval: int) -> GentlePatience:
         """The patience of this bucket, a new one for another interval."""
@@ -78,7 +86,7 @@ class BucketMemory:
 class BucketState:
     """Live files of one bucket at one snapshot, and the index files that hold its deletion vectors."""
 
-    files: Mapping[FileIdentity, ManifestEntry] = field(default_factory=lambda: _NO_FILES)
+    files: BucketFiles = field(default_factory=lambda: _NO_FILES)
     memory: BucketMemory = field(default_factory=BucketMemory, compare=False)
     index_files: tuple[IndexFileMeta, ...] = ()
 
@@ -106,17 +114,9 @@ class BucketState:
         self.memory.levels = (self.files, levels)
         return levels
 
-    def after(self, delta: Iterable[ManifestEntry]) -> BucketState:
+    def after(self, delta: Sequence[ManifestEntry]) -> BucketState:
         """The bucket once a commit with these entries, all of this bucket, has followed."""
-        files = dict(self.files)
-        entries = list(delta)
-        for entry in entries:
-            if entry.kind is EntryKind.ADD:
-                files[entry.identity] = entry
-        for entry in entries:
-            if entry.kind is EntryKind.DELETE:
-                files.pop(entry.identity, None)
-        return BucketState(MappingProxyType(files), self.memory)
+        return BucketState(files_after(self.files, delta), self.memory)
 
 
 class BucketStates:
@@ -195,10 +195,7 @@ class BucketStates:
         try:
             for snapshot_id in range(base.id + 1, snapshot.id + 1):
                 step = snapshot if snapshot_id == snapshot.id else store.snapshots.fresh(snapshot_id)
-                by_bucket: dict[BucketId, list[ManifestEntry]] = {}
-                for entry in delta_entries(store.manifests, step):
-                    by_bucket.setdefault((entry.partition, entry.bucket), []).append(entry)
-                changes.append(by_bucket)
+                changes.append(grouped_by_bucket(delta_entries(store.manifests, step)))
         except NotFoundError:
             return False
         for by_bucket in changes:
@@ -249,10 +246,8 @@ def _read_states(
     store: TableStore, snapshot: Snapshot, buckets: Collection[BucketId] | None
 ) -> dict[BucketId, BucketState]:
     """The states of these buckets; None: of all that have files."""
-    found: dict[BucketId, dict[FileIdentity, ManifestEntry]] = {bucket: {} for bucket in buckets or ()}
-    for entry in live_entries(store.manifests, snapshot, bucket_ids=buckets):
-        found.setdefault((entry.partition, entry.bucket), {})[entry.identity] = entry
-    return {bucket: BucketState(MappingProxyType(files)) for bucket, files in found.items()}
+    found = files_by_bucket(live_entries(store.manifests, snapshot, bucket_ids=buckets))
+    return {bucket: BucketState() for bucket in buckets or ()} | {b: BucketState(files) for b, files in found.items()}
 
 
 class _ProcessStates:

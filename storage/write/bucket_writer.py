@@ -1,4 +1,4 @@
-"""What the table writer asks of the writer of one bucket, whatever the kind of table.
+"""The writer of one bucket: what the table writer asks of it, and what it does in either kind of table.
 
 A bucket writer is used by one thread at a time. Its life: `write` … `flush` → `compact_due` → `take_message`, again
 and again; `rebase` when the bucket changed under it; `abort` at the end.
@@ -6,119 +6,146 @@ and again; `rebase` when the bucket changed under it; `abort` at the end.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
-from typing import Protocol
+from dataclasses import dataclass
 
 import pyarrow as pa
 
 from freshet.storage.exceptions import InvalidRequestError
-from freshet.storage.metadata.live_files import BucketId
+from freshet.storage.files.data_file_paths import delete_data_file
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.commit_message import CommitMessage
-from freshet.storage.model.data_file import DataFileMeta
+from freshet.storage.model.data_file import DataFileMeta, FileId
 from freshet.storage.write.bucket_state import BucketState, RestoreBuckets
-from freshet.storage.write.compaction_limit import CompactionTime
+from freshet.storage.write.compaction_limit import CompactionSpeed, CompactionTime
+from freshet.storage.write.increment import Increment, Logged, ToldRows
 from freshet.storage.write.records import Kinds
-from freshet.storage.write.told_rows import ToldRows
-
-FileId = tuple[str, int]
-"""(name, level) of a file of the bucket."""
+from freshet.storage.write.write_timings import WriteTimings
 
 
-class BucketWriter(Protocol):
+@dataclass(frozen=True, slots=True)
+class BucketTools:
+    """What the bucket writers of one table share; `restore` gives the states of buckets at a snapshot."""
+
+    store: TableStore
+    restore: RestoreBuckets
+    may_spill: Callable[[], bool]
+    timings: WriteTimings
+    speed: CompactionSpeed
+    logged: Logged = Logged.NOTHING
+
+
+class BucketWriter(ABC):
     """Writer of one bucket."""
 
+    def __init__(
+        self, tools: BucketTools, partition: bytes, bucket: int, total_buckets: int, *, is_ordered: bool
+    ) -> None:
+        """`is_ordered`: compactions make sense only upon those before them."""
+        self._tools = tools
+        self._store = tools.store
+        self.bucket_id = (partition, bucket)
+        self._partition = partition
+        self._bucket = bucket
+        self._total_buckets = total_buckets
+        self._increment = Increment(is_ordered=is_ordered)
+
     @property
+    @abstractmethod
     def memory_bytes(self) -> int:
         """Rows held in memory."""
-        ...
 
     @property
+    def spilled_bytes(self) -> int:
+        """Rows on scratch disk."""
+        return 0
+
+    @property
+    @abstractmethod
     def has_changes(self) -> bool:
         """True when there are rows or files that no message names yet."""
-        ...
 
+    @abstractmethod
     def write(self, rows: pa.Table, kinds: Kinds | None) -> None:
         """Takes rows in input order."""
-        ...
 
+    @abstractmethod
     def own_memory(self) -> None:
         """Copies rows that share memory with rows of other buckets."""
-        ...
 
+    @abstractmethod
     def release_memory(self) -> None:
         """Puts rows aside: to scratch disk, or into files of the table."""
-        ...
 
+    @abstractmethod
     def flush(self, executor: Executor | None = None) -> None:
         """Makes files of all rows."""
-        ...
 
+    @abstractmethod
     def compact(self, *, full: bool, executor: Executor | None = None) -> bool:
         """One round of compaction on what was flushed; False when there was nothing to do."""
-        ...
 
+    @abstractmethod
     def compact_files(self, inputs: frozenset[FileId], output_level: int, executor: Executor | None = None) -> bool:
         """One round over exactly these files; False, and nothing done, when one of them is gone."""
-        ...
 
     @property
     def must_wait(self) -> bool:
         """True while the bucket has more sorted runs than writing may leave behind (back-pressure)."""
-        ...
+        return False
 
+    @abstractmethod
     def compact_due(self, executor: Executor | None = None, *, time: CompactionTime | None = None) -> None:
         """The compaction that is due after a flush; with a `time`, what is required and what it allows."""
-        ...
 
     def told(self) -> tuple[ToldRows, ToldRows]:
         """What is to be logged since the last message: of rows written, and of compactions."""
-        ...
+        return self._increment.told()
 
     def files_told(self) -> tuple[list[DataFileMeta], list[DataFileMeta]]:
         """The files in which the same rows stand."""
-        ...
+        append = self._increment.append
+        written = append.new_files if self._tools.logged is Logged.ROWS else append.changelog
+        return list(written), [file for each in self._increment.compact.rounds for file in each.changelog]
 
+    @abstractmethod
     def take_message(self) -> CommitMessage:
         """Hands out everything since the last message; files it names are no longer this writer's to delete."""
-        ...
 
+    @abstractmethod
     def rebase(self, state: BucketState) -> None:
         """Continues on another state of the bucket; changes not handed out stay where they still fit."""
-        ...
 
+    @abstractmethod
     def abort(self) -> None:
         """Deletes the files that no message names, and forgets the rows."""
-        ...
 
+    def _delete(self, files: Iterable[DataFileMeta]) -> None:
+        for file in files:
+            delete_data_file(self._store, self._partition, self._bucket, file)
 
-def has_newer_schema(store: TableStore, files: Iterable[DataFileMeta]) -> bool:
-    """True when a file was written with a later schema than the one the table was opened with."""
-    return any(file.schema_id > store.schema.id for file in files)
+    def _has_newer_schema(self, files: Iterable[DataFileMeta]) -> bool:
+        """True when a file was written with a later schema than the one the table was opened with."""
+        return any(file.schema_id > self._store.schema.id for file in files)
 
+    def _check_schema_ids(self, files: Iterable[DataFileMeta]) -> None:
+        """Refused where compaction would lose columns that the schema of this writer does not have."""
+        if self._has_newer_schema(files):
+            raise InvalidRequestError(
+                f"{self._store.location} was opened at schema {self._store.schema.id} and holds files of a later one; "
+                "open the table again to compact it"
+            )
 
-def check_schema_ids(store: TableStore, files: Iterable[DataFileMeta]) -> None:
-    """Raises `InvalidRequestError` where compaction would lose columns that the schema of this writer does not have."""
-    if has_newer_schema(store, files):
-        raise InvalidRequestError(
-            f"{store.location} was opened at schema {store.schema.id} and holds files of a later one; open the table "
-            "again to compact it"
-        )
+    def _was_overtaken(self, inputs: Iterable[DataFileMeta]) -> bool:
+        """Asked when inputs of a compaction could not be read: False if all of them should be there.
 
-
-def state_if_overtaken(
-    restore: RestoreBuckets,
-    store: TableStore,
-    bucket: BucketId,
-    inputs: Iterable[DataFileMeta],
-    own: Iterable[DataFileMeta],
-) -> BucketState | None:
-    """Asked when inputs of a compaction could not be read: the latest state of the bucket if somebody else has
-    compacted inputs away (they may have expired since), None if all of them should be there.
-
-    `own` are the files that this writer has not handed out yet.
-    """
-    state = restore(store.snapshots.latest(), [bucket])[bucket]
-    there = {(file.file_name, file.level) for file in (*state.data_files, *own)}
-    return None if all((file.file_name, file.level) in there for file in inputs) else state
+        If somebody else has compacted inputs away (they may have expired since), it goes on at the latest state.
+        """
+        state = self._tools.restore(self._store.snapshots.latest(), [self.bucket_id])[self.bucket_id]
+        there = {file.file_id for file in (*state.data_files, *self._increment.own_files())}
+        if all(file.file_id in there for file in inputs):
+            return False
+        self.rebase(state)
+        return True

@@ -34,14 +34,16 @@ import pyarrow as pa
 from freshet.storage.codec.binary_row_arrays import distinct_rows
 from freshet.storage.codec.bucket_function import bucket_ids
 from freshet.storage.exceptions import NotFoundError, UnsupportedFeatureError
-from freshet.storage.merge.take import take_rows
+from freshet.storage.merge.gather import take_rows
 from freshet.storage.metadata.live_files import live_entries
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.commit_message import CommitMessage
 from freshet.storage.model.data_file import EMPTY_ROW
 from freshet.storage.model.data_type import DataType
+from freshet.storage.model.manifest import BucketId
 from freshet.storage.model.schema import TableSchema
 from freshet.storage.model.snapshot import Snapshot
+from freshet.storage.options.core import UNAWARE_BUCKET
 from freshet.storage.write.records import AcceptedRows, Kinds
 
 
@@ -95,9 +97,6 @@ class BucketCounts:
         return int(text) if text.lstrip("-").isdigit() else None
 
 
-UNAWARE_BUCKET: Final = -1
-"""Value of the option `bucket`, and of the total recorded, for append tables without buckets."""
-
 SEPARATE_GROUPS_MAX: Final = 64
 """With more groups than this, groups are slices of one gather: cheaper, but no group can be freed alone."""
 
@@ -112,6 +111,11 @@ class RoutedRows:
     rows: pa.Table
     kinds: Kinds | None
 
+    @property
+    def bucket_id(self) -> BucketId:
+        """The bucket."""
+        return self.partition, self.bucket
+
 
 class RowRouter(Protocol):
     """Assigns rows to buckets. It may keep state, which is committed with the rows it has routed.
@@ -122,27 +126,21 @@ class RowRouter(Protocol):
 
     def route(self, accepted: AcceptedRows, executor: Executor | None = None) -> Iterator[RoutedRows]:
         """The rows, bucket by bucket."""
-        ...
 
     def total_buckets(self, partition: bytes) -> int:
         """What commit messages record for rows of this partition; not positive where buckets have no fixed number."""
-        ...
 
     def note(self, partition: bytes, total_buckets: int) -> None:
         """Tells what the files of the partition were found to be written with."""
-        ...
 
     def prepare_commit(self) -> Sequence[CommitMessage]:
         """What the state of the router adds to the commit: index changes, no rows."""
-        ...
 
     def rebase(self, snapshot: Snapshot | None) -> None:
         """Continues on another snapshot, usually the one just committed."""
-        ...
 
     def abort(self) -> None:
         """Forgets what was not committed, and removes its files."""
-        ...
 
 
 class BucketRouter:
@@ -157,8 +155,7 @@ class BucketRouter:
                 "primary key; create the table with a fixed number, for example bucket=4"
             )
         self._counts = counts
-        self._partition_keys = schema.partition_keys
-        self._partition_types: tuple[DataType, ...] = schema.types_of(schema.partition_keys)
+        self._schema = schema
         self._bucket_key = bucket_key or schema.trimmed_primary_keys
         self._bucket_types: tuple[DataType, ...] = schema.types_of(self._bucket_key)
         self._function = function
@@ -182,36 +179,15 @@ class BucketRouter:
         rows, kinds = accepted.rows, accepted.kinds
         if not rows.num_rows:
             return
-        partitions, codes = self._partitions(rows)
+        partitions, codes = _partitions(rows, self._schema)
         totals = self._counts.of(partitions)
         buckets = self._buckets(rows, codes, np.array(totals))
         bucket_count = max(1, *totals)
         groups = _groups(codes, buckets, bucket_count, len(partitions) * bucket_count)
-        first = int(groups[0])
-        if groups.min() == groups.max():
-            code = first // bucket_count
-            yield RoutedRows(partitions[code], first % bucket_count, totals[code], rows, kinds)
-            return
-        order = np.argsort(groups, kind="stable")
-        counts = np.bincount(groups)
-        present = np.flatnonzero(counts)
-        together = take_rows(rows, order, None, executor) if len(present) > SEPARATE_GROUPS_MAX else None
-        start = 0
-        for group in present.tolist():
-            positions = order[start : start + int(counts[group])]
-            if together is None:
-                part = take_rows(rows, positions, None, executor)
-            else:
-                part = together.slice(start, len(positions))
-            part_kinds = None if kinds is None else kinds[positions]
-            code = group // bucket_count
-            yield RoutedRows(partitions[code], group % bucket_count, totals[code], part, part_kinds)
-            start += len(positions)
-
-    def _partitions(self, rows: pa.Table) -> tuple[list[bytes], npt.NDArray[np.int64] | None]:
-        if not self._partition_keys:
-            return [EMPTY_ROW], None
-        return distinct_rows([rows.column(name) for name in self._partition_keys], self._partition_types)
+        for group, positions, part in _split(rows, groups, executor):
+            code, bucket = divmod(group, bucket_count)
+            part_kinds = kinds if kinds is None or positions is None else kinds[positions]
+            yield RoutedRows(partitions[code], bucket, totals[code], part, part_kinds)
 
     def _buckets(
         self, rows: pa.Table, codes: npt.NDArray[np.int64] | None, totals: npt.NDArray[np.int64]
@@ -236,27 +212,45 @@ def rows_by_bucket(
     """The rows of each (table partition, bucket), in input order; `buckets` holds the bucket of each row."""
     if not rows.num_rows:
         return
-    partitions, codes = [EMPTY_ROW], np.zeros(rows.num_rows, dtype=np.int64)
-    if schema.partition_keys:
-        arrays = [rows.column(name) for name in schema.partition_keys]
-        partitions, codes = distinct_rows(arrays, schema.types_of(schema.partition_keys))
-    buckets = buckets.astype(np.int64)
-    width = int(buckets.max()) + 1
-    groups = codes * width + buckets
-    if (groups == groups[0]).all():
-        yield partitions[int(groups[0]) // width], int(groups[0]) % width, rows
+    partitions, codes = _partitions(rows, schema)
+    count = int(buckets.max()) + 1
+    for group, _, part in _split(rows, _groups(codes, buckets, count, len(partitions) * count)):
+        yield partitions[group // count], group % count, part
+
+
+def _partitions(rows: pa.Table, schema: TableSchema) -> tuple[list[bytes], npt.NDArray[np.int64] | None]:
+    """The partitions there are, and which of them each row is in; None where there is one."""
+    if not schema.partition_keys:
+        return [EMPTY_ROW], None
+    columns = [rows.column(name) for name in schema.partition_keys]
+    return distinct_rows(columns, schema.types_of(schema.partition_keys))
+
+
+def _split(
+    rows: pa.Table, groups: npt.NDArray[np.integer], executor: Executor | None = None
+) -> Iterator[tuple[int, npt.NDArray[np.int64] | None, pa.Table]]:
+    """Each group number with the positions of its rows, None for all, and the rows, in input order."""
+    if groups.min() == groups.max():
+        yield int(groups[0]), None, rows
         return
     order = np.argsort(groups, kind="stable")
-    ordered = take_rows(rows, order)
-    present, starts = np.unique(groups[order], return_index=True)
-    ends = [*starts[1:].tolist(), rows.num_rows]
-    for group, start, end in zip(present.tolist(), starts.tolist(), ends, strict=True):
-        yield partitions[group // width], group % width, ordered.slice(start, end - start)
+    counts = np.bincount(groups)
+    present = np.flatnonzero(counts)
+    together = take_rows(rows, order, None, executor) if len(present) > SEPARATE_GROUPS_MAX else None
+    start = 0
+    for group in present.tolist():
+        positions = order[start : start + int(counts[group])]
+        if together is None:
+            part = take_rows(rows, positions, None, executor)
+        else:
+            part = together.slice(start, len(positions))
+        yield group, positions, part
+        start += len(positions)
 
 
 def _groups(
     codes: npt.NDArray[np.int64] | None,
-    buckets: npt.NDArray[np.int32] | None,
+    buckets: npt.NDArray[np.integer] | None,
     bucket_count: int,
     group_count: int,
 ) -> npt.NDArray[np.integer]:

@@ -15,7 +15,7 @@ import threading
 from dataclasses import dataclass, field
 from typing import Final
 
-from freshet.storage.metadata.live_files import BucketId
+from freshet.storage.model.manifest import BucketId
 
 FIXED_MS: Final = 15
 """What a unit takes whatever its size: files are opened, written, synced."""

@@ -21,20 +21,70 @@ Source: MERGING.md §1.4.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from types import MappingProxyType
+from enum import Enum
 from typing import Final
 
+import pyarrow as pa
+
 from freshet.storage.codec.roaring_bitmaps import Bitmap32
+from freshet.storage.compact.rewriter import CompactionResult
 from freshet.storage.model.commit_message import CommitMessage
-from freshet.storage.model.data_file import DataFileMeta
-from freshet.storage.write.told_rows import ToldRows
+from freshet.storage.model.data_file import DataFileMeta, FileId
+from freshet.storage.options.core import ChangelogProducer, CoreOptions
 
-NO_MARKS: Final[Mapping[str, Bitmap32]] = MappingProxyType({})
+TOLD_BYTES_MAX: Final = 64 * 1024 * 1024
+"""Of one bucket, in each of the two halves of a commit."""
 
-FileId = tuple[str, int]
-"""(name, level): a file that was moved to another level is another one here."""
+
+class Logged(Enum):
+    """Which rows of a bucket are logged."""
+
+    NOTHING = "nothing"
+    ROWS = "rows"
+    """Those of new files."""
+    CHANGELOG = "changelog"
+    """Those of changelog files."""
+
+
+def logged_rows(options: CoreOptions) -> Logged:
+    """What is logged of a table; `schema.log_validation` has the table."""
+    if not options.logs_changes:
+        return Logged.NOTHING
+    if options.has_primary_key and options.changelog_producer in (ChangelogProducer.LOOKUP, ChangelogProducer.INPUT):
+        return Logged.CHANGELOG
+    return Logged.ROWS
+
+
+@dataclass(slots=True)
+class ToldRows:
+    """Rows that are to be logged, kept from when they are written until their files are final, in the order of these.
+
+    A round that is dropped takes its rows along. `is_complete` is False once there were too many to keep; they are read
+    from the files then.
+    """
+
+    tables: list[pa.Table | pa.RecordBatch] = field(default_factory=list)
+    size_bytes: int = 0
+    is_complete: bool = True
+
+    def add(self, rows: pa.Table | pa.RecordBatch) -> None:
+        """Keeps some more, or none any more."""
+        if not rows.num_rows:
+            return
+        self.size_bytes += rows.nbytes
+        self.is_complete = self.is_complete and self.size_bytes <= TOLD_BYTES_MAX
+        if self.is_complete:
+            self.tables.append(rows)
+        else:
+            self.tables.clear()
+
+    def join(self, other: ToldRows) -> None:
+        """Rows that follow these."""
+        self.size_bytes += other.size_bytes
+        self.is_complete = self.is_complete and other.is_complete and self.size_bytes <= TOLD_BYTES_MAX
+        self.tables = [*self.tables, *other.tables] if self.is_complete else []
 
 
 @dataclass(slots=True)
@@ -107,24 +157,13 @@ class CompactIncrement:
         """True when there are none."""
         return not self.rounds
 
-    def add(
-        self,
-        before: Sequence[DataFileMeta],
-        after: Sequence[DataFileMeta],
-        lookups: Iterable[str] = (),
-        changelog: Sequence[DataFileMeta] = (),
-        marks: Mapping[str, Bitmap32] = NO_MARKS,
-        index_files: frozenset[str] = frozenset(),
-        told: ToldRows | None = None,
-    ) -> list[DataFileMeta]:
+    def add(self, new: CompactionRound) -> list[DataFileMeta]:
         """Adds a round; returns the files whose bytes nobody needs any more."""
-        names = set(lookups)
-        taken = {_id(file) for file in before}
-        joined = CompactionRound({}, [], index_files=index_files)
+        joined = CompactionRound({}, [], index_files=new.index_files)
         kept: list[CompactionRound] = []
         for earlier in self.rounds:
-            outputs = {_id(file) for file in earlier.after}
-            if outputs & taken or {name for name, _ in outputs} & names:
+            outputs = {file.file_id for file in earlier.after}
+            if outputs & new.before.keys() or {name for name, _ in outputs} & new.lookups:
                 joined.before.update(earlier.before)
                 joined.after += earlier.after
                 joined.lookups |= earlier.lookups
@@ -133,23 +172,21 @@ class CompactIncrement:
                 joined.mark(earlier.marks)
             else:
                 kept.append(earlier)
-        between = {_id(file) for file in joined.after}
+        between = {file.file_id for file in joined.after}
         moved = {name for name, _ in joined.before}
-        outputs_now = {file.file_name for file in after}
         obsolete = [
             file
-            for file in before
-            if _id(file) in between and file.file_name not in moved and file.file_name not in outputs_now
+            for file_id, file in new.before.items()
+            if file_id in between and file.file_name not in moved and file.file_name in new.gone
         ]
-        joined.lookups |= names - {file.file_name for file in joined.outputs}
-        joined.before.update({_id(file): file for file in before if _id(file) not in between})
-        joined.after = [file for file in joined.after if _id(file) not in taken] + list(after)
-        joined.changelog += changelog
-        joined.told.join(told or ToldRows())
-        joined.mark(marks)
-        for file in before:
-            if file.file_name not in outputs_now:
-                joined.marks.pop(file.file_name, None)
+        joined.lookups |= new.lookups - {file.file_name for file in joined.outputs}
+        joined.before.update({file_id: file for file_id, file in new.before.items() if file_id not in between})
+        joined.after = [file for file in joined.after if file.file_id not in new.before] + new.after
+        joined.changelog += new.changelog
+        joined.told.join(new.told)
+        joined.mark(new.marks)
+        for name in new.gone:
+            joined.marks.pop(name, None)
         self.rounds = [*kept, joined]
         return obsolete
 
@@ -182,29 +219,37 @@ class Increment:
         self.append.changelog.extend(changelog)
 
     def add_compaction(
-        self,
-        before: Sequence[DataFileMeta],
-        after: Sequence[DataFileMeta],
-        lookups: Iterable[DataFileMeta] = (),
-        changelog: Sequence[DataFileMeta] = (),
-        marks: Mapping[str, Bitmap32] = NO_MARKS,
-        index_files: frozenset[str] = frozenset(),
-        told: ToldRows | None = None,
+        self, result: CompactionResult, index_files: frozenset[str] = frozenset(), told: ToldRows | None = None
     ) -> list[DataFileMeta]:
         """One round; returns the files whose bytes nobody needs any more."""
         new = {file.file_name for file in self.append.new_files}
-        names = {file.file_name for file in lookups} - new
-        return self.compact.add(before, after, names, changelog, marks, index_files, told)
+        return self.compact.add(
+            CompactionRound(
+                {file.file_id: file for file in result.before},
+                list(result.after),
+                {file.file_name for file in result.lookups} - new,
+                list(result.changelog),
+                dict(result.marks),
+                index_files,
+                told or ToldRows(),
+            )
+        )
 
     def own_files(self) -> list[DataFileMeta]:
         """Files that exist only because of this increment."""
         rounds = (file for each in self.compact.rounds for file in each.own_files)
         return [*self.append.new_files, *self.append.changelog, *rounds]
 
+    def give_up(self) -> list[DataFileMeta]:
+        """Forgets everything; returns the files that existed only because of it."""
+        own = self.own_files()
+        self.append, self.compact = AppendIncrement(), CompactIncrement(self.compact.is_ordered)
+        return own
+
     def applied_to(self, committed: Sequence[DataFileMeta]) -> list[DataFileMeta]:
         """The files of the bucket as this writer sees them: what is committed, with the changes."""
         gone = {file_id for each in self.compact.rounds for file_id in each.before}
-        kept = [file for file in (*committed, *self.append.new_files) if _id(file) not in gone]
+        kept = [file for file in (*committed, *self.append.new_files) if file.file_id not in gone]
         return kept + [file for each in self.compact.rounds for file in each.after]
 
     def drop_unfit(
@@ -213,7 +258,7 @@ class Increment:
         """Drops rounds that do not fit on these committed files and names of index files with deletion vectors; returns
         outputs whose bytes nobody needs then.
         """
-        return self.compact.drop_unfit({_id(file) for file in (*committed, *self.append.new_files)}, index_files)
+        return self.compact.drop_unfit({file.file_id for file in (*committed, *self.append.new_files)}, index_files)
 
     def told(self) -> tuple[ToldRows, ToldRows]:
         """What is to be logged of the two halves; the files that it stands in are those of the next message."""
@@ -241,7 +286,3 @@ class Increment:
         self.append.told = ToldRows()
         self.compact.rounds = []
         return message
-
-
-def _id(file: DataFileMeta) -> FileId:
-    return (file.file_name, file.level)

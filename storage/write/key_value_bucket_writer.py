@@ -27,9 +27,8 @@ Source: MERGING.md §1.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -39,28 +38,24 @@ import pyarrow.compute as pc
 from freshet.storage.changelog.changelog_files import ChangelogFileWriter
 from freshet.storage.changelog.input import input_rows
 from freshet.storage.compact.bucket_plan import last_full_ms, plan_due, plan_full
-from freshet.storage.compact.levels import Levels, build_levels
 from freshet.storage.compact.picker import CompactionUnit, pick_level_0_alone
 from freshet.storage.compact.rewriter import Rewriter
 from freshet.storage.exceptions import CorruptDataError
-from freshet.storage.files.data_file_paths import delete_data_file
 from freshet.storage.files.data_file_writer import KeyValueFileWriter
-from freshet.storage.files.held_rows import HeldRows
+from freshet.storage.files.stored_columns import HeldRows
 from freshet.storage.io.env import CrashPoint
-from freshet.storage.metadata.table_store import TableStore
+from freshet.storage.merge.sorted_runs import Levels, build_levels
 from freshet.storage.model.commit_message import CommitMessage
-from freshet.storage.model.data_file import DataFileMeta, FileSource
+from freshet.storage.model.data_file import DataFileMeta, FileId, FileSource
 from freshet.storage.model.schema import SEQUENCE_NUMBER_COLUMN, VALUE_KIND_COLUMN
 from freshet.storage.options.core import ChangelogProducer, LookupCompact
 from freshet.storage.write.bucket_index import BucketIndex
-from freshet.storage.write.bucket_state import BucketState, RestoreBuckets
-from freshet.storage.write.bucket_writer import FileId, check_schema_ids, has_newer_schema, state_if_overtaken
-from freshet.storage.write.compaction_limit import CompactionSpeed, CompactionTime
-from freshet.storage.write.increment import Increment
+from freshet.storage.write.bucket_state import BucketState
+from freshet.storage.write.bucket_writer import BucketTools, BucketWriter
+from freshet.storage.write.compaction_limit import CompactionTime
+from freshet.storage.write.increment import Logged, ToldRows
 from freshet.storage.write.records import Kinds
-from freshet.storage.write.told_rows import Logged, ToldRows
 from freshet.storage.write.write_buffer import WriteBuffer
-from freshet.storage.write.write_timings import WriteTimings
 
 _SYSTEM_FIELDS: Final = (
     pa.field(SEQUENCE_NUMBER_COLUMN, pa.int64(), nullable=False),
@@ -74,37 +69,25 @@ GIVE_BACK_BYTES_MIN: Final = 16 * 1024 * 1024
 """After less than this the memory is kept for the next piece of work."""
 
 
-@dataclass(frozen=True, slots=True)
-class BucketTools:
-    """What the bucket writers of one table share; `restore` gives the states of buckets at a snapshot."""
-
-    store: TableStore
-    rewriter: Rewriter
-    new_spill_path: Callable[[], str]
-    may_spill: Callable[[], bool]
-    restore: RestoreBuckets
-    timings: WriteTimings
-    speed: CompactionSpeed
-    logged: Logged = Logged.NOTHING
-
-
-class KeyValueBucketWriter:
-    """A `BucketWriter`."""
+class KeyValueBucketWriter(BucketWriter):
+    """Of a table with a primary key."""
 
     def __init__(
-        self, tools: BucketTools, partition: bytes, bucket: int, total_buckets: int, state: BucketState
+        self,
+        tools: BucketTools,
+        rewriter: Rewriter,
+        partition: bytes,
+        bucket: int,
+        total_buckets: int,
+        state: BucketState,
     ) -> None:
-        self._tools = tools
-        self._store = tools.store
-        self._partition = partition
-        self._bucket = bucket
-        self._total_buckets = total_buckets
+        super().__init__(tools, partition, bucket, total_buckets, is_ordered=True)
+        self._rewriter = rewriter
         self._tells_input = tools.store.options.changelog_producer is ChangelogProducer.INPUT
         self._buffer = WriteBuffer(
-            tools.rewriter.order, tools.rewriter.function, tools.new_spill_path, keeps_raw_rows=self._tells_input
+            rewriter.order, rewriter.function, rewriter.new_spill_path, keeps_raw_rows=self._tells_input
         )
         self._buffered_count = 0
-        self._increment = Increment()
         self._held: dict[str, pa.Table] = {}
         """Rows of the file flushed last, until it is compacted, by name of the file."""
         self._index = (
@@ -120,17 +103,11 @@ class KeyValueBucketWriter:
 
     @property
     def spilled_bytes(self) -> int:
-        """Rows on scratch disk."""
         return self._buffer.spilled_bytes
 
     @property
     def has_changes(self) -> bool:
         return not (self._buffer.is_empty and self._increment.is_empty)
-
-    @property
-    def levels(self) -> Levels:
-        """The bucket as this writer sees it: committed files and its own."""
-        return self._levels
 
     def write(self, rows: pa.Table, kinds: Kinds | None) -> None:
         count = rows.num_rows
@@ -159,9 +136,9 @@ class KeyValueBucketWriter:
     def flush(self, executor: Executor | None = None) -> None:
         if self._buffer.is_empty:
             return
-        place = (self._store, self._partition, self._bucket, 0)
-        writer = KeyValueFileWriter(*place, FileSource.APPEND)
-        changelog = ChangelogFileWriter(*place) if self._tells_input else None
+        level_0 = (self._store, self._partition, self._bucket, 0)
+        writer = KeyValueFileWriter(*level_0, FileSource.APPEND)
+        changelog = ChangelogFileWriter(*level_0) if self._tells_input else None
         size_bytes = self._buffer.size_bytes + self._buffer.spilled_bytes
         timings, is_done = self._tools.timings, False
         held = HeldRows(self._store.schema, HELD_BYTES_MAX if self._compacts_what_it_flushes else 0)
@@ -205,14 +182,6 @@ class KeyValueBucketWriter:
             case Logged.CHANGELOG if changes is not None:
                 self._increment.append.told.add(changes)
 
-    def told(self) -> tuple[ToldRows, ToldRows]:
-        return self._increment.told()
-
-    def files_told(self) -> tuple[list[DataFileMeta], list[DataFileMeta]]:
-        rounds, append = self._increment.compact.rounds, self._increment.append
-        written = append.new_files if self._tools.logged is Logged.ROWS else append.changelog
-        return list(written), [file for each in rounds for file in each.changelog]
-
     def _taken(self, executor: Executor | None) -> Iterator[tuple[pa.Table | pa.RecordBatch, pa.Table | None]]:
         """The merged rows of the buffer, and the changelog of the input where there is to be one."""
         if not self._tells_input:
@@ -223,7 +192,7 @@ class KeyValueBucketWriter:
             yield merged.rows, input_rows(merged)
 
     def compact(self, *, full: bool, executor: Executor | None = None) -> bool:
-        check_schema_ids(self._store, self._levels.files)
+        self._check_schema_ids(self._levels.files)
         options = self._store.options
         if full:
             marked = frozenset[str]() if self._index is None else self._index.vectors.marked_files
@@ -233,8 +202,8 @@ class KeyValueBucketWriter:
         return self._carry_out(unit, executor)
 
     def compact_files(self, inputs: frozenset[FileId], output_level: int, executor: Executor | None = None) -> bool:
-        check_schema_ids(self._store, self._levels.files)
-        files = tuple(file for file in self._levels.files if (file.file_name, file.level) in inputs)
+        self._check_schema_ids(self._levels.files)
+        files = tuple(file for file in self._levels.files if file.file_id in inputs)
         if len(files) != len(inputs):
             return False
         is_full = len(files) == len(self._levels.files)
@@ -266,7 +235,7 @@ class KeyValueBucketWriter:
         try:
             with self._tools.timings.step("compaction"):
                 vectors = None if self._index is None else self._index.vectors
-                result = self._tools.rewriter.compact(
+                result = self._rewriter.compact(
                     self._partition,
                     self._bucket,
                     self._levels,
@@ -277,18 +246,12 @@ class KeyValueBucketWriter:
                     held,
                 )
         except CorruptDataError:
-            own = self._increment.own_files()
             read = self._levels.files if self._store.options.needs_lookup else unit.files
-            state = state_if_overtaken(self._tools.restore, self._store, (self._partition, self._bucket), read, own)
-            if state is None:
+            if not self._was_overtaken(read):
                 raise
-            self.rebase(state)
             return False
         self._levels = self._levels.changed(result.before, result.after)
-        for file in self._increment.add_compaction(
-            result.before, result.after, result.lookups, result.changelog, result.marks, self._index_names, told
-        ):
-            self._delete(file)
+        self._delete(self._increment.add_compaction(result, self._index_names, told))
         if self._index is not None:
             self._index.vectors = self._index.vectors.marking(result.marks)
         self._tools.speed.note(size_bytes, self._store.env.now_ms() - started_ms)
@@ -301,7 +264,7 @@ class KeyValueBucketWriter:
 
     def compact_due(self, executor: Executor | None = None, *, time: CompactionTime | None = None) -> None:
         options = self._store.options
-        if options.write_only or has_newer_schema(self._store, self._levels.files):
+        if options.write_only or self._has_newer_schema(self._levels.files):
             return
         takes_level_0 = options.needs_lookup and options.lookup_wait
         if time is not None and not self.must_wait:
@@ -315,7 +278,7 @@ class KeyValueBucketWriter:
     def _in_time(self, time: CompactionTime, *, takes_level_0: bool) -> CompactionUnit | None:
         """What the rule asks for where it is done in time, else what is required."""
         required = pick_level_0_alone(self._levels) if takes_level_0 else None
-        if (self._partition, self._bucket) in time.limit.busy:
+        if self.bucket_id in time.limit.busy:
             return required
         due = self._due(takes_level_0=takes_level_0)
         if due is None or required is None:
@@ -334,8 +297,7 @@ class KeyValueBucketWriter:
 
     def rebase(self, state: BucketState) -> None:
         index_files = frozenset(file.file_name for file in state.index_files)
-        for file in self._increment.drop_unfit(state.data_files, index_files):
-            self._delete(file)
+        self._delete(self._increment.drop_unfit(state.data_files, index_files))
         if self._index is not None:
             self._index.rebase(state.index_files, self._increment.compact.rounds)
         self._memory = state.memory
@@ -351,23 +313,17 @@ class KeyValueBucketWriter:
         self._buffer.clear()
         self._held.clear()
         self._buffered_count = 0
-        own = self._increment.own_files()
-        self._increment = Increment()
-        for file in own:
-            self._delete(file)
+        self._delete(self._increment.give_up())
 
     @property
     def _index_names(self) -> frozenset[str]:
         return frozenset() if self._index is None else self._index.names
 
     def _levels_of(self, state: BucketState) -> Levels:
-        return state.levels(self._store.options.num_levels, self._tools.rewriter.comparator.sort_key)
+        return state.levels(self._store.options.num_levels, self._rewriter.comparator.sort_key)
 
     def _build_levels(self, files: Sequence[DataFileMeta]) -> Levels:
-        return build_levels(files, self._store.options.num_levels, self._tools.rewriter.comparator.sort_key)
-
-    def _delete(self, file: DataFileMeta) -> None:
-        delete_data_file(self._store, self._partition, self._bucket, file)
+        return build_levels(files, self._store.options.num_levels, self._rewriter.comparator.sort_key)
 
 
 def _give_back(size_bytes: int) -> None:

@@ -18,15 +18,15 @@ import numpy as np
 import pyarrow as pa
 
 from freshet.storage.files.data_file_reader import read_data_file
-from freshet.storage.metadata.live_files import BucketId
+from freshet.storage.logs.writers import ChangeSink
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.commit_message import CommitMessage
 from freshet.storage.model.data_file import DataFileMeta
+from freshet.storage.model.manifest import BucketId
 from freshet.storage.model.row_kind import ROW_KIND_COLUMN, RowKind
 from freshet.storage.model.schema import VALUE_KIND_COLUMN
 from freshet.storage.model.table_log import LogIncrement
 from freshet.storage.write.bucket_writer import BucketWriter
-from freshet.storage.write.change_sink import ChangeSink
 
 
 def log_changes(
@@ -45,7 +45,7 @@ def with_log(messages: Iterable[CommitMessage], logged: Mapping[BucketId, LogInc
     """The messages with what was logged of their buckets, in the half that it repeats."""
     found = []
     for message in messages:
-        increment = logged.get((message.partition, message.bucket))
+        increment = logged.get(message.bucket_id)
         if increment is not None and message.compact_changelog_files:
             found.append(replace(message, compact_log=increment))
         else:

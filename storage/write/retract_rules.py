@@ -24,9 +24,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from freshet.storage.exceptions import InvalidRequestError
-from freshet.storage.merge.aggregate.aggregator import retract_error_text, takes_retracts
+from freshet.storage.merge.aggregate.events import retract_error_text, takes_retracts
 from freshet.storage.merge.key_order import Flags
-from freshet.storage.merge.merge_error import key_text
+from freshet.storage.merge.merged_table import key_text
 from freshet.storage.merge.partial_update import NO_RULE
 from freshet.storage.model.row_kind import KIND_TEXTS, RowKind
 from freshet.storage.model.schema import TableSchema

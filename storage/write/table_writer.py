@@ -1,6 +1,6 @@
 """Writes one table: checks and routes rows, shares memory between buckets, works on several buckets at once.
 
-    writer = TableWriter(store, base_snapshot=LATEST)
+    writer = TableWriter(store, base_snapshot=store.snapshots.latest())
     writer.write(rows)                      any number of times
     writer.rebase(latest_snapshot)          so that rows are numbered after what others have committed meanwhile
     messages = writer.prepare_commit(7)     files are complete; the committer makes them visible
@@ -27,8 +27,6 @@ import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
-from enum import Enum
-from functools import partial
 from typing import Final
 
 import pyarrow as pa
@@ -36,23 +34,23 @@ import pyarrow as pa
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.io.env import CrashPoint
 from freshet.storage.io.spill_file import Scratch
+from freshet.storage.logs.writers import ChangeSink
 from freshet.storage.lookup.lookup_metrics import LookupMetrics
-from freshet.storage.merge.merge_metrics import MergeMetrics
-from freshet.storage.metadata.live_files import BucketId
+from freshet.storage.merge.merged_table import MergeMetrics
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.commit_message import CommitMessage
+from freshet.storage.model.data_file import FileId
+from freshet.storage.model.manifest import BucketId
 from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.model.table_log import LogIncrement
 from freshet.storage.options.core import CoreOptions
 from freshet.storage.write.bucket_state import BucketState, BucketStates, process_states
-from freshet.storage.write.bucket_writer import BucketWriter, FileId
+from freshet.storage.write.bucket_writer import BucketTools, BucketWriter
 from freshet.storage.write.bucketing import RoutedRows, RowRouter
-from freshet.storage.write.change_sink import ChangeSink
 from freshet.storage.write.compaction_limit import CompactionLimit, CompactionTime
-from freshet.storage.write.key_value_bucket_writer import KeyValueBucketWriter
+from freshet.storage.write.increment import Logged, logged_rows
 from freshet.storage.write.logged_changes import log_changes, with_log
 from freshet.storage.write.records import AcceptedRows
-from freshet.storage.write.told_rows import Logged, logged_rows
 from freshet.storage.write.write_timings import WriteTimings
 from freshet.storage.write.writer_factory import bucket_writers, record_rules, row_router
 
@@ -64,15 +62,6 @@ BUCKET_BYTES_MAX: Final = 1024 * 1024 * 1024
 """A bucket's rows are put aside beyond this in any case: a column of strings has 32-bit offsets."""
 
 
-class LatestSnapshot(Enum):
-    """Stands for the newest snapshot, whichever that is when the writer is made."""
-
-    LATEST = "latest"
-
-
-LATEST: Final = LatestSnapshot.LATEST
-
-
 class TableWriter:
     """Writer of one table at one schema."""
 
@@ -80,7 +69,7 @@ class TableWriter:
         self,
         store: TableStore,
         *,
-        base_snapshot: Snapshot | LatestSnapshot | None = LATEST,
+        base_snapshot: Snapshot | None,
         parallelism: int = 2,
         router: RowRouter | None = None,
         states: BucketStates | None = None,
@@ -90,7 +79,7 @@ class TableWriter:
         the log, if this writer writes it."""
         store.check_writable()
         self._store = store
-        self._snapshot = store.snapshots.latest() if isinstance(base_snapshot, LatestSnapshot) else base_snapshot
+        self._snapshot = base_snapshot
         self._parallelism = max(1, parallelism)
         self._process_id = os.getpid()
         self._pool: ThreadPoolExecutor | None = None
@@ -101,17 +90,9 @@ class TableWriter:
         self._rules = record_rules(store)
         self._router = router or row_router(store, self._snapshot)
         self._states = states or process_states(store)
-        self._open_bucket = bucket_writers(
-            store,
-            restore=self._restore,
-            scratch=self._scratch,
-            may_spill=self._may_spill,
-            timings=self.timings,
-            metrics=self.merge_metrics,
-            lookup_metrics=self.lookup_metrics,
-            speed=self._states.speed,
-            logged=Logged.NOTHING if sink is None else logged_rows(store.options),
-        )
+        logged = Logged.NOTHING if sink is None else logged_rows(store.options)
+        tools = BucketTools(store, self._restore, self._may_spill, self.timings, self._states.speed, logged)
+        self._open_bucket = bucket_writers(tools, self._scratch, self.merge_metrics, self.lookup_metrics)
         self._sink = sink
         self._writers: dict[BucketId, BucketWriter] = {}
         self._touched: set[BucketId] = set()
@@ -185,26 +166,11 @@ class TableWriter:
                     self._keep_within_memory()
         return int(accepted.rows.num_rows)
 
-    def compact(
-        self,
-        *,
-        full: bool,
-        all_buckets: bool = False,
-        partition: bytes | None = None,
-        bucket: int | None = None,
-    ) -> None:
-        """Flushes and compacts now, also in write-only tables; the results go into the next commit messages.
-
-        Takes the buckets that this writer ever wrote to; with `all_buckets`, or a partition or bucket named, also those
-        of the table that match. Not `full`: one round, where the picking rule asks for it.
+    def compact(self, *, full: bool) -> None:
+        """Flushes and compacts now, also in write-only tables, the buckets that this writer ever wrote to; the results
+        go into the next commit messages. Not `full`: one round, where the picking rule asks for it.
         """
-        self._check_process()
-        candidates = set(self._touched)
-        if all_buckets or partition is not None or bucket is not None:
-            candidates |= self._store.live.at(self._snapshot).by_bucket.keys()
-        self.compact_buckets(
-            sorted(bucket_id for bucket_id in candidates if _matches(bucket_id, partition, bucket)), full=full
-        )
+        self.compact_buckets(sorted(self._touched), full=full)
 
     def compact_buckets(
         self,
@@ -219,19 +185,15 @@ class TableWriter:
         `may_start` is asked before each bucket is begun, `on_end` told after it, by the thread that works on it.
         """
         self._check_process()
-        ordered = list(buckets)
 
-        def task(bucket: BucketId, writer: BucketWriter) -> Callable[[Executor | None], None]:
-            def work(executor: Executor | None) -> None:
-                if may_start(bucket):
-                    writer.flush(executor)
-                    writer.compact(full=full, executor=executor)
-                    on_end(bucket)
-
-            return work
+        def work(writer: BucketWriter, executor: Executor | None) -> None:
+            if may_start(writer.bucket_id):
+                writer.flush(executor)
+                writer.compact(full=full, executor=executor)
+                on_end(writer.bucket_id)
 
         with self._unbroken():
-            self._run_all([task(*pair) for pair in zip(ordered, self._opened(ordered), strict=True)])
+            self._on_buckets(self._opened(list(buckets)), work)
 
     def compact_files(self, bucket: BucketId, inputs: frozenset[FileId], output_level: int) -> None:
         """One round over exactly these files of one bucket; nothing where one of them is gone."""
@@ -346,7 +308,7 @@ class TableWriter:
         while True:
             with self.timings.step("route"):
                 groups = list(self._router.route(piece, self._executor()))
-            if self._open({(group.partition, group.bucket): group.total_buckets for group in groups}):
+            if self._open({group.bucket_id: group.total_buckets for group in groups}):
                 return groups
 
     def _open(self, totals: dict[BucketId, int]) -> bool:
@@ -435,22 +397,19 @@ class TableWriter:
         options = self._store.options
         if not options.write_buffer_spillable:
             return False
-        spilled = sum(w.spilled_bytes for w in self._writers.values() if isinstance(w, KeyValueBucketWriter))
+        spilled = sum(writer.spilled_bytes for writer in self._writers.values())
         return spilled < options.write_buffer_spill_max_disk_size_bytes
 
     def _on_buckets(
         self, writers: Sequence[BucketWriter], work: Callable[[BucketWriter, Executor | None], None]
     ) -> None:
-        self._run_all([partial(work, writer) for writer in writers])
-
-    def _run_all(self, tasks: Sequence[Callable[[Executor | None], None]]) -> None:
         """Several buckets go side by side; a single one may use the threads within."""
         executor = self._executor()
-        if executor is None or len(tasks) == 1:
-            for task in tasks:
-                task(executor)
+        if executor is None or len(writers) == 1:
+            for writer in writers:
+                work(writer, executor)
             return
-        futures = [executor.submit(task, None) for task in tasks]
+        futures = [executor.submit(work, writer, None) for writer in writers]
         failures = [error for future in futures if (error := future.exception()) is not None]
         if failures:
             raise failures[0]
@@ -461,10 +420,6 @@ class TableWriter:
         if self._pool is None:
             self._pool = ThreadPoolExecutor(self._parallelism, thread_name_prefix="freshet-write")
         return self._pool
-
-
-def _matches(bucket_id: BucketId, partition: bytes | None, bucket: int | None) -> bool:
-    return (partition is None or bucket_id[0] == partition) and (bucket is None or bucket_id[1] == bucket)
 
 
 def is_full_compaction_due(options: CoreOptions, identifier: int | None) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from freshet.storage.compact.rewriter import Rewriter
@@ -10,21 +11,18 @@ from freshet.storage.io.spill_file import Scratch
 from freshet.storage.lookup.lookup_metrics import LookupMetrics
 from freshet.storage.merge.engine import lookup_merge_function, merge_function, row_order
 from freshet.storage.merge.key_order import KeyComparator
-from freshet.storage.merge.merge_metrics import MergeMetrics
+from freshet.storage.merge.merged_table import MergeMetrics
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.options.core import ChangelogProducer, MergeEngine
 from freshet.storage.options.engine import engine_options
-from freshet.storage.write.append_bucket_writer import AppendBucketWriter, AppendTools
-from freshet.storage.write.bucket_state import BucketState, RestoreBuckets
-from freshet.storage.write.bucket_writer import BucketWriter
+from freshet.storage.write.append_bucket_writer import AppendBucketWriter
+from freshet.storage.write.bucket_state import BucketState
+from freshet.storage.write.bucket_writer import BucketTools, BucketWriter
 from freshet.storage.write.bucketing import BucketCounts, BucketRouter, RowRouter
-from freshet.storage.write.compaction_limit import CompactionSpeed
-from freshet.storage.write.key_value_bucket_writer import BucketTools, KeyValueBucketWriter
+from freshet.storage.write.key_value_bucket_writer import KeyValueBucketWriter
 from freshet.storage.write.records import RecordRules
 from freshet.storage.write.retract_rules import RetractRules
-from freshet.storage.write.told_rows import Logged
-from freshet.storage.write.write_timings import WriteTimings
 
 MERGE_BYTES_MAX: Final = 64 * 1024 * 1024
 """Rows that a round of merging in compaction holds, a quarter of the write buffer at most."""
@@ -59,24 +57,12 @@ def row_router(store: TableStore, snapshot: Snapshot | None) -> RowRouter:
 
 
 def bucket_writers(
-    store: TableStore,
-    *,
-    restore: RestoreBuckets,
-    scratch: Scratch,
-    may_spill: Callable[[], bool],
-    timings: WriteTimings,
-    metrics: MergeMetrics,
-    lookup_metrics: LookupMetrics,
-    speed: CompactionSpeed,
-    logged: Logged = Logged.NOTHING,
+    tools: BucketTools, scratch: Scratch, metrics: MergeMetrics, lookup_metrics: LookupMetrics
 ) -> OpenBucket:
-    """The maker of bucket writers of a table; they share its tools."""
-    if not store.schema.has_primary_key:
-        append = AppendTools(store, restore, timings, logged)
-        return lambda partition, bucket, total, state: AppendBucketWriter(append, partition, bucket, total, state)
-    rewriter = table_rewriter(store, scratch, metrics, lookup_metrics)
-    tools = BucketTools(store, rewriter, scratch.new_path, may_spill, restore, timings, speed, logged)
-    return lambda partition, bucket, total, state: KeyValueBucketWriter(tools, partition, bucket, total, state)
+    """The maker of bucket writers of a table; they share these tools."""
+    if not tools.store.schema.has_primary_key:
+        return partial(AppendBucketWriter, tools)
+    return partial(KeyValueBucketWriter, tools, table_rewriter(tools.store, scratch, metrics, lookup_metrics))
 
 
 def table_rewriter(

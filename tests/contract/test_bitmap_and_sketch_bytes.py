@@ -73,7 +73,7 @@ def test_bitmaps_of_64_bits(java: AggregateBytes, name: str) -> None:
         united = java.unite("rbm64", ours, other)
         assert _read64(united) == numbers | grown
         mine = bitmaps.Bitmap64.read(ours)
-        mine.update(bitmaps.Bitmap64.read(other))
+        mine |= bitmaps.Bitmap64.read(other)
         assert _numbers(java.read("rbm64", mine.write())) == numbers | grown
         assert len(mine.write()) <= len(united)
 

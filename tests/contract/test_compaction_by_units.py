@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 
 from freshet import Catalog
-from freshet.storage.sort_compaction import SortStrategy
+from freshet.storage.maintenance.sort_compaction import SortStrategy
 from tests.kit.paimon_judge import PaimonJudge
-from tests.storage.test_compaction_beside import LOOKUP, Stream, a_table, held
+from tests.storage.maintenance.test_compaction_beside import LOOKUP, Stream, a_table, held
 
 pytestmark = pytest.mark.judge
 

@@ -14,7 +14,8 @@ import numpy as np
 import pyarrow as pa
 
 from freshet.storage.merge.key_order import Flags, KeySegments
-from freshet.storage.merge.merge_function import Decision, MergeFunction, RowKinds, StandingRows
+from freshet.storage.merge.merge_function import Decision, MergeFunction, RowKinds
+from freshet.storage.merge.standing_row import StandingRows
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,9 +17,9 @@ from freshet.logstore.isolation import Isolation
 from freshet.logstore.log_position import LogPosition
 from freshet.logstore.pieces import LogGroup, LogPiece
 from freshet.logstore.split_stream import LogSplitStream
-from freshet.storage.log_systems import LoggedTable
+from freshet.storage.logs.log_systems import LoggedTable
 from freshet.storage.model.snapshot import Snapshot
-from freshet.storage.model.stream_limit import StreamLimit
+from freshet.storage.model.stream_step import StreamLimit
 from tests.kit.log_model import BUCKETS, SCHEMA, Reader, Row, Violation, World, apply
 
 OUT = pa.schema([pa.field("kind", pa.int8()), *SCHEMA, pa.field("_SNAPSHOT_ID", pa.int64())])

@@ -112,7 +112,7 @@ class World:
         committer = Committer(store, user, query_id)
         if committer.has_committed(batch).is_committed:
             return None
-        writer = TableWriter(store, parallelism=1)
+        writer = TableWriter(store, base_snapshot=store.snapshots.latest(), parallelism=1)
         try:
             writer.write(self.arrow(self.rows(batch, user)))
             return committer.commit(batch, writer.prepare_commit(batch))

@@ -17,7 +17,7 @@ import threading
 import pyarrow as pa
 
 from freshet import Catalog, Table
-from freshet.storage.metadata.live_files import BucketId
+from freshet.storage.model.manifest import BucketId
 from freshet.storage.table import CompactionBeside
 from tests.kit.child_process import wait_to_be_killed
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from freshet.logstore.topic_logs import TopicLogs
 from freshet.storage.catalog import Catalog
-from freshet.storage.log_registry import PROVIDERS, register_log_system
+from freshet.storage.logs.registry import PROVIDERS, register_log_system
 from freshet.storage.table import Table
 from tests.kit.fake_log import FakeLog
 

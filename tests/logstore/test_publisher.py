@@ -19,7 +19,7 @@ from freshet.logstore.control import control_topic, decode_control
 from freshet.logstore.exceptions import LogConfigError, LogUnavailableError
 from freshet.logstore.publisher import log_rows, transaction_groups, whole_updates
 from freshet.storage.exceptions import InvalidRequestError
-from freshet.storage.log_systems import PUBLISHER_CONSUMER
+from freshet.storage.logs.writers import PUBLISHER_CONSUMER
 from freshet.storage.model.commit_message import CommitMessage
 from freshet.storage.model.data_type import parse_data_type
 from freshet.storage.table import AddColumn, Table

@@ -32,7 +32,7 @@ def test_stretches_are_joined_with_their_gaps() -> None:
 
 
 def test_a_stretch_that_becomes_too_large_begins_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("freshet.logstore.recent_records.STRETCH_BYTES_MAX", 25)
+    monkeypatch.setattr("freshet.logstore.recent_records.RANGE_BYTES_MAX", 25)
     recent = RecentRecords()
     recent.add(PLACE, 0, fetched(0, 1, end=2))
     recent.add(PLACE, 2, fetched(2, end=3))
@@ -53,7 +53,7 @@ def test_lanes_of_one_partition_are_fetched_once() -> None:
 
 
 def test_records_without_values_count_by_their_headers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("freshet.logstore.recent_records.STRETCH_BYTES_MAX", 2_000)
+    monkeypatch.setattr("freshet.logstore.recent_records.RANGE_BYTES_MAX", 2_000)
     recent = RecentRecords()
     for offset in range(10):
         recent.add(PLACE, offset, Fetched((StoredRecord(offset, bytes(900), b""),), offset + 1))

@@ -14,7 +14,7 @@ import pytest
 from freshet.logstore.exceptions import LogConfigError, LogLakeOnlyError, LogLostError, LogTruncatedError
 from freshet.logstore.split_stream import SILENT_SNAPSHOTS_MAX, LogSplitStream
 from freshet.storage.exceptions import InvalidRequestError, RetryableError
-from freshet.storage.log_systems import TaskLog
+from freshet.storage.logs.writers import TaskLog
 from freshet.storage.table import RenameColumn, SplitStream, StreamLimit, Table
 from tests.kit.fake_log import FakeLog
 from tests.kit.log_model import Counts, run_schedule

@@ -119,14 +119,14 @@ def test_tasks_ask_for_their_topic_now_and_then(log: FakeLog, tmp_path: Path, mo
 
     monkeypatch.setattr(FakeClient, "topic", counted)
     task = TaskLog(opened.identity, opened.epoch, 0)
-    logs.task_sink(table._logged, task)
+    logs.task_sink(table._logs.logged_table, task)
     log.recreate("t")
     now = TOPIC_CHECK_S - 1
-    logs.task_sink(table._logged, task)
+    logs.task_sink(table._logs.logged_table, task)
     assert asked == 1
     now = TOPIC_CHECK_S
     with pytest.raises(LogConfigError, match="deleted and created again while it was written"):
-        logs.task_sink(table._logged, task)
+        logs.task_sink(table._logs.logged_table, task)
 
 
 @pytest.mark.parametrize("isolation", ["committed", "speculative"])

@@ -53,9 +53,9 @@ def test_an_idle_query_is_told_by_its_name() -> None:
 
 
 def test_what_tasks_tell_of_merging_is_added_up() -> None:
-    told = [encode_result(TaskResult(keys_merged=number, keys_looped=1)) for number in (10, 20)]
+    told = [encode_result(TaskResult(keys_merged=number, keys_in_python=1)) for number in (10, 20)]
     total = sum_results([batch.column(0)[0].as_py() for batch in told])
-    assert (total.keys_merged, total.keys_looped) == (30, 2)
+    assert (total.keys_merged, total.keys_in_python) == (30, 2)
 
 
 def test_what_tasks_tell_of_lookups_is_added_up() -> None:

@@ -43,7 +43,7 @@ def test_slow_batches_have_a_speed_and_unknown_speeds_none() -> None:
 
 
 def test_the_line_says_what_merging_cost() -> None:
-    merged = replace(PROGRESS, report=replace(REPORT, result=replace(RESULT, keys_merged=1200, keys_looped=7)))
+    merged = replace(PROGRESS, report=replace(REPORT, result=replace(RESULT, keys_merged=1200, keys_in_python=7)))
     assert "; 1,200 keys merged, 7 of them value by value; " in progress_line(merged)
     assert "merged" not in progress_line(PROGRESS)
 

@@ -104,7 +104,7 @@ def test_two_streams_of_one_wide_table(spark: SparkSession, tmp_path: Path) -> N
     result = first.report.result
     assert (result.applied, result.dead_count, result.restored) == (7, 2, 1)
     assert result.keys_merged == 1
-    assert result.keys_looped == 0
+    assert result.keys_in_python == 0
 
     # One stream deletes, the other goes on; the value that an update leaves out comes from the table.
     _write(

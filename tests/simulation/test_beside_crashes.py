@@ -13,8 +13,8 @@ from collections.abc import Mapping
 import pytest
 
 from freshet.storage.commit.committer import CommitResult, Committer
-from freshet.storage.compaction_beside import BesideUnit, CompactionBeside, carry_out_beside
 from freshet.storage.io.env import CrashPoint, Env
+from freshet.storage.maintenance.compaction_beside import BesideUnit, CompactionBeside, carry_out_beside
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.commit_message import CommitMessage
 from freshet.storage.table import Table
@@ -57,7 +57,7 @@ class BesideWorld(World):
             committer = Committer(store, user, query_id)
             if committer.has_committed(batch).is_committed:
                 return None
-            writer = TableWriter(store, parallelism=1)
+            writer = TableWriter(store, base_snapshot=store.snapshots.latest(), parallelism=1)
             try:
                 writer.write(self.arrow(self.rows(batch, user)))
                 messages = writer.prepare_commit(batch, limit=limit)

@@ -218,3 +218,35 @@ def test_any_partition_value_stays_below_the_table(catalog: Catalog, tmp_path: P
     [file] = [name for name in contents(tmp_path) if name.endswith(".parquet")]
     assert len(Path(file).parts) == 5, "database, table, partition, bucket, file"
     assert (tmp_path / "a.db" / "b").resolve() in (tmp_path / file).resolve().parents
+
+
+def test_a_drop_that_was_interrupted(catalog: Catalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The schema goes first, so that nobody reads half of a table. What is left does not come back in a new one."""
+    table = create(catalog)
+    with table.writer("loader") as writer:
+        writer.write({"id": [1]})
+        writer.commit(0)
+    delete_tree = LocalFileIO.delete_tree
+
+    def interrupted(files: LocalFileIO, path: str) -> None:
+        if path == table.location:
+            raise KeyboardInterrupt
+        delete_tree(files, path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LocalFileIO, "delete_tree", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            catalog.drop_table("a.b")
+    assert not catalog.has_table("a.b")
+    with unchanged(tmp_path), pytest.raises(InvalidRequestError, match=r"snapshots of an earlier table.*drop_table"):
+        create(catalog, "other")
+    catalog.drop_table("a.b")
+    with pytest.raises(NotFoundError):
+        catalog.drop_table("a.b")
+    catalog.drop_table("a.b", if_exists=True)
+    made = create(catalog, "other")
+    assert made.latest_snapshot() is None
+    with made.writer("loader") as writer:
+        writer.write({"other": [2]})
+        assert not writer.commit(0).already_committed
+    assert made.scan().to_arrow().to_pylist() == [{"other": 2}]

@@ -173,7 +173,7 @@ def test_a_session_tells_how_many_keys_it_merged(catalog: Catalog) -> None:
     with table.writer("loader") as writer:
         writer.write(rows(table, [(1, 1), (1, 2), (2, 1)]))
         writer.commit()
-        assert repr(writer.merge_metrics) == "MergeMetrics(keys_merged=1, keys_looped=0)"
+        assert repr(writer.merge_metrics) == "MergeMetrics(keys_merged=1, keys_in_python=0)"
 
 
 def test_one_function_for_two_columns_is_refused_and_told_how_to_write_it(catalog: Catalog) -> None:

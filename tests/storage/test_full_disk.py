@@ -275,16 +275,37 @@ def _load_more(catalog: Catalog, number: int) -> None:
         assert writer.commit(number).snapshots
 
 
+def test_a_scratch_disk_that_fills_up(small_disk: Path, tmp_path: Path) -> None:
+    """The table is on another disk: expiring its snapshots would not help, and the message says what does."""
+    catalog = Catalog(tmp_path / "warehouse", env=Env(LocalFileIO(), str(small_disk)))
+    table = create(catalog, **{"write-buffer-size": "1 mb", "write-only": True})
+    many = [rows(number * 10_000, 10_000) for number in range(10)]
+    with table.writer("loader") as writer:
+        with pytest.raises(RetryableError, match=r"run-\d+.arrow: No space left") as caught:
+            writer.write(pa.concat_tables(many))
+        assert str(small_disk) in str(caught.value)
+        assert "TMPDIR" in str(caught.value)
+        assert "expire" not in str(caught.value)
+        subprocess.run(["mount", "-o", "remount,size=64m", str(small_disk)], check=True)
+        writer.abort()
+        for part in many:
+            writer.write(part)
+        writer.commit(0)
+    assert table.scan().count() == 100_000
+    assert not list(small_disk.iterdir()), "nothing is left on the scratch disk"
+
+
 def test_a_disk_that_may_only_be_read(small_disk: Path) -> None:
     catalog = Catalog(small_disk)
     table = create(catalog)
     _load(catalog, 0)
+    _load(catalog, 1)
     subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
     with unchanged(small_disk):
-        assert ids_of(catalog) == list(range(100)), "readable"
+        assert ids_of(catalog) == list(range(200)), "readable"
         assert "a.b" in table.describe()
         for call in (
-            lambda: _load(catalog, 1),
+            lambda: _load(catalog, 2),
             lambda: table.compact(full=True),
             lambda: table.alter(AddColumn("more", "INT")),
             lambda: catalog.drop_table("a.b"),
@@ -294,9 +315,11 @@ def test_a_disk_that_may_only_be_read(small_disk: Path) -> None:
                 call()
             assert str(small_disk) in str(caught.value)
             assert "another warehouse" in str(caught.value)
+        with pytest.raises(RetryableError, match=r"cannot delete .*/snapshot-1: Read-only file system"):
+            table.expire_snapshots(retain_max=1, retain_min=1, older_than_ms=2**60)
     subprocess.run(["mount", "-o", "remount,rw", str(small_disk)], check=True)
-    _load(catalog, 1)
-    assert ids_of(catalog) == list(range(200))
+    _load(catalog, 2)
+    assert ids_of(catalog) == list(range(300))
 
 
 def create_other(catalog: Catalog) -> Table:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -27,6 +28,7 @@ from freshet import (
     col,
 )
 from freshet.storage.metadata.live_files import LiveFileIndex
+from freshet.storage.model.commit_message import CommitMessage
 from freshet.storage.model.snapshot import CommitKind, Snapshot
 
 
@@ -265,6 +267,23 @@ def test_describe_draws_the_levels(catalog: Catalog) -> None:
     assert levels.count("L5") == 2
     assert "bucket-0" in text
     assert "bucket-1" in text
+
+
+@pytest.mark.parametrize(("count", "lines"), [(20, 20), (21, 21), (300, 21)])
+def test_describe_leaves_out_runs_in_the_middle(catalog: Catalog, count: int, lines: int) -> None:
+    """Many small commits without a compaction: the newest and the oldest runs, and how many lie between them."""
+    table = catalog.create_table("shop.log", schema={"id": "BIGINT"}, options={"bucket": "-1"})
+    with table.writer("loader") as writer:
+        writer.write({"id": [1]})
+        writer.commit()
+    [entry] = table.files()
+    copies = [replace(entry.file, file_name=f"data-{number}-0.parquet") for number in range(count - 1)]
+    table.committer("copier").commit(0, [CommitMessage(entry.partition, 0, -1, new_files=tuple(copies))])
+    drawn = table.describe().partition("bucket-0")[2].splitlines()
+    assert f"  {count} runs, {count} rows" in drawn[0]
+    assert len(drawn) == 1 + lines
+    if count > 20:
+        assert drawn[11].startswith(f"  … {count - 20} more run")
 
 
 def test_expire_and_clean(catalog: Catalog) -> None:

@@ -25,7 +25,7 @@ from freshet.storage.model.data_type import DataType
 
 Mask = npt.NDArray[np.bool_]
 Converted = tuple[Any, Mask | None]
-"""An Arrow array in the carrier's type, and the places that did not convert (None: all did)."""
+"""An Arrow array in the carrier's type, and the flags of those that did not convert (None: all did)."""
 
 
 class _Lost(Enum):
@@ -108,17 +108,17 @@ def partly(
     if len(others) == len(values):
         return rest(values)
     array = cast(pc.if_else(plain, texts, pa.scalar(None, texts.type)))
-    return _scattered(array, others, *rest([values[place] for place in others.tolist()]))
+    return _scattered(array, others, *rest([values[index] for index in others.tolist()]))
 
 
-def _scattered(array: Any, places: npt.NDArray[np.int64], others: Any, bad: Mask | None) -> Converted:
-    """The array with `others` at these places; `bad` says which of those did not convert."""
+def _scattered(array: Any, indexes: npt.NDArray[np.int64], others: Any, bad: Mask | None) -> Converted:
+    """The array with `others` at these indexes; `bad` says which of those did not convert."""
     take = np.arange(len(array))
-    take[places] = np.arange(len(array), len(array) + len(places))
+    take[indexes] = np.arange(len(array), len(array) + len(indexes))
     all_bad = None
     if bad is not None:
         all_bad = np.zeros(len(array), bool)
-        all_bad[places] = bad
+        all_bad[indexes] = bad
     return pa.concat_arrays([array, others]).take(pa.array(take)), all_bad
 
 

@@ -217,7 +217,7 @@ class DecimalConverter(Converter):
         rest = np.flatnonzero(~done & ~nulls)
         if len(rest) == 0:
             return _decimals(unscaled, nulls, self.arrow), None
-        others, bad = self._convert_rest([values[place] for place in rest.tolist()])
+        others, bad = self._convert_rest([values[index] for index in rest.tolist()])
         all_bad = None
         if bad is not None:
             all_bad = np.zeros(len(values), bool)
@@ -244,10 +244,10 @@ def _unscaled(texts: Any) -> tuple[npt.NDArray[np.int64], Mask]:
     octets = np.frombuffer(data_buffer, np.uint8)
     lengths = np.diff(offsets)
     for length in range(4, _NARROW_TEXT_MAX + 1, 4):
-        places = np.flatnonzero(lengths == length)
-        if not len(places):
+        indexes = np.flatnonzero(lengths == length)
+        if not len(indexes):
             continue
-        symbols = octets[offsets[places][:, None] + np.arange(length)]
+        symbols = octets[offsets[indexes][:, None] + np.arange(length)]
         pads = (symbols[:, -1] == _PAD).astype(np.int64) + ((symbols[:, -1] == _PAD) & (symbols[:, -2] == _PAD))
         sextets = _SEXTETS[symbols]
         for pad in (1, 2):
@@ -255,7 +255,7 @@ def _unscaled(texts: Any) -> tuple[npt.NDArray[np.int64], Mask]:
         size = length // 4 * 3 - pads
         is_valid = (sextets != _INVALID).all(axis=1) & (size <= 8)
         # 9 bytes hold 72 bits: the top sextets go first, the padding is shifted out at the end.
-        bits = np.zeros(len(places), np.uint64)
+        bits = np.zeros(len(indexes), np.uint64)
         for column in range(length - 2):
             bits = (bits << np.uint64(6)) | sextets[:, column].astype(np.uint64)
         # The last two sextets hold what the padding leaves of them: 12 bits, 4 after one `=`, none after two.
@@ -267,6 +267,6 @@ def _unscaled(texts: Any) -> tuple[npt.NDArray[np.int64], Mask]:
         )
         shift = (np.uint64(64) - (size * 8).astype(np.uint64)) % np.uint64(64)
         signed = (whole << shift).view(np.int64) >> shift.view(np.int64)
-        numbers[places] = np.where(is_valid, signed, 0)
-        done[places] = is_valid
+        numbers[indexes] = np.where(is_valid, signed, 0)
+        done[indexes] = is_valid
     return numbers, done

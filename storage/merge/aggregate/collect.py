@@ -23,14 +23,15 @@ Source: MERGING.md §2.5, §2.6.1, vectors 45 and 46.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
 
 from freshet.storage.merge.aggregate.equality import Groups, equality_codes, first_of_each, outlived, paired
 from freshet.storage.merge.aggregate.events import (
+    ColumnAggregator,
     ColumnEvents,
-    ColumnFunction,
     Event,
     LiveEvents,
     Reduction,
@@ -41,13 +42,12 @@ from freshet.storage.merge.key_order import Flags
 from freshet.storage.model.data_type import ArrayType, ScalarType
 
 
-class Collect(ColumnFunction):
+class Collect(ColumnAggregator):
     """collect of one column."""
 
-    def reduce(self, events: ColumnEvents) -> Reduction:
-        """The elements of each key."""
+    def _reduce(self, events: ColumnEvents) -> Reduction:
         parts = Parts.of(events.values)
-        live = live_events(events, takes_retracts=True)
+        live = live_events(events)
         if not (self.function.distinct or (live.codes == Event.RETRACT).any()):
             ordered = live.late_first() if self.function.ignore_retract else live
             return Reduction(parts.joined(ordered, events.values.type), np.zeros(live.key_count, np.bool_))
@@ -91,31 +91,26 @@ class Collect(ColumnFunction):
 
     def _folded(self, parts: Parts, events: LiveEvents) -> dict[int, list[int] | None]:
         """The elements, as positions, of keys that are folded one by one."""
-        selection = parts.select(events)
-        codes = equality_codes(parts.children[0].take(pa.array(selection.parts))).tolist()
-        positions = selection.parts.tolist()
-        results: dict[int, list[int] | None] = dict.fromkeys(events.keys.tolist())
-        for key, _, code, length, first in parts.walk(events):
-            acc = results[key]
-            x = None if length is None else list(range(first, first + length))
-            if code == Event.SET:
-                acc = x
-            elif code != Event.RETRACT:
-                before = code == Event.ADD_LATE and self.function.ignore_retract
-                acc = self._added(x, acc, codes) if before else self._added(acc, x, codes)
-            elif acc is not None and x:
-                acc = _without(acc, x, codes)
-            results[key] = acc
-        return {key: None if acc is None else [positions[index] for index in acc] for key, acc in results.items()}
+        codes = equality_codes(parts.children[0].take(pa.array(parts.select(events).parts))).tolist()
 
-    def _added(self, acc: list[int] | None, x: list[int] | None, codes: list[int]) -> list[int] | None:
+        def step(acc: Sequence[int] | None, code: int, x: Sequence[int] | None, _: int) -> Sequence[int] | None:
+            if code == Event.SET:
+                return x
+            if code == Event.RETRACT:
+                return acc if acc is None or x is None else _without(acc, x, codes)
+            before = code == Event.ADD_LATE and self.function.ignore_retract
+            return self._added(x, acc, codes) if before else self._added(acc, x, codes)
+
+        return parts.folded(events, step)
+
+    def _added(self, acc: Sequence[int] | None, x: Sequence[int] | None, codes: list[int]) -> list[int] | None:
         if acc is None and x is None:
             return None
         if not self.function.distinct:
-            return (acc or []) + (x or [])
+            return [*(acc or ()), *(x or ())]
         kept: list[int] = list(acc or ()) if self._keeps_acc else []
         seen = {codes[index] for index in kept}
-        for index in (x or []) if self._keeps_acc else [*(acc or ()), *(x or ())]:
+        for index in (x or ()) if self._keeps_acc else [*(acc or ()), *(x or ())]:
             if codes[index] not in seen:
                 seen.add(codes[index])
                 kept.append(index)
@@ -145,7 +140,7 @@ def _remaining(parts: Parts, selection: Selection, retracted: Flags) -> Flags:
     return kept
 
 
-def _without(acc: list[int], x: list[int], codes: list[int]) -> list[int]:
+def _without(acc: Sequence[int], x: Sequence[int], codes: list[int]) -> list[int]:
     """acc without one occurrence of each element of x."""
     retracted = Counter(codes[index] for index in x)
     kept = []

@@ -5,13 +5,14 @@ value = high * 2**64 + low      unscaled, two's complement: high signed, low uns
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from freshet.storage.merge.gather import fixed_width, from_fixed_width
 from freshet.storage.merge.key_order import Flags
 from freshet.storage.merge.sort_words import Positions
 
@@ -22,25 +23,9 @@ _LIMB_BITS: Final = 32
 _LIMB: Final = np.int64((1 << _LIMB_BITS) - 1)
 
 
-def halves_of(values: pa.Array[Any]) -> Halves:
-    """The bits of decimals; anything where a value is NULL."""
-    buffer = values.buffers()[1]
-    if buffer is None or not len(values):
-        return np.zeros((len(values), 2), np.int64)
-    words = np.frombuffer(buffer, np.int64)[2 * values.offset : 2 * (values.offset + len(values))]
-    return words.reshape(-1, 2)
-
-
-def from_halves(halves: Halves, arrow_type: pa.DataType, valid: Flags | None = None) -> pa.Array[Any]:
-    """Decimals of these bits; NULL where not valid. Their precision is not checked."""
-    buffer = pa.py_buffer(np.ascontiguousarray(halves))
-    validity = None if valid is None else pa.py_buffer(np.packbits(valid, bitorder="little"))
-    return pa.Array.from_buffers(arrow_type, len(halves), [validity, buffer])
-
-
-def from_longs(longs: npt.NDArray[np.int64], arrow_type: pa.DataType, valid: Flags | None = None) -> pa.Array[Any]:
+def from_longs(longs: npt.NDArray[np.int64], arrow_type: pa.DataType, valid: Flags | None) -> pa.Array[Any]:
     """Decimals of unscaled 64-bit numbers."""
-    return from_halves(np.stack([longs, longs >> 63], axis=1), arrow_type, valid)
+    return from_fixed_width(np.stack([longs, longs >> 63], axis=1), arrow_type, valid)
 
 
 def unscaled(halves: Halves) -> list[int]:
@@ -48,13 +33,6 @@ def unscaled(halves: Halves) -> list[int]:
     lows: list[int] = halves[:, 0].astype(np.uint64).tolist()
     highs: list[int] = halves[:, 1].tolist()
     return [(high << 64) + low for low, high in zip(lows, highs, strict=True)]
-
-
-def from_unscaled(numbers: Sequence[int]) -> Halves:
-    """The inverse."""
-    low = np.array([number & 0xFFFFFFFFFFFFFFFF for number in numbers], np.uint64).view(np.int64)
-    high = np.array([number >> 64 for number in numbers], np.int64)
-    return np.stack([low, high], axis=1)
 
 
 def magnitudes(halves: Halves) -> npt.NDArray[np.float64]:
@@ -92,8 +70,9 @@ def with_scalar_results(
     if not keys:
         return results
     numbers = [result_of(key) for key in keys]
-    halves = halves_of(results).copy()
-    halves[keys] = from_unscaled([number or 0 for number in numbers])
+    halves = fixed_width(results).copy()
+    halves[keys, 0] = np.array([(number or 0) & 0xFFFFFFFFFFFFFFFF for number in numbers], np.uint64).view(np.int64)
+    halves[keys, 1] = [(number or 0) >> 64 for number in numbers]
     valid = np.ones(len(halves), np.bool_)
     valid[keys] = [number is not None for number in numbers]
-    return from_halves(halves, results.type, valid)
+    return from_fixed_width(halves, results.type, valid)

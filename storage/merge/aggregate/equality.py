@@ -33,7 +33,7 @@ from freshet.storage.merge.aggregate.events import Event, LiveEvents
 from freshet.storage.merge.aggregate.parts import Parts, Selection
 from freshet.storage.merge.gather import valid_flags
 from freshet.storage.merge.key_order import Flags
-from freshet.storage.merge.sort_words import Positions, sequence_words
+from freshet.storage.merge.sort_words import Positions, dense, sequence_words
 
 Codes = npt.NDArray[np.int64]
 
@@ -184,15 +184,7 @@ def order_ranks(columns: Sequence[pa.Array[Any]], names: Sequence[str]) -> Codes
         for word in (sequence_words(column, name, descending=False) if count else ())
         for index in range(word.count)
     ]
-    if not words:
-        return np.zeros(count, np.int64)
-    order = np.lexsort(words[::-1])
-    grows = np.zeros(count, np.bool_)
-    for word in words:
-        grows[1:] |= word[order][1:] != word[order][:-1]
-    ranks = np.empty(count, np.int64)
-    ranks[order] = np.cumsum(grows)
-    return ranks
+    return dense(words).values.view(np.int64) if words else np.zeros(count, np.int64)
 
 
 def field_columns(rows: pa.Array[Any], fields: Sequence[str]) -> list[pa.Array[Any]]:

@@ -14,29 +14,29 @@ Every key begins with acc = NULL. Events stand key after key, in merge order; ea
 before a SET does not count. Where a function joins values and has aggReversed(acc, x) = agg(x, acc), late values come
 down to an order: before the others, the last of them first (`LiveEvents.late_first`).
 
+A `ColumnAggregator` computes values out of the events of its column. Functions that only choose one of the values are
+in `choosers`.
+
 Source: MERGING.md §2.5, §2.6.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from enum import IntEnum
-from functools import cached_property
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from freshet.storage.merge.key_order import Flags
+from freshet.storage.merge.key_order import Flags, ends_of
 from freshet.storage.merge.sort_words import Positions
 from freshet.storage.model.data_type import DataType
-from freshet.storage.options.aggregate_function import ColumnAggregate
+from freshet.storage.options.aggregate_function import CAPABILITIES, ColumnAggregate
 
 EventCodes = npt.NDArray[np.int8]
-
-KEY_SHIFT: Final = 33
-"""Bits for the event in numbers that hold a key and an event; 2**31 rows at once are far more than memory holds."""
 
 
 class Event(IntEnum):
@@ -75,110 +75,11 @@ class ColumnEvents:
         return found
 
 
-@dataclass(frozen=True)
-class SharedEvents:
-    """The events without values, as several columns share them; what is asked of them is worked out once."""
-
-    codes: EventCodes
-    starts: Positions
-
-    @property
-    def key_count(self) -> int:
-        """Number of keys."""
-        return len(self.starts)
-
-    @cached_property
-    def ends(self) -> Positions:
-        """One past the last event of each key."""
-        return ends_of(self.starts, len(self.codes))
-
-    def marks(self, *events: Event) -> Flags:
-        """True for these events."""
-        return self._marks[sum(1 << event for event in events)]
-
-    def has(self, *events: Event) -> bool:
-        """True if there is one of these events."""
-        return bool(self.marks(*events).any())
-
-    @cached_property
-    def _marks(self) -> _Marks:
-        return _Marks(self.codes)
-
-    @cached_property
-    def newest_add_or_oldest_late(self) -> npt.NDArray[np.int64]:
-        """Numbers of which, per key, the largest is that of the newest ADD, or else of the oldest ADD_LATE.
-
-        Key in the high bits, from `KEY_SHIFT` on; 1 and more in the low bits for these events, 0 there for others.
-        With K for 2**33 and five events in two keys:
-
-            event           0     1     2     | 3         4
-            code            ADD   LATE  SKIP  | LATE      LATE
-            rank            6     4     0     | 2         1          ADD: 5 + 1 + event, LATE: 5 - event
-            number          6     4     0     | K + 2     K + 1
-            largest so far  6     6     6     | K + 2     K + 2
-
-        At the end of key 0 stands 6, the ADD; at that of key 1 rank 2, the older of the two late ones. One running
-        maximum thus answers for all keys, since numbers of a key are larger than those of all keys before it.
-        """
-        count = len(self.codes)
-        positions = np.arange(count)
-        ranks = np.where(self.marks(Event.ADD), count + 1 + positions, count - positions)
-        ranks *= self.marks(Event.ADD, Event.ADD_LATE)
-        return np.repeat(self._key_bases, self.ends - self.starts) | ranks
-
-    def event_of_number(self, numbers: npt.NDArray[np.int64]) -> Positions:
-        """The event that such a number belongs to, -1 for those of other events. One number per key."""
-        ranks = numbers - self._key_bases
-        beyond = ranks - (len(self.codes) + 1)
-        # An ADD has its event here, an ADD_LATE the complement: of rank 2 in five events -4, whose complement is 3.
-        events: Positions = beyond ^ (beyond >> 63)
-        # Numbers of an earlier key are below the base of this one.
-        events[ranks <= 0] = -1
-        return events
-
-    @cached_property
-    def _key_bases(self) -> Positions:
-        return np.arange(self.key_count) << KEY_SHIFT
-
-
-class _Marks(dict[int, Flags]):
-    """Where events of a set are, by the bits of the set; threads may work out the same twice."""
-
-    def __init__(self, codes: EventCodes) -> None:
-        super().__init__()
-        self._codes = codes
-
-    def __missing__(self, events: int) -> Flags:
-        marks = np.zeros(len(self._codes), np.bool_)
-        for event in Event:
-            if events >> event & 1:
-                marks |= self._codes == event
-        self[events] = marks
-        return marks
-
-
-@dataclass(frozen=True, slots=True)
-class ColumnFunction:
-    """What an aggregate function knows of itself: its options, and the column that it is of."""
-
-    function: ColumnAggregate
-    column: str
-    type: DataType
-
-
 @dataclass(frozen=True, slots=True)
 class Reduction:
     """One value per key, of the column's type, and for which keys the values were folded one by one."""
 
     values: pa.Array[Any]
-    scalar_keys: Flags
-
-
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """The event whose value stands, per key, -1 for NULL; and for which keys events were looked at one by one."""
-
-    events: Positions
     scalar_keys: Flags
 
 
@@ -191,10 +92,63 @@ class AggregationError(Exception):
         self.reason = reason
 
 
-def ends_of(starts: Positions, count: int) -> Positions:
-    """One past the last of `count` events for each key."""
-    ends: Positions = np.append(starts[1:], count)[: len(starts)]
-    return ends
+@dataclass(frozen=True, slots=True)
+class ColumnAggregator(ABC):
+    """An aggregate function of one column that computes values out of values.
+
+    | function | RETRACT |
+    |---|---|
+    | with `ignore-retract` | nothing happens |
+    | that takes retracts | the function's own rule |
+    | any other | refused, whatever the value |
+    """
+
+    function: ColumnAggregate
+    column: str
+    type: DataType
+
+    @property
+    def keeps_lone_value(self) -> bool:
+        """True if a single ADD always gives the value as it is."""
+        return CAPABILITIES[self.function.name].keeps_lone_value
+
+    def reduce(self, events: ColumnEvents) -> Reduction:
+        """The accumulator of each key after all its events.
+
+        Segment operations for all keys that can be; a loop over the values of one key at a time for the others.
+        Raises `AggregationError` for an event that the function cannot take: a retract, an overflow.
+        """
+        return self._reduce(replace(events, codes=admitted(events.codes, self.function, self.column)))
+
+    @abstractmethod
+    def _reduce(self, events: ColumnEvents) -> Reduction:
+        """The same, of events that the function takes."""
+
+
+def takes_retracts(function: ColumnAggregate) -> bool:
+    """False if a retract is refused."""
+    return function.ignore_retract or CAPABILITIES[function.name].takes_retracts
+
+
+def admitted(codes: EventCodes, function: ColumnAggregate, column: str) -> EventCodes:
+    """The events that reach the function, by the rule for retracts."""
+    if not function.ignore_retract and CAPABILITIES[function.name].takes_retracts:
+        return codes
+    is_retract = codes == Event.RETRACT
+    if not is_retract.any():
+        return codes
+    if not function.ignore_retract:
+        raise AggregationError(int(np.flatnonzero(is_retract)[0]), retract_error_text(function, column))
+    return np.where(is_retract, np.int8(Event.SKIP), codes)
+
+
+def retract_error_text(function: ColumnAggregate, column: str) -> str:
+    """Why a retract is refused, and what to do."""
+    taking = ", ".join(sorted(name for name, capability in CAPABILITIES.items() if capability.takes_retracts))
+    return (
+        f"{function.name} does not take rows of kind -U and -D ({taking} do); "
+        f"set fields.{column}.ignore-retract=true to leave its values as they are"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,13 +204,11 @@ class LiveEvents:
         return replace(self, rows=self.rows[order], keys=self.keys[order], codes=self.codes[order])
 
 
-def live_events(events: ColumnEvents, *, takes_retracts: bool = False, trimmed: bool = True) -> LiveEvents:
+def live_events(events: ColumnEvents, *, trimmed: bool = True) -> LiveEvents:
     """The events that decide, for functions that remember nothing beside the accumulator.
 
     Not `trimmed`, those before a SET are among them: they may still be refused.
     """
-    # `make_aggregator` has refused retracts where the function takes none.
-    assert takes_retracts or not (events.codes == Event.RETRACT).any()
     count = len(events.codes)
     keys = np.repeat(np.arange(events.key_count), np.diff(events.starts, append=count))
     live = events.codes != Event.SKIP

@@ -23,8 +23,8 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from freshet.storage.merge.aggregate.contributions import Contributions, CountedValues, counted_values
-from freshet.storage.merge.aggregate.events import ColumnEvents, ColumnFunction, Reduction
-from freshet.storage.merge.gather import fixed_width, from_fixed_width, gathered
+from freshet.storage.merge.aggregate.events import ColumnAggregator, ColumnEvents, Reduction
+from freshet.storage.merge.gather import fixed_width, from_fixed_width, gathered, has_fixed_width
 from freshet.storage.merge.key_order import Flags
 from freshet.storage.merge.sort_words import Positions, pack, sequence_words
 from freshet.storage.options.engine import AggregateFunction
@@ -36,11 +36,10 @@ _SPAN_MAX: Final = _HIGHEST - 1
 _FLOATS: Final[Mapping[int, type[Any]]] = {4: np.float32, 8: np.float64}
 
 
-class Extreme(ColumnFunction):
+class Extreme(ColumnAggregator):
     """One of the four functions, for one column."""
 
-    def reduce(self, events: ColumnEvents) -> Reduction:
-        """The extreme value of each key."""
+    def _reduce(self, events: ColumnEvents) -> Reduction:
         counted = counted_values(events)
         choose = np.maximum if self.function.name in _LARGEST else np.minimum
         if not len(counted.starts):
@@ -48,7 +47,7 @@ class Extreme(ColumnFunction):
         if pt.is_boolean(events.values.type):
             bits = replace(counted, values=events.values.cast(pa.int8()))
             return counted.reduction(_extreme_numbers(bits, choose).cast(pa.bool_()))
-        if pt.is_decimal(events.values.type) or fixed_width(events.values) is None:
+        if pt.is_decimal(events.values.type) or not has_fixed_width(events.values.type):
             positions = _extreme_positions(counted.contributions(), self.column, choose)
             return counted.reduction(gathered(events.values, positions, may_miss=True))
         return counted.reduction(_extreme_numbers(counted, choose))
@@ -57,7 +56,6 @@ class Extreme(ColumnFunction):
 def _extreme_numbers(counted: CountedValues, choose: np.ufunc) -> pa.Array[Any]:
     arrow_type = counted.values.type
     numbers = fixed_width(counted.values)
-    assert numbers is not None
     if pt.is_floating(arrow_type):
         numbers = _ordered_bits(numbers)
     extreme, has_values = _reduced(numbers, counted, choose)

@@ -24,6 +24,7 @@ Source: MERGING.md §2.5, §2.6.1, vectors 47 and 48.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -31,8 +32,8 @@ import pyarrow.compute as pc
 
 from freshet.storage.merge.aggregate.equality import equality_codes, field_columns, last_of_each, order_ranks, paired
 from freshet.storage.merge.aggregate.events import (
+    ColumnAggregator,
     ColumnEvents,
-    ColumnFunction,
     Event,
     LiveEvents,
     Reduction,
@@ -44,13 +45,12 @@ from freshet.storage.merge.gather import valid_flags
 _Entries = dict[int, int]
 
 
-class MergeMap(ColumnFunction):
+class MergeMap(ColumnAggregator):
     """merge_map of one column."""
 
-    def reduce(self, events: ColumnEvents) -> Reduction:
-        """The entries of each key."""
+    def _reduce(self, events: ColumnEvents) -> Reduction:
         parts = Parts.of(events.values)
-        live = live_events(events, takes_retracts=True)
+        live = live_events(events)
         live = live.only((live.codes != Event.RETRACT) | (parts.lengths[live.rows] > 0))
         scalar_keys = live.keys_with(Event.RETRACT) & live.keys_with(Event.ADD_LATE)
         at_once = live.only(~scalar_keys[live.keys]).late_first()
@@ -62,11 +62,10 @@ class MergeMap(ColumnFunction):
         return Reduction(selection.to_array(events.values.type, parts.children), scalar_keys)
 
 
-class MergeMapWithKeyTime(ColumnFunction):
+class MergeMapWithKeyTime(ColumnAggregator):
     """merge_map_with_keytime of one column."""
 
-    def reduce(self, events: ColumnEvents) -> Reduction:
-        """The newest entries of each key."""
+    def _reduce(self, events: ColumnEvents) -> Reduction:
         parts = Parts.of(events.values)
         live = live_events(events)
         live = live.only(parts.valid[live.rows])
@@ -79,21 +78,17 @@ class MergeMapWithKeyTime(ColumnFunction):
         return Reduction(selection.to_array(events.values.type, parts.children), scalar_keys)
 
     def _folded(self, parts: Parts, events: LiveEvents) -> dict[int, list[int] | None]:
-        selection = parts.select(events)
-        taken = pa.array(selection.parts)
+        taken = pa.array(parts.select(events).parts)
         names, items = (child.take(taken) for child in parts.children)
         codes = equality_codes(names).tolist()
         (texts,) = field_columns(items, [self.function.time_field or items.type.field(items.type.num_fields - 1).name])
         rows, timed = valid_flags(items).tolist(), valid_flags(texts).tolist()
         times = _text_ranks(texts)
-        positions = selection.parts.tolist()
-        results: dict[int, _Entries] = {}
-        for key, _, code, length, first in parts.walk(events):
-            x = {codes[index]: index for index in range(first, first + (length or 0))}
-            if key not in results:
-                results[key] = x
-                continue
-            acc = results[key]
+
+        def step(acc: _Entries | None, code: int, indices: Sequence[int] | None, _: int) -> _Entries:
+            x = {codes[index]: index for index in indices or ()}
+            if acc is None:
+                return x
             if code == Event.ADD_LATE:
                 acc, x = x, acc
             for name, index in x.items():
@@ -103,28 +98,26 @@ class MergeMapWithKeyTime(ColumnFunction):
                 old = acc.get(name)
                 if timed[index] and (old is None or not timed[old] or times[index] > times[old]):
                     acc[name] = index
-            results[key] = acc
-        return {key: [positions[index] for index in acc.values()] for key, acc in results.items()}
+            return acc
+
+        return parts.folded(events, step)
 
 
 def _folded(parts: Parts, events: LiveEvents) -> dict[int, list[int] | None]:
     """The entries, as positions, of keys that are folded one by one."""
-    selection = parts.select(events)
-    codes = equality_codes(parts.children[0].take(pa.array(selection.parts))).tolist()
-    positions = selection.parts.tolist()
-    results: dict[int, _Entries | None] = dict.fromkeys(events.keys.tolist())
-    for key, _, code, length, first in parts.walk(events):
-        acc = results[key]
-        x = None if length is None else {codes[index]: index for index in range(first, first + length)}
+    codes = equality_codes(parts.children[0].take(pa.array(parts.select(events).parts))).tolist()
+
+    def step(acc: _Entries | None, code: int, indices: Sequence[int] | None, _: int) -> _Entries | None:
+        x = None if indices is None else {codes[index]: index for index in indices}
         if code == Event.SET or (acc is None and code != Event.RETRACT):
-            acc = x
-        elif acc is not None and x is not None:
-            if code == Event.RETRACT:
-                acc = {name: index for name, index in acc.items() if name not in x}
-            else:
-                acc = x | acc if code == Event.ADD_LATE else acc | x
-        results[key] = acc
-    return {key: None if acc is None else [positions[index] for index in acc.values()] for key, acc in results.items()}
+            return x
+        if acc is None or x is None:
+            return acc
+        if code == Event.RETRACT:
+            return {name: index for name, index in acc.items() if name not in x}
+        return x | acc if code == Event.ADD_LATE else acc | x
+
+    return parts.folded(events, step)
 
 
 def _text_ranks(texts: pa.Array[Any]) -> list[int]:

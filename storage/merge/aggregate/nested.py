@@ -27,7 +27,7 @@ Source: MERGING.md §2.5, §2.6.1, vectors 49 and 50.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -47,8 +47,8 @@ from freshet.storage.merge.aggregate.equality import (
 )
 from freshet.storage.merge.aggregate.events import (
     AggregationError,
+    ColumnAggregator,
     ColumnEvents,
-    ColumnFunction,
     Event,
     LiveEvents,
     Reduction,
@@ -128,51 +128,37 @@ class NestedFold:
     acc is None, a list of positions that nothing was added to yet, or rows by nested key.
     """
 
-    def __init__(self, function: ColumnAggregate, column: str, rows: NestedRows, parts: Parts) -> None:
+    def __init__(self, function: ColumnAggregate, rows: NestedRows, parts: Parts, events: LiveEvents) -> None:
         self._limit = function.count_limit
         self._keyed = bool(function.nested_key)
         self._rows = rows
         self._parts = parts
-        self._positions: list[int] = []
-        self._codes: list[int] = []
-        self._counts: list[bool] = []
-        self._null_keys: list[bool] = []
-        self._sequences: list[int] | None = None
+        self._events = events
+        taken = parts.select(events).parts
+        assert rows.keys is not None
+        self._codes: list[int] = rows.keys[taken].tolist()
+        self._counts: list[bool] = rows.counts[taken].tolist()
+        self._null_keys: list[bool] = rows.null_keys[taken].tolist()
+        self._sequences: list[int] | None = None if rows.sequences is None else rows.sequences[taken].tolist()
         self._event = 0
 
-    def results(self, events: LiveEvents) -> dict[int, list[int] | None]:
+    def results(self) -> dict[int, list[int] | None]:
         """The rows of each key."""
-        selection = self._parts.select(events)
-        self._load(selection.parts)
-        results: dict[int, list[int] | _Table | None] = dict.fromkeys(events.keys.tolist())
-        for key, event, code, length, first in self._parts.walk(events):
-            self._event = event
-            x = None if length is None else list(range(first, first + length))
-            acc = results[key]
-            if code == Event.SET:
-                acc = x
-            elif code == Event.RETRACT:
-                acc = acc if acc is None or x is None else self._without(acc, x)
-            elif code == Event.ADD_LATE:
-                acc = x if acc is None else self._added(x, list(_rows_of(acc)))
-            elif x is not None:
-                acc = self._added(acc, x)
-            results[key] = acc
-        return {
-            key: None if acc is None else [self._positions[index] for index in _rows_of(acc)]
-            for key, acc in results.items()
-        }
+        return self._parts.folded(self._events, self._step)
 
-    def _load(self, parts: Positions) -> None:
-        rows = self._rows
-        assert rows.keys is not None
-        self._positions = parts.tolist()
-        self._codes = rows.keys[parts].tolist()
-        self._counts = rows.counts[parts].tolist()
-        self._null_keys = rows.null_keys[parts].tolist()
-        self._sequences = None if rows.sequences is None else rows.sequences[parts].tolist()
+    def _step(
+        self, acc: Sequence[int] | _Table | None, code: int, x: Sequence[int] | None, event: int
+    ) -> Sequence[int] | _Table | None:
+        self._event = event
+        if code == Event.SET:
+            return x
+        if code == Event.RETRACT:
+            return acc if acc is None or x is None else self._without(acc, x)
+        if code == Event.ADD_LATE:
+            return x if acc is None else self._added(x, list(_rows_of(acc)))
+        return acc if x is None else self._added(acc, x)
 
-    def _added(self, acc: list[int] | _Table | None, x: list[int]) -> list[int] | _Table:
+    def _added(self, acc: Sequence[int] | _Table | None, x: Sequence[int]) -> Sequence[int] | _Table:
         if self._keyed:
             table = acc if isinstance(acc, dict) else self._put({}, acc or (), None)
             return self._put(table, x, self._limit)
@@ -183,7 +169,7 @@ class NestedFold:
         new = [index for index in x if self._counts[index]]
         return [index for index in rows if self._counts[index]] + (new if room is None else new[: max(room, 0)])
 
-    def _without(self, acc: list[int] | _Table, x: list[int]) -> list[int] | _Table:
+    def _without(self, acc: Sequence[int] | _Table, x: Sequence[int]) -> Sequence[int] | _Table:
         if self._keyed:
             table = dict(acc) if isinstance(acc, dict) else self._put({}, acc, None, by_sequence=False)
             for index in self._looked_at(x):
@@ -212,27 +198,26 @@ class NestedFold:
                 yield index
 
 
-def _rows_of(acc: list[int] | _Table) -> Iterable[int]:
+def _rows_of(acc: Sequence[int] | _Table) -> Iterable[int]:
     return acc.values() if isinstance(acc, dict) else acc
 
 
-class NestedUpdate(ColumnFunction):
+class NestedUpdate(ColumnAggregator):
     """nested_update of one column."""
 
-    def reduce(self, events: ColumnEvents) -> Reduction:
-        """The nested table of each key."""
+    def _reduce(self, events: ColumnEvents) -> Reduction:
         parts = Parts.of(events.values)
         rows = NestedRows.of(self.function, self.column, parts.children[0])
         rows.refuse_null_keys(parts, events, Event.ADD)
         scalar_keys = events.keys_with(Event.SET, Event.ADD_LATE)
         if self.function.count_limit is not None or rows.strategy == ERROR:
             scalar_keys |= events.keys_with(Event.RETRACT)
-        live = live_events(events, takes_retracts=True, trimmed=rows.strategy != ERROR)
+        live = live_events(events, trimmed=rows.strategy != ERROR)
         at_once = live.only(~scalar_keys[live.keys])
         selection = self._at_once(rows, parts.select(at_once), parts.retracted(at_once))
         if scalar_keys.any():
-            folded = NestedFold(self.function, self.column, rows.identified(), parts)
-            selection = selection.with_scalar_results(scalar_keys, folded.results(live.only(scalar_keys[live.keys])))
+            folded = NestedFold(self.function, rows.identified(), parts, live.only(scalar_keys[live.keys]))
+            selection = selection.with_scalar_results(scalar_keys, folded.results())
         return Reduction(selection.to_array(events.values.type, parts.children), scalar_keys)
 
     def _at_once(self, rows: NestedRows, selection: Selection, retracted: Flags) -> Selection:
@@ -262,11 +247,10 @@ class NestedUpdate(ColumnFunction):
         return selection.only(last_of_each(codes))
 
 
-class NestedPartialUpdate(ColumnFunction):
+class NestedPartialUpdate(ColumnAggregator):
     """nested_partial_update of one column."""
 
-    def reduce(self, events: ColumnEvents) -> Reduction:
-        """The nested table of each key."""
+    def _reduce(self, events: ColumnEvents) -> Reduction:
         parts = Parts.of(events.values)
         rows = NestedRows.of(self.function, self.column, parts.children[0])
         rows.refuse_null_keys(parts, events, Event.ADD)

@@ -5,7 +5,7 @@ Functions choose positions (`Selection`) and never touch values, so every elemen
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,6 +17,8 @@ from freshet.storage.merge.aggregate.events import Event, LiveEvents
 from freshet.storage.merge.gather import valid_flags
 from freshet.storage.merge.key_order import Flags
 from freshet.storage.merge.sort_words import Positions
+
+Step = Callable[[Any, int, Sequence[int] | None, int], Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,17 +74,24 @@ class Parts:
         """For the parts of `select(events)`, whether they are of a RETRACT."""
         return np.repeat(events.codes == Event.RETRACT, self.lengths[events.rows])
 
-    def walk(self, events: LiveEvents) -> Iterator[tuple[int, int, int, int | None, int]]:
-        """(key, event, code, length or None for NULL, first index into `select(events).parts`) of each event."""
+    def folded(self, events: LiveEvents, step: Step) -> dict[int, list[int] | None]:
+        """The parts of each key, one event after the other: `acc = step(acc, code, x, event)`, beginning with None.
+
+        x are indices into `select(events).parts`, None for a value that is NULL. acc holds such indices, as a list or
+        as the values of a dict.
+        """
         lengths = self.lengths[events.rows]
-        yield from zip(
-            events.keys.tolist(),
-            events.rows.tolist(),
-            events.codes.tolist(),
-            [length if valid else None for length, valid in zip(lengths, self.valid[events.rows], strict=True)],
-            (np.cumsum(lengths) - lengths).tolist(),
-            strict=True,
-        )
+        ends = np.cumsum(lengths)
+        ranges_of_x = zip((ends - lengths).tolist(), ends.tolist(), self.valid[events.rows].tolist(), strict=True)
+        accumulators: dict[int, Any] = dict.fromkeys(events.keys.tolist())
+        walk = zip(events.keys.tolist(), events.codes.tolist(), events.rows.tolist(), ranges_of_x, strict=True)
+        for key, code, event, (first, end, is_valid) in walk:
+            accumulators[key] = step(accumulators[key], code, range(first, end) if is_valid else None, event)
+        positions = self.select(events).parts.tolist()
+        return {
+            key: None if acc is None else [positions[at] for at in (acc.values() if isinstance(acc, dict) else acc)]
+            for key, acc in accumulators.items()
+        }
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,8 +31,9 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from freshet.storage.merge.aggregate.contributions import Contributions, Numbers, counted_values, folded, folded_floats
-from freshet.storage.merge.aggregate.decimals import from_halves, halves_of, signed_values, with_scalar_results
-from freshet.storage.merge.aggregate.events import AggregationError, ColumnEvents, ColumnFunction, Reduction
+from freshet.storage.merge.aggregate.decimals import signed_values, with_scalar_results
+from freshet.storage.merge.aggregate.events import AggregationError, ColumnAggregator, ColumnEvents, Reduction
+from freshet.storage.merge.gather import fixed_width, from_fixed_width
 from freshet.storage.merge.key_order import Flags
 from freshet.storage.merge.key_rows import first_marked
 from freshet.storage.merge.sort_words import Positions
@@ -44,11 +45,10 @@ _NEAR: Final = 1 - 1e-9
 """Magnitudes are estimated as floats; this close to a bound the exact way is taken."""
 
 
-class Product(ColumnFunction):
+class Product(ColumnAggregator):
     """product of one column."""
 
-    def reduce(self, events: ColumnEvents) -> Reduction:
-        """The product of each key."""
+    def _reduce(self, events: ColumnEvents) -> Reduction:
         counted = _from_first_add(counted_values(events).contributions())
         arrow_type = counted.values.type
         if pt.is_decimal(arrow_type):
@@ -153,7 +153,7 @@ def _float_products(counted: Contributions) -> Reduction:
 
 def _decimal_products(counted: Contributions) -> Reduction:
     arrow_type = counted.values.type
-    halves = halves_of(counted.values)
+    halves = fixed_width(counted.values)
     has_values = counted.has_values
     starts, lengths = counted.starts[has_values], counted.lengths[has_values]
 
@@ -161,7 +161,7 @@ def _decimal_products(counted: Contributions) -> Reduction:
         signed = signed_values(halves, counted.takes_away, starts[key], lengths[key])
         return _decimal_product(signed, arrow_type.precision, arrow_type.scale, counted, int(starts[key]))
 
-    results = from_halves(halves[starts], arrow_type)
+    results = from_fixed_width(halves[starts], arrow_type, None)
     return counted.reduction(with_scalar_results(results, lengths > 1, product), lengths > 1)
 
 

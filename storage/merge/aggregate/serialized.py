@@ -19,19 +19,19 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import groupby
-from operator import itemgetter
+from operator import ior, itemgetter
 from typing import Any, Final, Generic, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
-from freshet.storage.codec.roaring_bitmaps import Bitmap64, read_bitmap32, unite_bitmaps32, write_bitmap32
+from freshet.storage.codec.roaring_bitmaps import Bitmap64, read_bitmap32, write_bitmap32
 from freshet.storage.codec.sketches import read_hll, read_theta, unite_hll, unite_theta, write_hll, write_theta
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.merge.aggregate.events import (
     AggregationError,
+    ColumnAggregator,
     ColumnEvents,
-    ColumnFunction,
     Event,
     Reduction,
     live_events,
@@ -56,23 +56,18 @@ class _Library(Generic[Part]):
     write: Callable[[Part], bytes]
 
 
-def _united64(acc: Bitmap64, x: Bitmap64) -> Bitmap64:
-    acc.update(x)
-    return acc
-
-
 _LIBRARIES: Final[Mapping[AggregateFunction, _Library[Any]]] = {
-    AggregateFunction.RBM32: _Library(read_bitmap32, unite_bitmaps32, write_bitmap32),
-    AggregateFunction.RBM64: _Library(Bitmap64.read, _united64, Bitmap64.write),
+    AggregateFunction.RBM32: _Library(read_bitmap32, ior, write_bitmap32),
+    AggregateFunction.RBM64: _Library(Bitmap64.read, ior, Bitmap64.write),
     AggregateFunction.HLL_SKETCH: _Library(read_hll, unite_hll, write_hll),
     AggregateFunction.THETA_SKETCH: _Library(read_theta, unite_theta, write_theta),
 }
 
 
-class SerializedUnion(ColumnFunction):
+class SerializedUnion(ColumnAggregator):
     """rbm32, rbm64, hll_sketch or theta_sketch of one column."""
 
-    def reduce(self, events: ColumnEvents) -> Reduction:
+    def _reduce(self, events: ColumnEvents) -> Reduction:
         """The united set or sketch of each key. Keys with several values are folded one by one, in merge order."""
         library = _LIBRARIES[self.function.name]
         live = live_events(events)

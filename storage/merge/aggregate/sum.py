@@ -39,15 +39,13 @@ from freshet.storage.merge.aggregate.contributions import (
     folded_floats,
 )
 from freshet.storage.merge.aggregate.decimals import (
-    from_halves,
     from_longs,
-    halves_of,
     magnitudes,
     segment_sums,
     signed_values,
     with_scalar_results,
 )
-from freshet.storage.merge.aggregate.events import AggregationError, ColumnEvents, ColumnFunction, Reduction
+from freshet.storage.merge.aggregate.events import AggregationError, ColumnAggregator, ColumnEvents, Reduction
 from freshet.storage.merge.gather import fixed_width, from_fixed_width
 from freshet.storage.merge.key_order import Flags
 from freshet.storage.merge.sort_words import Positions
@@ -60,11 +58,10 @@ _NEAR: Final = 1 - 1e-9
 """Magnitudes are estimated as floats; this close to a bound the exact way is taken."""
 
 
-class Sum(ColumnFunction):
+class Sum(ColumnAggregator):
     """sum of one column."""
 
-    def reduce(self, events: ColumnEvents) -> Reduction:
-        """The sum of each key."""
+    def _reduce(self, events: ColumnEvents) -> Reduction:
         counted = counted_values(events)
         arrow_type = counted.values.type
         if not len(counted.starts):
@@ -81,7 +78,6 @@ def _integer_sums(counted: CountedValues, overflow: str) -> Reduction:
     arrow_type = counted.values.type
     bounds = np.iinfo(arrow_type.to_pandas_dtype())
     numbers = fixed_width(counted.values)
-    assert numbers is not None
     sums = _plain_sums(numbers, counted, int(bounds.max))
     if sums is not None:
         values, has_values = sums
@@ -154,7 +150,6 @@ def _running(numbers: Int64s, counted: Contributions) -> Int64s:
 def _float_sums(counted: CountedValues) -> Reduction:
     arrow_type = counted.values.type
     bits = fixed_width(counted.values)
-    assert bits is not None
     sign = np.iinfo(bits.dtype).min
     if counted.counts is not None:
         # Where a value does not count it becomes -0.0: to add it changes nothing, not even another -0.0.
@@ -176,7 +171,7 @@ def _float_sums(counted: CountedValues) -> Reduction:
 
 def _decimal_sums(counted: CountedValues) -> Reduction:
     arrow_type = counted.values.type
-    halves = halves_of(counted.values)
+    halves = fixed_width(counted.values)
     limit = 10**arrow_type.precision
     low = np.ascontiguousarray(halves[:, 0])
     if arrow_type.precision <= _LONG_DIGITS or not (halves[:, 1] != low >> 63).any():
@@ -185,7 +180,7 @@ def _decimal_sums(counted: CountedValues) -> Reduction:
         if sums is not None:
             return counted.reduction(from_longs(sums[0], arrow_type, sums[1]))
     few = counted.contributions()
-    halves, has_values = halves_of(few.values), few.has_values
+    halves, has_values = fixed_width(few.values), few.has_values
     starts, lengths = few.starts[has_values], few.lengths[has_values]
     if not len(starts):
         return few.reduction(few.values)
@@ -195,11 +190,11 @@ def _decimal_sums(counted: CountedValues) -> Reduction:
         too_large = (halves[:, 0] >= limit) | (halves[:, 0] <= -limit)
         near = too_large if outside is None else too_large | outside
         near = np.logical_or.reduceat(near, starts)
-        results = from_longs(longs, arrow_type)
+        results = from_longs(longs, arrow_type, None)
     else:
         bounds = (1 - limit, limit - 1)
         near = np.add.reduceat(magnitudes(halves), starts) >= limit * _NEAR
-        results = from_halves(segment_sums(halves, few.takes_away, starts), arrow_type)
+        results = from_fixed_width(segment_sums(halves, few.takes_away, starts), arrow_type, None)
 
     def total(key: int) -> int | None:
         return _decimal_total(signed_values(halves, few.takes_away, starts[key], lengths[key]), limit, *bounds)

@@ -29,8 +29,8 @@ import pyarrow.compute as pc
 
 from freshet.storage.merge.aggregate.equality import first_of_each, paired
 from freshet.storage.merge.aggregate.events import (
+    ColumnAggregator,
     ColumnEvents,
-    ColumnFunction,
     Event,
     LiveEvents,
     Reduction,
@@ -46,10 +46,10 @@ BLANKS: Final = (
 )
 
 
-class ListAgg(ColumnFunction):
+class ListAgg(ColumnAggregator):
     """listagg of one column."""
 
-    def reduce(self, events: ColumnEvents) -> Reduction:
+    def _reduce(self, events: ColumnEvents) -> Reduction:
         """The texts of each key, joined."""
         live = live_events(events)
         texts = live.only(~blank_flags(events.values).take(live.rows))

@@ -29,33 +29,33 @@ def _batches(seed: int, runs: int) -> tuple[list[pa.RecordBatch], list[tuple[int
 
 @pytest.mark.parametrize("runs", [1, 4])
 @pytest.mark.parametrize(
-    ("memory_bytes", "portion_bytes"), [(10**9, 10**9), (10**9, 20_000), (30_000, 20_000), (0, 10**9)]
+    ("memory_bytes", "slice_bytes"), [(10**9, 10**9), (10**9, 20_000), (30_000, 20_000), (0, 10**9)]
 )
-def test_in_order_in_every_way(tmp_path: Path, runs: int, memory_bytes: int, portion_bytes: int) -> None:
+def test_in_order_in_every_way(tmp_path: Path, runs: int, memory_bytes: int, slice_bytes: int) -> None:
     batches, expected = _batches(runs, runs)
-    gathered = GatheredRows(local_env(str(tmp_path)), memory_bytes=memory_bytes, portion_bytes=portion_bytes)
+    gathered = GatheredRows(local_env(str(tmp_path)), memory_bytes=memory_bytes, slice_bytes=slice_bytes)
     for batch in batches:
         gathered.add(batch)
         gathered.add(batch.slice(0, 0))
     is_spilled = any(tmp_path.iterdir())
     assert is_spilled == (memory_bytes < 10**9)
-    portions = list(gathered.portions(["_o0"]))
-    assert (len(portions) > 1) == (portion_bytes < 10**9)
-    found = [row for portion in portions for row in zip(*(c.to_pylist() for c in portion.columns), strict=True)]
+    slices = list(gathered.slices(["_o0"]))
+    assert (len(slices) > 1) == (slice_bytes < 10**9)
+    found = [row for slice_ in slices for row in zip(*(c.to_pylist() for c in slice_.columns), strict=True)]
     assert found == expected
     gathered.close()
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("is_mixed", [False, True])
-def test_rows_that_are_much_larger_than_the_others_lie_in_portions_of_their_own(tmp_path: Path, is_mixed: bool) -> None:
-    """By the average, all of the large ones would be in one portion."""
-    gathered = GatheredRows(local_env(str(tmp_path)), memory_bytes=0, portion_bytes=100_000)
+def test_rows_that_are_much_larger_than_the_others_lie_in_slices_of_their_own(tmp_path: Path, is_mixed: bool) -> None:
+    """By the average, all of the large ones would be in one slice_."""
+    gathered = GatheredRows(local_env(str(tmp_path)), memory_bytes=0, slice_bytes=100_000)
     for run in range(2):
         numbers = list(range(run, 10_000, 2)) if is_mixed else list(range(run * 5000, run * 5000 + 5000))
         texts = ["x" * (50_000 if number % 5000 < 40 else 10) for number in numbers]
         gathered.add(pa.record_batch({"_o0": numbers, "text": texts}))
-    portions = list(gathered.portions(["_o0"]))
-    assert [number for portion in portions for number in portion["_o0"].to_pylist()] == list(range(10_000))
-    assert max(portion.nbytes for portion in portions) < 3 * 100_000
+    slices = list(gathered.slices(["_o0"]))
+    assert [number for slice_ in slices for number in slice_["_o0"].to_pylist()] == list(range(10_000))
+    assert max(slice_.nbytes for slice_ in slices) < 3 * 100_000
     gathered.close()

@@ -406,10 +406,12 @@ def test_records_that_do_not_add_up_are_not_committed(spark: SparkSession, tmp_p
 def test_rows_of_a_frame_that_are_there_twice_are_not_committed(
     spark: SparkSession, tmp_path: Path, query: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The place of each row in its Spark partition crosses with it."""
+    """The position of each row in its Spark partition crosses with it."""
     table = _create(tmp_path, {"id": "BIGINT"})
-    place = Routing.place
-    monkeypatch.setattr(Routing, "place", lambda self, frame: place(self, frame).union(place(self, frame)))
+    distributed = Routing.distributed
+    monkeypatch.setattr(
+        Routing, "distributed", lambda self, frame: distributed(self, frame).union(distributed(self, frame))
+    )
     with pytest.raises(PipelineFailedError, match="missing or there twice"):
         _sink(tmp_path, [])(spark.range(10), 0)
     assert table.snapshots() == []

@@ -130,3 +130,46 @@ def test_what_json_has_no_number_for_is_not_null(freshet: Freshet, tmp_path: Pat
     ]
     shown = freshet.good("read", tmp_path / "w", "db.t").out
     assert "0.0000000000" in shown and '["NaN",1.5,null]' in shown
+
+
+def test_dates_that_no_calendar_of_python_has(freshet: Freshet, tmp_path: Path) -> None:
+    """Their text, among values that are told as always."""
+    table = Catalog(tmp_path / "w").create_table(
+        "db.t",
+        schema={
+            "id": "INT", "d": "DATE", "t": "TIMESTAMP(6)", "z": "TIMESTAMP_LTZ(3)", "dates": "ARRAY<DATE>",
+        },
+        primary_keys=["id"],
+        options={"bucket": 1},
+    )  # fmt: skip
+    days = pa.array([90_000_000, -10_000_000, 0, None], pa.int32()).cast(pa.date32())
+    columns = {
+        "id": [1, 2, 3, 4],
+        "d": days,
+        "t": pa.array([2**62, -(2**60), 0, None], pa.int64()).cast(pa.timestamp("us")),
+        "z": pa.array([2**52, -(2**50), 0, None], pa.int64()).cast(table.arrow_schema.field("z").type),
+        "dates": pa.ListArray.from_arrays([0, 0, 2, 3, 3], days[1:]),
+    }
+    with table.writer("loader") as writer:
+        writer.write(pa.table(columns, table.arrow_schema))
+        writer.commit(1)
+    place = (tmp_path / "w", "db.t")
+    lines = [json.loads(line) for line in freshet.good("read", *place, "--format", "json").out.splitlines()]
+    assert [line["d"] for line in lines] == ["248381-08-19", "-25410-12-06", "1970-01-01", None]
+    assert [line["t"] for line in lines] == [
+        "148108-07-06 14:00:27.387904", "-34565-05-17 02:29:53.153024", "1970-01-01T00:00:00", None,
+    ]  # fmt: skip
+    assert [line["z"][:7] if line["z"] else None for line in lines] == ["144683-", "-33709-", "1970-01", None]
+    assert lines[1]["dates"] == ["-25410-12-06", "1970-01-01"]
+    assert "248381-08-19" in freshet.good("read", *place).out
+    assert "-25410-12-06" in freshet.good("read", *place, "--format", "csv", "--columns", "id,dates").out
+
+
+def test_nanoseconds_inside_maps_and_rows(freshet: Freshet, tmp_path: Path) -> None:
+    columns = {"id": "INT", "nanos": "MAP<INT, ROW<a TIMESTAMP(9)>>"}
+    table = Catalog(tmp_path / "w").create_table("db.t", schema=columns, options={"bucket": -1})
+    with table.writer("loader") as writer:
+        writer.write(pa.table({"id": [1], "nanos": [[(1, {"a": 1_000_000_001})]]}, table.arrow_schema))
+        writer.commit(1)
+    for output in ("table", "json", "csv"):
+        assert "1970-01-01 00:00:01.000000001" in freshet.good("read", tmp_path / "w", "db.t", "--format", output).out

@@ -46,6 +46,20 @@ def test_tables_are_listed_with_those_that_cannot_be_read(freshet: Freshet, tabl
     assert "there is no database 'shops'" in missing.err
 
 
+def test_a_folder_that_is_no_warehouse(freshet: Freshet, tmp_path: Path) -> None:
+    assert f"no databases in {tmp_path}/mistyped;" in freshet.good("tables", tmp_path / "mistyped").err
+    called = freshet.good("tables", tmp_path / "mistyped", "--json")
+    assert (called.facts, "no databases" in called.err) == ([], True)
+
+
+def test_columns_stand_below_each_other_whatever_the_script(freshet: Freshet, table: Table, tmp_path: Path) -> None:
+    """Characters that take two columns of a terminal count two."""
+    Catalog(tmp_path / "w").create_table("shop.注文", schema={"text": "STRING"})
+    lines = freshet.good("tables", tmp_path / "w").out.splitlines()
+    assert "shop.orders  id " in lines[1]
+    assert "shop.注文    none " in lines[2]
+
+
 def test_snapshots_say_what_was_written_and_deleted(freshet: Freshet, table: Table, tmp_path: Path) -> None:
     facts = freshet.good("snapshots", tmp_path / "w", "shop.orders", "--json").facts
     assert [(each["kind"], each["written"], each["deleted"], each["records"]) for each in facts] == [

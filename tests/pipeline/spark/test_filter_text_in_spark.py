@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as spark_functions
 
-from freshet.storage.filter_text import parse_filter
+from freshet.storage.filters.filter_text import parse_filter
 from tests.kit.filter_texts import COLUMNS, SCHEMA, Condition, conditions
 
 pytestmark = pytest.mark.spark

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from freshet import Catalog, Table, register
-from freshet.storage.log_systems import TaskLog
+from freshet.storage.logs.writers import TaskLog
 from tests.kit.kafka_broker import ForeignBroker
 from tests.logstore.logged_tables import SCHEMA, rows
 from tests.logstore.test_logged_tables import folded, held

@@ -14,7 +14,7 @@ from pyroaring import BitMap, BitMap64
 
 from freshet.storage.codec.deletion_vectors import read_vector, write_vectors
 from freshet.storage.exceptions import CorruptDataError
-from freshet.storage.model.index_file import DeletionVectorRange
+from freshet.storage.model.manifest import DeletionVectorRange
 
 # Whole files that Apache Paimon 2.0.0 wrote.
 ROWS_1_2 = bytes.fromhex("01000000185e43f2d03a30000001000000000001001000000001000200c3366892")

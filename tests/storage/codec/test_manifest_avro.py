@@ -27,8 +27,14 @@ from freshet.storage.codec.manifest_avro import (
 )
 from freshet.storage.exceptions import CorruptDataError, UnsupportedFeatureError
 from freshet.storage.model.data_file import EMPTY_ROW, EMPTY_STATS, DataFileMeta, FileSource, SimpleStats
-from freshet.storage.model.index_file import DeletionVectorRange, IndexEntry, IndexFileMeta
-from freshet.storage.model.manifest import EntryKind, ManifestEntry, ManifestFileMeta
+from freshet.storage.model.manifest import (
+    DeletionVectorRange,
+    EntryKind,
+    IndexEntry,
+    IndexFileMeta,
+    ManifestEntry,
+    ManifestFileMeta,
+)
 
 # Made by Apache Paimon 2.0.0 out of its own row types: manifest list, manifest, index manifest.
 REFERENCE = [

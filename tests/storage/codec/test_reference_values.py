@@ -81,7 +81,7 @@ def test_row(fields: list[str]) -> None:
         assert encode_row(values, types).hex() == encoded
     assert murmur_hash(row_body(row)) == int(row_hash)
     arrays = [column(text, data_type) for text, data_type in zip(value_text.split("|"), types, strict=True)]
-    assert encode_rows(arrays, types).row(0).hex() == encoded
+    assert encode_rows(arrays, types)[0].hex() == encoded
     assert row_hashes(arrays, types).tolist() == [int(row_hash)]
     assert bucket_ids(arrays, types, 37).tolist() == [int(bucket)]
     if hive_bucket != "-":

@@ -120,3 +120,47 @@ def test_claim_next_to_fast_expiry_holds(monkeypatch: pytest.MonkeyPatch) -> Non
         assert len(Committer(store, "u").commit(number, [made]).snapshots) == 1
         assert f"mine{number}@0" in live_names(open_table_store(store.env, LOCATION))
         assert_contiguous(store)
+
+
+@pytest.mark.parametrize("kind", [CommitKind.APPEND, CommitKind.COMPACT])
+@pytest.mark.parametrize("call", ["list_ids", "fresh"])
+def test_claim_holds_when_its_neighbours_expire_while_they_are_looked_at(
+    kind: CommitKind, call: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the claim is built on has expired; it and its successor expire after the listing, or after the reading, of
+    the snapshots around it. Nothing that the newer snapshots name may be taken back."""
+    store = make_table(SimDisk().boot(), options=OPTIONS)
+    a = new_file(store, "a")
+    Committer(store, "u").commit(0, [message(store, new=[a])])
+    other = open_table_store(store.env, LOCATION)
+    claim, look = store.snapshots.try_commit, getattr(store.snapshots, call)
+
+    def claim_then_others(snapshot: Snapshot) -> bool:
+        monkeypatch.setattr(store.snapshots, "try_commit", claim)
+        assert claim(snapshot)
+        for number in range(2):
+            made = message(other, new=[new_file(other, f"other{number}")])
+            Committer(other, "other").commit(number, [made])
+        expire_snapshots(other, retain_max=3, time_retained_ms=0)
+        monkeypatch.setattr(store.snapshots, call, look_then_expire)
+        return True
+
+    def look_then_expire(*arguments: int) -> object:
+        monkeypatch.setattr(store.snapshots, call, look)
+        seen = look(*arguments)
+        expire_snapshots(other, retain_max=1, time_retained_ms=0)
+        return seen
+
+    monkeypatch.setattr(store.snapshots, "try_commit", claim_then_others)
+    if kind is CommitKind.APPEND:
+        result = Committer(store, "u").commit(1, [message(store, new=[new_file(store, "mine")])])
+    else:
+        compaction = message(store, before=[a], after=[new_file(store, "mine", level=5)])
+        result = Committer(store, "compactor").commit(0, [compaction], force_empty=False)
+    assert result.snapshots
+    assert not result.given_way
+    fresh = open_table_store(store.env, LOCATION)
+    assert_contiguous(fresh)
+    assert_everything_named_is_there(fresh)
+    mine = ["a@0", "mine@0"] if kind is CommitKind.APPEND else ["mine@5"]
+    assert live_names(fresh) == [*mine, "other0@0", "other1@0"]

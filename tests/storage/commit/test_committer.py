@@ -25,8 +25,7 @@ from freshet.storage.io.file_io import Created
 from freshet.storage.metadata.table_store import TableStore, open_table_store
 from freshet.storage.model.commit_message import CommitDigest
 from freshet.storage.model.data_file import EMPTY_ROW
-from freshet.storage.model.index_file import IndexEntry, IndexFileMeta
-from freshet.storage.model.manifest import EntryKind
+from freshet.storage.model.manifest import EntryKind, IndexEntry, IndexFileMeta
 from freshet.storage.model.snapshot import BATCH_COMMIT_IDENTIFIER, CommitKind, Snapshot
 from tests.kit.hand_made import (
     assert_contiguous,
@@ -266,6 +265,27 @@ def test_upgrade_that_gives_way_keeps_the_file_it_would_have_renamed() -> None:
     result = Committer(store, "u").commit(1, [message(store, new=[b], before=[a, b], after=upgrades)])
     assert result.given_way
     assert live_names(store) == ["b@0", "rival@5"]
+    assert_everything_named_is_there(store)
+
+
+def test_of_two_equal_upgrades_the_later_gives_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both give the file the same level: that it has it already does not mean that this commit was made before."""
+    store = make_table(SimDisk().boot())
+    a = new_file(store, "a")
+    Committer(store, "u").commit(0, [message(store, new=[a])])
+    upgrade, claim = message(store, before=[a], after=[replace(a, level=5)]), store.snapshots.try_commit
+
+    def overtaken(snapshot: Snapshot) -> bool:
+        monkeypatch.undo()
+        other = open_table_store(store.env, store.location)
+        Committer(other, "rival").commit(0, [upgrade], force_empty=False)
+        return claim(snapshot)
+
+    monkeypatch.setattr(store.snapshots, "try_commit", overtaken)
+    result = Committer(store, "late").commit(0, [upgrade], force_empty=False)
+    assert result.snapshots == ()
+    assert result.given_way
+    assert live_names(store) == ["a@5"]
     assert_everything_named_is_there(store)
 
 

@@ -17,14 +17,15 @@ from freshet.storage.exceptions import ConflictError
 from freshet.storage.metadata.table_store import TableStore, open_table_store
 from freshet.storage.model.commit_message import CommitMessage
 from freshet.storage.model.data_file import EMPTY_ROW, DataFileMeta
-from freshet.storage.model.index_file import (
+from freshet.storage.model.manifest import (
     DELETION_VECTORS_INDEX,
     HASH_INDEX,
     DeletionVectorRange,
+    EntryKind,
     IndexEntry,
     IndexFileMeta,
+    ManifestEntry,
 )
-from freshet.storage.model.manifest import EntryKind, ManifestEntry
 from freshet.storage.model.snapshot import CommitKind
 from freshet.storage.model.table_log import LogIncrement
 from freshet.storage.scan.planner import plan_scan

@@ -11,7 +11,7 @@ import pytest
 from freshet import Catalog, Table
 from freshet.storage.codec.commit_message_json import encode_commit_messages
 from freshet.storage.exceptions import CorruptDataError
-from freshet.storage.paths import PackedPlace, TablePaths, file_format_of, packed_name, packed_place
+from freshet.storage.paths import PackedRange, TablePaths, file_format_of, packed_name, packed_range
 
 PACKED = {"precommit-compact": "true", "bucket": "4"}
 
@@ -120,11 +120,11 @@ def test_a_packed_file_that_was_cut_short_is_named(tmp_path: Path) -> None:
 def test_names() -> None:
     real, part = packed_name("compacted-changelog-u", 3, 70, None), packed_name("compacted-changelog-u", 3, 70, (70, 9))
     assert (real, part) == ("compacted-changelog-u$3-70.cc-parquet", "compacted-changelog-u$3-70-70-9.cc-parquet")
-    assert packed_place(real) == PackedPlace(3, real, 0, 70)
-    assert packed_place(part) == PackedPlace(3, real, 70, 9)
+    assert packed_range(real) == PackedRange(3, real, 0, 70)
+    assert packed_range(part) == PackedRange(3, real, 70, 9)
     assert file_format_of(part) == "parquet"
     paths = TablePaths("/w/t")
     assert paths.data_file("p=1", 5, part) == f"/w/t/p=1/bucket-3/{real}"
     assert paths.data_file("p=1", 5, part, f"file:/x/p=1/bucket-5/{part}") == f"/x/p=1/bucket-3/{real}"
     for other in ("data-u-0.parquet", "compacted-changelog-u.parquet", "compacted-changelog-u$3-70-5.cc-parquet"):
-        assert packed_place(other) is None
+        assert packed_range(other) is None

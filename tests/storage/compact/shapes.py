@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 
-from freshet.storage.compact.levels import Levels, build_levels
-from freshet.storage.merge.section import LevelRun, SortedRun
+from freshet.storage.merge.sorted_runs import LevelRun, Levels, SortedRun, build_levels
 from freshet.storage.model.data_file import EMPTY_STATS, DataFileMeta
 
 

@@ -19,15 +19,15 @@ from hypothesis import strategies as st
 import freshet.storage.compact.rewriter as rewriter_module
 import freshet.storage.files.parquet_file as parquet_file
 import freshet.storage.lookup.semi_join as semi_join
-from freshet.storage.compact.levels import Levels, build_levels
 from freshet.storage.compact.picker import CompactionUnit, GentlePatience, PickRules, pick_force_up_level_0
 from freshet.storage.compact.rewriter import CompactionResult, Rewriter
 from freshet.storage.exceptions import StorageError
 from freshet.storage.files.data_file_reader import read_data_file
 from freshet.storage.merge.engine import lookup_merge_function, merge_function, row_order
 from freshet.storage.merge.key_order import KeyComparator
-from freshet.storage.merge.lookup_levels import LookupLevels
 from freshet.storage.merge.merge_function import MergeFunction
+from freshet.storage.merge.row_levels import LookupLevels
+from freshet.storage.merge.sorted_runs import Levels, build_levels
 from freshet.storage.model.data_file import EMPTY_ROW, DataFileMeta
 from tests.kit.joined import Joined
 from tests.storage.compact.shapes import levels_of

@@ -13,7 +13,7 @@ from freshet.storage.codec.binary_row import encode_row
 from freshet.storage.compact.picker import CompactionUnit
 from freshet.storage.compact.task import CompactionPlan, plan_task
 from freshet.storage.merge.key_order import KeyComparator
-from freshet.storage.merge.section import files_of, interval_partition
+from freshet.storage.merge.sorted_runs import files_of, interval_partition
 from freshet.storage.model.data_file import DataFileMeta
 from freshet.storage.model.data_type import parse_data_type
 from tests.storage.compact.shapes import ranges

@@ -18,6 +18,7 @@ from freshet.storage.codec.binary_row import decode_row, encode_row
 from freshet.storage.exceptions import CorruptDataError, InvalidRequestError, RetryableError, UnsupportedFeatureError
 from freshet.storage.files.data_file_reader import read_data_file
 from freshet.storage.files.data_file_writer import AppendFileWriter, KeyValueFileWriter
+from freshet.storage.filters.predicate import Predicate, col
 from freshet.storage.io.env import Env, local_env
 from freshet.storage.metadata.schema_store import SchemaStore
 from freshet.storage.metadata.table_store import TableStore, open_table_store
@@ -26,7 +27,6 @@ from freshet.storage.model.data_file import EMPTY_ROW, EMPTY_STATS, DataFileMeta
 from freshet.storage.model.data_type import DataField, RowType, parse_data_type
 from freshet.storage.model.schema import TableSchema
 from freshet.storage.paths import TablePaths
-from freshet.storage.predicate import Predicate, col
 
 COLUMNS = {"k": "BIGINT NOT NULL", "s": "STRING", "d": "DOUBLE", "t9": "TIMESTAMP(9)"}
 

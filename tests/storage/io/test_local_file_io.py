@@ -203,6 +203,26 @@ def test_listing(tmp_path: Path) -> None:
     assert abs(file.modified_ms - (tmp_path / "b").stat().st_mtime * 1000) < 2
 
 
+def test_links_to_nowhere_are_not_listed(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"")
+    (tmp_path / "gone").symlink_to(tmp_path / "nothing")
+    (tmp_path / "loop").symlink_to("loop")
+    assert [entry.name for entry in FILES.list(str(tmp_path))] == ["a"]
+
+
+def test_a_tree_behind_a_link_goes_with_the_link(tmp_path: Path) -> None:
+    """A table that was moved to another disk; what is linked from inside it stays."""
+    moved, outside = tmp_path / "moved", tmp_path / "outside"
+    for folder in (moved, outside):
+        folder.mkdir()
+        (folder / "file").touch()
+    (moved / "to-outside").symlink_to(outside)
+    (tmp_path / "table").symlink_to(moved)
+    FILES.delete_tree(str(tmp_path / "table"))
+    assert names(tmp_path) == ["outside"]
+    assert names(outside) == ["file"]
+
+
 def test_missing_files(tmp_path: Path) -> None:
     missing = str(tmp_path / "nothing" / "here")
     for read in (FILES.read_bytes, FILES.size, FILES.open_input):

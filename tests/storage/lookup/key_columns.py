@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 from hypothesis import strategies as st
 
+from freshet.storage.merge.gather import take_rows
 from freshet.storage.merge.key_order import RowOrder, sort_segments
-from freshet.storage.merge.take import take_rows
 from freshet.storage.model.schema import SEQUENCE_NUMBER_COLUMN
 
 LONG = st.integers(-(2**63), 2**63 - 1)

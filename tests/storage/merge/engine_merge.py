@@ -20,8 +20,9 @@ import pytest
 
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.merge.engine import lookup_merge_function, merge_function, row_order
-from freshet.storage.merge.merge_metrics import MergeMetrics
-from freshet.storage.merge.merge_reader import merge_table
+from freshet.storage.merge.key_order import sort_segments
+from freshet.storage.merge.merge_function import without_retracts
+from freshet.storage.merge.merged_table import MergeMetrics
 from freshet.storage.model.arrow_types import arrow_type
 from freshet.storage.model.data_type import DataField, parse_data_type
 from freshet.storage.model.row_kind import KIND_TEXTS
@@ -68,11 +69,19 @@ class EngineMerge:
             arrays[column.name] = pa.array([row[position] for row in rows], arrow_type(column.type))
         return pa.table(arrays)
 
-    def merged(self, rows: Sequence[Row], *, lone: bool = True, **options: Any) -> pa.Table:
-        """The result with its system columns."""
+    def merged(
+        self,
+        rows: Sequence[Row],
+        *,
+        lone: bool = True,
+        drop_delete: bool = False,
+        columns: tuple[str, ...] | None = None,
+    ) -> pa.Table:
+        """The result with its system columns, or these columns of it."""
         make = merge_function if lone else lookup_merge_function
         function = make(self.schema, self.options, self.metrics, table="db.t")
-        return merge_table(self.table(rows), row_order(self.schema, self.options), function, **options)
+        segments = sort_segments(self.table(rows), row_order(self.schema, self.options))
+        return function.merge(segments, columns=columns, keep=without_retracts if drop_delete else None).rows
 
     def merge(self, rows: Sequence[Row], *, lone: bool = True, **options: Any) -> list[Row]:
         """The result as rows: kind, columns."""

@@ -52,7 +52,7 @@ def test_lone_rows_pass_unless_the_table_needs_lookup() -> None:
     assert engine.merge(rows) == [("-D", 1, 5, 1), ("+U", 2, N, 1), ("+I", 3, 3, 1)]
     assert engine.merge(rows, drop_delete=True) == [("+U", 2, N, 1), ("+I", 3, 3, 1)]
     assert engine.merge(rows, lone=False) == [("+I", 1, -5, N), ("+I", 2, N, 1), ("+I", 3, 3, 1)]
-    assert (engine.metrics.keys_merged, engine.metrics.keys_looped) == (1 + 1 + 3, 0)
+    assert (engine.metrics.keys_merged, engine.metrics.keys_in_python) == (1 + 1 + 3, 0)
 
 
 def test_refusals_name_table_key_column_and_remedy() -> None:
@@ -72,7 +72,7 @@ def test_a_projection_merges_only_what_it_needs() -> None:
 def test_keys_folded_one_by_one_are_counted() -> None:
     engine = EngineMerge("k INT, a DECIMAL(20, 0)", {**PLAIN, "fields.a.aggregate-function": "product"})
     assert engine.merge([("+I", 1, 2), ("+I", 1, 3), ("+I", 2, 5)]) == [("+I", 1, 6), ("+I", 2, 5)]
-    assert (engine.metrics.keys_merged, engine.metrics.keys_looped) == (1, 1)
+    assert (engine.metrics.keys_merged, engine.metrics.keys_in_python) == (1, 1)
 
 
 FUNCTIONS = {

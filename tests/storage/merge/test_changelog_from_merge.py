@@ -17,9 +17,8 @@ from freshet.storage.changelog.full_compaction import FullCompactionChangelog
 from freshet.storage.changelog.lookup import FirstRowChangelog, LookupChangelog
 from freshet.storage.merge.engine import lookup_merge_function, merge_function, row_order
 from freshet.storage.merge.key_order import KeySegments, sort_segments
-from freshet.storage.merge.lookup_levels import LEVEL_FIELD
 from freshet.storage.merge.merge_function import NO_ROW, without_retracts
-from freshet.storage.merge.previous_row import row_of_level, row_of_lowest_level
+from freshet.storage.merge.row_levels import LEVEL_FIELD, row_of_level, row_of_lowest_level
 from freshet.storage.model.row_kind import KIND_TEXTS
 from tests.kit.engine_oracles import Engine, Record
 from tests.storage.merge.engine_merge import EngineMerge

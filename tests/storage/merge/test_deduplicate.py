@@ -6,12 +6,18 @@ import pyarrow as pa
 import pytest
 
 from freshet.storage.exceptions import InvalidRequestError
-from freshet.storage.merge.deduplicate import Deduplicate
-from freshet.storage.merge.key_order import RowOrder
+from freshet.storage.merge.key_order import RowOrder, sort_segments
+from freshet.storage.merge.merge_function import without_retracts
 from freshet.storage.merge.merge_reader import merge_section, merge_table, sort_table
+from freshet.storage.merge.standing_row import Deduplicate
 from tests.kit.notation import kv_table, rows
 
 KEY = RowOrder(("k",))
+
+
+def adds(source: str, function: Deduplicate) -> pa.Table:
+    """What readers see."""
+    return function.merge(sort_segments(kv_table(source), KEY), keep=without_retracts).rows
 
 
 def table_rows(table: pa.Table) -> list[tuple[object, ...]]:
@@ -33,7 +39,7 @@ def table_rows(table: pa.Table) -> list[tuple[object, ...]]:
 )
 def test_last_row_stands_with_its_kind(source: str, kept: str, read: str) -> None:
     assert table_rows(merge_table(kv_table(source), KEY, Deduplicate())) == rows(kept)
-    assert table_rows(merge_table(kv_table(source), KEY, Deduplicate(), drop_delete=True)) == rows(read)
+    assert table_rows(adds(source, Deduplicate())) == rows(read)
 
 
 @pytest.mark.parametrize(
@@ -50,7 +56,7 @@ def test_ignore_delete_skips_legacy_retracts_but_a_lone_one_passes(source: str, 
     function = Deduplicate(ignore_delete=True)
     assert table_rows(merge_table(kv_table(source), KEY, function)) == rows(kept)
     visible = [row for row in rows(kept) if row[2] in (0, 2)]
-    assert table_rows(merge_table(kv_table(source), KEY, function, drop_delete=True)) == visible
+    assert table_rows(adds(source, function)) == visible
 
 
 @pytest.mark.parametrize(

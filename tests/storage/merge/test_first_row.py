@@ -8,20 +8,23 @@ import pyarrow as pa
 import pytest
 
 from freshet.storage.exceptions import StorageError
-from freshet.storage.merge.first_row import FirstRow
 from freshet.storage.merge.key_order import RowOrder, sort_segments
-from freshet.storage.merge.lookup_levels import LEVEL_FIELD
 from freshet.storage.merge.merge_function import without_retracts
 from freshet.storage.merge.merge_reader import merge_section, merge_table
+from freshet.storage.merge.merged_table import MergedTable
+from freshet.storage.merge.row_levels import LEVEL_FIELD
+from freshet.storage.merge.standing_row import FirstRow
 from tests.kit.notation import kv_table
 
 ORDER = RowOrder(("k",))
+TABLE = MergedTable("db.t", ("k",))
 
 
 def merged(text: str, *, drop_delete: bool = False, **options: Any) -> str:
     """Results as `key, sequence, value` texts."""
     segments = sort_segments(kv_table(text), ORDER)
-    rows = FirstRow(("k",), **options).merge(segments, keep=without_retracts if drop_delete else None).rows.to_pylist()
+    function = FirstRow(TABLE, **options)
+    rows = function.merge(segments, keep=without_retracts if drop_delete else None).rows.to_pylist()
     return " | ".join(f"{row['k']}, {row['_SEQUENCE_NUMBER']}, {row['v']}" for row in rows)
 
 
@@ -66,13 +69,13 @@ def test_ignore_delete_leaves_nothing_of_a_lone_retract_that_does_not_pass() -> 
 )
 def test_a_retract_is_refused_by_table_key_and_remedy(rows: str, passes_lone_rows: bool) -> None:
     with pytest.raises(StorageError, match=r"db\.t.*k=7.*ignore-delete|k=7.*ignore-delete.*db\.t"):
-        merged(rows, table="db.t", passes_lone_rows=passes_lone_rows)
+        merged(rows, passes_lone_rows=passes_lone_rows)
 
 
 def test_projection_levels_and_no_rows() -> None:
     rows = kv_table("1, 1, +I, a | 1, 2, +I, b")
     leveled = rows.append_column(LEVEL_FIELD, pa.array([3, 0], pa.int8()))
-    first = FirstRow(("k",))
+    first = FirstRow(TABLE)
     assert first.merge(sort_segments(leveled, ORDER)).rows.column_names == rows.column_names
     assert first.merge(sort_segments(rows, ORDER), keep=without_retracts, columns=("v",)).rows.to_pylist() == [
         {"v": "a"}
@@ -83,7 +86,7 @@ def test_projection_levels_and_no_rows() -> None:
 def test_stages_change_nothing() -> None:
     texts = ["1, 0, +I, a | 2, 1, +I, b", "1, 2, +I, c", "2, 3, +I, d | 3, 4, +I, e"]
     tables = [kv_table(text) for text in texts]
-    first = FirstRow(("k",))
+    first = FirstRow(TABLE)
     assert first.merges_in_stages
     at_once = merge_table(pa.concat_tables(tables), ORDER, first)
     in_stages = merge_section([table.to_batches() for table in tables], ORDER, first, drop_delete=False, fill_rows=1)

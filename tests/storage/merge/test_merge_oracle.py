@@ -12,9 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from freshet.storage.merge.deduplicate import Deduplicate
 from freshet.storage.merge.key_order import RowOrder, sort_segments
+from freshet.storage.merge.merge_function import without_retracts
 from freshet.storage.merge.merge_reader import merge_section, merge_table
+from freshet.storage.merge.standing_row import Deduplicate
 from freshet.storage.model.schema import SEQUENCE_NUMBER_COLUMN, VALUE_KIND_COLUMN
 from tests.kit.oracle import DeduplicateOracle, Row, exact_key, key_rank
 
@@ -90,7 +91,7 @@ def check(
         merge_section(sources, order, Deduplicate(), drop_delete=True, fill_rows=fill_rows), everything.schema
     )
     expected = sorted(oracle.visible().values(), key=lambda row: tuple(key_rank(value) for value in row.key))
-    for result in (merged, merge_table(everything, order, Deduplicate(), drop_delete=True)):
+    for result in (merged, Deduplicate().merge(sort_segments(everything, order), keep=without_retracts).rows):
         found = zip(*(plain(result[name]) for name in keys), strict=True) if result.num_rows else iter(())
         assert [exact_key(key) for key in found] == [exact_key(row.key) for row in expected]
         assert result["v"].to_pylist() == [row.values for row in expected]

@@ -90,7 +90,7 @@ def test_several_removing_groups_reset_each_other() -> None:
     rows: list[Row] = [("+I", 1, 1, 9, 1, 1), ("-D", 1, 2, N, 2, 2), ("-D", 1, N, 3, 3, 3), ("+I", 1, N, 3, 4, 4)]
     # The first delete, ordered by s, forgets t = 9, so that the second one, of t = 3, is in order.
     assert engine.merge(rows) == [("+I", 1, N, 3, 3, 4)]
-    assert engine.metrics.keys_looped == 1
+    assert engine.metrics.keys_in_python == 1
 
 
 def test_lone_rows_pass_as_they_are() -> None:

@@ -26,8 +26,7 @@ from freshet.storage.metadata.manifest_store import ManifestStore
 from freshet.storage.metadata.snapshot_store import SnapshotStore
 from freshet.storage.model.data_file import EMPTY_ROW, EMPTY_STATS, DataFileMeta, FileSource
 from freshet.storage.model.data_type import parse_data_type
-from freshet.storage.model.index_file import DeletionVectorRange
-from freshet.storage.model.manifest import EntryKind, ManifestEntry, ManifestFileMeta
+from freshet.storage.model.manifest import DeletionVectorRange, EntryKind, ManifestEntry, ManifestFileMeta
 from freshet.storage.model.snapshot import CommitKind, Snapshot
 from freshet.storage.options.core import CoreOptions
 from freshet.storage.paths import TablePaths

@@ -140,7 +140,7 @@ def test_the_cache_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr("freshet.storage.metadata.manifest_store.CACHE_ENTRIES", 10)
     store = store_at(tmp_path)
     metas = [meta for _ in range(4) for meta in store.write_manifests(entries())]
-    assert store._cached_entries <= 10 + 6
+    assert store._manifests._size <= 10 + 6
     first = store.read_manifest(metas[0])
     assert list(first) == entries()
     assert isinstance(first[0].file, DataFileMeta)

@@ -16,8 +16,8 @@ from freshet.storage.commit.committer import Committer
 from freshet.storage.files.data_file_writer import AppendFileWriter, KeyValueFileWriter
 from freshet.storage.io.env import Env, local_env
 from freshet.storage.merge.engine import merge_function, row_order
-from freshet.storage.merge.lookup_levels import with_level
 from freshet.storage.merge.merge_reader import merge_table
+from freshet.storage.merge.row_levels import with_level
 from freshet.storage.metadata.schema_store import SchemaStore
 from freshet.storage.metadata.table_store import TableStore, open_table_store
 from freshet.storage.model.arrow_types import arrow_schema, fields_from_arrow

@@ -17,11 +17,11 @@ from pyroaring import BitMap
 from freshet.storage.commit.committer import Committer
 from freshet.storage.describe import describe_table, table_facts
 from freshet.storage.exceptions import CorruptDataError, MissingFileError
+from freshet.storage.filters.predicate import col
 from freshet.storage.lookup.stored_rows import find_stored_rows
 from freshet.storage.model.commit_message import CommitMessage
 from freshet.storage.model.data_file import EMPTY_ROW
-from freshet.storage.model.index_file import IndexFileMeta
-from freshet.storage.predicate import col
+from freshet.storage.model.manifest import IndexFileMeta
 from tests.storage.scan.scan_tables import PlacedTable, writable
 
 SCHEMA = pa.schema([pa.field("k", pa.int64(), nullable=False), ("v", pa.int64()), ("s", pa.string())])

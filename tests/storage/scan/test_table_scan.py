@@ -12,9 +12,9 @@ import pyarrow as pa
 import pytest
 
 from freshet.storage.exceptions import CorruptDataError, InvalidRequestError, NotFoundError
-from freshet.storage.filter_text import to_predicate
+from freshet.storage.filters.filter_text import to_predicate
+from freshet.storage.filters.predicate import Predicate, col
 from freshet.storage.model.data_type import DataField, parse_data_type
-from freshet.storage.predicate import Predicate, col
 from tests.kit.oracle import DeduplicateOracle, Row
 from tests.storage.scan.scan_tables import PlacedTable
 

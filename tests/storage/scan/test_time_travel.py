@@ -6,7 +6,7 @@ import pytest
 
 from freshet.storage.exceptions import InvalidRequestError, NotFoundError
 from freshet.storage.model.snapshot import CommitKind, Snapshot
-from freshet.storage.scan.time_travel import find_snapshot
+from freshet.storage.scan.read_snapshot import find_snapshot
 
 
 class Snapshots:

@@ -13,16 +13,16 @@ from freshet.storage.files.data_file_reader import read_data_file
 from freshet.storage.io.env import Env, local_env
 from freshet.storage.merge.engine import merge_function, row_order
 from freshet.storage.merge.key_order import KeyComparator
-from freshet.storage.merge.lookup_levels import with_level
 from freshet.storage.merge.merge_reader import merge_section
-from freshet.storage.merge.section import interval_partition, older_first
-from freshet.storage.metadata.live_files import NO_FILES, BucketId, LiveFiles
+from freshet.storage.merge.row_levels import with_level
+from freshet.storage.merge.sorted_runs import interval_partition, older_first
+from freshet.storage.metadata.live_files import NO_FILES, LiveFiles
 from freshet.storage.metadata.schema_store import SchemaStore
 from freshet.storage.metadata.table_store import TableStore, open_table_store
 from freshet.storage.model.arrow_types import fields_from_arrow
 from freshet.storage.model.commit_message import CommitMessage
 from freshet.storage.model.data_file import DataFileMeta
-from freshet.storage.model.manifest import EntryKind, ManifestEntry
+from freshet.storage.model.manifest import BucketId, EntryKind, ManifestEntry
 from freshet.storage.model.schema import TableSchema
 from freshet.storage.model.snapshot import CommitKind, Snapshot
 from freshet.storage.options.core import MergeEngine
@@ -80,6 +80,9 @@ class WrittenTable:
 
     def writer(self, **options: Any) -> TableWriter:
         return TableWriter(self.store, base_snapshot=self.snapshot, states=_CommittedBuckets(), **options)
+
+    def compact_all(self, writer: TableWriter) -> None:
+        writer.compact_buckets(sorted(self.committed.at(self.snapshot).by_bucket), full=True)
 
     def commit(self, messages: Sequence[CommitMessage], *, with_compaction: bool = True) -> Snapshot:
         """Applies the messages: the new files, then the compaction."""

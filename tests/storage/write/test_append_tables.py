@@ -82,7 +82,7 @@ def test_tables_without_buckets_are_joined_on_request(tmp_path: Path) -> None:
         table.commit(writer.prepare_commit())
     assert len(table.files()) == 6
     writer = table.writer()
-    writer.compact(full=True, all_buckets=True)
+    table.compact_all(writer)
     table.commit(writer.prepare_commit())
     assert [file.row_count for file in table.files()] == [60]
     assert sorted(read(table)[0]) == list(range(60))

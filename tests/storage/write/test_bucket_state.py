@@ -10,9 +10,9 @@ import pytest
 
 from freshet import Catalog, Table
 from freshet.storage.io.env import local_env
-from freshet.storage.metadata.live_files import BucketId, live_entries
+from freshet.storage.metadata.live_files import live_entries
 from freshet.storage.metadata.table_store import TableStore, open_table_store
-from freshet.storage.model.manifest import EntryKind
+from freshet.storage.model.manifest import BucketId, EntryKind
 from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.write import bucket_state
 from freshet.storage.write.bucket_state import BucketStates, process_states

@@ -27,7 +27,7 @@ from tests.storage.write.test_deletion_vector_writes import (
 
 
 def prepared(table: Table, keys: list[int], text: str) -> tuple[TableWriter, list[CommitMessage]]:
-    writer = TableWriter(table.store, parallelism=1)
+    writer = TableWriter(table.store, base_snapshot=table.store.snapshots.latest(), parallelism=1)
     writer.write(arrow([row(k, 1, text) for k in keys]))
     return writer, writer.prepare_commit(1)
 

@@ -101,7 +101,7 @@ def test_a_compaction_gives_way_when_what_it_looked_at_was_replaced(tmp_path: Pa
     with table.writer("first") as writer:
         writer.write(rows(*((2 * k, 1) for k in range(2000))))
         writer.commit(1)
-    late = TableWriter(table.store)
+    late = TableWriter(table.store, base_snapshot=table.store.snapshots.latest())
     late.write(rows((8, 10), (7, 10)))
     messages = decode_commit_messages(encode_commit_messages(late.prepare_commit(1)))
     (looked_at,) = table.files()
@@ -127,7 +127,7 @@ def test_a_writer_forgets_a_compaction_when_what_it_looked_at_is_gone(tmp_path: 
     with table.writer("first") as writer:
         writer.write(rows(*((2 * k, 1) for k in range(2000))))
         writer.commit(1)
-    late = TableWriter(table.store)
+    late = TableWriter(table.store, base_snapshot=table.store.snapshots.latest())
     late.write(rows((7, 10)))
     late.compact(full=False)
     table.with_options({"compaction.force-rewrite-all-files": "true"}).compact(full=True)
@@ -148,7 +148,7 @@ def test_a_compaction_is_given_up_when_what_it_would_look_at_has_expired(tmp_pat
     with table.writer("first") as writer:
         writer.write(rows(*((2 * k, 1) for k in range(2000))))
         writer.commit(1)
-    late = TableWriter(table.store)
+    late = TableWriter(table.store, base_snapshot=table.store.snapshots.latest())
     late.write(rows((7, 10), (8, 10)))
     table.with_options({"compaction.force-rewrite-all-files": "true"}).compact(full=True)
     table.expire_snapshots(retain_max=1, retain_min=1, older_than_ms=0)

@@ -9,16 +9,22 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from freshet.storage.merge.deduplicate import Deduplicate
-from freshet.storage.merge.first_row import FirstRow
 from freshet.storage.merge.key_order import RowOrder
-from freshet.storage.merge.lookup_levels import LookupLevels
 from freshet.storage.merge.merge_function import MergeFunction
+from freshet.storage.merge.merged_table import MergedTable
+from freshet.storage.merge.row_levels import LookupLevels
+from freshet.storage.merge.standing_row import Deduplicate, FirstRow
 from freshet.storage.model.schema import SEQUENCE_NUMBER_COLUMN, VALUE_KIND_COLUMN
 from freshet.storage.write.write_buffer import WriteBuffer
 from tests.kit.joined import Joined
 
-FUNCTIONS = [Joined(), Deduplicate(), FirstRow(("k",)), LookupLevels(Joined()), LookupLevels(Deduplicate())]
+FUNCTIONS = [
+    Joined(),
+    Deduplicate(),
+    FirstRow(MergedTable("t", ("k",))),
+    LookupLevels(Joined()),
+    LookupLevels(Deduplicate()),
+]
 
 
 def chunks(seed: int, *, by_sequence: bool) -> list[pa.Table]:

@@ -88,7 +88,7 @@ def test_the_session_counts_the_keys_it_merged(tmp_path: Path) -> None:
     table = FreshetTable.create(tmp_path, columns, ["k"], {"merge-engine": "aggregation", **functions})
     table.commit([row("+I", 1, a=2), row("+I", 2, a=2), row("+I", 2, a=3), row("+I", 3), row("+I", 3)])
     metrics = table.session.merge_metrics
-    assert (metrics.keys_merged, metrics.keys_looped) == (2, 1)
+    assert (metrics.keys_merged, metrics.keys_in_python) == (2, 1)
 
 
 def test_a_table_that_holds_a_record_it_cannot_merge_is_read_with_an_error_naming_the_key(tmp_path: Path) -> None:

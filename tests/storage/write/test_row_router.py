@@ -14,7 +14,7 @@ from freshet.storage.commit.committer import Committer
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.commit_message import CommitMessage
 from freshet.storage.model.data_file import EMPTY_ROW
-from freshet.storage.model.index_file import HASH_INDEX, IndexFileMeta
+from freshet.storage.model.manifest import HASH_INDEX, IndexFileMeta
 from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.write.bucketing import RoutedRows
 from freshet.storage.write.records import AcceptedRows
@@ -122,7 +122,7 @@ def test_an_assigner_commits_its_index_with_the_rows(tmp_path: Path) -> None:
         "db.t", schema={"k": "BIGINT NOT NULL", "v": "STRING"}, primary_keys=["k"], options={"bucket": "1"}
     )
     store = table.store
-    writer = TableWriter(store, router=IndexedAssigner(store))
+    writer = TableWriter(store, base_snapshot=store.snapshots.latest(), router=IndexedAssigner(store))
     for identifier, keys in enumerate([range(4), range(2, 8)]):
         writer.write(rows(*[(key, "v") for key in keys]))
         result = Committer(store, "w").commit(identifier, writer.prepare_commit(identifier))

@@ -165,7 +165,7 @@ def test_deletes_survive_until_nothing_older_can_lie_below(tmp_path: Path) -> No
     big = rows(*[(n, hashlib.sha256(str(n).encode()).hexdigest()) for n in range(2000)])
     commit(table, big)
     writer = table.writer()
-    writer.compact(full=True, all_buckets=True)
+    table.compact_all(writer)
     table.commit(writer.prepare_commit())
     assert [file.level for file in table.files()] == [3]
     for number in range(2):
@@ -175,7 +175,7 @@ def test_deletes_survive_until_nothing_older_can_lie_below(tmp_path: Path) -> No
     assert kept[0].delete_row_count == 2
     assert len(table.rows()) == 2000 - 2 + 1
     writer = table.writer()
-    writer.compact(full=True, all_buckets=True)
+    table.compact_all(writer)
     table.commit(writer.prepare_commit())
     (file,) = table.files()
     assert (file.level, file.delete_row_count, file.row_count) == (3, 0, 1999)
@@ -217,7 +217,7 @@ def test_a_full_compaction_moves_a_large_file_and_drops_nothing(tmp_path: Path) 
     writer = table.writer()
     writer.compact(full=True)
     assert writer.prepare_commit() == []
-    writer.compact(full=True, all_buckets=True)
+    table.compact_all(writer)
     (message,) = writer.prepare_commit()
     moved = [file for file in message.compact_after if file.file_name in before]
     assert moved
@@ -418,7 +418,7 @@ def test_rebase_between_two_commits_of_another_compactor(tmp_path: Path) -> None
     writer.write(rows((1, "c")))
     writer.compact(full=True)
     other.rebase(snapshot)
-    other.compact(full=True, all_buckets=True)
+    table.compact_all(other)
     writer.rebase(table.commit(other.prepare_commit()))
     (message,) = writer.prepare_commit()
     assert (len(message.new_files), message.has_compaction) == (1, False)
@@ -553,7 +553,7 @@ def test_very_many_runs_are_merged_by_way_of_scratch_disk(tmp_path: Path, monkey
     expected = table.rows()
     before = table.snapshot
     writer = table.writer()
-    writer.compact(full=True, all_buckets=True)
+    table.compact_all(writer)
     (folder,) = tmp_path.glob("freshet-*")
     assert list(folder.iterdir()) == []
     table.commit(writer.prepare_commit())

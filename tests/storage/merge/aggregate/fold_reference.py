@@ -15,8 +15,7 @@ import numpy as np
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from freshet.storage.merge.aggregate.aggregator import Aggregator
-from freshet.storage.merge.aggregate.events import ColumnEvents, Event
+from freshet.storage.merge.aggregate.events import ColumnAggregator, ColumnEvents, Event
 
 Keys = Sequence[Sequence[tuple[Event, Any]]]
 Binary = Callable[[Any, Any], Any]
@@ -55,7 +54,7 @@ def column_events(keys: Keys, kind: pa.DataType, padding: Any = None) -> ColumnE
     return ColumnEvents(array, codes, np.cumsum(lengths) - lengths)
 
 
-def reduced(aggregator: Aggregator, keys: Keys, kind: pa.DataType, padding: Any = None) -> list[Any]:
+def reduced(aggregator: ColumnAggregator, keys: Keys, kind: pa.DataType, padding: Any = None) -> list[Any]:
     """What the aggregator makes of the keys, checked to be of the column's type and valid."""
     events = column_events(keys, kind, padding)
     reduction = aggregator.reduce(events)

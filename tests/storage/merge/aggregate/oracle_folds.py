@@ -11,8 +11,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from freshet.storage.merge.aggregate.aggregator import Chooser, make_aggregator
-from freshet.storage.merge.aggregate.events import AggregationError, ColumnEvents, Event, SharedEvents
+from freshet.storage.merge.aggregate.choosers import Chooser, SharedEvents
+from freshet.storage.merge.aggregate.events import AggregationError, ColumnEvents, Event
+from freshet.storage.merge.engine import aggregate_function
 from freshet.storage.model.arrow_types import arrow_type
 from freshet.storage.model.sql_type import parse_sql_type
 from freshet.storage.options.engine import AggregateFunction, ColumnAggregate
@@ -57,7 +58,7 @@ def expected(name: str, type_text: str, events: Events) -> Any:
 def reduced(name: str, type_text: str, keys: Sequence[Events]) -> list[Any]:
     """What the function makes of each key."""
     column_type = parse_sql_type(type_text)
-    function = make_aggregator(ColumnAggregate(AggregateFunction(name)), "v", column_type)
+    function = aggregate_function(ColumnAggregate(AggregateFunction(name)), "v", column_type)
     values = pa.array([value for key in keys for _, value in key], arrow_type(column_type))
     codes = np.array([event for key in keys for event, _ in key], np.int8)
     lengths = np.array([len(key) for key in keys], np.int64)

@@ -78,13 +78,13 @@ def test_64_bits_united_there_and_back(sets: list[set[int]], first: int, count: 
     spread = set(range(first, first + count, step))
     bitmap = Bitmap64.of(np.array(sorted(spread), np.uint64))
     for numbers in sets:
-        bitmap.update(Bitmap64.read(b64(numbers)))
+        bitmap |= Bitmap64.read(b64(numbers))
     expected = spread.union(*sets)
     data = bitmap.write()
     assert read64(data) == expected
     again = Bitmap64.read(data)
     assert again.write() == data
-    again.update(bitmap)
+    again |= bitmap
     assert set(again.numbers().tolist()) == expected
     if step == 1:
         assert len(data) < 1000 + 60 * sum(map(len, sets))  # runs, not bits

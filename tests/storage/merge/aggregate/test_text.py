@@ -89,7 +89,7 @@ def test_late_texts_stand_first_and_blank_ones_replace_what_is_blank() -> None:
     assert reduced(listagg(), keys, pa.string()) == ["d,b,a,c", " ", None, " "]
 
 
-def test_distinct_adds_are_not_looped() -> None:
+def test_distinct_adds_are_not_merged_in_python() -> None:
     events = column_events([added("a", "b,a"), added("a")], pa.string())
     assert not listagg(distinct=True).reduce(events).scalar_keys.any()
     assert listagg(distinct=True, delimiter="aa").reduce(events).scalar_keys.tolist() == [True, False]

@@ -1,0 +1,1 @@
+"""Filters: a value compared with a column, the tree, the text that people write."""

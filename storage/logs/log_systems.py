@@ -1,0 +1,79 @@
+"""Logs by the value of `log.system`: what a table asks of one, and who provides it.
+
+    register_log_system("kafka", provider)      the front door does this (`registry`)
+    log_system(options, table)                  the system of a table
+
+`storage` knows no log itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from freshet.storage.exceptions import InvalidRequestError
+from freshet.storage.logs.readers import LogSplitStream, LogStream, LogStreamRequest, SplitHistory, TableHistory
+from freshet.storage.logs.registry import PROVIDERS
+from freshet.storage.logs.writers import ChangeSink, LogPublisher, TableLog, TaskLog
+from freshet.storage.model.table_log import LogProgress
+from freshet.storage.options.core import CoreOptions
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedTable:
+    """What a log system must know of a table. `options` are all of its options as texts."""
+
+    name: str
+    bucket_count: int
+    schema_id: int
+    options: Mapping[str, str] = field(repr=False)
+    """They may hold secrets."""
+    snapshot_time_retained_ms: int
+    logs_before_images: bool = True
+    primary_keys: tuple[str, ...] = ()
+    table_id: str = ""
+    """Tells tables apart, whatever they are called."""
+
+
+class LogProvider(Protocol):
+    """A log system."""
+
+    def open_log(self, table: LoggedTable, commit_user: str, progress: LogProgress | None, now_ms: int) -> TableLog:
+        """Opens the log for its user, making what is not there; `progress` is where the table says that it stands."""
+
+    def task_sink(self, table: LoggedTable, log: TaskLog) -> ChangeSink:
+        """The sink of a task."""
+
+    def open_publisher(self, table: LoggedTable, histories: Callable[[int], SplitHistory]) -> LogPublisher:
+        """A publisher of the table, which takes the place of the one before; `histories` gives the changes in the
+        columns of a schema."""
+
+    def stream(self, table: LoggedTable, history: TableHistory, request: LogStreamRequest) -> LogStream:
+        """Reads the log."""
+
+    def split_stream(self, table: LoggedTable, history: SplitHistory, isolation: str) -> LogSplitStream:
+        """Reads the log in pieces."""
+
+
+def provider_named(name: str) -> LogProvider:
+    """The system of that name, as a table spells it, which is known to be provided."""
+    provider: LogProvider = PROVIDERS[name.lower()]()
+    return provider
+
+
+def log_system(options: CoreOptions, table: str) -> LogProvider:
+    """The system that the options name; `InvalidRequestError` where they name none, or nobody provides it."""
+    if not options.logs_changes and not options.publishes_changes:
+        raise InvalidRequestError(
+            f"table {table} has no log; set log.system=kafka, kafka.bootstrap.servers and kafka.topic",
+            table=table,
+            option="log.system",
+        )
+    if options.log_system not in PROVIDERS:
+        raise InvalidRequestError(
+            f"table {table}: log.system={options.log_system} is not provided here; import freshet, which does",
+            table=table,
+            option="log.system",
+        )
+    return provider_named(options.log_system)

@@ -1,0 +1,1 @@
+"""Compaction of a whole table, beside its streams, and sorting, with the commits that belong to it."""

@@ -1,0 +1,262 @@
+"""Compaction beside the streams of one process that write a table: in units of one bucket, each with its own commit.
+
+    in each batch    with beside.batch() as limit:                   batches of several streams at the same time
+                         … base snapshot, tasks that get the limit, commit …
+                     beside.note(buckets that were written)
+    beside them      while unit := beside.next_unit():               in one thread
+                         messages = table.carry_out_beside(unit)     anywhere, for as long as it takes
+                         beside.commit(unit, messages)
+                         beside.release(unit)                        whatever happened
+
+A unit takes files that no batch touches while it runs, so neither undoes the work of the other:
+
+| table | a batch compacts | a unit takes |
+|---|---|---|
+| commits take up level 0 | level 0, with level 1 where that is taken | runs from level 2 on |
+| other keyed tables | what back-pressure demands | what the picking rule asks for |
+| append tables | nothing | what the picking rule asks for |
+
+Within the limit's time a batch of a keyed table does what the picking rule asks for itself, but in no bucket of a unit.
+Level 0 that a crash left behind, between the two snapshots of a commit, is a unit's as well.
+
+Batches and what a unit does to the table take turns: a unit is chosen and committed between batches, never between the
+base snapshot of a batch and its commit, in which a lookup of the batch could miss the files that the unit replaced.
+Against writers of other processes the conflict check of the commit decides: then the unit gives way.
+
+Of the producers only those that make the changelog in compactions concern a unit. With lookup, a unit of upper levels
+changes nothing that a reader of the table sees, and tells nothing; one of a level 0 left behind tells the changes of
+these files, and nobody else has. With full-compaction a unit that reaches the highest level tells what it changes
+there. A unit that is lost, fails or gives way takes its changelog files along: its inputs stay, and whoever compacts
+them later tells the same changes. The files of a unit and their changelog stand in one snapshot, all or nothing.
+
+Source: MERGING.md §3.2, §4.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from typing import Final
+from weakref import WeakValueDictionary
+
+from freshet.storage.commit.committer import CommitResult, Committer
+from freshet.storage.compact.bucket_plan import pick_rules, plan_append
+from freshet.storage.compact.picker import CompactionUnit, pick_upper
+from freshet.storage.exceptions import InvalidRequestError
+from freshet.storage.lookup.lookup_metrics import LookupMetrics
+from freshet.storage.lookup.store_cache import StoreCache
+from freshet.storage.maintenance.table_compaction import due_unit, levels_of
+from freshet.storage.metadata.table_store import TableStore
+from freshet.storage.model.commit_message import CommitMessage
+from freshet.storage.model.data_file import DataFileMeta, FileId
+from freshet.storage.model.manifest import BucketId, ManifestEntry
+from freshet.storage.model.snapshot import Snapshot
+from freshet.storage.options.core import CoreOptions, LookupCompact
+from freshet.storage.write.compaction_limit import CompactionLimit
+from freshet.storage.write.table_writer import TableWriter
+
+LEFT_BEHIND_MS: Final = 60_000
+"""Level-0 files of this age that a commit should have taken up were left behind by a crash."""
+
+NUM_LEVELS_MIN: Final = 5
+"""With fewer, too few levels are left between those of the batches and the highest."""
+
+_HOUR_MS: Final = 3_600_000
+
+
+@dataclass(frozen=True, slots=True)
+class BesideUnit:
+    """Files of one bucket to compact together, by (name, level); a value that travels to where it is carried out."""
+
+    partition: bytes
+    bucket: int
+    inputs: frozenset[FileId]
+    output_level: int
+    input_bytes: int
+
+    @property
+    def bucket_id(self) -> BucketId:
+        """The bucket to compact."""
+        return self.partition, self.bucket
+
+
+class Turns:
+    """Many share, or one is alone; who wants to be alone goes before those who come to share."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._sharing = 0
+        self._waiting = 0
+        self._is_alone = False
+        self.busy: set[BucketId] = set()
+        """Buckets of the units that run."""
+
+    @contextmanager
+    def shared(self) -> Iterator[None]:
+        """Inside, nobody is alone."""
+        with self._changed:
+            self._changed.wait_for(lambda: not (self._is_alone or self._waiting))
+            self._sharing += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._sharing -= 1
+                self._changed.notify_all()
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Inside, nobody else is."""
+        with self._changed:
+            self._waiting += 1
+            try:
+                self._changed.wait_for(lambda: not (self._is_alone or self._sharing))
+                self._is_alone = True
+            finally:
+                self._waiting -= 1
+                self._changed.notify_all()
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._is_alone = False
+                self._changed.notify_all()
+
+
+_turns_lock = threading.Lock()
+_turns: WeakValueDictionary[str, Turns] = WeakValueDictionary()
+
+
+class CompactionBeside:
+    """The rounds beside the streams of one process into one table. One thread takes units, any may write batches."""
+
+    def __init__(self, store: TableStore, commit_user: str) -> None:
+        """`commit_user` is the name of these commits alone, the same from run to run.
+
+        Raises `InvalidRequestError` where the compactions of this table must stay in its batches, and says why.
+        """
+        reason = why_not_beside(store.options)
+        if reason is not None:
+            raise InvalidRequestError(
+                f"table {store.location} cannot be compacted beside its streams: {reason}; its batches compact it",
+                path=store.location,
+            )
+        with _turns_lock:
+            self._turns = _turns.setdefault(store.location, Turns())
+        self._lock = threading.Lock()
+        self._noted: dict[BucketId, None] = {}
+        self._knows_table = False
+        self._store = store
+        self._committer = Committer(store, commit_user)
+
+    @contextmanager
+    def batch(self, budget_ms: int) -> Iterator[CompactionLimit]:
+        """Belongs around a batch, from the choice of its base snapshot to its commit; its writers keep the limit."""
+        with self._turns.shared():
+            yield CompactionLimit(budget_ms, frozenset(self._turns.busy))
+
+    def note(self, buckets: Iterable[BucketId]) -> None:
+        """Files were added to these buckets."""
+        with self._lock:
+            self._noted.update(dict.fromkeys(buckets))
+
+    def next_unit(self) -> BesideUnit | None:
+        """The next unit, of buckets that were noted, at first of all of the table; None when nothing is due.
+
+        Whoever gets it must `release` it.
+        """
+        while (bucket := self._next_bucket()) is not None:
+            if self._plan(bucket) is None:
+                continue
+            with self._turns.alone():
+                unit = self._plan(bucket)
+                if unit is not None:
+                    self._turns.busy.add(bucket)
+                    return unit
+        return None
+
+    def commit(self, unit: BesideUnit, messages: Sequence[CommitMessage]) -> CommitResult:
+        """Makes a unit visible; where it does not fit any more it gives way, and its files are removed."""
+        with self._turns.alone():
+            latest = self._store.snapshots.latest()
+            identifier = 0 if latest is None else latest.id
+            result = self._committer.commit(identifier, messages, force_empty=False)
+        self.note([unit.bucket_id])
+        return result
+
+    def release(self, unit: BesideUnit) -> None:
+        """The unit is over, in whatever way."""
+        self._turns.busy.discard(unit.bucket_id)
+
+    def _next_bucket(self) -> BucketId | None:
+        with self._lock:
+            if self._noted or self._knows_table:
+                bucket = next(iter(self._noted), None)
+                if bucket is not None:
+                    del self._noted[bucket]
+                return bucket
+        buckets = list(self._store.live.at(self._store.snapshots.latest()).by_bucket)
+        self._knows_table = True
+        self.note(buckets)
+        return self._next_bucket()
+
+    def _plan(self, bucket: BucketId) -> BesideUnit | None:
+        snapshot = self._store.snapshots.latest()
+        entries = self._store.live.of_buckets(snapshot, [bucket]).of_bucket(*bucket)
+        unit = self._unit_of(entries, snapshot)
+        if unit is None:
+            return None
+        inputs = frozenset(file.file_id for file in unit.files)
+        return BesideUnit(*bucket, inputs, unit.output_level, unit.input_bytes)
+
+    def _unit_of(self, entries: Sequence[ManifestEntry], snapshot: Snapshot | None) -> CompactionUnit | None:
+        options, files = self._store.options, [entry.file for entry in entries]
+        if not files or (snapshot is not None and snapshot.schema_id > self._store.schema.id):
+            return None
+        if not self._store.schema.has_primary_key:
+            units = plan_append(files, options, has_buckets=entries[0].total_buckets > 0, full=False)
+            return CompactionUnit(0, units[0]) if units else None
+        levels = levels_of(self._store, files)
+        now_ms = self._store.env.creation_time_ms()
+        commits_empty_level_0 = options.needs_lookup and options.lookup_wait
+        if commits_empty_level_0 and not _has_left_behind(files, now_ms):
+            return pick_upper(levels, pick_rules(options, now_ms // _HOUR_MS % 24))
+        return due_unit(self._store, levels)
+
+
+def carry_out_beside(store: TableStore, unit: BesideUnit) -> list[CommitMessage]:
+    """Does the work of a unit; none where its files are gone. The messages are for `CompactionBeside.commit`.
+
+    Where lookups keep stores of the files that the unit replaces, those of the new files are made here as well, so that
+    no batch has to wait for them.
+    """
+    with closing(TableWriter(store, base_snapshot=store.snapshots.latest(), parallelism=1)) as writer:
+        writer.compact_files(unit.bucket_id, unit.inputs, unit.output_level)
+        messages = writer.take_messages()
+    if store.options.needs_lookup:
+        for message in messages:
+            stores = StoreCache(store, message.partition, message.bucket, LookupMetrics())
+            stores.build_ahead(message.compact_before, message.compact_after)
+    return messages
+
+
+def why_not_beside(options: CoreOptions) -> str | None:
+    """Why compactions of a table stay in its batches; None where they may run beside them."""
+    if options.write_only:
+        return "the table is write-only: somebody else compacts it"
+    if not (options.needs_lookup and options.lookup_wait):
+        return None
+    if options.deletion_vectors_enabled:
+        return "each commit changes the deletion vectors that a unit beside it would build on"
+    if options.lookup_compact is LookupCompact.GENTLE:
+        return "lookup-compact=gentle puts compactions off already"
+    if options.num_levels < NUM_LEVELS_MIN:
+        return f"it has {options.num_levels} levels, and {NUM_LEVELS_MIN} are needed (num-levels)"
+    return None
+
+
+def _has_left_behind(files: Iterable[DataFileMeta], now_ms: int) -> bool:
+    times = [file.creation_time_ms for file in files if file.level == 0]
+    return any(at is not None and now_ms - at > LEFT_BEHIND_MS for at in times)

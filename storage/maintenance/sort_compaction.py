@@ -1,0 +1,306 @@
+"""Sorts the rows of an append table without buckets, so that filters on the columns sorted by read few files.
+
+    order     by the columns, the first one first: for filters on the first column
+    zorder    along a Z-order curve through all columns: for filters on any of them
+    hilbert   along a Hilbert curve: the same with smaller boxes, at a little more processor time
+
+Each partition is rewritten by itself, and committed by itself as a compaction of exactly the files that were read:
+rows that are appended meanwhile stay beside it, readers of the changes see nothing, and where somebody else has
+rewritten one of the files it gives way. Paimon's action overwrites the partitions instead: rows that were appended
+meanwhile go with what it replaces.
+
+    1. a sample of the columns gives cuts of about equal numbers of rows, `BITS_MAX` bits of them a column, so that the
+       distribution of values does not matter; for `order` the cuts are through all columns at once
+    2. rows are read; the position of each on the curve is that of the cuts it lies between. Runs that fill the memory
+       are sorted by position and put on scratch disk
+    3. the runs are read side by side, range after range of positions that the sample makes about equal, each range is
+       sorted in memory and written
+
+NULL comes first, NaN last. Memory: `write-buffer-size`, for the rows of a run or of a range.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from freshet.storage.commit.committer import Committer
+from freshet.storage.commit.conflict import Conflict
+from freshet.storage.compact.curves import UInt64s, hilbert, z_order
+from freshet.storage.exceptions import InvalidRequestError
+from freshet.storage.files.data_file_reader import read_data_file
+from freshet.storage.files.data_file_writer import AppendFileWriter
+from freshet.storage.io.env import CrashPoint
+from freshet.storage.io.spill_file import Scratch, SpillFile
+from freshet.storage.maintenance.table_compaction import (
+    COMPACT_USER_PREFIX,
+    CompactionProgress,
+    CompactionResult,
+    PartitionChoice,
+    ProgressCallback,
+    partition_test,
+)
+from freshet.storage.metadata.table_store import TableStore
+from freshet.storage.model.arrow_types import arrow_schema
+from freshet.storage.model.commit_message import CommitMessage
+from freshet.storage.model.data_file import DataFileMeta, FileSource
+from freshet.storage.model.data_type import ScalarType
+from freshet.storage.model.snapshot import Snapshot
+from freshet.storage.options.core import UNAWARE_BUCKET
+
+BITS_MAX: Final = 12
+"""Of one column: 4096 ranges of values, more than any partition has files that matter."""
+KEY_BITS_MAX: Final = 60
+SAMPLE_ROWS: Final = 100_000
+BATCH_ROWS: Final = 64 * 1024
+
+_POSITION: Final = "_position"
+
+
+class SortStrategy(StrEnum):
+    """How several columns make one order."""
+
+    ORDER = "order"
+    ZORDER = "zorder"
+    HILBERT = "hilbert"
+
+
+@dataclass(frozen=True, slots=True)
+class _Cuts:
+    """Cuts of one dimension: rows of the columns that make it, in order, all different."""
+
+    names: tuple[str, ...]
+    rows: pa.Table
+
+    @classmethod
+    def of(cls, sample: pa.Table, names: Sequence[str], bits: int) -> _Cuts:
+        """Cuts into 2 ** bits ranges of about equal numbers of rows, or fewer."""
+        ordered = sample.select(list(names)).take(_order(sample, names))
+        count = min(len(ordered), 1 << bits)
+        at = np.unique(np.arange(1, count, dtype=np.int64) * len(ordered) // count)
+        rows = ordered.take(pa.array(at))
+        return cls(tuple(names), rows.group_by(list(names), use_threads=False).aggregate([]))
+
+    def codes(self, rows: pa.Table) -> UInt64s:
+        """For each row the number of cuts that are not after it."""
+        both = pa.concat_tables([self.rows, rows.select(list(self.names))])
+        order = _order(both, self.names).to_numpy()
+        is_cut = order < len(self.rows)
+        seen = np.cumsum(is_cut).astype(np.uint64)
+        codes = np.empty(len(rows), np.uint64)
+        codes[order[~is_cut] - len(self.rows)] = seen[~is_cut]
+        return codes
+
+
+@dataclass(frozen=True, slots=True)
+class _Curve:
+    """Gives each row its position."""
+
+    strategy: SortStrategy
+    names: tuple[str, ...]
+    bits: int
+    dimensions: tuple[_Cuts, ...]
+
+    @classmethod
+    def of(cls, strategy: SortStrategy, names: tuple[str, ...], sample: pa.Table) -> _Curve:
+        if strategy is SortStrategy.ORDER:
+            return cls(strategy, names, BITS_MAX, (_Cuts.of(sample, names, BITS_MAX),))
+        bits = min(BITS_MAX, KEY_BITS_MAX // len(names))
+        return cls(strategy, names, bits, tuple(_Cuts.of(sample, [name], bits) for name in names))
+
+    def positions(self, rows: pa.Table) -> UInt64s:
+        codes = [cuts.codes(rows) for cuts in self.dimensions]
+        if self.strategy is SortStrategy.ORDER:
+            return codes[0]
+        return (z_order if self.strategy is SortStrategy.ZORDER else hilbert)(codes, self.bits)
+
+    def sorted(self, rows: pa.Table) -> pa.Table:
+        """Rows with their position, in the order wanted."""
+        names = [_POSITION, *self.names] if self.strategy is SortStrategy.ORDER else [_POSITION]
+        return rows.take(_order(rows, names))
+
+
+def sort_compact(
+    store: TableStore,
+    order_by: Sequence[str],
+    strategy: str = SortStrategy.ORDER,
+    *,
+    partition: PartitionChoice | None = None,
+    progress: ProgressCallback | None = None,
+) -> CompactionResult:
+    """Sorts the partitions chosen, one after the other, each with a commit of its own.
+
+    Raises `InvalidRequestError` for tables with a primary key or with buckets, unknown columns, columns without an
+    order and unknown strategies.
+    """
+    store.check_writable()
+    names, how = _checked(store, order_by, strategy)
+    is_chosen = partition_test(store, partition)
+    live = store.live.at(store.snapshots.latest()).by_bucket
+    works = {
+        bucket: [entry.file for entry in entries.values()] for bucket, entries in live.items() if is_chosen(bucket[0])
+    }
+    sizes = {bucket: sum(file.file_size_bytes for file in files) for bucket, files in works.items()}
+    tell = progress or (lambda _: None)
+    done = CompactionProgress(0, 0, sum(sizes.values()))
+    tell(done)
+    committer = Committer(store, COMPACT_USER_PREFIX + store.env.new_uuid())
+    snapshots: list[Snapshot] = []
+    given_way: list[Conflict] = []
+    for identifier, ((name, bucket), files) in enumerate(sorted(works.items())):
+        outputs = _sorted_files(store, name, bucket, files, names, how)
+        message = CommitMessage(name, bucket, UNAWARE_BUCKET, compact_before=tuple(files), compact_after=tuple(outputs))
+        result = committer.commit(identifier, [message], force_empty=False)
+        snapshots += result.snapshots
+        given_way += result.given_way
+        done = CompactionProgress(done.buckets_done + 1, done.bytes_done + sizes[name, bucket], done.bytes_planned)
+        tell(done)
+    store.env.finish_later()
+    return CompactionResult(tuple(snapshots), tuple(given_way), done.buckets_done, 0, done.bytes_done)
+
+
+def _checked(store: TableStore, order_by: Sequence[str], strategy: str) -> tuple[tuple[str, ...], SortStrategy]:
+    def refuse(reason: str, column: str | None = None) -> InvalidRequestError:
+        return InvalidRequestError(
+            f"table {store.location} cannot be sorted: {reason}", path=store.location, column=column
+        )
+
+    if store.schema.has_primary_key or store.options.bucket != UNAWARE_BUCKET:
+        raise refuse("only append tables without buckets (bucket=-1) can; others keep an order of their own")
+    if strategy not in list(SortStrategy):
+        raise refuse(f"there is no strategy {strategy!r}; there are {', '.join(SortStrategy)}")
+    if not order_by:
+        raise refuse("name the columns to sort by")
+    for name in order_by:
+        if name not in store.schema.by_name:
+            raise refuse(f"it has no column {name!r}; its columns are {', '.join(store.schema.column_names)}", name)
+        if not isinstance(store.schema.by_name[name].type, ScalarType):
+            raise refuse(f"column {name!r} is {store.schema.by_name[name].type}, which has no order", name)
+    if len(set(order_by)) < len(order_by) or len(order_by) > KEY_BITS_MAX:
+        raise refuse(f"name each column once, and {KEY_BITS_MAX} at most")
+    return tuple(order_by), SortStrategy(strategy)
+
+
+def _sorted_files(
+    store: TableStore,
+    partition: bytes,
+    bucket: int,
+    files: Sequence[DataFileMeta],
+    names: tuple[str, ...],
+    strategy: SortStrategy,
+) -> list[DataFileMeta]:
+    """New files with the rows of these; nothing is left behind on failure."""
+
+    def batches(columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        for file in files:
+            yield from read_data_file(store, partition, bucket, file, columns, batch_rows=BATCH_ROWS)
+
+    store.env.reach(CrashPoint.COMPACT_BEFORE_OUTPUT)
+    sample = _sample(store, batches, files, names)
+    curve = _Curve.of(strategy, names, sample)
+    scratch = Scratch(store.env)
+    writer = AppendFileWriter(store, partition, bucket, FileSource.COMPACT, min(f.min_sequence_number for f in files))
+    is_done = False
+    try:
+        for rows in _in_order(batches(store.schema.column_names), curve, sample, scratch, store):
+            writer.write(rows.drop_columns([_POSITION]))
+        outputs = writer.close()
+        is_done = True
+    finally:
+        if not is_done:
+            writer.abort()
+        scratch.release()
+    store.env.reach(CrashPoint.COMPACT_OUTPUT_WRITTEN)
+    return outputs
+
+
+def _sample(
+    store: TableStore,
+    batches: Callable[[Sequence[str]], Iterator[pa.RecordBatch]],
+    files: Sequence[DataFileMeta],
+    names: tuple[str, ...],
+) -> pa.Table:
+    """Every n-th row, of the columns that are sorted by."""
+    columns = [name for name in store.schema.column_names if name in names]
+    step = max(1, sum(file.row_count for file in files) // SAMPLE_ROWS)
+    parts, at = [], 0
+    for batch in batches(columns):
+        parts.append(batch.take(pa.array(np.arange(-at % step, batch.num_rows, step))))
+        at += batch.num_rows
+    schema = pa.schema([arrow_schema(store.schema).field(name) for name in columns])
+    return pa.Table.from_batches(parts, schema=schema)
+
+
+def _in_order(
+    batches: Iterator[pa.RecordBatch], curve: _Curve, sample: pa.Table, scratch: Scratch, store: TableStore
+) -> Iterator[pa.Table]:
+    """All rows with their positions, in order, a range at a time."""
+    budget = store.options.write_buffer_size_bytes // 2  # rows are there twice while they are sorted
+    buffered: list[pa.RecordBatch] = []
+    runs: list[SpillFile] = []
+    size = total = 0
+
+    def sorted_run() -> pa.Table:
+        rows = pa.Table.from_batches(buffered)
+        return curve.sorted(rows.append_column(_POSITION, pa.array(curve.positions(rows))))
+
+    for batch in batches:
+        buffered.append(batch)
+        size += batch.nbytes
+        total += batch.nbytes
+        if size >= budget:
+            rows = sorted_run()
+            runs.append(SpillFile(scratch.new_path(), rows.schema, [rows]))
+            buffered.clear()
+            size = 0
+    if not runs:
+        if buffered:
+            yield sorted_run()
+        return
+    if buffered:
+        rows = sorted_run()
+        runs.append(SpillFile(scratch.new_path(), rows.schema, [rows]))
+        buffered.clear()
+    positions = np.sort(curve.positions(sample))
+    count = max(1, -(-total // budget))
+    ends = np.unique(positions[np.arange(1, count) * len(positions) // count])
+    readers = [_Run(run.read()) for run in runs]
+    for end in [*ends.tolist(), None]:
+        parts = [part for reader in readers for part in reader.until(end)]
+        if parts:
+            yield curve.sorted(pa.Table.from_batches(parts))
+
+
+class _Run:
+    """A run read range by range."""
+
+    def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
+        self._batches = batches
+        self._rest: pa.RecordBatch | None = None
+
+    def until(self, end: int | None) -> Iterator[pa.RecordBatch]:
+        """Rows with positions below the end; all that are left for None."""
+        while True:
+            batch = self._rest if self._rest is not None else next(self._batches, None)
+            self._rest = None
+            if batch is None:
+                return
+            below = batch.num_rows
+            if end is not None:
+                below = int(np.searchsorted(batch.column(_POSITION).to_numpy(), np.uint64(end)))
+            if below:
+                yield batch.slice(0, below)
+            if below < batch.num_rows:
+                self._rest = batch.slice(below)
+                return
+
+
+def _order(rows: pa.Table, names: Sequence[str]) -> Any:
+    """Positions of the rows in the order of the columns; rows that are equal stay in theirs."""
+    return pc.sort_indices(rows, sort_keys=[(name, "ascending", "at_start") for name in names])

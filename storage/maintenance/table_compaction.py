@@ -1,0 +1,347 @@
+"""Compacts a table bucket by bucket, beside its writers, and commits as it goes.
+
+    plan   latest snapshot -> one `BucketCompaction` for each bucket that has something to do, from metadata alone
+    run    carries them out, several at a time; a commit when their inputs reach `COMMIT_BYTES` or `COMMIT_BUCKETS`
+
+What was committed stays when the rest fails, is interrupted or exceeds the budget. Commits are made under a user of
+their own, never under a stream's. A bucket whose files somebody else has compacted meanwhile is left to them: its unit
+gives way at the commit, and the new files of it are removed.
+
+A `BucketCompaction` is a value: another process may carry it out (`carry_out`) and hand its messages to the one that
+commits.
+
+Source: MERGING.md §8.1, §8.2.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Final
+
+from freshet.storage.commit.committer import Committer
+from freshet.storage.commit.conflict import Conflict
+from freshet.storage.compact.bucket_plan import last_full_ms, plan_append, plan_due, plan_full
+from freshet.storage.compact.picker import CompactionUnit
+from freshet.storage.exceptions import InvalidRequestError
+from freshet.storage.merge.key_order import KeyComparator
+from freshet.storage.merge.sorted_runs import Levels, build_levels
+from freshet.storage.metadata.deletion_vector_store import BucketVectors
+from freshet.storage.metadata.table_store import TableStore
+from freshet.storage.model.commit_message import CommitMessage
+from freshet.storage.model.data_file import DataFileMeta
+from freshet.storage.model.manifest import BucketId
+from freshet.storage.model.snapshot import Snapshot
+from freshet.storage.paths import escape_path_name
+from freshet.storage.write.table_writer import TableWriter, behind_full_compaction, is_full_compaction_due
+
+COMPACT_USER_PREFIX: Final = "freshet-compact-"
+"""The user of a compaction is this and a random id."""
+
+COMMIT_BYTES: Final = 1024 * 1024 * 1024
+COMMIT_BUCKETS: Final = 256
+"""Work between two commits: what is lost at most when the compaction is interrupted."""
+
+
+@dataclass(frozen=True, slots=True)
+class BucketCompaction:
+    """A unit of work: the inputs that one bucket is to have compacted, as planned upon the latest snapshot."""
+
+    partition: bytes
+    bucket: int
+    full: bool
+    inputs: tuple[DataFileMeta, ...]
+    location: str
+    schema_id: int
+    schema_time_ms: int | None
+    """Folder of the table, and the schema it was opened with: another process opens the same one."""
+
+    @property
+    def bucket_id(self) -> BucketId:
+        """The bucket to compact."""
+        return self.partition, self.bucket
+
+    @property
+    def input_bytes(self) -> int:
+        """Bytes of the inputs, compressed."""
+        return sum(file.file_size_bytes for file in self.inputs)
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionBudget:
+    """What may be begun: bytes of inputs, and seconds since the start.
+
+    A bucket that was begun is finished. The first is begun whatever its size, so that a table with one large bucket is
+    compacted at all; after it, buckets larger than what is left of the bytes are passed over.
+    """
+
+    input_bytes: int | None = None
+    seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Elsewhere:
+    """Where buckets are compacted, if not in this process: `carry_out` does some of them at the same time, at most
+    `parallelism`, and gives the messages of each (`carry_out` of this module, in any process, makes them).
+    """
+
+    carry_out: Callable[[Sequence[BucketCompaction]], Sequence[Sequence[CommitMessage]]]
+    parallelism: int
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionProgress:
+    """How far a compaction is: buckets done, input bytes done and planned."""
+
+    buckets_done: int
+    bytes_done: int
+    bytes_planned: int
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionResult:
+    """`snapshots` in order; buckets that gave way to somebody else; `buckets_left` did not fit into the budget."""
+
+    snapshots: tuple[Snapshot, ...] = ()
+    given_way: tuple[Conflict, ...] = ()
+    buckets_done: int = 0
+    buckets_left: int = 0
+    input_bytes: int = 0
+
+    @property
+    def buckets_given_way(self) -> int:
+        """Number of buckets that were left to somebody else."""
+        return len({conflict.bucket_id for conflict in self.given_way})
+
+
+PartitionChoice = bytes | Mapping[str, str]
+"""A serialized partition row, or some partition keys with their values as the folders of the table write them."""
+
+ProgressCallback = Callable[[CompactionProgress], None]
+"""Called at the start and after each bucket, by one thread at a time, not always the same."""
+
+
+def plan_compaction(
+    store: TableStore, *, full: bool, partition: PartitionChoice | None = None
+) -> list[BucketCompaction]:
+    """What there is to do at the latest snapshot, the largest inputs first.
+
+    Raises `InvalidRequestError` for a partition that names other columns than the partition keys.
+    """
+    is_chosen = partition_test(store, partition)
+    snapshot = store.snapshots.latest()
+    if snapshot is None:
+        return []
+    marking = store.manifests.marking_files(snapshot.index_manifest)
+    found = []
+    for (name, bucket), entries in store.live.at(snapshot).by_bucket.items():
+        if not is_chosen(name):
+            continue
+        files = [entry.file for entry in entries.values()]
+        total = next(iter(entries.values())).total_buckets
+        marked = BucketVectors(store.vectors, marking.get((name, bucket), ())).marked_files
+        inputs = planned_inputs(store, files, total_buckets=total, full=full, marked=marked)
+        if inputs:
+            schema = store.schema
+            found.append(BucketCompaction(name, bucket, full, inputs, store.location, schema.id, schema.time_ms))
+    return sorted(found, key=lambda work: (-work.input_bytes, work.partition, work.bucket))
+
+
+def run_compaction(
+    store: TableStore,
+    works: Sequence[BucketCompaction],
+    *,
+    budget: CompactionBudget | None = None,
+    progress: ProgressCallback | None = None,
+    elsewhere: Elsewhere | None = None,
+) -> CompactionResult:
+    """Carries the work out within the budget, here or elsewhere, and commits it."""
+    if not works:
+        return CompactionResult()
+    account = _Account(store, works, budget or CompactionBudget(), progress)
+    snapshots: list[Snapshot] = []
+    given_way: list[Conflict] = []
+    committer = Committer(store, COMPACT_USER_PREFIX + store.env.new_uuid())
+    writer = TableWriter(store, base_snapshot=store.snapshots.latest(), parallelism=2)
+    try:
+        for identifier, batch in enumerate(_batches(works)):
+            if account.is_exhausted:
+                break
+            if elsewhere is None:
+                buckets = [work.bucket_id for work in batch]
+                writer.compact_buckets(buckets, full=batch[0].full, may_start=account.may_start, on_end=account.on_end)
+                messages = writer.take_messages()
+            else:
+                messages = _carried_out(batch, elsewhere, account)
+            result = committer.commit(identifier, messages, force_empty=False)
+            snapshots += result.snapshots
+            given_way += result.given_way
+            writer.rebase(store.snapshots.latest())
+    finally:
+        writer.close()
+    return CompactionResult(
+        tuple(snapshots),
+        tuple(given_way),
+        account.buckets_done,
+        len(works) - account.buckets_done,
+        account.bytes_done,
+    )
+
+
+def _carried_out(batch: Sequence[BucketCompaction], elsewhere: Elsewhere, account: _Account) -> list[CommitMessage]:
+    messages: list[CommitMessage] = []
+    waiting = list(batch)
+    while waiting:
+        begun, waiting = waiting[: elsewhere.parallelism], waiting[elsewhere.parallelism :]
+        begun = [work for work in begun if account.may_start(work.bucket_id)]
+        if not begun:
+            continue
+        for work, made in zip(begun, elsewhere.carry_out(begun), strict=True):
+            messages += made
+            account.on_end(work.bucket_id)
+    return messages
+
+
+def carry_out(store: TableStore, work: BucketCompaction) -> list[CommitMessage]:
+    """Compacts one bucket here; the messages are for whoever runs the compaction.
+
+    The bucket is planned again on the latest snapshot: files that another writer has compacted since are left out.
+    """
+    with closing(TableWriter(store, base_snapshot=store.snapshots.latest(), parallelism=1)) as writer:
+        writer.compact_buckets([work.bucket_id], full=work.full)
+        return writer.take_messages()
+
+
+def complete_full_compaction(
+    store: TableStore, identifier: int, messages: Sequence[CommitMessage], *, parallelism: int = 2
+) -> list[CommitMessage]:
+    """What a commit of several writers lacks where `full-compaction.delta-commits` has it compact the table in full.
+
+    Writers that share a commit compact the buckets that they write; here the others follow that were written since
+    their last full compaction. The messages belong to the same commit; none where nothing is due.
+    """
+    if not is_full_compaction_due(store.options, identifier):
+        return []
+    touched = {message.bucket_id for message in messages}
+    snapshot = store.snapshots.latest()
+    others = sorted(behind_full_compaction(store, snapshot) - touched)
+    if not others:
+        return []
+    with closing(TableWriter(store, base_snapshot=snapshot, parallelism=parallelism)) as writer:
+        writer.compact_buckets(others, full=True)
+        return writer.take_messages()
+
+
+def partition_test(store: TableStore, partition: PartitionChoice | None) -> Callable[[bytes], bool]:
+    """Tells the partitions that are meant: one by its serialized row, or all whose folder says these values."""
+    if partition is None:
+        return lambda _: True
+    if isinstance(partition, bytes):
+        return lambda name: name == partition
+    keys = store.schema.partition_keys
+    unknown = [key for key in partition if key not in keys]
+    if unknown:
+        has = f"its partition keys are {', '.join(keys)}" if keys else "it is not partitioned"
+        raise InvalidRequestError(
+            f"table {store.location} has no partition key {unknown[0]!r}; {has}", path=store.location, column=unknown[0]
+        )
+    wanted = {f"{escape_path_name(key)}={escape_path_name(value)}" for key, value in partition.items()}
+    return lambda name: wanted <= set(store.partition_path(name).split("/"))
+
+
+def planned_inputs(
+    store: TableStore,
+    files: Sequence[DataFileMeta],
+    *,
+    total_buckets: int,
+    full: bool,
+    marked: Collection[str] = frozenset(),
+) -> tuple[DataFileMeta, ...]:
+    """The files of a bucket that a compaction would take; empty if there is nothing to do. Deletion vectors mark rows
+    of the files named by `marked`.
+    """
+    if not store.schema.has_primary_key:
+        units = plan_append(files, store.options, has_buckets=total_buckets > 0, full=full)
+        return tuple(file for unit in units for file in unit)
+    levels = levels_of(store, files)
+    unit = plan_full(levels, store.options, marked=marked) if full else due_unit(store, levels)
+    return () if unit is None else unit.files
+
+
+def levels_of(store: TableStore, files: Sequence[DataFileMeta]) -> Levels:
+    """The files of a bucket of a keyed table as an LSM tree."""
+    return build_levels(files, store.options.num_levels, KeyComparator(store.key_types).sort_key)
+
+
+def due_unit(store: TableStore, levels: Levels) -> CompactionUnit | None:
+    """What the picking rule asks for, of files alone."""
+    return plan_due(
+        levels,
+        store.options,
+        takes_level_0=store.options.needs_lookup,
+        now_ms=store.env.creation_time_ms(),
+        last_full_ms=last_full_ms(levels),
+    )
+
+
+class _Account:
+    """What was done of the work, against the budget; shared by the threads that work."""
+
+    def __init__(
+        self,
+        store: TableStore,
+        works: Sequence[BucketCompaction],
+        budget: CompactionBudget,
+        progress: ProgressCallback | None,
+    ) -> None:
+        self._env = store.env
+        self._bytes = {work.bucket_id: work.input_bytes for work in works}
+        self._bytes_planned = sum(self._bytes.values())
+        self._budget = budget
+        self._progress = progress
+        self._lock = threading.Lock()
+        self._started_ms = store.env.now_ms()
+        self._bytes_begun = 0
+        self.is_exhausted = False
+        self.buckets_done = 0
+        self.bytes_done = 0
+        self._report()
+
+    def may_start(self, bucket: BucketId) -> bool:
+        """Takes the bucket from the budget; False when too little is left."""
+        with self._lock:
+            limit, seconds = self._budget.input_bytes, self._budget.seconds
+            if seconds is not None and self._env.now_ms() - self._started_ms >= seconds * 1000:
+                self.is_exhausted = True
+            has_room = limit is None or not self._bytes_begun or self._bytes_begun + self._bytes[bucket] <= limit
+            if self.is_exhausted or not has_room:
+                return False
+            self._bytes_begun += self._bytes[bucket]
+            return True
+
+    def on_end(self, bucket: BucketId) -> None:
+        """Counts a bucket that was compacted."""
+        with self._lock:
+            self.buckets_done += 1
+            self.bytes_done += self._bytes[bucket]
+            self._report()
+
+    def _report(self) -> None:
+        if self._progress is not None:
+            self._progress(CompactionProgress(self.buckets_done, self.bytes_done, self._bytes_planned))
+
+
+def _batches(works: Sequence[BucketCompaction]) -> Iterator[list[BucketCompaction]]:
+    """The work between two commits."""
+    batch: list[BucketCompaction] = []
+    size = 0
+    for work in works:
+        if batch and (size + work.input_bytes > COMMIT_BYTES or len(batch) >= COMMIT_BUCKETS):
+            yield batch
+            batch, size = [], 0
+        batch.append(work)
+        size += work.input_bytes
+    if batch:
+        yield batch

@@ -1,0 +1,53 @@
+"""Rows kept for the log: within bounds, joined in order, and which of a table they are."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from freshet.storage.options.core import CoreOptions
+from freshet.storage.write.increment import Logged, ToldRows, logged_rows
+
+
+def table(count: int) -> pa.Table:
+    return pa.table({"a": pa.array(range(count), pa.int64())})
+
+
+def test_rows_are_kept_until_there_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("freshet.storage.write.increment.TOLD_BYTES_MAX", 8 * 10)
+    told = ToldRows()
+    told.add(table(0))
+    told.add(table(4))
+    assert told.is_complete and [rows.num_rows for rows in told.tables] == [4]
+    told.add(table(7))
+    assert not told.is_complete and told.tables == []
+    told.add(table(1))
+    assert not told.is_complete and told.tables == []
+
+
+def test_joined_rows_stand_in_order_or_are_incomplete(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("freshet.storage.write.increment.TOLD_BYTES_MAX", 8 * 10)
+    told, more = ToldRows(), ToldRows()
+    told.add(table(2))
+    more.add(table(3))
+    told.join(more)
+    assert [rows.num_rows for rows in told.tables] == [2, 3] and [rows.num_rows for rows in more.tables] == [3]
+    much = ToldRows()
+    much.add(table(11))
+    told.join(much)
+    assert not told.is_complete and told.tables == []
+
+
+@pytest.mark.parametrize(
+    ("keyed", "options", "wanted"),
+    [
+        (True, {}, Logged.NOTHING),
+        (True, {"log.system": "kafka"}, Logged.ROWS),
+        (True, {"log.system": "kafka", "changelog-producer": "full-compaction"}, Logged.ROWS),
+        (True, {"log.system": "kafka", "changelog-producer": "input"}, Logged.CHANGELOG),
+        (True, {"log.system": "KAFKA", "changelog-producer": "lookup"}, Logged.CHANGELOG),
+        (False, {"log.system": "kafka"}, Logged.ROWS),
+    ],
+)
+def test_which_rows_are_logged(keyed: bool, options: dict[str, str], wanted: Logged) -> None:
+    assert logged_rows(CoreOptions.parse(options, has_primary_key=keyed)) is wanted
