@@ -1,13 +1,15 @@
 """The front door of Freshet: every public name, and nothing else.
 
 A name is loaded when it is first used: `from freshet import Catalog, col` loads no Spark, `table_sink` and `register` do.
-Spark is the extra `spark` of the distribution; without it those two raise an `ImportError` that says so.
+Spark is the extra `spark` of the distribution; without it those two raise an `ImportError` that says so, and
+`from freshet import *` leaves them out.
 """
 
 from __future__ import annotations
 
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from freshet.storage.logs.registry import register_log_system
@@ -133,6 +135,18 @@ __all__ = [
     "register",
     "table_sink",
 ]
+
+
+def _is_installed(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except (ImportError, ValueError):  # whoever blocks an import may say so here already
+        return False
+
+
+if not _is_installed("pyspark"):  # everything in __all__ is loaded by `import *`, help() and inspect
+    for _name in (*_MODULES["freshet.pipeline.spark.batch_source"], *_MODULES["freshet.pipeline.batch.table_sink"]):
+        __all__.remove(_name)
 
 
 def __getattr__(name: str) -> Any:
