@@ -522,11 +522,15 @@ class Table:
         It commits as it goes, under a user of its own, and stops where the budget is used up. A bucket that somebody
         else compacts meanwhile is left to them. `partition` is a serialized partition row, or partition keys with their
         values as the folders write them (`{"dt": "2026-11-22"}`); None is all of them. `elsewhere` hands the work on.
+
+        It works at the newest schema, whatever this object was opened at. Raises `ConflictError` when rows of a later
+        one come while it runs.
         """
-        self.store.check_writable()
-        works = plan_compaction(self.store, full=full, partition=partition)
-        result = run_compaction(self.store, works, budget=budget, progress=progress, elsewhere=elsewhere)
-        self.store.env.finish_later()
+        store = self.store.at_latest_schema()
+        store.check_writable()
+        works = plan_compaction(store, full=full, partition=partition)
+        result = run_compaction(store, works, budget=budget, progress=progress, elsewhere=elsewhere)
+        store.env.finish_later()
         return result
 
     def sort_compact(

@@ -139,10 +139,12 @@ def sort_compact(
     Raises `InvalidRequestError` for tables with a primary key or with buckets, unknown columns, columns without an
     order and unknown strategies.
     """
+    latest = store.snapshots.latest()
+    store = store.at_latest_schema()  # after the snapshot: none of its files has a column that this schema lacks
     store.check_writable()
     names, how = _checked(store, order_by, strategy)
     is_chosen = partition_test(store, partition)
-    live = store.live.at(store.snapshots.latest()).by_bucket
+    live = store.live.at(latest).by_bucket
     works = {
         bucket: [entry.file for entry in entries.values()] for bucket, entries in live.items() if is_chosen(bucket[0])
     }

@@ -130,6 +130,11 @@ class TableStore:
         )
         return replace(self, schema=schema, options=options)
 
+    def at_latest_schema(self) -> TableStore:
+        """The table at its newest schema; raises when it was dropped, or created again, since it was opened."""
+        newest = self.schemas.check_current(self.schema)
+        return self if newest == self.schema.id else self.at_schema(newest)
+
     def with_options(self, options: Mapping[str, str]) -> TableStore:
         """The same table with dynamic options on top of its own."""
         return open_table_store(self.env, self.location, options=options, schema_id=self.schema.id)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from freshet.storage.exceptions import InvalidRequestError
+from freshet.storage.exceptions import ConflictError
 from freshet.storage.files.data_file_paths import delete_data_file
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.commit_message import CommitMessage
@@ -133,9 +133,10 @@ class BucketWriter(ABC):
     def _check_schema_ids(self, files: Iterable[DataFileMeta]) -> None:
         """Refused where compaction would lose columns that the schema of this writer does not have."""
         if self._has_newer_schema(files):
-            raise InvalidRequestError(
-                f"{self._store.location} was opened at schema {self._store.schema.id} and holds files of a later one; "
-                "open the table again to compact it"
+            raise ConflictError(
+                f"{self._store.location} was altered since it was opened at schema {self._store.schema.id}, and holds "
+                "files of a later one: compact it again (with rows that wait for a commit, after it)",
+                table=self._store.location,
             )
 
     def _was_overtaken(self, inputs: Iterable[DataFileMeta]) -> bool:

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from freshet import Catalog, InvalidRequestError, Table
+from freshet import AddColumn, Catalog, InvalidRequestError, Table
 from freshet.storage.io.env import CrashPoint
 from freshet.storage.maintenance import sort_compaction
 from freshet.storage.maintenance.sort_compaction import SortStrategy
@@ -215,3 +215,14 @@ def test_tables_with_an_order_of_their_own(tmp_path: Path, options: dict[str, st
     table = Catalog(str(tmp_path)).create_table("db.t", schema={"x": "INT"}, primary_keys=keys, options=options)
     with pytest.raises(InvalidRequestError, match="only append tables without buckets"):
         table.sort_compact(["x"])
+
+
+def test_columns_of_a_later_schema_are_kept(tmp_path: Path) -> None:
+    """The object that sorts was opened before the table got another column."""
+    table = a_table(tmp_path, {"x": "BIGINT"})
+    changed = table.alter(AddColumn("y", "BIGINT"))
+    with changed.writer("w") as writer:
+        writer.write(pa.table({"x": [2, 1], "y": [20, 10]}))
+        writer.commit()
+    assert table.sort_compact(["x"]).buckets_done == 1
+    assert changed.scan().to_arrow().to_pydict() == {"x": [1, 2], "y": [10, 20]}

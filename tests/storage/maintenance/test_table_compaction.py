@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from freshet import AddColumn, Catalog, Table
+from freshet import AddColumn, Catalog, ConflictError, DropColumn, NotFoundError, Table
 from freshet.storage.codec.binary_row import decode_row
 from freshet.storage.commit.committer import Committer
 from freshet.storage.maintenance import table_compaction
@@ -207,3 +207,50 @@ def test_a_compaction_that_a_change_of_the_schema_overtook(tmp_path: Path, optio
     assert len(rows) == 200 + 400 - 2
     assert {row[1] for row in rows.values()} == {None}
     assert told(changed) == held(changed)
+
+
+def more(table: Table, day: int) -> None:
+    """A row of the schema with one column more."""
+    with table.writer("w") as writer:
+        writer.write(pa.table({"day": [day], "k": [0], "v": ["new"], "more": ["m"]}))
+        writer.commit()
+
+
+def test_a_table_that_was_altered_since_it_was_opened(tmp_path: Path) -> None:
+    """The compaction takes up the new schema, as writers do."""
+    table = a_table(tmp_path, days=2, **{"write-only": "true"})
+    changed = table.alter(AddColumn("more", "STRING"))
+    more(changed, 0)
+    before = held(changed)
+    assert len(table.compact().snapshots) == 1
+    assert held(changed) == before
+    assert [len(found) for found in levels(table).values()] == [1, 1]
+    assert table.schema.id == 0, "the object is what it was"
+    changed.alter(DropColumn("more"))
+    assert table.compact().snapshots == (), "nothing is left to do"
+
+
+def test_a_schema_that_changes_while_a_table_is_compacted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is committed stands; the next round takes up the schema, so it is no mistake of the caller."""
+    monkeypatch.setattr(table_compaction, "COMMIT_BUCKETS", 1)
+    table = a_table(tmp_path, days=2, **{"write-only": "true"})
+
+    def change(progress: CompactionProgress) -> None:
+        if progress.buckets_done == 1:
+            more(table.alter(AddColumn("more", "STRING")), 0)
+
+    with pytest.raises(ConflictError, match="compact it again"):
+        table.compact(progress=change)
+    assert sorted(map(len, levels(table).values())) == [1, 4], "the larger one was compacted before"
+    table.compact()
+    assert [len(found) for found in levels(table).values()] == [1, 1]
+
+
+def test_a_table_that_was_dropped_since_it_was_opened(tmp_path: Path) -> None:
+    table = a_table(tmp_path, days=1)
+    Catalog(str(tmp_path)).drop_table("db.t")
+    with pytest.raises(NotFoundError, match="was dropped while it was open"):
+        table.compact()
+    a_table(tmp_path, days=1)
+    with pytest.raises(ConflictError, match="dropped and created again"):
+        table.compact()
