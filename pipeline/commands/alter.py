@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from freshet.pipeline.commands.arguments import TableName, Warehouse, open_table
-from freshet.pipeline.commands.output import say
+from freshet.pipeline.commands.arguments import AsJson, TableName, Warehouse, open_table
+from freshet.pipeline.commands.output import print_json, say
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.table import (
     AddColumn,
@@ -58,6 +58,7 @@ def alter(
     allow_lossy: Annotated[
         bool, typer.Option("--allow-lossy", help="Allow a --type that may lose or break stored values.")
     ] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Change the schema or the options of a table.
 
@@ -79,7 +80,10 @@ def alter(
     if not changes:
         raise InvalidRequestError("name at least one change, such as --add 'note STRING'; see freshet alter --help")
     changed = open_table(warehouse, table).alter(*changes, allow_lossy=allow_lossy)
-    say(f"{table} has schema {changed.schema.id} now")
+    if as_json:
+        print_json({"table": table, "schema_id": changed.schema.id})
+    else:
+        say(f"{table} has schema {changed.schema.id} now")
 
 
 def _column_comments(texts: Sequence[str]) -> list[SetColumnComment]:

@@ -7,12 +7,12 @@ from typing import Annotated, Literal
 
 import typer
 
-from freshet.pipeline.commands.arguments import PipelineFiles
-from freshet.pipeline.commands.output import complain, say
+from freshet.pipeline.commands.arguments import AsJson, PipelineFiles
+from freshet.pipeline.commands.output import complain, print_json, say
 from freshet.pipeline.commands.spark_part import spark_part
 from freshet.pipeline.config.model import PipelineConfig
 from freshet.pipeline.config.pipeline_file import load_pipelines
-from freshet.pipeline.exceptions import ConfigurationError
+from freshet.pipeline.exceptions import ConfigurationError, Problem
 from freshet.pipeline.preflight import problems_before_start, refuse_to_start, warnings_before_start
 from freshet.pipeline.signals import when_asked_to_stop
 from freshet.pipeline.spark.jars import SPARK_GROUP, ensure_jars
@@ -30,7 +30,8 @@ def run(
     SIGTERM or Ctrl-C let the batches that run finish; a second one stops at once.
     """
     configs = load_pipelines(files)
-    _warn(configs)
+    for config in configs:
+        _warn(config)
     refuse_to_start(configs)
     stop = threading.Event()
     with when_asked_to_stop(stop.set):
@@ -45,10 +46,26 @@ def check(
         bool, typer.Option("--no-spark", help="Do not start Spark to analyse the expressions of select.")
     ] = False,
     offline: Annotated[bool, typer.Option("--offline", help="Do not ask the Kafka brokers.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Say what is wrong with pipeline files. Starts no pipeline and writes nothing."""
-    configs = load_pipelines(files)
-    _warn(configs)
+    facts: list[dict[str, object]] = []
+    try:
+        configs = load_pipelines(files)
+        facts = [{"pipeline": each.name, "table": each.table.name, "warnings": _warn(each)} for each in configs]
+        problems = _problems(configs, no_spark=no_spark, offline=offline)
+    except ConfigurationError as error:
+        problems = list(error.problems)
+    if as_json:
+        print_json({"problems": problems, "pipelines": facts})
+    if problems:
+        raise ConfigurationError(problems)
+    if not as_json:
+        for fact in facts:
+            say(f"{fact['pipeline']}: ok, into {fact['table']}")
+
+
+def _problems(configs: list[PipelineConfig], *, no_spark: bool, offline: bool) -> list[Problem]:
     problems = [problem for config in configs for problem in problems_before_start(config)]
     if not offline and _reads_kafka(configs):
         problems += spark_part("brokers").broker_problems(configs)
@@ -59,10 +76,7 @@ def check(
             complain("the expressions of select were not analysed: that needs Spark (--no-spark)")
         else:
             problems += spark_part("running").analyse_select(configs)
-    if problems:
-        raise ConfigurationError(problems)
-    for config in configs:
-        say(f"{config.name}: ok, into {config.table.name}")
+    return problems
 
 
 def jars() -> None:
@@ -86,7 +100,9 @@ def _writes_logs(configs: list[PipelineConfig]) -> bool:
     )
 
 
-def _warn(configs: list[PipelineConfig]) -> None:
-    for config in configs:
-        for text in warnings_before_start(config):
-            complain(f"{config.name}: warning: {text}")
+def _warn(config: PipelineConfig) -> list[str]:
+    """Tells the warnings of a pipeline, and gives them."""
+    warnings = warnings_before_start(config)
+    for text in warnings:
+        complain(f"{config.name}: warning: {text}")
+    return warnings

@@ -75,6 +75,24 @@ def test_check_without_spark_says_so(freshet: Freshet, folder: Path) -> None:
     assert "select were not analysed" in called.err
 
 
+def test_check_as_json(freshet: Freshet, folder: Path) -> None:
+    path = written(folder, ("bucket: 1", "bucket: 1, write-only: true, changelog-producer: lookup"))
+    called = freshet.good("check", "--no-spark", "--json", path)
+    (told,) = called.facts["pipelines"]
+    assert (called.facts["problems"], told["pipeline"], told["table"]) == ([], "orders", "shop.orders")
+    assert "write-only=true never does" in told["warnings"][0]
+    missing = freshet("check", "--no-spark", "--json", written(folder, ("FOLDER/in", "FOLDER/missing")))
+    assert missing.code == 2
+    (problem,) = missing.facts["problems"]
+    assert (problem["path"], problem["line"]) == (str(path), 3)
+    assert problem["message"].startswith("sources.0.files.path: ")
+    assert [each["pipeline"] for each in missing.facts["pipelines"]] == ["orders"]
+    broken = freshet("check", "--json", written(folder, ("name: orders", "nam: orders")))
+    assert broken.code == 2
+    assert {each["path"] for each in broken.facts["problems"]} == {str(path)}
+    assert broken.facts["pipelines"] == []
+
+
 def test_check_of_plain_columns_starts_no_spark(
     freshet: Freshet, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

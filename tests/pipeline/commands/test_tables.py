@@ -181,6 +181,11 @@ def test_alter(freshet: Freshet, table: Table, tmp_path: Path) -> None:
     assert "write-only" not in facts["options"]
 
 
+def test_alter_as_json(freshet: Freshet, table: Table, tmp_path: Path) -> None:
+    called = freshet.good("alter", tmp_path / "w", "shop.orders", "--add", "total INT", "--json")
+    assert called.facts == {"table": "shop.orders", "schema_id": 1}
+
+
 def test_a_lossy_change_of_type_has_to_be_asked_for(freshet: Freshet, table: Table, tmp_path: Path) -> None:
     place = (tmp_path / "w", "shop.orders")
     refused = freshet("alter", *place, "--type", "note INT")
