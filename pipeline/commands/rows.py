@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import sys
 from collections.abc import Callable, Iterable
 from decimal import Decimal
@@ -23,6 +24,11 @@ ROWS_SHOWN: Final = 50
 
 CELL_MAX: Final = 40
 """Characters of a cell in `--format table`."""
+
+_SHORT_YEAR: Final = re.compile(r"^-(\d{3})-")
+"""A year before 0 as NumPy writes it, with its sign in place of a digit."""
+
+CSV_ROWS: Final = pyarrow.csv.WriteOptions(include_header=False)
 
 RowFormat = Annotated[
     Literal["table", "json", "csv", "arrow"],
@@ -71,7 +77,11 @@ def write_rows(schema: pa.Schema, batches: Iterable[pa.RecordBatch], output: str
             flat = _flat_schema(schema)
             with pyarrow.csv.CSVWriter(sys.stdout.buffer, flat) as writer:
                 for batch in batches:
-                    writer.write_batch(_flat(batch, flat))
+                    written = _flat(batch, flat)
+                    if written.schema == flat:
+                        writer.write_batch(written)
+                    else:  # far dates as text, which the writer of one schema would not take
+                        pyarrow.csv.write_csv(written, sys.stdout.buffer, CSV_ROWS)
                     sys.stdout.flush()
         case "arrow":
             with pa.ipc.new_stream(sys.stdout.buffer, schema) as stream:
@@ -122,9 +132,10 @@ def _python_values(array: pa.Array) -> list[Any]:
         return values
     except OverflowError:
         if not pa.types.is_nested(array.type):
-            return _far_values(array)
-        texts: list[Any] = pc.cast(array, _without_calendar(array.type)).to_pylist()
-        return texts
+            near = pc.if_else(pa.array(_are_far(array)), pa.scalar(None, array.type), array).to_pylist()
+            return [text if value is None else value for text, value in zip(_day_texts(array), near, strict=True)]
+        numbers = pc.cast(array, _with_leaves(array.type, _number_type)).to_pylist()
+        return [_with_day_texts(value, array.type) for value in numbers]
 
 
 def _without_nanoseconds(data_type: pa.DataType) -> pa.DataType:
@@ -132,10 +143,6 @@ def _without_nanoseconds(data_type: pa.DataType) -> pa.DataType:
         data_type,
         lambda leaf: pa.string() if pa.types.is_temporal(leaf) and getattr(leaf, "unit", None) == "ns" else leaf,
     )
-
-
-def _without_calendar(data_type: pa.DataType) -> pa.DataType:
-    return _with_leaves(data_type, lambda leaf: pa.string() if pa.types.is_temporal(leaf) else leaf)
 
 
 def _with_leaves(data_type: pa.DataType, change: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
@@ -149,18 +156,45 @@ def _with_leaves(data_type: pa.DataType, change: Callable[[pa.DataType], pa.Data
     return change(data_type)
 
 
-def _far_values(array: pa.Array) -> list[Any]:
-    """Dates or timestamps of which some are outside of Python's calendar, and those as text.
+def _has_day(data_type: pa.DataType) -> bool:
+    return pa.types.is_date32(data_type) or pa.types.is_timestamp(data_type)
 
-    NumPy writes them: Arrow gives up beyond the year 32767, and is wrong for such an instant in UTC.
-    """
+
+def _number_type(leaf: pa.DataType) -> pa.DataType:
+    return pa.int32() if pa.types.is_date32(leaf) else pa.int64() if pa.types.is_timestamp(leaf) else leaf
+
+
+def _with_day_texts(value: Any, data_type: pa.DataType) -> Any:
+    """A nested value of which the dates and timestamps are numbers, with texts in their place."""
+    if value is None:
+        return None
+    if pa.types.is_list(data_type):
+        return [_with_day_texts(each, data_type.value_type) for each in value]
+    if pa.types.is_map(data_type):
+        types = (data_type.key_type, data_type.item_type)
+        return [tuple(map(_with_day_texts, pair, types)) for pair in value]
+    if pa.types.is_struct(data_type):
+        return {field.name: _with_day_texts(value[field.name], field.type) for field in data_type}
+    if not _has_day(data_type):
+        return value
+    return _day_texts(pa.array([value], _number_type(data_type)).cast(data_type))[0]
+
+
+def _are_far(array: pa.Array) -> Any:
+    """Which dates or timestamps are outside of Python's calendar."""
     stamps = array.to_numpy(zero_copy_only=False)
     years = stamps.astype("datetime64[Y]").astype(np.int64) + 1970
-    is_far = ~np.isnat(stamps) & ((years < 1) | (years > 9999))
-    texts = np.char.replace(np.datetime_as_string(stamps), "T", " ")
-    near = pc.if_else(pa.array(is_far), pa.scalar(None, array.type), array).to_pylist()
+    return ~np.isnat(stamps) & ((years < 1) | (years > 9999))
+
+
+def _day_texts(array: pa.Array) -> list[str | None]:
+    """Dates or timestamps in the form of Arrow, but written by NumPy: Arrow gives up beyond the year 32767, and is
+    wrong for such an instant in UTC.
+    """
     suffix = "Z" if getattr(array.type, "tz", None) else ""
-    return [f"{text}{suffix}" if far else value for text, far, value in zip(texts, is_far, near, strict=True)]
+    texts = np.datetime_as_string(array.to_numpy(zero_copy_only=False)).tolist()
+    whole = [_SHORT_YEAR.sub(r"-0\1-", text).replace("T", " ") + suffix for text in texts]
+    return [None if text.startswith("NaT") else each for text, each in zip(texts, whole, strict=True)]
 
 
 def _flat_schema(schema: pa.Schema) -> pa.Schema:
@@ -173,13 +207,19 @@ def _needs_text(data_type: pa.DataType) -> bool:
 
 
 def _flat(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    arrays: Iterable[pa.Array] = (
-        pa.array([None if value is None else _text(value) for value in _python_values(array)], pa.string())
-        if _needs_text(array.type)
-        else array
-        for array in batch.columns
+    """The batch in this schema, but a column that holds far dates, which are text."""
+    arrays = [_flat_array(array) for array in batch.columns]
+    return pa.RecordBatch.from_arrays(
+        arrays, schema=pa.schema([field.with_type(array.type) for field, array in zip(schema, arrays, strict=True)])
     )
-    return pa.RecordBatch.from_arrays(list(arrays), schema=schema)
+
+
+def _flat_array(array: pa.Array) -> pa.Array:
+    if _needs_text(array.type):
+        return pa.array([None if value is None else _text(value) for value in _python_values(array)], pa.string())
+    if _has_day(array.type) and _are_far(array).any():
+        return pa.array(_day_texts(array), pa.string())
+    return array
 
 
 def _text(value: object) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import subprocess
 import sys
@@ -163,6 +165,37 @@ def test_dates_that_no_calendar_of_python_has(freshet: Freshet, tmp_path: Path) 
     assert lines[1]["dates"] == ["-25410-12-06", "1970-01-01"]
     assert "248381-08-19" in freshet.good("read", *place).out
     assert "-25410-12-06" in freshet.good("read", *place, "--format", "csv", "--columns", "id,dates").out
+
+
+def test_far_dates_have_one_form_in_csv_and_json(freshet: Freshet, tmp_path: Path) -> None:
+    """In full, also beyond the years that Arrow writes, and inside of other values."""
+    columns = {
+        "id": "INT",
+        "d": "DATE",
+        "t": "TIMESTAMP(6)",
+        "z": "TIMESTAMP_LTZ(3)",
+        "n": "MAP<INT, ROW<d DATE, z TIMESTAMP_LTZ(3)>>",
+    }
+    table = Catalog(tmp_path / "w").create_table("db.t", schema=columns, options={"bucket": -1})
+    day, milliseconds = 90_000_000, 2**52
+    rows = [
+        {"id": 1, "d": day, "t": 2**62, "z": milliseconds, "n": [(7, {"d": day, "z": milliseconds})]},
+        {"id": 2, "d": -800_000, "t": 0, "z": 0, "n": None},
+        {"id": 3, "d": None, "t": None, "z": None, "n": None},
+    ]
+    with table.writer("loader") as writer:
+        writer.write(pa.Table.from_pylist(rows, table.arrow_schema))
+        writer.commit(1)
+    place = (tmp_path / "w", "db.t", "--format")
+    lines = [json.loads(line) for line in freshet.good("read", *place, "json").out.splitlines()]
+    written = list(csv.DictReader(io.StringIO(freshet.good("read", *place, "csv").out)))
+    t, z = "148108-07-06 14:00:27.387904", "144683-05-23 16:29:30.496Z"
+    far = {"d": "248381-08-19", "t": t, "z": z}
+    assert {name: lines[0][name] for name in far} == {name: written[0][name] for name in far} == far
+    assert lines[0]["n"] == json.loads(written[0]["n"]) == [[7, {"d": "248381-08-19", "z": z}]]
+    assert lines[1]["d"] == written[1]["d"] == "-0221-09-04"
+    assert (written[1]["t"], written[1]["z"]) == ("1970-01-01 00:00:00.000000", "1970-01-01 00:00:00.000Z")
+    assert set(written[2].values()) == {"3", ""}
 
 
 def test_nanoseconds_inside_maps_and_rows(freshet: Freshet, tmp_path: Path) -> None:
