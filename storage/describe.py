@@ -46,7 +46,10 @@ class CommitRows:
 
 def describe_table(store: TableStore, name: str) -> str:
     """The whole description, lines joined by newlines."""
-    snapshot = store.snapshots.latest()
+    return store.at_latest(lambda snapshot: _described(store, name, snapshot))
+
+
+def _described(store: TableStore, name: str, snapshot: Snapshot | None) -> str:
     lines = [*_header(store, name), *_snapshot_lines(snapshot)]
     if snapshot is not None:
         live = store.live.at(snapshot)
@@ -60,8 +63,11 @@ def describe_table(store: TableStore, name: str) -> str:
 
 def table_facts(store: TableStore, name: str) -> dict[str, Any]:
     """What `describe_table` says, as values that JSON can hold."""
+    return store.at_latest(lambda snapshot: _facts(store, name, snapshot))
+
+
+def _facts(store: TableStore, name: str, snapshot: Snapshot | None) -> dict[str, Any]:
     schema = store.schema
-    snapshot = store.snapshots.latest()
     return {
         "table": name,
         "location": store.paths.location,

@@ -107,8 +107,9 @@ class Committer:
         """The snapshot above `after_id` that made these messages visible, whatever number it has; None if none did."""
         entries = append_change(messages).entries or compact_change(messages).entries
         index = index_of(self._store.manifests)
-        latest = self._store.snapshots.latest()
-        return snapshot_that_added(self._store, index, entries, after_id=after_id, latest=latest)
+        return self._store.at_latest(
+            lambda latest: snapshot_that_added(self._store, index, entries, after_id=after_id, latest=latest)
+        )
 
     def commit(
         self,

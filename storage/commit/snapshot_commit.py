@@ -61,6 +61,9 @@ WAIT_FACTOR_MAX: Final = 0.2
 FAILURES_MAX: Final = 3
 """Errors of the disk before a claim that one commit tries to get over."""
 
+_FINAL: Final = (InvalidRequestError, ConflictError, CorruptDataError, UnknownOutcomeError)
+"""Errors that another round cannot change; a `NotFoundError`, which is one of them, it sometimes can."""
+
 
 @dataclass(frozen=True, slots=True)
 class SnapshotOutcome:
@@ -88,6 +91,8 @@ class _Rounds:
     """Latest snapshot that the first unanswered claim was built on."""
     failure_count: int = 0
     """Rounds that ended in an error."""
+    missed_at_id: int = FIRST_SNAPSHOT_ID - 2
+    """Latest snapshot when a round last failed because a file was not there."""
     checked_id: int | None = None
     """Snapshots up to this one are known not to have added the new files; None before the first check."""
 
@@ -125,7 +130,7 @@ class SnapshotCommit:
                     return outcome
             except StorageError as error:
                 rounds.failure_count += 1
-                if not _may_pass(error, rounds):
+                if not self._may_pass(error, rounds):
                     rounds.files.take_back()
                     raise
                 failure = error
@@ -319,23 +324,34 @@ class SnapshotCommit:
                 "same identifier again: if it took effect, it is recognised"
             )
         rounds.files.take_back()
+        if isinstance(failure, NotFoundError):
+            return RetryableError(
+                f"{what}: each snapshot that it looked at expired meanwhile ({failure}); keep more of them "
+                "(snapshot.num-retained.min, snapshot.time-retained), or raise commit.max-retries"
+            )
         if failure is None:
             return RetryableError(
                 f"{what}: other writers were faster each time; write with fewer committers, or raise commit.max-retries"
             )
-        if isinstance(failure, NotFoundError):
-            return failure
         return RetryableError(f"{what}: {failure}")
 
+    def _may_pass(self, error: StorageError, rounds: _Rounds) -> bool:
+        """True when another round may go better.
 
-def _may_pass(error: StorageError, rounds: _Rounds) -> bool:
-    """True when another round may go better.
+        A file that was not found has expired if others have committed since the last look; expiry leaves the latest
+        snapshot alone, so a file missed twice at the same one is lost. A disk that fails gets a few rounds, for it may
+        be full for good; but once a claim has no answer, only looking on can tell.
+        """
+        if rounds.unanswered:
+            return not isinstance(error, _FINAL) or isinstance(error, NotFoundError)
+        if isinstance(error, NotFoundError):
+            missed_before, rounds.missed_at_id = rounds.missed_at_id, self._latest_id()
+            return rounds.missed_at_id > missed_before
+        return not isinstance(error, _FINAL) and rounds.failure_count <= FAILURES_MAX
 
-    A file that was not found may have been expired while we looked at an old snapshot: look once more. A disk that
-    fails gets a few rounds, for it may be full for good; but once a claim has no answer, only looking on can tell.
-    """
-    if isinstance(error, NotFoundError):
-        return rounds.failure_count == 1 or bool(rounds.unanswered)
-    if isinstance(error, (InvalidRequestError, ConflictError, CorruptDataError, UnknownOutcomeError)):
-        return False
-    return rounds.failure_count <= FAILURES_MAX or bool(rounds.unanswered)
+    def _latest_id(self) -> int:
+        """0 before the first snapshot, and where the table cannot be looked at."""
+        try:
+            return self._store.snapshots.latest_id() or FIRST_SNAPSHOT_ID - 1
+        except StorageError:
+            return FIRST_SNAPSHOT_ID - 1

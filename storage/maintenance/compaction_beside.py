@@ -51,7 +51,7 @@ from freshet.storage.maintenance.table_compaction import due_unit, levels_of
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.commit_message import CommitMessage
 from freshet.storage.model.data_file import DataFileMeta, FileId
-from freshet.storage.model.manifest import BucketId, ManifestEntry
+from freshet.storage.model.manifest import BucketId
 from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.options.core import CoreOptions, LookupCompact
 from freshet.storage.write.compaction_limit import CompactionLimit
@@ -197,21 +197,20 @@ class CompactionBeside:
                 if bucket is not None:
                     del self._noted[bucket]
                 return bucket
-        buckets = list(self._store.live.at(self._store.snapshots.latest()).by_bucket)
+        buckets = list(self._store.at_latest(self._store.live.at).by_bucket)
         self._knows_table = True
         self.note(buckets)
         return self._next_bucket()
 
     def _plan(self, bucket: BucketId) -> BesideUnit | None:
-        snapshot = self._store.snapshots.latest()
-        entries = self._store.live.of_buckets(snapshot, [bucket]).of_bucket(*bucket)
-        unit = self._unit_of(entries, snapshot)
+        unit = self._store.at_latest(lambda snapshot: self._unit_of(bucket, snapshot))
         if unit is None:
             return None
         inputs = frozenset(file.file_id for file in unit.files)
         return BesideUnit(*bucket, inputs, unit.output_level, unit.input_bytes)
 
-    def _unit_of(self, entries: Sequence[ManifestEntry], snapshot: Snapshot | None) -> CompactionUnit | None:
+    def _unit_of(self, bucket: BucketId, snapshot: Snapshot | None) -> CompactionUnit | None:
+        entries = self._store.live.of_buckets(snapshot, [bucket]).of_bucket(*bucket)
         options, files = self._store.options, [entry.file for entry in entries]
         if not files or (snapshot is not None and snapshot.schema_id > self._store.schema.id):
             return None

@@ -21,9 +21,10 @@ NULL comes first, NaN last. Memory: `write-buffer-size`, for the rows of a run o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -46,11 +47,13 @@ from freshet.storage.maintenance.table_compaction import (
     ProgressCallback,
     partition_test,
 )
+from freshet.storage.metadata.live_files import BucketFiles
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.arrow_types import arrow_schema
 from freshet.storage.model.commit_message import CommitMessage
 from freshet.storage.model.data_file import DataFileMeta, FileSource
 from freshet.storage.model.data_type import ScalarType
+from freshet.storage.model.manifest import BucketId
 from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.options.core import UNAWARE_BUCKET
 
@@ -139,12 +142,10 @@ def sort_compact(
     Raises `InvalidRequestError` for tables with a primary key or with buckets, unknown columns, columns without an
     order and unknown strategies.
     """
-    latest = store.snapshots.latest()
-    store = store.at_latest_schema()  # after the snapshot: none of its files has a column that this schema lacks
+    store, live = store.at_latest(partial(_live_files, store))
     store.check_writable()
     names, how = _checked(store, order_by, strategy)
     is_chosen = partition_test(store, partition)
-    live = store.live.at(latest).by_bucket
     works = {
         bucket: [entry.file for entry in entries.values()] for bucket, entries in live.items() if is_chosen(bucket[0])
     }
@@ -165,6 +166,12 @@ def sort_compact(
         tell(done)
     store.env.finish_later()
     return CompactionResult(tuple(snapshots), tuple(given_way), done.buckets_done, 0, done.bytes_done)
+
+
+def _live_files(store: TableStore, snapshot: Snapshot | None) -> tuple[TableStore, Mapping[BucketId, BucketFiles]]:
+    """The files, and the table at a schema that was read after the snapshot: it has all columns that they have."""
+    newest = store.at_latest_schema()
+    return newest, newest.live.at(snapshot).by_bucket
 
 
 def _checked(store: TableStore, order_by: Sequence[str], strategy: str) -> tuple[tuple[str, ...], SortStrategy]:

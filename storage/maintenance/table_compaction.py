@@ -131,7 +131,12 @@ def plan_compaction(
     Raises `InvalidRequestError` for a partition that names other columns than the partition keys.
     """
     is_chosen = partition_test(store, partition)
-    snapshot = store.snapshots.latest()
+    return store.at_latest(lambda snapshot: _planned(store, snapshot, is_chosen, full=full))
+
+
+def _planned(
+    store: TableStore, snapshot: Snapshot | None, is_chosen: Callable[[bytes], bool], *, full: bool
+) -> list[BucketCompaction]:
     if snapshot is None:
         return []
     marking = store.manifests.marking_files(snapshot.index_manifest)
@@ -225,11 +230,10 @@ def complete_full_compaction(
     if not is_full_compaction_due(store.options, identifier):
         return []
     touched = {message.bucket_id for message in messages}
-    snapshot = store.snapshots.latest()
-    others = sorted(behind_full_compaction(store, snapshot) - touched)
+    others = sorted(store.at_latest(lambda snapshot: behind_full_compaction(store, snapshot)) - touched)
     if not others:
         return []
-    with closing(TableWriter(store, base_snapshot=snapshot, parallelism=parallelism)) as writer:
+    with closing(TableWriter(store, base_snapshot=store.snapshots.latest(), parallelism=parallelism)) as writer:
         writer.compact_buckets(others, full=True)
         return writer.take_messages()
 

@@ -8,10 +8,10 @@ Source: FORMAT.md §1, §2, §15.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from freshet.storage.codec.partition_path import partition_path
 from freshet.storage.exceptions import ConflictError, InvalidRequestError, NotFoundError
@@ -25,6 +25,7 @@ from freshet.storage.metadata.schema_store import SchemaStore
 from freshet.storage.metadata.snapshot_store import SnapshotStore
 from freshet.storage.model.data_type import DataType
 from freshet.storage.model.schema import TableSchema
+from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.options.core import CoreOptions
 from freshet.storage.options.keys import IMMUTABLE_KEYS
 from freshet.storage.options.supported import Access, check_access
@@ -33,6 +34,11 @@ from freshet.storage.schema.change import SchemaChange, apply_changes
 from freshet.storage.schema.validation import check_dynamic_options, validate_changed_schema
 
 ALTER_ATTEMPTS: Final = 10
+
+EXPIRED_MAX: Final = 16
+"""Snapshots that may expire, one after the other, while somebody reads their manifests."""
+
+T = TypeVar("T")
 
 _NEVER_DYNAMIC: Final = IMMUTABLE_KEYS | {"bucket"}
 
@@ -110,6 +116,26 @@ class TableStore:
     def check_writable(self) -> None:
         """Raises `UnsupportedFeatureError` when a commit would lose or break something of this table."""
         check_access(self.options, Access.WRITE, self.location)
+
+    def at_latest(self, read: Callable[[Snapshot | None], T]) -> T:
+        """What `read` makes of the latest snapshot, or of a later one where that expires meanwhile."""
+        return self.at_or_after(self.snapshots.latest(), read)
+
+    def at_or_after(self, snapshot: Snapshot | None, read: Callable[[Snapshot | None], T]) -> T:
+        """What `read` makes of the snapshot, or of the latest one where the snapshot expires meanwhile.
+
+        Expiry leaves the latest snapshot alone: where nothing has followed, the file that is missing is lost, and the
+        `NotFoundError` stands.
+        """
+        for _ in range(EXPIRED_MAX):
+            try:
+                return read(snapshot)
+            except NotFoundError:
+                latest = self.snapshots.latest()
+                if snapshot is None or latest is None or latest.id <= snapshot.id:
+                    raise
+                snapshot = latest
+        return read(snapshot)
 
     @property
     def dynamic_options(self) -> dict[str, str]:

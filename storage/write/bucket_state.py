@@ -162,8 +162,9 @@ class BucketStates:
     def _learn(self, store: TableStore, snapshot: Snapshot, missing: Sequence[BucketId]) -> None:
         """Reads buckets that are not known, or all of them; a bucket without files is known as such."""
         if missing and not self._is_complete:
-            self._is_complete = _entry_count(store, snapshot) <= min(SMALL_ENTRIES_MAX, self._files_max)
-            read = _read_states(store, snapshot, None if self._is_complete else missing)
+            is_small = _entry_count(store, snapshot) <= min(SMALL_ENTRIES_MAX, self._files_max)
+            read = _read_states(store, snapshot, None if is_small else missing)
+            self._is_complete = is_small  # only now: after a failed read, a bucket would be taken for empty
             for bucket, state in read.items():
                 if bucket not in self._known:
                     self._known[bucket] = state

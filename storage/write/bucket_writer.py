@@ -144,7 +144,7 @@ class BucketWriter(ABC):
 
         If somebody else has compacted inputs away (they may have expired since), it goes on at the latest state.
         """
-        state = self._tools.restore(self._store.snapshots.latest(), [self.bucket_id])[self.bucket_id]
+        state = self._store.at_latest(lambda latest: self._tools.restore(latest, [self.bucket_id]))[self.bucket_id]
         there = {file.file_id for file in (*state.data_files, *self._increment.own_files())}
         if all(file.file_id in there for file in inputs):
             return False

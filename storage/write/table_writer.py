@@ -27,7 +27,7 @@ import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Final
+from typing import Final, TypeVar
 
 import pyarrow as pa
 
@@ -53,6 +53,8 @@ from freshet.storage.write.logged_changes import log_changes, with_log
 from freshet.storage.write.records import AcceptedRows
 from freshet.storage.write.write_timings import WriteTimings
 from freshet.storage.write.writer_factory import bucket_writers, record_rules, row_router
+
+T = TypeVar("T")
 
 PIECE_BYTES_MAX: Final = 64 * 1024 * 1024
 PIECE_BYTES_MIN: Final = 256 * 1024
@@ -144,7 +146,7 @@ class TableWriter:
         Raises `InvalidRequestError` where the partition has another number, and for a bucket that it does not have.
         """
         self._check_process()
-        total = self._router.total_buckets(partition)
+        total = self._at_base(lambda: self._router.total_buckets(partition))
         if bucket_count is not None and max(1, total) != max(1, bucket_count):
             raise InvalidRequestError(
                 f"{self._name_of(partition)} has {total} buckets, and rows for it were routed to {bucket_count}: it "
@@ -228,7 +230,7 @@ class TableWriter:
         chosen = changed
         if is_full:
             chosen = chosen | self._due_for_full
-            chosen |= behind_full_compaction(self._store, self._snapshot) if covers_table else set()
+            chosen |= self._at_base(self._behind_full_compaction) if covers_table else set()
         with self._unbroken():
             self._on_buckets(self._opened(sorted(chosen)), work)
             routed = self._router.prepare_commit()
@@ -256,9 +258,13 @@ class TableWriter:
     def rebase(self, snapshot: Snapshot | None) -> None:
         """Continues on another snapshot, usually the one just committed.
 
-        Rows and files not handed out yet are kept; a compaction of files that are gone meanwhile is given up.
+        Rows and files not handed out yet are kept; a compaction of files that are gone meanwhile is given up. Where
+        the snapshot has expired, the writer goes on upon the latest.
         """
         self._check_process()
+        self._store.at_or_after(snapshot, self._rebase)
+
+    def _rebase(self, snapshot: Snapshot | None) -> None:
         self._snapshot = snapshot
         self._router.rebase(snapshot)
         # Buckets without changes are opened again when they are needed: that costs less than to keep them.
@@ -266,6 +272,19 @@ class TableWriter:
         for bucket_id, state in self._states.at(self._store, snapshot, self._writers.keys()).items():
             self._check_total(bucket_id[0], self._router.total_buckets(bucket_id[0]), state.total_buckets)
             self._writers[bucket_id].rebase(state)
+
+    def _at_base(self, read: Callable[[], T]) -> T:
+        """What `read` makes of the base snapshot; where that has expired, the writer goes on upon the latest."""
+
+        def read_at(snapshot: Snapshot | None) -> T:
+            if snapshot != self._snapshot:
+                self.rebase(snapshot)
+            return read()
+
+        return self._store.at_or_after(self._snapshot, read_at)
+
+    def _behind_full_compaction(self) -> set[BucketId]:
+        return behind_full_compaction(self._store, self._snapshot)
 
     def abort(self) -> None:
         """Gives up all rows and files that no message names; the writer may be used again, on the same snapshot."""
@@ -307,14 +326,13 @@ class TableWriter:
         """
         while True:
             with self.timings.step("route"):
-                groups = list(self._router.route(piece, self._executor()))
+                groups = self._at_base(lambda: list(self._router.route(piece, self._executor())))
             if self._open({group.bucket_id: group.total_buckets for group in groups}):
                 return groups
 
     def _open(self, totals: dict[BucketId, int]) -> bool:
         """Opens the writers that are missing; False, and nothing opened, when a partition was not routed rightly."""
-        missing = [bucket_id for bucket_id in totals if bucket_id not in self._writers]
-        states = self._states.at(self._store, self._snapshot, missing) if missing else {}
+        states = self._missing_states(totals)
         counts = {
             bucket_id[0]: found for bucket_id, state in states.items() if (found := state.total_buckets) is not None
         }
@@ -336,12 +354,20 @@ class TableWriter:
 
     def _opened(self, buckets: Sequence[BucketId]) -> list[BucketWriter]:
         """Writers of buckets that rows or files put there: their partitions have the count that the files say."""
-        missing = [bucket_id for bucket_id in buckets if bucket_id not in self._writers]
-        for bucket_id, state in self._states.at(self._store, self._snapshot, missing).items() if missing else ():
+        for bucket_id, state in self._missing_states(buckets).items():
             total = state.total_buckets or self._router.total_buckets(bucket_id[0])
             self._writers[bucket_id] = self._open_bucket(*bucket_id, total, state)
             self._touched.add(bucket_id)
         return [self._writers[bucket_id] for bucket_id in buckets]
+
+    def _missing_states(self, buckets: Collection[BucketId]) -> dict[BucketId, BucketState]:
+        """The states of those buckets that have no writer."""
+
+        def states() -> dict[BucketId, BucketState]:
+            missing = [bucket_id for bucket_id in buckets if bucket_id not in self._writers]
+            return self._states.at(self._store, self._snapshot, missing) if missing else {}
+
+        return self._at_base(states)
 
     def _restore(self, snapshot: Snapshot | None, buckets: Collection[BucketId]) -> dict[BucketId, BucketState]:
         return self._states.at(self._store, snapshot, buckets)

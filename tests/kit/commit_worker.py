@@ -50,7 +50,7 @@ def append(store: TableStore, name: str) -> CommitMessage:
 
 def compaction(store: TableStore, name: str) -> CommitMessage:
     """One more file in bucket 1, and everything there in one file."""
-    entries = live_entries(store.manifests, store.snapshots.latest(), buckets={1})
+    entries = store.at_latest(lambda latest: live_entries(store.manifests, latest, buckets={1}))
     new = new_file(store, name, bucket=1, rows=0)
     after = new_file(store, f"{name}-c", bucket=1, level=5, rows=0)
     return message(store, bucket=1, new=[new], before=[*(entry.file for entry in entries), new], after=[after])

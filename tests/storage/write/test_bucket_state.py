@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from freshet import Catalog, Table
+from freshet.storage.exceptions import StorageError
 from freshet.storage.io.env import local_env
 from freshet.storage.metadata.live_files import live_entries
 from freshet.storage.metadata.table_store import TableStore, open_table_store
@@ -110,6 +111,24 @@ def test_of_a_small_table_all_buckets_are_read_at_once(tmp_path: Path, monkeypat
     states.at(table.store, latest, wanted[:1])
     monkeypatch.setattr(bucket_state, "live_entries", lambda *_, **__: pytest.fail("read a second time"))
     assert sum(len(states.at(table.store, latest, [bucket])[bucket].files) for bucket in wanted) == len(wanted)
+
+
+def test_after_a_failed_read_no_bucket_is_taken_for_empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows of a bucket taken for empty would be numbered from 0 on: those that stand would win over them."""
+    table = a_table(tmp_path)
+    write(table, 1)
+    latest = table.store.snapshots.latest()
+    wanted = buckets(table.store, latest)
+    states = BucketStates()
+    with monkeypatch.context() as patch:
+
+        def fail(*_: object, **__: object) -> None:
+            raise StorageError("the disk does not answer")
+
+        patch.setattr(bucket_state, "live_entries", fail)
+        with pytest.raises(StorageError, match="does not answer"):
+            states.at(table.store, latest, wanted)
+    check(states, table.store, latest, wanted)
 
 
 def test_an_earlier_snapshot_is_read_for_the_caller_alone(tmp_path: Path) -> None:
