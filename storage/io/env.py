@@ -91,48 +91,51 @@ class Background:
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._process: int | None = None
-        self._executor: ThreadPoolExecutor | None = None
-        self._waiting: dict[str, Future[None]] = {}
+        self._queues: dict[int, _Queue] = {}
 
     def run(self, name: str, work: Callable[[], None]) -> None:
         """Does the work after what was given before; drops it when the same name waits and has not begun."""
-        executor = self._own_executor()
-        with self._lock:
-            before = self._waiting.get(name)
+        process = os.getpid()
+        if process not in self._queues:
+            self._queues.setdefault(process, _Queue())  # of threads that come at once, all get the queue of the first
+        queue = self._queues[process]
+        with queue.lock:
+            before = queue.waiting.get(name)
             if before is None or before.running() or before.done():
-                self._waiting[name] = executor.submit(work)
+                queue.waiting[name] = queue.executor.submit(work)
 
     def finish(self) -> None:
         """Waits for everything given so far."""
-        if self._process == os.getpid():
-            with self._lock:
-                waiting = list(self._waiting.values())
+        queue = self._queues.get(os.getpid())
+        if queue is not None:
+            with queue.lock:
+                waiting = list(queue.waiting.values())
             wait(waiting)
 
-    def _own_executor(self) -> ThreadPoolExecutor:
-        if self._executor is None or self._process != os.getpid():
-            self._lock = threading.Lock()
-            self._process = os.getpid()
-            self._executor = ThreadPoolExecutor(1, thread_name_prefix="freshet-background")
-            self._waiting = {}
-        return self._executor
+
+class _Queue:
+    """The background work of one process; its thread starts with the first piece."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.executor = ThreadPoolExecutor(1, thread_name_prefix="freshet-background")
+        self.waiting: dict[str, Future[None]] = {}
 
 
 class Helpers:
     """Threads for calls that mostly wait for a disk or a store. May be used by several threads, and after a fork."""
 
     def __init__(self) -> None:
-        self._process: int | None = None
-        self._executor: ThreadPoolExecutor | None = None
+        self._executors: dict[int, ThreadPoolExecutor] = {}
 
     def together(self, calls: Sequence[Callable[[], T]]) -> list[T]:
         """The results, in order, once all calls have ended; the first error in order is raised."""
-        if self._executor is None or self._process != os.getpid():
-            self._process = os.getpid()
-            self._executor = ThreadPoolExecutor(HELPERS_MAX, thread_name_prefix="freshet-files")
-        futures = [self._executor.submit(call) for call in calls[1:]]
+        process = os.getpid()
+        if process not in self._executors:
+            made = ThreadPoolExecutor(HELPERS_MAX, thread_name_prefix="freshet-files")
+            self._executors.setdefault(process, made)
+        executor = self._executors[process]
+        futures = [executor.submit(call) for call in calls[1:]]
         try:
             first = [call() for call in calls[:1]]
         finally:

@@ -37,6 +37,8 @@ def make(folder: Path, servers: str, **options: str) -> Table:
         "log.system": "kafka",
         "kafka.topic": f"faults-{next(_NUMBERS)}",
         "kafka.bootstrap.servers": servers,
+        # Clients that have missed the broker for some time try again at once, not up to ten seconds later.
+        "kafka.reconnect.backoff.max.ms": "500",
         **options,
     }
     return Catalog(str(folder)).create_table("db.t", schema=SCHEMA, primary_keys=["k"], options=given)
@@ -68,7 +70,8 @@ def test_passwords_let_in_and_are_told_to_nobody(broker: KafkaBroker, tmp_path: 
 
 
 def test_a_broker_that_is_lost_and_comes_back_under_a_writer_and_readers(broker: KafkaBroker, tmp_path: Path) -> None:
-    table = make(tmp_path, broker.bootstrap_servers)
+    patient = {"kafka.message.timeout.ms": "600000"}  # a broker takes its time to start
+    table = make(tmp_path, broker.bootstrap_servers, **patient)
     write(table, "+I 1 a")
     streams = {
         isolation: table.stream(isolation=isolation, max_wait_s=600.0) for isolation in ("committed", "speculative")

@@ -69,9 +69,10 @@ def test_a_cluster_that_does_not_answer_says_why() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # not listening: connections are refused
         cluster = KafkaCluster(client_settings({"kafka.bootstrap.servers": f"127.0.0.1:{taken.getsockname()[1]}"}))
-        answer = cluster.ask(1.0)
+        # A busy machine may not have tried to connect by the end of a question; the reason is kept for the next one.
+        answers = (cluster.ask(1.0) for _ in range(300))
+        answer = next(each for each in answers if "refused" in (each.failure or "").lower())
     assert answer.topics == frozenset()
-    assert "refused" in (answer.failure or "").lower(), answer
     assert "after" not in (answer.failure or "")
 
 

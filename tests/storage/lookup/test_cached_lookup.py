@@ -386,7 +386,7 @@ def test_processes_that_build_one_store_at_once_all_succeed(tmp_path: Path) -> N
             assert process.stdin is not None
             process.stdin.write("go\n")
             process.stdin.flush()
-        answers = [process.communicate(timeout=120)[0].split() for process in processes]
+        answers = [process.communicate(timeout=600)[0].split() for process in processes]
     finally:
         for process in processes:
             with suppress(ProcessLookupError):

@@ -174,7 +174,7 @@ def test_a_forked_child_reads_with_threads_of_its_own(table: Table) -> None:
     answers = context.SimpleQueue()
     child = context.Process(target=_count_in_child, args=(table, answers))
     child.start()
-    child.join(60)
+    child.join(300)
     alive = child.is_alive()
     if alive:
         child.kill()
