@@ -7,7 +7,7 @@ offset that is not there is an error, never another offset.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicCollection
@@ -27,9 +27,13 @@ ANSWER_TIMEOUT_S: Final = 30.0
 REACH_TIMEOUTS_S: Final = (1.0, 2.0, 5.0)
 """How long the brokers may take to answer for the first time: tries, longer and longer, as a refusal is known early."""
 
+PAUSE_S: Final = 0.05
+"""Between two questions about what is about to be there."""
+
 FETCH_RECORDS_MAX: Final = 10_000
 
 _UNKNOWN: Final = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION)
+_NO_LEADER: Final = (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE)
 _REFUSALS: Final = (KafkaError._AUTHENTICATION, KafkaError._SSL)
 """Answers that trying again does not change."""
 
@@ -69,30 +73,46 @@ class KafkaLogClient:
         return TopicFacts(name, str(found.topic_id) if any(bits) else "", len(found.partitions), settings)
 
     def create_topic(self, name: str, partition_count: int, settings: Mapping[str, str]) -> bool:
-        """Creates it with as many replicas as the brokers do by default; waits until it answers."""
+        """Creates it with as many replicas as the brokers do by default.
+
+        Waits until the brokers know it: they may hear of a topic after the answer that it was created, and then also
+        one of two programs that were to create it at once would find none.
+        """
         topic = NewTopic(name, num_partitions=partition_count, replication_factor=-1, config=dict(settings))
+        is_new = True
         try:
             self._administrator().create_topics([topic], request_timeout=ANSWER_TIMEOUT_S)[name].result()
         except KafkaException as error:
-            if _code(error) == KafkaError.TOPIC_ALREADY_EXISTS:
-                return False
-            raise self._trouble.unavailable(f"topic {name}", error) from error
-        return True
+            is_new = False
+            if _code(error) != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise self._trouble.unavailable(f"topic {name}", error) from error
+        deadline = time.monotonic() + ANSWER_TIMEOUT_S
+        while self.topic(name) is None:
+            if time.monotonic() > deadline:
+                raise LogUnavailableError(
+                    f"topic {name} was created, and the brokers do not know it; look at their logs"
+                )
+            time.sleep(PAUSE_S)
+        return is_new
 
     def bounds(self, topic: str) -> Mapping[int, OffsetBounds]:
-        """First and next offset of every partition."""
-        admin = self._administrator()
+        """First and next offset of every partition; one that has no leader at the moment is waited for."""
         facts = self.topic(topic)
         numbers = range(0 if facts is None else facts.partition_count)
-        found: dict[int, list[int]] = {number: [] for number in numbers}
-        try:
-            for spec in (_EARLIEST, _LATEST):
-                asked = {KafkaPartition(topic, number): spec for number in numbers}
-                for topic_partition, future in admin.list_offsets(asked, request_timeout=ANSWER_TIMEOUT_S).items():
-                    found[topic_partition.partition].append(future.result().offset)
-        except KafkaException as error:
-            raise self._trouble.unavailable(f"topic {topic}", error) from error
-        return {number: OffsetBounds(*pair) for number, pair in found.items()}
+        deadline = time.monotonic() + ANSWER_TIMEOUT_S
+        while True:
+            try:
+                first, end = (self._offsets(topic, numbers, spec) for spec in (_EARLIEST, _LATEST))
+                return {number: OffsetBounds(first[number], end[number]) for number in numbers}
+            except KafkaException as error:
+                if _code(error) not in _NO_LEADER or time.monotonic() > deadline:
+                    raise self._trouble.unavailable(f"topic {topic}", error) from error
+            time.sleep(PAUSE_S)
+
+    def _offsets(self, topic: str, numbers: Iterable[int], spec: OffsetSpec) -> dict[int, int]:
+        asked = {KafkaPartition(topic, number): spec for number in numbers}
+        answers = self._administrator().list_offsets(asked, request_timeout=ANSWER_TIMEOUT_S)
+        return {asked_for.partition: future.result().offset for asked_for, future in answers.items()}
 
     def fetch(self, positions: Mapping[TopicPartition, int], *, wait_s: float) -> Mapping[TopicPartition, Fetched]:
         """Records from these positions on; partitions are followed from one call to the next."""

@@ -94,23 +94,23 @@ class Background:
         self._queues: dict[int, _Queue] = {}
 
     def run(self, name: str, work: Callable[[], None]) -> None:
-        """Does the work after what was given before; drops it when the same name waits and has not begun."""
+        """Does the work after what was given before; takes the place of work of the same name that has not begun."""
         process = os.getpid()
         if process not in self._queues:
             self._queues.setdefault(process, _Queue())  # of threads that come at once, all get the queue of the first
         queue = self._queues[process]
         with queue.lock:
-            before = queue.waiting.get(name)
-            if before is None or before.running() or before.done():
-                queue.waiting[name] = queue.executor.submit(work)
+            if name not in queue.works:
+                queue.ends[name] = queue.executor.submit(queue.do, name)
+            queue.works[name] = work
 
     def finish(self) -> None:
         """Waits for everything given so far."""
         queue = self._queues.get(os.getpid())
         if queue is not None:
             with queue.lock:
-                waiting = list(queue.waiting.values())
-            wait(waiting)
+                ends = list(queue.ends.values())
+            wait(ends)
 
 
 class _Queue:
@@ -119,7 +119,15 @@ class _Queue:
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.executor = ThreadPoolExecutor(1, thread_name_prefix="freshet-background")
-        self.waiting: dict[str, Future[None]] = {}
+        self.works: dict[str, Callable[[], None]] = {}
+        """What has not begun."""
+        self.ends: dict[str, Future[None]] = {}
+
+    def do(self, name: str) -> None:
+        """The newest work of this name."""
+        with self.lock:
+            work = self.works.pop(name)
+        work()
 
 
 class Helpers:
@@ -185,7 +193,7 @@ class Env:
         return self._helpers.together(calls)
 
     def run_later(self, name: str, work: Callable[[], None]) -> None:
-        """Does work in the background, one task after the other; not again what is queued under this name already.
+        """Does work in the background, one task after the other; it replaces what is queued under this name already.
 
         It is done at the latest when the program ends, unless that is killed. The work handles its own errors.
         """

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from concurrent.futures import Future
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, Message, Producer
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer
 from confluent_kafka import TopicPartition as KafkaPartition
 
-from freshet.logstore.client import Fetched, StoredRecord, TopicPartition
+from freshet.logstore import kafka_log_client
+from freshet.logstore.client import Fetched, OffsetBounds, StoredRecord, TopicPartition
 from freshet.logstore.exceptions import LogConfigError, LogUnavailableError
 from freshet.logstore.kafka_connection import log_client_settings
 from freshet.logstore.kafka_log_client import KafkaLogClient
+
+UNKNOWN, NO_LEADER = KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.NOT_LEADER_FOR_PARTITION
 
 JAAS = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="me" password="hunter2";'
 
@@ -167,3 +173,55 @@ def test_other_consumers_see_keys_values_and_tombstones(client: KafkaLogClient) 
     assert [(each.key(), each.value()) for each in messages] == [(b"key", b'{"k":1}'), (b"key", None)]
     found = fetched(client, place, 0, until=2)
     assert [(each.header, each.value) for each in found.records] == [(b"h0", b'{"k":1}'), (b"h1", b"")]
+
+
+class LateAdmin:
+    """Brokers that answer for a topic some time after they have said that it is created, or that it is there."""
+
+    def __init__(self, created: int | None, described: list[int], listed: list[int]) -> None:
+        """`created` is the error of the creation; `described` and `listed` those of the first questions."""
+        self.created, self.described, self.listed = created, described, listed
+
+    def create_topics(self, topics: list[Any], **options: Any) -> dict[str, Future[None]]:
+        return {topic.topic: answered(None, [] if self.created is None else [self.created]) for topic in topics}
+
+    def describe_topics(self, topics: Any, **options: Any) -> dict[str, Future[Any]]:
+        bits = SimpleNamespace(get_most_significant_bits=lambda: 0, get_least_significant_bits=lambda: 7)
+        return {"t": answered(SimpleNamespace(topic_id=bits, partitions=[0, 1]), self.described)}
+
+    def describe_configs(self, resources: list[Any], **options: Any) -> dict[Any, Future[dict[str, Any]]]:
+        return {resource: answered({}, []) for resource in resources}
+
+    def list_offsets(self, asked: Mapping[KafkaPartition, Any], **options: Any) -> dict[KafkaPartition, Future[Any]]:
+        return {place: answered(SimpleNamespace(offset=place.partition), self.listed) for place in asked}
+
+
+def answered(value: Any, errors: list[int]) -> Future[Any]:
+    future: Future[Any] = Future()
+    if errors:
+        future.set_exception(KafkaException(KafkaError(errors.pop(0))))
+    else:
+        future.set_result(value)
+    return future
+
+
+@pytest.mark.parametrize("created", [None, KafkaError.TOPIC_ALREADY_EXISTS])
+def test_a_new_topic_is_waited_for(created: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kafka_log_client, "PAUSE_S", 0.0)
+    client = KafkaLogClient({"bootstrap.servers": "nobody:9"})
+    monkeypatch.setattr(client, "_admin", LateAdmin(created, [UNKNOWN] * 3, [NO_LEADER] * 3))
+    assert client.create_topic("t", 2, {}) is (created is None)
+    facts = client.topic("t")
+    assert facts is not None and facts.partition_count == 2
+    assert client.bounds("t") == {0: OffsetBounds(0, 0), 1: OffsetBounds(1, 1)}
+
+
+def test_a_new_topic_is_not_waited_for_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kafka_log_client, "ANSWER_TIMEOUT_S", 0.0)
+    client = KafkaLogClient({"bootstrap.servers": "nobody:9"})
+    monkeypatch.setattr(client, "_admin", LateAdmin(None, [UNKNOWN] * 1000, []))
+    with pytest.raises(LogUnavailableError, match="topic t was created, and the brokers do not know it"):
+        client.create_topic("t", 2, {})
+    monkeypatch.setattr(client, "_admin", LateAdmin(None, [], [NO_LEADER] * 1000))
+    with pytest.raises(LogUnavailableError, match="topic t: "):
+        client.bounds("t")

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
+from freshet.storage.commit.committer import Committer
 from freshet.storage.commit.orphan_files import remove_orphan_files
 from freshet.storage.io.env import local_env
 from freshet.storage.metadata.table_store import TableStore, open_table_store
 from freshet.storage.model.snapshot import CommitKind
-from tests.kit.commit_worker import batch_of, run
+from tests.kit.commit_worker import append, batch_of, run
 from tests.kit.hand_made import assert_contiguous, assert_everything_named_is_there, live_names, make_table
 
 COMMITS = 15
@@ -80,3 +82,25 @@ def test_committers_in_processes_with_two_compactors(tmp_path: Path) -> None:
     compactions = sum(item.commit_kind is CommitKind.COMPACT for item in snapshots)
     assert compactions + sum(given_way) == 2 * COMMITS, "each compaction is there or gave way"
     assert compactions >= 1
+
+
+def test_expiry_that_lags_behind_commits_catches_up(tmp_path: Path) -> None:
+    location = str(tmp_path / "t")
+    kept = {"snapshot.num-retained.min": "1", "snapshot.num-retained.max": "1"}
+    make_table(local_env(), location, options={**OPTIONS, **kept})
+    store = open_table_store(local_env(), location)
+    is_busy, goes_on = threading.Event(), threading.Event()
+
+    def wait() -> None:
+        is_busy.set()
+        goes_on.wait(300)
+
+    store.env.run_later("another", wait)
+    assert is_busy.wait(300)
+    committer = Committer(store, "a")
+    for number in range(5):
+        committer.commit(number, [append(store, f"a-{number}")])
+    assert store.snapshots.list_ids() == [1, 2, 3, 4, 5]
+    goes_on.set()
+    store.env.finish_later()
+    assert store.snapshots.list_ids() == [5]

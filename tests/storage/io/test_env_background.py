@@ -25,8 +25,8 @@ def test_work_is_done_in_order_and_once_while_it_waits() -> None:
 
     background.run("a", first)
     assert started.wait(300)
+    background.run("b", lambda: done.append("dropped: a newer one of this name comes before it has begun"))
     background.run("b", lambda: done.append("second"))
-    background.run("b", lambda: done.append("dropped: one of this name waits"))
     background.run("a", lambda: done.append("third: the one of this name has begun"))
     gate.set()
     background.finish()
