@@ -4,7 +4,7 @@
 |---|---|
 | BOOLEAN, integers | as they are |
 | FLOAT, DOUBLE | shortest number that is read back as the same; `"NaN"`, `"Infinity"`, `"-Infinity"` |
-| DECIMAL | number, every digit |
+| DECIMAL | number, every digit, no exponent |
 | CHAR, VARCHAR | text |
 | BINARY, VARBINARY | text, base64 |
 | DATE | `"2024-02-29"` |
@@ -30,6 +30,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from freshet.logstore.exceptions import LogConfigError
+from freshet.storage.model.arrow_types import decimal_texts
 
 _CONTROL: Final = {number: f"\\u{number:04x}" for number in range(0x20)}
 _NULL: Final = "null"
@@ -173,7 +174,7 @@ def _time(column: pa.Array) -> pa.Array:
 _SCALARS: Final[tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.Array], pa.Array]], ...]] = (
     (pt.is_boolean, _plain),
     (pt.is_integer, _plain),
-    (pt.is_decimal, _plain),
+    (pt.is_decimal, decimal_texts),
     (pt.is_floating, _floats),
     (pt.is_string, _string),
     (pt.is_binary, _base64),

@@ -18,6 +18,7 @@ import typer
 from freshet.pipeline.commands.output import complain, json_line, plural, print_columns
 from freshet.storage.describe import printable
 from freshet.storage.exceptions import InvalidRequestError
+from freshet.storage.model.arrow_types import PLAIN_SCALE_MAX, decimal_texts
 
 ROWS_SHOWN: Final = 50
 """Rows of `--format table` unless `--limit` says otherwise: all of them must be seen before a width is known."""
@@ -198,11 +199,15 @@ def _day_texts(array: pa.Array) -> list[str | None]:
 
 
 def _flat_schema(schema: pa.Schema) -> pa.Schema:
-    """CSV has no form for nested values and bytes: they are JSON and hexadecimal text."""
+    """CSV has no form for nested values and bytes: they are JSON and hexadecimal text. Decimals that Arrow may write
+    with an exponent are text with plain digits.
+    """
     return pa.schema([pa.field(field.name, pa.string() if _needs_text(field.type) else field.type) for field in schema])
 
 
 def _needs_text(data_type: pa.DataType) -> bool:
+    if pa.types.is_decimal(data_type):
+        return bool(data_type.scale > PLAIN_SCALE_MAX)
     return pa.types.is_nested(data_type) or pa.types.is_binary(data_type) or pa.types.is_fixed_size_binary(data_type)
 
 
@@ -215,6 +220,8 @@ def _flat(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def _flat_array(array: pa.Array) -> pa.Array:
+    if pa.types.is_decimal(array.type) and _needs_text(array.type):
+        return decimal_texts(array)
     if _needs_text(array.type):
         return pa.array([None if value is None else _text(value) for value in _python_values(array)], pa.string())
     if _has_day(array.type) and _are_far(array).any():

@@ -37,7 +37,7 @@ from freshet.storage.casts.decimal_casts import rescale
 from freshet.storage.codec.binary_row import EPOCH_DAY_ORDINAL
 from freshet.storage.codec.partition_path import float_text
 from freshet.storage.exceptions import InvalidRequestError
-from freshet.storage.model.arrow_types import arrow_type
+from freshet.storage.model.arrow_types import arrow_type, decimal_texts
 from freshet.storage.model.data_type import (
     FLOAT_ROOTS,
     INTEGER_ROOTS,
@@ -141,7 +141,7 @@ def _rendered_scalar(array: pa.Array[Any], source: ScalarType) -> pa.Array[Any]:
     if source.root in FLOAT_ROOTS:
         return _float_texts(array)
     if source.root is _R.DECIMAL:
-        return _decimal_texts(array)
+        return decimal_texts(array)
     if source.root in (_R.BINARY, _R.VARBINARY):
         return _utf8(array)
     if source.root is _R.TIME:
@@ -182,20 +182,6 @@ def _float_texts(array: pa.Array[Any]) -> pa.Array[Any]:
     kind = np.float32 if pa.types.is_float32(array.type) else np.float64
     rest = pc.if_else(is_plain, pa.scalar(None, array.type), array)
     return pc.coalesce(_one_by_one(rest, lambda value: float_text(kind(value)), pa.string()), text)
-
-
-def _decimal_texts(array: pa.Array[Any]) -> pa.Array[Any]:
-    """Plain digits: Arrow alone would print small values with an exponent."""
-    scale = array.type.scale
-    unscaled = pa.Array.from_buffers(
-        pa.decimal128(38, 0), len(array), array.buffers(), null_count=array.null_count, offset=array.offset
-    )
-    if scale == 0:
-        return unscaled.cast(pa.string())
-    digits = pc.utf8_lpad(pc.abs(unscaled).cast(pa.string()), width=scale + 1, padding="0")
-    sign = pc.if_else(pc.less(unscaled, pa.scalar(Decimal(0), unscaled.type)), "-", "")
-    whole, fraction = pc.utf8_slice_codeunits(digits, 0, -scale), pc.utf8_slice_codeunits(digits, -scale, None)
-    return pc.binary_join_element_wise(sign, whole, ".", fraction, "")
 
 
 def _time_texts(array: pa.Array[Any], precision: int) -> pa.Array[Any]:

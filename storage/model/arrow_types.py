@@ -23,7 +23,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from decimal import Decimal
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -62,6 +63,9 @@ _UNITS: Final = ("s", "ms", "ms", "ms", "us", "us", "us", "ns", "ns", "ns")
 """Unit of a timestamp, indexed by its precision."""
 
 _PRECISIONS: Final = {"s": 0, "ms": 3, "us": 6, "ns": 9}
+
+PLAIN_SCALE_MAX: Final = 6
+"""Scale up to which Arrow writes every decimal without an exponent."""
 
 
 def arrow_type(data_type: DataType) -> pa.DataType:
@@ -335,3 +339,17 @@ def _scalar_from_arrow(arrow: pa.DataType, nullable: bool) -> ScalarType:
         f"no column type holds the Arrow type {arrow}; cast it (time64 to time32[ms], uint64 to decimal128(20, 0)) "
         "or leave it out"
     )
+
+
+def decimal_texts(array: pa.Array[Any]) -> pa.Array[Any]:
+    """Plain digits, as many after the point as the scale says: Arrow writes small values with an exponent."""
+    if array.type.scale <= PLAIN_SCALE_MAX:
+        return array.cast(pa.string())
+    scale = array.type.scale
+    unscaled = pa.Array.from_buffers(
+        pa.decimal128(38, 0), len(array), array.buffers(), null_count=array.null_count, offset=array.offset
+    )
+    digits = pc.utf8_lpad(pc.abs(unscaled).cast(pa.string()), width=scale + 1, padding="0")
+    sign = pc.if_else(pc.less(unscaled, pa.scalar(Decimal(0), unscaled.type)), "-", "")
+    whole, fraction = pc.utf8_slice_codeunits(digits, 0, -scale), pc.utf8_slice_codeunits(digits, -scale, None)
+    return pc.binary_join_element_wise(sign, whole, ".", fraction, "")

@@ -112,6 +112,18 @@ def test_keys_of_maps_may_have_any_type(kind: pa.DataType, keys: list[object]) -
     check(pa.array([[(key, place) for place, key in enumerate(keys)], None, []], pa.map_(kind, pa.int32())))
 
 
+def test_decimals_have_no_exponent() -> None:
+    least = f"-{'9' * 28}.{'9' * 10}"
+    values = [Decimal(0), Decimal("-1E-10"), None, Decimal("12.5"), Decimal(least)]
+    column = pa.array(values, pa.decimal128(38, 10))
+    texts = ["0.0000000000", "-0.0000000001", "null", "12.5000000000", least]
+    assert object_texts(["n"], [column.slice(1)]).to_pylist() == [f'{{"n":{text}}}' for text in texts[1:]]
+    listed = pa.array([values], pa.list_(column.type))
+    assert object_texts(["n"], [listed]).to_pylist() == [f'{{"n":[{",".join(texts)}]}}']
+    whole = pa.array([Decimal(0), Decimal(-5)], pa.decimal128(38, 0))
+    assert object_texts(["n"], [whole]).to_pylist() == ['{"n":0}', '{"n":-5}']
+
+
 def test_texts_are_those_of_flink() -> None:
     time = dt.datetime(2024, 2, 29, 12, 34, 56, 780_000)
     columns = {

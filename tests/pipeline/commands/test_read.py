@@ -132,6 +132,8 @@ def test_what_json_has_no_number_for_is_not_null(freshet: Freshet, tmp_path: Pat
     ]
     shown = freshet.good("read", tmp_path / "w", "db.t").out
     assert "0.0000000000" in shown and '["NaN",1.5,null]' in shown
+    text = freshet.good("read", tmp_path / "w", "db.t", "--format", "csv", "--columns", "id,n").out
+    assert [row["n"] for row in csv.DictReader(io.StringIO(text))] == ["0.0000000000", "-0.0000000001", ""]
 
 
 def test_dates_that_no_calendar_of_python_has(freshet: Freshet, tmp_path: Path) -> None:
