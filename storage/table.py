@@ -60,7 +60,7 @@ from freshet.storage.model.table_log import LogIdentity
 from freshet.storage.options.core import CoreOptions
 from freshet.storage.options.traps import silent_traps
 from freshet.storage.options.values import option_texts
-from freshet.storage.scan.read_snapshot import check_table_is_there, find_snapshot
+from freshet.storage.scan.read_snapshot import explained, find_snapshot
 from freshet.storage.scan.table_scan import TableScan
 from freshet.storage.schema.change import (
     AddColumn,
@@ -477,7 +477,7 @@ class Table:
         Raises `InvalidRequestError` for an id that is no file name and for what is no snapshot id, `NotFoundError`
         when the table was dropped.
         """
-        check_table_is_there(self.store)
+        self.store.check_is_there()
         self.store.consumers.reset(consumer_id, next_snapshot_id)
 
     def delete_consumer(self, consumer_id: str) -> bool:
@@ -485,7 +485,7 @@ class Table:
 
         Raises as `reset_consumer` does.
         """
-        check_table_is_there(self.store)
+        self.store.check_is_there()
         return self.store.consumers.delete(consumer_id)
 
     def lookup(
@@ -504,9 +504,10 @@ class Table:
         primary key, a key column that is missing, NULL or of another type, and unknown columns; `NotFoundError` for a
         snapshot that is not there.
         """
-        check_table_is_there(self.store)
+        self.store.check_is_there()
         snapshot = find_snapshot(self.store.snapshots, snapshot_id=snapshot_id)
-        return find_stored_rows(self.store, snapshot, keys, columns, metrics)
+        with explained(self.store, snapshot):
+            return find_stored_rows(self.store, snapshot, keys, columns, metrics)
 
     def compact(
         self,
@@ -528,8 +529,9 @@ class Table:
         """
         store = self.store.at_latest_schema()
         store.check_writable()
-        works = plan_compaction(store, full=full, partition=partition)
-        result = run_compaction(store, works, budget=budget, progress=progress, elsewhere=elsewhere)
+        with store.told_if_dropped():
+            works = plan_compaction(store, full=full, partition=partition)
+            result = run_compaction(store, works, budget=budget, progress=progress, elsewhere=elsewhere)
         store.env.finish_later()
         return result
 
@@ -547,7 +549,8 @@ class Table:
         `partition` and the rest are as in `compact`. A partition of which somebody else has rewritten a file meanwhile
         is left as it is. Raises `InvalidRequestError` for other tables, and columns without an order.
         """
-        return sort_compact(self.store, order_by, strategy, partition=partition, progress=progress)
+        with self.store.told_if_dropped():
+            return sort_compact(self.store, order_by, strategy, partition=partition, progress=progress)
 
     def carry_out_compaction(self, work: BucketCompaction) -> list[CommitMessage]:
         """Compacts one bucket here, for the process whose `compact` has sent it elsewhere."""

@@ -38,7 +38,6 @@ from freshet.storage.model.data_type import DataField
 from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.model.split import ChangeSplit
 from freshet.storage.scan.pruning import ScanFilter
-from freshet.storage.scan.read_snapshot import check_table_is_there
 from freshet.storage.scan.split_reader import check_columns
 from freshet.storage.scan.table_scan import limited
 
@@ -71,7 +70,7 @@ class Changelog:
         """`ends` are the two snapshots of a difference, which may be those of tags; None is the empty table."""
         if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 0):
             raise InvalidRequestError(f"limit is a number of changes and cannot be {limit!r}")
-        check_table_is_there(store)
+        store.check_is_there()
         self._store = store
         self._ids = snapshot_ids
         self._mode = mode

@@ -11,7 +11,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from freshet.storage.metadata.table_store import TableStore
-from freshet.storage.scan.read_snapshot import check_table_is_there
 
 STATE_SUFFIX = ".state"
 
@@ -28,7 +27,7 @@ class ConsumerProgress:
         """What lies before this snapshot will not be asked for again; `is_state`: its rows are still being read."""
         if self.consumer_id is None or self._written == (next_id, is_state):
             return
-        check_table_is_there(self.store)  # or the file would bring the folder of a dropped table back
+        self.store.check_is_there()  # or the file would bring the folder of a dropped table back
         pin = self.consumer_id + STATE_SUFFIX
         self.store.consumers.reset(pin if is_state else self.consumer_id, next_id)
         if not is_state and (self._written is None or self._written[1]):

@@ -28,7 +28,6 @@ from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.model.split import ChangeSplit
 from freshet.storage.scan.pruning import ScanFilter
-from freshet.storage.scan.read_snapshot import check_table_is_there
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +63,7 @@ class Follower:
         if self._last is not None:
             self._history.check_not_replaced(self._last)
         else:  # no snapshot was read that could tell this table from a later one of its name
-            check_table_is_there(self._store)
+            self._store.check_is_there()
         if snapshot is None:
             latest = self._history.latest_id()
             if latest + 1 == self.next_id:

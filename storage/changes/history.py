@@ -17,7 +17,6 @@ from contextlib import contextmanager
 from freshet.storage.exceptions import MissingFileError, NotFoundError, RetryableError
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.snapshot import Snapshot
-from freshet.storage.scan.read_snapshot import check_table_is_there
 
 
 class ChangeHistory:
@@ -51,7 +50,7 @@ class ChangeHistory:
         return found
 
     def _overtaken(self, snapshot_id: int, error: Exception | None) -> RetryableError:
-        check_table_is_there(self._store)
+        self._store.check_is_there()
         if self.latest_id() < snapshot_id:
             return self._rolled_back(snapshot_id)
         found = "" if error is None else f" ({error})"
@@ -73,7 +72,7 @@ class ChangeHistory:
         """Id of the newest snapshot, 0 for a table without any; `NotFoundError` when the table was dropped."""
         latest = self._store.snapshots.latest_id()
         if latest is None:
-            check_table_is_there(self._store)
+            self._store.check_is_there()
         return latest or 0
 
     def earliest_id(self) -> int | None:
@@ -121,7 +120,7 @@ class ChangeHistory:
         try:
             yield
         except (MissingFileError, NotFoundError) as error:
-            check_table_is_there(self._store)
+            self._store.check_is_there()
             if snapshot in self._store.snapshots.tags().values():
                 raise
             if self.find(snapshot.id) is None:

@@ -21,7 +21,6 @@ from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.data_type import DataField
 from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.model.split import SNAPSHOT_ID_COLUMN, ChangeSplit
-from freshet.storage.scan.read_snapshot import check_table_is_there
 
 
 class LogSplitHistory(LogHistory):
@@ -38,7 +37,7 @@ class LogSplitHistory(LogHistory):
         with_snapshot_id: bool = False,
         shows_open_rows: bool = False,
     ) -> None:
-        check_table_is_there(store)
+        store.check_is_there()
         super().__init__(store, columns=columns, filter=filter, with_snapshot_id=with_snapshot_id)
         self._request = request
         self._consumer_id = consumer_id
@@ -80,7 +79,7 @@ class LogSplitHistory(LogHistory):
         """`RetryableError` where the table was rolled back, or created anew, since this snapshot was read."""
         found = self._history.find(snapshot_id) if snapshot_id > 0 else None
         if found is None:
-            check_table_is_there(self._store)
+            self._store.check_is_there()
         is_other = time_ms is not None and found is not None and found.time_ms != time_ms
         if is_other or (found is None and self._history.latest_id() < snapshot_id):
             raise RetryableError(

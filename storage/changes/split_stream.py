@@ -35,7 +35,6 @@ from freshet.storage.model.data_type import DataField
 from freshet.storage.model.split import ChangeSplit
 from freshet.storage.model.stream_step import ReadGroups, StepSize, StreamLimit
 from freshet.storage.scan.pruning import ScanFilter
-from freshet.storage.scan.read_snapshot import check_table_is_there
 from freshet.storage.scan.split_reader import check_columns
 
 LOG_STATE: Final = "log"
@@ -90,7 +89,7 @@ class SplitStream:
         consumer_id: str | None = None,
         with_snapshot_id: bool = False,
     ) -> None:
-        check_table_is_there(store)
+        store.check_is_there()
         self._store = store
         self._request = request
         self._filter = ScanFilter.bind(store.schema, filter)

@@ -33,7 +33,6 @@ from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.filters.predicate import Predicate
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.scan.pruning import ScanFilter
-from freshet.storage.scan.read_snapshot import check_table_is_there
 from freshet.storage.scan.split_reader import check_columns
 from freshet.storage.scan.table_scan import decoders
 
@@ -54,7 +53,7 @@ class ChangeStream(Iterator[pa.RecordBatch]):
     ) -> None:
         if max_wait_s is not None and (not isinstance(max_wait_s, int | float) or not max_wait_s >= 0):
             raise InvalidRequestError(f"max_wait_s is a number of seconds from 0 on, or None, not {max_wait_s!r}")
-        check_table_is_there(store)
+        store.check_is_there()
         self._store = store
         self._request = request
         self._filter = ScanFilter.bind(store.schema, filter)
@@ -132,6 +131,6 @@ class ChangeStream(Iterator[pa.RecordBatch]):
     def _handed_over(self, next_id: int) -> None:
         self._next_id = next_id
         if self._consumer_id is not None and self._written != next_id:
-            check_table_is_there(self._store)  # or the file would bring the folder of a dropped table back
+            self._store.check_is_there()  # or the file would bring the folder of a dropped table back
             self._store.consumers.reset(self._consumer_id, next_id)
             self._written = next_id

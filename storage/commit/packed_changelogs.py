@@ -59,7 +59,8 @@ def packed_change(store: TableStore, change: SnapshotChange) -> PackedChange:
             entries += group
             continue
         paths = [store.data_file(entry.partition, entry.bucket, entry.file.file_name) for entry in group]
-        packed, path = _pack(store, group, paths)
+        with store.told_if_dropped():
+            packed, path = _pack(store, group, paths)
         entries += packed
         originals += paths
         made.append(path)

@@ -108,7 +108,8 @@ class SnapshotStore:
     def latest(self) -> Snapshot | None:
         """The newest snapshot, read from disk, or None for a table without any.
 
-        Raises `CorruptDataError` when there was a newer one, whose file is gone.
+        Raises `CorruptDataError` when there was a newer one, whose file is gone, `NotFoundError` where the schema is
+        gone as well: the table is being dropped.
         """
         newest = self._newest
         if newest is not None and self._bytes(newest[0]) == newest[1]:
@@ -153,6 +154,11 @@ class SnapshotStore:
             proofs = {f"tag {name!r}": tag.id for name, tag in self.tags().items()}
         proof, known = max(proofs.items(), key=lambda item: item[1], default=("", 0))
         if known > newest:
+            if not self._env.file_io.list(self._paths.schema_folder):
+                raise NotFoundError(
+                    f"the table at {self._paths.location} was dropped while it was open ({proof} is left of it)",
+                    path=self._paths.location,
+                )
             there, remedy = "there are none", f"or, where the table is to be empty, remove {proof}"
             if newest:
                 there = f"the newest there is is {newest}"

@@ -8,13 +8,14 @@ Source: FORMAT.md §1, §2, §15.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final, TypeVar
 
 from freshet.storage.codec.partition_path import partition_path
-from freshet.storage.exceptions import ConflictError, InvalidRequestError, NotFoundError
+from freshet.storage.exceptions import ConflictError, CorruptDataError, InvalidRequestError, NotFoundError
 from freshet.storage.io.env import Env, local_env
 from freshet.storage.metadata.changelog_store import ChangelogStore
 from freshet.storage.metadata.consumer_store import ConsumerStore
@@ -116,6 +117,31 @@ class TableStore:
     def check_writable(self) -> None:
         """Raises `UnsupportedFeatureError` when a commit would lose or break something of this table."""
         check_access(self.options, Access.WRITE, self.location)
+
+    def check_is_there(self) -> None:
+        """Raises `NotFoundError` when the table was dropped, and maybe created again, since it was opened; one call."""
+        try:
+            self.schemas.check_same(self.schema)
+        except ConflictError as error:
+            raise NotFoundError(
+                f"the table at {self.location} was dropped and created again while it was open; open it anew",
+                table=self.location,
+            ) from error
+        except NotFoundError as error:
+            raise NotFoundError(
+                f"the table at {self.location} was dropped while it was open", table=self.location
+            ) from error
+
+    @contextmanager
+    def told_if_dropped(self) -> Iterator[None]:
+        """Where the table was dropped, errors about what is missing or damaged become the `NotFoundError` that says so:
+        a drop removes the files of a table one by one, the schema first.
+        """
+        try:
+            yield
+        except (CorruptDataError, NotFoundError):
+            self.check_is_there()
+            raise
 
     def at_latest(self, read: Callable[[Snapshot | None], T]) -> T:
         """What `read` makes of the latest snapshot, or of a later one where that expires meanwhile."""

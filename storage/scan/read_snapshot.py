@@ -30,7 +30,6 @@ from contextlib import contextmanager
 from typing import SupportsIndex
 
 from freshet.storage.exceptions import (
-    ConflictError,
     InvalidRequestError,
     MissingFileError,
     NotFoundError,
@@ -54,24 +53,9 @@ def explained(store: TableStore, snapshot: Snapshot | None) -> Iterator[None]:
         raise reason from error
 
 
-def check_table_is_there(store: TableStore) -> None:
-    """Raises `NotFoundError` when the table was dropped, and maybe created again, since it was opened; one call."""
-    try:
-        store.schemas.check_same(store.schema)
-    except ConflictError as error:
-        raise NotFoundError(
-            f"the table at {store.location} was dropped and created again while it was open; open it anew",
-            table=store.location,
-        ) from error
-    except NotFoundError as error:
-        raise NotFoundError(
-            f"the table at {store.location} was dropped while it was open", table=store.location
-        ) from error
-
-
 def _reason(store: TableStore, snapshot: Snapshot | None) -> StorageError | None:
     try:
-        check_table_is_there(store)
+        store.check_is_there()
     except NotFoundError as error:
         return error
     if snapshot is None or snapshot in store.snapshots.tags().values():

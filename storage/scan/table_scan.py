@@ -37,7 +37,7 @@ from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.model.split import Split
 from freshet.storage.scan.planner import plan_scan
 from freshet.storage.scan.pruning import PartitionPruning, ScanFilter
-from freshet.storage.scan.read_snapshot import check_table_is_there, explained, find_snapshot
+from freshet.storage.scan.read_snapshot import explained, find_snapshot
 from freshet.storage.scan.split_reader import SplitReader, check_columns
 
 THREADS: Final = 2
@@ -66,7 +66,7 @@ class TableScan:
         if limit is not None and (not isinstance(limit, SupportsIndex) or limit < 0):
             raise InvalidRequestError(f"limit is a number of rows and cannot be {limit!r}")
         if snapshot is None:
-            check_table_is_there(store)  # a dropped table would look like an empty one, the next like one of NULLs
+            store.check_is_there()  # a dropped table would look like an empty one, the next like one of NULLs
         travels = snapshot_id is not None or tag is not None or timestamp_ms is not None
         if travels and snapshot is not None:
             raise InvalidRequestError("a scan reads one snapshot: give the snapshot, or say which one, not both")

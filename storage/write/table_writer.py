@@ -317,7 +317,8 @@ class TableWriter:
                 path=self._store.location,
             )
         self._is_broken = True
-        yield
+        with self._store.told_if_dropped():
+            yield
         self._is_broken = False
 
     def _routed(self, piece: AcceptedRows) -> list[RoutedRows]:

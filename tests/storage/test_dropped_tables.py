@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from freshet import AddColumn, Catalog, ConflictError, CorruptDataError, InvalidRequestError, NotFoundError, Table
+from freshet.storage import table as table_module
+from freshet.storage.commit import committer as committer_module
 from freshet.storage.io.env import Env
 from freshet.storage.io.file_io import FileStatus
 from freshet.storage.io.local_file_io import LocalFileIO
+from freshet.storage.metadata.schema_store import SchemaStore
+from freshet.storage.model.schema import TableSchema
 from tests.kit.folders import contents, unchanged
 
 
@@ -52,6 +57,99 @@ def test_a_writer_does_not_write_into_the_next_table_of_the_name(catalog: Catalo
         with unchanged(tmp_path), pytest.raises(ConflictError, match=r"created again.*nothing was committed"):
             writer.commit(1)
     assert catalog.table("a.b").scan().to_arrow().to_pylist() == [{"key": 7}]
+
+
+def half_dropped(table: Table, *patterns: str) -> None:
+    """As a drop leaves the table that was stopped, or goes on: the schema is gone, and what the patterns name."""
+    for path in [path for pattern in ("schema/*", *patterns) for path in Path(table.location).glob(pattern)]:
+        path.unlink()
+
+
+def with_runs(catalog: Catalog, **options: str) -> Table:
+    """A table with two files in its bucket, for compactions and lookups to read."""
+    table = catalog.create_table(
+        "a.b", schema={"id": "BIGINT"}, primary_keys=["id"], options={"bucket": "1", "write-only": "true", **options}
+    )
+    with table.writer("loader") as writer:
+        for number in range(2):
+            writer.write(pa.table({"id": [number, 9]}))
+            writer.commit(number)
+    return table.with_options({"write-only": "false"})
+
+
+def test_a_writer_that_misses_files_of_a_dropped_table_says_so(catalog: Catalog) -> None:
+    """Not that the files are to be restored: a drop has removed them, the schema before."""
+    table = with_runs(catalog)
+    with table.writer("loader") as writer:
+        writer.write(pa.table({"id": [3]}))
+        half_dropped(table, "bucket-0/*")
+        with pytest.raises(NotFoundError, match=r"a\.db/b was dropped while it was open"):
+            writer.compact(full=True)
+
+
+def test_a_compaction_that_misses_files_of_a_dropped_table_says_so(catalog: Catalog, tmp_path: Path) -> None:
+    table = with_runs(catalog)
+    with pytest.raises(NotFoundError, match=r"a\.db/b was dropped while it was open"):
+        table.compact(progress=lambda _: half_dropped(table, "bucket-0/*"))
+
+
+def test_a_sort_that_misses_files_of_a_dropped_table_says_so(catalog: Catalog) -> None:
+    table = catalog.create_table("a.b", schema={"id": "BIGINT"}, options={"bucket": "-1"})
+    with table.writer("loader") as writer:
+        writer.write(pa.table({"id": [1]}))
+        writer.commit(0)
+    with pytest.raises(NotFoundError, match=r"a\.db/b was dropped while it was open"):
+        table.sort_compact(["id"], progress=lambda _: half_dropped(table, "bucket-0/*"))
+
+
+def test_a_lookup_that_misses_files_of_a_dropped_table_says_so(
+    catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = with_runs(catalog)
+    found = table_module.find_snapshot
+
+    def drop_then(*arguments: Any, **named: Any) -> object:
+        half_dropped(table, "bucket-0/*")
+        return found(*arguments, **named)
+
+    monkeypatch.setattr(table_module, "find_snapshot", drop_then)
+    with pytest.raises(NotFoundError, match=r"a\.db/b was dropped while it was open"):
+        table.lookup(pa.table({"id": [1]}))
+
+
+def test_a_commit_that_misses_snapshots_of_a_dropped_table_says_so(
+    catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The hint may be the last that is left of them."""
+    table = with_runs(catalog)
+    checked = SchemaStore.check_current
+
+    def drop_after(store: SchemaStore, schema: TableSchema) -> int:
+        newest = checked(store, schema)
+        half_dropped(table, "snapshot/snapshot-*")
+        return newest
+
+    with table.writer("loader") as writer:
+        writer.write(pa.table({"id": [3]}))
+        monkeypatch.setattr(SchemaStore, "check_current", drop_after)
+        with pytest.raises(NotFoundError, match=r"a\.db/b was dropped while it was open"):
+            writer.commit(2)
+
+
+def test_packing_changelogs_of_a_dropped_table_says_so(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
+    options = {"changelog-producer": "input", "precommit-compact": "true", "bucket": "2"}
+    table = with_runs(catalog, **options)
+    with table.writer("loader") as writer:
+        writer.write(pa.table({"id": list(range(20))}))
+        pack = committer_module.packed_change
+
+        def drop_then(*arguments: Any) -> object:
+            half_dropped(table, "bucket-*/changelog-*")
+            return pack(*arguments)
+
+        monkeypatch.setattr(committer_module, "packed_change", drop_then)
+        with pytest.raises(NotFoundError, match=r"a\.db/b was dropped while it was open"):
+            writer.commit(2)
 
 
 def made_anew(catalog: Catalog) -> Table:
