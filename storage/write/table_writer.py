@@ -6,9 +6,9 @@
     messages = writer.prepare_commit(7)     files are complete; the committer makes them visible
     writer.rebase(own_snapshot)             continue on what is committed now
 
-Buckets are restored from the base snapshot when rows first touch them, from what the process knows of them
-(`BucketStates`). After `prepare_commit` the writer goes on with its own files as if they were committed; `rebase` puts
-that right when another writer changed the bucket or the commit's compaction gave way.
+Buckets are opened upon the base snapshot when rows first touch them (`OpenBuckets`). After `prepare_commit` the writer
+goes on with its own files as if they were committed; `rebase` puts that right when another writer changed the bucket or
+the commit's compaction gave way.
 
 Memory: the rows of all buckets together stay within `write-buffer-size`; then the largest buckets are spilled first,
 until half of it is free, and the rows of the others are copied: those of many small buckets are slices of one gather,
@@ -27,7 +27,8 @@ import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Final, TypeVar
+from functools import partial
+from typing import Final
 
 import pyarrow as pa
 
@@ -44,17 +45,16 @@ from freshet.storage.model.manifest import BucketId
 from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.model.table_log import LogIncrement
 from freshet.storage.options.core import CoreOptions
-from freshet.storage.write.bucket_state import BucketState, BucketStates, process_states
+from freshet.storage.write.bucket_state import BucketStates, process_states
 from freshet.storage.write.bucket_writer import BucketTools, BucketWriter
-from freshet.storage.write.bucketing import RoutedRows, RowRouter
+from freshet.storage.write.bucketing import RowRouter
 from freshet.storage.write.compaction_limit import CompactionLimit, CompactionTime
 from freshet.storage.write.increment import Logged, logged_rows
 from freshet.storage.write.logged_changes import log_changes, with_log
+from freshet.storage.write.open_buckets import OpenBuckets
 from freshet.storage.write.records import AcceptedRows
 from freshet.storage.write.write_timings import WriteTimings
 from freshet.storage.write.writer_factory import bucket_writers, record_rules, row_router
-
-T = TypeVar("T")
 
 PIECE_BYTES_MAX: Final = 64 * 1024 * 1024
 PIECE_BYTES_MIN: Final = 256 * 1024
@@ -81,7 +81,6 @@ class TableWriter:
         the log, if this writer writes it."""
         store.check_writable()
         self._store = store
-        self._snapshot = base_snapshot
         self._parallelism = max(1, parallelism)
         self._process_id = os.getpid()
         self._pool: ThreadPoolExecutor | None = None
@@ -90,14 +89,13 @@ class TableWriter:
         self.merge_metrics = MergeMetrics()
         self.lookup_metrics = LookupMetrics()
         self._rules = record_rules(store)
-        self._router = router or row_router(store, self._snapshot)
-        self._states = states or process_states(store)
+        self._router = router or row_router(store, base_snapshot)
+        states = states or process_states(store)
         logged = Logged.NOTHING if sink is None else logged_rows(store.options)
-        tools = BucketTools(store, self._restore, self._may_spill, self.timings, self._states.speed, logged)
-        self._open_bucket = bucket_writers(tools, self._scratch, self.merge_metrics, self.lookup_metrics)
+        tools = BucketTools(store, partial(states.at, store), self._may_spill, self.timings, states.speed, logged)
+        open_bucket = bucket_writers(tools, self._scratch, self.merge_metrics, self.lookup_metrics)
+        self._buckets = OpenBuckets(store, base_snapshot, self._router, states, open_bucket)
         self._sink = sink
-        self._writers: dict[BucketId, BucketWriter] = {}
-        self._touched: set[BucketId] = set()
         self._due_for_full: set[BucketId] = set()
         self._is_broken = False
         self.waited_buckets = 0
@@ -106,7 +104,7 @@ class TableWriter:
     @property
     def base_snapshot(self) -> Snapshot | None:
         """The snapshot this writer builds on."""
-        return self._snapshot
+        return self._buckets.snapshot
 
     def write(self, data: object) -> int:
         """Takes rows (`input_rows`) and returns how many were accepted: rows of ignored kinds are not.
@@ -130,9 +128,10 @@ class TableWriter:
 
     def _take(self, accepted: AcceptedRows) -> int:
         for piece in self._pieces(accepted):
-            groups = self._routed(piece)
+            with self.timings.step("route"):
+                groups = self._buckets.routed(piece, self._executor())
             for group in groups:
-                self._writers[group.partition, group.bucket].write(group.rows, group.kinds)
+                self._buckets.writers[group.bucket_id].write(group.rows, group.kinds)
             del groups
             self._keep_within_memory()
         return int(accepted.rows.num_rows)
@@ -146,25 +145,12 @@ class TableWriter:
         Raises `InvalidRequestError` where the partition has another number, and for a bucket that it does not have.
         """
         self._check_process()
-        total = self._at_base(lambda: self._router.total_buckets(partition))
-        if bucket_count is not None and max(1, total) != max(1, bucket_count):
-            raise InvalidRequestError(
-                f"{self._name_of(partition)} has {total} buckets, and rows for it were routed to {bucket_count}: it "
-                "was rescaled while they were on their way. Start the stream again; nothing of them was written",
-                path=self._store.location,
-            )
-        if not 0 <= bucket < max(1, total):
-            raise InvalidRequestError(
-                f"{self._name_of(partition)} has buckets 0 to {max(1, total) - 1}, not {bucket}; route the rows again",
-                path=self._store.location,
-            )
+        total = self._buckets.checked_total(partition, bucket, bucket_count)
         accepted = self._rules.accept(data)
         with self._unbroken():
             for piece in self._pieces(accepted):
                 if piece.rows.num_rows:
-                    if not self._open({(partition, bucket): total}):
-                        self._check_total(partition, total, self._router.total_buckets(partition))
-                    self._writers[partition, bucket].write(piece.rows, piece.kinds)
+                    self._buckets.named(partition, bucket, total).write(piece.rows, piece.kinds)
                     self._keep_within_memory()
         return int(accepted.rows.num_rows)
 
@@ -172,7 +158,7 @@ class TableWriter:
         """Flushes and compacts now, also in write-only tables, the buckets that this writer ever wrote to; the results
         go into the next commit messages. Not `full`: one round, where the picking rule asks for it.
         """
-        self.compact_buckets(sorted(self._touched), full=full)
+        self.compact_buckets(sorted(self._buckets.touched), full=full)
 
     def compact_buckets(
         self,
@@ -195,13 +181,13 @@ class TableWriter:
                 on_end(writer.bucket_id)
 
         with self._unbroken():
-            self._on_buckets(self._opened(list(buckets)), work)
+            self._on_buckets(self._buckets.opened(list(buckets)), work)
 
     def compact_files(self, bucket: BucketId, inputs: frozenset[FileId], output_level: int) -> None:
         """One round over exactly these files of one bucket; nothing where one of them is gone."""
         self._check_process()
         with self._unbroken():
-            (writer,) = self._opened([bucket])
+            (writer,) = self._buckets.opened([bucket])
             writer.compact_files(inputs, output_level, self._executor())
 
     def prepare_commit(
@@ -217,7 +203,7 @@ class TableWriter:
         self._check_process()
         is_full = is_full_compaction_due(self._store.options, identifier)
         time = None if limit is None else CompactionTime(limit)
-        changed = {bucket_id for bucket_id, writer in self._writers.items() if writer.has_changes}
+        changed = {bucket_id for bucket_id, writer in self._buckets.writers.items() if writer.has_changes}
         self._due_for_full |= changed if self._store.options.full_compaction_delta_commits is not None else set()
 
         def work(writer: BucketWriter, executor: Executor | None) -> None:
@@ -230,9 +216,9 @@ class TableWriter:
         chosen = changed
         if is_full:
             chosen = chosen | self._due_for_full
-            chosen |= self._at_base(self._behind_full_compaction) if covers_table else set()
+            chosen |= self._buckets.at_base(self._behind_full_compaction) if covers_table else set()
         with self._unbroken():
-            self._on_buckets(self._opened(sorted(chosen)), work)
+            self._on_buckets(self._buckets.opened(sorted(chosen)), work)
             routed = self._router.prepare_commit()
             if is_full:
                 self._due_for_full.clear()
@@ -248,11 +234,11 @@ class TableWriter:
             return {}
         assert identifier is not None, "a commit that is logged has a number"
         with self.timings.step("log"):
-            return log_changes(self._store, self._sink, identifier, self._writers)
+            return log_changes(self._store, self._sink, identifier, self._buckets.writers)
 
     def take_messages(self) -> list[CommitMessage]:
         """The files made since the last message, bucket by bucket; rows that are still buffered stay for the next."""
-        messages = [writer.take_message() for _, writer in sorted(self._writers.items())]
+        messages = [writer.take_message() for _, writer in sorted(self._buckets.writers.items())]
         return [message for message in messages if not message.is_empty]
 
     def rebase(self, snapshot: Snapshot | None) -> None:
@@ -262,42 +248,20 @@ class TableWriter:
         the snapshot has expired, the writer goes on upon the latest.
         """
         self._check_process()
-        self._store.at_or_after(snapshot, self._rebase)
-
-    def _rebase(self, snapshot: Snapshot | None) -> None:
-        self._snapshot = snapshot
-        self._router.rebase(snapshot)
-        # Buckets without changes are opened again when they are needed: that costs less than to keep them.
-        self._writers = {bucket_id: writer for bucket_id, writer in self._writers.items() if writer.has_changes}
-        for bucket_id, state in self._states.at(self._store, snapshot, self._writers.keys()).items():
-            self._check_total(bucket_id[0], self._router.total_buckets(bucket_id[0]), state.total_buckets)
-            self._writers[bucket_id].rebase(state)
-
-    def _at_base(self, read: Callable[[], T]) -> T:
-        """What `read` makes of the base snapshot; where that has expired, the writer goes on upon the latest."""
-
-        def read_at(snapshot: Snapshot | None) -> T:
-            if snapshot != self._snapshot:
-                self.rebase(snapshot)
-            return read()
-
-        return self._store.at_or_after(self._snapshot, read_at)
+        self._buckets.rebase(snapshot)
 
     def _behind_full_compaction(self) -> set[BucketId]:
-        return behind_full_compaction(self._store, self._snapshot)
+        return behind_full_compaction(self._store, self._buckets.snapshot)
 
     def abort(self) -> None:
         """Gives up all rows and files that no message names; the writer may be used again, on the same snapshot."""
         if self._process_id != os.getpid():
             return  # a forked child: threads, files and scratch space are the parent's
-        writers, self._writers = self._writers, {}
         if self._sink is not None:
             self._sink.abort()
         self._due_for_full.clear()
         self._is_broken = False
-        for writer in writers.values():
-            writer.abort()
-        self._router.abort()
+        self._buckets.abort()
         self._scratch.release()
         if self._pool is not None:
             self._pool.shutdown()
@@ -321,70 +285,6 @@ class TableWriter:
             yield
         self._is_broken = False
 
-    def _routed(self, piece: AcceptedRows) -> list[RoutedRows]:
-        """The piece by bucket, with a writer open for each; routed again where a partition has another count of buckets
-        than was known.
-        """
-        while True:
-            with self.timings.step("route"):
-                groups = self._at_base(lambda: list(self._router.route(piece, self._executor())))
-            if self._open({group.bucket_id: group.total_buckets for group in groups}):
-                return groups
-
-    def _open(self, totals: dict[BucketId, int]) -> bool:
-        """Opens the writers that are missing; False, and nothing opened, when a partition was not routed rightly."""
-        states = self._missing_states(totals)
-        counts = {
-            bucket_id[0]: found for bucket_id, state in states.items() if (found := state.total_buckets) is not None
-        }
-        wrong = {
-            partition
-            for partition, bucket in states
-            if counts.get(partition, totals[partition, bucket]) != totals[partition, bucket]
-        }
-        for partition in wrong:
-            if all(taken != partition for taken, _ in self._writers):
-                self._router.note(partition, counts[partition])
-            self._check_total(partition, self._router.total_buckets(partition), counts[partition])
-        if wrong:
-            return False
-        for bucket_id, state in states.items():
-            self._writers[bucket_id] = self._open_bucket(*bucket_id, totals[bucket_id], state)
-            self._touched.add(bucket_id)
-        return True
-
-    def _opened(self, buckets: Sequence[BucketId]) -> list[BucketWriter]:
-        """Writers of buckets that rows or files put there: their partitions have the count that the files say."""
-        for bucket_id, state in self._missing_states(buckets).items():
-            total = state.total_buckets or self._router.total_buckets(bucket_id[0])
-            self._writers[bucket_id] = self._open_bucket(*bucket_id, total, state)
-            self._touched.add(bucket_id)
-        return [self._writers[bucket_id] for bucket_id in buckets]
-
-    def _missing_states(self, buckets: Collection[BucketId]) -> dict[BucketId, BucketState]:
-        """The states of those buckets that have no writer."""
-
-        def states() -> dict[BucketId, BucketState]:
-            missing = [bucket_id for bucket_id in buckets if bucket_id not in self._writers]
-            return self._states.at(self._store, self._snapshot, missing) if missing else {}
-
-        return self._at_base(states)
-
-    def _restore(self, snapshot: Snapshot | None, buckets: Collection[BucketId]) -> dict[BucketId, BucketState]:
-        return self._states.at(self._store, snapshot, buckets)
-
-    def _check_total(self, partition: bytes, total: int, found: int | None) -> None:
-        """Raises `InvalidRequestError` when rows were routed for another number of buckets than the files have."""
-        if found is not None and found != total:
-            raise InvalidRequestError(
-                f"{self._name_of(partition)} was written with {found} buckets, rows for it were routed to {total}; "
-                "abort, open the table again and write them again"
-            )
-
-    def _name_of(self, partition: bytes) -> str:
-        path = self._store.partition_path(partition)
-        return f"partition {path} of {self._store.location}" if path else self._store.location
-
     def _check_process(self) -> None:
         if self._process_id != os.getpid():
             raise InvalidRequestError(
@@ -406,25 +306,25 @@ class TableWriter:
 
     def _keep_within_memory(self) -> None:
         limit = self._store.options.write_buffer_size_bytes
-        sizes = [writer.memory_bytes for writer in self._writers.values()]
+        sizes = [writer.memory_bytes for writer in self._buckets.writers.values()]
         used = sum(sizes)
         if used <= limit and max(sizes, default=0) <= BUCKET_BYTES_MAX:
             return
         chosen: list[BucketWriter] = []
-        for writer in sorted(self._writers.values(), key=lambda each: each.memory_bytes, reverse=True):
+        for writer in sorted(self._buckets.writers.values(), key=lambda each: each.memory_bytes, reverse=True):
             if used <= limit // 2 and writer.memory_bytes <= BUCKET_BYTES_MAX:
                 break
             used -= writer.memory_bytes
             chosen.append(writer)
         self._on_buckets(chosen, lambda writer, _: writer.release_memory())
-        for writer in self._writers.values():
+        for writer in self._buckets.writers.values():
             writer.own_memory()
 
     def _may_spill(self) -> bool:
         options = self._store.options
         if not options.write_buffer_spillable:
             return False
-        spilled = sum(writer.spilled_bytes for writer in self._writers.values())
+        spilled = sum(writer.spilled_bytes for writer in self._buckets.writers.values())
         return spilled < options.write_buffer_spill_max_disk_size_bytes
 
     def _on_buckets(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from typing import Final
 
@@ -17,18 +16,15 @@ from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.options.core import ChangelogProducer, MergeEngine
 from freshet.storage.options.engine import engine_options
 from freshet.storage.write.append_bucket_writer import AppendBucketWriter
-from freshet.storage.write.bucket_state import BucketState
-from freshet.storage.write.bucket_writer import BucketTools, BucketWriter
+from freshet.storage.write.bucket_writer import BucketTools
 from freshet.storage.write.bucketing import BucketCounts, BucketRouter, RowRouter
 from freshet.storage.write.key_value_bucket_writer import KeyValueBucketWriter
+from freshet.storage.write.open_buckets import OpenBucket
 from freshet.storage.write.records import RecordRules
 from freshet.storage.write.retract_rules import RetractRules
 
 MERGE_BYTES_MAX: Final = 64 * 1024 * 1024
 """Rows that a round of merging in compaction holds, a quarter of the write buffer at most."""
-
-OpenBucket = Callable[[bytes, int, int, BucketState], BucketWriter]
-"""Makes the writer of (partition, bucket, total buckets of the partition, state)."""
 
 
 def record_rules(store: TableStore) -> RecordRules:

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from freshet.storage.compact import rewriter
-from freshet.storage.exceptions import InvalidRequestError, RetryableError
+from freshet.storage.exceptions import ConflictError, InvalidRequestError, RetryableError
 from freshet.storage.io.env import CrashPoint, Env
 from freshet.storage.io.file_io import OutputFile
 from freshet.storage.io.local_file_io import LocalFileIO
@@ -540,7 +540,7 @@ def test_files_of_a_later_schema_are_not_rewritten(tmp_path: Path) -> None:
     writer.write(rows((9, "y")))
     table.commit(writer.prepare_commit())
     assert [file.level for file in table.files()] == [0] * 5
-    with pytest.raises(InvalidRequestError, match="open the table again"):
+    with pytest.raises(ConflictError, match="altered since it was opened at schema 0"):
         writer.compact(full=True)
 
 
