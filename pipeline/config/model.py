@@ -35,6 +35,8 @@ from pydantic import (
 
 from freshet.pipeline.config.interval import interval_ms, spark_interval
 from freshet.pipeline.config.origin import Origin
+from freshet.storage.catalog import split_identifier
+from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.model.data_type import DataField, with_nullable
 from freshet.storage.model.schema import TableSchema, assign_ids
 from freshet.storage.model.sql_type import parse_sql_type
@@ -72,7 +74,6 @@ SHARE_RECORDS_MIN: Final = 1000
 """`max_dead_letters.share` says nothing about smaller batches: a few bad records may be most of them."""
 
 _SECRET_KEY: Final = re.compile(r"password|secret|jaas|key|token|credential", re.IGNORECASE)
-_TABLE_NAME: Final = r"^[^.\s/]+\.[^.\s/]+$"
 
 
 def is_secret_key(key: str) -> bool:
@@ -106,6 +107,16 @@ def _number_text(value: Any) -> Any:
     return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
+def _table_name(text: str) -> str:
+    """Any name that the catalog takes."""
+    try:
+        split_identifier(text)
+    except InvalidRequestError as error:
+        raise ValueError(str(error)) from error
+    return text
+
+
+TableName = Annotated[str, AfterValidator(_table_name)]
 Texts = Annotated[dict[str, str], BeforeValidator(_texts)]
 MaskedTexts = Annotated[dict[str, str | SecretStr], BeforeValidator(_masked)]
 
@@ -142,7 +153,7 @@ class TableSourceConfig(_Model):
     """A table whose rows and changes are read."""
 
     warehouse: str = Field(min_length=1)
-    name: str = Field(pattern=_TABLE_NAME)
+    name: TableName
     options: MaskedTexts = Field(default_factory=dict)
     """Options of the stream (`config.stream_options`); written beside `name` in the file, `isolation` for
     `log.read.isolation`. Without a `scan.mode` it is latest-full."""
@@ -224,7 +235,7 @@ class TableConfig(_Model):
     """The table that the pipeline writes."""
 
     warehouse: str = Field(min_length=1)
-    name: str = Field(pattern=_TABLE_NAME)
+    name: TableName
     columns: Texts = Field(min_length=1)
     primary_key: tuple[str, ...] = ()
     partition_by: tuple[str, ...] = ()
@@ -297,7 +308,7 @@ class PipelineConfig(_Model):
     table: TableConfig
     trigger: TriggerConfig = TriggerConfig(processing_time="1 second")
     checkpoint: str = Field(min_length=1)
-    dead_letters: str | None = Field(default=None, pattern=_TABLE_NAME)
+    dead_letters: TableName | None = None
     """Default: the table's name and `_dead_letters`."""
     max_dead_letters: MaxDeadLetters = MaxDeadLetters()
     compaction: CompactionConfig = CompactionConfig()

@@ -212,8 +212,6 @@ def _message(item: Mapping[str, Any]) -> str:
         return f"unknown key{nearest(str(item['loc'][-1]), _keys_beside(item['loc']))}"
     if kind == "value_error":
         return str(item["ctx"]["error"])
-    if kind == "string_pattern_mismatch":
-        return f"does not have the form wanted ({item['ctx']['pattern']})"
     return _PLAIN_MESSAGES.get(kind) or str(item["msg"])
 
 

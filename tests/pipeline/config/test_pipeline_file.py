@@ -57,6 +57,23 @@ def test_a_good_file_is_read_with_references_expanded(tmp_path: Path) -> None:
     assert config.sources[0].numeric_times == "adaptive"
 
 
+@pytest.mark.parametrize("name", ["shop.new orders", "my shop.orders", "shop.orders.2026", "shop.注文"])
+def test_a_table_may_have_every_name_that_the_catalog_takes(tmp_path: Path, name: str) -> None:
+    letters = f"dead_letters: {name} dead\n"
+    config = read(GOOD.replace("name: shop.orders", f"name: {name}") + letters, tmp_path)
+    assert (config.table.name, config.dead_letter_table) == (name, f"{name} dead")
+
+
+@pytest.mark.parametrize(
+    "name", ["orders", ".orders", "shop.", "shop. orders", "shop.a/b", "shop.$files", "../up.orders"]
+)
+def test_a_name_that_the_catalog_refuses_is_refused_with_its_line(name: str) -> None:
+    wrong = problems(GOOD.replace("name: shop.orders", f"name: {name!r}"))
+    assert len(wrong) == 1
+    assert wrong[0].startswith("p.yaml:10: table.name: ")
+    assert "a table is named as database.table" in wrong[0] or "cannot be used; avoid" in wrong[0]
+
+
 def test_key_columns_are_not_null_and_field_ids_are_those_of_a_new_table(tmp_path: Path) -> None:
     schema = read(GOOD, tmp_path).table.table_schema
     assert [(f.id, f.name, str(f.type)) for f in schema.fields] == [
