@@ -93,7 +93,9 @@ def _read_column(source: DataField | None, wanted: DataField) -> ReadColumn:
 
 
 def _caster(source: DataType, target: DataType) -> ArrayCast | None:
-    """None where the arrays are already right."""
+    """None where the arrays are already right, as they are in nearly every file."""
+    if source == target:
+        return None
     match source, target:
         case RowType(), RowType():
             return _row_caster(source, target)

@@ -326,7 +326,8 @@ class ParquetReader:
         return {name: part.column(name) for name in part.column_names}
 
     def _present(self, fields: Sequence[DataField]) -> list[str]:
-        return [field.name for field in fields if field.name in self.column_names]
+        names = self.column_names
+        return [field.name for field in fields if field.name in names]
 
     def _groups(self, row_groups: Sequence[int] | None) -> list[int]:
         return list(range(self.metadata.num_row_groups)) if row_groups is None else list(row_groups)

@@ -7,6 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from freshet.storage.casts import evolution
 from freshet.storage.casts.evolution import keeps_bounds, map_columns
 from freshet.storage.exceptions import InvalidRequestError, UnsupportedFeatureError
 from freshet.storage.model.arrow_types import arrow_type
@@ -44,6 +45,20 @@ def test_equal_types_keep_their_buffers() -> None:
     assert column.convert(array, 2) is array
     longer = map_columns([field(0, "a", "VARCHAR(3)")], [field(0, "a", "STRING")])[0]
     assert longer.cast is None
+
+
+def test_no_cast_is_looked_for_where_types_are_equal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each file of each scan asks for each column: it took a fifth of the time of small scans."""
+    monkeypatch.setattr(evolution, "cast_scalar", None)
+    row = RowType((field(1, "x", "INT"), field(2, "y", "DECIMAL(9, 2)")))
+    fields = [
+        field(0, "r", row),
+        field(3, "m", MapType(parse_data_type("INT NOT NULL"), row)),
+        field(4, "t", "TIME(3)"),
+    ]
+    assert [column.cast for column in map_columns(fields, list(fields))] == [None] * 3
+    with pytest.raises(TypeError):
+        map_columns([field(0, "a", "INT")], [field(0, "a", "BIGINT")])
 
 
 def test_rows_are_mapped_by_nested_id() -> None:
