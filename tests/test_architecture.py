@@ -19,6 +19,7 @@ import tomllib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -153,6 +154,15 @@ class Module:
         """(line, module) of every import, ours without `freshet.`; `from a import b` is `a.b` for modules."""
         return _imports(self.tree)
 
+    def nodes(self) -> Sequence[ast.AST]:
+        """All nodes of the tree, walked once for all rules."""
+        return _nodes(self.tree)
+
+
+@functools.cache
+def _nodes(tree: ast.Module) -> list[ast.AST]:
+    return list(ast.walk(tree))
+
 
 @functools.cache
 def _imports(tree: ast.Module) -> list[tuple[int, str]]:
@@ -160,7 +170,7 @@ def _imports(tree: ast.Module) -> list[tuple[int, str]]:
 
 
 def _each_import(tree: ast.Module) -> Iterator[tuple[int, str]]:
-    for node in ast.walk(tree):
+    for node in _nodes(tree):
         if isinstance(node, ast.Import):
             yield from ((node.lineno, _below_freshet(alias.name)) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -228,7 +238,7 @@ def crossed_borders(module: Module) -> Iterator[str]:
         if inner not in BORDER:
             yield f"{module.path}:{line} imports storage.{inner}; use one of {', '.join(sorted(BORDER))}"
     if module.package in ("pipeline", "jobs"):
-        for node in ast.walk(module.tree):
+        for node in module.nodes():
             if isinstance(node, ast.Attribute) and node.attr == "store":
                 yield f"{module.path}:{node.lineno} reaches through {ast.unparse(node)}; give Table a method for it"
 
@@ -265,7 +275,7 @@ def foreign_owners(module: Module) -> Iterator[str]:
 
 def hidden_imports(module: Module) -> Iterator[str]:
     """Imports inside functions. The front door may, in `__getattr__`, so that plain use does not load Spark."""
-    for function in ast.walk(module.tree):
+    for function in module.nodes():
         if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
             continue
         if module.path == FRONT_DOOR and function.name == "__getattr__":
@@ -282,14 +292,14 @@ def side_doors(module: Module) -> Iterator[str]:
     for line, name in module.imports():
         if name.split(".")[0] in WORLD_MODULES:
             yield f"{module.path}:{line} imports {name}; the world is reached through storage.io.env.Env"
-    for node in ast.walk(module.tree):
+    for node in module.nodes():
         if isinstance(node, ast.Call) and WORLD_CALLS.fullmatch(called := ast.unparse(node.func)):
             yield f"{module.path}:{node.lineno} calls {called}(); the world is reached through storage.io.env.Env"
 
 
 def broad_excepts(module: Module) -> Iterator[str]:
     """`except Exception` that does not end by raising."""
-    for node in ast.walk(module.tree):
+    for node in module.nodes():
         if not isinstance(node, ast.ExceptHandler):
             continue
         caught = "" if node.type is None else ast.unparse(node.type)
@@ -299,13 +309,17 @@ def broad_excepts(module: Module) -> Iterator[str]:
 
 def prints(module: Module) -> Iterator[str]:
     """`print` in a library."""
-    for node in ast.walk(module.tree):
-        if (
-            isinstance(node, ast.Call)
-            and ast.unparse(node.func) == "print"
-            and module.package in ("storage", "logstore")
-        ):
+    if module.package not in ("storage", "logstore"):
+        return
+    for node in module.nodes():
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print":
             yield f"{module.path}:{node.lineno} prints; a library returns values or logs"
+
+
+@functools.cache
+def _project() -> dict[str, Any]:
+    project: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    return project
 
 
 def undeclared_libraries(module: Module) -> Iterator[str]:
@@ -313,7 +327,7 @@ def undeclared_libraries(module: Module) -> Iterator[str]:
 
     Extras count where they may be needed: tables work without any.
     """
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    project = _project()
     requirements = list(project["dependencies"])
     for extra in MAY_NEED.get(module.package, ()):
         requirements += project["optional-dependencies"][extra]
@@ -406,7 +420,7 @@ def _imported_at_run_time(module: Module) -> set[str]:
     """Modules that are imported elsewhere than under `if TYPE_CHECKING:`."""
     guarded = {
         inner
-        for node in ast.walk(module.tree)
+        for node in module.nodes()
         if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
         for inner in range(node.lineno, (node.end_lineno or node.lineno) + 1)
     }
