@@ -78,11 +78,11 @@ test: venv venv-pypaimon jars
 	$(TESTS) -m "not slow" $(ARGS)
 
 test-all: venv venv-pypaimon jars
-	$(TESTS) $(ARGS)
+	FRESHET_ALL_EXAMPLES=1 $(TESTS) $(ARGS)
 
 # Without the judges and the fixtures that start them: those need Spark.
 test-lowest: venv-lowest
-	PYTHONPATH=src:. $(LOWEST)/bin/python -m pytest --noconftest -p tests.kit.hypothesis_profile -m "not judge and not spark and not kafka and not slow" tests/storage $(ARGS)
+	FRESHET_ALL_EXAMPLES=1 PYTHONPATH=src:. $(LOWEST)/bin/python -m pytest --noconftest -p tests.kit.hypothesis_profile -m "not judge and not spark and not kafka and not slow" tests/storage $(ARGS)
 
 lint: venv
 	$(BIN)/ruff check .

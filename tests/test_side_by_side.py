@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests import __main__
 from tests.__main__ import FOLDER_PREFIX, PARTS, command, environment, exit_code, temporary_folder
+from tests.kit.hypothesis_profile import ALL_EXAMPLES, examples
 
 TESTS = """
 import pytest
@@ -77,3 +80,27 @@ def test_files_lie_in_memory_only_where_there_is_room(tmp_path: Path, monkeypatc
     assert temporary_folder({}, tmp_path / "nowhere") is None
     monkeypatch.setattr(__main__, "MEMORY_MIN_BYTES", 1 << 62)
     assert temporary_folder({}, tmp_path) is None
+
+
+def _properties_inside(path: Path) -> Iterator[tuple[str, str]]:
+    """(name, decorators) of the test functions in which a property is run that draws fewer examples in quick runs."""
+    for function in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(function, ast.FunctionDef) and function.name.startswith("test_"):
+            inner = [node for node in ast.walk(function) if isinstance(node, ast.FunctionDef) and node is not function]
+            if any("examples(" in ast.unparse(each) for node in inner for each in node.decorator_list):
+                yield f"{path.name}::{function.name}", " ".join(map(ast.unparse, function.decorator_list))
+
+
+def test_properties_inside_of_tests_are_found_by_the_marker() -> None:
+    """Hypothesis marks what it decorates itself; all examples are drawn of what has its marker."""
+    found = [each for path in sorted(Path(__file__).parent.rglob("test_*.py")) for each in _properties_inside(path)]
+    assert len(found) > 5
+    assert [name for name, marks in found if "mark.hypothesis" not in marks] == []
+
+
+@pytest.mark.parametrize(("count", "few"), [(100, 25), (25, 6), (6, 3), (2, 2)])
+def test_quick_runs_draw_a_quarter_of_the_examples(count: int, few: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(ALL_EXAMPLES, raising=False)
+    assert examples(count) == few
+    monkeypatch.setenv(ALL_EXAMPLES, "1")
+    assert examples(count) == count

@@ -14,6 +14,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
+from itertools import product
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -38,6 +39,7 @@ from tests.kit.engine_histories import (
 from tests.kit.engine_oracles import KIND_COLUMN, Values
 from tests.kit.engine_tables import FreshetTable, arrow_rows, schedule_options, texts
 from tests.kit.paimon_judge import PaimonError, PaimonJudge, PaimonTable, set_option
+from tests.kit.quick import some_now
 
 pytestmark = pytest.mark.judge
 
@@ -109,7 +111,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
     return tmp_path
 
 
-@pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.name)
+@pytest.mark.parametrize("shape", some_now(SHAPES), ids=lambda shape: shape.name)
 def test_the_same_history_gives_the_same_tables(paimon: PaimonJudge, shape: Shape, folder: Path) -> None:
     play(paimon, shape, 11, folder)
 
@@ -168,7 +170,7 @@ def test_tables_by_chance_are_the_same(paimon: PaimonJudge, seeds: range, folder
         play(paimon, any_shape(Random(seed)), seed, folder / str(seed))
 
 
-@pytest.mark.parametrize("shape", ONE_FLUSH_SHAPES, ids=lambda shape: shape.name)
+@pytest.mark.parametrize("shape", some_now(ONE_FLUSH_SHAPES), ids=lambda shape: shape.name)
 def test_one_flush_gives_the_same_tables(paimon: PaimonJudge, shape: Shape, folder: Path) -> None:
     play(paimon, shape, 12, folder, keys=60, steps=1, rows=500)
 
@@ -293,9 +295,13 @@ MEMBERS = (
 WIDE_MEMBERS = (*MEMBERS, [-1, 2**62, 2**33], [2**40 + one for one in range(300)])
 
 
-@pytest.mark.parametrize("lookup", ["", "lookup"])
-@pytest.mark.parametrize("engine", ["aggregation", "partial-update"])
-@pytest.mark.parametrize("kind", ["rbm32", "rbm64", "hll_sketch", "theta_sketch"])
+@pytest.mark.parametrize(
+    ("kind", "engine", "lookup"),
+    some_now(
+        product(["rbm32", "rbm64", "hll_sketch", "theta_sketch"], ["aggregation", "partial-update"], ["", "lookup"]),
+        stride=3,
+    ),
+)
 def test_bitmaps_and_sketches_hold_the_same(
     paimon: PaimonJudge, kind: str, engine: str, lookup: str, folder: Path
 ) -> None:

@@ -23,6 +23,7 @@ from freshet.storage.exceptions import StorageError
 from freshet.storage.model.row_kind import ROW_KIND_COLUMN
 from freshet.storage.model.snapshot import CommitKind
 from tests.contract.cases import arrow_rows, canonical
+from tests.kit.hypothesis_profile import examples
 from tests.kit.paimon_judge import PaimonJudge, PaimonTable
 
 pytestmark = pytest.mark.judge
@@ -193,11 +194,12 @@ STEPS = st.lists(
 )
 
 
+@pytest.mark.hypothesis
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.name)
 def test_write_only_tables_compacted_by_either_side(shape: Shape, paimon: PaimonJudge) -> None:
     """Level 0 piles up, then one side or the other takes it up; a reference goes the same way by Paimon alone."""
 
-    @settings(max_examples=6)
+    @settings(max_examples=examples(6))
     @given(steps=STEPS, seed=st.integers(0, 1000))
     def run(steps: Sequence[tuple[str, int]], seed: int) -> None:
         warehouse = Path(tempfile.mkdtemp(prefix="lookup-"))

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from freshet import Catalog
 from freshet.storage.model.row_kind import ROW_KIND_COLUMN
 from tests.contract.cases import Case, Expected, Row, arrow_rows, canonical
+from tests.kit.hypothesis_profile import examples
 from tests.kit.paimon_judge import PaimonJudge
 
 pytestmark = pytest.mark.judge
@@ -47,7 +48,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(steps=STEPS)
 def test_two_writers_take_turns(paimon: PaimonJudge, steps: list[tuple[str, list[Row]]]) -> None:
     warehouse = Path(tempfile.mkdtemp(prefix="turns-"))

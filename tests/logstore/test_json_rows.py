@@ -15,6 +15,7 @@ from freshet.logstore.exceptions import LogConfigError, LogLostError
 from freshet.logstore.json_rows import parsed, rows_of
 from freshet.logstore.json_text import object_texts
 from freshet.logstore.rows import equal_rows
+from tests.kit.hypothesis_profile import examples
 
 TIMES = st.datetimes(dt.datetime(1, 1, 1), dt.datetime(9999, 12, 31))
 NANOS = st.integers(-(2**63) + 10**9, 2**63 - 1)
@@ -70,7 +71,7 @@ def check(column: pa.Array) -> None:
 
 
 @pytest.mark.parametrize("kind", SCALARS, ids=str)
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(data=st.data())
 def test_scalars_are_read_back(kind: pa.DataType, data: st.DataObject) -> None:
     values = data.draw(st.lists(st.none() | SCALARS[kind], max_size=8))

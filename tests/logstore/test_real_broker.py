@@ -21,6 +21,7 @@ from freshet.logstore.exceptions import LogConfigError, LogTruncatedError
 from freshet.logstore.kafka_log_client import KafkaLogClient
 from freshet.storage.exceptions import InvalidRequestError
 from tests.kit.kafka_broker import ForeignBroker
+from tests.kit.quick import some_now
 from tests.logstore.caught_up import CaughtUp
 from tests.logstore.logged_tables import SCHEMA
 from tests.logstore.test_logged_tables import folded, held, write
@@ -130,14 +131,16 @@ with Table.open(sys.argv[1], env=KilledEnv(LocalFileIO())).writer("u") as writer
 
 @pytest.mark.parametrize(
     ("point", "shown", "healed"),
-    [
-        ("write-flushed", False, ""),
-        ("compact-output-written", False, ""),
-        ("write-prepared", True, ""),
-        ("commit-manifests-written", True, ""),
-        ("commit-snapshot-created", True, None),
-        ("commit-before-compact", True, None),
-    ],
+    some_now(
+        [
+            ("write-flushed", False, ""),
+            ("compact-output-written", False, ""),
+            ("write-prepared", True, ""),
+            ("commit-manifests-written", True, ""),
+            ("commit-snapshot-created", True, None),
+            ("commit-before-compact", True, None),
+        ]
+    ),
 )
 def test_a_writer_that_is_killed_is_healed(
     kafka_broker: ForeignBroker, tmp_path: Path, topic: str, point: str, shown: bool, healed: str | None

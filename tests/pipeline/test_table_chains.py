@@ -24,6 +24,7 @@ from freshet.pipeline.spark.select_check import select_problems
 from freshet.storage.commit.committer import Committer
 from freshet.storage.exceptions import RetryableError
 from tests.kit.kafka_broker import ForeignBroker
+from tests.kit.quick import some_now
 from tests.logstore.logged_tables import SCHEMA, rows
 from tests.logstore.test_logged_tables import held
 
@@ -90,7 +91,7 @@ def folded(table: Table) -> dict[int, str]:
     return found
 
 
-@pytest.mark.parametrize("isolation", ["committed", "speculative"])
+@pytest.mark.parametrize("isolation", some_now(["speculative", "committed"]))
 def test_tables_follow_each_other(spark: SparkSession, table: Table, tmp_path: Path, isolation: str) -> None:
     first = pipeline(tmp_path, "t", "copy", isolation)
     second = pipeline(tmp_path, "copy", "copyofcopy", "none")

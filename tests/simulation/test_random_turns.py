@@ -18,9 +18,10 @@ from freshet.storage.schema.change import AddColumn
 from freshet.storage.table import Table
 from freshet.storage.table_session import TableSession
 from tests.kit.hand_made import assert_contiguous, assert_everything_named_is_there
+from tests.kit.quick import some_now
 from tests.kit.sim_world import Rows, World, read
 
-SEEDS = [int(os.environ["FRESHET_SEED"])] if "FRESHET_SEED" in os.environ else list(range(12))
+SEEDS = [int(os.environ["FRESHET_SEED"])] if "FRESHET_SEED" in os.environ else some_now(range(12))
 STEPS = 70
 OPTIONS = {"num-sorted-run.compaction-trigger": "3", "snapshot.num-retained.max": "2"}
 

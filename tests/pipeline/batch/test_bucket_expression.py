@@ -26,6 +26,7 @@ from freshet.storage.codec.binary_row import encode_row
 from freshet.storage.codec.bucket_function import BucketFunctionType, bucket_ids
 from freshet.storage.model.arrow_types import arrow_type
 from freshet.storage.model.data_type import DataField, DataType, parse_data_type
+from tests.kit.quick import some_now
 
 pytestmark = pytest.mark.spark
 
@@ -81,7 +82,10 @@ def _named(types: list[DataType]) -> list[DataField]:
     return [DataField(place, f"c{place}", data_type) for place, data_type in enumerate(types)]
 
 
-@pytest.mark.parametrize("texts", dict.fromkeys(texts for _, texts, *_ in VECTORS), ids=", ".join)
+TYPES = list(dict.fromkeys(texts for _, texts, *_ in VECTORS))
+
+
+@pytest.mark.parametrize("texts", some_now([(texts,) for texts in TYPES]), ids=", ".join)
 def test_vectors_of_the_format(spark: SparkSession, texts: tuple[str, ...]) -> None:
     """All vectors of one key in one query: it is the expressions that take their time to build and to compile."""
     vectors = [vector for vector in VECTORS if vector[1] == texts]

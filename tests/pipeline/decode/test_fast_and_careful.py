@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from freshet.pipeline.decode.decoder import RecordDecoder
 from freshet.pipeline.exceptions import StoppedByRecordError
+from tests.kit.hypothesis_profile import examples
 from tests.pipeline.records import (
     ORDER_SCHEMA,
     TOAST,
@@ -155,7 +156,9 @@ def _same(decoder: RecordDecoder, records: list[Any]) -> None:
     )  # fmt: skip
 
 
-_SETTINGS = settings(max_examples=15, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+_SETTINGS = settings(
+    max_examples=examples(15), deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
+)
 
 
 @pytest.mark.parametrize("source", SOURCES)

@@ -16,6 +16,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -28,6 +29,7 @@ from tests.kit.changelog_files import Change, changelog, folded, plain_rows
 from tests.kit.engine_histories import LISTS, MAPS, SHAPES, Column, Shape, history
 from tests.kit.engine_oracles import KIND_COLUMN, Values
 from tests.kit.engine_tables import FreshetTable, arrow_rows, plain
+from tests.kit.quick import some_now
 from tests.storage.write.test_engine_histories import SCHEDULE_FREE
 
 INTS = Column("INT", (0, 1, 2), nulls=0.2)
@@ -74,13 +76,19 @@ def _with(shape: Shape, options: Mapping[str, str]) -> Shape:
     return replace(shape, options={**engine, **options})
 
 
-@pytest.mark.parametrize("is_deduplicated", [False, True], ids=["all", "row-deduplicate"])
-@pytest.mark.parametrize("producer", ["lookup", "full-compaction"])
-@pytest.mark.parametrize("shape", TOLD, ids=lambda shape: shape.name)
-def test_what_changed_is_told(shape: Shape, producer: str, is_deduplicated: bool, tmp_path: Path) -> None:
+def _id(value: Shape | str) -> str:
+    return value if isinstance(value, str) else value.name
+
+
+@pytest.mark.parametrize(
+    ("shape", "producer", "told"),
+    some_now(product(TOLD, ["lookup", "full-compaction"], ["all", "row-deduplicate"]), stride=3),
+    ids=_id,
+)
+def test_what_changed_is_told(shape: Shape, producer: str, told: str, tmp_path: Path) -> None:
     if producer == "full-compaction" and shape.name.startswith("first-row"):
         pytest.skip("such a table cannot be created")
-    options = {**(LOOKUP if producer == "lookup" else FULL), **(ONCE if is_deduplicated else {})}
+    options = {**(LOOKUP if producer == "lookup" else FULL), **(ONCE if told == "row-deduplicate" else {})}
     play(_with(shape, options), Random(5), tmp_path, keys=6, steps=7, rows=14)
 
 
@@ -88,7 +96,7 @@ VECTORS = {"deletion-vectors.enabled": "true"}
 WITH_VECTORS = tuple(shape for shape in TOLD if not shape.name.startswith("first-row"))
 
 
-@pytest.mark.parametrize("shape", WITH_VECTORS, ids=lambda shape: shape.name)
+@pytest.mark.parametrize("shape", some_now(WITH_VECTORS), ids=_id)
 def test_what_changed_is_told_with_deletion_vectors(shape: Shape, tmp_path: Path) -> None:
     play(_with(shape, {**LOOKUP, **VECTORS, **ONCE}), Random(7), tmp_path, keys=6, steps=7, rows=14)
 
@@ -136,19 +144,21 @@ AUTOMATIC = {
 """Compactions into every level, small files that only move, several flushes and rounds in one commit."""
 
 
-@pytest.mark.parametrize("producer", [LOOKUP, FULL, AT_ONCE], ids=["lookup", "full-compaction", "at every commit"])
-@pytest.mark.parametrize("shape", [*PLAIN[:4], *SCHEDULE_FREE], ids=lambda shape: shape.name)
-def test_folded_the_changelog_is_the_table(shape: Shape, producer: dict[str, str], tmp_path: Path) -> None:
-    if producer is not LOOKUP and shape.name.startswith("first-row"):
+PRODUCERS = {"lookup": LOOKUP, "full-compaction": FULL, "at every commit": AT_ONCE}
+FOLDED = (*PLAIN[:4], *SCHEDULE_FREE)
+
+
+@pytest.mark.parametrize(("shape", "producer"), some_now(product(FOLDED, PRODUCERS)), ids=_id)
+def test_folded_the_changelog_is_the_table(shape: Shape, producer: str, tmp_path: Path) -> None:
+    if producer != "lookup" and shape.name.startswith("first-row"):
         pytest.skip("such a table cannot be created")
-    for seed in range(2 if producer is LOOKUP else 1):
+    for seed in range(2 if producer == "lookup" else 1):
         source = Random(seed)
-        options = {**producer, **AUTOMATIC, **(ONCE if seed else {})}
+        options = {**PRODUCERS[producer], **AUTOMATIC, **(ONCE if seed else {})}
         fold(_with(shape, options), source, tmp_path / str(seed), keys=40, steps=7, rows=60)
 
 
-@pytest.mark.parametrize("bits", ["32", "64"])
-@pytest.mark.parametrize("shape", [*PLAIN[:4], *SCHEDULE_FREE], ids=lambda shape: shape.name)
+@pytest.mark.parametrize(("shape", "bits"), some_now(product(FOLDED, ["32", "64"]), stride=3), ids=_id)
 def test_folded_the_changelog_is_the_table_with_deletion_vectors(shape: Shape, bits: str, tmp_path: Path) -> None:
     """Rows of several levels are marked in place of being merged by readers."""
     if shape.name.startswith("first-row"):

@@ -19,6 +19,7 @@ from freshet.storage.codec.snapshot_json import encode_snapshot
 from freshet.storage.commit.committer import Committer
 from freshet.storage.exceptions import InvalidRequestError, NotFoundError
 from tests.kit.hand_made import make_table, message, new_file
+from tests.kit.hypothesis_profile import examples
 from tests.kit.sim_env import SimDisk
 from tests.storage.changes.change_tables import COLUMNS, LoggedTable, folded, row, told
 
@@ -189,7 +190,7 @@ def test_a_difference_leads_from_one_state_to_the_other(old: dict[int, str | Non
     assert {change[1] for change in changes} == touched
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(20), deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     st.lists(st.lists(st.tuples(st.integers(0, 9), st.sampled_from("abc-")), max_size=4), min_size=2, max_size=5),
     st.integers(1, 3),

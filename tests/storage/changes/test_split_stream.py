@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from freshet.storage.exceptions import InvalidRequestError, NotFoundError, RetryableError
 from freshet.storage.table import SplitStream, StreamLimit, StreamPosition
+from tests.kit.hypothesis_profile import examples
 from tests.storage.changes.change_tables import LoggedTable, row, told
 
 SMALL_SPLITS = {"bucket": "2", "source.split.open-file-cost": "1 gb"}
@@ -49,7 +50,7 @@ def everything(logged: LoggedTable, **asked: Any) -> list[tuple[Any, ...]]:
     return told(pa.Table.from_batches(batches, logged.table.stream(max_wait_s=0, with_snapshot_id=True).schema))
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     limits=st.lists(st.builds(StreamLimit, files=st.integers(1, 4), rows=st.none() | st.integers(1, 12)), min_size=1),
     restarts=st.lists(st.booleans(), min_size=1, max_size=8),

@@ -18,6 +18,7 @@ from freshet.storage.io.env import Env
 from freshet.storage.io.local_file_io import LocalFileIO
 from freshet.storage.model.commit_message import CommitMessage
 from freshet.storage.model.snapshot import CommitKind
+from tests.kit.hypothesis_profile import examples
 from tests.storage.changes.change_tables import LoggedTable, folded, row, told
 
 WRITE_ONLY = {"write-only": "true"}
@@ -322,7 +323,7 @@ def changes_of(state: dict[int, str], commit: list[tuple[int, str | None]]) -> I
             yield row(key, value, "+U")
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(15), deadline=None, suppress_health_check=list(HealthCheck))
 @given(commits(), st.integers(0, 6), st.integers(1, 4), st.randoms(use_true_random=False))
 def test_folded_changes_are_the_table_wherever_readers_stop(
     tmp_path_factory: pytest.TempPathFactory,

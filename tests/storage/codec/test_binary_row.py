@@ -17,6 +17,7 @@ from freshet.storage.codec.binary_row_arrays import CHUNK_ROWS, distinct_rows, e
 from freshet.storage.codec.bucket_function import bucket_ids
 from freshet.storage.exceptions import InvalidRequestError, UnsupportedFeatureError
 from freshet.storage.model.data_type import DataField, DataType, RowType, ScalarType, TypeRoot, parse_data_type
+from tests.kit.hypothesis_profile import examples
 from tests.storage.codec.murmur_oracle import murmur_hash, row_body
 
 ONE = "00000001 0000000000000000 "
@@ -259,7 +260,7 @@ def row_sets(draw: st.DrawFn) -> tuple[list[tuple[Any, ...]], list[DataType]]:
 
 
 @given(row_sets(), st.integers(0, 3))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_columns_equal_rows(case: tuple[list[tuple[Any, ...]], list[DataType]], skipped: int) -> None:
     rows, types = case
     arrays = [arrow_column([row[i] for row in rows], data_type).slice(skipped) for i, data_type in enumerate(types)]

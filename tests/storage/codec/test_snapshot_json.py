@@ -18,6 +18,7 @@ from freshet.storage.model.commit_message import COMMIT_MESSAGE_VERSION, CommitM
 from freshet.storage.model.schema import TableSchema
 from freshet.storage.model.snapshot import CommitKind, Snapshot
 from freshet.storage.model.table_log import LogIncrement
+from tests.kit.hypothesis_profile import examples
 from tests.storage.codec.test_manifest_avro import files
 
 # FORMAT.md §3.1, the smallest files that every reader takes.
@@ -222,7 +223,7 @@ messages = st.builds(
 
 
 @given(st.lists(messages, max_size=2))
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 def test_commit_messages_read_back(given_messages: list[CommitMessage]) -> None:
     assert decode_commit_messages(encode_commit_messages(given_messages)) == given_messages
 

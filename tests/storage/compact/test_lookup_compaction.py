@@ -29,6 +29,7 @@ from freshet.storage.merge.merge_function import MergeFunction
 from freshet.storage.merge.row_levels import LookupLevels
 from freshet.storage.merge.sorted_runs import Levels, build_levels
 from freshet.storage.model.data_file import EMPTY_ROW, DataFileMeta
+from tests.kit.hypothesis_profile import examples
 from tests.kit.joined import Joined
 from tests.storage.compact.shapes import levels_of
 from tests.storage.scan.scan_tables import PlacedTable
@@ -187,9 +188,10 @@ def shapes(draw: st.DrawFn) -> tuple[KeyKind, dict[int, list[list[int]]], int]:
     )
 
 
+@pytest.mark.hypothesis
 @pytest.mark.parametrize("engine", ["force-lookup", "first-row"])
 def test_every_shape_agrees_with_the_rule_as_it_is_spoken(engine: str) -> None:
-    @settings(max_examples=30)
+    @settings(max_examples=examples(30))
     @given(shape=shapes(), file_rows=st.sampled_from([1, 3, 100]))
     def run(shape: tuple[KeyKind, dict[int, list[list[int]]], int], file_rows: int) -> None:
         kind, placed, output = shape

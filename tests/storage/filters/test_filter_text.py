@@ -19,6 +19,7 @@ from freshet.storage.filters.filter_text import parse_filter, to_predicate
 from freshet.storage.filters.literal import canonical
 from freshet.storage.filters.predicate import Predicate, col
 from tests.kit.filter_texts import SCHEMA, Condition, conditions, rows
+from tests.kit.hypothesis_profile import examples
 
 
 def truths(predicate: Predicate, table: pa.Table) -> list[bool | None]:
@@ -43,7 +44,7 @@ def statistics(table: pa.Table) -> dict[str, ColumnStats]:
     return found
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 @given(condition=conditions(), some_rows=rows())
 def test_text_means_what_sql_means(condition: Condition, some_rows: list[dict[str, Any]]) -> None:
     table = pa.Table.from_pylist(some_rows, SCHEMA)

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from freshet.storage.filters.literal import Between, Equal, Literal, locate, timestamp_value
 from freshet.storage.filters.predicate import col
 from tests.kit.filter_texts import compare
+from tests.kit.hypothesis_profile import examples
 
 OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
     "=": operator.eq,
@@ -88,7 +89,7 @@ def test_numbers_of_another_type(kind: pa.DataType, literal: Any) -> None:
     assert answers(column, literal) == expected(column.to_pylist(), literal)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(
     value=st.integers(-(2**63), 2**63 - 1),
     steps=st.integers(-2, 2),
@@ -103,7 +104,7 @@ def test_large_integers_compare_with_floats_as_doubles(value: int, steps: int, o
     assert answers(pa.array(values, pa.int64()), number) == expected(values, number)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(unscaled=st.integers(-(10**20), 10**20), steps=st.integers(-1, 1), offset=st.integers(-3, 3))
 def test_long_decimals_compare_with_floats_as_doubles(unscaled: int, steps: int, offset: int) -> None:
     values = [Decimal(unscaled + step).scaleb(-15) for step in (0, offset)]

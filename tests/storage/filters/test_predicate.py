@@ -29,6 +29,7 @@ from freshet.storage.filters.predicate import (
     conjunction,
     from_lists,
 )
+from tests.kit.hypothesis_profile import examples
 
 TABLE = pa.table(
     {
@@ -225,7 +226,7 @@ def truth(predicate: Predicate, row: dict[str, Any]) -> bool | None:
     raise AssertionError(predicate)
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=examples(250), deadline=None)
 @given(predicate=PREDICATES, rows=ROWS, cut=st.booleans())
 def test_arrow_agrees_and_statistics_are_safe(predicate: Predicate, rows: list[dict[str, Any]], cut: bool) -> None:
     table = pa.Table.from_pylist(rows, SCHEMA).append_column("row", pa.array(range(len(rows)), pa.int64()))

@@ -27,6 +27,7 @@ from freshet.storage.io.local_file_io import LocalFileIO
 from freshet.storage.lookup.cached_lookup import CachedLookup
 from freshet.storage.lookup.lookup_cost import FileCosts
 from freshet.storage.model.data_file import EMPTY_ROW, DataFileMeta
+from tests.kit.hypothesis_profile import examples
 from tests.storage.lookup.key_columns import VALUES, exact, key_tables, sorted_once
 from tests.storage.lookup.lookup_tables import LookupTable, eager, even_rows, keys
 
@@ -65,6 +66,7 @@ def test_a_store_is_built_once_and_found_again_after_a_restart(tmp_path: Path) -
     assert table.stores == [store]
 
 
+@pytest.mark.hypothesis
 @pytest.mark.parametrize("piece_bytes", [1, 1 << 20])
 def test_answers_are_those_of_reading(monkeypatch: pytest.MonkeyPatch, piece_bytes: int) -> None:
     monkeypatch.setattr(store_cache, "PIECE_BYTES_MIN", piece_bytes)
@@ -72,7 +74,7 @@ def test_answers_are_those_of_reading(monkeypatch: pytest.MonkeyPatch, piece_byt
     # Dates and timestamps are drawn from far outside what a data file can hold.
     kinds = [kind for kind in VALUES if not pa.types.is_temporal(kind) or pa.types.is_time(kind)]
 
-    @settings(max_examples=25)
+    @settings(max_examples=examples(25))
     @given(data=st.data(), of=st.lists(st.sampled_from(kinds), min_size=1, max_size=2), presence=st.booleans())
     def run(data: st.DataObject, of: list[pa.DataType], presence: bool) -> None:
         stored = data.draw(key_tables(tuple(of)).filter(lambda table: table.num_rows > 0))

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.lookup.key_search import SortedKeys, key_column, ranges_of
+from tests.kit.hypothesis_profile import examples
 from tests.storage.lookup.key_columns import VALUES, exact, key_tables, sorted_once
 
 
@@ -37,9 +38,10 @@ def _check(data: st.DataObject, kinds: tuple[pa.DataType, ...]) -> None:
         assert keys.count_up_to(wanted).tolist() == passed
 
 
+@pytest.mark.hypothesis
 @pytest.mark.parametrize("kind", VALUES, ids=str)
 def test_keys_of_each_type(kind: pa.DataType) -> None:
-    @settings(max_examples=40)
+    @settings(max_examples=examples(40))
     @given(data=st.data())
     def run(data: st.DataObject) -> None:
         _check(data, (kind,))
@@ -47,15 +49,16 @@ def test_keys_of_each_type(kind: pa.DataType) -> None:
     run()
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(data=st.data(), kinds=st.lists(st.sampled_from(list(VALUES)), min_size=2, max_size=3))
 def test_keys_of_several_columns(data: st.DataObject, kinds: list[pa.DataType]) -> None:
     _check(data, tuple(kinds))
 
 
+@pytest.mark.hypothesis
 @pytest.mark.parametrize("kind", VALUES, ids=str)
 def test_arrays_that_are_part_of_others(kind: pa.DataType) -> None:
-    @settings(max_examples=15)
+    @settings(max_examples=examples(15))
     @given(data=st.data())
     def run(data: st.DataObject) -> None:
         stored = data.draw(key_tables((kind,)))

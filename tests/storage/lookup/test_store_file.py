@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from freshet.storage.lookup.store_file import BrokenStoreError, StoreFile, write_store
+from tests.kit.hypothesis_profile import examples
 from tests.storage.lookup.key_columns import VALUES, exact, key_tables, sorted_once
 
 IDENTITY = {"file": "data-1.parquet", "rows": 3}
@@ -27,7 +28,7 @@ def _opened(content: bytes) -> StoreFile:
     return StoreFile.open(pa.py_buffer(content), IDENTITY)
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(
     data=st.data(),
     kinds=st.lists(st.sampled_from(list(VALUES)), min_size=1, max_size=3),
@@ -87,7 +88,7 @@ def _asked(content: bytes) -> list[Any]:
     return [found.positions.tolist(), found.rows["v"].to_pylist()]
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(at=st.integers(0, len(INTACT) - 1), mask=st.integers(1, 255))
 def test_a_changed_byte_is_found_or_does_not_matter(at: int, mask: int) -> None:
     """What lies between sections is not read."""
@@ -100,7 +101,7 @@ def test_a_changed_byte_is_found_or_does_not_matter(at: int, mask: int) -> None:
     assert answer == _asked(INTACT)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(length=st.integers(0, len(INTACT) - 1), zeros=st.booleans())
 def test_a_store_cut_short(length: int, zeros: bool) -> None:
     """As a crash of the machine leaves it: the end is missing, or all zeros."""

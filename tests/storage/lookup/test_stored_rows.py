@@ -15,6 +15,7 @@ from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.lookup.stored_rows import find_stored_rows
 from freshet.storage.merge.key_order import KeyComparator
 from freshet.storage.model.data_file import EMPTY_ROW
+from tests.kit.hypothesis_profile import examples
 from tests.storage.scan.scan_tables import PlacedTable
 
 COLUMNS = pa.schema(
@@ -72,9 +73,10 @@ def _histories(draw: st.DrawFn, takes_deletes: bool) -> list[tuple[int, list[dic
     return files
 
 
+@pytest.mark.hypothesis
 @pytest.mark.parametrize("engine", ENGINES)
 def test_what_is_found_is_what_a_scan_shows(engine: str) -> None:
-    @settings(max_examples=10)
+    @settings(max_examples=examples(10))
     @given(
         history=_histories(takes_deletes=engine != "first-row"),
         asked=st.lists(st.sampled_from([*KEYS, ("c", 1)]), max_size=12),

@@ -22,6 +22,7 @@ from freshet.storage.options.core import CoreOptions
 from tests.kit.engine_histories import LATER_SHAPES, SHAPES, Shape, any_shape
 from tests.kit.engine_oracles import KIND_COLUMN, KINDS, EngineOracle, Values
 from tests.kit.engine_tables import arrow_rows, schedule_options, texts
+from tests.kit.quick import some_now
 
 PLAIN = [
     shape
@@ -65,7 +66,7 @@ def flushes(shape: Shape, source: Random, oracle: EngineOracle) -> list[pa.Table
     return tables
 
 
-@pytest.mark.parametrize("shape", PLAIN, ids=lambda shape: shape.name)
+@pytest.mark.parametrize("shape", some_now(PLAIN), ids=lambda shape: shape.name)
 def test_small_rounds_and_raw_runs_give_what_the_oracle_says(shape: Shape) -> None:
     check(shape, Random(21))
 

@@ -17,6 +17,7 @@ from freshet.storage.merge.merge_function import without_retracts
 from freshet.storage.merge.merge_reader import merge_section, merge_table
 from freshet.storage.merge.standing_row import Deduplicate
 from freshet.storage.model.schema import SEQUENCE_NUMBER_COLUMN, VALUE_KIND_COLUMN
+from tests.kit.hypothesis_profile import examples
 from tests.kit.oracle import DeduplicateOracle, Row, exact_key, key_rank
 
 # Few values of each type, chosen to be near each other or at an end: keys must collide to be merged.
@@ -99,9 +100,10 @@ def check(
         assert result[VALUE_KIND_COLUMN].to_pylist() == [row.kind for row in expected]
 
 
+@pytest.mark.hypothesis
 @pytest.mark.parametrize("key_type", KEY_VALUES, ids=str)
 def test_every_key_type_merges_like_a_dict(key_type: pa.DataType) -> None:
-    @settings(max_examples=40, deadline=None)
+    @settings(max_examples=examples(40), deadline=None)
     @given(runs=history([key_type], []), cut=st.integers(1, 5), fill_rows=st.integers(1, 8))
     def run(runs: list[list[Row]], cut: int, fill_rows: int) -> None:
         check(runs, [key_type], [], descending=False, cut=cut, fill_rows=fill_rows)
@@ -109,10 +111,11 @@ def test_every_key_type_merges_like_a_dict(key_type: pa.DataType) -> None:
     run()
 
 
+@pytest.mark.hypothesis
 @pytest.mark.parametrize("sequence_type", KEY_VALUES, ids=str)
 @pytest.mark.parametrize("descending", [False, True])
 def test_sequence_fields_of_every_type_with_nulls(sequence_type: pa.DataType, descending: bool) -> None:
-    @settings(max_examples=25, deadline=None)
+    @settings(max_examples=examples(25), deadline=None)
     @given(runs=history([pa.int8()], [sequence_type]), cut=st.integers(1, 5), fill_rows=st.integers(1, 8))
     def run(runs: list[list[Row]], cut: int, fill_rows: int) -> None:
         check(runs, [pa.int8()], [sequence_type], descending=descending, cut=cut, fill_rows=fill_rows)
@@ -120,7 +123,7 @@ def test_sequence_fields_of_every_type_with_nulls(sequence_type: pa.DataType, de
     run()
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(data=st.data(), descending=st.booleans(), cut=st.integers(1, 5), fill_rows=st.integers(1, 8))
 def test_composite_keys_and_sequences(data: st.DataObject, descending: bool, cut: int, fill_rows: int) -> None:
     kinds = st.sampled_from(list(KEY_VALUES))

@@ -22,6 +22,7 @@ from freshet.storage.lookup.stored_rows import find_stored_rows
 from freshet.storage.model.commit_message import CommitMessage
 from freshet.storage.model.data_file import EMPTY_ROW
 from freshet.storage.model.manifest import IndexFileMeta
+from tests.kit.hypothesis_profile import examples
 from tests.storage.scan.scan_tables import PlacedTable, writable
 
 SCHEMA = pa.schema([pa.field("k", pa.int64(), nullable=False), ("v", pa.int64()), ("s", pa.string())])
@@ -157,7 +158,7 @@ def test_files_whose_rows_are_all_marked(tmp_path: Path) -> None:
     assert table.scan(filter=col("v") == 0).count() == 0
 
 
-@settings(max_examples=15)
+@settings(max_examples=examples(15))
 @given(marked=st.lists(st.sets(st.integers(0, 29)), min_size=2, max_size=2), wide=st.booleans())
 def test_any_rows_may_be_marked(tmp_path_factory: pytest.TempPathFactory, marked: list[set[int]], wide: bool) -> None:
     table = placed(tmp_path_factory.mktemp("marked"))

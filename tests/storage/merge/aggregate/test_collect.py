@@ -17,6 +17,7 @@ from freshet.storage.merge.aggregate.events import Event
 from freshet.storage.model.arrow_types import arrow_type
 from freshet.storage.model.data_type import parse_data_type
 from freshet.storage.options.engine import AggregateFunction, ColumnAggregate
+from tests.kit.hypothesis_profile import examples
 from tests.storage.merge.aggregate.fold_reference import Fold, added, column_events, keys_of, reduced
 
 ROW = {"type": "ROW", "fields": [{"id": 0, "name": "a", "type": "INT"}, {"id": 1, "name": "b", "type": "STRING"}]}
@@ -163,7 +164,7 @@ def _comparable(arrays: list[Any], ordered: bool) -> list[Any]:
 @pytest.mark.parametrize("element", ELEMENTS)
 @pytest.mark.parametrize("distinct", [False, True])
 @pytest.mark.parametrize("ignore_retract", [False, True])
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(data=st.data())
 def test_as_the_reference_fold(data: st.DataObject, element: str, distinct: bool, ignore_retract: bool) -> None:
     kind_of_element, values = ELEMENTS[element]

@@ -14,6 +14,7 @@ from freshet.storage.merge.aggregate.merge_map import MergeMap, MergeMapWithKeyT
 from freshet.storage.model.arrow_types import arrow_type
 from freshet.storage.model.data_type import parse_data_type
 from freshet.storage.options.engine import AggregateFunction, ColumnAggregate
+from tests.kit.hypothesis_profile import examples
 from tests.storage.merge.aggregate.fold_reference import Fold, added, column_events, keys_of, reduced
 
 Map = dict[Any, Any] | None
@@ -132,7 +133,7 @@ def test_a_map_alone_stays_as_it_is() -> None:
 maps = st.dictionaries(st.integers(0, 3), st.none() | st.sampled_from(["a", "b", "c"]), max_size=3)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(keys=keys_of(maps, Event.ADD, Event.ADD_LATE, Event.SET, Event.RETRACT))
 def test_as_the_reference_fold(keys: Any) -> None:
     function, kind = merge_map()
@@ -140,7 +141,7 @@ def test_as_the_reference_fold(keys: Any) -> None:
     assert result == [Fold(add, retract).result(key) for key in keys]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(keys=keys_of(maps, Event.ADD, Event.ADD_LATE))
 def test_without_retracts_as_the_reference_fold(keys: Any) -> None:
     function, kind = merge_map()
@@ -156,7 +157,7 @@ timed = st.dictionaries(
 
 
 @pytest.mark.parametrize("time_field", ["t", "u", None])
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(keys=keys_of(timed, Event.ADD, Event.ADD_LATE, Event.SET))
 def test_newest_entries_as_the_reference_fold(keys: Any, time_field: str | None) -> None:
     function, kind = with_keytime(time_field)

@@ -14,6 +14,7 @@ from freshet.storage.merge.aggregate.nested import NestedPartialUpdate, NestedUp
 from freshet.storage.model.arrow_types import arrow_type
 from freshet.storage.model.data_type import parse_data_type
 from freshet.storage.options.engine import AggregateFunction, ColumnAggregate
+from tests.kit.hypothesis_profile import examples
 from tests.storage.merge.aggregate.fold_reference import Fold, added, column_events, keys_of, reduced
 
 Row = dict[str, Any] | None
@@ -189,7 +190,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("name", OPTIONS)
 @pytest.mark.parametrize("events", [(Event.ADD,), (Event.ADD, Event.ADD_LATE, Event.SET, Event.RETRACT)])
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(data=st.data())
 def test_update_as_the_reference_fold(data: st.DataObject, name: str, events: tuple[Event, ...]) -> None:
     options = OPTIONS[name]
@@ -198,7 +199,7 @@ def test_update_as_the_reference_fold(data: st.DataObject, name: str, events: tu
 
 
 @pytest.mark.parametrize("strategy", ["merge", "ignore", "error"])
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(data=st.data())
 def test_partial_update_as_the_reference_fold(data: st.DataObject, strategy: str) -> None:
     # Rows that a SET makes irrelevant are not looked at any more, not even for NULLs in their keys.

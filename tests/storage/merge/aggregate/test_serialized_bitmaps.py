@@ -16,6 +16,7 @@ from freshet.storage.merge.aggregate.events import AggregationError, Event
 from freshet.storage.merge.aggregate.serialized import SerializedUnion
 from freshet.storage.model.data_type import parse_data_type
 from freshet.storage.options.engine import AggregateFunction, ColumnAggregate
+from tests.kit.hypothesis_profile import examples
 from tests.storage.merge.aggregate.fold_reference import Fold, added, column_events, keys_of, reduced
 
 BYTES = parse_data_type("BYTES")
@@ -72,7 +73,7 @@ numbers64 = st.sets(
 )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.lists(numbers64, min_size=1, max_size=4), st.integers(0, 1 << 63), st.integers(0, 80_000), st.integers(1, 20))
 def test_64_bits_united_there_and_back(sets: list[set[int]], first: int, count: int, step: int) -> None:
     spread = set(range(first, first + count, step))
@@ -90,7 +91,7 @@ def test_64_bits_united_there_and_back(sets: list[set[int]], first: int, count: 
         assert len(data) < 1000 + 60 * sum(map(len, sets))  # runs, not bits
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(keys_of(st.sets(st.integers(0, 9)), Event.ADD, Event.ADD_LATE, Event.SET))
 def test_as_the_reference_fold(keys: Any) -> None:
     def add(acc: set[int] | None, x: set[int] | None) -> set[int] | None:

@@ -13,6 +13,7 @@ from freshet.storage.merge.aggregate.events import Event
 from freshet.storage.merge.aggregate.text import BLANKS, ListAgg, blank_flags
 from freshet.storage.model.data_type import parse_data_type
 from freshet.storage.options.engine import AggregateFunction, ColumnAggregate
+from tests.kit.hypothesis_profile import examples
 from tests.storage.merge.aggregate.fold_reference import Fold, added, column_events, keys_of, reduced
 
 STRING = parse_data_type("STRING")
@@ -102,14 +103,14 @@ texts = st.lists(st.sampled_from(["a", "b", "ab", "é", "€", " ", "\u3000", "\
 
 @pytest.mark.parametrize("distinct", [False, True])
 @pytest.mark.parametrize("delimiter", [",", "", "-", "--", "ab", "a"])
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(keys=keys_of(texts, Event.ADD, Event.ADD_LATE, Event.SET))
 def test_as_the_reference_fold(keys: Any, delimiter: str, distinct: bool) -> None:
     expected = [fold(delimiter, distinct).result(key) for key in keys]
     assert reduced(listagg(delimiter=delimiter, distinct=distinct), keys, pa.string(), padding="pad") == expected
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(keys=keys_of(texts, Event.ADD))
 def test_adds_only_as_the_reference_fold(keys: Any) -> None:
     assert reduced(listagg(distinct=True), keys, pa.string(), padding="pad") == [
