@@ -39,6 +39,8 @@ def store_with(
         assert store.try_commit(snapshot(snapshot_id, time_ms=snapshot_id * 10))
     folder = location / "snapshot"
     folder.mkdir(exist_ok=True, parents=True)
+    (location / "schema").mkdir(exist_ok=True)
+    (location / "schema" / "schema-0").touch()  # without one, the table would be dropped
     if latest is not None:
         (folder / "LATEST").write_text(latest)
     if earliest is not None:
@@ -94,6 +96,13 @@ def test_all_snapshots_lost_is_no_empty_table(tmp_path: Path) -> None:
     with pytest.raises(
         CorruptDataError, match=r"snapshot 3 was committed .* there are none.* to be empty, remove the hint"
     ):
+        SnapshotStore(local_env(), TablePaths(str(tmp_path))).latest()
+
+
+def test_a_hint_that_a_drop_has_left_is_no_damage(tmp_path: Path) -> None:
+    store_with(tmp_path, [], latest="3")
+    (tmp_path / "schema" / "schema-0").unlink()
+    with pytest.raises(NotFoundError, match="was dropped while it was open"):
         SnapshotStore(local_env(), TablePaths(str(tmp_path))).latest()
 
 
