@@ -47,15 +47,17 @@ def live_entries(
     snapshot: Snapshot | None,
     *,
     partition: PartitionTest | None = None,
+    partitions: Collection[bytes] | None = None,
     buckets: Collection[int] | None = None,
     bucket_ids: Collection[BucketId] | None = None,
     partition_stats: StatsTest | None = None,
 ) -> list[ManifestEntry]:
     """Live files of a snapshot, in the order of the manifests; none for no snapshot.
 
-    `partition` tests a serialized partition row, `buckets` are the buckets wanted in every partition, `bucket_ids` the
-    pairs wanted; what is None does not prune. `partition_stats` may skip a whole manifest by the bounds of its
-    partitions, and must be true wherever `partition` is true for one of them.
+    `partition` tests a serialized partition row, and `partitions` are all rows that it is true for, where they are
+    known: large manifests are searched for them instead of decoded. `buckets` are the buckets wanted in every
+    partition, `bucket_ids` the pairs wanted; what is None does not prune. `partition_stats` may skip a whole manifest
+    by the bounds of its partitions, and must be true wherever `partition` is true for one of them.
     """
     if snapshot is None:
         return []
@@ -63,7 +65,8 @@ def live_entries(
     allowed = None if buckets is None else frozenset(buckets)
     if wanted is not None and allowed is None:
         allowed = frozenset(bucket for _, bucket in wanted)
-    partitions = None if wanted is None else frozenset(partition for partition, _ in wanted)
+    if wanted is not None:
+        partitions = frozenset(partition for partition, _ in wanted)
     manifests = [
         manifest
         for manifest in data_manifests(store, snapshot)

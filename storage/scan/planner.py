@@ -144,7 +144,11 @@ def _files_by_bucket(
         entries = [
             entry
             for entry in live_entries(
-                store.manifests, snapshot, partition=partitions.keeps, partition_stats=partitions.may_keep
+                store.manifests,
+                snapshot,
+                partition=partitions.keeps,
+                partitions=partitions.named(),
+                partition_stats=partitions.may_keep,
             )
             if buckets.keeps(entry.bucket, entry.total_buckets)
         ]

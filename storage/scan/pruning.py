@@ -32,14 +32,17 @@ import pyarrow as pa
 
 from freshet.storage.casts.evolution import keeps_bounds
 from freshet.storage.codec.binary_row import decode_row
+from freshet.storage.codec.binary_row_arrays import encode_rows
 from freshet.storage.codec.bucket_function import bucket_ids
 from freshet.storage.codec.stats import ColumnStats, decode_stats
 from freshet.storage.filters.predicate import Comparison, IsIn, Or, Predicate, conjunction
 from freshet.storage.metadata.schema_store import SchemaStore
 from freshet.storage.model.arrow_types import arrow_schema, arrow_type
 from freshet.storage.model.data_file import EMPTY_ROW, DataFileMeta, SimpleStats
-from freshet.storage.model.data_type import FLOAT_ROOTS, DataType, TypeRoot
+from freshet.storage.model.data_type import FLOAT_ROOTS, INTEGER_ROOTS, TEXT_ROOTS, DataType, TypeRoot
 from freshet.storage.model.schema import TableSchema
+
+_ONE_FORM: Final = frozenset({*INTEGER_ROOTS, *TEXT_ROOTS, TypeRoot.BOOLEAN, TypeRoot.DATE})
 
 BUCKET_KEYS_MAX: Final = 1000
 """Combinations of bucket-key values up to which buckets are computed."""
@@ -103,6 +106,19 @@ class PartitionPruning:
             stats = partition_stats(partition, self._names, self._types, row_count=1)
             answer = self._answers[partition] = self._predicate.may_match(stats, 1)
         return answer
+
+    def named(self) -> list[bytes] | None:
+        """The only partitions whose rows can match, where the filter names them; None where it does not.
+
+        Of types for which every writer of the format makes the same bytes.
+        """
+        if self._predicate is None or any(kind.root not in _ONE_FORM for kind in self._types):
+            return None
+        keys = _key_candidates(self._predicate, self._names, self._types)
+        if not keys:
+            return None if keys is None else []
+        arrays = [pa.array([key[index] for key in keys], arrow_type(kind)) for index, kind in enumerate(self._types)]
+        return encode_rows(arrays, self._types)
 
     def holds(self, partition: bytes) -> bool:
         """Whether the conjuncts on partition columns are true for the rows of the partition; exact."""
