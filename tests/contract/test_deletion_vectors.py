@@ -18,6 +18,7 @@ from tests.contract.cases import arrow_rows, canonical
 from tests.contract.test_lookup_tables import PLAIN, Row, Shape, create, drawn, same_rows
 from tests.kit.paimon_judge import PaimonJudge
 from tests.kit.pypaimon_judge import PypaimonJudge
+from tests.kit.quick import some_now
 from tests.storage.scan.scan_tables import PlacedTable
 from tests.storage.scan.test_deletion_vector_scan import SCHEMA, mark, rows
 
@@ -49,7 +50,7 @@ def marks(table: Table) -> int:
     return sum(table.marked_rows().values())
 
 
-@pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.name)
+@pytest.mark.parametrize("shape", some_now(SHAPES), ids=lambda shape: shape.name)
 def test_commits_of_both_sides_in_turn(shape: Shape, tmp_path: Path, paimon: PaimonJudge) -> None:
     """Two tables get the same commits: one only by Paimon, one by both in turn. They never differ."""
     table = create(shape, tmp_path / "turns")

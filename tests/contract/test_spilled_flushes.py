@@ -58,7 +58,7 @@ def test_a_flush_of_many_spilled_runs(engine: str, tmp_path: Path, paimon: Paimo
     with table.writer("freshet") as writer:
         for start in range(0, rows.num_rows, 500):
             writer.write(rows.slice(start, 500))
-        (only_bucket,) = writer._writer._writers.values()
+        (only_bucket,) = writer._writer._buckets.writers.values()
         assert len(only_bucket._buffer._runs) > 10
         writer.commit(1)
     reference.write(rows)

@@ -14,6 +14,7 @@ import pytest
 
 from freshet import Catalog
 from tests.kit.paimon_judge import PaimonJudge
+from tests.kit.quick import some_now
 
 pytestmark = pytest.mark.judge
 
@@ -39,16 +40,19 @@ def shape(files: list[dict[str, Any]]) -> list[tuple[int, int]]:
 
 @pytest.mark.parametrize(
     ("options", "deletes"),
-    [
-        ({}, 0.0),
-        ({}, 0.3),
-        ({"num-sorted-run.compaction-trigger": "3", "compaction.size-ratio": "20"}, 0.1),
-        ({"num-sorted-run.compaction-trigger": "2", "num-levels": "3"}, 0.1),
-        ({"compaction.max-size-amplification-percent": "50", "num-sorted-run.stop-trigger": "5"}, 0.0),
-        ({"compaction.total-size-threshold": "300 kb"}, 0.1),
-        ({"compaction.incremental-size-threshold": "400 kb"}, 0.1),
-        ({"compaction.force-up-level-0": "true"}, 0.1),
-    ],
+    some_now(
+        [
+            ({}, 0.0),
+            ({}, 0.3),
+            ({"num-sorted-run.compaction-trigger": "3", "compaction.size-ratio": "20"}, 0.1),
+            ({"num-sorted-run.compaction-trigger": "2", "num-levels": "3"}, 0.1),
+            ({"compaction.max-size-amplification-percent": "50", "num-sorted-run.stop-trigger": "5"}, 0.0),
+            ({"compaction.total-size-threshold": "300 kb"}, 0.1),
+            ({"compaction.incremental-size-threshold": "400 kb"}, 0.1),
+            ({"compaction.force-up-level-0": "true"}, 0.1),
+        ],
+        first=1,
+    ),
 )
 def test_runs_after_each_commit(tmp_path: Path, paimon: PaimonJudge, options: dict[str, str], deletes: float) -> None:
     options = {"bucket": "1", **options}
