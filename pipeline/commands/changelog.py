@@ -32,14 +32,15 @@ def changelog(
     to_snapshot: Annotated[int | None, typer.Option(help="Last snapshot; default: the latest.")] = None,
     from_timestamp: Annotated[
         str | None,
-        typer.Option(help="Changes committed from then on: 2026-03-01T12:00:00Z, or milliseconds since 1970."),
+        typer.Option(help="Only changes committed since then: 2026-03-01T12:00:00Z, or milliseconds since 1970."),
     ] = None,
     filter_text: FilterText = None,
     columns: Columns = None,
     limit: Limit = None,
     follow: Annotated[bool, typer.Option("--follow", help="Go on with what is committed, until Ctrl-C.")] = False,
     max_wait_s: Annotated[
-        float | None, typer.Option("--max-wait", min=0, help="With --follow: end after seconds without a new snapshot.")
+        float | None,
+        typer.Option("--max-wait", min=0, help="With --follow: end after this many seconds without a new snapshot."),
     ] = None,
     consumer_id: Annotated[
         str | None, typer.Option("--consumer", help="With --follow: go on where the consumer of this name stopped.")
@@ -80,9 +81,13 @@ def changelog(
 def consumers(
     warehouse: Warehouse,
     table: TableName,
-    reset: Annotated[str | None, typer.Option(help="Consumer that is to go on at --next.")] = None,
-    next_id: Annotated[int | None, typer.Option("--next", help="Snapshot that --reset wants next.")] = None,
-    delete: Annotated[str | None, typer.Option(help="Consumer to forget: it holds back no expiry any more.")] = None,
+    reset: Annotated[
+        str | None, typer.Option(help="Let this consumer go on at the snapshot that --next names.")
+    ] = None,
+    next_id: Annotated[
+        int | None, typer.Option("--next", help="With --reset: the snapshot that the consumer reads next.")
+    ] = None,
+    delete: Annotated[str | None, typer.Option(help="Forget this consumer: it holds back no expiry any more.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """List the streaming readers that have a name and the snapshot each wants next; or reset or delete one."""

@@ -46,6 +46,7 @@ _FOREIGN: Final = ("pyspark.", "py4j.")
 
 app = typer.Typer(
     no_args_is_help=True,
+    rich_markup_mode="markdown",  # which joins the lines of a paragraph
     pretty_exceptions_enable=False,
     help="Exactly-once streams into lake tables in the Apache Paimon format.",
 )
@@ -66,7 +67,10 @@ app.command("hybrid-read", rich_help_panel="Tables", hidden=True)(hybrid_read)  
 def _options(
     debug: Annotated[bool, typer.Option(DEBUG, help="Show tracebacks of errors; may stand anywhere.")] = False,
     show_version: Annotated[
-        bool, typer.Option("--version", is_eager=True, callback=lambda given: _print_version(given))
+        bool,
+        typer.Option(
+            "--version", is_eager=True, callback=lambda given: _print_version(given), help="Print the version."
+        ),
     ] = False,
 ) -> None:
     del debug, show_version  # both are done with before a command begins

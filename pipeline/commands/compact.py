@@ -77,11 +77,13 @@ def compact(
     ] = None,
     partition: Annotated[
         list[str] | None,
-        typer.Option(help="Only partitions with this value, as their folder says it: dt=2026-11-22. May be repeated."),
+        typer.Option(
+            help="Only partitions with this value, written as in their folder: dt=2026-11-22. May be repeated."
+        ),
     ] = None,
     every: Annotated[
         str | None,
-        typer.Option(help="Compact again after this long (10 s, 1 min), until the command is stopped."),
+        typer.Option(help="Compact again and again, with this pause (10 s, 1 min), until the command is stopped."),
     ] = None,
     continuous: Annotated[bool, typer.Option("--continuous", help="The same as --every '10 s'.")] = False,
     seconds: Annotated[

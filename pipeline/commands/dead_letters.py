@@ -45,15 +45,13 @@ def dead_letters(
     ] = None,
     everything: Annotated[
         bool,
-        typer.Option(
-            "--all", help="With --replay: also those of which it is not known whether an earlier replay took them."
-        ),
+        typer.Option("--all", help="With --replay: also those that an earlier replay may have applied already."),
     ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Count dead letters by pipeline, column and reason, and show the last ones.
 
-    With --replay they are read again, for example once the pipeline file has been mended, and leave the table; those
+    With --replay they are read again, for example once the pipeline file has been corrected, and leave the table; those
     that fail again stay, with their new reason. They are applied now, after changes of the same keys that came later:
     without a sequence field the older record wins.
     """

@@ -16,7 +16,7 @@ def expire(
     table: TableName,
     retain_max: Annotated[int | None, typer.Option(help="Keep at most this many snapshots.")] = None,
     retain_min: Annotated[int | None, typer.Option(help="Keep at least this many snapshots.")] = None,
-    older_than_hours: Annotated[float | None, typer.Option(help="Keep snapshots that are younger.")] = None,
+    older_than_hours: Annotated[float | None, typer.Option(help="Keep snapshots that are younger than this.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Remove old snapshots and the files that only they use. What is not given comes from the table's options."""
@@ -44,7 +44,7 @@ def orphans(
     warehouse: Warehouse,
     table: TableName,
     older_than_hours: Annotated[
-        float, typer.Option(help="Leave files that are younger: a writer may be about to commit them.")
+        float, typer.Option(help="Leave files that are younger than this: a writer may be about to commit them.")
     ] = 24,
     delete: Annotated[
         bool, typer.Option("--delete", help="Remove the files; without it they are only listed.")

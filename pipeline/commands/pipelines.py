@@ -22,7 +22,7 @@ def run(
     files: PipelineFiles,
     progress: Annotated[
         Literal["text", "json"],
-        typer.Option(help="What is printed of each batch: a line for people, or one JSON object."),
+        typer.Option(help="What is printed for each batch: a line for people (text), or one JSON object (json)."),
     ] = "text",
 ) -> None:
     """Run pipelines in one Spark session until they end or are asked to stop.

@@ -18,21 +18,23 @@ def tail(
     table: TableName,
     speculative: Annotated[
         bool,
-        typer.Option("--speculative", help="Changes as soon as they are logged, also those taken back later."),
+        typer.Option(
+            "--speculative", help="Show changes as soon as they are logged, also those that are taken back later."
+        ),
     ] = False,
     scan_mode: Annotated[
         Literal["latest-full", "latest"],
-        typer.Option(help="Begin with the rows of now (latest-full), or with what comes next (latest)."),
+        typer.Option(help="Begin with the rows that are there now (latest-full), or with what comes next (latest)."),
     ] = "latest-full",
     from_snapshot: Annotated[int | None, typer.Option(help="Begin with the changes of this snapshot.")] = None,
     option: Annotated[
-        list[str] | None, typer.Option("--option", help="KEY=VALUE for this call, such as kafka.sasl.password=….")
+        list[str] | None, typer.Option("--option", help="Set KEY=VALUE for this call, such as kafka.sasl.password=…")
     ] = None,
     filter_text: FilterText = None,
     columns: Columns = None,
-    limit: Annotated[int | None, typer.Option(min=0, help="End after so many rows.")] = None,
+    limit: Annotated[int | None, typer.Option(min=0, help="End after this many rows.")] = None,
     max_wait_s: Annotated[
-        float | None, typer.Option("--max-wait", min=0, help="End after so many seconds without a change.")
+        float | None, typer.Option("--max-wait", min=0, help="End after this many seconds without a change.")
     ] = None,
     output: TailFormat = "csv",
 ) -> None:

@@ -289,3 +289,9 @@ def test_spark_submit_runs_the_same(tmp_path: Path) -> None:
     )
     assert ran.returncode == 0, ran.stderr[-3000:]
     assert Catalog(str(tmp_path / "warehouse")).table("shop.orders").scan().to_arrow().num_rows == 2
+
+
+def test_paragraphs_of_the_help_are_as_wide_as_the_terminal(freshet: Freshet, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not broken where the lines of the source end."""
+    monkeypatch.setenv("COLUMNS", "110")
+    assert " below, all of them or none. Streams" in freshet.good("alter", "--help").out
