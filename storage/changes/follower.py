@@ -69,7 +69,8 @@ class Follower:
             if latest + 1 == self.next_id:
                 return None
             snapshot = self._history.still_there(self.next_id)  # committed a moment ago, or gone
-        if snapshot.time_ms > self._store.env.now_ms() - self._store.options.streaming_read_delay_ms:
+        delay_ms = self._store.options.streaming_read_delay_ms
+        if delay_ms and snapshot.time_ms > self._store.env.now_ms() - delay_ms:  # without, no clock is asked
             return None
         with self._history.explained(snapshot):
             splits = self._planner.plan(snapshot, self._rules.source(snapshot))

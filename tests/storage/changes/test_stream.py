@@ -114,6 +114,14 @@ def test_young_snapshots_may_be_held_back(logged: LoggedTable) -> None:
     assert told(table.stream(from_snapshot=1, max_wait_s=0)) == []
 
 
+def test_a_reader_whose_clock_is_behind_sees_what_is_there(
+    logged: LoggedTable, env: WaitingEnv, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    behind_ms = env.now_ms() - 60_000
+    monkeypatch.setattr(env, "now_ms", lambda: behind_ms)
+    assert [kind for kind, *_ in told(stream(logged, from_snapshot=1))] == ["+I", "+I", "-U", "+U"]
+
+
 def test_bad_calls(logged: LoggedTable, tmp_path: Path) -> None:
     for asked in ({"max_wait_s": -1}, {"max_wait_s": "1"}, {"consumer_id": "a/b"}, {"columns": ["x"]}):
         with pytest.raises(InvalidRequestError):
