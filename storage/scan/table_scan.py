@@ -118,9 +118,17 @@ class TableScan:
             return pa.Table.from_batches([batch for part in parts for batch in part], self.schema)
 
     def to_pandas(self) -> Any:
-        """All rows as a pandas DataFrame; `InvalidRequestError` without pandas."""
+        """All rows as a pandas DataFrame; `InvalidRequestError` without pandas, and for values that it cannot hold."""
         optional_library("pandas", "to_pandas()")
-        return self.to_arrow().to_pandas()
+        rows = self.to_arrow()
+        try:
+            return rows.to_pandas()
+        except (ValueError, OverflowError) as error:
+            raise InvalidRequestError(
+                f"rows of {self._store.location} cannot be a pandas DataFrame: {error} (its dates are of the years 1 "
+                "to 9999); leave the column out, filter the rows, or take to_polars() or to_arrow()",
+                table=self._store.location,
+            ) from error
 
     def to_polars(self) -> Any:
         """All rows as a polars DataFrame; `InvalidRequestError` without polars."""

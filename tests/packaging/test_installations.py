@@ -22,6 +22,7 @@ pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
 LIBRARIES = sysconfig.get_path("purelib")
 SOURCES = ("src", "storage", "logstore", "pipeline", "jobs", "pyproject.toml", "README.md", "LICENSE")
+FRAMES = ("pandas==2.3.3", "polars==1.44.2", "duckdb==2.0.0")
 HOSTILE = ("storage", "pipeline", "logstore", "jobs", "config", "codec", "model", "tests")
 
 TABLES = """
@@ -175,6 +176,21 @@ def test_a_script_beside_modules_of_our_names(
     done = installation.run("-m", "freshet", "tables", tmp_path / "warehouse", folder=hostile)
     assert done.returncode == 0, done.stderr
     assert "orders" in done.stdout
+
+
+def test_rows_of_and_for_other_libraries(tmp_path: Path) -> None:
+    """The tests that need pandas, polars and duckdb, which the environment of the other tests does not have."""
+    python = environment(tmp_path / "frames")
+    pip("--python", python, "install", "--quiet", *FRAMES)
+    suites = ["storage/scan/test_scan_consumers.py", "storage/write/test_input_rows.py"]
+    done = Installation(python, str(ROOT / "src")).run(
+        *("-m", "pytest", "-p", "no:cacheprovider", "-rs", "-k", "real_libraries or frames or pandas"),
+        *(ROOT / "tests" / suite for suite in suites),
+        folder=ROOT,
+    )
+    assert done.returncode == 0, done.stdout
+    assert " passed" in done.stdout
+    assert "skipped" not in done.stdout, done.stdout
 
 
 @pytest.mark.spark

@@ -201,7 +201,7 @@ def test_libraries_are_given_all_rows(table: Table, library: str, monkeypatch: p
     [
         ("pandas", lambda scan: scan.to_pandas().to_dict("records")),
         ("polars", lambda scan: scan.to_polars().to_dicts()),
-        ("duckdb", lambda scan: scan.to_duckdb().arrow().to_pylist()),
+        ("duckdb", lambda scan: [dict(zip(("id", "s"), row, strict=True)) for row in scan.to_duckdb().fetchall()]),
     ],
 )
 def test_rows_in_real_libraries(table: Table, library: str, rows_of: Any) -> None:
@@ -209,3 +209,15 @@ def test_rows_in_real_libraries(table: Table, library: str, rows_of: Any) -> Non
     scan = table.scan(["id", "s"], "id < 20")
     found = sorted(rows_of(scan), key=lambda row: row["id"])
     assert found == scan.to_arrow().sort_by("id").to_pylist()
+
+
+def test_a_date_that_pandas_cannot_hold_is_told(tmp_path: Path) -> None:
+    pytest.importorskip("pandas")
+    table = Catalog(str(tmp_path)).create_table("d.t", schema={"id": "INT", "day": "DATE"})
+    with table.writer("u") as writer:
+        writer.write(pa.table({"id": [1, 2], "day": pa.array([3_000_000, 0], pa.date32())}))
+        writer.commit()
+    with pytest.raises(InvalidRequestError, match=r"cannot be a pandas DataFrame.*10183.*to_arrow\(\)"):
+        table.scan().to_pandas()
+    assert table.scan(["id"]).to_pandas()["id"].tolist() == [1, 2]
+    assert str(table.scan(filter="id = 2").to_pandas()["day"][0]) == "1970-01-01"
