@@ -78,11 +78,11 @@ def unused_options(config: TableConfig) -> Iterator[str]:
             yield (
                 f"{config.name} exists, and its own options count: {key} is {there if key in found else 'not set'} "
                 f"there, so {key}={here} of the file does nothing. It is changed with: freshet alter "
-                f"{_place(config)} --set {key}={here}"
+                f"{_as_arguments(config)} --set {key}={here}"
             )
 
 
-def _place(config: TableConfig) -> str:
+def _as_arguments(config: TableConfig) -> str:
     """The table as commands take it."""
     return f"{quote(config.warehouse)} {quote(config.name)}"
 
@@ -90,7 +90,7 @@ def _place(config: TableConfig) -> str:
 def _differences(found: TableSchema, wanted: TableSchema, config: TableConfig) -> Iterator[str]:
     for name in wanted.column_names:
         if name not in found.by_name:
-            command = f"freshet alter {_place(config)} --add '{name} {wanted.by_name[name].type}'"
+            command = f"freshet alter {_as_arguments(config)} --add '{name} {wanted.by_name[name].type}'"
             yield f"it has no column {name}; add it with: {command}"
         elif str(found.by_name[name].type) != str(wanted.by_name[name].type):
             yield f"column {name} is {found.by_name[name].type} there and {wanted.by_name[name].type} in the file"

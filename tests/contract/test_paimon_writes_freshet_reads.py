@@ -3,12 +3,14 @@ again by Paimon."""
 
 from __future__ import annotations
 
+from datetime import date
 from decimal import Decimal
 from pathlib import Path
 
 import pytest
 
 from freshet import Catalog, col
+from freshet.storage.metadata import manifest_store
 from tests.contract.cases import CASES, Case, Expected, arrow_rows, canonical
 from tests.kit.paimon_judge import (
     PaimonJudge,
@@ -101,3 +103,39 @@ def test_schema_changes_made_by_paimon_are_followed(tmp_path: Path, paimon: Paim
             writer.write(table.scan(filter=col("id") == 1).to_arrow())
             writer.commit(1)
         assert canonical(judge.read_arrow()) == want, changes
+
+
+DAYS = (date(2026, 11, 23), date(1, 1, 1), date(1969, 12, 31))
+NAMED_PARTITIONS = [
+    ("INT", [1, 0, -5, 2**31 - 1], ["1", "0", "-5", "2147483647"]),
+    ("BIGINT", [2**40, -1], [str(2**40), "-1"]),
+    ("TINYINT", [-128, 5], ["-128", "5"]),
+    ("STRING", ["a", "seven77", "longer than eight bytes", "é" * 9], None),
+    ("VARCHAR(12)", ["ab", "twelve bytes"], None),
+    ("DATE", DAYS, [f"DATE '{day}'" for day in DAYS]),
+    ("BOOLEAN", [True, False], ["true", "false"]),
+]
+
+
+@pytest.mark.parametrize(("kind", "values", "texts"), NAMED_PARTITIONS, ids=[kind for kind, *_ in NAMED_PARTITIONS])
+def test_partitions_that_a_filter_names_are_found_by_their_bytes(
+    kind: str,
+    values: list[object],
+    texts: list[str] | None,
+    tmp_path: Path,
+    paimon: PaimonJudge,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Large manifests are searched for the bytes of the partition as Freshet makes them: Paimon must make the same."""
+    monkeypatch.setattr(manifest_store, "READ_WHOLE_MAX", 0)
+    judge = paimon.create_table(
+        tmp_path / "db.db" / "t",
+        {"p": kind, "q": "INT", "k": "INT"},
+        partition_keys=["p", "q"],
+        options={"bucket": "-1"},
+    )
+    judge.write([(value, number % 2, number) for number, value in enumerate(values)])
+    for number, text in enumerate(texts or [f"'{value}'" for value in values]):
+        table = Catalog(str(tmp_path)).table("db.t")  # with no manifest in memory
+        found = table.scan(["k"], filter=f"p = {text} AND q = {number % 2}").to_arrow()
+        assert found.column("k").to_pylist() == [number], text
