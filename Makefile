@@ -3,6 +3,7 @@
 #   make demo      a real change stream from Kafka into tables, readers of their log, a kill -9; Apache Paimon reads along
 #   make demo-join three change streams into one wide table, by one query and by several
 #   make test      the quick suites and the judge (under ten minutes)      make test-all   everything
+#   make soak      the counts that issues name, in full: random schedules, writers side by side (hours); the seed is printed
 #   make test-lowest  the storage suites with the oldest libraries that are allowed, and without Spark
 #   make lint      ruff, mypy, docker files                                make bench      against the peers
 SHELL := /bin/bash
@@ -18,7 +19,7 @@ ARGS ?=
 PYTHON_CHECK := import sys; sys.version_info >= (3, 11) or sys.exit("Freshet needs Python 3.11 or newer: make PYTHON=python3.11 …")
 
 .DEFAULT_GOAL := help
-.PHONY: help venv venv-pypaimon venv-flink jars demo demo-join demo-clean test test-all lint format options bench clean
+.PHONY: help venv venv-pypaimon venv-flink jars demo demo-join demo-clean test test-all soak lint format options bench clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -80,9 +81,13 @@ test: venv venv-pypaimon jars
 test-all: venv venv-pypaimon jars
 	FRESHET_ALL_EXAMPLES=1 $(TESTS) $(ARGS)
 
+# FRESHET_SOAK_SHARE=0.1 runs a tenth of each count, FRESHET_SOAK_SEED=… repeats a run.
+soak: venv venv-pypaimon jars
+	$(TESTS) -m soak $(ARGS)
+
 # Without the judges and the fixtures that start them: those need Spark.
 test-lowest: venv-lowest
-	FRESHET_ALL_EXAMPLES=1 PYTHONPATH=src:. $(LOWEST)/bin/python -m pytest --noconftest -p tests.kit.hypothesis_profile -m "not judge and not spark and not kafka and not slow" tests/storage $(ARGS)
+	FRESHET_ALL_EXAMPLES=1 PYTHONPATH=src:. $(LOWEST)/bin/python -m pytest --noconftest -p tests.kit.hypothesis_profile -m "not judge and not spark and not kafka and not slow and not soak" tests/storage $(ARGS)
 
 lint: venv
 	$(BIN)/ruff check .

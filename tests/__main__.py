@@ -23,6 +23,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+from tests.soak import counts
+
 NOTHING_COLLECTED = 5
 MEMORY = Path("/dev/shm")
 MEMORY_MIN_BYTES = 8 * 1024**3
@@ -97,6 +99,7 @@ def run(part: Part, arguments: Sequence[str], output: BinaryIO | None, folder: P
 
 def main(arguments: Sequence[str]) -> int:
     started = time.monotonic()
+    os.environ.setdefault(counts.SEED, str(counts.new_seed()))  # one for all parts
     folder = temporary_folder(os.environ)
     with contextlib.ExitStack() as files:
         outputs = [None, *(files.enter_context(tempfile.TemporaryFile()) for _ in PARTS[1:])]

@@ -1,0 +1,68 @@
+"""How much `make soak` runs: the counts that issues name, the share of them for this run, and its seed.
+
+    SCHEDULES = Count(10_000, "schedules of readers")
+    for number in range(SCHEDULES.now()):                   all, or FRESHET_SOAK_SHARE of them, at least one
+        chance = chance_of("readers", number)               the same for the same FRESHET_SOAK_SEED
+
+The seed is new for each run of pytest, which prints it and hands it to the processes that tests start. Tests have the
+marker `soak` wherever they lie; only `-m soak` or naming a path below `tests/soak` runs them.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from dataclasses import dataclass
+
+SHARE = "FRESHET_SOAK_SHARE"
+SEED = "FRESHET_SOAK_SEED"
+SEED_BITS = 32
+
+
+@dataclass(frozen=True)
+class Count:
+    """A number of things to try, or of seconds."""
+
+    full: int
+    what: str
+
+    def now(self) -> int:
+        """Of this run: its share, and never nothing."""
+        return max(1, round(self.full * share()))
+
+
+TWO_WRITERS_SECONDS = Count(10, "seconds that two writers work on one table, for each kind of table")
+
+
+def share() -> float:
+    """Of all counts, above 0 and at most 1; everything unless the environment says less."""
+    text = os.environ.get(SHARE, "1")
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value <= 1:
+        raise ValueError(f"{SHARE} is {text!r}: give a number above 0 and at most 1")
+    return value
+
+
+def new_seed() -> int:
+    return random.SystemRandom().getrandbits(SEED_BITS)
+
+
+def seed() -> int:
+    """Of this run: that of the environment, where pytest's start puts a new one."""
+    text = os.environ.get(SEED, "")
+    if not text.isdecimal():
+        raise ValueError(f"{SEED} is {text!r}: give a whole number")
+    return int(text)
+
+
+def chance_of(*names: object) -> random.Random:
+    """Randomness of one case, which depends on the seed of the run and on the names only."""
+    return random.Random("/".join(map(str, (seed(), *names))))
+
+
+def remark() -> str:
+    """What to know of this run in order to repeat it."""
+    return f"soak: {SEED}={seed()} {SHARE}={share():g}"
