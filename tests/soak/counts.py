@@ -32,6 +32,7 @@ class Count:
 
 
 TWO_WRITERS_SECONDS = Count(10, "seconds that two writers work on one table, for each kind of table")
+TWO_WRITERS_KILLED = Count(46, "kinds of tables on which writers are killed while a third process compacts")
 
 
 def share() -> float:
