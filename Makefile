@@ -13,13 +13,14 @@ BIN := $(VENV)/bin
 PYPAIMON := .venv-pypaimon
 LOWEST := .venv-lowest
 FLINK := .venv-flink
+FRAMES := .frames
 PIP_QUIET := --disable-pip-version-check --quiet
 TESTS := $(BIN)/python -m tests
 ARGS ?=
 PYTHON_CHECK := import sys; sys.version_info >= (3, 11) or sys.exit("Freshet needs Python 3.11 or newer: make PYTHON=python3.11 …")
 
 .DEFAULT_GOAL := help
-.PHONY: help venv venv-pypaimon venv-flink jars demo demo-join demo-clean test test-all soak lint format options bench clean
+.PHONY: help venv venv-pypaimon venv-flink venv-lowest frames jars demo demo-join demo-clean test test-all soak lint format options bench clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -54,7 +55,15 @@ $(LOWEST)/.stamp: requirements-lowest.lock requirements.lock
 	@$(LOWEST)/bin/python -m pip install $(PIP_QUIET) --requirement requirements-lowest.lock --requirement $(LOWEST)/tests.txt
 	@touch $@
 
+# A folder that only some tests look into: in $(VENV) PySpark would find pandas and do other things than it does for most.
+$(FRAMES)/.stamp: requirements-frames.lock $(VENV)/.stamp
+	@echo "frames: $(FRAMES) from requirements-frames.lock"
+	@$(BIN)/python -m pip install $(PIP_QUIET) --no-deps --upgrade --target $(FRAMES) --requirement requirements-frames.lock
+	@touch $@
+
 venv: $(VENV)/.stamp
+
+frames: $(FRAMES)/.stamp
 
 venv-flink: $(FLINK)/.stamp
 
@@ -75,10 +84,10 @@ demo-join: venv jars
 demo-clean:
 	rm -rf demo-output
 
-test: venv venv-pypaimon jars
+test: venv venv-pypaimon frames jars
 	$(TESTS) -m "not slow" $(ARGS)
 
-test-all: venv venv-pypaimon jars
+test-all: venv venv-pypaimon venv-flink frames jars
 	FRESHET_ALL_EXAMPLES=1 $(TESTS) $(ARGS)
 
 # FRESHET_SOAK_SHARE=0.1 runs a tenth of each count, FRESHET_SOAK_SEED=… repeats a run.

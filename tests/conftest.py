@@ -12,7 +12,7 @@ from tests.kit.kafka_broker import ForeignBroker, any_broker
 from tests.kit.paimon_judge import PaimonJudge
 from tests.kit.pypaimon_judge import PypaimonJudge
 
-pytest_plugins = ["tests.kit.soak_runs"]
+pytest_plugins = ["tests.kit.components", "tests.kit.soak_runs"]
 
 # A JVM of the tests lives for seconds or minutes: its second compiler takes more CPU there than it gives back.
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")

@@ -12,11 +12,11 @@ import pytest
 
 from freshet import Catalog
 from tests.bench.flink import FLINK_ENVIRONMENT, flink
+from tests.kit.components import missing
 
 pytestmark = [
     pytest.mark.judge,
     pytest.mark.slow,
-    pytest.mark.skipif(not FLINK_ENVIRONMENT.is_dir(), reason="Flink is not installed: make venv-flink"),
 ]
 
 PRODUCERS = {
@@ -27,6 +27,8 @@ PRODUCERS = {
 
 
 def test_flink_reads_packed_changelogs(tmp_path: Path) -> None:
+    if not FLINK_ENVIRONMENT.is_dir():
+        missing("Flink", "make venv-flink")
     told = {name: _write(tmp_path, name) for name in PRODUCERS}
     peer = flink(tmp_path)
     try:

@@ -14,12 +14,12 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import confluent_kafka
-import pytest
+
+from tests.kit.components import missing
 
 PRODUCE = 0
 """A kind of requests, by its number in the protocol."""
@@ -33,10 +33,9 @@ FOLDER = Path(confluent_kafka.__file__).parents[1] / "confluent_kafka.libs"
 def _library(folder: Path = FOLDER) -> ctypes.CDLL:
     path = next(folder.glob("librdkafka-*.so*"), None)
     if path is None:
-        problem = f"no librdkafka in {folder}, whose mock cluster is needed"
-        if os.environ.get("CI"):
-            pytest.fail(problem + ": its wheel for Linux brings it along, and here nothing may be skipped")
-        pytest.skip(problem)
+        missing(
+            f"librdkafka in {folder}, whose mock cluster is needed,", "install confluent-kafka from its wheel for Linux"
+        )
     library = ctypes.CDLL(str(path))
     pointer, text = ctypes.c_void_p, ctypes.c_char_p
     for name, result, arguments in (

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from freshet.pipeline.exceptions import ConfigurationError, PipelineFailedError,
 from freshet.pipeline.known_causes import full_checkpoint, missing_file_system
 from freshet.pipeline.runner import Runner
 from freshet.storage.catalog import Catalog
+from tests.kit.small_disk import small_disk
 
 TEXT = """\
 name: orders
@@ -86,26 +86,19 @@ def test_a_file_that_disappears_between_planning_and_reading(spark: SparkSession
 
 
 @pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    folder = tmp_path / "small"
-    folder.mkdir()
-    done = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(folder)], capture_output=True, check=False
-    )
-    if done.returncode:
-        pytest.skip("no right to mount a small disk here")
-    yield folder
-    subprocess.run(["umount", "-l", str(folder)], check=True)
+def disk(tmp_path: Path) -> Iterator[Path]:
+    with small_disk(tmp_path / "small", "256k") as folder:
+        yield folder
 
 
 @pytest.mark.spark
 def test_a_full_disk_of_the_checkpoint_is_named_and_the_run_goes_on_after_it(
-    spark: SparkSession, tmp_path: Path, small_disk: Path
+    spark: SparkSession, tmp_path: Path, disk: Path
 ) -> None:
-    checkpoint = small_disk / "c"
+    checkpoint = disk / "c"
     fill(tmp_path, "a.json", 1)
     run(spark, tmp_path, checkpoint=checkpoint)
-    filler = small_disk / "filler"
+    filler = disk / "filler"
     with pytest.raises(OSError, match="No space left"):
         fill_up(filler)
     fill(tmp_path, "b.json", 2)

@@ -19,6 +19,7 @@ from freshet.pipeline.preflight import problems_before_start, warnings_before_st
 from freshet.storage.catalog import Catalog
 from freshet.storage.commit.committer import Committer
 from freshet.storage.schema.change import SetOption
+from tests.kit.components import missing
 from tests.kit.folders import unchanged
 from tests.logstore.logged_tables import fake_kafka, make_logged, rows
 
@@ -131,9 +132,10 @@ def test_checkpoints_that_cannot_be_used(folder: Path) -> None:
     assert "belongs to a streaming query that is not Freshet's" in problem
 
 
-@pytest.mark.skipif(not Path("/proc/self").exists(), reason="there is no /proc here")
 def test_folders_in_which_nothing_can_be_made(folder: Path) -> None:
     """Root has every right, and still makes nothing under /proc."""
+    if not Path("/proc/self").exists():
+        missing("/proc", "run this test on Linux")
     (problem,) = found(folder, ("FOLDER/c", "/proc/c"))
     assert problem.startswith("p.yaml:11: checkpoint: checkpoint /proc/c cannot be written: ")
     (problem,) = found(folder, ("FOLDER/w", "/proc/w"))

@@ -21,6 +21,7 @@ from freshet.storage.io.env import Env
 from freshet.storage.io.file_io import Created, OutputFile
 from freshet.storage.io.local_file_io import LocalFileIO, storage_error
 from tests.kit.folders import contents, unchanged
+from tests.kit.small_disk import small_disk
 
 FAILED = (RetryableError, UnknownOutcomeError)
 """The second where the snapshot itself found no room: then the table is asked before anything else is done."""
@@ -235,21 +236,14 @@ def test_no_room_for_a_table_or_a_schema(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
+def disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of 600 KB in memory."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=600k", "tmpfs", str(folder)], capture_output=True, check=False
-    )
-    if mounted.returncode:
-        pytest.skip("this user may not mount a file system")
-    yield folder
-    subprocess.run(["umount", "-l", str(folder)], check=True)
+    with small_disk(tmp_path / "disk", "600k") as folder:
+        yield folder
 
 
-def test_a_real_disk_that_fills_up(small_disk: Path) -> None:
-    catalog = Catalog(small_disk)
+def test_a_real_disk_that_fills_up(disk: Path) -> None:
+    catalog = Catalog(disk)
     create(catalog, **{"commit.max-retries": 0, "write-only": True})
     loaded = 0
     failure: StorageError | None = None
@@ -260,11 +254,11 @@ def test_a_real_disk_that_fills_up(small_disk: Path) -> None:
         except FAILED as error:
             failure = error
     assert loaded > 3
-    for part in (str(small_disk), "No space left on device", "free some space"):
+    for part in (str(disk), "No space left on device", "free some space"):
         assert part in str(failure)
     assert ids_of(catalog) == list(range(loaded * 500)), "reads as before"
-    assert not [name for name in contents(small_disk) if name.endswith(".tmp")]
-    subprocess.run(["mount", "-o", "remount,size=4m", str(small_disk)], check=True)
+    assert not [name for name in contents(disk) if name.endswith(".tmp")]
+    subprocess.run(["mount", "-o", "remount,size=4m", str(disk)], check=True)
     _load_more(catalog, loaded)
     assert ids_of(catalog) == list(range((loaded + 1) * 500))
 
@@ -275,33 +269,33 @@ def _load_more(catalog: Catalog, number: int) -> None:
         assert writer.commit(number).snapshots
 
 
-def test_a_scratch_disk_that_fills_up(small_disk: Path, tmp_path: Path) -> None:
+def test_a_scratch_disk_that_fills_up(disk: Path, tmp_path: Path) -> None:
     """The table is on another disk: expiring its snapshots would not help, and the message says what does."""
-    catalog = Catalog(tmp_path / "warehouse", env=Env(LocalFileIO(), str(small_disk)))
+    catalog = Catalog(tmp_path / "warehouse", env=Env(LocalFileIO(), str(disk)))
     table = create(catalog, **{"write-buffer-size": "1 mb", "write-only": True})
     many = [rows(number * 10_000, 10_000) for number in range(10)]
     with table.writer("loader") as writer:
         with pytest.raises(RetryableError, match=r"run-\d+.arrow: No space left") as caught:
             writer.write(pa.concat_tables(many))
-        assert str(small_disk) in str(caught.value)
+        assert str(disk) in str(caught.value)
         assert "TMPDIR" in str(caught.value)
         assert "expire" not in str(caught.value)
-        subprocess.run(["mount", "-o", "remount,size=64m", str(small_disk)], check=True)
+        subprocess.run(["mount", "-o", "remount,size=64m", str(disk)], check=True)
         writer.abort()
         for part in many:
             writer.write(part)
         writer.commit(0)
     assert table.scan().count() == 100_000
-    assert not list(small_disk.iterdir()), "nothing is left on the scratch disk"
+    assert not list(disk.iterdir()), "nothing is left on the scratch disk"
 
 
-def test_a_disk_that_may_only_be_read(small_disk: Path) -> None:
-    catalog = Catalog(small_disk)
+def test_a_disk_that_may_only_be_read(disk: Path) -> None:
+    catalog = Catalog(disk)
     table = create(catalog)
     _load(catalog, 0)
     _load(catalog, 1)
-    subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
-    with unchanged(small_disk):
+    subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
+    with unchanged(disk):
         assert ids_of(catalog) == list(range(200)), "readable"
         assert "a.b" in table.describe()
         for call in (
@@ -313,11 +307,11 @@ def test_a_disk_that_may_only_be_read(small_disk: Path) -> None:
         ):
             with pytest.raises(InvalidRequestError, match="Read-only file system") as caught:
                 call()
-            assert str(small_disk) in str(caught.value)
+            assert str(disk) in str(caught.value)
             assert "another warehouse" in str(caught.value)
         with pytest.raises(RetryableError, match=r"cannot delete .*/snapshot-1: Read-only file system"):
             table.expire_snapshots(retain_max=1, retain_min=1, older_than_ms=2**60)
-    subprocess.run(["mount", "-o", "remount,rw", str(small_disk)], check=True)
+    subprocess.run(["mount", "-o", "remount,rw", str(disk)], check=True)
     _load(catalog, 2)
     assert ids_of(catalog) == list(range(300))
 

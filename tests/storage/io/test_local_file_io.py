@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import errno
+import multiprocessing
 import os
 import threading
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -23,6 +25,7 @@ from freshet.storage.io.file_io import Created, Deleted, create_or_ask
 from freshet.storage.io.local_file_io import LocalFileIO
 
 FILES = LocalFileIO()
+NOBODY = 65534
 
 
 def names(folder: Path) -> list[str]:
@@ -143,11 +146,30 @@ def test_a_really_full_disk_while_writing(tmp_path: Path) -> None:
     assert names(tmp_path) == []
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def _refusal(folder: Path, answers: Any) -> None:
+    os.chdir(folder)
+    if os.geteuid() == 0:  # root may write everywhere
+        os.setresuid(NOBODY, NOBODY, NOBODY)
+    try:
+        FILES.create_exclusive("./snapshot-1", b"one")
+    except InvalidRequestError as error:
+        answers.put(str(error))
+    else:
+        answers.put("written")
+
+
 def test_a_folder_without_rights(tmp_path: Path) -> None:
+    if os.geteuid() == 0:
+        os.chown(tmp_path, NOBODY, -1)
     tmp_path.chmod(0o500)
-    with pytest.raises(InvalidRequestError, match="right"):
-        FILES.create_exclusive(str(tmp_path / "snapshot-1"), b"one")
+    context = multiprocessing.get_context("fork")
+    answers = context.SimpleQueue()
+    child = context.Process(target=_refusal, args=(tmp_path, answers))
+    child.start()
+    child.join(300)
+    assert child.exitcode == 0
+    assert "right" in answers.get()
+    assert names(tmp_path) == []
 
 
 @pytest.mark.parametrize("code", [errno.EACCES, errno.EPERM, errno.EROFS])

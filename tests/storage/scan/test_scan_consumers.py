@@ -19,6 +19,7 @@ from freshet.storage.catalog import Catalog
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.scan.table_scan import TableScan
 from freshet.storage.table import Table
+from tests.kit.frames import frame_library
 
 COLUMNS = {"id": "BIGINT", "v": "INT", "s": "STRING"}
 
@@ -205,14 +206,14 @@ def test_libraries_are_given_all_rows(table: Table, library: str, monkeypatch: p
     ],
 )
 def test_rows_in_real_libraries(table: Table, library: str, rows_of: Any) -> None:
-    pytest.importorskip(library)
+    frame_library(library)
     scan = table.scan(["id", "s"], "id < 20")
     found = sorted(rows_of(scan), key=lambda row: row["id"])
     assert found == scan.to_arrow().sort_by("id").to_pylist()
 
 
 def test_a_date_that_pandas_cannot_hold_is_told(tmp_path: Path) -> None:
-    pytest.importorskip("pandas")
+    frame_library("pandas")
     table = Catalog(str(tmp_path)).create_table("d.t", schema={"id": "INT", "day": "DATE"})
     with table.writer("u") as writer:
         writer.write(pa.table({"id": [1, 2], "day": pa.array([3_000_000, 0], pa.date32())}))

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 from freshet import Catalog, InvalidRequestError, Table
+from tests.kit.frames import frame_library
 
 ROWS = [
     {"id": 1, "name": "a", "price": Decimal("1.50"), "day": datetime.date(2024, 2, 29), "tags": ["x"]},
@@ -154,5 +155,5 @@ def test_a_stream_that_fails_half_way_leaves_nothing_to_commit(table: Table, las
 
 @pytest.mark.parametrize("library", ["pandas", "polars"])
 def test_frames(table: Table, library: str) -> None:
-    frame = pytest.importorskip(library).DataFrame({"id": [1, 2], "name": ["a", None]})
+    frame = frame_library(library).DataFrame({"id": [1, 2], "name": ["a", None]})
     assert [(row["id"], row["name"]) for row in written(table, frame)] == [(1, "a"), (2, None)]
