@@ -14,12 +14,15 @@ kill. A task that goes on in the place of a killed one begins with the last batc
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
 import os
 import random
 import sys
 import time
 import traceback
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -50,6 +53,9 @@ class Task:
     """Waits so long after each commit."""
     names_commits: bool = False
     """Gives each commit its identifier, so that it can be replayed."""
+
+    takes_turns: bool = False
+    """Writes and commits alone: nobody else does meanwhile."""
 
     @property
     def user(self) -> str:
@@ -90,8 +96,10 @@ def write(task: Task, table: Table, journal: Journal) -> None:
         while time.monotonic() < end:
             journal.write(begin=number)
             started = time.monotonic()
-            session.write(story.arrow(story.batch(task.seed, task.writer, number, task.rows)))
-            result, tries = commit(session, number if task.names_commits else None)
+            rows = story.arrow(story.batch(task.seed, task.writer, number, task.rows))
+            with turn(task):
+                session.write(rows)
+                result, tries = commit(session, number if task.names_commits else None)
             journal.write(
                 done=number,
                 identifier=result.snapshots[0].commit_identifier if result.snapshots else None,
@@ -103,6 +111,15 @@ def write(task: Task, table: Table, journal: Journal) -> None:
             )
             number += 1
             time.sleep(task.pause_s)
+
+
+@contextlib.contextmanager
+def turn(task: Task) -> Iterator[None]:
+    """While no other writer of the table is in its turn, where they take turns; a kill ends one."""
+    with open(f"{task.warehouse}.turn", "w") as file:
+        if task.takes_turns:
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def commit(session: TableSession, identifier: int | None) -> tuple[CommitResult, int]:

@@ -40,7 +40,9 @@ def _judged(verdict: Verdict, journals: list[Journal]) -> str:
     return "\n".join(verdict.faults)
 
 
-@pytest.mark.parametrize("engine", STORIES)
+@pytest.mark.parametrize(
+    "engine", ["sum", *(pytest.param(name, marks=pytest.mark.soak) for name in STORIES if name != "sum")]
+)
 def test_commits_in_turns_are_right_and_those_in_another_order_are_not(engine: str, tmp_path: Path) -> None:
     verdict, journals = _written(tmp_path, engine)
     assert _judged(verdict, journals) == ""
@@ -58,7 +60,7 @@ def test_commits_in_turns_are_right_and_those_in_another_order_are_not(engine: s
         assert "keys are wrong" in "\n".join(other.faults)
 
 
-@pytest.mark.parametrize("producer", ["none", "vectors"])
+@pytest.mark.parametrize("producer", ["none", pytest.param("vectors", marks=pytest.mark.soak)])
 def test_the_last_of_two_commits_to_a_key_wins(producer: str, tmp_path: Path) -> None:
     verdict, journals = _written(tmp_path, "deduplicate", producer)
     assert _judged(verdict, journals) == ""

@@ -50,6 +50,8 @@ class Case:
     """Rows of the batches of each writer; a few where it is not given."""
     pauses_s: tuple[float, ...] = ()
     """How long each writer waits after a commit; not at all where it is not given."""
+    takes_turns: bool = False
+    """One after the other; then nothing can be wrong but the harness."""
     options: tuple[tuple[str, str], ...] = ()
 
     def __str__(self) -> str:
@@ -109,6 +111,7 @@ def run_case(case: Case, processes: BusyProcesses, folder: Path) -> Outcome:
             rows=case.rows_of(writer),
             pause_s=case.pause_of(writer),
             names_commits=case.kills,
+            takes_turns=case.takes_turns,
         )
         for writer in range(case.writers)
     ]
@@ -175,6 +178,7 @@ def cases(arguments: argparse.Namespace) -> Iterator[Case]:
                             compactor=arguments.kills or arguments.compactor,
                             rows=tuple(arguments.rows),
                             pauses_s=tuple(arguments.pauses),
+                            takes_turns=arguments.turns,
                             options=tuple(tuple(text.split("=", 1)) for text in arguments.option),
                         )
 
@@ -190,6 +194,9 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--writers", type=int, choices=(1, 2), default=2, help="1 shows that the harness is right")
     made.add_argument("--kills", action="store_true", help="writers are killed and replay; a third process compacts")
     made.add_argument("--compactor", action="store_true", help="a third process compacts")
+    made.add_argument(
+        "--turns", action="store_true", help="writers wait for each other: shows that the harness is right"
+    )
     made.add_argument("--rows", nargs="*", type=int, default=[], help="rows of a batch of each writer, as in 1000 1")
     made.add_argument("--pauses", nargs="*", type=float, default=[], help="seconds that each waits, as in 0.5 0")
     made.add_argument("--option", action="append", default=[], metavar="KEY=VALUE", help="an option of the tables")
