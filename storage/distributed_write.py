@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from freshet.storage.codec.commit_message_json import decode_commit_messages, encode_commit_messages
 from freshet.storage.commit.committer import CommitResult, Committer, discard_messages
+from freshet.storage.commit.history import CommitTrace
 from freshet.storage.exceptions import NotFoundError
 from freshet.storage.logs.writers import ChangeSink
 from freshet.storage.lookup.lookup_metrics import LookupMetrics
@@ -34,6 +35,7 @@ __all__ = [
     "CommitDigest",
     "CommitMessage",
     "CommitResult",
+    "CommitTrace",
     "Committer",
     "CompactionLimit",
     "LookupMetrics",

@@ -139,6 +139,7 @@ class BucketTask:
             read=arrived.read,
             skipped=counts.skipped,
             notes=counts.notes,
+            tables=tuple(counts.tables),
             restored=counts.restored,
             keys_merged=writer.merge_metrics.keys_merged,
             keys_in_python=writer.merge_metrics.keys_in_python,

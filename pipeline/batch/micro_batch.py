@@ -36,6 +36,7 @@ from freshet.pipeline.batch.batch_pin import BatchPin
 from freshet.pipeline.batch.batch_settings import batch_settings
 from freshet.pipeline.batch.bucket_task import BucketTask
 from freshet.pipeline.batch.dead_letter_sample import limit_text, sample_text
+from freshet.pipeline.batch.first_tables import FirstTables, after_batch, carried_text, first_tables
 from freshet.pipeline.batch.lap_clock import LapClock
 from freshet.pipeline.batch.missing_batches import refuse_missing_batches
 from freshet.pipeline.batch.read_digest import ReadDigests
@@ -44,8 +45,8 @@ from freshet.pipeline.batch.routing import Routing, TaskPlan, is_outcomes, route
 from freshet.pipeline.batch.schema_follow import refuse_other_columns
 from freshet.pipeline.batch.task_result import RESULT_SPARK_SCHEMA, TaskResult, sum_results
 from freshet.pipeline.config.model import CompactionConfig, MaxDeadLetters
-from freshet.pipeline.exceptions import PipelineFailedError
-from freshet.storage.distributed_write import CommitDigest, CommitResult, Committer, CompactionLimit
+from freshet.pipeline.exceptions import PipelineFailedError, StoppedByRecordError
+from freshet.storage.distributed_write import CommitDigest, CommitResult, Committer, CommitTrace, CompactionLimit
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.model.schema import TableSchema
 from freshet.storage.table import Table, TaskLog
@@ -204,10 +205,10 @@ class MicroBatchWriter:
         collected, task_count = self._collect(frame, pin, run)  # 2
         result = sum_results(collected)
         clock.lap("job")
-        self._check(result, micro_batch_id)  # 3
+        tables = self._check(result, micro_batch_id, check.last)  # 3
         self._commit_dead_letters(result, micro_batch_id, query_id, digest)  # 4
         rest = self._table.complete_full_compaction(micro_batch_id, result.messages)
-        committed = committer.commit(micro_batch_id, (*result.messages, *rest), digest=digest)  # 5
+        committed = committer.commit(micro_batch_id, (*result.messages, *rest), digest=digest, carried=tables)  # 5
         if self._log is not None and committed.snapshots:
             self._log.committed(micro_batch_id, committed.snapshots[-1].id)
         clock.lap("commit")
@@ -300,7 +301,8 @@ class MicroBatchWriter:
             pin=pin,
         )
 
-    def _check(self, result: TaskResult, micro_batch_id: int) -> None:
+    def _check(self, result: TaskResult, micro_batch_id: int, last: CommitTrace | None) -> str | None:
+        """Raises where the batch must not be committed; gives what the history is to carry."""
         broken = result.read.broken_partitions()
         if broken or result.read_count != result.record_count:
             where = f"; rows of Spark partitions {broken} are missing or there twice" if broken else ""
@@ -312,10 +314,13 @@ class MicroBatchWriter:
                 pipeline=self._commit_user,
                 micro_batch_id=micro_batch_id,
             )
+        try:
+            tables = after_batch(self._first_tables(last), result.tables)
+        except StoppedByRecordError:
+            self._discard(result)
+            raise
         if self._max_dead_letters.is_exceeded(result.dead_count, result.read_count):
-            self._table.discard(result.messages)
-            if self._dead_letters is not None:
-                self._dead_letters.discard(result.dead_letter_messages)
+            self._discard(result)
             raise PipelineFailedError(
                 f"{result.dead_count} of the {result.read_count} records of the batch are dead letters, more than "
                 f"{limit_text(self._max_dead_letters)} allows; nothing was committed, the dead letters neither. "
@@ -324,6 +329,23 @@ class MicroBatchWriter:
                 pipeline=self._commit_user,
                 micro_batch_id=micro_batch_id,
             )
+
+        return None if self._is_replay else carried_text(tables)
+
+    @property
+    def _is_replay(self) -> bool:
+        """Of dead letters: what they are was read under the name of their pipeline."""
+        return self._pipeline != self._commit_user
+
+    def _first_tables(self, last: CommitTrace | None) -> FirstTables:
+        if self._is_replay:
+            last = self._table.committer(self._pipeline).last_commit()
+        return first_tables(None if last is None else last.carried)
+
+    def _discard(self, result: TaskResult) -> None:
+        self._table.discard(result.messages)
+        if self._dead_letters is not None:
+            self._dead_letters.discard(result.dead_letter_messages)
 
     def _commit_dead_letters(
         self, result: TaskResult, micro_batch_id: int, query_id: str | None, digest: CommitDigest | None

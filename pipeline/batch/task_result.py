@@ -18,6 +18,7 @@ from pyspark.sql import types as spark
 
 from freshet.pipeline.batch.dead_letter_sample import merged_sample
 from freshet.pipeline.batch.read_count import ReadCount
+from freshet.pipeline.decode.outcomes import MetTable
 from freshet.pipeline.repeating_errors import ToldError, error_document, error_of
 from freshet.storage.distributed_write import CommitMessage, decode_commit_messages, encode_commit_messages
 
@@ -47,6 +48,8 @@ class TaskResult:
     """Rows whose unavailable values were filled in from the table."""
     notes: Mapping[str, int] = field(default_factory=dict)
     """What else was counted by name, for example unknown fields."""
+    tables: tuple[MetTable, ...] = ()
+    """The tables that records name, of sources that may have only one."""
     keys_merged: int = 0
     """Keys of which several rows were merged, at flush and in compaction; a key merged twice counts twice."""
     keys_in_python: int = 0
@@ -91,6 +94,7 @@ def encode_result(result: TaskResult) -> pa.RecordBatch:
         "skipped": dict(result.skipped),
         "restored": result.restored,
         "notes": dict(result.notes),
+        "tables": [[each.source_index, list(each.table), each.where] for each in result.tables],
         "keys_merged": result.keys_merged,
         "keys_in_python": result.keys_in_python,
         "lookups": dict(result.lookups),
@@ -122,6 +126,7 @@ def sum_results(rows: Sequence[bytes]) -> TaskResult:
         skipped=_sum_by_key([d["skipped"] for d in documents]),
         restored=sum(d["restored"] for d in documents),
         notes=_sum_by_key([d["notes"] for d in documents]),
+        tables=tuple(MetTable.of(each) for d in documents for each in d["tables"]),
         keys_merged=sum(d["keys_merged"] for d in documents),
         keys_in_python=sum(d["keys_in_python"] for d in documents),
         lookups=_sum_by_key([d["lookups"] for d in documents]),

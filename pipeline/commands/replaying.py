@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 from uuid import uuid4
 
@@ -25,6 +25,7 @@ from pyspark.sql import SparkSession
 
 from freshet.pipeline.batch.micro_batch import BatchReport, MicroBatchWriter
 from freshet.pipeline.batch.table_setup import refuse_other_table
+from freshet.pipeline.commands.replay_choice import SharedTopic, shared_topics
 from freshet.pipeline.commands.replayed import remove_replayed
 from freshet.pipeline.config.model import MaxDeadLetters, PipelineConfig
 from freshet.pipeline.config.rules import subscribed_topics
@@ -78,11 +79,27 @@ class SplitReader:
 
     replay: Replay
     topics: frozenset[str] | None
+    index: int = 0
+    """Of the source that takes the records."""
+    shared: Mapping[str, SharedTopic] = field(default_factory=dict)
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                yield from self.replay.records(self.replay.splits[number], self.topics)
+                split = self.replay.splits[number]
+                if self.topics is None or self.topics - self.shared.keys():
+                    yield from self.replay.records(split, None if self.topics is None else self._own)
+                for topic in sorted(self._own_shared):
+                    for records in self.replay.records(split, {topic}):
+                        yield self.shared[topic].taken_by(self.index, records)
+
+    @property
+    def _own(self) -> frozenset[str]:
+        return (self.topics or frozenset()) - self.shared.keys()
+
+    @property
+    def _own_shared(self) -> frozenset[str]:
+        return (self.topics or frozenset()) & self.shared.keys()
 
 
 def replay_dead_letters(config: PipelineConfig, *, everything: bool) -> BatchReport | None:
@@ -100,9 +117,10 @@ def replay_dead_letters(config: PipelineConfig, *, everything: bool) -> BatchRep
 def carry_out(spark: SparkSession, config: PipelineConfig, replay: Replay) -> BatchReport:
     """Puts the records through the pipeline and commits what becomes of them."""
     catalog = Catalog(config.table.warehouse)
+    shared = shared_topics(config)
     frames = [
-        read_record_frame(spark, len(replay.splits), SplitReader(replay, topics), config, index)
-        for index, topics in _by_source(config, replay.topics)
+        read_record_frame(spark, len(replay.splits), SplitReader(replay, topics, index, shared), config, index)
+        for index, topics in _by_source(config, replay.topics, shared)
     ]
     whole = frames[0]
     for frame in frames[1:]:
@@ -176,14 +194,20 @@ def _topics(scan: TableScan, splits: Sequence[Split], pipelines: Sequence[str]) 
     return counts
 
 
-def _by_source(config: PipelineConfig, topics: Mapping[str | None, int]) -> list[tuple[int, frozenset[str] | None]]:
-    """The topics of each source that has records, None for all; a record's topic says which source it came from."""
+def _by_source(
+    config: PipelineConfig, topics: Mapping[str | None, int], shared: Mapping[str, SharedTopic]
+) -> list[tuple[int, frozenset[str] | None]]:
+    """The topics of each source that has records, None for all; a record's topic says which source it came from.
+
+    A shared topic is read for each of its sources, which share out its records.
+    """
     if len(config.sources) == 1:
         return [(0, None)]
     parts: list[tuple[int, frozenset[str] | None]] = []
     left = dict(topics)
     for index, source in enumerate(config.sources):
-        mine = frozenset(name for name in left if name is not None and name in subscribed_topics(source))
+        own = subscribed_topics(source)
+        mine = frozenset(name for name in {*left, *(shared.keys() & topics.keys())} if name is not None and name in own)
         if mine:
             parts.append((index, mine))
         left = {name: count for name, count in left.items() if name not in mine}

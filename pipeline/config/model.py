@@ -34,6 +34,7 @@ from pydantic import (
 )
 
 from freshet.pipeline.config.interval import interval_ms, spark_interval
+from freshet.pipeline.config.only_tables import OnlyTables
 from freshet.pipeline.config.origin import Origin
 from freshet.storage.catalog import split_identifier
 from freshet.storage.exceptions import InvalidRequestError
@@ -194,6 +195,8 @@ class SourceConfig(_Model):
     """Table column = Spark SQL expression over payload fields; empty: columns are payload fields of the same name."""
     on_unknown_field: Literal["ignore", "fail"] = "ignore"
     on_truncate: Literal["fail", "skip"] = "fail"
+    only: OnlyTables | None = None
+    """Debezium's records of which tables are read; without it a second table stops the run."""
     decimal_handling_mode: Literal["precise", "string", "double"] = "precise"
     """Debezium's; decides only what a text of digits alone means where a record brings no schema."""
     time_precision_mode: (

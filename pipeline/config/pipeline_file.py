@@ -37,6 +37,7 @@ from freshet.pipeline.config.model import (
     TableSourceConfig,
     TriggerConfig,
 )
+from freshet.pipeline.config.only_tables import OnlyTables
 from freshet.pipeline.config.origin import KeyPath, Origin
 from freshet.pipeline.config.rules import contradictions, decides_meaning, nearest, warnings
 from freshet.pipeline.exceptions import ConfigurationError, Problem
@@ -219,7 +220,11 @@ def _keys_beside(loc: Sequence[str | int]) -> list[str]:
     """The valid keys of the model in which an unknown key stood."""
     model: type[BaseModel] = PipelineConfig
     if loc[0] == "sources":
-        inner: Mapping[str, type[BaseModel]] = {"files": FilesConfig, "table": TableSourceConfig}
+        inner: Mapping[str, type[BaseModel]] = {
+            "files": FilesConfig,
+            "table": TableSourceConfig,
+            "only": OnlyTables,
+        }
         model = next((inner[str(key)] for key in loc[:-1] if key in inner), SourceConfig)
     elif loc[0] == "table" and len(loc) > 1:
         model = TableConfig

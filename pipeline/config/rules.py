@@ -307,7 +307,7 @@ def _source(config: PipelineConfig, source: SourceConfig, key_path: KeyPath) -> 
         if name in METADATA_COLUMNS:
             yield (*key_path, "schema", name), f"{name} is the name of a metadata column; it has a type already"
     if not source.is_debezium:
-        for key in ("on_truncate", "decimal_handling_mode", "unavailable_value_placeholder"):
+        for key in ("on_truncate", "only", "decimal_handling_mode", "unavailable_value_placeholder"):
             if key in source.model_fields_set:
                 yield (*key_path, key), f"belongs to the Debezium formats, not to {source.format}"
 

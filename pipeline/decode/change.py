@@ -52,11 +52,15 @@ class Dead:
 
     reason: str
     column: str | None = None
+    source: JsonValue = None
+    """As far as the record could be read, to tell of which table it is."""
 
 
 @dataclass(frozen=True, slots=True)
 class Truncate:
     """A record that says that the source table was truncated."""
+
+    source: JsonValue = None
 
 
 Reading = Change | Skipped | Dead | Truncate

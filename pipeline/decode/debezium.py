@@ -71,16 +71,17 @@ def read_envelope(record: RawRecord) -> Reading:
 
 def _read_body(record: RawRecord, body: dict[str, JsonValue], facts: Facts) -> Reading:
     before, after, op = body.get("before"), body.get("after"), text_of(body.get("op"))
+    source = body.get("source")
     if not isinstance(before, dict | None) or not isinstance(after, dict | None):
-        return Dead(NO_ENVELOPE)
+        return Dead(NO_ENVELOPE, source=source)
     if op is None:
         return _other(body)
     if op == "t":
-        return Truncate()
+        return Truncate(source)
     if op == "m":
         return Skipped("message")
     if op not in KINDS:
-        return Dead(f"unknown op {op[:_OP_SHOWN_MAX]}")
+        return Dead(f"unknown op {op[:_OP_SHOWN_MAX]}", source=source)
     image = after
     if op == "d":
         image = before if before is not None else key_image(record.key)
@@ -88,7 +89,7 @@ def _read_body(record: RawRecord, body: dict[str, JsonValue], facts: Facts) -> R
         what = (
             "a delete without before and without the key in the message key" if op == "d" else "no after in the record"
         )
-        return Dead(what)
+        return Dead(what, source=source)
     return Change(
         kind=KINDS[op],
         image=image,
@@ -96,7 +97,7 @@ def _read_body(record: RawRecord, body: dict[str, JsonValue], facts: Facts) -> R
         facts=facts,
         op=op,
         ts_ms=whole_ts(body.get("ts_ms")),
-        source=body.get("source"),
+        source=source,
     )
 
 

@@ -26,16 +26,18 @@ import pyarrow.compute as pc
 
 from freshet.pipeline.decode import raw_records
 from freshet.pipeline.decode.careful import CarefulReader, Rows, UnknownFields, images_of, shown_name
-from freshet.pipeline.decode.change import Change, Dead, RawRecord, Skipped, Truncate
+from freshet.pipeline.decode.change import Change, Dead, Skipped, Truncate
 from freshet.pipeline.decode.fast import FastReader
 from freshet.pipeline.decode.fast_structs import Slot, can_be_member
 from freshet.pipeline.decode.images import Findings, Images, Note, RowIndexes
 from freshet.pipeline.decode.inputs import FactsKey, facts_key
 from freshet.pipeline.decode.json_value import kind_of
 from freshet.pipeline.decode.outcome_batches import OutcomeWriter
-from freshet.pipeline.decode.outcomes import Tally
+from freshet.pipeline.decode.outcomes import MetTable, Tally
 from freshet.pipeline.decode.plan import DecodePlan
 from freshet.pipeline.decode.schemas_seen import SchemasSeen, schema_prefix
+from freshet.pipeline.decode.source_table import ADDED_NAMES, SourceTable
+from freshet.pipeline.decode.tables_met import TablesMet
 from freshet.pipeline.exceptions import StoppedByRecordError
 from freshet.pipeline.repeating_errors import REPEATING_ERRORS, error_document
 
@@ -96,7 +98,7 @@ class RecordDecoder:
                     return
                 yield from outcomes
         if counts.read:
-            yield state.writer.tally(Tally(counts.read, counts.skipped, counts.notes))
+            yield state.writer.tally(Tally(counts.read, counts.skipped, counts.notes, tables=counts.met(self.plan)))
 
 
 @dataclass(slots=True)
@@ -104,6 +106,14 @@ class _Counts:
     read: int = 0
     skipped: Counter[str] = field(default_factory=Counter)
     notes: Counter[str] = field(default_factory=Counter)
+    tables: dict[SourceTable, str] = field(default_factory=dict)
+    """Where the first record of each stands."""
+
+    def met(self, plan: DecodePlan) -> tuple[MetTable, ...]:
+        """The tables, where a source may have only one."""
+        if plan.only is not None:
+            return ()
+        return tuple(MetTable(plan.source_index, table, where) for table, where in self.tables.items())
 
 
 class _State:
@@ -114,6 +124,7 @@ class _State:
         self.writer = OutcomeWriter(plan)
         self._careful = CarefulReader(plan)
         self._schemas = SchemasSeen()
+        self._tables = TablesMet(plan)
         self._kinds: dict[Slot, frozenset[str]] = {}
         self._unknown: dict[str, None] = {}
         self._readers: dict[FactsKey, FastReader] = {}
@@ -156,6 +167,9 @@ class _State:
         if findings.dead:
             yield context.dead(findings.dead)
         counts.skipped.update(findings.skipped)
+        for table, index in findings.tables.items():
+            if table not in counts.tables:
+                counts.tables[table] = raw_records.where(block, index)
         for note in notes:
             if len(note.records):
                 counts.notes[note.text] += len(note.records)
@@ -175,8 +189,11 @@ class _State:
                 or self._learns(block, values, detoured, len(indexes), _DETOUR_SHARE)
             ):
                 break
+        if self._tables.settle():
+            self._readers.clear()
         findings.skipped.update(read.skipped)
         findings.dead.update(read.dead)
+        findings.tables.update(read.tables)
         return images, careful
 
     def _read_fast(
@@ -188,7 +205,12 @@ class _State:
         left, detoured = [careful], [careful[:0]]
         part = values if len(able) == len(values) else values.take(pa.array(able))
         for group in self._schemas.groups(part, able):
-            read = self._reader(group.facts).read(group.values, group.indexes)
+            reader = self._reader(group.facts)
+            if self._tables.must_sort(reader.only, self._careful.inputs(group.facts)):
+                group, unread = self._tables.sort(group, found)
+                left.append(unread)
+            read = reader.read(group.values, group.indexes)
+            self._tables.read_alone(reader.only, group.indexes, read.careful, found)
             left.append(read.careful)
             detoured.append(read.detoured)
             found.skipped.update(read.skipped)
@@ -216,7 +238,9 @@ class _State:
         found = self._readers.get(facts)
         if found is None:
             inputs = self._careful.inputs(facts)
-            found = self._readers[facts] = FastReader(self.plan, inputs, self._kinds, list(self._unknown))
+            only = self._tables.only_of(inputs, self._kinds)
+            found = FastReader(self.plan, inputs, self._kinds, list(self._unknown), only=only)
+            self._readers[facts] = found
         return found
 
     def _learns(self, block: Any, values: Any, careful: RowIndexes, count: int, share: float) -> bool:
@@ -230,8 +254,12 @@ class _State:
         kinds: Counter[tuple[Slot, str]] = Counter()
         unknown: Counter[str] = Counter()
         prefixes: Counter[tuple[bytes, FactsKey]] = Counter()
-        for record in _raw_records(block, sample):
+        others = 0
+        for record in raw_records.each_of(block, sample):
             reading = self._careful.read(record)
+            if self._tables.is_other(reading):
+                others += 1
+                continue
             # What becomes a dead letter takes the careful way in any case.
             if not isinstance(reading, Change) or isinstance(self._careful.rows(reading), Dead | UnknownFields):
                 continue
@@ -241,6 +269,10 @@ class _State:
             if prefix is not None:
                 prefixes[prefix, facts_key(self.plan, reading.facts)] += 1
         least = count * share * len(sample) / len(careful)
+        if others and others >= least:
+            self._tables.mix()
+            self._readers.clear()
+            return True
         return self._take(kinds, unknown, prefixes, least)
 
     def _take(
@@ -286,15 +318,15 @@ class _State:
             return []
         names = dict.fromkeys([*change.image, *(change.before or {})])
         known = {each.name for each in self.plan.fields} | {self.plan.kind_field}
-        never = _NEVER_LEARNED if self.plan.format == "debezium-unwrapped" else frozenset()
+        never = _NEVER_LEARNED.union(ADDED_NAMES) if self.plan.format == "debezium-unwrapped" else frozenset()
         return [name for name in names if name not in known and name not in never and can_be_member(name)]
 
     # --- the careful way ---------------------------------------------------------------------------------------------
 
     def _one_by_one(self, block: Any, indexes: RowIndexes, findings: Findings) -> dict[FactsKey, dict[int, Rows]]:
         found: dict[FactsKey, dict[int, Rows]] = {}
-        for index, record in zip(indexes.tolist(), _raw_records(block, indexes), strict=True):
-            reading: Any = self._careful.read(record)
+        for index, record in zip(indexes.tolist(), raw_records.each_of(block, indexes), strict=True):
+            reading: Any = self._tables.judged(self._careful.read(record), index, findings)
             if isinstance(reading, Change):
                 reading = self._careful.rows(reading)
             match reading:
@@ -306,11 +338,11 @@ class _State:
                     findings.dead[index] = (reason, column)
                 case Truncate():
                     if not self.plan.skips_truncate:
-                        raise StoppedByRecordError("truncate record at " + _where(block, index) + _TRUNCATED)
+                        raise StoppedByRecordError("truncate record at " + raw_records.where(block, index) + _TRUNCATED)
                     findings.skipped["truncate"] += 1
                 case UnknownFields(names):
-                    shown = f"unknown field {', '.join(map(shown_name, names))} in the record at {_where(block, index)}"
-                    raise StoppedByRecordError(shown + _UNKNOWN)
+                    shown = f"unknown field {', '.join(map(shown_name, names))}"
+                    raise StoppedByRecordError(f"{shown} in the record at {raw_records.where(block, index)}{_UNKNOWN}")
         return found
 
 
@@ -343,20 +375,6 @@ def _blocks(batch: Any, field_count: int) -> Iterator[Any]:
         end = min(max(end, start + 1), start + records_max)
         yield batch.slice(start, end - start)
         start = end
-
-
-def _raw_records(block: Any, indexes: RowIndexes) -> Iterator[RawRecord]:
-    columns = [block.column(name).take(pa.array(indexes)) for name in (raw_records.KEY, raw_records.VALUE)]
-    is_line = block.column(raw_records.KAFKA_PARTITION).take(pa.array(indexes)).is_null()
-    for key, value, line in zip(*(column.to_pylist() for column in (*columns, is_line)), strict=True):
-        yield RawRecord(key, value, line)
-
-
-def _where(block: Any, index: int) -> str:
-    topic = block.column(raw_records.TOPIC)[index].as_py()
-    partition = block.column(raw_records.KAFKA_PARTITION)[index].as_py()
-    offset = block.column(raw_records.OFFSET)[index].as_py()
-    return f"{topic or '?'} partition {-1 if partition is None else partition} offset {offset}"
 
 
 def _is_utf8(value: bytes | None) -> bool:

@@ -33,6 +33,7 @@ from freshet.pipeline.decode.inputs import Inputs
 from freshet.pipeline.decode.json_value import ALL_KINDS, parse_json, text_of
 from freshet.pipeline.decode.misfits import Blame, Cells, judged, paths_of, refused_path
 from freshet.pipeline.decode.plan import DecodePlan
+from freshet.pipeline.decode.source_table import SourceTable
 from freshet.pipeline.decode.toast import is_really_there, placeholder_forms
 
 _NOT_DECODED: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
@@ -84,12 +85,16 @@ class FastReader:
         kinds: Mapping[Slot, frozenset[str]],
         unknown: Sequence[str],
         detour_depth: int = _DETOUR_DEPTH,
+        only: tuple[SourceTable | None] | None = None,
     ) -> None:
+        """With `only`, records of any other table are left to the careful way."""
         self._plan, self._inputs = plan, inputs
+        self.only = only
+        self._reads_source = any(each.is_member for each in inputs.all)
         self._kinds, self._unknown, self._detour_depth = dict(kinds), list(unknown), detour_depth
         self._detours: dict[Slot, FastReader] = {}
         self._paths = paths_of(slots_of(inputs), is_flat=plan.format != "debezium-json") if detour_depth else {}
-        self._structs: Structs = build_structs(plan, inputs, kinds, unknown)
+        self._structs: Structs = build_structs(plan, inputs, kinds, unknown, only)
         names = self._structs.row_names
         self._key_of = _getter([names[name] for name in sorted(plan.key_fields)])
         self._forms = placeholder_forms(plan.placeholder) if plan.placeholder else frozenset()
@@ -149,7 +154,7 @@ class FastReader:
             return None
         if found is None:
             kinds = {**self._kinds, slot: ALL_KINDS}
-            found = FastReader(self._plan, self._inputs, kinds, self._unknown, self._detour_depth - 1)
+            found = FastReader(self._plan, self._inputs, kinds, self._unknown, self._detour_depth - 1, self.only)
             self._detours[slot] = found
         return found
 
@@ -302,10 +307,11 @@ class FastReader:
         """The values of each input, as they were decoded."""
         by_attribute = _transposed(found.rows, self._structs.row_names)
         sources: Mapping[str, Sequence[Any]] = {}
-        if self._structs.source_names:
-            assert self._structs.source is not None
-            nothing = self._structs.source()
-            given = [each.source if each.source is not None else nothing for each in found.envelopes]
+        if self._reads_source and self._structs.source is not None:
+            given = [each.source for each in found.envelopes]
+            if None in given:
+                nothing = self._structs.source()
+                given = [nothing if each is None else each for each in given]
             sources = _transposed(given, self._structs.source_names)
         columns: list[Sequence[Any]] = []
         for each, lane in zip(self._inputs.all, self._structs.lanes, strict=True):

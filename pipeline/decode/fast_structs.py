@@ -3,6 +3,9 @@
 Field types are the lanes' (`convert.converter.Lane`); fields that nothing reads become members of the struct once they
 are known by name, so that a struct can refuse the ones that are not. A missing field has the lane's default, where the
 rows before updates are wanted `UNSET`, because there missing is not NULL.
+
+The envelope of one table has its names as the only values that `source` may have: a record of another table is refused,
+and one that fits has cost no look at its names (0.07 µs a record, a column of names 0.3).
 """
 
 from __future__ import annotations
@@ -17,12 +20,14 @@ from freshet.pipeline.decode.convert.converter import NO_RAW, Lane
 from freshet.pipeline.decode.flat import ADDED_PREFIX
 from freshet.pipeline.decode.inputs import Inputs
 from freshet.pipeline.decode.plan import DecodePlan
+from freshet.pipeline.decode.source_table import PARTS, SourceTable
 
 Slot = tuple[bool, str]
 """A member that is read: of `_source` (true) or of the row, and its name."""
 
 Op = Literal["r", "c", "u", "d"]
 _SOURCE_MARKS: Final = ("source_", "")
+_NOTHING: Final = Literal["", None]
 _Long = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)] | None
 
 
@@ -62,10 +67,22 @@ def lanes_of(inputs: Inputs, kinds: Mapping[Slot, frozenset[str]]) -> tuple[Lane
     )
 
 
+def can_tell_table(plan: DecodePlan, inputs: Inputs, kinds: Mapping[Slot, frozenset[str]]) -> bool:
+    """Whether structs can refuse records of other tables: they read `source` as a struct, and its names as texts."""
+    if plan.format != "debezium-json" or any(each.name == "_source" for each in plan.scope):
+        return False
+    lanes = zip(inputs.all, lanes_of(inputs, kinds), strict=True)
+    return all(lane.annotation == str | None for each, lane in lanes if each.is_member and each.name in PARTS)
+
+
 def build_structs(
-    plan: DecodePlan, inputs: Inputs, kinds: Mapping[Slot, frozenset[str]], unknown: Sequence[str]
+    plan: DecodePlan,
+    inputs: Inputs,
+    kinds: Mapping[Slot, frozenset[str]],
+    unknown: Sequence[str],
+    only: tuple[SourceTable | None] | None = None,
 ) -> Structs:
-    """The structs of one shape."""
+    """The structs of one shape. With `only`, they take records of this table alone, or of those that name none."""
     lanes = lanes_of(inputs, kinds)
     members: dict[str, tuple[Any, Any]] = {}
     source: dict[str, tuple[Any, Any]] = {}
@@ -94,7 +111,7 @@ def build_structs(
     of_source: type | None = None
     top: type = row
     if not is_flat:
-        envelope: list[tuple[str, Any, Any]] = [
+        envelope: list[Any] = [
             ("before", row | None, None),
             ("after", row | None, None),
             ("op", Op | None, None),
@@ -103,10 +120,12 @@ def build_structs(
             envelope.append(("ts_ms", _Long, None))
         if any(each.name == "_source" for each in plan.scope):
             envelope.append(("source", msgspec.Raw, NO_RAW))
-        elif source:
+        elif source or only is not None:
+            source |= _marks(only)
             of_source, source_names = _struct("Source", source, forbids_unknown=False)
-            envelope.append(("source", of_source | None, None))
-        top = msgspec.defstruct("Envelope", envelope, gc=False)
+            is_required = only is not None and only[0] is not None
+            envelope.append(("source", of_source) if is_required else ("source", of_source | None, None))
+        top = msgspec.defstruct("Envelope", envelope, gc=False, kw_only=True)
     return Structs(
         decode=msgspec.json.Decoder(top).decode,
         row=row,
@@ -124,11 +143,24 @@ def _slot_type(lane: Lane, *, tells_missing: bool) -> tuple[Any, Any]:
     return lane.annotation | msgspec.UnsetType, msgspec.UNSET
 
 
+def _marks(only: tuple[SourceTable | None] | None) -> dict[str, tuple[Any, Any]]:
+    """The members of `source` that tell its table, with the values that they may have."""
+    if only is None:
+        return {}
+    (table,) = only
+    if table is None:
+        return {PARTS[-1]: (_NOTHING, None)}
+    return {
+        name: (Literal[part], msgspec.NODEFAULT) if part else (_NOTHING, None)
+        for name, part in zip(PARTS, table, strict=True)
+    }
+
+
 def _struct(
     name: str, members: Mapping[str, tuple[Any, Any]], *, forbids_unknown: bool
 ) -> tuple[type, Mapping[str, str]]:
     names = {member: f"m{index}" for index, member in enumerate(members)}
     fields = [(names[member], annotation, default) for member, (annotation, default) in members.items()]
     back = {attribute: member for member, attribute in names.items()}
-    struct = msgspec.defstruct(name, fields, rename=back, gc=False, forbid_unknown_fields=forbids_unknown)
+    struct = msgspec.defstruct(name, fields, rename=back, gc=False, forbid_unknown_fields=forbids_unknown, kw_only=True)
     return struct, names

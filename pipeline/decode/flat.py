@@ -117,7 +117,7 @@ class AddedSource(dict[str, JsonValue]):
 
 def _other(record: RawRecord, members: dict[str, JsonValue], op: str | None) -> Reading | None:
     if op == "t":
-        return Truncate()
+        return Truncate(AddedSource(members))
     if members.keys() >= {"status", "id", "event_count", "data_collections"}:
         return Skipped("transaction")
     if members.keys() >= {"source", "databaseName"}:

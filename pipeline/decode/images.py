@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from freshet.pipeline.decode.convert.converter import Mask
+from freshet.pipeline.decode.source_table import SourceTable
 
 RowIndexes = npt.NDArray[np.int64]
 
@@ -52,3 +53,5 @@ class Findings:
     skipped: Counter[str] = field(default_factory=Counter)
     dead: dict[int, tuple[str, str | None]] = field(default_factory=dict)
     """Index in the block to reason and column."""
+    tables: dict[SourceTable, int] = field(default_factory=dict)
+    """Of the tables that the records name, the index of the first one met."""

@@ -30,13 +30,14 @@ Spark does not try the same records again.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import orjson
 import pyarrow as pa
 
+from freshet.pipeline.decode.source_table import SourceTable
 from freshet.pipeline.repeating_errors import ErrorDocument
 
 BUCKET: Final = "_bucket"
@@ -88,6 +89,20 @@ HEAD_SCHEMA: Final = pa.schema(
 """Every outcome has these columns first, then `_d0` … of the table."""
 
 
+class MetTable(NamedTuple):
+    """A table that the records of a source name, and where the first of them stands."""
+
+    source_index: int
+    table: SourceTable
+    where: str
+
+    @classmethod
+    def of(cls, document: Sequence[Any]) -> MetTable:
+        """What JSON made of it."""
+        source_index, table, where = document
+        return cls(source_index, SourceTable(*table), where)
+
+
 @dataclass(frozen=True, slots=True)
 class Tally:
     """What one decoder counted. Counts are of records."""
@@ -98,10 +113,14 @@ class Tally:
     """What is worth telling beside: unknown fields, TOAST values found in `before` or left NULL."""
     error: ErrorDocument | None = None
     """Why the decoder stopped, where another attempt would stop there again; then nothing is committed."""
+    tables: tuple[MetTable, ...] = ()
+    """The tables of the records, where a source may have only one."""
 
     def encode(self) -> bytes:
         """The value of a tally row."""
         document: dict[str, Any] = {"read": self.read, "skipped": dict(self.skipped), "notes": dict(self.notes)}
+        if self.tables:
+            document["tables"] = [[each.source_index, list(each.table), each.where] for each in self.tables]
         if self.error is not None:
             document["error"] = dict(self.error)
         return orjson.dumps(document, default=str)
@@ -110,4 +129,5 @@ class Tally:
     def decode(cls, value: bytes) -> Tally:
         """The inverse of `encode`."""
         document = orjson.loads(value)
-        return cls(document["read"], document["skipped"], document["notes"], document.get("error"))
+        tables = tuple(MetTable.of(each) for each in document.get("tables", ()))
+        return cls(document["read"], document["skipped"], document["notes"], document.get("error"), tables)

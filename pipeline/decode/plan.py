@@ -23,6 +23,7 @@ from typing import Final
 
 from freshet.pipeline.config.engine_rules import EngineRules, rules_of
 from freshet.pipeline.config.model import PRODUCER_OPTION, ROW_KIND_OPTION, PipelineConfig, SourceConfig
+from freshet.pipeline.config.only_tables import OnlyTables
 from freshet.pipeline.config.rules import METADATA_COLUMNS, nearest, sequence_fields
 from freshet.pipeline.decode.dialect import Dialect, dialect_of
 from freshet.pipeline.exceptions import ConfigurationError
@@ -173,6 +174,12 @@ class DecodePlan:
     groups: tuple[SequenceGroup, ...]
     skips_truncate: bool
     fails_on_unknown: bool
+    only: OnlyTables | None = None
+
+    @property
+    def tells_tables(self) -> bool:
+        """True where it matters of which table a record is: one that is passed over, or one too many."""
+        return self.is_debezium and not (self.only is not None and self.only.is_any)
 
     @property
     def bucket(self) -> BucketPlan | None:
@@ -280,6 +287,7 @@ def plan_decoding(
         groups=tuple(groups),
         skips_truncate=source.on_truncate == "skip",
         fails_on_unknown=source.on_unknown_field == "fail",
+        only=source.only,
     )
 
 

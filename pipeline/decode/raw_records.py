@@ -15,7 +15,12 @@ Names begin with `PREFIX`, which no payload field may.
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Iterator
+from typing import Any, Final
+
+import pyarrow as pa
+
+from freshet.pipeline.decode.change import RawRecord
 
 PREFIX: Final = "__f_"
 KEY, VALUE, TOPIC, KAFKA_PARTITION, OFFSET, TIMESTAMP, HEADERS, RANK = (
@@ -23,3 +28,19 @@ KEY, VALUE, TOPIC, KAFKA_PARTITION, OFFSET, TIMESTAMP, HEADERS, RANK = (
 )
 FLAT_COLUMNS: Final = (KEY, VALUE, TOPIC, KAFKA_PARTITION, OFFSET, TIMESTAMP, RANK)
 """What every decoder takes, in this order; `HEADERS` follows where it is used."""
+
+
+def each_of(block: Any, indexes: Any) -> Iterator[RawRecord]:
+    """The records at these indexes of a block."""
+    columns = [block.column(name).take(pa.array(indexes)) for name in (KEY, VALUE)]
+    is_line = block.column(KAFKA_PARTITION).take(pa.array(indexes)).is_null()
+    for key, value, line in zip(*(column.to_pylist() for column in (*columns, is_line)), strict=True):
+        yield RawRecord(key, value, line)
+
+
+def where(block: Any, index: int) -> str:
+    """Where a record of a block stands, for messages."""
+    topic = block.column(TOPIC)[index].as_py()
+    partition = block.column(KAFKA_PARTITION)[index].as_py()
+    offset = block.column(OFFSET)[index].as_py()
+    return f"{topic or '?'} partition {-1 if partition is None else partition} offset {offset}"

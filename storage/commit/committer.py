@@ -103,6 +103,10 @@ class Committer:
         known = is_committed(view.history, identity, table=self._store.location)
         return CommitCheck(known, view.history.users.get(self._commit_user), view.latest)
 
+    def last_commit(self) -> CommitTrace | None:
+        """The last commit of this user, of whatever query; None where the table knows of none."""
+        return look(self._store).history.users.get(self._commit_user)
+
     def snapshot_with(self, messages: Sequence[CommitMessage], *, after_id: int) -> Snapshot | None:
         """The snapshot above `after_id` that made these messages visible, whatever number it has; None if none did."""
         entries = append_change(messages).entries or compact_change(messages).entries
@@ -121,13 +125,15 @@ class Committer:
         watermark: int | None = None,
         force_empty: bool = True,
         base_id: int | None = None,
+        carried: str | None = None,
     ) -> CommitResult:
         """Makes the messages visible, once per identifier; with a digest, once per identifier and input.
 
         An empty commit is made as well unless `force_empty` is False: only a snapshot proves that a batch was there.
         Without it, a commit that holds nothing but compactions writes only the COMPACT snapshot and leaves no trace
         of its identity. `base_id` is the latest snapshot from before the first try to commit these messages, when
-        this is not the first: `ConflictError` where that try took effect under another identifier.
+        this is not the first: `ConflictError` where that try took effect under another identifier. `carried` is a text
+        that the table keeps for this user until it gives another (`last_commit`).
         """
         _check_messages(identifier, messages)
         properties = properties or {}
@@ -136,7 +142,7 @@ class Committer:
         given_way: tuple[Conflict, ...] = ()
         append, compact = append_change(messages), compact_change(messages)
         if force_empty or not append.is_empty:
-            identity = CommitIdentity(self._commit_user, identifier, self._query_id, digest)
+            identity = CommitIdentity(self._commit_user, identifier, self._query_id, digest, carried=carried)
             packed = packed_change(self._store, append)
             request = CommitRequest(
                 packed.change, identity, properties, watermark, self._log, base_id, is_followed=not compact.is_empty

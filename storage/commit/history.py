@@ -5,11 +5,13 @@ that snapshot expiry cannot forget one:
 
     freshet.commits = {"complete": true,
                        "users": {"orders-cdc": [17, "<query id or null>", <time_ms>]},
-                       "digests": {"orders-cdc": [[17, "<hash>", "<range>"], [16, null, ""]]}}
+                       "digests": {"orders-cdc": [[17, "<hash>", "<range>"], [16, null, ""]]},
+                       "carried": {"orders-cdc": "<text>"}}
 
-`digests` holds the last few commits of users who give one, newest first; null stands for a commit without. Releases
-that do not know the key ignore it, and drop it with the next snapshot they write: from then on nothing is known of
-them.
+`carried` holds a text that a user has given with a commit, until it gives another: what it wants to know of its own
+first commits whatever has expired since. `digests` holds the last few commits of users who give one, newest first;
+null stands for a commit without. Releases that do not know a key ignore it, and drop it with the next snapshot they
+write: from then on nothing is known of them.
 
 Other writers of the format do not hand properties on. The history is therefore read by walking back from the latest
 snapshot to the newest one that carries the key; snapshots of others passed on the way count as commits of their user
@@ -46,13 +48,15 @@ FIRST_SNAPSHOT_ID: Final = 1
 class CommitTrace:
     """The last commit of one user. `query_id` is None for plain writers and for snapshots of other libraries.
 
-    `digests` are (identifier, digest) of its last commits, newest first; empty for users who never give any.
+    `digests` are (identifier, digest) of its last commits, newest first; empty for users who never give any. `carried`
+    is the text that it gave last.
     """
 
     identifier: int
     query_id: str | None
     time_ms: int
     digests: tuple[tuple[int, CommitDigest | None], ...] = ()
+    carried: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +67,13 @@ class CommitHistory:
     is_complete: bool
 
     def with_commit(
-        self, commit_user: str, identifier: int, query_id: str | None, time_ms: int, digest: CommitDigest | None = None
+        self,
+        commit_user: str,
+        identifier: int,
+        query_id: str | None,
+        time_ms: int,
+        digest: CommitDigest | None = None,
+        carried: str | None = None,
     ) -> CommitHistory:
         """The history after one more commit."""
         before = self.users.get(commit_user)
@@ -72,7 +82,9 @@ class CommitHistory:
             digests = ((before.identifier, None),)  # what came before the first digest counts as equal to any
         if digest is not None or digests:
             digests = ((identifier, digest), *digests)[:DIGESTS_KEPT]
-        trace = CommitTrace(identifier, query_id, time_ms, digests)
+        if carried is None and before is not None:
+            carried = before.carried
+        trace = CommitTrace(identifier, query_id, time_ms, digests, carried)
         return CommitHistory(MappingProxyType({**self.users, commit_user: trace}), self.is_complete)
 
 
@@ -117,9 +129,14 @@ def parse_history(text: str, snapshot_id: int) -> CommitHistory:
             )
             for user, items in source.get("digests", {}).items()
         }
+        carried = {str(user): str(text) for user, text in source.get("carried", {}).items()}
         users = {
             str(user): CommitTrace(
-                int(identifier), None if query_id is None else str(query_id), int(time_ms), digests.get(user, ())
+                int(identifier),
+                None if query_id is None else str(query_id),
+                int(time_ms),
+                digests.get(user, ()),
+                carried.get(user),
             )
             for user, (identifier, query_id, time_ms) in source["users"].items()
         }
@@ -141,6 +158,9 @@ def history_to_text(history: CommitHistory) -> str:
     digests = {user: [_digest_item(*item) for item in trace.digests] for user, trace in traces if trace.digests}
     if digests:
         source["digests"] = digests
+    carried = {user: trace.carried for user, trace in traces if trace.carried is not None}
+    if carried:
+        source["carried"] = carried
     return orjson.dumps(source).decode()
 
 

@@ -47,13 +47,17 @@ from freshet.storage.model.snapshot import BATCH_COMMIT_IDENTIFIER, Snapshot
 
 @dataclass(frozen=True, slots=True)
 class CommitIdentity:
-    """Who commits. A commit that is not traced is never taken for a replay (compactions beside a stream)."""
+    """Who commits. A commit that is not traced is never taken for a replay (compactions beside a stream).
+
+    `carried` is a text that the history keeps for the user from now on; None leaves the one that it has.
+    """
 
     commit_user: str
     identifier: int
     query_id: str | None = None
     digest: CommitDigest | None = None
     is_traced: bool = True
+    carried: str | None = None
 
 
 class Verdict(StrEnum):

@@ -69,7 +69,7 @@ def next_snapshot(
     last = history.users.get(identity.commit_user)
     if identity.is_traced:
         history = history.with_commit(
-            identity.commit_user, identity.identifier, identity.query_id, time_ms, identity.digest
+            identity.commit_user, identity.identifier, identity.query_id, time_ms, identity.digest, identity.carried
         )
     carried = {COMMITS_PROPERTY: history_to_text(history)}
     progress = next_log(

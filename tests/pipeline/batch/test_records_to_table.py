@@ -83,10 +83,37 @@ def test_a_truncate_record_fails_the_run_with_advice(spark: SparkSession, tmp_pa
     assert caught.value.exit_code == 1
 
 
-def _pipeline(root: Path):
-    (root / "in").mkdir()
+def test_a_second_table_stops_the_run_in_whichever_batch_it_comes(spark: SparkSession, tmp_path: Path) -> None:
+    config = _pipeline(tmp_path)
+    _write(tmp_path / "in" / "a.json", [json.dumps(each) for each in EARLIER], 1000)
+    Runner(spark, [config]).run()
+    catalog = Catalog(config.table.warehouse)
+    table = catalog.table("shop.orders")
+    before = table.latest_snapshot()
+    users = [change("c", None, {"id": key, "status": "a user"}, table="users") for key in (1, 2, 9)]
+    _write(tmp_path / "in" / "b.json", [json.dumps(each) for each in users], 2000)
+    with pytest.raises(PipelineFailedError) as caught:
+        Runner(spark, [config]).run()
+    told = str(caught.value)
+    assert "two tables: shop.public.orders (until now) and shop.public.users (at " in told and "b.json" in told
+    assert "only: {db: shop, schema: public, table: orders}" in told and "only: any" in told
+    assert table.latest_snapshot() == before
+    assert catalog.table("shop.orders_dead_letters").latest_snapshot() is None
+
+    progress: list[Progress] = []
+    Runner(spark, [_pipeline(tmp_path, "only: {table: orders}")], on_progress=progress.append).run()
+    assert table.scan().to_arrow()["status"].to_pylist() == ["new"] * 3
+    assert progress[0].report.result.skipped == {"another table: shop.public.users": 3, "blank line": 1}
+
+    _write(tmp_path / "in" / "c.json", [json.dumps(each) for each in users], 3000)
+    Runner(spark, [_pipeline(tmp_path, "only: any")]).run()
+    assert sorted(table.scan().to_arrow()["status"].to_pylist()) == ["a user"] * 3 + ["new"]
+
+
+def _pipeline(root: Path, more: str = ""):
+    (root / "in").mkdir(exist_ok=True)
     path = root / "orders.yaml"
-    path.write_text(PIPELINE.format(root=root))
+    path.write_text(PIPELINE.format(root=root).replace("debezium-json\n", f"debezium-json\n    {more}\n"))
     return load_pipeline(path, {})
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,11 +17,12 @@ from freshet.pipeline.batch.dead_letters import open_dead_letters
 from freshet.pipeline.batch.table_setup import open_or_create
 from freshet.pipeline.commands.replaying import Replay, SplitReader, carry_out, plan_replay
 from freshet.pipeline.config.pipeline_file import PipelineConfig, load_pipeline
-from freshet.pipeline.exceptions import ConfigurationError, InvalidRequestError
+from freshet.pipeline.exceptions import ConfigurationError, InvalidRequestError, StoppedByRecordError
 from freshet.storage.commit.committer import Committer
 from freshet.storage.exceptions import StorageError
 from tests.logstore.logged_tables import fake_kafka
 from tests.pipeline.commands.kit import Freshet
+from tests.pipeline.records import change
 
 TEXT = """\
 name: orders
@@ -185,6 +187,63 @@ def test_mended_records_become_rows_once(config: PipelineConfig, dead: Table, sp
         assert values_of(once_more) == [b'{"id": "x"}']
         assert carry_out(spark, config, once_more).result.dead_count == 1
         assert letters(dead) == [("orders", b'{"id": "x"}')], "stored once, however often it fails"
+
+
+TWO_TABLES = """\
+  - kafka: {kafka.bootstrap.servers: "h:1", subscribe: t}
+    format: debezium-json
+    only: {table: orders}
+  - kafka: {kafka.bootstrap.servers: "h:1", subscribe: t}
+    format: debezium-json
+    only: {table: payments}
+    select: {id: id, total: "total * 100"}
+table:"""
+
+
+def envelope(number: int, total: object, table: str) -> bytes:
+    return json.dumps(change("c", None, {"id": number, "total": total}, table=table)).encode()
+
+
+@pytest.mark.spark
+def test_sources_that_share_a_topic_each_take_the_letters_of_their_table(
+    dead: Table, spark: SparkSession, tmp_path: Path
+) -> None:
+    path = tmp_path / "two.yaml"
+    one = TEXT.replace("FOLDER", str(tmp_path))
+    path.write_text(one[: one.index("  - kafka")] + TWO_TABLES + one.split("table:", 1)[1])
+    two = load_pipeline(path, {})
+    bad = [letter(3, b"{"), letter(4, envelope(4, "x", "payments"))]
+    add(dead, 1, letter(1, envelope(1, 5, "orders")), letter(2, envelope(2, 6, "payments")), *bad)
+    for read in (4, 2):
+        replay = plan_replay(two, everything=False)
+        assert replay is not None
+        report = carry_out(spark, two, replay)
+        assert (report.read_count, report.result.dead_count) == (read, 2)
+        rows = Catalog(two.table.warehouse).table("shop.orders").scan().to_arrow().sort_by("id").to_pylist()
+        assert rows == [{"id": 1, "total": 5}, {"id": 2, "total": 600}]
+        assert dead.scan().count() == 2, "each once"
+
+
+@pytest.mark.spark
+def test_a_replay_is_held_to_the_table_of_its_pipeline(
+    config: PipelineConfig, dead: Table, spark: SparkSession, tmp_path: Path
+) -> None:
+    path = tmp_path / "p.yaml"
+    path.write_text(path.read_text().replace("format: json", "format: debezium-json"))
+    table = Catalog(config.table.warehouse).table("shop.orders")
+    Committer(table.store, "orders", "q").commit(0, [], carried='{"0": ["shop", "public", "orders"]}')
+    add(dead, 1, letter(1, envelope(1, 5, "payments")))
+    replay = plan_replay(load_pipeline(path, {}), everything=False)
+    assert replay is not None
+    with pytest.raises(StoppedByRecordError, match=r"shop.public.orders \(until now\) and shop.public.payments"):
+        carry_out(spark, load_pipeline(path, {}), replay)
+    assert table.scan().count() == 0 and dead.scan().count() == 1
+    add(dead, 2, letter(2, envelope(2, 6, "orders")))
+    path.write_text(path.read_text().replace("debezium-json", "debezium-json\n    only: {table: orders}"))
+    replay = plan_replay(load_pipeline(path, {}), everything=False)
+    assert replay is not None
+    assert carry_out(spark, load_pipeline(path, {}), replay).result.skipped_count == 1
+    assert table.scan().to_arrow().to_pylist() == [{"id": 2, "total": 6}]
 
 
 LOG_OPTIONS = (

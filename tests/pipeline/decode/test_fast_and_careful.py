@@ -99,7 +99,8 @@ def _envelopes(draw: st.DrawFn) -> Any:
     after = draw(_rows()) if op != "d" and draw(st.integers(0, 9)) else None
     if op == "u" and before and after and draw(st.booleans()):
         before = {**after, **{name: value for name, value in before.items() if name in ("s", "i")}}
-    record = change(op, before, after, lsn=draw(st.sampled_from([5, 6, None, "7", 2**64, "x"])))  # type: ignore[arg-type]
+    table = draw(st.sampled_from(["orders"] * 8 + ["users", "", None, 5]))
+    record = change(op, before, after, table=table, lsn=draw(st.sampled_from([5, 6, None, "7", 2**64, "x"])))  # type: ignore[arg-type]
     if draw(st.integers(0, 4)) == 0:
         del record["source"]
     return with_schema(record) if draw(st.booleans()) else record
@@ -109,7 +110,8 @@ def _envelopes(draw: st.DrawFn) -> Any:
 def _unwrapped(draw: st.DrawFn) -> Any:
     row = draw(_rows())
     marks = {"__op": ["c", "u", "d", "t"], "__deleted": ["true", "false", True, False, 5], "__lsn": [1, "2", None],
-             "__source_lsn": [3, None, "x"], "__ts_ms": [1, "x"]}  # fmt: skip
+             "__source_lsn": [3, None, "x"], "__ts_ms": [1, "x"], "__table": ["orders", "orders", "users", None, 5],
+             "__source_table": [None, "orders"]}  # fmt: skip
     for name, values in marks.items():
         if draw(st.booleans()):
             row[name] = draw(st.sampled_from(values))
@@ -132,6 +134,11 @@ SOURCES = {
     "ignore": {"options": {"ignore-delete": "true"}},
     "strings": {"decimal_handling_mode": "string", "time_precision_mode": "isostring", "binary_handling_mode": "hex"},
     "lsn": {"select": {**{name: name for name in COLUMNS}, "lsn": "_source.lsn"}, "options": {"sequence.field": "lsn"}},
+    "only": {"only": {"table": "orders"}},
+    "any": {"only": "any"},
+    "whole source": {"select": {**{name: name for name in COLUMNS}, "s": "_source"}},
+    "its table": {"select": {**{name: name for name in COLUMNS}, "s": "_source.table"}},
+    "only of its table": {"select": {**{name: name for name in COLUMNS}, "s": "_source.table"}, "only": {"db": "shop"}},
 }
 
 
@@ -154,6 +161,7 @@ def _same(decoder: RecordDecoder, records: list[Any]) -> None:
     assert (fast.tally.read, fast.tally.skipped, fast.tally.notes) == (
         careful.tally.read, careful.tally.skipped, careful.tally.notes,
     )  # fmt: skip
+    assert sorted(fast.tally.tables) == sorted(careful.tally.tables)
 
 
 _SETTINGS = settings(
@@ -180,8 +188,9 @@ def _kinds() -> st.SearchStrategy[Any]:
 def test_unwrapped_rows(records: list[Any]) -> None:
     select = {**{name: name for name in COLUMNS}, "lsn": "_source.lsn", "op": "_op", "ts": "_ts_ms"}
     columns = {**COLUMNS, "lsn": "BIGINT", "op": "STRING", "ts": "BIGINT"}
-    config = pipeline_of(columns, format="debezium-unwrapped", on_truncate="skip", select=select)
-    _same(decoder_of(config), records)
+    for only in ({}, {"only": {"table": "orders|5"}}):
+        config = pipeline_of(columns, format="debezium-unwrapped", on_truncate="skip", select=select, **only)
+        _same(decoder_of(config), records)
 
 
 @_SETTINGS

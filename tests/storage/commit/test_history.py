@@ -133,3 +133,10 @@ def test_text_round_trip_and_refusal_of_anything_else() -> None:
     for text in ("", "[]", '{"users": []}', '{"complete": true, "users": {"u": [1]}}'):
         with pytest.raises(UnknownOutcomeError, match="snapshot 12"):
             parse_history(text, 12)
+
+
+def test_a_text_is_carried_until_its_user_gives_another() -> None:
+    known = history(complete=True).with_commit("u", 0, "q", 1, carried="first").with_commit("v", 3, "q", 2)
+    known = parse_history(history_to_text(known.with_commit("u", 1, "q", 3)), 7)
+    assert known.users["u"].carried == "first" and known.users["v"].carried is None
+    assert known.with_commit("u", 2, "q", 4, carried="second").users["u"].carried == "second"

@@ -1,0 +1,122 @@
+"""Of which table a record of Debezium is, as it says itself.
+
+| format | db, schema, table |
+|---|---|
+| debezium-json | members of `source` |
+| debezium-unwrapped | `__source_db`, else `__db`, and so on, where the transformation adds them (`add.fields`) |
+
+MySQL and MariaDB have no schema: it is empty. A record that names no table (a heartbeat, an unwrapped row or tombstone
+without added fields) says nothing.
+
+`TableSorter` reads no more of a record than this, for topics that do hold records of several tables; of one table, the
+structs of the fast way say it by their type (`fast_structs`).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Literal, NamedTuple
+
+import msgspec
+
+from freshet.pipeline.decode.flat import ADDED_PREFIX
+from freshet.pipeline.decode.json_value import JsonValue, text_of
+
+PARTS: Final = ("db", "schema", "table")
+ADDED_NAMES: Final = tuple(f"{ADDED_PREFIX}{mark}{part}" for part in PARTS for mark in ("source_", ""))
+"""The fields of an unwrapped row that say it."""
+
+
+class SourceTable(NamedTuple):
+    """A table as its records name it; what they do not name is empty."""
+
+    db: str
+    schema: str
+    table: str
+
+    def __str__(self) -> str:
+        return ".".join(part for part in self if part)
+
+    @property
+    def as_only(self) -> str:
+        """As `only` of a pipeline file takes it."""
+        parts = (f"{name}: {_as_yaml(part)}" for name, part in zip(PARTS, self, strict=True) if part)
+        return f"{{{', '.join(parts)}}}"
+
+
+UNREAD: Final = SourceTable("", "", "")
+"""Stands for the table of a record that has to be read carefully."""
+
+
+def table_of(source: JsonValue) -> SourceTable | None:
+    """The table that `source` (or what stands for it in an unwrapped row) names; None where it names none."""
+    if not isinstance(source, dict):
+        return None
+    db, schema, table = (_writable(text_of(source.get(part))) for part in PARTS)
+    return SourceTable(db, schema, table) if table else None
+
+
+class TableSorter:
+    """Reads the tables of many records of one format."""
+
+    def __init__(self, format_name: str) -> None:
+        self._known: dict[Any, SourceTable | None] = {}
+        self._parts: Callable[[Any], Any] = msgspec.structs.astuple
+        text = str | None
+        if format_name == "debezium-json":
+            source = msgspec.defstruct("Source", [(part, text, None) for part in PARTS], gc=False)
+            op = Literal["r", "c", "u", "d"]
+            shape = msgspec.defstruct("Envelope", [("op", op), ("source", source | None, None)], gc=False)
+            self._parts = _parts_of_envelope
+        else:
+            names = {f"m{index}": name for index, name in enumerate((*ADDED_NAMES, "__op"))}
+            shape = msgspec.defstruct("Row", [(each, text, None) for each in names], rename=names, gc=False)
+        self._decode = msgspec.json.Decoder(shape).decode
+
+    def tables(self, values: Sequence[bytes]) -> list[SourceTable | None]:
+        """Of each record its table, None where it names none, `UNREAD` where it is to be read carefully."""
+        return [self._table(value) for value in values]
+
+    def _table(self, value: bytes) -> SourceTable | None:
+        try:
+            parts = self._parts(self._decode(value))
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            return UNREAD
+        try:
+            return self._known[parts]
+        except KeyError:
+            found = self._known[parts] = _table(parts)
+            return found
+
+
+def _parts_of_envelope(envelope: Any) -> Any:
+    source = envelope.source
+    return None if source is None else (source.db, source.schema, source.table)
+
+
+def _table(parts: Any) -> SourceTable | None:
+    if parts is None:
+        return None
+    if len(parts) > len(PARTS):  # of an unwrapped row: both names of each part, then the operation
+        if parts[-1] == "t":
+            return UNREAD
+        parts = [parts[2 * index] if parts[2 * index] is not None else parts[2 * index + 1] for index in range(3)]
+    db, schema, table = (part or "" for part in parts)
+    return SourceTable(db, schema, table) if table else None
+
+
+def _writable(text: str | None) -> str:
+    return (text or "").encode(errors="replace").decode()
+
+
+def _as_yaml(text: str) -> str:
+    is_plain = text.replace("_", "a").isalnum() and text.isascii() and not text[0].isdigit()
+    if is_plain and text not in ("true", "false", "null"):
+        return text
+    try:
+        re.compile(text)
+    except re.error:
+        text = re.escape(text)
+    return json.dumps(text)
