@@ -2,27 +2,27 @@
 
     PipelineError
     ├── InvalidRequestError       fix the call; nothing was started, nothing was written
-    │   └── ConfigurationError    fix the pipeline file; carries every problem with file and line (exit code 2)
-    └── PipelineFailedError       it ran and stopped; the message says why and what to do (exit code 1)
+    │   └── ConfigurationError    fix the pipeline file; carries every problem with file and line
+    └── PipelineFailedError       it ran and stopped; `kind` is that of what made it fail
         └── StoppedByRecordError  a record says what cannot be applied; told by workers, raised by the driver
 
-Errors of `storage` pass through unchanged: their class says what to do already. Facts are attributes, the message is
-for people.
+Each has a `kind`, which says what to do and which exit code it is (`error_kind`). Errors of `storage` pass through
+unchanged: their class says what to do already. Facts are attributes, the message is for people.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from typing import Final
 
+from freshet.pipeline.error_kind import ErrorKind, exit_code
 from freshet.pipeline.known_causes import missing_file, missing_file_system
 
-EXIT_DONE = 0
-EXIT_FAILED = 1
-EXIT_INVALID = 2
-
+_OURS: Final = re.compile(r"freshet\.[\w.]*exceptions\.\w+: .")
+"""An exception of ours at the end of a trace: its message says it all."""
 _TRACE: Final = "Traceback (most recent call last):"
 
 REASON_LINES_MAX = 12
@@ -32,13 +32,20 @@ REASON_TEXT_MAX = 2000
 class PipelineError(Exception):
     """Root of every error that `pipeline` raises on purpose."""
 
-    exit_code = EXIT_FAILED
+    kind = ErrorKind.INTERNAL
+    while_running = False
+    """Met after streams had begun to run."""
+
+    @property
+    def exit_code(self) -> int:
+        """The exit code of a command that ends with this error."""
+        return exit_code(self.kind, while_running=self.while_running)
 
 
 class InvalidRequestError(PipelineError):
     """The call or its arguments are wrong; nothing was started."""
 
-    exit_code = EXIT_INVALID
+    kind = ErrorKind.INVALID_REQUEST
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,15 +74,28 @@ class ConfigurationError(InvalidRequestError):
 class PipelineFailedError(PipelineError):
     """A pipeline stopped while it ran; `pipeline` is its name, `micro_batch_id` None before the first batch."""
 
-    def __init__(self, message: str, *, pipeline: str | None = None, micro_batch_id: int | None = None) -> None:
+    while_running = True
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        pipeline: str | None = None,
+        micro_batch_id: int | None = None,
+        kind: ErrorKind | None = None,
+    ) -> None:
         where = f"pipeline {pipeline!r}: " if pipeline else ""
         super().__init__(where + message)
         self.pipeline = pipeline
         self.micro_batch_id = micro_batch_id
+        if kind is not None:
+            self.kind = kind
 
 
 class StoppedByRecordError(PipelineFailedError):
     """A record that must stop the run. Raised in workers, told to the driver and raised again there."""
+
+    kind = ErrorKind.INVALID_REQUEST
 
     def __init__(self, message: str) -> None:
         super().__init__(message)
@@ -90,9 +110,9 @@ def brief_reason(error: BaseException) -> str:
     told = missing_file(str(error)) or missing_file_system(str(error))
     if told is not None:
         return told
-    raised = _worker_exception(str(error))
+    raised = worker_exception(str(error))
     if raised is not None:
-        return f"a Python worker failed: {raised}"
+        return raised.partition(": ")[2] if _OURS.match(raised) else f"a Python worker failed: {raised}"
     lines: list[str] = []
     for line in str(error).splitlines():
         if line.startswith(("=== ", "JVM stacktrace", "\tat ", "Current Committed Offsets", "'", "+-")):
@@ -103,7 +123,7 @@ def brief_reason(error: BaseException) -> str:
     return text or type(error).__name__
 
 
-def _worker_exception(text: str) -> str | None:
+def worker_exception(text: str) -> str | None:
     """The last exception of the last Python trace in a text of Spark's; None where there is no trace."""
     _, mark, trace = text.rpartition(_TRACE)
     if not mark:

@@ -5,6 +5,16 @@
 | a file that a batch was planned with is not there | the file, and how to go on with or without it |
 | the scheme of a path (`s3a://`) is unknown, or the class for it is missing | the path, and which jar it wants |
 | no space, or no more quota, while it writes its own notes between batches | the checkpoint's folder |
+
+`kind_of_text` says of which kind such a failure is:
+
+| Spark says | kind |
+|---|---|
+| a file or folder is gone, a scheme unknown; an SQLSTATE of class 22 (data, loss in Kafka too) or 42 (call) | invalid |
+| brokers refuse the user, the version or the call | invalid |
+| brokers do not answer, do not lead, know no topic yet; sockets of Java; a full disk; a lost executor | retryable |
+| an input file cannot be read (SQLSTATE KD001) | corrupt |
+| anything else | internal |
 """
 
 from __future__ import annotations
@@ -12,6 +22,8 @@ from __future__ import annotations
 import re
 from typing import Final
 from urllib.parse import unquote
+
+from freshet.pipeline.error_kind import ErrorKind
 
 _MISSING: Final = re.compile(
     r"FAILED_READ_FILE\.FILE_NOT_EXIST\].{0,200}?reading file\s+(?P<read>\S+?)\.?\s|"
@@ -21,11 +33,45 @@ _MISSING: Final = re.compile(
 )
 _FULL: Final = re.compile(r"No space left on device|Disk quota exceeded|There is not enough space on the disk")
 
-
 _NO_FILE_SYSTEM: Final = re.compile(
     r"Class (?P<name>[\w.]+FileSystem) not found|No FileSystem for scheme \"?(?P<scheme>[\w+.-]+)"
 )
 _AT_PATH: Final = re.compile(r"for path=(\S+?)\.?\s")
+
+_KAFKA: Final = r"org\.apache\.kafka\.common\.errors\."
+_REFUSED_BY_KAFKA: Final = r"\w*(?:Authentication|Authorization|Sasl|Ssl|Unsupported|InvalidTopic|OutOfRange)\w*"
+_KINDS: Final = (  # the first one that is found counts
+    (re.compile(r"SQLSTATE: 22\w{3}|Some data may have been lost"), ErrorKind.INVALID_REQUEST),
+    (re.compile(_KAFKA + _REFUSED_BY_KAFKA), ErrorKind.INVALID_REQUEST),
+    (
+        re.compile(
+            rf"{_KAFKA}|TimeoutException: Cannot fetch (?:record|offset)|{_FULL.pattern}|Stale file handle|"
+            r"java\.net\.(?:\w*Connect|Socket|SocketTimeout|UnknownHost|NoRouteToHost|PortUnreachable)Exception|"
+            r"ExecutorLostFailure|FetchFailed|MetadataFetchFailedException"
+        ),
+        ErrorKind.RETRYABLE,
+    ),
+    (re.compile(r"SQLSTATE: KD001"), ErrorKind.CORRUPT_DATA),
+    (re.compile(r"SQLSTATE: 42\w{3}"), ErrorKind.INVALID_REQUEST),
+)
+_WANT_OF_MEMORY: Final = re.compile(
+    r"java\.lang\.OutOfMemoryError|Python worker exited unexpectedly|^MemoryError\b", re.MULTILINE
+)
+
+
+def kind_of_text(text: str) -> ErrorKind:
+    """What a failure asks for that Spark, Kafka's client or Java tell."""
+    if missing_file(text) or missing_file_system(text):
+        return ErrorKind.INVALID_REQUEST
+    return next((kind for pattern, kind in _KINDS if pattern.search(text)), ErrorKind.INTERNAL)
+
+
+def is_crash(text: str) -> bool:
+    """True where a process or a thread ended for want of memory, or a worker was killed: nobody knows a better cause.
+
+    The same batch may end in the same way, or may not.
+    """
+    return _WANT_OF_MEMORY.search(text) is not None
 
 
 def missing_file_system(text: str) -> str | None:

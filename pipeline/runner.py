@@ -3,7 +3,7 @@
     1. tables are compared, `select` is analysed, for all      a mistake here: nothing has been written, exit code 2
        files; then tables are created, checkpoints claimed
     2. one streaming query per file is started
-    3. wait: the first query that fails stops the others       exit code 1
+    3. wait: the first query that fails stops the others       exit code by the kind of the error (`error_kind`)
     4. SIGTERM, Ctrl-C: every query finishes its batch         exit code 0
 
 To finish a batch and begin no other, the sinks are told first: a batch that Spark starts after that is refused before
@@ -20,6 +20,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
@@ -32,7 +34,9 @@ from freshet.pipeline.batch.table_setup import open_or_create, refuse_other_tabl
 from freshet.pipeline.batch.table_sink import TableSink
 from freshet.pipeline.config.model import revealed
 from freshet.pipeline.config.pipeline_file import PipelineConfig
+from freshet.pipeline.error_kind import ErrorKind
 from freshet.pipeline.exceptions import PipelineError, PipelineFailedError, brief_reason
+from freshet.pipeline.failure import kind_of
 from freshet.pipeline.known_causes import full_checkpoint
 from freshet.pipeline.progress import Progress, ProgressHub, ProgressListener
 from freshet.pipeline.progress_report import progress_line
@@ -103,7 +107,7 @@ class Runner:
         running: list[_Running] = []
         try:
             for config, frame, sink in zip(configs, frames, sinks, strict=True):  # 2
-                running.append(_Running(config, sink, self._start(config, frame, sink)))
+                running.append(_Running(config, sink, self._started(config, frame, sink)))
                 self._say(f"{config.name}: running into {config.table.name}, checkpoint {config.checkpoint}")
             while any(each.query.isActive for each in running) and not self._stop.wait(POLL_S):
                 if any(_has_failed(each) for each in running):
@@ -138,6 +142,13 @@ class Runner:
             writes_all_batches=True,
         )
         return TableSink(writer, self._hub.add_report)
+
+    def _started(self, config: PipelineConfig, frame: DataFrame, sink: TableSink) -> StreamingQuery:
+        """The query; what Spark refuses here is refused after the table was made."""
+        try:
+            return self._start(config, frame, sink)
+        except (PySparkException, Py4JJavaError) as error:
+            raise failed_pipeline(config, error) from error
 
     def _start(self, config: PipelineConfig, frame: DataFrame, sink: TableSink) -> StreamingQuery:
         stop = self._stop
@@ -190,7 +201,6 @@ class Runner:
             active = [each for each in active if each.query.isActive]
 
     def _raise_failure(self, each: _Running) -> None:
-        """What is wrong now was found while running, whatever its kind: exit code 1."""
         failure = each.sink.failure
         if failure is None:
             failure = each.query.exception()
@@ -199,11 +209,16 @@ class Runner:
             # Not the sink's: what Spark does around it, most of all its notes in the checkpoint.
             told = full_checkpoint(str(failure), each.config.checkpoint)
             if told is not None:
-                raise PipelineFailedError(told, pipeline=each.config.name) from failure
-        if isinstance(failure, PipelineFailedError) and failure.pipeline is not None:
-            raise failure
-        text = str(failure) if isinstance(failure, PipelineError | StorageError) else brief_reason(failure)
-        raise PipelineFailedError(each.config.without_secrets(text), pipeline=each.config.name) from failure
+                raise PipelineFailedError(told, pipeline=each.config.name, kind=ErrorKind.RETRYABLE) from failure
+        raise failed_pipeline(each.config, failure) from failure
+
+
+def failed_pipeline(config: PipelineConfig, failure: BaseException) -> PipelineFailedError:
+    """What a pipeline failed of, as what it is; met while it ran, whatever its kind."""
+    if isinstance(failure, PipelineFailedError) and failure.pipeline is not None:
+        return failure
+    text = str(failure) if isinstance(failure, PipelineError | StorageError) else brief_reason(failure)
+    return PipelineFailedError(config.without_secrets(text), pipeline=config.name, kind=kind_of(failure))
 
 
 @contextmanager

@@ -45,6 +45,7 @@ from freshet.pipeline.batch.routing import Routing, TaskPlan, is_outcomes, route
 from freshet.pipeline.batch.schema_follow import refuse_other_columns
 from freshet.pipeline.batch.task_result import RESULT_SPARK_SCHEMA, TaskResult, sum_results
 from freshet.pipeline.config.model import CompactionConfig, MaxDeadLetters
+from freshet.pipeline.error_kind import ErrorKind
 from freshet.pipeline.exceptions import PipelineFailedError, StoppedByRecordError
 from freshet.storage.distributed_write import CommitDigest, CommitResult, Committer, CommitTrace, CompactionLimit
 from freshet.storage.exceptions import InvalidRequestError
@@ -328,6 +329,7 @@ class MicroBatchWriter:
                 "right; to go on all the same, raise the limit",
                 pipeline=self._commit_user,
                 micro_batch_id=micro_batch_id,
+                kind=ErrorKind.INVALID_REQUEST,
             )
 
         return None if self._is_replay else carried_text(tables)

@@ -7,6 +7,7 @@ Of a `foreachBatch` function of users that cannot be said: it may leave batches 
 
 from __future__ import annotations
 
+from freshet.pipeline.error_kind import ErrorKind
 from freshet.pipeline.exceptions import PipelineFailedError
 
 
@@ -27,4 +28,5 @@ def refuse_missing_batches(last: int | None, micro_batch_id: int, *, table: str,
         "give the pipeline another name: it then reads everything again",
         pipeline=pipeline,
         micro_batch_id=micro_batch_id,
+        kind=ErrorKind.INVALID_REQUEST,
     )

@@ -29,6 +29,7 @@ from urllib.parse import unquote, urlparse
 from pyspark.sql import SparkSession
 
 from freshet.pipeline.batch.active_query import ActiveQuery
+from freshet.pipeline.error_kind import ErrorKind
 from freshet.pipeline.exceptions import PipelineFailedError
 from freshet.pipeline.known_causes import gone_text
 from freshet.storage.distributed_write import CommitDigest
@@ -95,7 +96,7 @@ class ReadDigests:
                 continue
             if str(self._spark.conf.get(_IGNORE_MISSING, "false")).lower() == "true":
                 return
-            raise PipelineFailedError(gone_text(unquote(parsed.path)))
+            raise PipelineFailedError(gone_text(unquote(parsed.path)), kind=ErrorKind.INVALID_REQUEST)
 
     def digest(self, micro_batch_id: int) -> CommitDigest | None:
         """The digest of this batch; None where Spark has not written down what it reads."""

@@ -21,6 +21,7 @@ from freshet.pipeline.batch.dead_letters import open_dead_letters
 from freshet.pipeline.batch.micro_batch import BatchReport, MicroBatchWriter
 from freshet.pipeline.config.model import CompactionConfig, MaxDeadLetters
 from freshet.pipeline.exceptions import InvalidRequestError, PipelineFailedError, brief_reason
+from freshet.pipeline.failure import kind_of
 from freshet.pipeline.spark.worker_python import WORKER_FAILURE, other_python_hint
 from freshet.storage.catalog import Catalog
 
@@ -60,7 +61,9 @@ class TableSink:
             text = brief_reason(error)
             if WORKER_FAILURE.search(text):
                 text += other_python_hint(frame.sparkSession)
-            raise PipelineFailedError(text, micro_batch_id=micro_batch_id) from None
+            # The kind stands in the text too: nothing else of the error reaches who asks Spark's query for it.
+            kind = kind_of(error)
+            raise PipelineFailedError(f"{kind}: {text}", micro_batch_id=micro_batch_id, kind=kind) from None
 
 
 def table_sink(

@@ -10,6 +10,7 @@ import pyarrow as pa
 import typer
 
 from freshet.pipeline.commands.arguments import AsJson, TableName, Warehouse, open_table
+from freshet.pipeline.commands.failure_report import while_running
 from freshet.pipeline.commands.output import print_facts
 from freshet.pipeline.commands.rows import (
     Columns,
@@ -75,7 +76,8 @@ def changelog(
         max_wait_s=max_wait_s,
         with_snapshot_id=True,
     )
-    write_rows(log.schema, _followed(stream, limit), output, wanted)
+    with while_running():
+        write_rows(log.schema, _followed(stream, limit), output, wanted)
 
 
 def consumers(

@@ -9,10 +9,13 @@
 | exit code | meaning |
 |---|---|
 | 0 | done; also: asked to stop, and stopped after the batch that ran |
-| 1 | failed while running |
 | 2 | the configuration or the call is wrong; nothing was started, nothing was written |
+| 65 | data or table damaged, or a record or an input that cannot be taken: a restart meets it again |
+| 75 | worth another try: brokers or store away, disk full, somebody else was faster |
+| 1 | anything else |
 
-An error is one message that says what to do; `--debug`, anywhere in the call, adds the traceback.
+An error is one message that says of which kind it is (`error_kind`) and what to do; `--debug`, anywhere in the call,
+adds the traceback. Who asked for JSON gets the error as JSON too (`failure_report`).
 """
 
 from __future__ import annotations
@@ -22,7 +25,6 @@ import sys
 import traceback
 from typing import Annotated, Final
 
-import pyarrow as pa
 import typer
 
 import freshet
@@ -30,25 +32,30 @@ from freshet.pipeline.commands.alter import alter
 from freshet.pipeline.commands.changelog import changelog, consumers
 from freshet.pipeline.commands.compact import compact
 from freshet.pipeline.commands.dead_letters import dead_letters
+from freshet.pipeline.commands.failure_report import tell_failure
 from freshet.pipeline.commands.hybrid_read import hybrid_read
 from freshet.pipeline.commands.maintenance import expire, orphans
-from freshet.pipeline.commands.output import complain, say
+from freshet.pipeline.commands.output import say
 from freshet.pipeline.commands.pipelines import check, jars, prepare, run
 from freshet.pipeline.commands.read import read
 from freshet.pipeline.commands.tables import describe, files, snapshots, tables
 from freshet.pipeline.commands.tail import tail
-from freshet.pipeline.exceptions import EXIT_DONE, EXIT_FAILED, EXIT_INVALID, PipelineError, brief_reason
-from freshet.storage.exceptions import InvalidRequestError, StorageError
+from freshet.pipeline.error_kind import EXIT_DONE, EXIT_FAILED
+from freshet.pipeline.exceptions import InvalidRequestError
 
 DEBUG: Final = "--debug"
-_FOREIGN: Final = ("pyspark.", "py4j.")
-"""Packages whose errors are told in brief: they carry query plans and Java traces."""
+EXIT_CODES: Final = (
+    "Exit codes: 0 done · 2 the configuration or the call is wrong, nothing was started or written · 65 data or table "
+    "damaged, or a record or an input that cannot be taken: a restart meets it again · 75 worth another try · 1 "
+    "anything else. Of several pipelines: 65 if any, else 1, else 75."
+)
 
 app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode="markdown",  # which joins the lines of a paragraph
     pretty_exceptions_enable=False,
     help="Exactly-once streams into lake tables in the Apache Paimon format.",
+    epilog=EXIT_CODES,
 )
 _PANELS: Final = {
     "Pipelines": (run, check, jars, prepare),
@@ -57,7 +64,7 @@ _PANELS: Final = {
 }
 for _panel, _commands in _PANELS.items():
     for _command in _commands:
-        app.command(_command.__name__.replace("_", "-"), rich_help_panel=_panel)(_command)
+        app.command(_command.__name__.replace("_", "-"), rich_help_panel=_panel, epilog=EXIT_CODES)(_command)
 
 
 app.command("hybrid-read", rich_help_panel="Tables", hidden=True)(hybrid_read)  # jobs/hybrid_read.py
@@ -90,29 +97,20 @@ def _print_version(given: bool) -> None:
 
 def main() -> None:
     """Entry point of the command: errors become one message and an exit code."""
-    is_debug = DEBUG in sys.argv[1:]
+    arguments = sys.argv[1:]
+    is_debug = DEBUG in arguments
     try:
-        sys.exit(_call([argument for argument in sys.argv[1:] if argument != DEBUG]))
+        sys.exit(_call([argument for argument in arguments if argument != DEBUG]))
     except BrokenPipeError:  # whoever read our output has seen enough, as `head` has
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(EXIT_DONE)
     except Exception as error:
         if is_debug:
             traceback.print_exc()
-        text = _message(error)
-        if text is None:
-            if is_debug:
-                sys.exit(EXIT_FAILED)
+        code = tell_failure(error, arguments)
+        if code is None and not is_debug:
             raise
-        complain(text)
-        raise SystemExit(exit_code(error)) from None
-
-
-def exit_code(error: BaseException) -> int:
-    """The exit code that an error that was raised before or while running stands for."""
-    if isinstance(error, PipelineError):
-        return error.exit_code
-    return EXIT_INVALID if isinstance(error, InvalidRequestError) else EXIT_FAILED
+        raise SystemExit(EXIT_FAILED if code is None else code) from None
 
 
 def _call(arguments: list[str]) -> int:
@@ -121,17 +119,9 @@ def _call(arguments: list[str]) -> int:
     except typer.Exit as error:
         return error.exit_code
     except typer.TyperException as error:  # an unknown command or option
-        complain(error.format_message())
-        return EXIT_INVALID
+        raise InvalidRequestError(error.format_message()) from error
     except typer.Abort:
         return EXIT_FAILED
-
-
-def _message(error: Exception) -> str | None:
-    """What to tell of an error; None for one that nobody raised on purpose: that is a bug of ours."""
-    if isinstance(error, PipelineError | StorageError | OSError | pa.ArrowException):
-        return str(error)
-    return brief_reason(error) if type(error).__module__.startswith(_FOREIGN) else None
 
 
 if __name__ == "__main__":

@@ -17,10 +17,13 @@ from typing import Annotated, Final
 import typer
 
 from freshet.pipeline.commands.arguments import AsJson, Warehouse, open_table
+from freshet.pipeline.commands.failure_report import while_running
 from freshet.pipeline.commands.output import bar, complain, plural, print_json, say
 from freshet.pipeline.commands.spark_part import spark_part
 from freshet.pipeline.config.interval import interval_ms, spark_interval
+from freshet.pipeline.error_kind import ErrorKind, worst
 from freshet.pipeline.exceptions import PipelineFailedError
+from freshet.pipeline.failure import kind_of
 from freshet.pipeline.signals import when_asked_to_stop
 from freshet.storage.catalog import Catalog
 from freshet.storage.describe import size_text
@@ -129,27 +132,31 @@ def compact(
 
 
 def _once(asked: _Asked) -> None:
-    failed = []
+    failed: dict[str, ErrorKind] = {}
     for name in asked.tables():
         try:
             _tell(_round(asked, name), name, asked, quiet=False)
         except StorageError as error:
             if not asked.is_database:
                 raise
-            complain(f"{name} was not compacted: {error}")
-            failed.append(name)
+            complain(f"{name} was not compacted: {kind_of(error)}: {error}")
+            failed[name] = kind_of(error)
     if failed:
-        raise PipelineFailedError(f"{plural(len(failed), 'table')} of {asked.table} not compacted: {', '.join(failed)}")
+        text = f"{plural(len(failed), 'table')} of {asked.table} not compacted: {', '.join(failed)}"
+        raise PipelineFailedError(text, kind=worst(failed.values()))
 
 
 def _again_and_again(asked: _Asked, pause_s: float) -> None:
     stop = threading.Event()
     told: dict[str, str] = {}
+    met: AbstractContextManager[None] = nullcontext()  # what is wrong in the first round was wrong in the call
     with when_asked_to_stop(stop.set):
         while not stop.is_set():
-            for name in asked.tables():
-                if not stop.is_set():
-                    _one_more(asked, name, told)
+            with met:
+                for name in asked.tables():
+                    if not stop.is_set():
+                        _one_more(asked, name, told)
+            met = while_running()
             stop.wait(pause_s)
 
 

@@ -13,6 +13,7 @@ from freshet.pipeline.batch.table_sink import table_sink
 from freshet.pipeline.config.stream_options import ISOLATION_OPTION, column_list, stream_options, table_for
 from freshet.pipeline.config.table_source_rules import keeps_what_is_taken_back
 from freshet.pipeline.exceptions import InvalidRequestError, PipelineFailedError, brief_reason
+from freshet.pipeline.failure import kind_of
 from freshet.pipeline.signals import when_asked_to_stop
 from freshet.pipeline.spark.batch_source import FORMAT, register
 from freshet.pipeline.spark.session import session_of_a_command
@@ -59,7 +60,7 @@ def follow(
         finally:
             close()
         if failure is not None:
-            raise PipelineFailedError(brief_reason(failure)) from failure
+            raise PipelineFailedError(brief_reason(failure), kind=kind_of(failure)) from failure
 
 
 def _check(options: Mapping[str, str], into: str | None) -> None:

@@ -8,10 +8,12 @@ from typing import Annotated, Literal
 import typer
 
 from freshet.pipeline.commands.arguments import AsJson, PipelineFiles
+from freshet.pipeline.commands.failure_report import failure_facts, tell_failure
 from freshet.pipeline.commands.output import complain, print_json, say
 from freshet.pipeline.commands.spark_part import spark_part
 from freshet.pipeline.config.model import PipelineConfig
 from freshet.pipeline.config.pipeline_file import load_pipelines
+from freshet.pipeline.error_kind import EXIT_INVALID
 from freshet.pipeline.exceptions import ConfigurationError, Problem
 from freshet.pipeline.preflight import problems_before_start, refuse_to_start, warnings_before_start
 from freshet.pipeline.signals import when_asked_to_stop
@@ -56,11 +58,14 @@ def check(
         problems = _problems(configs, no_spark=no_spark, offline=offline)
     except ConfigurationError as error:
         problems = list(error.problems)
+    failure = ConfigurationError(problems) if problems else None
     if as_json:
-        print_json({"problems": problems, "pipelines": facts})
-    if problems:
-        raise ConfigurationError(problems)
-    if not as_json:
+        print_json({"problems": problems, "pipelines": facts, **({} if failure is None else failure_facts(failure))})
+        if failure is not None:
+            raise typer.Exit(tell_failure(failure, []) or EXIT_INVALID)
+    elif failure is not None:
+        raise failure
+    else:
         for fact in facts:
             say(f"{fact['pipeline']}: ok, into {fact['table']}")
 

@@ -12,6 +12,7 @@ from freshet.pipeline.batch.checkpoint_topics import renewal_text
 from freshet.pipeline.commands.output import complain, say
 from freshet.pipeline.commands.spark_part import spark_part
 from freshet.pipeline.config.model import PipelineConfig, revealed
+from freshet.pipeline.error_kind import ErrorKind
 from freshet.pipeline.exceptions import ConfigurationError, PipelineFailedError, Problem
 from freshet.pipeline.progress_report import ProgressReporter
 from freshet.pipeline.runner import Runner, spark_settings, stop_on_signals
@@ -101,7 +102,7 @@ def _watched_brokers(
 
     def stop(config: PipelineConfig, topics: Sequence[str]) -> None:
         text = f"while it ran {renewal_text(config.checkpoint, topics)}"
-        runner.fail(PipelineFailedError(text, pipeline=config.name))
+        runner.fail(PipelineFailedError(text, pipeline=config.name, kind=ErrorKind.INVALID_REQUEST))
 
     watching: AbstractContextManager[object] = spark_part("brokers").watched_brokers(
         configs, say=complain, topic_ids=topic_ids, on_renewed=stop

@@ -9,6 +9,7 @@ import pyarrow as pa
 import typer
 
 from freshet.pipeline.commands.arguments import TableName, Warehouse, open_table
+from freshet.pipeline.commands.failure_report import while_running
 from freshet.pipeline.commands.rows import Columns, FilterText, TailFormat, check_output, column_names, write_rows
 from freshet.storage.exceptions import InvalidRequestError
 
@@ -52,7 +53,8 @@ def tail(
         max_wait_s=max_wait_s,
     )
     try:
-        write_rows(stream.schema, _until(stream, limit), output, limit)
+        with while_running():
+            write_rows(stream.schema, _until(stream, limit), output, limit)
     except KeyboardInterrupt:
         return
     finally:

@@ -27,6 +27,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from freshet.pipeline.error_kind import ErrorKind
 from freshet.pipeline.exceptions import InvalidRequestError, PipelineError
 
 JAR_LIST = Path(__file__).with_name("jars.toml")
@@ -38,6 +39,10 @@ FETCHED_LINE = re.compile(r"\[SUCCESSFUL \] \S+?#(?P<name>[^;]+);(?P<version>[^!
 
 class JarError(PipelineError):
     """A pinned jar could not be fetched, or what came is not what is pinned."""
+
+    def __init__(self, message: str, kind: ErrorKind = ErrorKind.INVALID_REQUEST) -> None:
+        super().__init__(message)
+        self.kind = kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,14 +168,15 @@ def _run_ivy(scratch: Path, *, total: int) -> None:
     if ivy.returncode != 0 or any("UNRESOLVED DEPENDENCIES" in line for line in output):
         said = "".join(line for line in output if line.strip(" .\t\n"))[-2000:]
         raise JarError(
-            f"Ivy could not fetch the pinned jars (is the network there?); run `make jars` again. It said:\n{said}"
+            f"Ivy could not fetch the pinned jars (is the network there?); run `make jars` again. It said:\n{said}",
+            ErrorKind.RETRYABLE,
         )
 
 
 def _check(path: Path, jar: Jar) -> None:
     coordinates = f"{jar.organisation}:{jar.artifact}:{jar.version}"
     if not path.is_file():
-        raise JarError(f"{coordinates} did not arrive; run `make jars` again")
+        raise JarError(f"{coordinates} did not arrive; run `make jars` again", ErrorKind.RETRYABLE)
     with path.open("rb") as stream:
         found = hashlib.file_digest(stream, "sha256").hexdigest()
     if found != jar.sha256:

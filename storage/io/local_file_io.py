@@ -62,6 +62,7 @@ _ROOM: Final = "free some space on that disk (expire snapshots, remove orphans)"
 _NO_SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 _NOT_ALLOWED: Final = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 _MAY_PASS: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.EINTR, errno.EBUSY, errno.ETIMEDOUT})
+_AWAY: Final = frozenset({errno.ESTALE, errno.ENOTCONN, errno.EHOSTDOWN, errno.EHOSTUNREACH, errno.ENETUNREACH})
 _NO_LINKS: Final = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EXDEV, errno.EMLINK})
 
 
@@ -371,7 +372,7 @@ def storage_error(error: OSError, action: str, path: str, *, room: str = _ROOM) 
         return InvalidRequestError(f"{text}; use shorter names and partition values, they become folders")
     if code in (errno.ENOTDIR, errno.EISDIR):
         return InvalidRequestError(f"{text}; the path is not what a table expects there")
-    if code in _MAY_PASS:
+    if code in _MAY_PASS | _AWAY:
         return RetryableError(f"{text}; try again (for open files: raise the limit of the process)")
     return StorageError(f"{text}; check the disk and its mount")
 

@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 
 from freshet.pipeline.config.model import PipelineConfig
 from freshet.pipeline.config.pipeline_file import load_pipeline
+from freshet.pipeline.error_kind import ErrorKind
 from freshet.pipeline.exceptions import PipelineFailedError
 from freshet.pipeline.progress import Progress
 from freshet.pipeline.runner import Runner
@@ -154,7 +155,7 @@ def test_a_deletion_that_the_table_cannot_take_stops_the_run_in_words(
         assert noise not in text
     assert _rows(config) == {1: (5,), 2: (5,)}
     assert len(Catalog(config.table.warehouse).table("shop.refusing").snapshots()) in (1, 2)
-    assert caught.value.exit_code == 1
+    assert (caught.value.kind, caught.value.exit_code) == (ErrorKind.INVALID_REQUEST, 65)
 
 
 SUMS = """\

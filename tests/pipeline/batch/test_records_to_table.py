@@ -80,7 +80,7 @@ def test_a_truncate_record_fails_the_run_with_advice(spark: SparkSession, tmp_pa
         Runner(spark, [config]).run()
     assert str(caught.value).startswith("pipeline 'orders': truncate record at ")
     assert "on_truncate: skip" in str(caught.value)
-    assert caught.value.exit_code == 1
+    assert caught.value.exit_code == 65
 
 
 def test_a_second_table_stops_the_run_in_whichever_batch_it_comes(spark: SparkSession, tmp_path: Path) -> None:

@@ -86,6 +86,8 @@ def test_check_as_json(freshet: Freshet, folder: Path) -> None:
     (problem,) = missing.facts["problems"]
     assert (problem["path"], problem["line"]) == (str(path), 3)
     assert problem["message"].startswith("sources.0.files.path: ")
+    assert (missing.facts["kind"], missing.facts["retryable"]) == ("InvalidRequestError", False)
+    assert "\nfreshet: InvalidRequestError: " in missing.err
     assert [each["pipeline"] for each in missing.facts["pipelines"]] == ["orders"]
     broken = freshet("check", "--json", written(folder, ("name: orders", "nam: orders")))
     assert broken.code == 2

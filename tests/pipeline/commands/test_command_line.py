@@ -158,12 +158,16 @@ def test_wrong_calls(
     assert debug.code == code
 
 
-def test_a_corrupt_table_is_exit_code_1(tmp_path: Path, table: Table) -> None:
+def test_a_corrupt_table_is_exit_code_65(tmp_path: Path, table: Table) -> None:
     (Path(table.location) / "snapshot" / "snapshot-2").write_text("{")
-    ran = _freshet("describe", tmp_path, "shop.orders")
-    assert ran.returncode == 1
+    ran = _freshet("describe", tmp_path, "shop.orders", "--json")
+    assert ran.returncode == 65
+    assert ran.stderr.startswith("freshet: CorruptDataError: ")
     assert "snapshot-2" in ran.stderr
     assert "Traceback" not in ran.stderr
+    told = json.loads(ran.stdout)
+    assert (told["kind"], told["retryable"], told["exit_code"]) == ("CorruptDataError", False, 65)
+    assert "snapshot-2" in told["error"]
 
 
 def test_check_names_the_line_and_the_nearest_key(freshet: Freshet, tmp_path: Path) -> None:

@@ -153,7 +153,7 @@ def test_debug_works_wherever_it_stands(freshet: Freshet, tmp_path: Path, positi
     called = freshet(*call)
     assert called.code == 2
     assert "Traceback" in called.err
-    assert "freshet: there is no table shop.nothing" in called.err
+    assert "freshet: InvalidRequestError: there is no table shop.nothing" in called.err
 
 
 def test_the_version(freshet: Freshet) -> None:
