@@ -97,7 +97,7 @@ checkpoint: "{tmp_path}/c"
     kafka_broker.delete_topic(TOPIC)
     done = run()
     assert f"warning: there is no topic {TOPIC} at" in done.stderr
-    assert done.returncode == 1
+    assert done.returncode == 75, done.stderr
 
 
 @pytest.mark.kafka
@@ -141,6 +141,6 @@ checkpoint: "{tmp_path}/c"
         finally:
             running.kill()
     text = "".join(said)
-    assert running.returncode == 1, text
+    assert running.returncode == 65, text
     assert f"pipeline 'anew': while it ran topic {topic} was deleted and created again" in text
     assert "Traceback" not in text
