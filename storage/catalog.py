@@ -16,7 +16,7 @@ from typing import Final, TypeAlias
 import pyarrow as pa
 
 from freshet.storage.exceptions import AlreadyExistsError, InvalidRequestError, NotFoundError
-from freshet.storage.io.env import Env, local_env
+from freshet.storage.io.env import Env, absolute_path, local_env
 from freshet.storage.metadata.schema_store import SchemaStore
 from freshet.storage.metadata.table_store import open_table_store
 from freshet.storage.model.arrow_types import fields_from_arrow
@@ -42,7 +42,8 @@ class Catalog:
     """The tables below one warehouse folder; holds no state, so several may look at the same folder."""
 
     def __init__(self, warehouse: str | PathLike[str], *, env: Env | None = None) -> None:
-        """`warehouse` is a path or a `file:` URI; the folder is created with the first database."""
+        """`warehouse` is a path or a `file:` URI, a relative one against the current folder; the folder is created with
+        the first database."""
         self.warehouse = _warehouse_folder(warehouse)
         self._env = env or local_env()
 
@@ -211,9 +212,9 @@ def split_identifier(identifier: str) -> tuple[str, str]:
 
 
 def _warehouse_folder(warehouse: str | PathLike[str]) -> str:
-    folder = local_path(fspath(warehouse)) if isinstance(warehouse, (str, PathLike)) else ""
+    folder = local_path(absolute_path(fspath(warehouse))) if isinstance(warehouse, (str, PathLike)) else ""
     if not folder.startswith("/") or "\0" in folder:
-        raise InvalidRequestError(f"warehouse {warehouse!r}: give an absolute path, for example file:///data/warehouse")
+        raise InvalidRequestError(f"warehouse {warehouse!r}: give a path, for example file:///data/warehouse")
     return folder
 
 

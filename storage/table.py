@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
+from os import PathLike, fspath
 from typing import Any, Final, overload
 
 import pyarrow as pa
@@ -28,7 +29,7 @@ from freshet.storage.describe import CommitRows, commit_rows, describe_table, ma
 from freshet.storage.distributed_write import TaskWriter, discard_messages
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.filters.filter_text import FilterGiven, to_predicate
-from freshet.storage.io.env import Env, local_env
+from freshet.storage.io.env import Env, absolute_path, local_env
 from freshet.storage.logs.readers import LogSplitStream, LogStream, LogStreamRequest
 from freshet.storage.logs.writers import LogPublisher, TableLog, TaskLog
 from freshet.storage.lookup.file_lookup import FoundRows
@@ -127,7 +128,7 @@ class Table:
     @classmethod
     def open(
         cls,
-        location: str,
+        location: str | PathLike[str],
         *,
         options: Mapping[str, object] | None = None,
         schema_id: int | None = None,
@@ -137,11 +138,13 @@ class Table:
         """Opens the table in a folder, for callers that know the folder and not the warehouse, such as a Spark worker.
 
         `options` override the table's own for this object only, `schema_id` chooses a schema that is not the latest,
-        and `name` is what messages call the table, its folder if not given. Files are reached as the location asks.
+        and `name` is what messages call the table, its folder if not given. A relative location is taken against the
+        current folder. Files are reached as the location asks.
         Raises `NotFoundError` when there is no table, `UnsupportedFeatureError` when it cannot be read rightly.
         """
         texts = option_texts(options)
-        store = open_table_store(env or local_env(), location, options=texts or None, schema_id=schema_id)
+        folder = absolute_path(fspath(location))
+        store = open_table_store(env or local_env(), folder, options=texts or None, schema_id=schema_id)
         return cls(store, name=name or store.paths.location)
 
     @property

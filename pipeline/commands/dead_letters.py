@@ -17,6 +17,7 @@ from freshet.pipeline.commands.spark_part import spark_part
 from freshet.pipeline.config.pipeline_file import load_pipelines
 from freshet.storage.describe import printable
 from freshet.storage.exceptions import InvalidRequestError
+from freshet.storage.io.env import absolute_path
 from freshet.storage.table import Table
 
 NEEDED: Final = (
@@ -84,7 +85,7 @@ def _replay(file: Path, warehouse: str, table: str, *, everything: bool, as_json
             f"{file} writes {config.table.name} with dead letters in {config.dead_letter_table}, not {table}; name one "
             "of these tables"
         )
-    if _folder(config.table.warehouse) != _folder(warehouse):
+    if _folder(config.table.warehouse) != _folder(absolute_path(warehouse)):
         raise InvalidRequestError(
             f"the table of {file} is in {config.table.warehouse}, not in {warehouse}; name that warehouse"
         )

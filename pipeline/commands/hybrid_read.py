@@ -18,6 +18,7 @@ from freshet.pipeline.config.stream_options import (
     MODE_OPTION,
 )
 from freshet.pipeline.exceptions import InvalidRequestError
+from freshet.storage.io.env import absolute_path
 
 
 def hybrid_read(
@@ -65,11 +66,11 @@ def hybrid_read(
         _pair(each) for each in option or ()
     )
     spark_part("following").follow(
-        {"warehouse": warehouse, "table": table, **options},
+        {"warehouse": absolute_path(warehouse), "table": table, **options},
         to=to,
-        path=path,
+        path=None if path is None else absolute_path(path),
         into=into,
-        checkpoint=checkpoint,
+        checkpoint=None if checkpoint is None else absolute_path(checkpoint),
         name=name,
         every=None if available_now else spark_interval(every),
     )

@@ -2,6 +2,8 @@
 
     text --compose--> nodes with lines --expand ${NAME}--> values --pydantic--> PipelineConfig --rules--> checked
 
+Folders that are relative paths are taken against the current folder, `~` is the home folder.
+
 `${NAME}` is replaced by the environment variable, `${NAME:-default}` by the default where it is not set or empty; a
 `$$` stands for one dollar sign. All problems of all files are raised together as one `ConfigurationError`. No secret
 ever stands in a message.
@@ -18,6 +20,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -41,12 +44,21 @@ from freshet.pipeline.config.only_tables import OnlyTables
 from freshet.pipeline.config.origin import KeyPath, Origin
 from freshet.pipeline.config.rules import contradictions, decides_meaning, nearest, warnings
 from freshet.pipeline.exceptions import ConfigurationError, Problem
+from freshet.storage.exceptions import InvalidRequestError
+from freshet.storage.io.env import absolute_path
 
 __all__ = ["PipelineConfig", "load_pipeline", "load_pipelines", "warnings"]
 
 _REFERENCE: Final = re.compile(r"\$\$|\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 DEPTH_MAX: Final = 50
 """Levels of keys in a pipeline file; more can only be an alias that contains itself."""
+
+_SOURCE_FOLDERS: Final = (
+    ("files", "path"),
+    ("files", "sourceArchiveDir"),
+    ("files", "options", "sourceArchiveDir"),
+    ("table", "warehouse"),
+)
 
 _PLAIN_MESSAGES: Final = {
     "missing": "is missing",
@@ -120,7 +132,7 @@ def parse_pipeline(text: str, path: str, env: Mapping[str, str]) -> tuple[Pipeli
     if not isinstance(tree, dict):
         return None, [Problem("wants the keys of a pipeline (name, sources, table, …) at its top", path, 1)]
     try:
-        config = PipelineConfig.model_validate(tree)
+        config = PipelineConfig.model_validate(_with_absolute_folders(tree))
     except ValidationError as error:
         found = [document.problem(_key_path(item["loc"]), _message(item)) for item in error.errors()]
         return None, [*document.problems, *found]
@@ -128,6 +140,33 @@ def parse_pipeline(text: str, path: str, env: Mapping[str, str]) -> tuple[Pipeli
     problems = [*document.problems, *found]
     config.read_from(document.origin)
     return (None if problems else config), problems
+
+
+def _with_absolute_folders(tree: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of a file with its folders from the root on; what is of another shape stays for the checks."""
+    found = dict(tree)
+    _make_absolute(found, "checkpoint")
+    _make_absolute(found, "table", "warehouse")
+    if isinstance(sources := found.get("sources"), list):
+        found["sources"] = [dict(source) if isinstance(source, Mapping) else source for source in sources]
+        for source in found["sources"]:
+            for keys in _SOURCE_FOLDERS:
+                _make_absolute(source, *keys)
+    return found
+
+
+def _make_absolute(values: Any, *keys: str) -> None:
+    """Replaces one folder, and the mappings on the way to it by copies."""
+    *path, last = keys
+    for key in path:
+        if not isinstance(values, dict) or not isinstance(values.get(key), Mapping):
+            return
+        inner = dict(values[key])
+        values[key] = inner
+        values = inner
+    if isinstance(values, dict) and isinstance(text := values.get(last), str):
+        with suppress(InvalidRequestError):  # no such home folder: the rules tell what is wrong with the text
+            values[last] = absolute_path(text)
 
 
 @dataclass

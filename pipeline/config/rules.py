@@ -324,12 +324,12 @@ def _selected(config: PipelineConfig, source: SourceConfig, key_path: KeyPath) -
 
 
 def _location(text: str, key_path: KeyPath) -> Iterator[Finding]:
-    """A folder is an absolute path or a URI: what a relative one means depends on where the command was called."""
+    """A folder is a path or a URI; relative paths were taken against the current folder when the file was read."""
     if _SCHEME.match(text):
         if text.lower().startswith("file:") and not _FILE_URI.match(text):
             yield key_path, f"{text!r} has no absolute path; write file:///data/…"
     elif not text.startswith("/"):
-        yield key_path, f"{text!r} is a relative path; write an absolute path or a URI, such as file:///data/…"
+        yield key_path, f"{text!r} is no folder; write a path or a URI, such as file:///data/…"
 
 
 def _kafka(options: Mapping[str, str], key_path: KeyPath) -> Iterator[Finding]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import threading
 import time
 import uuid
@@ -19,13 +20,17 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from enum import StrEnum
 from typing import Final, TypeVar
+from urllib.parse import unquote
 
+from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.io.file_io import FileIO
 from freshet.storage.io.local_cache import LocalCache
 from freshet.storage.io.local_file_io import LocalFileIO
 from freshet.storage.io.scratch_folders import ScratchFolders
 
 T = TypeVar("T")
+
+_SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 
 HELPERS_MAX: Final = 8
 """Threads for calls that are made side by side."""
@@ -229,3 +234,25 @@ class Env:
 def local_env(scratch_root: str | None = None) -> Env:
     """The environment of a program that works on local or mounted disks."""
     return Env(LocalFileIO(), scratch_root)
+
+
+def absolute_path(location: str) -> str:
+    """A path, or a `file:` URI of one, that does not begin at the root: against the current folder, `~` against the
+    home folder. Any other location is left as it is, and blank text is.
+
+    Raises `InvalidRequestError` where there is no such home folder, or the current folder is gone.
+    """
+    path = location
+    if scheme := _SCHEME.match(location):
+        if scheme[0].lower() != "file:":
+            return location
+        path = unquote(location[scheme.end() :])
+    if path.startswith("/") or not path.strip():
+        return location
+    try:
+        found = os.path.abspath(os.path.expanduser(path))
+    except OSError as error:
+        raise InvalidRequestError(f"{location!r} cannot be taken against the current folder: {error}") from error
+    if path.startswith("~") and os.path.expanduser(path) == path:
+        raise InvalidRequestError(f"{location!r}: there is no such home folder; give an absolute path")
+    return found

@@ -52,8 +52,8 @@ def written(folder: Path, *changes: tuple[str, str]) -> Path:
     ("old", "new", "part"),
     [
         ("FOLDER/in", "FOLDER/missing", "p.yaml:3: sources.0.files.path"),
-        ("FOLDER/in", "in", "p.yaml:3: sources.0.files.path: 'in' is a relative path"),
-        ("FOLDER/c", "c", "p.yaml:12: checkpoint: 'c' is a relative path"),
+        ("FOLDER/in", "missing", "p.yaml:3: sources.0.files.path: "),
+        ("FOLDER/c", "~nobody-of-this-name/c", "p.yaml:12: checkpoint: '~nobody-of-this-name/c' is no folder"),
         ("FOLDER/c", "FOLDER/p.yaml/c", "p.yaml:12: checkpoint: "),
         ("bucket: 1", "merge-engine: deduplicate", "p.yaml:11: table.options.bucket: a table with a primary key needs"),
         ("checkpoint:", "trigger: {processing_time: 5 parsecs}\ncheckpoint:", "'5 parsecs' is no interval"),
@@ -67,6 +67,18 @@ def test_nothing_is_made_where_something_is_wrong(
         called = freshet(command, path)
     assert called.code == 2, called.err
     assert part in called.err, called.err
+
+
+def test_folders_of_the_current_folder(freshet: Freshet, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = written(folder, ("FOLDER/in", "in"), ("FOLDER/w", "w"), ("FOLDER/c", "c"))
+    monkeypatch.chdir(folder)
+    assert freshet.good("check", "--no-spark", path).out == "orders: ok, into shop.orders\n"
+    Catalog("w").create_table("shop.orders", schema={"id": "BIGINT", "more": "INT"}, options={"bucket": "-1"})
+    called = freshet("check", "--no-spark", path)
+    assert called.code == 2, called.err
+    assert "shop.orders exists and differs" in called.err
+    for warehouse in ("w", "./w", "file:w", "../" + folder.name + "/w"):
+        assert freshet.good("tables", warehouse, "--json").facts == freshet.good("tables", folder / "w", "--json").facts
 
 
 def test_check_without_spark_says_so(freshet: Freshet, folder: Path) -> None:

@@ -47,7 +47,7 @@ def test_tables_that_are_not_there(freshet: Freshet, table: Table, tmp_path: Pat
             code, error = code_and_error(freshet(command, warehouse, name))
             assert code == 2, error
             assert part in error
-        for wrong, part in (("relative/w", "absolute path"), ("s3://bucket/w", "s3://bucket/w"), ("", "absolute path")):
+        for wrong, part in (("s3://bucket/w", "s3://bucket/w"), ("", "give a path")):
             code, error = code_and_error(freshet(command, wrong, "shop.orders"))
             assert code == 2, error
             assert part in error
