@@ -19,7 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from freshet.storage.codec.commit_message_json import decode_commit_messages, encode_commit_messages
-from freshet.storage.commit.committer import CommitResult, Committer, discard_messages
+from freshet.storage.commit.committer import CommitCheck, CommitResult, Committer, discard_messages
 from freshet.storage.commit.history import CommitTrace
 from freshet.storage.exceptions import NotFoundError
 from freshet.storage.logs.writers import ChangeSink
@@ -32,6 +32,7 @@ from freshet.storage.write.compaction_limit import CompactionLimit
 from freshet.storage.write.table_writer import TableWriter
 
 __all__ = [
+    "CommitCheck",
     "CommitDigest",
     "CommitMessage",
     "CommitResult",

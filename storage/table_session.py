@@ -2,13 +2,17 @@
 
     with table.writer("loader-1") as writer:
         writer.write(rows)
-        writer.commit(identifier=7)      a second time, in any process: nothing happens
+        writer.commit()                  or commit(7): a second commit of that number, in any process, is a replay
+
+A number is for programs that can write the same rows again after a crash and do not know whether they had committed
+them. A replay commits nothing, discards the rows written for it and is logged as a warning.
 
 A session goes on when the table is altered: rows written until then are committed in the columns they were written
 with, and the first `write` after that commit takes the new schema.
 
-Rows written and not committed are gone when the session ends. Identifiers of one commit user must grow; the commit
-user belongs to one program at a time. A commit that is known already discards the rows written for it.
+Rows written and not committed are gone when the session ends: a block that is left normally with such rows raises, one
+that is left by an exception discards them. Identifiers of one commit user must grow; the commit user belongs to one
+program at a time.
 """
 
 from __future__ import annotations
@@ -22,6 +26,7 @@ from typing import Final
 
 from freshet.storage.commit.committer import CommitResult, Committer
 from freshet.storage.commit.identity import check_identifier
+from freshet.storage.commit.replays import replay_text
 from freshet.storage.exceptions import ConflictError, InvalidRequestError
 from freshet.storage.logs.writers import LogPublisher, TableLog
 from freshet.storage.lookup.lookup_metrics import LookupMetrics
@@ -78,6 +83,8 @@ class TableSession:
         self._parallelism = parallelism
         self._writer = self._open_writer(store, store.snapshots.latest())
         self._has_rows = False
+        self._row_count = 0
+        """Rows accepted since the last commit."""
         self._is_closed = False
         self._pending: _PendingCommit | None = None
 
@@ -115,7 +122,9 @@ class TableSession:
         ):
             self._writer.rebase(self._store.snapshots.latest())
         self._has_rows = True
-        return self._writer.write(data)
+        row_count = self._writer.write(data)
+        self._row_count += row_count
+        return row_count
 
     def compact(self, *, full: bool = False) -> None:
         """Compacts the buckets written by this session with the next commit."""
@@ -129,10 +138,11 @@ class TableSession:
 
         Without an identifier the one after the last of this commit user is taken, or the next one if another
         program takes it meanwhile; a program that crashes and starts again must find out by itself which rows it had
-        committed. When making the snapshot fails or is interrupted, the rows are still there and keep their number:
-        commit again, without a number or with the same one, and they are in the table once whatever became of the
-        first try. When writing the files of the rows fails (a full disk), they may be lost: further calls are refused
-        until `abort`, then write them again.
+        committed. A commit whose identifier was committed before, or lies before the last one, is a replay: nothing is
+        committed, and a warning names the snapshot that has it. When making the snapshot fails or is interrupted, the
+        rows are still there and keep their number: commit again, without a number or with the same one, and they are
+        in the table once whatever became of the first try. When writing the files of the rows fails (a full disk), they
+        may be lost: further calls are refused until `abort`, then write them again.
         """
         self._check_open()
         pending = self._pending
@@ -147,6 +157,9 @@ class TableSession:
             )
         result = CommitResult((), already_committed=True) if pending is None else self._commit(pending)
         if result.already_committed:
+            if pending is None or not self._is_ours(pending):
+                number = _checked_identifier(identifier or 0) if pending is None else pending.identifier
+                _LOG.warning(replay_text(self._store, self._commit_user, number, self._row_count))
             self._writer.abort()
         self._forget()
         if result.snapshots:
@@ -205,7 +218,7 @@ class TableSession:
             if not (result.already_committed and pending.is_automatic):
                 return result
             # The number is used up: by an earlier try of ours whose end we did not see, or by another program.
-            if self._committer.snapshot_with(pending.messages, after_id=pending.base_id) is not None:
+            if self._is_ours(pending):
                 return result
             if self._log is not None:
                 raise ConflictError(
@@ -218,6 +231,10 @@ class TableSession:
             pending.identifier = last.identifier + 1
             check_identifier(pending.identifier)
 
+    def _is_ours(self, pending: _PendingCommit) -> bool:
+        """True when a snapshot has the files of this commit: an earlier try took effect, and its end was not seen."""
+        return self._committer.snapshot_with(pending.messages, after_id=pending.base_id) is not None
+
     def abort(self) -> None:
         """Gives up what was written since the last commit and removes its files.
 
@@ -227,10 +244,33 @@ class TableSession:
         self._forget()
 
     def _forget(self) -> None:
-        self._pending, self._has_rows = None, False
+        self._pending, self._has_rows, self._row_count = None, False, 0
 
     def close(self) -> None:
-        """Ends the session; uncommitted rows are gone. Waits for what its commits left to do (expiry)."""
+        """Ends the session; uncommitted rows are gone, and told. Waits for what its commits left to do (expiry)."""
+        uncommitted = self._uncommitted()
+        self._end()
+        if uncommitted is not None:
+            _LOG.warning(uncommitted)
+
+    def _uncommitted(self) -> str | None:
+        """What to say about rows that were written and are in no commit; None where there are none."""
+        if self._is_closed or not (self._row_count or self._writer.is_broken):
+            return None
+        begin = f"table {self._store.location}: the writer of user {self._commit_user!r} ends, and"
+        if self._pending is not None:
+            return (
+                f"{begin} commit {self._pending.identifier} of {_rows_text(self._row_count)} failed and was not tried "
+                "again: call commit() once more, or abort(), before the end of the block. Look whether the rows are in "
+                "the table"
+            )
+        rows = _rows_text(self._row_count) if self._row_count else "rows of a write that failed"
+        return (
+            f"{begin} {rows} {'was' if self._row_count == 1 else 'were'} not committed, and discarded: commit() is "
+            "missing before the end of the block, or abort() where the rows are not wanted"
+        )
+
+    def _end(self) -> None:
         self._is_closed = True
         self._writer.abort()
         if self._log is not None:
@@ -245,7 +285,10 @@ class TableSession:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        uncommitted = self._uncommitted()
+        self._end()
+        if error is None and uncommitted is not None:
+            raise InvalidRequestError(uncommitted, path=self._store.location)
 
     def _check_open(self) -> None:
         if self._is_closed:
@@ -266,6 +309,10 @@ def _numbers_early(options: CoreOptions, has_primary_key: bool) -> bool:
     if not has_primary_key:
         return options.bucket > 0
     return not options.write_buffer_spillable or options.write_buffer_spill_max_disk_size_bytes < LONG_MAX
+
+
+def _rows_text(count: int) -> str:
+    return "1 row" if count == 1 else f"{count} rows"
 
 
 def _checked_identifier(identifier: int) -> int:

@@ -323,7 +323,7 @@ def _project() -> dict[str, Any]:
 
 
 def undeclared_libraries(module: Module) -> Iterator[str]:
-    """Third-party imports that pyproject.toml does not name: they would be missing after `pip install freshet`.
+    """Third-party imports that pyproject.toml does not name: they would be missing after `pip install .`.
 
     Extras count where they may be needed: tables work without any.
     """

@@ -40,6 +40,7 @@ from freshet.pipeline.batch.first_tables import FirstTables, after_batch, carrie
 from freshet.pipeline.batch.lap_clock import LapClock
 from freshet.pipeline.batch.missing_batches import refuse_missing_batches
 from freshet.pipeline.batch.read_digest import ReadDigests
+from freshet.pipeline.batch.replays import is_same_input, unproven_replay_text
 from freshet.pipeline.batch.rounds_beside import BesideReport, RoundsBeside
 from freshet.pipeline.batch.routing import Routing, TaskPlan, is_outcomes, route_outcomes, route_rows
 from freshet.pipeline.batch.schema_follow import refuse_other_columns
@@ -133,6 +134,11 @@ class MicroBatchWriter:
         self._run: tuple[object, _QueryRun | None] | None = None
         self._rounds = self._open_rounds(compaction or CompactionConfig())
 
+    @property
+    def table_name(self) -> str:
+        """What messages call the table."""
+        return self._table.name
+
     def with_tasks(self, frame: DataFrame) -> DataFrame:
         """A streaming frame followed by the work of its tasks: a row for each, which `write` collects.
 
@@ -196,6 +202,8 @@ class MicroBatchWriter:
         clock.lap("digest")
         check = committer.has_committed(micro_batch_id, digest=digest)
         if check.is_committed:  # 1
+            if not is_same_input(check, micro_batch_id, digest):
+                _LOG.warning(unproven_replay_text(self._table.name, self._commit_user, micro_batch_id))
             return BatchReport(self._commit_user, micro_batch_id, is_replay=True)
         if self._writes_all_batches:
             last = None if check.last is None else check.last.identifier

@@ -8,7 +8,8 @@ has no type for TIME and for timestamps finer than microseconds: see `arrow_brid
 finer than the table's are rounded down.
 
 Spark replays a batch after a crash with the same query id and batch id; both are taken from the properties that Spark
-sets on the thread of the query.
+sets on the thread of the query. A call outside of a query is refused: nothing would tell the frame of another day from
+a replay.
 """
 
 from __future__ import annotations
@@ -48,8 +49,10 @@ class TableSink:
         self._writer.close()
 
     def __call__(self, frame: DataFrame, micro_batch_id: int) -> None:
-        """Writes one batch; Spark calls this."""
+        """Writes one batch; Spark calls this. Raises `InvalidRequestError` outside of a streaming query."""
         query_id = frame.sparkSession.sparkContext.getLocalProperty(QUERY_ID_PROPERTY)
+        if query_id is None:
+            raise InvalidRequestError(_outside_text(self._writer.table_name, micro_batch_id))
         try:
             report = self._writer.write(frame, micro_batch_id, query_id)
             if self._on_report is not None:
@@ -66,6 +69,16 @@ class TableSink:
             raise PipelineFailedError(f"{kind}: {text}", micro_batch_id=micro_batch_id, kind=kind) from None
 
 
+def _outside_text(table: str, micro_batch_id: int) -> str:
+    return (
+        f"table {table}: table_sink writes the batches of a streaming query, and this frame is of none; nothing was "
+        f"written. As batch {micro_batch_id} it would be taken for a replay once that number is committed. Hand the "
+        "sink to writeStream.foreachBatch, or call it on the thread that runs your own foreachBatch function. Rows of "
+        f"a batch frame: with Catalog(warehouse).table({table!r}).writer('loader-1') as writer: "
+        "writer.write(frame.toArrow()); writer.commit()"
+    )
+
+
 def table_sink(
     warehouse: str,
     table: str,
@@ -79,6 +92,8 @@ def table_sink(
     on_report: Callable[[BatchReport], None] | None = None,
 ) -> TableSink:
     """The callable for `foreachBatch` that writes into `table` (`database.name`), which must exist.
+
+    It is for streaming queries alone. Rows of a batch frame go in with `Table.writer` and the frame's `toArrow()`.
 
     `commit_user` is the identity of the stream: it must stay the same from run to run, and belongs to one checkpoint
     and one table. `dead_letters` names a table for frames of outcomes (`decode.outcomes`), which is created if need be;

@@ -15,11 +15,18 @@ def spark_part(name: str) -> Any:
     except ModuleNotFoundError as error:
         if error.name == "confluent_kafka":
             raise InvalidRequestError(
-                "this command asks Kafka brokers, and the client is not installed here; install it with: "
-                "pip install 'freshet[kafka]'"
+                f"this command asks Kafka brokers, and the client is not installed here; {_extra_text('kafka')}"
             ) from error
         if error.name not in ("pyspark", "py4j"):
             raise
         raise InvalidRequestError(
-            "this command needs Spark, which is not installed here; install it with: pip install 'freshet[spark]'"
+            f"this command needs Spark, which is not installed here; {_extra_text('spark')}"
         ) from error
+
+
+def _extra_text(extra: str) -> str:
+    """How to install an extra; not by name, which on the package index is another project's."""
+    return (
+        f"install Freshet's extra {extra!r}: pip install '.[{extra}]' in a clone of it, or "
+        f"pip install 'WHEEL[{extra}]' with the path of its wheel"
+    )

@@ -159,8 +159,8 @@ def __getattr__(name: str) -> Any:
         if extra is None:
             raise
         raise ImportError(
-            f"freshet.{name} needs {error.name}, which is not installed here; install it with: "
-            f"pip install 'freshet[{extra}]'",
+            f"freshet.{name} needs {error.name}, which is not installed here; install Freshet's extra {extra!r}: "
+            f"pip install '.[{extra}]' in a clone of it, or pip install 'WHEEL[{extra}]' with the path of its wheel",
             name=error.name,
         ) from error
     value = getattr(module, name)

@@ -106,6 +106,11 @@ class TableWriter:
         """The snapshot this writer builds on."""
         return self._buckets.snapshot
 
+    @property
+    def is_broken(self) -> bool:
+        """True after a call that failed with rows taken, which may be lost, until `abort`."""
+        return self._is_broken
+
     def write(self, data: object) -> int:
         """Takes rows (`input_rows`) and returns how many were accepted: rows of ignored kinds are not.
 

@@ -36,6 +36,7 @@ from freshet.pipeline.spark.session import SHORT_LIVED, create_session
 from freshet.storage.catalog import Catalog
 from freshet.storage.compact.rewriter import CompactionResult, Rewriter
 from freshet.storage.table import Table
+from tests.kit.spark import inside_query
 from tests.pipeline.batch.outcome_rows import data, dead, outcome_schema, outcome_table, tally
 
 RECORDS: Final = 2000
@@ -107,7 +108,8 @@ def main() -> None:
     spark = create_session("lost-executor", settings=settings, master="local-cluster[2,1,1024]")
     reports: list[BatchReport] = []
     sink = table_sink(str(folder), "db.t", commit_user="stream", dead_letters="db.dead", on_report=reports.append)
-    sink(_outcomes(spark, table) if kind == "outcomes" else _rows(spark), 0)
+    with inside_query(spark):
+        sink(_outcomes(spark, table) if kind == "outcomes" else _rows(spark), 0)
     result = reports[0].result
     print(
         json.dumps(

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 from pyspark.sql import SparkSession
 
+from freshet.pipeline.batch.table_sink import QUERY_ID_PROPERTY
 from freshet.pipeline.spark.session import SHORT_LIVED, create_session
 
 
@@ -16,3 +18,13 @@ def spark() -> Iterator[SparkSession]:
     session = create_session("freshet-tests", settings=SHORT_LIVED, master="local[2]")
     yield session
     session.stop()
+
+
+@contextmanager
+def inside_query(spark: SparkSession, query_id: str = "query-1") -> Iterator[None]:
+    """This thread looks to a sink as the thread of a streaming query does: Spark sets the query's id on it."""
+    spark.sparkContext.setLocalProperty(QUERY_ID_PROPERTY, query_id)
+    try:
+        yield
+    finally:
+        spark.sparkContext.setLocalProperty(QUERY_ID_PROPERTY, None)  # type: ignore[arg-type]

@@ -84,6 +84,7 @@ def test_a_topic_that_is_made_anew_under_a_writer_is_seen_before_the_commit(log:
         writer.write(rows("+I 1 c"))
         with pytest.raises(LogConfigError, match=r"offset 0, though those up to \d+ were given.*created again"):
             writer.commit()
+        writer.abort()
     assert held(table) == {1: "a", 2: "b"}
 
 

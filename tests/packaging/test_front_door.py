@@ -29,7 +29,7 @@ def test_everything_that_is_there_can_be_imported_at_once() -> None:
 def test_the_extra_of_a_name_that_needs_spark_is_told() -> None:
     done = run(f"{WITHOUT_SPARK}from freshet import table_sink")
     assert "freshet.table_sink needs pyspark" in done.stderr
-    assert "pip install 'freshet[spark]'" in done.stderr
+    assert "pip install '.[spark]'" in done.stderr
 
 
 def test_members_can_be_listed() -> None:

@@ -51,7 +51,10 @@ Catalog(sys.argv[1]).create_table(
     "shop.orders", schema={"id": "BIGINT", "name": "STRING"}, primary_keys=["id"], options={"bucket": "2"}
 )
 rows = spark.createDataFrame([(1, "a"), (2, "b")], "id BIGINT, name STRING")
-table_sink(sys.argv[1], "shop.orders", commit_user="loader")(rows, 0)
+rows.write.parquet(sys.argv[1] + "/in")
+stream = spark.readStream.schema(rows.schema).parquet(sys.argv[1] + "/in").writeStream
+stream = stream.option("checkpointLocation", sys.argv[1] + "/checkpoint").trigger(availableNow=True)
+assert stream.foreachBatch(table_sink(sys.argv[1], "shop.orders", commit_user="loader")).start().awaitTermination(300)
 register(spark)
 read = spark.read.format("freshet").option("warehouse", sys.argv[1]).option("table", "shop.orders").load()
 assert sorted(tuple(row) for row in read.collect()) == [(1, "a"), (2, "b")]
@@ -223,13 +226,13 @@ def test_tables_without_spark(installations: dict[str, Installation], hostile: P
     for name in ("register", "table_sink"):
         done = run("-c", f"from freshet import {name}")
         assert f"freshet.{name} needs pyspark" in done.stderr
-        assert "pip install 'freshet[spark]'" in done.stderr
+        assert "pip install '.[spark]'" in done.stderr
     (warehouse / "in").mkdir()
     (hostile / "p.yaml").write_text(PIPELINE.format(warehouse=warehouse), encoding="utf-8")
     assert run("-m", "freshet", "check", "p.yaml").returncode == 0
     done = run("-m", "freshet", "run", "p.yaml")
     assert done.returncode == 2, done.stderr
-    assert "pip install 'freshet[spark]'" in done.stderr
+    assert "pip install '.[spark]'" in done.stderr
 
 
 PIPELINE = """

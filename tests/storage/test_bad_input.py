@@ -100,9 +100,9 @@ def refused(call: Any, *parts: str, kind: type[Exception] = InvalidRequestError)
 # ----------------------------------------------------------------------------------------------- warehouses and names
 
 
-@pytest.mark.parametrize("warehouse", ["", " ", "data/w", "~/w", "file:w", "/tmp/\0w", None, 5])
-def test_a_warehouse_is_an_absolute_path(warehouse: Any) -> None:
-    refused(lambda: Catalog(warehouse), "absolute path", "file:///data/warehouse")
+@pytest.mark.parametrize("warehouse", ["", " ", "file:", "/tmp/\0w", "w\0", None, 5])
+def test_a_warehouse_is_a_path(warehouse: Any) -> None:
+    refused(lambda: Catalog(warehouse), "give a path", "file:///data/warehouse")
 
 
 @pytest.mark.parametrize("warehouse", ["s3://bucket/w", "hdfs://node/w", "file://host/w", "C:\\w"])
@@ -391,6 +391,7 @@ def test_wrong_identifiers_leave_no_file(table: Table, identifier: Any) -> None:
     with table.writer("other") as writer:
         writer.write(good())
         refused(lambda: writer.commit(identifier), "commit identifier", repr(identifier))
+        writer.abort()
 
 
 def test_identifiers_of_numpy(catalog: Catalog) -> None:
@@ -427,6 +428,7 @@ def test_two_first_writers_of_different_bucket_counts(catalog: Catalog) -> None:
         first.commit(0)
         with pytest.raises(ConflictError, match=r"bucket.*nothing was committed"):
             second.commit(0)
+        second.abort()
     assert sorted(four.scan().to_arrow()["id"].to_pylist()) == [1, 2, 3]
 
 

@@ -38,6 +38,7 @@ def test_a_writer_does_not_bring_a_dropped_table_back(catalog: Catalog, tmp_path
         catalog.drop_table("a.b")
         with pytest.raises(NotFoundError, match=r"a\.db/b was dropped.*nothing was committed"):
             writer.commit(1)
+        writer.abort()
     assert not (tmp_path / "a.db" / "b").exists()
     with pytest.raises(NotFoundError, match="dropped"):
         table.alter(AddColumn("more", "INT"))
@@ -56,6 +57,7 @@ def test_a_writer_does_not_write_into_the_next_table_of_the_name(catalog: Catalo
         writer.write(pa.table({"id": [2]}))
         with unchanged(tmp_path), pytest.raises(ConflictError, match=r"created again.*nothing was committed"):
             writer.commit(1)
+        writer.abort()
     assert catalog.table("a.b").scan().to_arrow().to_pylist() == [{"key": 7}]
 
 
@@ -85,6 +87,7 @@ def test_a_writer_that_misses_files_of_a_dropped_table_says_so(catalog: Catalog)
         half_dropped(table, "bucket-0/*")
         with pytest.raises(NotFoundError, match=r"a\.db/b was dropped while it was open"):
             writer.compact(full=True)
+        writer.abort()
 
 
 def test_a_compaction_that_misses_files_of_a_dropped_table_says_so(catalog: Catalog, tmp_path: Path) -> None:
@@ -134,6 +137,7 @@ def test_a_commit_that_misses_snapshots_of_a_dropped_table_says_so(
         monkeypatch.setattr(SchemaStore, "check_current", drop_after)
         with pytest.raises(NotFoundError, match=r"a\.db/b was dropped while it was open"):
             writer.commit(2)
+        writer.abort()
 
 
 def test_packing_changelogs_of_a_dropped_table_says_so(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -150,6 +154,7 @@ def test_packing_changelogs_of_a_dropped_table_says_so(catalog: Catalog, monkeyp
         monkeypatch.setattr(committer_module, "packed_change", drop_then)
         with pytest.raises(NotFoundError, match=r"a\.db/b was dropped while it was open"):
             writer.commit(2)
+        writer.abort()
 
 
 def made_anew(catalog: Catalog) -> Table:
@@ -296,6 +301,7 @@ def test_a_partition_value_too_long_for_a_folder(catalog: Catalog, tmp_path: Pat
         writer.write(pa.table({"id": [1], "p": ["x" * 5_000]}))
         with pytest.raises(InvalidRequestError, match="File name too long; use shorter names") as caught:
             writer.commit(0)
+        writer.abort()
     assert len(str(caught.value)) < 1000
     assert not [name for name in contents(tmp_path) if name.endswith((".parquet", ".tmp"))]
     with table.writer("loader") as writer:

@@ -77,3 +77,4 @@ def test_an_error_can_name_such_a_key(tmp_path: Path) -> None:
         writer.write(rows)
         with pytest.raises(InvalidRequestError, match="5000000"):
             writer.commit()
+        writer.abort()

@@ -106,12 +106,18 @@ def test_identifiers_count_on_by_themselves(catalog: Catalog) -> None:
         assert writer.commit().snapshots[0].commit_identifier == 3
 
 
-def test_uncommitted_rows_are_gone_without_a_trace(catalog: Catalog) -> None:
-    table = create(catalog)
-    load(table, 1)
+def load_and_fail(table: Table) -> None:
     with table.writer("loader") as writer:
         writer.write(rows((9, "lost", 0)))
         writer.compact(full=True)
+        raise RuntimeError("of the program")
+
+
+def test_uncommitted_rows_are_gone_without_a_trace(catalog: Catalog) -> None:
+    table = create(catalog)
+    load(table, 1)
+    with pytest.raises(RuntimeError, match="of the program"):
+        load_and_fail(table)
     with table.writer("loader") as writer:
         writer.write(rows((9, "lost", 0)))
         writer.abort()

@@ -144,6 +144,7 @@ def test_same_files_under_another_number_are_refused(table: Table) -> None:
         committer.commit(0, messages, base_id=0)
         with pytest.raises(ConflictError, match=r"in the table already, since snapshot 1 \(0 of 'loader'\)"):
             committer.commit(1, messages, base_id=0)
+        writer.abort()
     assert held(table) == [1]
 
 

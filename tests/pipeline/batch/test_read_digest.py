@@ -94,7 +94,9 @@ def _run(spark: SparkSession, root: Path, reports: list[BatchReport]) -> TableSi
 
 
 @pytest.mark.spark
-def test_a_checkpoint_restored_from_a_backup(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_checkpoint_restored_from_a_backup(
+    spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     """The same files again are a replay; other files are refused, and none is taken for committed."""
     catalog = Catalog(str(tmp_path / "warehouse"))
     table = catalog.create_table("db.t", schema={"id": "BIGINT"}, primary_keys=["id"], options={"bucket": "1"})
@@ -110,6 +112,7 @@ def test_a_checkpoint_restored_from_a_backup(spark: SparkSession, tmp_path: Path
     _restore(tmp_path)
     assert _run(spark, tmp_path, reports).failure is None
     assert reports[-1].is_replay
+    assert not [told for told in caplog.messages if "committed before" in told], "it is proven to be the same batch"
 
     _restore(tmp_path)
     _write(tmp_path / "in", "c.json", [3], 3000)

@@ -15,6 +15,7 @@ from freshet import Catalog, SetOption, Table, table_sink
 from freshet.pipeline.batch import rounds_beside
 from freshet.pipeline.batch.rounds_beside import ONE_CORE, BesideReport, RoundsBeside
 from freshet.pipeline.config.model import CompactionConfig
+from tests.kit.spark import inside_query
 
 OPTIONS = {"bucket": "1", "changelog-producer": "lookup"}
 BATCHES_MAX = 200
@@ -246,7 +247,8 @@ def test_units_are_tasks_of_the_application(tmp_path: Path, spark: SparkSession)
     try:
         for number in range(BATCHES_MAX):
             rows = [(key, f"{key}-{number}") for key in range(number, number + 40)]
-            sink(spark.createDataFrame(rows, "k int, v string"), number)
+            with inside_query(spark):
+                sink(spark.createDataFrame(rows, "k int, v string"), number)
             if number >= 13 and sum(report.beside.units for report in reports) >= 1:
                 break
     finally:

@@ -19,11 +19,13 @@ from freshet.pipeline.batch.routing import Routing
 from freshet.pipeline.batch.table_sink import QUERY_ID_PROPERTY, TableSink, table_sink
 from freshet.pipeline.batch.unavailable_values import NOT_STORED
 from freshet.pipeline.config.model import MaxDeadLetters
+from freshet.pipeline.exceptions import InvalidRequestError as OutsideQueryError
 from freshet.pipeline.exceptions import PipelineFailedError
 from freshet.storage.catalog import Catalog
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.schema.change import AddColumn, ChangeType
 from freshet.storage.table import Table
+from tests.kit.spark import inside_query
 from tests.pipeline.batch.outcome_rows import MOMENT, data, dead, outcome_frame, tally
 
 pytestmark = pytest.mark.spark
@@ -33,12 +35,11 @@ pytestmark = pytest.mark.spark
 def query(spark: SparkSession) -> Iterator[Any]:
     """Sets Spark's query id as a streaming query would: call it with the id."""
 
-    def be(query_id: str | None) -> None:
-        spark.sparkContext.setLocalProperty(QUERY_ID_PROPERTY, query_id)  # type: ignore[arg-type]
+    def be(query_id: str) -> None:
+        spark.sparkContext.setLocalProperty(QUERY_ID_PROPERTY, query_id)
 
-    be("query-1")
-    yield be
-    be(None)
+    with inside_query(spark):
+        yield be
 
 
 def _create(folder: Path, columns: dict[str, str], **arguments: Any) -> Table:
@@ -159,6 +160,36 @@ def test_a_replayed_batch_runs_no_job(spark: SparkSession, tmp_path: Path, query
         spark.sparkContext.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type]
     assert [report.is_replay for report in reports] == [False, True, False]
     assert table.scan().to_arrow().num_rows == 15
+
+
+def test_a_nightly_load_is_not_taken_for_a_replay(spark: SparkSession, tmp_path: Path) -> None:
+    """A call outside of a query is refused, and the way in that the message names takes every day's rows."""
+    table = _create(tmp_path, {"id": "BIGINT", "day": "DATE", "at": "TIMESTAMP(6)"})
+    sink = _sink(tmp_path, [])
+    for day in range(2):
+        begin = day * 10
+        frame = spark.range(begin, begin + 10).selectExpr(
+            "id", f"DATE'2026-11-0{day + 1}' AS day", "TIMESTAMP_NTZ'2026-11-01 10:00:00.123456' AS at"
+        )
+        with pytest.raises(OutsideQueryError, match=r"(?s)streaming query.*nothing was written.*frame\.toArrow\(\)"):
+            sink(frame, 0)
+        with table.writer("loader-1") as writer:
+            writer.write(frame.toArrow())
+            writer.commit()
+    assert [row["id"] for row in table.scan(columns=["id"]).to_arrow().sort_by("id").to_pylist()] == list(range(20))
+
+
+def test_a_replay_that_nothing_proves_is_a_warning(
+    spark: SparkSession, tmp_path: Path, query: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    _create(tmp_path, {"id": "BIGINT"})
+    sink = _sink(tmp_path, [])
+    sink(spark.range(10), 0)
+    assert not caplog.records
+    sink(spark.range(10, 20), 0)
+    (told,) = caplog.records
+    assert told.levelname == "WARNING"
+    assert "batch 0 of 'orders' was committed before" in told.getMessage()
 
 
 def test_one_job_where_adaptive_execution_is_on(spark: SparkSession, tmp_path: Path, query: Any) -> None:

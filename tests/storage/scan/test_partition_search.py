@@ -50,6 +50,7 @@ def table(tmp_path: Path) -> Table:
     with table.writer("w") as writer:
         writer.write(pa.table({"dt": [day(0)], "hh": pa.array([0], pa.int32()), "id": [1]}))
         messages = writer._writer.prepare_commit()
+        writer.abort()
     (file,) = messages[0].new_files
     made = [
         CommitMessage(

@@ -1,0 +1,25 @@
+"""A batch whose number is committed: a replay, or, where nobody has noted what it read, perhaps another batch.
+
+The storage refuses a batch of a known number that read something else, where both sides have a digest. Where one has
+none (Spark gave no offsets, the commit is of a release that knew no digests, or it is older than those kept) the batch
+is passed over all the same, and a warning says so.
+"""
+
+from __future__ import annotations
+
+from freshet.storage.distributed_write import CommitCheck, CommitDigest
+
+
+def is_same_input(check: CommitCheck, micro_batch_id: int, digest: CommitDigest | None) -> bool:
+    """True where it is proven that the committed batch of this number read the same."""
+    known = None if check.last is None else dict(check.last.digests).get(micro_batch_id)
+    return digest is not None and known is not None and known.hash == digest.hash
+
+
+def unproven_replay_text(table: str, commit_user: str, micro_batch_id: int) -> str:
+    """What is told of a replay that cannot be compared with what was committed."""
+    return (
+        f"table {table}: batch {micro_batch_id} of {commit_user!r} was committed before, so its rows were not written; "
+        "nothing tells whether it read the same records then. Where rows are missing in the table, the checkpoint was "
+        "restored or belongs to another query: start with another commit user and set where it begins to read"
+    )
