@@ -59,7 +59,7 @@ from freshet.storage.model.split import ChangeSplit, Split
 from freshet.storage.model.stream_step import StreamLimit
 from freshet.storage.model.table_log import LogIdentity
 from freshet.storage.options.core import CoreOptions
-from freshet.storage.options.traps import silent_traps
+from freshet.storage.options.traps import silent_traps, unheeded_options
 from freshet.storage.options.values import option_texts
 from freshet.storage.scan.read_snapshot import explained, find_snapshot
 from freshet.storage.scan.table_scan import TableScan
@@ -577,8 +577,9 @@ class Table:
         return complete_full_compaction(self.store, identifier, messages)
 
     def warnings(self) -> list[str]:
-        """What the options of this table lead to without anybody saying so; for logs, and for those who check."""
-        return silent_traps(self.options)
+        """What the options of this table lead to without anybody saying so, and which of them do nothing; for logs, and
+        for those who check."""
+        return [*silent_traps(self.options), *unheeded_options(self.options)]
 
     def is_compacted(self, *, commits: int = COMMITS_LOOKED_AT) -> bool:
         """Whether somebody has compacted the table among the last commits, as far as they are still there."""

@@ -214,7 +214,9 @@ class TableSession:
         base_id = pending.base_id if pending.was_tried else None
         pending.was_tried = True
         while True:
-            result = self._committer.commit(pending.identifier, pending.messages, base_id=base_id)
+            result = self._committer.commit(
+                pending.identifier, pending.messages, base_id=base_id, force_empty=self._commits_empty
+            )
             if not (result.already_committed and pending.is_automatic):
                 return result
             # The number is used up: by an earlier try of ours whose end we did not see, or by another program.
@@ -230,6 +232,11 @@ class TableSession:
             assert last is not None, "somebody has committed this number"
             pending.identifier = last.identifier + 1
             check_identifier(pending.identifier)
+
+    @property
+    def _commits_empty(self) -> bool:
+        options = self._store.options
+        return options.commit_force_create_snapshot or not options.snapshot_ignore_empty_commit
 
     def _is_ours(self, pending: _PendingCommit) -> bool:
         """True when a snapshot has the files of this commit: an earlier try took effect, and its end was not seen."""

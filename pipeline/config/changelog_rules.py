@@ -15,7 +15,7 @@ from collections.abc import Iterator
 
 from freshet.pipeline.config.model import PipelineConfig
 from freshet.storage.exceptions import InvalidRequestError
-from freshet.storage.options import ChangelogProducer, CoreOptions, silent_traps
+from freshet.storage.options import ChangelogProducer, CoreOptions, silent_traps, unheeded_options
 
 _WITHOUT_BEFORE = ("json", "debezium-unwrapped")
 
@@ -29,6 +29,7 @@ def changelog_warnings(config: PipelineConfig, *, is_compacted: bool = False) ->
         )
     except InvalidRequestError:
         return  # said elsewhere
+    yield from unheeded_options(options)
     if not options.has_primary_key:
         return
     if not (options.write_only and is_compacted):

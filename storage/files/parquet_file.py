@@ -50,7 +50,7 @@ from freshet.storage.model.data_type import DataField
 from freshet.storage.model.schema import KEY_COLUMN_PREFIX, SEQUENCE_NUMBER_COLUMN, VALUE_KIND_COLUMN
 
 ROW_GROUP_BYTES: Final = 16 * 1024 * 1024
-"""Arrow bytes of a row group."""
+"""Arrow bytes of a row group where nobody says how many (`file.block-size`)."""
 
 READ_BATCH_ROWS: Final = 8192
 """Rows of a batch where the caller does not say."""
@@ -94,6 +94,7 @@ class ParquetWriter:
         compression: str = "zstd",
         zstd_level: int = 1,
         delta_columns: Sequence[str] = (),
+        row_group_bytes: int = ROW_GROUP_BYTES,
     ) -> None:
         """`delta_columns` are integer columns whose neighbours are close (sorted keys), beside the system ones."""
         self._env = env
@@ -103,6 +104,7 @@ class ParquetWriter:
         self._codec = checked_codec(compression)
         self._zstd_level = zstd_level
         self._delta_columns = frozenset(delta_columns)
+        self._row_group_bytes = row_group_bytes
         self._pending: list[pa.Table] = []
         self._pending_bytes = 0
         self._flushed_bytes = 0
@@ -129,13 +131,13 @@ class ParquetWriter:
         while start < table.num_rows:
             rest = table.slice(start)
             rest_bytes = rest.nbytes
-            room = ROW_GROUP_BYTES - self._pending_bytes
+            room = self._row_group_bytes - self._pending_bytes
             # Slightly larger groups are better than a tiny last one.
             count = rest.num_rows if rest_bytes <= room * 5 // 4 else max(1, rest.num_rows * room // rest_bytes)
             self._pending.append(rest.slice(0, count))
             self._pending_bytes += rest_bytes * count // rest.num_rows
             start += count
-            if self._pending_bytes >= ROW_GROUP_BYTES * 9 // 10:
+            if self._pending_bytes >= self._row_group_bytes * 9 // 10:
                 self.flush()
 
     def close(self) -> ParquetSummary:

@@ -219,8 +219,7 @@ class CompactionBeside:
             return CompactionUnit(0, units[0]) if units else None
         levels = levels_of(self._store, files)
         now_ms = self._store.env.creation_time_ms()
-        commits_empty_level_0 = options.needs_lookup and options.lookup_wait
-        if commits_empty_level_0 and not _has_left_behind(files, now_ms):
+        if options.commits_empty_level_0 and not _has_left_behind(files, now_ms):
             return pick_upper(levels, pick_rules(options, now_ms // _HOUR_MS % 24))
         return due_unit(self._store, levels)
 
@@ -245,7 +244,9 @@ def why_not_beside(options: CoreOptions) -> str | None:
     """Why compactions of a table stay in its batches; None where they may run beside them."""
     if options.write_only:
         return "the table is write-only: somebody else compacts it"
-    if not (options.needs_lookup and options.lookup_wait):
+    if options.commit_force_compact:
+        return "commit.force-compact=true has each commit do what is due"
+    if not options.commits_empty_level_0:
         return None
     if options.deletion_vectors_enabled:
         return "each commit changes the deletion vectors that a unit beside it would build on"

@@ -40,11 +40,11 @@ from freshet.storage.files.data_file_writer import AppendFileWriter
 from freshet.storage.io.env import CrashPoint
 from freshet.storage.io.spill_file import Scratch, SpillFile
 from freshet.storage.maintenance.table_compaction import (
-    COMPACT_USER_PREFIX,
     CompactionProgress,
     CompactionResult,
     PartitionChoice,
     ProgressCallback,
+    compaction_user,
     partition_test,
 )
 from freshet.storage.metadata.live_files import BucketFiles
@@ -153,7 +153,7 @@ def sort_compact(
     tell = progress or (lambda _: None)
     done = CompactionProgress(0, 0, sum(sizes.values()))
     tell(done)
-    committer = Committer(store, COMPACT_USER_PREFIX + store.env.new_uuid())
+    committer = Committer(store, compaction_user(store))
     snapshots: list[Snapshot] = []
     given_way: list[Conflict] = []
     for identifier, ((name, bucket), files) in enumerate(sorted(works.items())):

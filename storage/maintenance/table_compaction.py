@@ -154,6 +154,12 @@ def _planned(
     return sorted(found, key=lambda work: (-work.input_bytes, work.partition, work.bucket))
 
 
+def compaction_user(store: TableStore) -> str:
+    """A user of its own for compactions that nobody named (`commit.user-prefix`)."""
+    prefix = store.options.commit_user_prefix
+    return f"{COMPACT_USER_PREFIX if prefix is None else prefix + '_'}{store.env.new_uuid()}"
+
+
 def run_compaction(
     store: TableStore,
     works: Sequence[BucketCompaction],
@@ -168,7 +174,7 @@ def run_compaction(
     account = _Account(store, works, budget or CompactionBudget(), progress)
     snapshots: list[Snapshot] = []
     given_way: list[Conflict] = []
-    committer = Committer(store, COMPACT_USER_PREFIX + store.env.new_uuid())
+    committer = Committer(store, compaction_user(store))
     writer = TableWriter(store, base_snapshot=store.snapshots.latest(), parallelism=2)
     try:
         for identifier, batch in enumerate(_batches(works)):

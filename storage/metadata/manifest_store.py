@@ -11,6 +11,7 @@ Source: FORMAT.md §4, §3.5.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
@@ -34,6 +35,7 @@ from freshet.storage.exceptions import (
 from freshet.storage.io.env import Env
 from freshet.storage.io.file_io import write_all
 from freshet.storage.metadata.sized_cache import SizedCache
+from freshet.storage.model.data_file import EMPTY_STATS
 from freshet.storage.model.data_type import DataType
 from freshet.storage.model.manifest import (
     DELETION_VECTORS_INDEX,
@@ -81,6 +83,7 @@ class ManifestStore:
         self._paths = paths
         self._codec = _CODECS.get(options.manifest_compression, "zstandard")
         self._target_size_bytes = options.manifest_target_file_size_bytes
+        self._drops_stats = options.manifest_delete_file_drop_stats
         self._partition_types = tuple(partition_types)
         self._bytes_per_entry = float(_BYTES_PER_ENTRY)
         self._manifests: SizedCache[str, tuple[ManifestEntry, ...]] = SizedCache(CACHE_ENTRIES)
@@ -247,6 +250,8 @@ class ManifestStore:
         self._manifests.drop(gone)
 
     def _write_manifest(self, name: str, entries: list[ManifestEntry], queue: FileQueue | None) -> ManifestFileMeta:
+        if self._drops_stats:
+            entries = [_without_stats(entry) if entry.kind is EntryKind.DELETE else entry for entry in entries]
         data = write_manifest(entries, self._codec)
         self._put(name, data, queue)
         self._bytes_per_entry = max(1.0, len(data) / len(entries))
@@ -316,6 +321,11 @@ class ManifestStore:
             "one, and keep snapshots longer than reads take (snapshot.time-retained, snapshot.num-retained.min). If "
             "the snapshot is still there, the file was removed by hand"
         )
+
+
+def _without_stats(entry: ManifestEntry) -> ManifestEntry:
+    """The entry without statistics of columns; those of the key stay, as Paimon leaves them."""
+    return replace(entry, file=replace(entry.file, value_stats=EMPTY_STATS, value_stats_cols=()))
 
 
 def _is_within(row: Sequence[Any], low: Sequence[Any], high: Sequence[Any], null_counts: Sequence[int | None]) -> bool:

@@ -7,7 +7,7 @@ from freshet.storage.options.aggregate_function import CAPABILITIES
 from freshet.storage.options.core import ChangelogProducer, CoreOptions, MergeEngine
 from freshet.storage.options.engine import EngineOptions, SequenceGroup, engine_options
 from freshet.storage.options.keys import IMMUTABLE_KEYS
-from freshet.storage.options.traps import silent_traps
+from freshet.storage.options.traps import silent_traps, unheeded_options
 
 __all__ = [
     "CAPABILITIES",
@@ -19,4 +19,5 @@ __all__ = [
     "SequenceGroup",
     "engine_options",
     "silent_traps",
+    "unheeded_options",
 ]

@@ -193,8 +193,9 @@ class CoreOptions(BaseModel):
     soon."""
     file_compression_zstd_level: Int = Field(default=1, alias="file.compression.zstd-level")
     """Level of zstd; higher levels make smaller files and slower commits."""
-    file_block_size_bytes: SizeBytes | None = Field(default=None, alias="file.block-size")
-    """Bytes of a Parquet row group. Smaller groups let filters skip more and compress less."""
+    file_block_size_bytes: SizeBytes | None = Field(default=None, alias="file.block-size", gt=0)
+    """Bytes of the rows of a Parquet row group, as they are in memory; 16 MB unless set. Smaller groups let filters
+    skip more and compress less; a writer holds a group of each open file, and a reader a few."""
     data_file_prefix: str = Field(default="data-", alias="data-file.prefix")
     """How names of data files begin."""
     data_file_path_directory: str | None = Field(default=None, alias="data-file.path-directory")
@@ -252,7 +253,8 @@ class CoreOptions(BaseModel):
     """Small manifests at the end of the list that are worth merging. Lower values make commits slower and plans faster.
     """
     manifest_delete_file_drop_stats: Flag = Field(default=False, alias="manifest.delete-file-drop-stats")
-    """Leaves statistics out of the entries of deleted files."""
+    """Leaves the statistics of columns out of the entries of deleted files, for smaller manifests. Releases of Paimon
+    from before the option existed may miss them."""
 
     # --- merging -----------------------------------------------------------------------------------------------------
     merge_engine: Annotated[MergeEngine, _text(_enum(MergeEngine))] = Field(
@@ -331,7 +333,8 @@ class CoreOptions(BaseModel):
     snapshot_clean_empty_directories: Flag = Field(default=False, alias="snapshot.clean-empty-directories")
     """Expiry removes folders that have become empty. Costs a listing per folder."""
     snapshot_ignore_empty_commit: Flag | None = Field(default=None, alias="snapshot.ignore-empty-commit")
-    """Makes no snapshot of a commit without files."""
+    """`true`: `Table.writer` makes no snapshot of a commit without files, and a later commit of its number counts. The
+    batches of a stream are committed in any case: only a snapshot proves that one was there."""
     changelog_num_retained_min: Int | None = Field(default=None, alias="changelog.num-retained.min", gt=0)
     """Snapshots whose changelog expiry always keeps, the last ones; as for snapshots unless set. More than those are
     kept as changelogs that outlive their snapshots, for readers of changes."""
@@ -348,7 +351,8 @@ class CoreOptions(BaseModel):
 
     # --- commit ------------------------------------------------------------------------------------------------------
     commit_user_prefix: str | None = Field(default=None, alias="commit.user-prefix")
-    """How made-up commit users begin."""
+    """How made-up commit users begin, those of compactions that nobody named: `<prefix>_<uuid>` instead of
+    `freshet-compact-<uuid>`."""
     commit_max_retries: Int = Field(default=10, alias="commit.max-retries", ge=0)
     """How often a commit that lost the race for a snapshot id tries again. Many writers of one table need more."""
     commit_min_retry_wait_ms: DurationMs = Field(default=10, alias="commit.min-retry-wait")
@@ -358,9 +362,11 @@ class CoreOptions(BaseModel):
     commit_timeout_ms: DurationMs | None = Field(default=None, alias="commit.timeout")
     """Time after which a commit gives up."""
     commit_force_compact: Flag = Field(default=False, alias="commit.force-compact")
-    """Compacts in full at every commit. Slow; for tables that are written rarely."""
+    """Each commit does all of the compaction that is due before it ends: no larger rounds run beside a stream, and
+    `lookup-wait=false` does not count."""
     commit_force_create_snapshot: Flag = Field(default=False, alias="commit.force-create-snapshot")
-    """Makes a snapshot even of a commit without files."""
+    """Makes a snapshot even of a commit without files. Freshet does so anyway; it counts before
+    `snapshot.ignore-empty-commit`."""
     write_only: Flag = Field(default=False, alias="write-only")
     """Writers neither compact nor expire. Somebody else must (`freshet compact`), else reads get slower with every
     commit."""
@@ -371,7 +377,7 @@ class CoreOptions(BaseModel):
     explicit_type_casting_disabled: Flag = Field(default=False, alias="disable-explicit-type-casting")
     """Allows only changes of type that cannot lose a value."""
     add_column_before_partition: Flag = Field(default=False, alias="add-column-before-partition")
-    """Puts new columns before the partition columns."""
+    """Puts a new column before the first partition column where its place is not said, instead of last."""
 
     # --- log -------------------------------------------------------------------------------------------------------
     log_system: Annotated[LogSystem, _text(_enum(LogSystem))] = Field(default=LogSystem.NONE, alias="log.system")
@@ -415,7 +421,7 @@ class CoreOptions(BaseModel):
     write_buffer_spillable: Flag = Field(default=True, alias="write-buffer-spillable")
     """Lets a full buffer put sorted runs on local disk instead of writing a level-0 file each time."""
     write_buffer_for_append: Flag = Field(default=False, alias="write-buffer-for-append")
-    """Buffers rows of append tables too."""
+    """Has no effect here: rows of append tables are always buffered within `write-buffer-size`."""
     write_buffer_spill_max_disk_size_bytes: SizeBytes = Field(
         default=LONG_MAX, alias="write-buffer-spill.max-disk-size"
     )
@@ -505,7 +511,8 @@ class CoreOptions(BaseModel):
     streaming_read_delay_ms: DurationMs = Field(default=0, alias="streaming.read.snapshot.delay")
     """Age at which a snapshot is given to readers of changes that follow the table."""
     file_index_read_enabled: Flag = Field(default=True, alias="file-index.read.enabled")
-    """Uses the indexes beside data files to skip them."""
+    """Has no effect here: indexes of files (bloom filters, bitmaps) are neither read nor written; files are skipped by
+    their statistics."""
 
     @classmethod
     def parse(
@@ -565,6 +572,11 @@ class CoreOptions(BaseModel):
             or self.deletion_vectors_enabled
             or self.force_lookup
         )
+
+    @property
+    def commits_empty_level_0(self) -> bool:
+        """True when a commit waits until what it wrote was compacted together with the rows it replaces."""
+        return self.needs_lookup and (self.lookup_wait or self.commit_force_compact)
 
     @property
     def hides_level_0(self) -> bool:

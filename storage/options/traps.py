@@ -6,6 +6,13 @@
 | `changelog-producer=lookup` with `lookup-wait=false` | changes are told when level 0 is compacted, later |
 | `precommit-compact` with a changelog producer | engines other than Flink cannot read the changelog |
 
+Options of Paimon that are taken and do nothing here (`unheeded_options`):
+
+| option | why |
+|---|---|
+| `file-index.read.enabled`, `file-index.<kind>.columns` | indexes of files are neither read nor written |
+| `write-buffer-for-append` | rows of append tables are always buffered |
+
 Source: MERGING.md §1.5, §4.3.
 """
 
@@ -19,6 +26,25 @@ def silent_traps(options: CoreOptions) -> list[str]:
     if not options.has_primary_key:
         return []
     return [*_late(options), *_packed(options)]
+
+
+def unheeded_options(options: CoreOptions) -> list[str]:
+    """A sentence for each option that was set and does nothing."""
+    told = []
+    indexes = [key for key in options.given if key.startswith("file-index.") and key.endswith(".columns")]
+    if options.file_index_read_enabled and "file-index.read.enabled" in options.given:
+        indexes.append("file-index.read.enabled")
+    if indexes:
+        told.append(
+            f"{', '.join(sorted(indexes))} has no effect: indexes of files are neither read nor written by Freshet; "
+            "filters skip files by their statistics (metadata.stats-mode)"
+        )
+    if options.write_buffer_for_append:
+        told.append(
+            "write-buffer-for-append=true has no effect: rows of append tables are always buffered, within "
+            "write-buffer-size"
+        )
+    return told
 
 
 def _packed(options: CoreOptions) -> list[str]:
@@ -37,7 +63,7 @@ def _late(options: CoreOptions) -> list[str]:
             f"changelog-producer={producer} makes the changelog when it compacts, and write-only=true never does: "
             "readers of changes see nothing until somebody compacts the table; run `freshet compact` beside the writer"
         ]
-    if producer is ChangelogProducer.LOOKUP and not options.lookup_wait:
+    if producer is ChangelogProducer.LOOKUP and not options.commits_empty_level_0:
         return [
             "with lookup-wait=false commits do not wait for the compaction that makes the changelog: changes are told "
             "late; leave the option out to have them with each commit"

@@ -194,8 +194,18 @@ def _add(schema: TableSchema, change: AddColumn) -> TableSchema:
         )
     bare = DataField(0, change.name, data_type, change.comment)
     (column,), highest = assign_ids([bare], schema.highest_field_id + 1)
-    fields = _insert(list(schema.fields), column, change.first, change.after)
+    after = change.after
+    if not change.first and after is None and _goes_before_partition(schema):
+        before = next(position for position, name in enumerate(schema.column_names) if name in schema.partition_keys)
+        fields = (*schema.fields[:before], column, *schema.fields[before:])
+    else:
+        fields = _insert(list(schema.fields), column, change.first, after)
     return replace(schema, fields=fields, highest_field_id=highest)
+
+
+def _goes_before_partition(schema: TableSchema) -> bool:
+    wanted = schema.options.get("add-column-before-partition", "false").lower() == "true"
+    return wanted and bool(schema.partition_keys)
 
 
 def _drop(schema: TableSchema, name: str) -> TableSchema:

@@ -137,8 +137,8 @@ def _check_formats(schema: TableSchema, options: CoreOptions) -> None:
 
 
 def _check_lookup(options: CoreOptions) -> None:
-    if not options.lookup_wait or options.lookup_compact is LookupCompact.GENTLE:
-        key = "lookup-wait" if not options.lookup_wait else "lookup-compact"
+    if not options.commits_empty_level_0 or options.lookup_compact is LookupCompact.GENTLE:
+        key = "lookup-wait" if not options.commits_empty_level_0 else "lookup-compact"
         raise InvalidRequestError(
             "log.system=kafka with changelog-producer=lookup needs lookup-wait=true and lookup-compact=radical: "
             "changes are logged with the commit that made them",

@@ -172,7 +172,7 @@ class KeyValueBucketWriter(BucketWriter):
     @property
     def _compacts_what_it_flushes(self) -> bool:
         options = self._store.options
-        return options.needs_lookup and options.lookup_wait and not options.write_only
+        return options.commits_empty_level_0 and not options.write_only
 
     def _tell(self, rows: pa.Table | pa.RecordBatch, changes: pa.Table | None) -> None:
         """Keeps what is logged of rows that are flushed; nothing of those whose changes a compaction tells."""
@@ -266,7 +266,7 @@ class KeyValueBucketWriter(BucketWriter):
         options = self._store.options
         if options.write_only or self._has_newer_schema(self._levels.files):
             return
-        takes_level_0 = options.needs_lookup and options.lookup_wait
+        takes_level_0 = options.commits_empty_level_0
         if time is not None and not self.must_wait:
             self._carry_out(self._in_time(time, takes_level_0=takes_level_0), executor)
             return
