@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import re
 import threading
+import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from confluent_kafka import KafkaError, KafkaException, TopicCollection
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 PREFIX: Final = "kafka."
@@ -126,6 +127,41 @@ class KafkaCluster:
         with self._lock:
             if error.code() != KafkaError._ALL_BROKERS_DOWN or self._last_error is None:
                 self._last_error = NOISE.sub("", error.str())
+
+
+def last_records(
+    settings: ClientSettings, partition_counts: Mapping[str, int], *, count: int, timeout_s: float
+) -> list[tuple[bytes | None, bytes | None]]:
+    """Keys and values of the last records of some topics, about `count` over all of their partitions.
+
+    Fewer where there are not so many, or the brokers take longer; offsets of no group are changed. Raises `ValueError`
+    where a broker refuses.
+    """
+    deadline = time.monotonic() + timeout_s
+    partitions = [TopicPartition(topic, number) for topic, parts in partition_counts.items() for number in range(parts)]
+    each = max(1, count // max(1, len(partitions)))
+    try:
+        consumer = Consumer(
+            {**settings.values, "group.id": "freshet-check", "enable.auto.commit": False, "log_level": 0}
+        )
+        try:
+            wanted = 0
+            for place in partitions[:count]:
+                low, high = consumer.get_watermark_offsets(place, timeout=max(0.1, deadline - time.monotonic()))
+                place.offset = max(low, high - each)
+                wanted += high - place.offset
+            consumer.assign(partitions[:count])
+            found: list[tuple[bytes | None, bytes | None]] = []
+            while len(found) < wanted and (rest := deadline - time.monotonic()) > 0:
+                messages = consumer.consume(wanted - len(found), timeout=min(1.0, rest))
+                if found and not messages:
+                    break  # what ends a transaction has an offset and is no record
+                found += [(message.key(), message.value()) for message in messages if message.error() is None]
+            return found
+        finally:
+            consumer.close()
+    except KafkaException as error:
+        raise ValueError(error_text(error)) from error
 
 
 def error_text(error: KafkaException) -> str:

@@ -16,7 +16,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
-from freshet.logstore.kafka_client import ClientSettings, ClusterAnswer, KafkaCluster, client_settings
+from freshet.logstore.kafka_client import (
+    ClientSettings,
+    ClusterAnswer,
+    KafkaCluster,
+    client_settings,
+    last_records,
+)
 from freshet.pipeline.config.model import PipelineConfig, SourceConfig, revealed
 from freshet.pipeline.config.rules import subscribed_pattern, subscribed_topics
 
@@ -75,6 +81,21 @@ def partition_count(source: SourceConfig) -> int | None:
         return None
     answer = ask_once(brokers)
     return sum(answer.partition_counts.get(name, 0) for name in _topics_of(source, answer)) or None
+
+
+def sample_records(source: SourceConfig, count: int) -> list[tuple[bytes | None, bytes | None]] | None:
+    """Keys and values of some of the last records of a source; None where its cluster cannot be asked."""
+    brokers = brokers_of(source)
+    if brokers is None or brokers.settings.untranslated:
+        return None
+    answer = ask_once(brokers)
+    if answer.failure:
+        return None
+    counts = {name: answer.partition_counts.get(name, 0) for name in _topics_of(source, answer)}
+    try:
+        return last_records(brokers.settings, counts, count=count, timeout_s=ASK_S)
+    except ValueError:
+        return None
 
 
 def _topics_of(source: SourceConfig, answer: ClusterAnswer) -> set[str]:

@@ -3,10 +3,11 @@
     shop-orders: batch 7: 1,000 records in 0.50 s (2,000/s): 900 applied, 64 dead letters, 36 skipped; 5 behind; …
     shop-orders: dead letters so far, in shop.orders_dead_letters: 60 × not a number (column id), 4 × …
     shop-orders: also seen so far: 12 × unknown field more
+    shop-orders: warning: records carry a field more, and the table has a column of that name, which this …
     shop-orders: waiting for new records
 
 The second and third are told when a reason comes up for the first time, and then every `SUMMARY_EVERY` batches as long
-as the counts grow.
+as the counts grow; the fourth once for each column.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from typing import Any, Final
 import orjson
 
 from freshet.pipeline.batch.micro_batch import BatchReport
+from freshet.pipeline.left_out import left_out_text
 from freshet.pipeline.progress import Progress
 from freshet.storage.describe import size_text
 
@@ -62,6 +64,7 @@ def progress_facts(progress: Progress) -> dict[str, Any]:
         "dead_letters": dict(result.dead),
         "skipped": dict(result.skipped),
         "notes": dict(result.notes),
+        "left_out_columns": list(report.left_out),
         "records_per_s": round(progress.records_per_s, 1),
         "lag": progress.lag,
         "keys_merged": result.keys_merged,
@@ -82,6 +85,7 @@ class _Seen:
 
     dead: Counter[str] = field(default_factory=Counter)
     notes: Counter[str] = field(default_factory=Counter)
+    left_out: set[str] = field(default_factory=set)
     told: tuple[int, int] = (0, 0)
     """Dead letters and notes at the last summary."""
     batches: int = 0
@@ -116,7 +120,7 @@ class ProgressReporter:
             self._say(orjson.dumps(progress_facts(progress)).decode())
         else:
             self._say(progress_line(progress))
-        for text in self._summary(progress):
+        for text in (*self._summary(progress), *self._left_out(progress.report)):
             self._remark(text)
 
     def idle(self, pipeline: str) -> None:
@@ -150,6 +154,13 @@ class ProgressReporter:
         if counts[1] != before[1]:
             texts.append(f"{pipeline}: also seen so far: {_counted(notes)}")
         return texts
+
+    def _left_out(self, report: BatchReport) -> list[str]:
+        with self._lock:
+            seen = self._seen.setdefault(report.pipeline, _Seen())
+            columns = [name for name in report.left_out if name not in seen.left_out]
+            seen.left_out.update(columns)
+        return [f"{report.pipeline}: warning: {left_out_text(name)}" for name in columns]
 
 
 def _counted(counter: Counter[str]) -> str:

@@ -48,6 +48,7 @@ from freshet.pipeline.batch.task_result import RESULT_SPARK_SCHEMA, TaskResult, 
 from freshet.pipeline.config.model import CompactionConfig, MaxDeadLetters
 from freshet.pipeline.error_kind import ErrorKind
 from freshet.pipeline.exceptions import PipelineFailedError, StoppedByRecordError
+from freshet.pipeline.left_out import carried_columns, left_out_columns
 from freshet.storage.distributed_write import CommitDigest, CommitResult, Committer, CommitTrace, CompactionLimit
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.model.schema import TableSchema
@@ -77,6 +78,8 @@ class BatchReport:
     level0_max: int = 0
     """Most level-0 files of one bucket."""
     task_count: int = 0
+    left_out: tuple[str, ...] = ()
+    """Columns of the table that the pipeline file leaves out, though records of the batch carry a field of the name."""
     beside: BesideReport | None = None
     """What compaction beside the stream did since the batch before; None where there is none."""
     times_ms: Mapping[str, float] = field(default_factory=dict)
@@ -236,6 +239,7 @@ class MicroBatchWriter:
             level0_count=sum(level0),
             level0_max=max(level0, default=0),
             task_count=task_count,
+            left_out=carried_columns(left_out_columns(schema, self._decoded), result.notes),
             times_ms=clock.times_ms,
         )
 

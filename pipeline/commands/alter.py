@@ -8,7 +8,8 @@ from typing import Annotated
 import typer
 
 from freshet.pipeline.commands.arguments import AsJson, TableName, Warehouse, open_table
-from freshet.pipeline.commands.output import print_json, say
+from freshet.pipeline.commands.output import complain, print_json, say
+from freshet.pipeline.left_out import remedy_text
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.table import (
     AddColumn,
@@ -63,7 +64,8 @@ def alter(
     """Change the schema or the options of a table.
 
     Options that change something may be given several times. The changes are applied in the order of the list below,
-    all of them or none. Streams that write the table go on with the new schema.
+    all of them or none. Streams that write the table go on; a column that was added is NULL in their rows until their
+    pipeline file names it under `table.columns`, and under `select` of the source if it has one.
     """
     changes: list[SchemaChange] = [
         *(RenameColumn(*_pair(text, "--rename", "OLD=NEW")) for text in rename or ()),
@@ -84,6 +86,13 @@ def alter(
         print_json({"table": table, "schema_id": changed.schema.id})
     else:
         say(f"{table} has schema {changed.schema.id} now")
+        for each in changes:
+            if isinstance(each, AddColumn):
+                complain(f"{each.name} is NULL in the rows of pipelines whose file does not name it. {_remedy(each)}")
+
+
+def _remedy(added: AddColumn) -> str:
+    return remedy_text(added.name, f'"{added.type}"')
 
 
 def _column_comments(texts: Sequence[str]) -> list[SetColumnComment]:

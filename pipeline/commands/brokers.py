@@ -13,12 +13,20 @@ from freshet.pipeline.commands.output import complain
 from freshet.pipeline.config.model import PipelineConfig
 from freshet.pipeline.config.rules import subscribed_topics
 from freshet.pipeline.exceptions import Problem
-from freshet.pipeline.kafka_reach import Brokers, ask_once, brokers_of, topic_ids, wait_for_brokers, watched_brokers
+from freshet.pipeline.kafka_reach import (
+    Brokers,
+    ask_once,
+    brokers_of,
+    sample_records,
+    topic_ids,
+    wait_for_brokers,
+    watched_brokers,
+)
 
 SERVERS = "kafka.bootstrap.servers"
 TOPIC = "kafka.topic"
 
-__all__ = ["broker_problems", "log_problems", "topic_ids", "wait_for_brokers", "watched_brokers"]
+__all__ = ["broker_problems", "log_problems", "sample_records", "topic_ids", "wait_for_brokers", "watched_brokers"]
 
 
 def broker_problems(configs: Sequence[PipelineConfig]) -> list[Problem]:

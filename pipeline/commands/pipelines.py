@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterable
 from typing import Annotated, Literal
 
 import typer
@@ -11,11 +12,12 @@ from freshet.pipeline.commands.arguments import AsJson, PipelineFiles
 from freshet.pipeline.commands.failure_report import failure_facts, tell_failure
 from freshet.pipeline.commands.output import complain, print_json, say
 from freshet.pipeline.commands.spark_part import spark_part
-from freshet.pipeline.config.model import PipelineConfig
+from freshet.pipeline.config.model import PipelineConfig, SourceConfig
 from freshet.pipeline.config.pipeline_file import load_pipelines
 from freshet.pipeline.error_kind import EXIT_INVALID
 from freshet.pipeline.exceptions import ConfigurationError, Problem
 from freshet.pipeline.preflight import problems_before_start, refuse_to_start, warnings_before_start
+from freshet.pipeline.record_samples import RECORDS_MAX, Records, left_out_warnings
 from freshet.pipeline.signals import when_asked_to_stop
 from freshet.pipeline.spark.jars import SPARK_GROUP, ensure_jars
 
@@ -33,7 +35,7 @@ def run(
     """
     configs = load_pipelines(files)
     for config in configs:
-        _warn(config)
+        _warn(config, warnings_before_start(config))
     refuse_to_start(configs)
     stop = threading.Event()
     with when_asked_to_stop(stop.set):
@@ -54,8 +56,15 @@ def check(
     facts: list[dict[str, object]] = []
     try:
         configs = load_pipelines(files)
-        facts = [{"pipeline": each.name, "table": each.table.name, "warnings": _warn(each)} for each in configs]
+        warnings = [_warn(each, warnings_before_start(each)) for each in configs]
+        facts = [
+            {"pipeline": each.name, "table": each.table.name, "warnings": told}
+            for each, told in zip(configs, warnings, strict=True)
+        ]
         problems = _problems(configs, no_spark=no_spark, offline=offline)
+        if not problems:
+            for each, told in zip(configs, warnings, strict=True):
+                told += _warn(each, left_out_warnings(each, _no_records if offline else _kafka_records))
     except ConfigurationError as error:
         problems = list(error.problems)
     failure = ConfigurationError(problems) if problems else None
@@ -105,9 +114,18 @@ def _writes_logs(configs: list[PipelineConfig]) -> bool:
     )
 
 
-def _warn(config: PipelineConfig) -> list[str]:
+def _kafka_records(source: SourceConfig) -> Records | None:
+    records: Records | None = spark_part("brokers").sample_records(source, RECORDS_MAX)
+    return records
+
+
+def _no_records(source: SourceConfig) -> Records | None:
+    return None
+
+
+def _warn(config: PipelineConfig, warnings: Iterable[str]) -> list[str]:
     """Tells the warnings of a pipeline, and gives them."""
-    warnings = warnings_before_start(config)
-    for text in warnings:
+    told = list(warnings)
+    for text in told:
         complain(f"{config.name}: warning: {text}")
-    return warnings
+    return told

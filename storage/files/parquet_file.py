@@ -94,7 +94,7 @@ class ParquetWriter:
         compression: str = "zstd",
         zstd_level: int = 1,
         delta_columns: Sequence[str] = (),
-        row_group_bytes: int = ROW_GROUP_BYTES,
+        row_group_bytes: int | None = None,
     ) -> None:
         """`delta_columns` are integer columns whose neighbours are close (sorted keys), beside the system ones."""
         self._env = env
@@ -104,7 +104,7 @@ class ParquetWriter:
         self._codec = checked_codec(compression)
         self._zstd_level = zstd_level
         self._delta_columns = frozenset(delta_columns)
-        self._row_group_bytes = row_group_bytes
+        self._row_group_bytes = row_group_bytes or ROW_GROUP_BYTES
         self._pending: list[pa.Table] = []
         self._pending_bytes = 0
         self._flushed_bytes = 0

@@ -100,7 +100,7 @@ class RollingFileWriter:
             compression=self._names.traits.compression,
             zstd_level=self._options.file_compression_zstd_level,
             delta_columns=self._delta_columns,
-            row_group_bytes=self._options.file_block_size_bytes or ROW_GROUP_BYTES,
+            row_group_bytes=self._options.file_block_size_bytes,
         )
         return _OpenFile(name, writer, contents)
 

@@ -48,6 +48,18 @@ def test_the_line_says_what_merging_cost() -> None:
     assert "merged" not in progress_line(PROGRESS)
 
 
+def test_columns_that_the_file_leaves_out_are_told_once_each() -> None:
+    said: list[str] = []
+    remarks: list[str] = []
+    taking = reporter(said, remarks, as_json=True)
+    for columns in ((), ("more",), ("more", "other"), ("more",)):
+        taking.take(replace(PROGRESS, report=replace(REPORT, left_out=columns)))
+    told = [remark for remark in remarks if "warning" in remark]
+    assert [remark.partition("carry a field ")[2].split(",")[0] for remark in told] == ["more", "other"]
+    assert "table.columns" in told[0]
+    assert [json.loads(line)["left_out_columns"] for line in said] == [[], ["more"], ["more", "other"], ["more"]]
+
+
 def test_a_batch_that_was_committed_already() -> None:
     replay = replace(PROGRESS, report=BatchReport("orders", 7, is_replay=True))
     assert progress_line(replay) == "orders: batch 7: was committed already, nothing to do"

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import socket
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from confluent_kafka import Producer
 
 from freshet import Catalog
 from freshet.logstore.kafka_client import ClusterAnswer
 from freshet.pipeline.commands import brokers, pipelines
 from tests.kit.folders import unchanged
+from tests.kit.mock_kafka import mock_kafka
 from tests.pipeline.commands.kit import Freshet
 
 TEXT = """\
@@ -158,6 +161,46 @@ def test_check_asks_for_the_log_of_a_table(freshet: Freshet, folder: Path, monke
 def check_text(freshet: Freshet, folder: Path, options: str, *changes: tuple[str, str]) -> str:
     """What `check` says to stderr with these options of the table."""
     return freshet.good("check", "--no-spark", written(folder, ("{bucket: 1}", f"{{{options}}}"), *changes)).err
+
+
+def table_with(folder: Path, **columns: str) -> None:
+    schema = {"id": "BIGINT", "total": "INT", **columns}
+    Catalog(folder / "w").create_table("shop.orders", schema=schema, primary_keys=["id"], options={"bucket": "1"})
+
+
+@pytest.mark.parametrize("select", [True, False])
+def test_a_column_that_the_file_leaves_out_though_records_carry_it(
+    freshet: Freshet, folder: Path, select: bool
+) -> None:
+    table_with(folder, note="STRING", more="STRING")
+    changes = () if select else (("    select: {id: id, total: total}\n", ""),)
+    path = written(folder, *changes)
+    (folder / "in" / "a.json").write_text('{"id": 1, "total": 2}\n{"id": 2, "other": 1}\n')
+    assert "warning" not in freshet.good("check", "--no-spark", path).err
+    (folder / "in" / "b.json").write_text('{"id": 1, "total": 2}\nno json\n\n{"id": 2, "note": "x"}\n')
+    called = freshet.good("check", "--no-spark", "--json", path)
+    (told,) = called.facts["pipelines"][0]["warnings"]
+    assert told.startswith("records carry a field note, and the table has a column of that name, which this pipeline")
+    assert "table.columns" in told
+    assert f"orders: warning: {told}" in called.err
+    filled = written(folder, *changes, ("total: INT}", "total: INT, note: STRING}"))
+    assert "warning" not in freshet.good("check", "--no-spark", filled).err
+
+
+def test_a_column_that_the_last_records_of_a_topic_carry(freshet: Freshet, folder: Path) -> None:
+    table_with(folder, note="STRING")
+    with mock_kafka({"t": 3}) as cluster:
+        source = KAFKA.replace("127.0.0.1:PORT", cluster.bootstrap_servers)
+        path = written(folder, ('- files: {path: "FOLDER/in"}', source))
+        assert "warning" not in freshet.good("check", "--no-spark", path).err, "an empty topic"
+        producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0})
+        for key in range(500):
+            producer.produce("t", json.dumps({"id": key, "total": 1, **({"note": "x"} if key > 400 else {})}).encode())
+        assert producer.flush(60) == 0
+        assert "records carry a field note" in freshet.good("check", "--no-spark", path).err
+        offline = freshet.good("check", "--no-spark", "--offline", path).err
+        assert "leaves out (note)" in offline
+        assert "was not looked at" in offline
 
 
 @pytest.mark.parametrize("producer", ["lookup", "full-compaction"])
