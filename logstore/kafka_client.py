@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicCollection, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, OffsetSpec
 
 PREFIX: Final = "kafka."
 """Options of Spark's source that begin so belong to the client."""
@@ -26,6 +26,9 @@ _SAME: Final[tuple[str, ...]] = (
 _PEM_FILES: Final[Mapping[str, str]] = {"ssl.truststore": "ssl.ca.location", "ssl.keystore": "ssl.keystore.location"}
 NOISE: Final = re.compile(r"^\S+/\S+: | \(after [^)]*\)$")
 """What librdkafka puts around the reason: the name of its thread, and how long it had tried."""
+
+_EARLIEST: Final = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
+_LATEST: Final = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 
 _USER_MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 _JAAS_VALUE: Final = r"""\b%s\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)'|([^\s;]+))"""
@@ -121,6 +124,26 @@ class KafkaCluster:
             if topic_id.get_most_significant_bits() or topic_id.get_least_significant_bits():
                 ids[name] = str(topic_id)
         return ids
+
+    def bounds(self, places: Collection[tuple[str, int]], timeout_s: float) -> dict[tuple[str, int], tuple[int, int]]:
+        """The first offset and the end of these partitions. Raises `OSError` where they could not be had."""
+        first = self._offsets(dict.fromkeys(places, _EARLIEST), timeout_s)
+        ends = self._offsets(dict.fromkeys(places, _LATEST), timeout_s)
+        return {place: (first[place], ends[place]) for place in first}
+
+    def offsets_at(self, times: Mapping[tuple[str, int], int], timeout_s: float) -> dict[tuple[str, int], int]:
+        """The first offset of each partition that is as late as its time (ms), -1 where there is none; as `bounds`."""
+        return self._offsets({place: OffsetSpec.for_timestamp(time_ms) for place, time_ms in times.items()}, timeout_s)
+
+    def _offsets(self, asked: Mapping[tuple[str, int], OffsetSpec], timeout_s: float) -> dict[tuple[str, int], int]:
+        if not asked:
+            return {}
+        request = {TopicPartition(*place): spec for place, spec in asked.items()}
+        try:
+            answers = self._client.list_offsets(request, request_timeout=timeout_s)
+            return {(place.topic, place.partition): future.result().offset for place, future in answers.items()}
+        except KafkaException as error:
+            raise OSError(error_text(error)) from error
 
     def _keep_error(self, error: KafkaError) -> None:
         """Called by librdkafka; the reason of one connection says more than `all brokers are down`."""

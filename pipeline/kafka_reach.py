@@ -80,7 +80,7 @@ def partition_count(source: SourceConfig) -> int | None:
     if brokers is None or brokers.settings.untranslated:
         return None
     answer = ask_once(brokers)
-    return sum(answer.partition_counts.get(name, 0) for name in _topics_of(source, answer)) or None
+    return sum(answer.partition_counts.get(name, 0) for name in topics_of(source, answer)) or None
 
 
 def sample_records(source: SourceConfig, count: int) -> list[tuple[bytes | None, bytes | None]] | None:
@@ -91,15 +91,15 @@ def sample_records(source: SourceConfig, count: int) -> list[tuple[bytes | None,
     answer = ask_once(brokers)
     if answer.failure:
         return None
-    counts = {name: answer.partition_counts.get(name, 0) for name in _topics_of(source, answer)}
+    counts = {name: answer.partition_counts.get(name, 0) for name in topics_of(source, answer)}
     try:
         return last_records(brokers.settings, counts, count=count, timeout_s=ASK_S)
     except ValueError:
         return None
 
 
-def _topics_of(source: SourceConfig, answer: ClusterAnswer) -> set[str]:
-    """The topics that a source names, and those of its cluster that match its pattern."""
+def topics_of(source: SourceConfig, answer: ClusterAnswer) -> set[str]:
+    """The topics that a source names, there or not, and those of its cluster that match its pattern."""
     pattern = subscribed_pattern(source)
     if pattern is None:
         return subscribed_topics(source)
@@ -148,7 +148,7 @@ def topic_ids(configs: Sequence[PipelineConfig], *, say: Callable[[str], None]) 
                 client = KafkaCluster(brokers.settings)
                 clients.append((brokers, client))
             answer = client.ask(ASK_S)
-            names = _topics_of(source, answer)
+            names = topics_of(source, answer)
             for topic in sorted(names - answer.topics if answer.failure is None else ()):
                 say(f"{config.name}: warning: there is no topic {topic} at {brokers.servers}")
             asked.update(names)
@@ -211,7 +211,7 @@ def _topics_at(config: PipelineConfig, brokers: Brokers, answer: ClusterAnswer) 
     elsewhere: set[str] = set()
     for source in config.sources:
         if brokers_of(source) == brokers:
-            here |= _topics_of(source, answer)
+            here |= topics_of(source, answer)
         else:
             elsewhere |= subscribed_topics(source)
     return here - elsewhere

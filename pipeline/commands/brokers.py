@@ -9,6 +9,7 @@ from freshet.logstore.exceptions import LogConfigError
 from freshet.logstore.kafka_client import ClientSettings, ClusterAnswer
 from freshet.logstore.kafka_connection import log_client_settings
 from freshet.logstore.topic import check_topic
+from freshet.pipeline.awaited_topics import wait_for_topics
 from freshet.pipeline.commands.output import complain
 from freshet.pipeline.config.model import PipelineConfig
 from freshet.pipeline.config.rules import subscribed_topics
@@ -22,11 +23,21 @@ from freshet.pipeline.kafka_reach import (
     wait_for_brokers,
     watched_brokers,
 )
+from freshet.pipeline.offset_check import offset_problems
 
 SERVERS = "kafka.bootstrap.servers"
 TOPIC = "kafka.topic"
 
-__all__ = ["broker_problems", "log_problems", "sample_records", "topic_ids", "wait_for_brokers", "watched_brokers"]
+__all__ = [
+    "broker_problems",
+    "log_problems",
+    "offset_problems",
+    "sample_records",
+    "topic_ids",
+    "wait_for_brokers",
+    "wait_for_topics",
+    "watched_brokers",
+]
 
 
 def broker_problems(configs: Sequence[PipelineConfig]) -> list[Problem]:

@@ -12,10 +12,11 @@ from freshet.pipeline.commands.arguments import AsJson, PipelineFiles
 from freshet.pipeline.commands.failure_report import failure_facts, tell_failure
 from freshet.pipeline.commands.output import complain, print_json, say
 from freshet.pipeline.commands.spark_part import spark_part
+from freshet.pipeline.config.interval import interval_ms, spark_interval
 from freshet.pipeline.config.model import PipelineConfig, SourceConfig
 from freshet.pipeline.config.pipeline_file import load_pipelines
 from freshet.pipeline.error_kind import EXIT_INVALID
-from freshet.pipeline.exceptions import ConfigurationError, Problem
+from freshet.pipeline.exceptions import ConfigurationError, InvalidRequestError, Problem
 from freshet.pipeline.preflight import problems_before_start, refuse_to_start, warnings_before_start
 from freshet.pipeline.record_samples import RECORDS_MAX, Records, left_out_warnings
 from freshet.pipeline.signals import when_asked_to_stop
@@ -28,18 +29,22 @@ def run(
         Literal["text", "json"],
         typer.Option(help="What is printed for each batch: a line for people (text), or one JSON object (json)."),
     ] = "text",
+    wait_for_topics: Annotated[
+        str, typer.Option(help="How long to wait for topics that are not there, such as '30 s'; 0: not at all.")
+    ] = "5 min",
 ) -> None:
     """Run pipelines in one Spark session until they end or are asked to stop.
 
     SIGTERM or Ctrl-C let the batches that run finish; a second one stops at once.
     """
+    wait_s = _seconds("--wait-for-topics", wait_for_topics)
     configs = load_pipelines(files)
     for config in configs:
         _warn(config, warnings_before_start(config))
     refuse_to_start(configs)
     stop = threading.Event()
     with when_asked_to_stop(stop.set):
-        if _reads_kafka(configs) and not spark_part("brokers").wait_for_brokers(configs, say=complain, stop=stop):
+        if not _kafka_is_there(configs, wait_s, stop):
             return
     spark_part("running").run_pipelines(configs, progress=progress)
 
@@ -83,6 +88,7 @@ def _problems(configs: list[PipelineConfig], *, no_spark: bool, offline: bool) -
     problems = [problem for config in configs for problem in problems_before_start(config)]
     if not offline and _reads_kafka(configs):
         problems += spark_part("brokers").broker_problems(configs)
+        problems += spark_part("brokers").offset_problems(configs, say=complain)
     if not offline and _writes_logs(configs):
         problems += spark_part("brokers").log_problems(configs)
     if any(source.select for config in configs for source in config.sources):
@@ -91,6 +97,27 @@ def _problems(configs: list[PipelineConfig], *, no_spark: bool, offline: bool) -
         else:
             problems += spark_part("running").analyse_select(configs)
     return problems
+
+
+def _kafka_is_there(configs: list[PipelineConfig], wait_s: float, stop: threading.Event) -> bool:
+    """Waits for brokers and topics, and raises what is wrong with them; False when it was asked to stop meanwhile."""
+    if _reads_kafka(configs):
+        brokers = spark_part("brokers")
+        if not brokers.wait_for_brokers(configs, say=complain, stop=stop):
+            return False
+        if not brokers.wait_for_topics(configs, wait_s=wait_s, say=complain, stop=stop):
+            return False
+        problems = brokers.offset_problems(configs, say=complain)
+        if problems:
+            raise ConfigurationError(problems)
+    return True
+
+
+def _seconds(option: str, text: str) -> float:
+    try:
+        return interval_ms(spark_interval(text)) / 1000
+    except ValueError as error:
+        raise InvalidRequestError(f"{option}: {error}") from error
 
 
 def jars() -> None:
