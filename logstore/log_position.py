@@ -27,8 +27,8 @@ class LogPosition:
     """Everything before it was taken. `from_files`: the next snapshot is read from its files, whatever the log has, as
     the ones before it are gone or do not say where the log stands.
 
-    `before_ms` is the commit time of the snapshot in the state, where it was read: it tells a history from another one
-    of the same ids. `of_ms` is that of the snapshot that was read in part.
+    `before_ms` is the commit time of the snapshot in the state, where it was there: it tells a history from another one
+    of the same ids. `of_ms` is that of the snapshot whose rows come next, or which was read in part.
     """
 
     state: ReaderState
@@ -55,6 +55,14 @@ class LogPosition:
     def next_id(self) -> int:
         """The first snapshot that is still needed."""
         return self.state.snapshot_id + (not self.is_state)
+
+    def is_beyond(self, other: LogPosition) -> bool:
+        """True where a reader comes to the other one first."""
+        mine, others = ((each.state.snapshot_id, not each.is_state, each.taken) for each in (self, other))
+        if mine != others:
+            return mine > others
+        read = other.state.positions
+        return any(offset > read.get(partition, offset) for partition, offset in self.state.positions.items())
 
     def within(self, taken: int, of: int, of_ms: int | None, *, from_files: bool) -> LogPosition:
         """After the first pieces of the next snapshot."""

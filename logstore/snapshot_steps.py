@@ -79,10 +79,11 @@ class SnapshotSteps:
     def step(self, position: LogPosition) -> SnapshotStep | None:
         """What the snapshot after a position gives, or the one whose rows come next; None while it is not there."""
         step = self._state_step(position) if position.is_state else self._change_step(position)
-        if step is not None and position.taken and position.of_ms not in (None, step.time_ms):
+        if step is not None and position.of_ms not in (None, step.time_ms):
+            what = "has read in part" if position.taken else "begins with"
             raise RetryableError(
-                f"snapshot {position.next_id} of table {self._table.name} is not the one that this stream has read in "
-                "part: the table was rolled back or created anew. Read it again in full, with a new checkpoint",
+                f"snapshot {position.next_id} of table {self._table.name} is not the one that this stream {what}: the "
+                "table was rolled back or created anew. Read it again in full, with a new checkpoint",
                 table=self._table.name,
             )
         if step is not None and position.taken and position.of != len(step.pieces):
@@ -96,10 +97,9 @@ class SnapshotSteps:
 
     def _state_step(self, position: LogPosition) -> SnapshotStep:
         snapshot_id = position.state.snapshot_id
-        snapshot = self._snapshot(snapshot_id)
-        if snapshot is None:
-            self._history.check_same(snapshot_id, None)
-            raise RetryableError(f"snapshot {snapshot_id} of table {self._table.name} is not there any more")
+        if (snapshot_id, True) not in self._splits:
+            self._snapshots[snapshot_id] = self._history.first_rows(snapshot_id)
+        snapshot = self._snapshots[snapshot_id]
         after = LogPosition(position.state, before_ms=snapshot.time_ms)
         return SnapshotStep(self._planned(snapshot, self._history.state_splits, is_state=True), after)
 

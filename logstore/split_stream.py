@@ -38,7 +38,7 @@ from freshet.logstore.shaping import shaped_rows
 from freshet.logstore.snapshot_log import progress_at
 from freshet.logstore.snapshot_steps import SnapshotSteps
 from freshet.logstore.tail import LogTail, first_of
-from freshet.storage.exceptions import RetryableError
+from freshet.storage.exceptions import InvalidRequestError, RetryableError
 from freshet.storage.logs.log_systems import LoggedTable, provider_named
 from freshet.storage.logs.readers import SplitHistory
 from freshet.storage.model.snapshot import Snapshot
@@ -143,7 +143,8 @@ class LogSplitStream:
         """Where a new reader begins."""
         next_id, state = self._history.start()
         if state is not None:
-            return LogPosition(state_at(state.id, progress_at(self._history, state)), is_state=True)
+            begun = state_at(state.id, progress_at(self._history, state))
+            return LogPosition(begun, is_state=True, of_ms=state.time_ms)
         return self._before(next_id)
 
     def latest(self) -> LogPosition:
@@ -294,7 +295,14 @@ class LogSplitStream:
         return [LogGroup(tuple(group), self._carried(group)) for group in groups]
 
     def pieces(self, start: LogPosition, end: LogPosition) -> list[Piece]:
-        """What lies between, in its order."""
+        """What lies between, in its order; `InvalidRequestError` where `start` lies beyond `end`."""
+        if start.is_beyond(end):
+            raise InvalidRequestError(
+                f"changes of table {self._table.name} are asked for from snapshot {start.next_id} on and up to "
+                f"{end.next_id}, or from one offset of its log to an earlier one. These are not two positions of one "
+                "reader: its checkpoint was put together from several, or changed. Begin with a new checkpoint",
+                table=self._table.name,
+            )
         found: list[Piece] = []
         position = start
         while (position.state.snapshot_id, not position.is_state) < (end.state.snapshot_id, not end.is_state):
@@ -307,6 +315,12 @@ class LogSplitStream:
                 )
             found += step.pieces[position.taken :]
             position = step.after
+        if None not in (position.before_ms, end.before_ms) and position.before_ms != end.before_ms:
+            raise RetryableError(
+                f"snapshot {end.state.snapshot_id} of table {self._table.name} is not the one that this stream has "
+                "read: the table was rolled back or created anew. Read it again in full, with a new checkpoint",
+                table=self._table.name,
+            )
         ranges = shown_between(position.state, end.state, self._rows)
         found += by_lane(ranges, None, end.state)
         if end.taken:

@@ -7,6 +7,7 @@ would take it for a replay. The digest tells the two apart (`storage.commit.iden
 | source | what goes into the digest |
 |---|---|
 | any | the JSON of its offset at the end of this batch and of the batch before; none before batch 0 |
+| a table | the same: where batch 0 begins is in its end (`spark.first_offset`) |
 | files | besides, path and modification time of each file, from `CHECKPOINT/sources/<i>/<N>`: their offset is only N |
 
 Where a frame is handed to the sink by hand there is no query, and no digest.
@@ -62,7 +63,8 @@ class SourceRange:
             return f"files {', '.join(shown)}{more}"
         before, end = _parsed(self.before), _parsed(self.end)
         if _is_position(end):
-            begin = _position_text(before) if _is_position(before) else "the beginning"
+            begun = end.get("begin") or before
+            begin = _position_text(begun) if _is_position(begun) else "the beginning"
             return f"a table from {begin} to {_position_text(end)}"
         if isinstance(end, Mapping) and all(isinstance(offsets, Mapping) for offsets in end.values()):
             return "; ".join(_topic_text(topic, (before or {}).get(topic, {}), end[topic]) for topic in sorted(end))
@@ -198,7 +200,7 @@ def _is_position(offset: Any) -> bool:
 
 def _position_text(position: Mapping[str, Any]) -> str:
     state = position.get("log") or position
-    parts = [f"snapshot {state.get('snapshot_id')}"]
+    parts = [f"{'the rows of ' if position.get('is_state') else ''}snapshot {state.get('snapshot_id')}"]
     if position.get("taken"):
         parts.append(f"piece {position['taken']} of {position.get('of')}")
     if state.get("open_batch") is not None:

@@ -16,8 +16,9 @@
 | `maxOffsetsPerTrigger` | of the log, per batch |
 | `maxRowsPerTrigger` | of both; of several limits the smallest wins |
 
-The offset in Spark's checkpoint is a `StreamPosition`, or with a log a `LogPosition`: the whole state. A snapshot that
-is larger than a limit is read in several batches. Rows of one key come in their order: Spark partitions follow the
+The offset in Spark's checkpoint is a `StreamPosition`, or with a log a `LogPosition`: the whole state. That of the
+first batch says besides where it began (`first_offset`): it is the same batch however often it is planned. A snapshot
+that is larger than a limit is read in several batches. Rows of one key come in their order: Spark partitions follow the
 snapshots, and all changes of a bucket in a batch lie in one of them.
 
 Spark calls a reader in one Python process for planning, which keeps what it is connected to, and pickles it for those
@@ -39,6 +40,7 @@ from freshet.pipeline.batch.arrow_bridge import spark_struct
 from freshet.pipeline.config.stream_options import PlannedStream
 from freshet.pipeline.decode.carriers import carrier_arrow_type, carry_array
 from freshet.pipeline.exceptions import InvalidRequestError
+from freshet.pipeline.spark.first_offset import FIRST, begin_of, end_offset, position_of
 from freshet.storage.table import StreamLimit
 
 _BESIDE: Final[dict[Any, spark.DataType]] = {pa.string(): spark.StringType(), pa.int64(): spark.LongType()}
@@ -61,9 +63,8 @@ class ChangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._until: Any = None
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """Where a new query begins."""
-        first: dict[str, Any] = self._stream.first().to_document()
-        return first
+        """Stands for where the query begins, which the end of its first batch says."""
+        return dict(FIRST)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
         """Anything but `ReadAllAvailable` makes Spark ask for a limited batch; the limits are our own."""
@@ -78,11 +79,11 @@ class ChangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         Of the last batch of a run Spark never says that it is committed.
         """
-        begin = self._stream.position(start)
+        begin = self._stream.first() if start == FIRST else self._stream.position(position_of(start))
         self._stream.handed_over(begin)
         allowed = StreamLimit() if isinstance(limit, ReadAllAvailable) else self._limit
-        end: dict[str, Any] = self._stream.advance(begin, allowed, self._until).to_document()
-        return end
+        end = self._stream.advance(begin, allowed, self._until)
+        return end_offset(start, begin.to_document(), end.to_document())
 
     def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """The end of what is committed, for Spark's progress."""
@@ -90,9 +91,14 @@ class ChangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return latest
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """What each task reads: changes of a bucket together, in their order."""
-        groups = self._stream.groups(self._stream.position(start), self._stream.position(end))
-        return [ChangePartition(group) for group in groups]
+        """What each task reads: changes of a bucket together, in their order.
+
+        After a restart Spark asks for what lies between the last offset and itself.
+        """
+        if start == end:
+            return []
+        begin = self._stream.position(begin_of(start, end))
+        return [ChangePartition(group) for group in self._stream.groups(begin, self._stream.position(position_of(end)))]
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
         """Rows of the splits, in the carriers that Spark takes."""

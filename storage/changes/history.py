@@ -49,6 +49,25 @@ class ChangeHistory:
             raise self._overtaken(snapshot_id, None)
         return found
 
+    def first_rows(self, snapshot_id: int) -> Snapshot:
+        """The snapshot whose rows a stream begins with; its copy among the changelogs has none.
+
+        `NotFoundError` when it has expired, `RetryableError` when it was rolled back.
+        """
+        try:
+            return self._store.snapshots.fresh(snapshot_id)
+        except NotFoundError:
+            self._store.check_is_there()
+            if self.latest_id() < snapshot_id:
+                raise self._rolled_back(snapshot_id) from None
+            raise NotFoundError(
+                f"snapshot {snapshot_id} of {self._store.location}, with whose rows this stream begins, expired before "
+                f"they were read to their end: {self.left_text()}. Begin anew, an engine with a new checkpoint and an "
+                "empty target. With a consumer_id (option consumer-id) a stream keeps the snapshot it begins with; "
+                "without one, set snapshot.time-retained to more than the first batches take, restarts included",
+                table=self._store.location,
+            ) from None
+
     def _overtaken(self, snapshot_id: int, error: Exception | None) -> RetryableError:
         self._store.check_is_there()
         if self.latest_id() < snapshot_id:

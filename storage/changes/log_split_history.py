@@ -75,6 +75,10 @@ class LogSplitHistory(LogHistory):
             start = found
         return start.next_id, start.state
 
+    def first_rows(self, snapshot_id: int) -> Snapshot:
+        """The snapshot whose rows come first; `NotFoundError` when it has expired."""
+        return self._history.first_rows(snapshot_id)
+
     def check_same(self, snapshot_id: int, time_ms: int | None) -> None:
         """`RetryableError` where the table was rolled back, or created anew, since this snapshot was read."""
         found = self._history.find(snapshot_id) if snapshot_id > 0 else None

@@ -8,8 +8,9 @@
     stream.handed_over(end)                        for the consumer: what lies before `end` will not be asked for again
 
 A position is the whole state of a reader: it goes into the engine's checkpoint as JSON, and another process goes on
-from it. A snapshot whose splits were not all taken is resumed at the split after the last; it is planned again then,
-so a plan of another number of splits is refused, as is a history that is not the one the position was taken in.
+from it. The first one is kept as well: `first` gives another place once more was committed. A snapshot whose splits
+were not all taken is resumed at the split after the last; it is planned again then, so a plan of another number of
+splits is refused, as is a history that is not the one the position was taken in.
 
 Source: MERGING.md §7.
 """
@@ -46,8 +47,8 @@ class StreamPosition:
     """Everything before a snapshot was taken, and of the snapshot the first `taken` of `of` splits.
 
     `is_state` says that it is the rows of the snapshot with which the stream begins, not its changes. `before_ms` is
-    the commit time of the snapshot before, if one was read, `of_ms` that of the snapshot read in part: they tell a
-    history from another one of the same ids.
+    the commit time of the snapshot before, where it was there, `of_ms` that of the snapshot whose rows come first, or
+    which was read in part: they tell a history from another one of the same ids.
     """
 
     snapshot_id: int
@@ -121,8 +122,9 @@ class SplitStream:
         if start is None:
             return StreamPosition(self._history.latest_id() + 1)
         if start.state is not None:
-            return StreamPosition(start.state.id, is_state=True)
-        return StreamPosition(start.next_id)
+            return StreamPosition(start.state.id, is_state=True, of_ms=start.state.time_ms)
+        before = self._history.find(start.next_id - 1) if start.next_id > 1 else None
+        return StreamPosition(start.next_id, before_ms=None if before is None else before.time_ms)
 
     def bound(self) -> int:
         """What `advance` may be told not to pass: everything that is committed now."""
@@ -152,7 +154,16 @@ class SplitStream:
         return position
 
     def splits(self, start: StreamPosition, end: StreamPosition) -> list[ChangeSplit]:
-        """The splits from one position up to the other, in the order of the snapshots."""
+        """The splits from one position up to the other, in the order of the snapshots.
+
+        `InvalidRequestError` where the first lies beyond the other.
+        """
+        if _place(start) > _place(end):
+            raise InvalidRequestError(
+                f"changes of {self._store.location} are asked for from snapshot {start.snapshot_id} on and up to "
+                f"{end.snapshot_id}, which lies before it. These are not two positions of one reader: its checkpoint "
+                "was put together from several, or changed. Begin with a new checkpoint"
+            )
         found: list[ChangeSplit] = []
         position = start
         while _key(position) != _key(end):
@@ -165,6 +176,8 @@ class SplitStream:
                 )
             found += step.splits[position.taken :]
             position = StreamPosition(step.next_id, before_ms=step.snapshot.time_ms)
+        if None not in (position.before_ms, end.before_ms) and position.before_ms != end.before_ms:
+            raise self._other_history(end.snapshot_id - 1, "has read")
         if end.taken > position.taken:
             step = self._step(end)
             found += [] if step is None else step.splits[position.taken : end.taken]
@@ -212,13 +225,8 @@ class SplitStream:
             if step is None:
                 return None
             self._steps[_key(position)] = step
-        if position.taken and position.of_ms not in (None, step.snapshot.time_ms):
-            raise RetryableError(
-                f"snapshot {position.snapshot_id} of {self._store.location} is not the one that this stream has read "
-                f"in part: the table was rolled back or created anew; {self._history.left_text()}. Read the table "
-                "again in full, with a new checkpoint",
-                table=self._store.location,
-            )
+        if position.of_ms not in (None, step.snapshot.time_ms):
+            raise self._other_history(position.snapshot_id, "has read in part" if position.taken else "begins with")
         if position.taken and position.of != len(step.splits):
             raise InvalidRequestError(
                 f"snapshot {position.snapshot_id} of {self._store.location} was read in {position.of} splits, of which "
@@ -232,7 +240,7 @@ class SplitStream:
         follower = self._follower
         if follower is None or position.is_state or follower.next_id != position.snapshot_id:
             self._check_history(position)
-            state = self._history.still_there(position.snapshot_id) if position.is_state else None
+            state = self._history.first_rows(position.snapshot_id) if position.is_state else None
             start = StreamStart(position.snapshot_id + (state is not None), state)
             self._follower = follower = Follower(self._store, start, self._filter)
         return follower.step()
@@ -243,12 +251,15 @@ class SplitStream:
             return
         before = self._history.find(position.snapshot_id - 1)
         if before is not None and before.time_ms != position.before_ms:
-            raise RetryableError(
-                f"snapshot {before.id} of {self._store.location} is not the one that this stream has read: the table "
-                f"was rolled back or created anew; {self._history.left_text()}. Read the table again in full, with a "
-                "new checkpoint",
-                table=self._store.location,
-            )
+            raise self._other_history(before.id, "has read")
+
+    def _other_history(self, snapshot_id: int, what: str) -> RetryableError:
+        return RetryableError(
+            f"snapshot {snapshot_id} of {self._store.location} is not the one that this stream {what}: the table was "
+            f"rolled back or created anew; {self._history.left_text()}. Read the table again in full, with a new "
+            "checkpoint",
+            table=self._store.location,
+        )
 
     def __reduce__(self) -> tuple[Any, ...]:
         reopened = partial(
@@ -273,6 +284,11 @@ def split_size(split: ChangeSplit) -> StepSize:
 
 def _key(position: StreamPosition) -> tuple[int, bool]:
     return position.snapshot_id, position.is_state
+
+
+def _place(position: StreamPosition) -> tuple[int, bool, int]:
+    """Grows from each position to those after it."""
+    return position.snapshot_id, not position.is_state, position.taken
 
 
 def _within(position: StreamPosition, step: Step, taken: int) -> StreamPosition:

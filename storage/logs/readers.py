@@ -70,6 +70,9 @@ class SplitHistory(TableHistory, Protocol):
     def start(self) -> tuple[int, Snapshot | None]:
         """The id of the snapshot whose changes come first, and the one whose rows come before them."""
 
+    def first_rows(self, snapshot_id: int) -> Snapshot:
+        """The snapshot whose rows come first; `NotFoundError` when it has expired."""
+
     def check_same(self, snapshot_id: int, time_ms: int | None) -> None:
         """`RetryableError` where the table was rolled back, or created anew, since this snapshot was read."""
 

@@ -1,8 +1,9 @@
 """A reader of the model of `log_model` that plans apart from reading, as a streaming engine does.
 
-Each step is a batch of an engine: a limit by chance, two positions that travel as JSON, the groups between them, read
-by another process. Now and then the engine dies after it has planned, and plans the same two positions again later,
-when more has come: the rows must be the same.
+Each step is a batch of Spark: a limit by chance, two offsets that travel as JSON, the groups between them, read by
+another process. Now and then Spark dies after it has planned, and plans the same batch again later, when more has come,
+mostly so with the first: the rows must be the same. A query begins with what comes next, and that is something else
+each time it is asked.
 """
 
 from __future__ import annotations
@@ -12,14 +13,17 @@ from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
+from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from freshet.logstore.isolation import Isolation
-from freshet.logstore.log_position import LogPosition
 from freshet.logstore.pieces import LogGroup, LogPiece
 from freshet.logstore.split_stream import LogSplitStream
+from freshet.pipeline.spark.first_offset import BEGIN, position_of
+from freshet.pipeline.spark.stream_source import ChangeStreamReader
 from freshet.storage.logs.log_systems import LoggedTable
 from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.model.stream_step import StreamLimit
+from freshet.storage.model.table_log import NO_BATCH
 from tests.kit.log_model import BUCKETS, SCHEMA, Reader, Row, Violation, World, apply
 
 OUT = pa.schema([pa.field("kind", pa.int8()), *SCHEMA, pa.field("_SNAPSHOT_ID", pa.int64())])
@@ -44,6 +48,10 @@ class ModelHistory:
 
     find_left = find
 
+    def start(self) -> tuple[int, Snapshot | None]:
+        self._world.look()
+        return self._world.seen + 1, None
+
     def check_same(self, snapshot_id: int, time_ms: int | None) -> None: ...
 
     def has_changes(self, snapshot: Snapshot) -> bool:
@@ -67,9 +75,11 @@ class PieceReader(Reader):
 
     def __init__(self, world: World, *, speculative: bool, number: int) -> None:
         super().__init__(world, speculative=speculative, number=number)
-        self.position = LogPosition(self.state)
+        self.offset: dict[str, Any] = {}
+        """Where the last batch ended; nothing before the first."""
         self.stream = self.opened()
-        self.planned: tuple[LogPosition, LogPosition] | None = None
+        self.planned: tuple[dict[str, Any], list[list[Row]]] | None = None
+        """The end of a batch that was planned and not done, and its rows."""
 
     def opened(self) -> LogSplitStream:
         table = LoggedTable("t", BUCKETS, 0, {}, 0)
@@ -85,35 +95,57 @@ class PieceReader(Reader):
             self.restart()
         elif self.planned is not None:
             self.restart()
-            planned, self.planned = self.planned, None
-            self.run(*planned)
+            end, rows = self.planned
+            if self.between(self.stream, end) != rows:
+                raise Violation(f"I9: other rows between {self.offset or 'the beginning'} and {end}")
+            if self.chance.random() < 0.5:
+                self.run(end)
         else:
             self.world.log.chunk = self.chance.randrange(1, 6)
             limits = (self.chance.choice([None, None, 1, 3]) for _ in range(2))
-            self.stream.handed_over(self.position)
-            until = self.stream.bound() if self.chance.random() < 0.2 else None
-            end = self.stream.advance(self.position, StreamLimit(None, None, *limits), until)
-            if end == self.position:
+            end = self.end(StreamLimit(None, None, *limits), bounded=self.chance.random() < 0.2)
+            if end == self.offset:
                 return
-            if self.chance.random() < 0.3:
-                first = rows_between(self.stream, self.position, end)
-                self.planned = travelled(self.stream, self.position), travelled(self.stream, end)
-                if rows_between(self.opened(), *self.planned) != first:
-                    raise Violation(f"I9: other rows between {self.position} and {end}")
+            if self.chance.random() < (0.3 if self.offset else 0.8):
+                self.planned = end, self.between(self.stream, end)
             else:
-                self.run(travelled(self.stream, self.position), travelled(self.stream, end))
+                self.run(end)
 
-    def run(self, start: LogPosition, end: LogPosition) -> None:
+    def end(self, limit: StreamLimit, *, bounded: bool) -> dict[str, Any]:
+        """Where the next batch ends, as Spark keeps it."""
+        reader = ChangeStreamReader(self.stream, limit)
+        if bounded:
+            reader.prepareForTriggerAvailableNow()
+        end: dict[str, Any] = travelled(reader.latestOffset(self.start(reader), ReadMaxRows(1)))
+        if not self.offset:
+            self.state = self.stream.position(end[BEGIN]).state
+            self.table = dict(self.world.states[self.world.batch_of.get(self.state.snapshot_id, NO_BATCH)])
+            self.watermark = self.state.batch
+        return end
+
+    def start(self, reader: ChangeStreamReader) -> dict[str, Any]:
+        return travelled(self.offset or reader.initialOffset())
+
+    def groups(self, stream: LogSplitStream, end: dict[str, Any]) -> list[LogGroup]:
+        reader = ChangeStreamReader(stream, StreamLimit())
+        return [each.group for each in reader.partitions(self.start(reader), end)]  # type: ignore[attr-defined]
+
+    def between(self, stream: LogSplitStream, end: dict[str, Any]) -> list[list[Row]]:
+        return [list(rows_of(stream, group)) for group in self.groups(stream, end)]
+
+    def run(self, end: dict[str, Any]) -> None:
+        self.planned = None
         reading = self.opened()
-        groups = self.stream.groups(start, end)
+        groups = self.groups(self.stream, end)
         self.chance.shuffle(groups)  # they are read at the same time
         for group in groups:
             for piece in group.pieces:
                 assert isinstance(piece, LogPiece)
                 self.note(piece)
             apply(self.table, list(rows_of(reading, group)), "I6", self.updating)
-        self.position, self.state = end, end.state
-        if not end.taken and not end.state.lanes:
+        position = self.stream.position(position_of(end))
+        self.offset, self.state = end, position.state
+        if not position.taken and not position.state.lanes:
             self.check()
 
     def note(self, piece: LogPiece) -> None:
@@ -131,10 +163,9 @@ class PieceReader(Reader):
     def finish(self) -> None:
         """Reads everything that is there, as a query does that ends then."""
         if self.planned is not None:
-            self.run(*self.planned)
-        until = self.stream.bound()
-        while (end := self.stream.advance(self.position, StreamLimit(), until)) != self.position:
-            self.run(self.position, end)
+            self.run(self.planned[0])
+        while (end := self.end(StreamLimit(), bounded=True)) != self.offset:
+            self.run(end)
 
 
 def rows_of(stream: LogSplitStream, group: LogGroup) -> Iterator[Row]:
@@ -142,10 +173,7 @@ def rows_of(stream: LogSplitStream, group: LogGroup) -> Iterator[Row]:
         yield from zip(*(column.to_pylist() for column in batch.columns[:3]), strict=True)
 
 
-def rows_between(stream: LogSplitStream, start: LogPosition, end: LogPosition) -> list[list[Row]]:
-    return [list(rows_of(stream, group)) for group in stream.groups(start, end)]
-
-
-def travelled(stream: LogSplitStream, position: LogPosition) -> LogPosition:
+def travelled(offset: dict[str, Any]) -> dict[str, Any]:
     """As it comes out of a checkpoint."""
-    return stream.position(json.loads(json.dumps(position.to_document())))
+    found: dict[str, Any] = json.loads(json.dumps(offset))
+    return found

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -456,6 +457,39 @@ def test_a_rollback_of_a_snapshot_that_was_read_in_part_is_told(log: FakeLog, tm
     query.restart()
     with pytest.raises(RetryableError, match="snapshot 2 of table .* read in part: the table was rolled back"):
         query()
+
+
+def test_a_batch_planned_again_over_another_history_is_told(log: FakeLog, tmp_path: Path) -> None:
+    table = make_logged(tmp_path, changelog_producer="input")
+    query = Query(table, "committed")
+    write(table, "+I 1 a", "+I 1 b")
+    end = query.plan()
+    folder = Path(table.location) / "snapshot"
+    (folder / "snapshot-2").unlink()
+    (folder / "LATEST").write_text("1")
+    write(Table.open(table.location), "+I 5 e")
+    query.restart()
+    with pytest.raises(RetryableError, match="snapshot 2 of table .* rolled back or created anew"):
+        query.read(end)
+
+
+def test_a_start_beyond_its_end_is_refused(log: FakeLog, tmp_path: Path) -> None:
+    table = make_logged(tmp_path)
+    write(table, "+I 1 a")
+    query = Query(table, "speculative")
+    states = [query.offset]
+    query()
+    states.append(query.offset)
+    begun(table, "+I 1 b")
+    query()
+    states.append(query.offset)
+    write(table, "+I 1 c")
+    query()
+    states.append(query.offset)
+    for earlier, later in pairwise(states):
+        query.offset = later
+        with pytest.raises(InvalidRequestError, match="Begin with a new checkpoint"):
+            query.read(earlier)
 
 
 def test_a_reader_of_snapshots_alone_may_go_on_with_the_log(log: FakeLog, tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from freshet.logstore.record import Attempt
 from freshet.pipeline.batch.micro_batch import BatchReport
 from freshet.pipeline.batch.read_digest import SourceRange, digest_of, files_between
 from freshet.pipeline.batch.table_sink import TableSink, table_sink
+from freshet.pipeline.spark.first_offset import FIRST, end_offset
 from freshet.storage.catalog import Catalog
 from freshet.storage.exceptions import DifferentInputError
 from freshet.storage.table import StreamPosition
@@ -55,6 +56,18 @@ def test_positions_in_a_table_decide_whole_and_are_told_in_brief() -> None:
     assert digests[3].text == "a table from snapshot 4 to snapshot 4 piece 1 of 3"
     alone = json.dumps(StreamPosition(9).to_document())
     assert digest_of([SourceRange(None, alone)]).text == "a table from the beginning to snapshot 9"
+
+
+def test_the_end_of_a_first_batch_says_where_it_began() -> None:
+    ends = [
+        json.dumps(
+            end_offset(FIRST, StreamPosition(begin, is_state=True).to_document(), StreamPosition(9).to_document())
+        )
+        for begin in (7, 8)
+    ]
+    digests = [digest_of([SourceRange(None, end)]) for end in ends]
+    assert digests[0].text == "a table from the rows of snapshot 7 to snapshot 9"
+    assert digests[0].hash != digests[1].hash
 
 
 def _log(*entries: tuple[str, int, int]) -> str:
