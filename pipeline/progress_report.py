@@ -47,6 +47,8 @@ def progress_line(progress: Progress) -> str:
     parts = [f"{_plural(report.read_count, 'record')} in {seconds:.2f} s{speed}: {', '.join(outcome)}"]
     parts += [] if progress.lag is None else [f"{progress.lag:,} behind"]
     parts += [_merged(result.keys_merged, result.keys_in_python)] if result.keys_merged else []
+    if report.rewrite_count:
+        parts.append(f"{report.rewritten_bytes:,} bytes written again after another writer's commit")
     parts += [_plural(report.level0_count, "level-0 file"), *_compaction(report), _times(progress)]
     return start + "; ".join(part for part in parts if part)
 
@@ -70,6 +72,8 @@ def progress_facts(progress: Progress) -> dict[str, Any]:
         "keys_merged": result.keys_merged,
         "lookups": dict(result.lookups),
         "level0_files": report.level0_count,
+        "rewrites": report.rewrite_count,
+        "rewritten_bytes": report.rewritten_bytes,
         "waited_buckets": result.waited_buckets,
         "beside": None if report.beside is None else asdict(report.beside),
         "batch_ms": progress.batch_ms,

@@ -22,11 +22,11 @@ from freshet.storage.changes.history import ChangeHistory
 from freshet.storage.changes.split_stream import SplitStream, StreamPosition
 from freshet.storage.changes.stream import ChangeStream
 from freshet.storage.changes.stream_start import StartRequest
-from freshet.storage.commit.committer import CommitCheck, Committer
+from freshet.storage.commit.committer import CommitCheck, CommitResult, Committer, Renumber
 from freshet.storage.commit.expire import ExpireResult, expire_snapshots
 from freshet.storage.commit.orphan_files import DEFAULT_AGE_MS, OrphanResult, remove_orphan_files
 from freshet.storage.describe import CommitRows, commit_rows, describe_table, marked_row_counts, table_facts
-from freshet.storage.distributed_write import TaskWriter, discard_messages
+from freshet.storage.distributed_write import TaskWriter, discard_messages, snapshot_or_latest
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.filters.filter_text import FilterGiven, to_predicate
 from freshet.storage.io.env import Env, absolute_path, local_env
@@ -36,6 +36,7 @@ from freshet.storage.lookup.file_lookup import FoundRows
 from freshet.storage.lookup.lookup_metrics import LookupMetrics
 from freshet.storage.lookup.stored_rows import find_stored_rows
 from freshet.storage.maintenance.compaction_beside import BesideUnit, CompactionBeside, carry_out_beside
+from freshet.storage.maintenance.hidden_rows import show_hidden_rows
 from freshet.storage.maintenance.sort_compaction import SortStrategy, sort_compact
 from freshet.storage.maintenance.table_compaction import (
     BucketCompaction,
@@ -47,6 +48,7 @@ from freshet.storage.maintenance.table_compaction import (
     carry_out,
     complete_full_compaction,
     plan_compaction,
+    repair_levels,
     run_compaction,
 )
 from freshet.storage.metadata.table_store import TableStore, alter_table, open_table_store
@@ -79,6 +81,8 @@ from freshet.storage.schema.change import (
 from freshet.storage.table_logs import TableLogs
 from freshet.storage.table_session import TableSession
 from freshet.storage.write.bucketing import BucketCounts
+from freshet.storage.write.compaction_limit import CompactionLimit
+from freshet.storage.write.renumbering import renumbered
 
 __all__ = [
     "AddColumn",
@@ -201,11 +205,56 @@ class Table:
         sink = None if log is None else self._logs.task_sink(log)
         return TaskWriter(self.store, base_snapshot_id=base_snapshot_id, parallelism=parallelism, sink=sink)
 
-    def committer(self, commit_user: str, query_id: str | None = None, *, log: LogIdentity | None = None) -> Committer:
+    def committer(
+        self,
+        commit_user: str,
+        query_id: str | None = None,
+        *,
+        log: LogIdentity | None = None,
+        renumber: Renumber | None = None,
+    ) -> Committer:
         """Commits what task writers have made; `query_id` tells streaming queries of one name apart. `log` is that of
-        the table, where it has one (`open_log`)."""
+        the table, where it has one (`open_log`). `renumber` writes files again whose rows others have overtaken, by
+        default in this process; a table with a log has no default."""
         self._logs.check_logs(log is not None)
-        return Committer(self.store, commit_user, query_id, log)
+        return Committer(self.store, commit_user, query_id, log, renumber or (None if log else self._renumbered_here))
+
+    def _renumbered_here(
+        self, identifier: int, messages: Sequence[CommitMessage], base_id: int, headroom: int
+    ) -> Sequence[CommitMessage]:
+        return self.renumbered(identifier, messages, base_snapshot_id=base_id, headroom=headroom)
+
+    def renumbered(
+        self,
+        identifier: int,
+        messages: Sequence[CommitMessage],
+        *,
+        base_snapshot_id: int,
+        headroom: int,
+        log: TaskLog | None = None,
+        limit: CompactionLimit | None = None,
+    ) -> list[CommitMessage]:
+        """The rows of messages that task writers have made, numbered anew upon a snapshot and `headroom` above what is
+        live there: what a committer asks its `renumber` for, in this or another process. `log` is as for `task_writer`.
+        """
+        self._logs.check_logs(log is not None)
+        sink = None if log is None else self._logs.task_sink(log)
+        base = snapshot_or_latest(self.store, base_snapshot_id)
+        return renumbered(
+            self.store,
+            messages,
+            base,
+            identifier=identifier,
+            headroom=headroom,
+            parallelism=1,
+            sink=sink,
+            limit=limit,
+        )
+
+    def show_hidden_rows(self, committer: Committer, identifier: int, result: CommitResult) -> CommitResult:
+        """What a driver calls after its commit: compacts rows of it that readers do not see yet, where level 0 is
+        hidden and the compaction of the commit was lost to another one. The result says what is hidden still."""
+        return show_hidden_rows(self.store, committer, identifier, result)
 
     def has_committed(self, commit_user: str, query_id: str | None, identifier: int) -> CommitCheck:
         """Whether a commit is there, as `Committer.has_committed` finds it and raises, for those who commit nothing."""
@@ -554,6 +603,22 @@ class Table:
         """
         with self.store.told_if_dropped():
             return sort_compact(self.store, order_by, strategy, partition=partition, progress=progress)
+
+    def repair(
+        self, *, partition: PartitionChoice | None = None, progress: ProgressCallback | None = None
+    ) -> CompactionResult:
+        """Merges levels whose files overlap, which commits and compactions refuse to touch, with each file as a sorted
+        run of its own; `partition` is as in `compact`. No changes are emitted.
+
+        Of two rows of a key the merge engine makes one, in the order of their numbers. Where both were whole rows
+        already (tables that look keys up), sums may have counted twice: compare those with their source.
+        """
+        store = self.store.at_latest_schema()
+        store.check_writable()
+        with store.told_if_dropped():
+            result = repair_levels(store, partition=partition, progress=progress)
+        store.env.finish_later()
+        return result
 
     def carry_out_compaction(self, work: BucketCompaction) -> list[CommitMessage]:
         """Compacts one bucket here, for the process whose `compact` has sent it elsewhere."""

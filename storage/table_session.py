@@ -18,7 +18,7 @@ program at a time.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from operator import index
 from types import TracebackType
@@ -27,15 +27,18 @@ from typing import Final
 from freshet.storage.commit.committer import CommitResult, Committer
 from freshet.storage.commit.identity import check_identifier
 from freshet.storage.commit.replays import replay_text
+from freshet.storage.distributed_write import snapshot_or_latest
 from freshet.storage.exceptions import ConflictError, InvalidRequestError
-from freshet.storage.logs.writers import LogPublisher, TableLog
+from freshet.storage.logs.writers import ChangeSink, LogPublisher, TableLog
 from freshet.storage.lookup.lookup_metrics import LookupMetrics
+from freshet.storage.maintenance.hidden_rows import show_hidden_rows
 from freshet.storage.merge.merged_table import MergeMetrics
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.commit_message import CommitMessage
 from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.options.core import CoreOptions
 from freshet.storage.options.values import LONG_MAX
+from freshet.storage.write.renumbering import renumbered
 from freshet.storage.write.table_writer import TableWriter
 
 _LOG: Final = logging.getLogger(__name__)
@@ -79,6 +82,7 @@ class TableSession:
         self._log = None if open_log is None else open_log(commit_user)
         for warning in self._log.warnings if self._log is not None else ():
             _LOG.warning("table %s: %s", store.location, warning)
+        self._sink: ChangeSink | None = None
         self._committer = self._open_committer(store)
         self._parallelism = parallelism
         self._writer = self._open_writer(store, store.snapshots.latest())
@@ -131,6 +135,13 @@ class TableSession:
         self._check_open()
         self._writer.rebase(self._store.snapshots.latest())
         self._take_up_schema()
+        base = self._writer.base_snapshot
+        if base is not None and base.schema_id > self._store.schema.id:
+            raise ConflictError(
+                f"{self._store.location} was altered while rows of this writer wait for their commit: commit them, "
+                "then compact",
+                table=self._store.location,
+            )
         self._writer.compact(full=full)
 
     def commit(self, identifier: int | None = None) -> CommitResult:
@@ -162,6 +173,8 @@ class TableSession:
                 _LOG.warning(replay_text(self._store, self._commit_user, number, self._row_count))
             self._writer.abort()
         self._forget()
+        if pending is not None:
+            result = show_hidden_rows(self._store, self._committer, pending.identifier, result)
         if result.snapshots:
             self._writer.rebase(result.snapshots[-1])
             if self._log is not None:
@@ -304,11 +317,31 @@ class TableSession:
             )
 
     def _open_committer(self, store: TableStore) -> Committer:
-        return Committer(store, self._commit_user, log=None if self._log is None else self._log.identity)
+        log = None if self._log is None else self._log.identity
+        return Committer(store, self._commit_user, log=log, renumber=self._renumber)
+
+    def _renumber(
+        self, identifier: int, messages: Sequence[CommitMessage], base_id: int, headroom: int
+    ) -> Sequence[CommitMessage]:
+        """Numbers rows of the pending commit anew; from then on it is these files that wait."""
+        pending = self._pending
+        assert pending is not None, "only a pending commit is committed"
+        made = renumbered(
+            self._store,
+            messages,
+            snapshot_or_latest(self._store, base_id),
+            identifier=identifier,
+            headroom=headroom,
+            parallelism=self._parallelism,
+            sink=self._sink,
+        )
+        lost = {message.bucket_id for message in messages}
+        pending.messages = [*(each for each in pending.messages if each.bucket_id not in lost), *made]
+        return made
 
     def _open_writer(self, store: TableStore, base: Snapshot | None) -> TableWriter:
-        sink = None if self._log is None else self._log.sink(store.schema.id)
-        return TableWriter(store, base_snapshot=base, parallelism=self._parallelism, sink=sink)
+        self._sink = None if self._log is None else self._log.sink(store.schema.id)
+        return TableWriter(store, base_snapshot=base, parallelism=self._parallelism, sink=self._sink)
 
 
 def _numbers_early(options: CoreOptions, has_primary_key: bool) -> bool:

@@ -5,7 +5,8 @@
        have it in their plan (`with_tasks`); for frames of users it is planned here, batch by batch
     3. check: records that entered (`read_count`) = applied + dead letters + skipped, and not too many are dead letters
     4. commit the dead letters under the identity of the batch, unless an earlier attempt did
-    5. commit the rows, APPEND and then COMPACT; an empty batch is committed too. Where `full-compaction.delta-commits`
+    5. commit the rows, APPEND and then COMPACT; an empty batch is committed too. Files whose numbers lost the claim to
+       another writer are written again by a job of their own (`renumber_job`). Where `full-compaction.delta-commits`
        has this batch compact the table, the driver compacts the buckets that no task wrote
 
 | the driver dies | the replay finds | and |
@@ -23,7 +24,7 @@ table (`missing_batches`). Source: pipeline/README.md, "How Spark 4.2.1 behaves"
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -40,6 +41,7 @@ from freshet.pipeline.batch.first_tables import FirstTables, after_batch, carrie
 from freshet.pipeline.batch.lap_clock import LapClock
 from freshet.pipeline.batch.missing_batches import refuse_missing_batches
 from freshet.pipeline.batch.read_digest import ReadDigests
+from freshet.pipeline.batch.renumber_job import RenumberJob
 from freshet.pipeline.batch.replays import is_same_input, unproven_replay_text
 from freshet.pipeline.batch.rounds_beside import BesideReport, RoundsBeside
 from freshet.pipeline.batch.routing import Routing, TaskPlan, is_outcomes, route_outcomes, route_rows
@@ -49,7 +51,14 @@ from freshet.pipeline.config.model import CompactionConfig, MaxDeadLetters
 from freshet.pipeline.error_kind import ErrorKind
 from freshet.pipeline.exceptions import PipelineFailedError, StoppedByRecordError
 from freshet.pipeline.left_out import carried_columns, left_out_columns
-from freshet.storage.distributed_write import CommitDigest, CommitResult, Committer, CommitTrace, CompactionLimit
+from freshet.storage.distributed_write import (
+    CommitDigest,
+    CommitMessage,
+    CommitResult,
+    Committer,
+    CommitTrace,
+    CompactionLimit,
+)
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.model.schema import TableSchema
 from freshet.storage.table import Table, TaskLog
@@ -77,6 +86,9 @@ class BatchReport:
     """Level-0 files of the buckets that the batch wrote."""
     level0_max: int = 0
     """Most level-0 files of one bucket."""
+    rewrite_count: int = 0
+    """How often files were written again because another writer had committed rows with their numbers."""
+    rewritten_bytes: int = 0
     task_count: int = 0
     left_out: tuple[str, ...] = ()
     """Columns of the table that the pipeline file leaves out, though records of the batch carry a field of the name."""
@@ -134,6 +146,7 @@ class MicroBatchWriter:
         for warning in () if self._publisher is None else self._publisher.warnings:
             _LOG.warning("table %s: %s", self._table.name, warning)
         self._planned: Routing | None = None
+        self._renumber_job: RenumberJob | None = None
         self._run: tuple[object, _QueryRun | None] | None = None
         self._rounds = self._open_rounds(compaction or CompactionConfig())
 
@@ -220,7 +233,9 @@ class MicroBatchWriter:
         tables = self._check(result, micro_batch_id, check.last)  # 3
         self._commit_dead_letters(result, micro_batch_id, query_id, digest)  # 4
         rest = self._table.complete_full_compaction(micro_batch_id, result.messages)
+        self._renumber_job = RenumberJob(frame.sparkSession.sparkContext, self._table.location, self._options, pin)
         committed = committer.commit(micro_batch_id, (*result.messages, *rest), digest=digest, carried=tables)  # 5
+        committed = self._table.show_hidden_rows(committer, micro_batch_id, committed)
         if self._log is not None and committed.snapshots:
             self._log.committed(micro_batch_id, committed.snapshots[-1].id)
         clock.lap("commit")
@@ -238,6 +253,8 @@ class MicroBatchWriter:
             is_replay=committed.already_committed,
             level0_count=sum(level0),
             level0_max=max(level0, default=0),
+            rewrite_count=committed.rewrite_count,
+            rewritten_bytes=committed.rewritten_bytes,
             task_count=task_count,
             left_out=carried_columns(left_out_columns(schema, self._decoded), result.notes),
             times_ms=clock.times_ms,
@@ -281,8 +298,14 @@ class MicroBatchWriter:
         identity = (table.location, table.schema.id, query_id)
         if identity not in self._committers:
             log = self._log.identity if self._log is not None and table is self._table else None
-            self._committers[identity] = table.committer(self._commit_user, query_id, log=log)
+            self._committers[identity] = table.committer(self._commit_user, query_id, log=log, renumber=self._renumber)
         return self._committers[identity]
+
+    def _renumber(
+        self, _identifier: int, messages: Sequence[CommitMessage], base_id: int, headroom: int
+    ) -> Sequence[CommitMessage]:
+        assert self._renumber_job is not None, "only batches are committed"
+        return self._renumber_job.run(messages, base_id, headroom)
 
     def _plan(self, frame: DataFrame) -> Routing:
         """The routing of this frame, planned once per schema of table and frame."""

@@ -31,6 +31,7 @@ from freshet.storage.exceptions import ConflictError, InvalidRequestError, Retry
 from freshet.storage.table import CompactionBudget, CompactionResult, Elsewhere
 
 MEGABYTE: Final = 1024 * 1024
+_NO_BUDGET: Final = CompactionBudget()
 EVERY_S: Final = 10.0
 """Pause of --continuous."""
 
@@ -50,6 +51,7 @@ class _Asked:
     elsewhere: Elsewhere | None = None
     order_by: Sequence[str] = ()
     strategy: str = "order"
+    repair: bool = False
 
     @property
     def is_database(self) -> bool:
@@ -105,6 +107,12 @@ def compact(
     strategy: Annotated[
         str, typer.Option(help="With --order-by: order, zorder or hilbert; the last two treat all columns alike.")
     ] = "order",
+    repair: Annotated[
+        bool,
+        typer.Option(
+            "--repair", help="Only merge levels whose files overlap, where commits and compactions say that they do."
+        ),
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Compact a table, or a database, bucket by bucket. Streams that write to it meanwhile are not disturbed.
@@ -123,8 +131,13 @@ def compact(
         )
     if order_by is not None and not columns:
         raise InvalidRequestError(f"--order-by {order_by!r}: name the columns, separated by commas")
+    if repair and (full is not None or pause_s is not None or on_spark or order_by is not None or budget != _NO_BUDGET):
+        raise InvalidRequestError(
+            "--repair merges levels whose files overlap, once, in this process; of the other options it takes "
+            "--partition and --json only"
+        )
     with _executors(on_spark) as elsewhere:
-        asked = _Asked(warehouse, table, is_full, partitions, budget, as_json, elsewhere, columns, strategy)
+        asked = _Asked(warehouse, table, is_full, partitions, budget, as_json, elsewhere, columns, strategy, repair)
         if pause_s is None:
             _once(asked)
         else:
@@ -178,6 +191,10 @@ def _one_more(asked: _Asked, name: str, told: dict[str, str]) -> None:
 
 def _round(asked: _Asked, name: str) -> CompactionResult:
     with bar(f"compacting {name}") as advance:
+        if asked.repair:
+            return open_table(asked.warehouse, name).repair(
+                partition=asked.partitions, progress=lambda done: advance(done.bytes_done, done.bytes_planned)
+            )
         if asked.order_by:
             return open_table(asked.warehouse, name).sort_compact(
                 asked.order_by,
@@ -218,7 +235,7 @@ def _tell(result: CompactionResult, name: str, asked: _Asked, *, quiet: bool) ->
             f"{size_text(result.input_bytes)} read"
         )
     elif not (result.buckets_left or result.given_way):
-        say(f"{start}nothing to compact")
+        say(f"{start}nothing to {'repair: no level has files that overlap' if asked.repair else 'compact'}")
     if result.given_way:
         say(f"{start}{plural(result.buckets_given_way, 'bucket')} left to another compaction that was faster")
     if result.buckets_left:

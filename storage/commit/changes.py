@@ -44,6 +44,8 @@ class SnapshotChange:
     """Names of live files that the entries of a bucket were made from without deleting them."""
     index_entries: tuple[IndexEntry, ...] = ()
     log: LogChange = NOTHING_LOGGED
+    numbered_at: Mapping[BucketId, int] = field(default_factory=dict)
+    """Of buckets whose new rows are numbered: the snapshot above whose files they are."""
 
     @property
     def is_empty(self) -> bool:
@@ -77,6 +79,7 @@ class SnapshotChange:
             {bucket: names for bucket, names in self.lookups.items() if bucket not in buckets},
             tuple(entry for entry in self.index_entries if entry.bucket_id not in buckets),
             self.log.without(buckets),
+            {bucket: at for bucket, at in self.numbered_at.items() if bucket not in buckets},
         )
 
 
@@ -95,6 +98,7 @@ def append_change(messages: Sequence[CommitMessage]) -> SnapshotChange:
             {m.bucket_id: m.log for m in messages if m.log is not None},
             is_pending=any(m.compact_log is not None for m in messages),
         ),
+        numbered_at={m.bucket_id: m.numbered_at for m in messages if m.new_files and m.numbered_at is not None},
     )
 
 

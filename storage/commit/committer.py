@@ -4,6 +4,10 @@ A crash between the two leaves the APPEND. The replay finds its identity and ski
 files are named by nobody and fall to orphan cleaning, and the files that it would have replaced are still live: the
 table holds the same rows.
 
+Rows are numbered above everything live in their bucket when the APPEND is claimed (`commit.numbering`), so that of two
+writers of a key the one that commits last wins. Where others have committed as high numbers meanwhile, the files of
+just those buckets are written again with larger ones; their compaction and its changelog are made again.
+
 A compaction never fails a stream. Buckets whose inputs were compacted away by somebody else meanwhile are left out,
 returned as `given_way`, and the writer restores those buckets before it compacts again; likewise all of them when the
 COMPACT snapshot could not be made although the APPEND stands.
@@ -17,9 +21,9 @@ Source: FORMAT.md §3, MERGING.md §1.4; identity: `commit.identity`.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from freshet.storage.commit.changes import append_change, compact_change
@@ -33,15 +37,23 @@ from freshet.storage.commit.next_snapshot import CommitRequest
 from freshet.storage.commit.packed_changelogs import packed_change
 from freshet.storage.commit.snapshot_commit import SnapshotCommit, SnapshotOutcome
 from freshet.storage.commit.table_view import TableView, look
-from freshet.storage.exceptions import InvalidRequestError, StorageError
+from freshet.storage.exceptions import InvalidRequestError, RetryableError, StorageError
 from freshet.storage.files.data_file_paths import delete_data_file
 from freshet.storage.io.env import CrashPoint
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.commit_message import COMMIT_MESSAGE_VERSION, CommitDigest, CommitMessage
+from freshet.storage.model.manifest import BucketId
 from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.model.table_log import LogIdentity, LogProgress
 
 _LOG: Final = logging.getLogger(__name__)
+
+REWRITES_MAX: Final = 10
+"""How often the files of one commit are numbered anew."""
+HEADROOM: Final = 1 << 20
+HEADROOM_FACTOR: Final = 8
+"""Numbers left free below rows that were numbered anew, the first time and each time after it: rows that others may
+commit meanwhile without overtaking them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,15 +75,42 @@ class CommitResult:
     snapshots: tuple[Snapshot, ...]
     already_committed: bool = False
     given_way: tuple[Conflict, ...] = ()
+    rewrite_count: int = 0
+    """How often files were written again because others had committed rows with their numbers."""
+    rewritten_bytes: int = 0
+    messages: tuple[CommitMessage, ...] = field(default=(), repr=False)
+    """What was committed: those given, but for files that were written again."""
+    hidden_buckets: tuple[BucketId, ...] = ()
+    """Buckets whose new rows readers do not see before the next compaction."""
+
+
+Renumber = Callable[[int, Sequence[CommitMessage], int, int], Sequence[CommitMessage]]
+"""Of a commit (its identifier), makes messages with the same rows, numbered above what is live at the snapshot (its id)
+and so much more. What the messages given name stays."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Rewrites:
+    """The messages of a commit, and what it took to number their rows."""
+
+    messages: Sequence[CommitMessage]
+    count: int = 0
+    size_bytes: int = 0
 
 
 class Committer:
     """Commits of one commit user to one table. `query_id` distinguishes streaming queries of the same name."""
 
     def __init__(
-        self, store: TableStore, commit_user: str, query_id: str | None = None, log: LogIdentity | None = None
+        self,
+        store: TableStore,
+        commit_user: str,
+        query_id: str | None = None,
+        log: LogIdentity | None = None,
+        renumber: Renumber | None = None,
     ) -> None:
-        """`log` is given by the one user who writes the log of the table."""
+        """`log` is given by the one user who writes the log of the table. Without `renumber`, a commit whose rows
+        others have overtaken with theirs is refused."""
         if not commit_user.strip():
             raise InvalidRequestError("the commit user must not be blank; give the writer or the pipeline a name")
         store.check_writable()
@@ -79,6 +118,7 @@ class Committer:
         self._commit_user = commit_user
         self._query_id = query_id
         self._log = log
+        self._renumber = renumber
         self._snapshot_commit = SnapshotCommit(store, commit_user)
 
     def log_progress(self) -> LogProgress | None:
@@ -140,20 +180,16 @@ class Committer:
         snapshots: list[Snapshot] = []
         view: TableView | None = None
         given_way: tuple[Conflict, ...] = ()
-        append, compact = append_change(messages), compact_change(messages)
-        if force_empty or not append.is_empty:
+        rewrites = _Rewrites(messages)
+        if force_empty or not append_change(messages).is_empty:
             identity = CommitIdentity(self._commit_user, identifier, self._query_id, digest, carried=carried)
-            packed = packed_change(self._store, append)
-            request = CommitRequest(
-                packed.change, identity, properties, watermark, self._log, base_id, is_followed=not compact.is_empty
-            )
-            outcome = self._snapshot_commit.commit(request)
+            outcome, rewrites = self._commit_rows(messages, identity, properties, watermark, base_id)
             if outcome.already_committed or outcome.snapshot is None:
-                packed.is_refused()
                 return CommitResult((), already_committed=True)
-            packed.is_committed()
             snapshots.append(outcome.snapshot)
             view = outcome.view
+        messages = rewrites.messages
+        compact = compact_change(messages)
         if not compact.is_empty:
             self._store.env.reach(CrashPoint.COMMIT_BEFORE_COMPACT)
             packed = packed_change(self._store, compact)
@@ -173,7 +209,63 @@ class Committer:
                 discard_messages(self._store, [each.compaction for each in messages if each.bucket_id in lost])
         if snapshots:
             self._expire_later(snapshots[-1])
-        return CommitResult(tuple(snapshots), given_way=given_way)
+        return CommitResult(
+            tuple(snapshots),
+            given_way=given_way,
+            rewrite_count=rewrites.count,
+            rewritten_bytes=rewrites.size_bytes,
+            messages=tuple(messages),
+        )
+
+    def _commit_rows(
+        self,
+        messages: Sequence[CommitMessage],
+        identity: CommitIdentity,
+        properties: Mapping[str, str],
+        watermark: int | None,
+        base_id: int | None,
+    ) -> tuple[SnapshotOutcome, _Rewrites]:
+        """The APPEND snapshot, and the messages that it was made of in the end."""
+        rewrites = _Rewrites(messages)
+        while True:
+            append, compact = append_change(rewrites.messages), compact_change(rewrites.messages)
+            packed = packed_change(self._store, append)
+            request = CommitRequest(
+                packed.change, identity, properties, watermark, self._log, base_id, is_followed=not compact.is_empty
+            )
+            outcome = self._snapshot_commit.commit(request)
+            if outcome.snapshot is not None:
+                packed.is_committed()
+                return outcome, rewrites
+            packed.is_refused()
+            if not outcome.outnumbered:
+                return outcome, rewrites
+            rewrites = self._numbered_anew(identity.identifier, rewrites, outcome)
+
+    def _numbered_anew(self, identifier: int, rewrites: _Rewrites, outcome: SnapshotOutcome) -> _Rewrites:
+        """The messages with the rows of the outnumbered buckets above what is live now.
+
+        Each rewrite leaves more room below it for what others commit meanwhile, so that a commit whose rewrites take
+        longer than the commits of others comes to its end.
+        """
+        assert outcome.view is not None
+        assert outcome.view.latest is not None
+        lost = [message for message in rewrites.messages if message.bucket_id in outcome.outnumbered]
+        count = rewrites.count + 1
+        if self._renumber is None or count > REWRITES_MAX:
+            raise RetryableError(
+                f"table {self._store.location}: while the files of this commit were written, others committed rows of "
+                f"the same sequence numbers ({len(lost)} buckets, {rewrites.count} rewrites); nothing was committed. "
+                "Write the rows again, and with fewer committers to one bucket",
+                table=self._store.location,
+            )
+        headroom = HEADROOM * HEADROOM_FACTOR ** min(count - 1, 8)
+        made = self._renumber(identifier, lost, outcome.view.latest.id, headroom)
+        kept = [message for message in rewrites.messages if message.bucket_id not in outcome.outnumbered]
+        if outcome.is_certain:
+            discard_messages(self._store, lost, spared={file.file_name for each in made for file in each.new_files})
+        size_bytes = sum(file.file_size_bytes for message in made for file in message.new_files)
+        return _Rewrites((*kept, *made), count, rewrites.size_bytes + size_bytes)
 
     def _commit_compaction(
         self, request: CommitRequest, view: TableView | None, *, rows_stand: bool
@@ -205,8 +297,11 @@ class Committer:
         store.env.run_later(store.location, expire)
 
 
-def discard_messages(store: TableStore, messages: Iterable[CommitMessage]) -> None:
-    """Removes what the messages made; a file that only changes its level is the table's and stays.
+def discard_messages(
+    store: TableStore, messages: Iterable[CommitMessage], *, spared: Collection[str] = frozenset()
+) -> None:
+    """Removes what the messages made, less the files named by `spared`; a file that only changes its level is the
+    table's and stays.
 
     Best effort: orphan cleaning takes the rest.
     """
@@ -214,7 +309,7 @@ def discard_messages(store: TableStore, messages: Iterable[CommitMessage]) -> No
         new = {file.file_name for file in message.new_files}
         upgraded = {file.file_name for file in message.compact_before} - new
         made = (*message.new_files, *message.changelog_files, *message.compact_after, *message.compact_changelog_files)
-        for file in {file.file_name: file for file in made if file.file_name not in upgraded}.values():
+        for file in {file.file_name: file for file in made if file.file_name not in {*upgraded, *spared}}.values():
             delete_data_file(store, message.partition, message.bucket, file)
         for index_file in (*message.new_index_files, *message.compact_new_index_files):
             with suppress(StorageError):

@@ -4,11 +4,15 @@
 2. The change alone never adds one identity twice; on the live files it never adds one that is live and never deletes
    one that is not; the files that a compaction looked keys up in are live, at whatever level.
 3. Primary-key tables: in every (partition, bucket, level >= 1) the key ranges of the files that remain are disjoint.
-4. Where lookup makes the changelog: a compaction of level 0 knew every file above it that may hold its keys. One that
-   somebody else's compaction put there meanwhile has told its rows as changes of the same old rows already.
+   Where live files overlap already, the bucket is damaged: `compact --repair` merges that level again.
+4. Where compactions look keys up: a compaction of level 0 knew every file above it that may hold its keys. One that
+   somebody else's compaction put there meanwhile has emitted its rows as changes of the same old rows already, or holds
+   values that the result lacks. In first-row tables it also knew every older file of level 0 that may hold its keys:
+   their rows come first.
 
-Checks 2 to 4 need the live files of the touched buckets only. A plain append can fail only the first check.
-Everything here takes values and returns values; the caller decides who gives way.
+Every check holds for each bucket by itself: what is wrong in one says nothing of the others. Checks 2 to 4 need the
+live files of the touched buckets only. A plain append can fail only the first check. Everything here takes values and
+returns values; the caller decides what a conflict leads to.
 
 Source: FORMAT.md §3.4.
 """
@@ -18,17 +22,21 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from enum import Enum
 from itertools import pairwise
-from typing import Any
+from typing import Any, Final
 
 from freshet.storage.commit.changes import SnapshotChange
 from freshet.storage.metadata.live_files import BucketFiles
 from freshet.storage.model.manifest import BucketId, EntryKind, FileIdentity, ManifestEntry
 from freshet.storage.model.snapshot import CommitKind
+from freshet.storage.options.core import ChangelogProducer, CoreOptions, MergeEngine
 
 SortKey = Callable[[bytes], Any]
 """Turns a serialized key (`min_key`, `max_key`) into something that compares as keys do."""
 
+
+LEVEL_MAX: Final = 2**31 - 1
 
 LiveBuckets = Mapping[BucketId, BucketFiles]
 """Live files by identity, of each bucket that has some."""
@@ -41,11 +49,34 @@ class Conflict:
     partition: bytes
     bucket: int
     reason: str
+    is_damage: bool = False
+    """The bucket was damaged before: no other change fits either."""
 
     @property
     def bucket_id(self) -> BucketId:
         """The bucket."""
         return self.partition, self.bucket
+
+
+class LooksUp(Enum):
+    """In which files the compactions of a table look up what is stored of the keys of level 0."""
+
+    NOTHING = "nothing"
+    LEVELS_ABOVE = "levels above"
+    OF_REWRITTEN = "levels above, for files that are written again"
+    """A file that only changes its level holds the newest rows of its keys, which need nothing of those above."""
+    OLDER_FILES = "levels above, and older files of level 0"
+    """The row that came first is the result."""
+
+
+def looks_up(options: CoreOptions) -> LooksUp:
+    """What the options of a table say."""
+    if not options.needs_lookup:
+        return LooksUp.NOTHING
+    if options.merge_engine is MergeEngine.FIRST_ROW:
+        return LooksUp.OLDER_FILES
+    tells_all = options.changelog_producer is ChangelogProducer.LOOKUP or options.deletion_vectors_enabled
+    return LooksUp.LEVELS_ABOVE if tells_all else LooksUp.OF_REWRITTEN
 
 
 def find_conflicts(
@@ -54,9 +85,9 @@ def find_conflicts(
     *,
     bucket_counts: Mapping[bytes, int],
     sort_key: SortKey | None,
-    tells_by_lookup: bool = False,
+    looks_up: LooksUp = LooksUp.NOTHING,
 ) -> list[Conflict]:
-    """Runs all checks that concern the kind of the change; empty when it fits. `tells_by_lookup` asks for check 4.
+    """Runs all checks that concern the kind of the change; empty when it fits.
 
     `live` holds the live files of (at least) the touched buckets, `bucket_counts` the bucket count in force of touched
     partitions that have files. `sort_key` is None for append-only tables.
@@ -66,10 +97,11 @@ def find_conflicts(
     if change.kind is CommitKind.APPEND and not change.has_deletes:
         return conflicts
     file_conflicts = _file_conflicts(change, live)
-    if sort_key is not None and not file_conflicts:
-        file_conflicts = _key_range_conflicts(change, live, sort_key)
-        if tells_by_lookup and change.kind is CommitKind.COMPACT:
-            file_conflicts += _unknown_files(change, live, sort_key)
+    if sort_key is not None:
+        fitting = change.without(frozenset(conflict.bucket_id for conflict in file_conflicts))
+        file_conflicts += _key_range_conflicts(fitting, live, sort_key)
+        if looks_up is not LooksUp.NOTHING and change.kind is CommitKind.COMPACT:
+            file_conflicts += _unknown_files(fitting, live, sort_key, looks_up)
     return conflicts + file_conflicts
 
 
@@ -131,34 +163,47 @@ def _key_range_conflicts(change: SnapshotChange, live: LiveBuckets, sort_key: So
             for identity, entry in live.get((partition, bucket), {}).items()
             if entry.file.level == level and identity not in deleted
         ]
+        new = {entry.identity for entry in run}
         ranges = sorted(
             ((sort_key(entry.file.min_key), sort_key(entry.file.max_key), entry) for entry in (*kept, *run)),
             key=lambda item: item[0],
         )
         for (_, max_key, left), (min_key, _, right) in pairwise(ranges):
-            if not max_key < min_key:
-                names = f"{left.file.file_name} and {right.file.file_name}"
-                conflicts.append(_conflict(right, f"files {names} overlap at level {level}"))
+            if max_key < min_key:
+                continue
+            names = f"{left.file.file_name} and {right.file.file_name}"
+            is_damage = not (left.identity in new or right.identity in new)
+            conflicts.append(
+                Conflict(partition, bucket, f"files {names} overlap at level {level}", is_damage=is_damage)
+            )
     return conflicts
 
 
-def _unknown_files(change: SnapshotChange, live: LiveBuckets, sort_key: SortKey) -> list[Conflict]:
+def _unknown_files(change: SnapshotChange, live: LiveBuckets, sort_key: SortKey, looks_up: LooksUp) -> list[Conflict]:
     """Check 4."""
     deleted = {entry.identity for entry in change.entries if entry.kind is EntryKind.DELETE}
     taken: dict[BucketId, list[ManifestEntry]] = defaultdict(list)
     for entry in change.entries:
         if entry.kind is EntryKind.DELETE and entry.file.level == 0:
             taken[entry.partition, entry.bucket].append(entry)
+    added = {(entry.bucket_id, entry.file.file_name): entry for entry in change.entries if entry.kind is EntryKind.ADD}
     conflicts = []
     for bucket, inputs in taken.items():
         known = change.lookups.get(bucket, ())
-        ranges = [(sort_key(entry.file.min_key), sort_key(entry.file.max_key)) for entry in inputs]
+        ranges = []
+        for entry in inputs:
+            moved = added.get((bucket, entry.file.file_name)) if looks_up is LooksUp.OF_REWRITTEN else None
+            deepest = LEVEL_MAX if moved is None else moved.file.level
+            ranges.append((sort_key(entry.file.min_key), sort_key(entry.file.max_key), deepest))
+        newest = max(entry.file.max_sequence_number for entry in inputs)
         for identity, other in live.get(bucket, {}).items():
             file = other.file
-            if file.level == 0 or identity in deleted or file.file_name in known:
+            if identity in deleted or file.file_name in known:
+                continue
+            if file.level == 0 and (looks_up is not LooksUp.OLDER_FILES or file.min_sequence_number > newest):
                 continue
             low, high = sort_key(file.min_key), sort_key(file.max_key)
-            if any(not (high < first or last < low) for first, last in ranges):
+            if any(file.level <= deepest and not (high < first or last < low) for first, last, deepest in ranges):
                 reason = f"file {file.file_name} came to level {file.level} after keys of it were looked up"
                 conflicts.append(Conflict(*bucket, reason))
     return conflicts

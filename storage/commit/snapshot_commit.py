@@ -4,8 +4,9 @@ One round:
 
 1. look at the table (`table_view`); if an earlier round ended without an answer, look whether its snapshot is there;
 2. ask the identity of the commit against the history that this snapshot carries (a replay may have won meanwhile);
-3. check that no snapshot since the base has added these files, and conflicts; a compaction gives way bucket by bucket,
-   anything else raises;
+3. check that no snapshot since the base has added these files, that new rows are numbered above what others have
+   committed since (else the caller numbers them anew), and conflicts; a compaction gives way bucket by bucket, anything
+   else raises;
 4. write delta manifests, merge old manifests, write both manifest lists, build the snapshot;
 5. create `snapshot-N` exclusively. Won: write the LATEST hint. Lost: remove what only this round named, wait, again.
 
@@ -22,19 +23,21 @@ An outcome that is not known deletes nothing. Data files are never deleted here.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from freshet.storage.commit.changes import SnapshotChange
 from freshet.storage.commit.claim import SnapshotClaim
 from freshet.storage.commit.commit_files import CommitFiles
-from freshet.storage.commit.conflict import Conflict, bucket_count_conflicts, find_conflicts
+from freshet.storage.commit.conflict import Conflict, bucket_count_conflicts, find_conflicts, looks_up
 from freshet.storage.commit.history import FIRST_SNAPSHOT_ID
 from freshet.storage.commit.identity import CommitIdentity, is_committed, snapshot_that_added
 from freshet.storage.commit.index_changes import find_index_conflicts, next_index
 from freshet.storage.commit.manifest_index import index_of
 from freshet.storage.commit.manifest_merge import MergeRule
 from freshet.storage.commit.next_snapshot import CommitRequest, next_snapshot
+from freshet.storage.commit.numbering import outnumbered_buckets
 from freshet.storage.commit.strict_mode import StrictMode
 from freshet.storage.commit.table_view import TableView, look
 from freshet.storage.exceptions import (
@@ -48,15 +51,18 @@ from freshet.storage.exceptions import (
 )
 from freshet.storage.io.env import CrashPoint
 from freshet.storage.merge.key_order import KeyComparator
+from freshet.storage.merge.overlaps import overlap_error
 from freshet.storage.metadata.live_files import NO_FILES, LiveFiles, data_manifests, live_entries
 from freshet.storage.metadata.table_store import TableStore
-from freshet.storage.model.manifest import IndexEntry, ManifestFileMeta
+from freshet.storage.model.manifest import BucketId, IndexEntry, ManifestFileMeta
 from freshet.storage.model.snapshot import CommitKind, Snapshot
-from freshet.storage.options.core import UNAWARE_BUCKET, ChangelogProducer
+from freshet.storage.options.core import UNAWARE_BUCKET
 
 WAIT_FACTOR_MAX: Final = 0.2
-"""Share by which jitter lengthens a wait at most."""
+"""Share by which jitter lengthens a wait after an error at most."""
 
+CONTENDERS_MAX: Final = 8
+"""A commit that has lost waits for up to this many times what a round takes."""
 
 FAILURES_MAX: Final = 3
 """Errors of the disk before a claim that one commit tries to get over."""
@@ -78,6 +84,8 @@ class SnapshotOutcome:
     already_committed: bool = False
     given_way: tuple[Conflict, ...] = ()
     is_certain: bool = True
+    outnumbered: frozenset[BucketId] = frozenset()
+    """Buckets whose new files must be numbered anew, upon `view`, before anything is committed."""
 
 
 @dataclass(slots=True)
@@ -103,6 +111,7 @@ class SnapshotCommit:
     def __init__(self, store: TableStore, commit_user: str) -> None:
         self._store = store
         self._sort_key = KeyComparator(store.key_types).sort_key if store.schema.has_primary_key else None
+        self._looks_up = looks_up(store.options)
         self._index = index_of(store.manifests)
         self._claim = SnapshotClaim(store, self._index)
         self._strict_mode = StrictMode(store, commit_user)
@@ -123,6 +132,7 @@ class SnapshotCommit:
         retry_count = 0
         while True:
             failure: StorageError | None = None
+            round_started_ms = self._store.env.now_ms()
             try:
                 seen, view = view, None
                 outcome = self._round(request, rounds, seen or look(self._store))
@@ -142,7 +152,7 @@ class SnapshotCommit:
                 if won is not None:
                     return SnapshotOutcome(won)
                 raise self._failure(request.identity, rounds, retry_count, failure) from failure
-            self._wait(retry_count)
+            self._store.env.sleep_s(self._wait_ms(retry_count, failure, round_started_ms) / 1000)
             retry_count += 1
 
     def _round(self, request: CommitRequest, rounds: _Rounds, view: TableView) -> SnapshotOutcome | None:
@@ -160,6 +170,12 @@ class SnapshotCommit:
         known = self._find_new_files(request, latest, rounds)
         if known is not None:
             return SnapshotOutcome(known)
+        outnumbered = outnumbered_buckets(store, request.change, latest)
+        if outnumbered:
+            # Every claim without an answer is decided by now: the table has gone on past its snapshot.
+            files.take_back()
+            is_certain = not rounds.unanswered
+            return SnapshotOutcome(None, view, is_certain=is_certain, outnumbered=outnumbered)
         self._strict_mode.check(request.change, latest)
         manifests = [] if latest is None else data_manifests(store.manifests, latest)
         fitting, given_way = self._fit(request.change, latest, manifests)
@@ -237,12 +253,13 @@ class SnapshotCommit:
             live.by_bucket,
             bucket_counts=counts,
             sort_key=self._sort_key,
-            tells_by_lookup=self._store.options.changelog_producer is ChangelogProducer.LOOKUP,
+            looks_up=self._looks_up,
         )
         has_buckets = self._store.options.bucket != UNAWARE_BUCKET or self._store.schema.has_primary_key
         conflicts += find_index_conflicts(change, self._index_of(latest), live.by_bucket, has_buckets=has_buckets)
         if not conflicts:
             return change, ()
+        self._refuse_damaged(conflicts)
         if change.kind is CommitKind.COMPACT:
             losers = frozenset(conflict.bucket_id for conflict in conflicts)
             return change.without(losers), tuple(conflicts)
@@ -251,6 +268,11 @@ class SnapshotCommit:
             f"table {self._store.location}: the change does not fit on the table as it is now ({reasons}); "
             "nothing was committed, read the table again and repeat the change"
         )
+
+    def _refuse_damaged(self, conflicts: Sequence[Conflict]) -> None:
+        for conflict in conflicts:
+            if conflict.is_damage:
+                raise overlap_error(self._store.bucket_folder(*conflict.bucket_id), conflict.reason)
 
     def _live(self, change: SnapshotChange, latest: Snapshot | None) -> LiveFiles:
         """Live files of the touched buckets; none for a plain append, which cannot conflict with any."""
@@ -299,16 +321,30 @@ class SnapshotCommit:
         except StorageError:
             return
 
-    def _wait(self, retry_count: int) -> None:
-        options = self._store.options
-        wait_ms = min(options.commit_min_retry_wait_ms * 2**retry_count, options.commit_max_retry_wait_ms)
-        self._store.env.sleep_s(wait_ms / 1000 * (1 + WAIT_FACTOR_MAX * self._store.env.jitter()))
+    def _wait_ms(self, retry_count: int, failure: StorageError | None, round_started_ms: int) -> float:
+        """Before the next round: longer and longer after errors, of the order of a round after a lost claim.
+
+        Whoever has lost tries again at once, and then within the time of as many rounds as it has lost; were the waits
+        to double each time, a writer that makes one commit after the other would leave no gap for it.
+        """
+        options, jitter = self._store.options, self._store.env.jitter()
+        doubled_ms: int = options.commit_min_retry_wait_ms * 2**retry_count
+        if failure is not None:
+            return min(doubled_ms, options.commit_max_retry_wait_ms) * (1 + WAIT_FACTOR_MAX * jitter)
+        round_ms = max(1, self._store.env.now_ms() - round_started_ms)
+        wait_ms: float = jitter * round_ms * min(retry_count, CONTENDERS_MAX)
+        if retry_count >= options.commit_max_retries:
+            wait_ms = max(wait_ms, options.commit_min_retry_wait_ms)
+        return min(wait_ms, options.commit_max_retry_wait_ms)
 
     def _is_exhausted(self, retry_count: int, started_ms: int) -> bool:
-        options = self._store.options
-        timeout_ms = options.commit_timeout_ms
-        is_late = timeout_ms is not None and self._store.env.now_ms() - started_ms > timeout_ms
-        return is_late or retry_count >= options.commit_max_retries
+        """True after `commit.max-retries`, and no sooner than their waits would end if they doubled each time."""
+        options, spent_ms = self._store.options, self._store.env.now_ms() - started_ms
+        if options.commit_timeout_ms is not None and spent_ms > options.commit_timeout_ms:
+            return True
+        waits = (options.commit_min_retry_wait_ms * 2**number for number in range(options.commit_max_retries))
+        patience_ms = sum(min(wait_ms, options.commit_max_retry_wait_ms) for wait_ms in waits)
+        return retry_count >= options.commit_max_retries and spent_ms >= patience_ms
 
     def _failure(
         self, identity: CommitIdentity, rounds: _Rounds, retry_count: int, failure: StorageError | None

@@ -171,8 +171,12 @@ class Rewriter:
         vectors: BucketVectors | None = None,
         on_changes: OnChanges | None = None,
         held: Mapping[str, pa.Table] = NOTHING_HELD,
+        *,
+        is_repair: bool = False,
     ) -> CompactionResult:
         """Compacts the unit of a bucket whose files are `levels`. On failure nothing new is left behind.
+
+        `is_repair`: the unit is a level whose files overlap; it emits no changes.
 
         `vectors` are the deletion vectors of the bucket, None in a table without. `held` are the rows of files just
         written (`files.stored_columns`), which are not read again, by name of the file.
@@ -197,7 +201,7 @@ class Rewriter:
         try:
             for sections, has_rows in _to_read(plan):
                 files = [file for section in sections for file in files_of(section)]
-                producer = self._producer(target, files)
+                producer = None if is_repair else self._producer(target, files)
                 higher = self._higher(target, files, producer, executor)
                 marked = None if higher is None else higher.marks
                 if not has_rows and producer is None and marked is None:

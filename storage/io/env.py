@@ -57,6 +57,9 @@ class CrashPoint(StrEnum):
     WRITE_FLUSHED = "write-flushed"
     """Rows are complete data files that no manifest names."""
 
+    WRITE_NUMBERED = "write-numbered"
+    """Rows stand in two data files, with the numbers they had and with larger ones; no manifest names either."""
+
     COMPACT_BEFORE_OUTPUT = "compact-before-output"
     """A compaction is planned; nothing of it is written."""
 

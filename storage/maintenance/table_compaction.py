@@ -25,8 +25,9 @@ from freshet.storage.commit.committer import Committer
 from freshet.storage.commit.conflict import Conflict
 from freshet.storage.compact.bucket_plan import last_full_ms, plan_append, plan_due, plan_full
 from freshet.storage.compact.picker import CompactionUnit
-from freshet.storage.exceptions import InvalidRequestError
+from freshet.storage.exceptions import ConflictError, InvalidRequestError
 from freshet.storage.merge.key_order import KeyComparator
+from freshet.storage.merge.overlaps import overlap_error, overlapping_levels
 from freshet.storage.merge.sorted_runs import Levels, build_levels
 from freshet.storage.metadata.deletion_vector_store import BucketVectors
 from freshet.storage.metadata.table_store import TableStore
@@ -146,6 +147,9 @@ def _planned(
             continue
         files = [entry.file for entry in entries.values()]
         total = next(iter(entries.values())).total_buckets
+        if store.schema.has_primary_key:
+            for reason in overlapping_levels(levels_of(store, files)).values():
+                raise overlap_error(store.bucket_folder(name, bucket), reason)
         marked = BucketVectors(store.vectors, marking.get((name, bucket), ())).marked_files
         inputs = planned_inputs(store, files, total_buckets=total, full=full, marked=marked)
         if inputs:
@@ -215,6 +219,43 @@ def _carried_out(batch: Sequence[BucketCompaction], elsewhere: Elsewhere, accoun
     return messages
 
 
+def repair_levels(
+    store: TableStore, *, partition: PartitionChoice | None = None, progress: ProgressCallback | None = None
+) -> CompactionResult:
+    """Merges levels whose files overlap (`merge.overlaps`), bucket by bucket; others stay as they are."""
+    is_chosen = partition_test(store, partition)
+    works = store.at_latest(lambda snapshot: _damaged(store, snapshot, is_chosen))
+    account = _Account(store, works, CompactionBudget(), progress)
+    committer = Committer(store, COMPACT_USER_PREFIX + store.env.new_uuid())
+    snapshots: list[Snapshot] = []
+    given_way: list[Conflict] = []
+    with closing(TableWriter(store, base_snapshot=store.snapshots.latest(), parallelism=2)) as writer:
+        for identifier, work in enumerate(works):
+            writer.repair_buckets([work.bucket_id], account.on_end)
+            result = committer.commit(identifier, writer.take_messages(), force_empty=False)
+            snapshots += result.snapshots
+            given_way += result.given_way
+            writer.rebase(store.snapshots.latest())
+    return CompactionResult(tuple(snapshots), tuple(given_way), account.buckets_done, 0, account.bytes_done)
+
+
+def _damaged(
+    store: TableStore, snapshot: Snapshot | None, is_chosen: Callable[[bytes], bool]
+) -> list[BucketCompaction]:
+    """Buckets with a level whose files overlap, and the files of these levels."""
+    if snapshot is None or not store.schema.has_primary_key:
+        return []
+    found = []
+    for (name, bucket), entries in sorted(store.live.at(snapshot).by_bucket.items()):
+        files = tuple(entry.file for entry in entries.values())
+        damaged = overlapping_levels(levels_of(store, files)) if is_chosen(name) else {}
+        if damaged:
+            inputs = tuple(file for file in files if file.level in damaged)
+            schema = store.schema
+            found.append(BucketCompaction(name, bucket, False, inputs, store.location, schema.id, schema.time_ms))
+    return found
+
+
 def carry_out(store: TableStore, work: BucketCompaction) -> list[CommitMessage]:
     """Compacts one bucket here; the messages are for whoever runs the compaction.
 
@@ -240,7 +281,10 @@ def complete_full_compaction(
     if not others:
         return []
     with closing(TableWriter(store, base_snapshot=store.snapshots.latest(), parallelism=parallelism)) as writer:
-        writer.compact_buckets(others, full=True)
+        try:
+            writer.compact_buckets(others, full=True)
+        except ConflictError:
+            return []  # the table was altered meanwhile: a commit in the new schema compacts it
         return writer.take_messages()
 
 

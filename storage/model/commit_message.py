@@ -12,6 +12,9 @@ What was logged goes with what it repeats: of rows in `log`, with the APPEND; of
 Index files (deletion vectors, hashes of dynamic buckets) come and go in the same two halves: those of the rows with the
 APPEND, those of the compaction with the COMPACT. One that is replaced stands among the deleted ones.
 
+Rows are numbered above everything that is live in their bucket at the snapshot `numbered_at`. Where somebody else has
+committed larger numbers since, the files are rewritten before the claim: the commit that comes last wins.
+
 `CommitDigest` says in short what a commit was made from, so that a commit of the same number but of other input is told
 apart: two commits of one identifier are the same commit only if they read the same. The hash decides; the text beside
 it names the range for people, in the message that shows both sides.
@@ -28,7 +31,7 @@ from freshet.storage.model.data_file import DataFileMeta
 from freshet.storage.model.manifest import BucketId, IndexFileMeta
 from freshet.storage.model.table_log import LogIncrement
 
-COMMIT_MESSAGE_VERSION: Final = 4
+COMMIT_MESSAGE_VERSION: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +54,9 @@ class CommitMessage:
     compact_deleted_index_files: tuple[IndexFileMeta, ...] = ()
     log: LogIncrement | None = None
     compact_log: LogIncrement | None = None
+    numbered_at: int | None = None
+    """The snapshot above whose files the rows of the new files are numbered, 0 for none; None where numbers do not
+    matter."""
     version: int = COMMIT_MESSAGE_VERSION
 
     @property

@@ -354,9 +354,11 @@ class CoreOptions(BaseModel):
     """How made-up commit users begin, those of compactions that nobody named: `<prefix>_<uuid>` instead of
     `freshet-compact-<uuid>`."""
     commit_max_retries: Int = Field(default=10, alias="commit.max-retries", ge=0)
-    """How often a commit that lost the race for a snapshot id tries again. Many writers of one table need more."""
+    """How often a commit that lost the race for a snapshot id tries again, at least; and no less long than these
+    retries would take if their waits doubled each time (10 s by default)."""
     commit_min_retry_wait_ms: DurationMs = Field(default=10, alias="commit.min-retry-wait")
-    """Wait before the first retry; doubled each time."""
+    """Wait before the first retry after an error, doubled each time. After a lost race it is of the order of a commit's
+    time."""
     commit_max_retry_wait_ms: DurationMs = Field(default=10_000, alias="commit.max-retry-wait")
     """Longest wait between two retries."""
     commit_timeout_ms: DurationMs | None = Field(default=None, alias="commit.timeout")
@@ -577,6 +579,11 @@ class CoreOptions(BaseModel):
     def commits_empty_level_0(self) -> bool:
         """True when a commit waits until what it wrote was compacted together with the rows it replaces."""
         return self.needs_lookup and (self.lookup_wait or self.commit_force_compact)
+
+    @property
+    def numbers_rows(self) -> bool:
+        """True when of two rows of a bucket the one with the larger sequence number is the later one."""
+        return self.has_primary_key or (self.bucket > 0 and self.bucket_append_ordered)
 
     @property
     def hides_level_0(self) -> bool:

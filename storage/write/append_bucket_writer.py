@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import Executor
+from dataclasses import replace
 
 import pyarrow as pa
 
@@ -46,7 +47,7 @@ class AppendBucketWriter(BucketWriter):
         self._chunk_bytes = 0
         self._open_file: AppendFileWriter | None = None
         self._is_ordered = total_buckets != UNAWARE_BUCKET and tools.store.options.bucket_append_ordered
-        self._next_sequence = state.next_sequence if self._is_ordered else 0
+        self._next_sequence = self._live_end = state.next_sequence if self._is_ordered else 0
 
     @property
     def memory_bytes(self) -> int:
@@ -95,6 +96,19 @@ class AppendBucketWriter(BucketWriter):
                 writer.abort()
         self._store.env.reach(CrashPoint.WRITE_FLUSHED)
 
+    def _shift(self, by: int) -> None:
+        """Only entries have the numbers of an append table, not the files."""
+        append = self._increment.append
+        append.new_files = [
+            replace(
+                file,
+                min_sequence_number=file.min_sequence_number + by,
+                max_sequence_number=file.max_sequence_number + by,
+            )
+            for file in append.new_files
+        ]
+        self._next_sequence = max(file.max_sequence_number for file in append.new_files) + 1
+
     def compact(self, *, full: bool, executor: Executor | None = None) -> bool:
         self._check_schema_ids(self._files())
         has_buckets = self._total_buckets != UNAWARE_BUCKET
@@ -121,8 +135,12 @@ class AppendBucketWriter(BucketWriter):
         if time is not None:
             return  # Readers do not wait for it.
         is_due = self._total_buckets != UNAWARE_BUCKET and not self._store.options.write_only
-        if is_due and not self._has_newer_schema(self._files()):
+        if is_due and not self.has_newer_schema:
             self.compact(full=False)
+
+    @property
+    def has_newer_schema(self) -> bool:
+        return self._has_newer_schema(self._files())
 
     def take_message(self) -> CommitMessage:
         self._committed = self._increment.applied_to(self._committed)
@@ -132,6 +150,7 @@ class AppendBucketWriter(BucketWriter):
         self._delete(self._increment.drop_unfit(state.data_files))
         self._committed = state.data_files
         if self._is_ordered:
+            self._live_end = state.next_sequence
             self._next_sequence = max(self._next_sequence, state.next_sequence)
 
     def abort(self) -> None:

@@ -51,6 +51,11 @@ class BucketWriter(ABC):
         self._bucket = bucket
         self._total_buckets = total_buckets
         self._increment = Increment(is_ordered=is_ordered)
+        self._live_end = 0
+        """The number after the largest that is live, where rows are numbered."""
+        self._headroom = 0
+        self._borrowed: set[str] = set()
+        """Names of files that somebody else removes."""
 
     @property
     @abstractmethod
@@ -91,6 +96,10 @@ class BucketWriter(ABC):
     def compact_files(self, inputs: frozenset[FileId], output_level: int, executor: Executor | None = None) -> bool:
         """One round over exactly these files; False, and nothing done, when one of them is gone."""
 
+    def repair(self, executor: Executor | None = None) -> bool:
+        """Mends levels whose files overlap; False where there are none."""
+        return False
+
     @property
     def must_wait(self) -> bool:
         """True while the bucket has more sorted runs than writing may leave behind (back-pressure)."""
@@ -110,6 +119,34 @@ class BucketWriter(ABC):
         written = append.new_files if self._tools.logged is Logged.ROWS else append.changelog
         return list(written), [file for each in self._increment.compact.rounds for file in each.changelog]
 
+    def take_back(self, message: CommitMessage, headroom: int) -> None:
+        """Takes the rows of a message that was not committed; its compaction is the caller's to remove.
+
+        Their files stay until the caller removes them, also where the rows are numbered anew: `headroom` is how far
+        above what is live, for others who go on committing.
+        """
+        files = (*message.new_files, *message.changelog_files)
+        self._borrowed = {file.file_name for file in files}
+        self._headroom = headroom
+        self._increment.add_new_files(message.new_files, message.changelog_files)
+        self._increment.append.told = ToldRows(is_complete=False)
+
+    def number_anew(self) -> None:
+        """Gives rows of files that no message names numbers above everything live, where they are not.
+
+        Compactions of the increment that took them up are given up.
+        """
+        files = self._increment.append.new_files
+        if not files or min(file.min_sequence_number for file in files) >= self._live_end:
+            return
+        self._delete(self._increment.compact.give_up())
+        first = self._live_end + self._headroom
+        self._shift(first - min(file.min_sequence_number for file in files))
+
+    @abstractmethod
+    def _shift(self, by: int) -> None:
+        """Adds to the sequence numbers of the new files."""
+
     @abstractmethod
     def take_message(self) -> CommitMessage:
         """Hands out everything since the last message; files it names are no longer this writer's to delete."""
@@ -124,7 +161,14 @@ class BucketWriter(ABC):
 
     def _delete(self, files: Iterable[DataFileMeta]) -> None:
         for file in files:
-            delete_data_file(self._store, self._partition, self._bucket, file)
+            if file.file_name not in self._borrowed:
+                delete_data_file(self._store, self._partition, self._bucket, file)
+
+    @property
+    @abstractmethod
+    def has_newer_schema(self) -> bool:
+        """True when a file was written with a later schema than the one the table was opened with: compactions would
+        lose its columns."""
 
     def _has_newer_schema(self, files: Iterable[DataFileMeta]) -> bool:
         """True when a file was written with a later schema than the one the table was opened with."""

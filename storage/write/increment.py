@@ -190,6 +190,11 @@ class CompactIncrement:
         self.rounds = [*kept, joined]
         return obsolete
 
+    def give_up(self) -> list[DataFileMeta]:
+        """Drops all rounds; returns their own files."""
+        rounds, self.rounds = self.rounds, []
+        return [file for each in rounds for file in each.own_files]
+
     def drop_unfit(self, present: set[FileId], index_files: frozenset[str]) -> list[DataFileMeta]:
         """Drops the rounds that do not fit on these files, and those that depend on them; returns their own files."""
         kept: list[CompactionRound] = []

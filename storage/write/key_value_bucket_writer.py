@@ -27,7 +27,7 @@ Source: MERGING.md §1.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from typing import Final
 
@@ -39,11 +39,13 @@ from freshet.storage.changelog.changelog_files import ChangelogFileWriter
 from freshet.storage.changelog.input import input_rows
 from freshet.storage.compact.bucket_plan import last_full_ms, plan_due, plan_full
 from freshet.storage.compact.picker import CompactionUnit, pick_level_0_alone
-from freshet.storage.compact.rewriter import Rewriter
+from freshet.storage.compact.rewriter import NOTHING_HELD, Rewriter
 from freshet.storage.exceptions import CorruptDataError
+from freshet.storage.files.data_file_reader import read_data_file
 from freshet.storage.files.data_file_writer import KeyValueFileWriter
 from freshet.storage.files.stored_columns import HeldRows
 from freshet.storage.io.env import CrashPoint
+from freshet.storage.merge.overlaps import overlap_error, overlapping_levels
 from freshet.storage.merge.sorted_runs import Levels, build_levels
 from freshet.storage.model.commit_message import CommitMessage
 from freshet.storage.model.data_file import DataFileMeta, FileId, FileSource
@@ -95,7 +97,8 @@ class KeyValueBucketWriter(BucketWriter):
         )
         self._memory = state.memory
         self._levels = self._levels_of(state)
-        self._next_sequence = state.next_sequence
+        self._next_sequence = self._live_end = state.next_sequence
+        self._data_files = state.data_files
 
     @property
     def memory_bytes(self) -> int:
@@ -174,6 +177,59 @@ class KeyValueBucketWriter(BucketWriter):
         options = self._store.options
         return options.commits_empty_level_0 and not options.write_only
 
+    def take_back(self, message: CommitMessage, headroom: int) -> None:
+        super().take_back(message, headroom)
+        self._levels = self._levels.changed((), message.new_files)
+
+    def _shift(self, by: int) -> None:
+        append, self._held = self._increment.append, {}
+        old = (*append.new_files, *append.changelog)
+        level_0 = (self._store, self._partition, self._bucket, 0)
+        written: list[DataFileMeta] = []
+        is_done = False
+        try:
+            files = [
+                each
+                for file in append.new_files
+                for each in self._rewritten(file, by, KeyValueFileWriter(*level_0, FileSource.APPEND), written)
+            ]
+            changelog = [
+                each
+                for file in append.changelog
+                for each in self._rewritten(file, by, ChangelogFileWriter(*level_0), written)
+            ]
+            is_done = True
+        finally:
+            if not is_done:
+                self._delete(written)
+        append.new_files, append.changelog = files, changelog
+        self._next_sequence = max(file.max_sequence_number for file in files) + 1
+        self._levels = self._build_levels(self._increment.applied_to(self._data_files))
+        if self._index is not None:
+            self._index.rebase(self._index.vectors.index_files, ())
+        self._store.env.reach(CrashPoint.WRITE_NUMBERED)
+        self._delete(old)
+
+    def _rewritten(
+        self, file: DataFileMeta, by: int, writer: KeyValueFileWriter | ChangelogFileWriter, written: list[DataFileMeta]
+    ) -> list[DataFileMeta]:
+        """The rows of a file with numbers so much larger; what was written is noted among `written`."""
+        is_done = False
+        try:
+            with self._tools.timings.step("parquet"):
+                columns = self._store.schema.column_names
+                for rows in read_data_file(
+                    self._store, self._partition, self._bucket, file, columns, system_columns=True
+                ):
+                    writer.write(_numbered(rows, by))
+                files = writer.close()
+            is_done = True
+        finally:
+            if not is_done:
+                writer.abort()
+        written += files
+        return files
+
     def _tell(self, rows: pa.Table | pa.RecordBatch, changes: pa.Table | None) -> None:
         """Keeps what is logged of rows that are flushed; nothing of those whose changes a compaction tells."""
         match self._tools.logged:
@@ -209,6 +265,18 @@ class KeyValueBucketWriter(BucketWriter):
         is_full = len(files) == len(self._levels.files)
         return self._carry_out(CompactionUnit(output_level, files, is_full), executor)
 
+    def repair(self, executor: Executor | None = None) -> bool:
+        """Merges levels whose files overlap, each level with its files as runs of their own; False where none does.
+
+        No changes are emitted: which of two rows of a key readers were shown is not known.
+        """
+        self._check_schema_ids(self._levels.files)
+        levels = sorted(overlapping_levels(self._levels))
+        for level in levels:
+            files = tuple(file for file in self._levels.files if file.level == level)
+            self._rewrite(CompactionUnit(level, files, is_full=False), executor, is_repair=True)
+        return bool(levels)
+
     def _due(self, *, takes_level_0: bool) -> CompactionUnit | None:
         options, memory = self._store.options, self._memory
         times = [at for at in (last_full_ms(self._levels), memory.last_full_ms) if at is not None]
@@ -226,6 +294,18 @@ class KeyValueBucketWriter(BucketWriter):
         held, self._held = self._held, {}
         if unit is None:
             return False
+        for reason in overlapping_levels(self._levels).values():
+            raise overlap_error(self._store.bucket_folder(*self.bucket_id), reason)
+        return self._rewrite(unit, executor, held)
+
+    def _rewrite(
+        self,
+        unit: CompactionUnit,
+        executor: Executor | None,
+        held: Mapping[str, pa.Table] = NOTHING_HELD,
+        *,
+        is_repair: bool = False,
+    ) -> bool:
         if unit.is_full:
             self._memory.last_full_ms = self._store.env.creation_time_ms()
         size_bytes = sum(file.file_size_bytes for file in unit.files)
@@ -244,6 +324,7 @@ class KeyValueBucketWriter(BucketWriter):
                     vectors,
                     told.add if is_logged else None,
                     held,
+                    is_repair=is_repair,
                 )
         except CorruptDataError:
             read = self._levels.files if self._store.options.needs_lookup else unit.files
@@ -259,12 +340,16 @@ class KeyValueBucketWriter(BucketWriter):
         return True
 
     @property
+    def has_newer_schema(self) -> bool:
+        return self._has_newer_schema(self._levels.files)
+
+    @property
     def must_wait(self) -> bool:
         return self._levels.run_count > self._store.options.stop_trigger
 
     def compact_due(self, executor: Executor | None = None, *, time: CompactionTime | None = None) -> None:
         options = self._store.options
-        if options.write_only or self._has_newer_schema(self._levels.files):
+        if options.write_only or self.has_newer_schema:
             return
         takes_level_0 = options.commits_empty_level_0
         if time is not None and not self.must_wait:
@@ -297,6 +382,7 @@ class KeyValueBucketWriter(BucketWriter):
 
     def rebase(self, state: BucketState) -> None:
         index_files = frozenset(file.file_name for file in state.index_files)
+        self._live_end, self._data_files = state.next_sequence, state.data_files
         self._delete(self._increment.drop_unfit(state.data_files, index_files))
         if self._index is not None:
             self._index.rebase(state.index_files, self._increment.compact.rounds)

@@ -27,6 +27,7 @@ import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
@@ -195,6 +196,17 @@ class TableWriter:
             (writer,) = self._buckets.opened([bucket])
             writer.compact_files(inputs, output_level, self._executor())
 
+    def repair_buckets(self, buckets: Collection[BucketId], on_end: Callable[[BucketId], None]) -> None:
+        """Merges levels of these buckets whose files overlap (`merge.overlaps`)."""
+        self._check_process()
+
+        def work(writer: BucketWriter, executor: Executor | None) -> None:
+            writer.repair(executor)
+            on_end(writer.bucket_id)
+
+        with self._unbroken():
+            self._on_buckets(self._buckets.opened(list(buckets)), work)
+
     def prepare_commit(
         self, identifier: int | None = None, *, limit: CompactionLimit | None = None, covers_table: bool = False
     ) -> list[CommitMessage]:
@@ -213,10 +225,11 @@ class TableWriter:
 
         def work(writer: BucketWriter, executor: Executor | None) -> None:
             writer.flush(executor)
-            if is_full:
-                writer.compact(full=True, executor=executor)
-            else:
+            writer.number_anew()
+            if not is_full:
                 writer.compact_due(executor, time=time)
+            elif not writer.has_newer_schema:  # else the next commit does it, in that schema
+                writer.compact(full=True, executor=executor)
 
         chosen = changed
         if is_full:
@@ -243,8 +256,23 @@ class TableWriter:
 
     def take_messages(self) -> list[CommitMessage]:
         """The files made since the last message, bucket by bucket; rows that are still buffered stay for the next."""
+        base_id = 0 if self.base_snapshot is None else self.base_snapshot.id
         messages = [writer.take_message() for _, writer in sorted(self._buckets.writers.items())]
+        if self._store.options.numbers_rows:
+            messages = [replace(message, numbered_at=base_id) if message.new_files else message for message in messages]
         return [message for message in messages if not message.is_empty]
+
+    def take_back(self, messages: Iterable[CommitMessage], *, headroom: int) -> None:
+        """Takes the rows of messages that were not committed because others were numbered as high: the next ones have
+        them numbered above what is live now, and `headroom` more.
+
+        The files that the messages name stay; whoever has the next messages removes those that they do not name.
+        """
+        self._check_process()
+        with self._unbroken():
+            for message in messages:
+                bucket = self._buckets.named(message.partition, message.bucket, message.total_buckets)
+                bucket.take_back(message, headroom)
 
     def rebase(self, snapshot: Snapshot | None) -> None:
         """Continues on another snapshot, usually the one just committed.

@@ -105,7 +105,7 @@ def write(task: Task, table: Table, journal: Journal) -> None:
                 identifier=result.snapshots[0].commit_identifier if result.snapshots else None,
                 already=result.already_committed,
                 given_way=len({conflict.bucket_id for conflict in result.given_way}),
-                rewrites=getattr(result, "rewrites", None),
+                rewrites=result.rewrite_count,
                 tries=tries,
                 ms=round((time.monotonic() - started) * 1000),
             )

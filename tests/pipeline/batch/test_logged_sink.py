@@ -102,6 +102,29 @@ def test_a_batch_that_is_replayed_is_silent(
     assert folded(readers["committed"](), before["committed"]) == held(table)
 
 
+def test_rows_that_another_writer_overtook_are_logged_as_another_attempt(
+    spark: SparkSession, tmp_path: Path, table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another writer commits between the tasks of a batch and its commit: the batch is numbered and logged anew."""
+    _run(spark, tmp_path, [("+I", key, "a") for key in range(10)])
+    readers = _readers(table)
+    found = {isolation: folded(reader()) for isolation, reader in readers.items()}
+    complete = Table.complete_full_compaction
+
+    def complete_late(self: Table, *arguments: Any) -> Any:
+        with Table.open(self.location).without_log().writer("other", parallelism=1) as other:
+            other.write([{"k": key, "v": "other"} for key in range(3)])
+            other.commit()
+        return complete(self, *arguments)
+
+    monkeypatch.setattr(Table, "complete_full_compaction", complete_late)
+    _run(spark, tmp_path, [("+I", 1, "b"), ("-D", 2, "x"), ("+I", 30, "c")])
+    assert held(table) == {0: "other", 1: "b", **dict.fromkeys(range(3, 10), "a"), 30: "c"}
+    for isolation, reader in readers.items():
+        found[isolation] = folded(reader(), found[isolation])
+        assert found[isolation] == held(table), isolation
+
+
 def test_a_log_has_one_user(spark: SparkSession, tmp_path: Path, table: Table) -> None:
     _run(spark, tmp_path, [("+I", 1, "a")])
     with pytest.raises(InvalidRequestError, match="stream"):

@@ -191,3 +191,13 @@ def test_on_spark(freshet: Freshet, tmp_path: Path, spark: SparkSession) -> None
     assert len(compacted(table)) == 4
     assert sorted(map(str, table.scan().to_arrow().to_pylist())) == before
     assert {s.commit_user.startswith("freshet-compact-") for s in table.snapshots()[3:]} == {True}
+
+
+def test_repair_takes_no_other_way_of_compacting(tmp_path: Path, freshet: Freshet) -> None:
+    a_table(tmp_path)
+    said = freshet("compact", tmp_path, "shop.t", "--repair")
+    assert said.code == 0
+    assert "nothing to repair: no level has files that overlap" in said.out + said.err
+    refused = freshet("compact", tmp_path, "shop.t", "--repair", "--full")
+    assert refused.code == 2
+    assert "--repair merges levels whose files overlap" in refused.err

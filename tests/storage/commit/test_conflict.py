@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from freshet.storage.commit.changes import SnapshotChange
-from freshet.storage.commit.conflict import Conflict, find_conflicts
+from freshet.storage.commit.conflict import Conflict, LooksUp, find_conflicts
 from freshet.storage.model.data_file import EMPTY_ROW, EMPTY_STATS, DataFileMeta
 from freshet.storage.model.manifest import EntryKind, FileIdentity, ManifestEntry
 from freshet.storage.model.snapshot import CommitKind
@@ -117,19 +117,50 @@ def test_conflicts_name_their_bucket_so_that_the_rest_can_go_on() -> None:
 def test_a_compaction_that_tells_changes_knew_every_file_above() -> None:
     """Somebody else's compaction told changes of the same old rows when it put `x` there."""
 
-    def found(live: str, delta: str, *lookups: str, tells: bool = True) -> list[str]:
+    def found(live: str, delta: str, *lookups: str, looked: LooksUp = LooksUp.LEVELS_ABOVE) -> list[str]:
         bucket = (EMPTY_ROW, 0)
         change = SnapshotChange(CommitKind.COMPACT, tuple(entries(delta)), lookups={bucket: lookups})
         held = by_bucket(entries(live))
-        conflicts = find_conflicts(change, held, bucket_counts={}, sort_key=bytes, tells_by_lookup=tells)
+        conflicts = find_conflicts(change, held, bucket_counts={}, sort_key=bytes, looks_up=looked)
         return [conflict.reason for conflict in conflicts]
 
     compaction = "-a@0[2,4] -b@5[1,9] +c@5[1,9]"
     live = "+a@0[2,4] +b@5[1,9]"
     assert found(live, compaction) == []
     assert found(f"{live} +x@4[4,6]", compaction) == ["file x came to level 4 after keys of it were looked up"]
-    assert found(f"{live} +x@4[4,6]", compaction, tells=False) == []
+    assert found(f"{live} +x@4[4,6]", compaction, looked=LooksUp.NOTHING) == []
     assert found(f"{live} +x@0[4,6]", compaction) == []
     assert found(f"{live} +x@4[5,6]", compaction) == []
     assert found("+a@0[2,4] +x@5[1,9]", "-a@0[2,4] +c@4[2,4]", "x") == []
     assert found("+b@3[1,2] +x@4[1,9]", "-b@3[1,2] +b@5[7,7]") == []
+    moved, some = LooksUp.OF_REWRITTEN, "-a@0[2,4] +a@4[2,4]"
+    assert found(f"{live} +x@5[1,9]", some, looked=moved) == [], "its rows are newer than those of x"
+    assert len(found(f"{live} +x@4[5,6] +y@3[1,3]", some, looked=moved)) == 1, "x would hide them from readers"
+    assert len(found(f"{live} +x@5[1,9]", "-a@0[2,4] +c@4[2,4]", "b", looked=moved)) == 1, "x holds values that c lacks"
+    older = f"{live} +x@0[4,6]"
+    [reason] = found(older, compaction, looked=LooksUp.OLDER_FILES)
+    assert "file x came to level 0" in reason, "of two rows of a key the first one counts"
+
+
+def test_a_conflict_in_one_bucket_says_nothing_of_another() -> None:
+    """Buckets 0 to 3: an input is gone, ranges overlap, a file was not known, all is well."""
+    deltas = ["-gone@0 +a@5[1,2]", "-b@0[3,3] +c@5[3,4]", "-d@0[3,4] +e@5[3,4]", "-f@0[1,2] +g@5[1,2]"]
+    lives = ["+other@0[1,2]", "+b@0[3,3] +x@5[4,6]", "+d@0[3,4] +y@4[4,6]", "+f@0[1,2]"]
+    change = SnapshotChange(
+        CommitKind.COMPACT,
+        tuple(entry(part, bucket=bucket, total=4) for bucket, delta in enumerate(deltas) for part in delta.split()),
+    )
+    held = {
+        (EMPTY_ROW, bucket): {
+            item.identity: item for item in (entry(part, bucket=bucket, total=4) for part in live.split())
+        }
+        for bucket, live in enumerate(lives)
+    }
+    found = find_conflicts(change, held, bucket_counts={}, sort_key=bytes, looks_up=LooksUp.LEVELS_ABOVE)
+    assert [conflict.bucket for conflict in found] == [0, 1, 2]
+    assert not any(conflict.is_damage for conflict in found)
+
+
+def test_live_files_that_overlap_already_are_damage() -> None:
+    [conflict] = conflicts("+a@0[1,2] +x@5[4,6] +y@5[5,7]", "-a@0[1,2] +c@5[1,2]")
+    assert conflict.is_damage

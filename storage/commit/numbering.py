@@ -1,0 +1,74 @@
+"""Are the rows of an append still numbered above everything live in their buckets?
+
+Of two rows of a key the one with the larger sequence number is the later one. A writer numbers its rows when it flushes
+them, above the files of the snapshot that it then looked at; what others commit between that and its own claim may be
+numbered as high or higher, and its rows, committed last, would not be seen. So before each claim:
+
+    smallest new number > largest number of what was added to the bucket since the snapshot that it was numbered upon
+
+| snapshots since then | what is read |
+|---|---|
+| none | nothing |
+| some, all there | their deltas |
+| some expired | the live files of the buckets |
+
+Source: MERGING.md §1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from freshet.storage.commit.changes import SnapshotChange
+from freshet.storage.exceptions import NotFoundError
+from freshet.storage.metadata.live_files import delta_manifests
+from freshet.storage.metadata.table_store import TableStore
+from freshet.storage.model.manifest import BucketId, EntryKind, ManifestEntry
+from freshet.storage.model.snapshot import CommitKind, Snapshot
+
+
+def outnumbered_buckets(store: TableStore, change: SnapshotChange, latest: Snapshot | None) -> frozenset[BucketId]:
+    """Buckets in which rows that were committed meanwhile have the number of a new row, or a larger one."""
+    if latest is None:
+        return frozenset()
+    waiting = {bucket: at for bucket, at in change.numbered_at.items() if at < latest.id}
+    if not waiting:
+        return frozenset()
+    largest = _largest_added(store, waiting, latest)
+    smallest: dict[BucketId, int] = {}
+    for entry in change.entries:
+        if entry.kind is EntryKind.ADD and entry.bucket_id in largest:
+            number = entry.file.min_sequence_number
+            smallest[entry.bucket_id] = min(smallest.get(entry.bucket_id, number), number)
+    return frozenset(bucket for bucket, number in smallest.items() if number <= largest[bucket])
+
+
+def _largest_added(store: TableStore, waiting: Mapping[BucketId, int], latest: Snapshot) -> dict[BucketId, int]:
+    """Of each bucket that got rows since its snapshot: the largest number of them, or a larger one that lives."""
+    largest: dict[BucketId, int] = {}
+    try:
+        for snapshot_id in range(min(waiting.values()) + 1, latest.id + 1):
+            snapshot = latest if snapshot_id == latest.id else store.snapshots.snapshot(snapshot_id)
+            if snapshot.commit_kind is CommitKind.COMPACT:
+                continue  # its rows keep their numbers
+            since = {bucket for bucket, at in waiting.items() if at < snapshot_id}
+            _note(largest, (entry for entry in _delta(store, snapshot, since) if entry.bucket_id in since))
+    except NotFoundError:
+        live = store.live.of_buckets(latest, waiting.keys()).by_bucket
+        for bucket in waiting:
+            _note(largest, live.get(bucket, {}).values())
+    return largest
+
+
+def _delta(store: TableStore, snapshot: Snapshot, buckets: Iterable[BucketId]) -> Iterable[ManifestEntry]:
+    partitions = {partition for partition, _ in buckets}
+    for manifest in delta_manifests(store.manifests, snapshot):
+        if store.manifests.may_hold(manifest, partitions):
+            yield from store.manifests.read_manifest(manifest)
+
+
+def _note(largest: dict[BucketId, int], entries: Iterable[ManifestEntry]) -> None:
+    for entry in entries:
+        if entry.kind is EntryKind.ADD:
+            number = entry.file.max_sequence_number
+            largest[entry.bucket_id] = max(largest.get(entry.bucket_id, number), number)

@@ -1,0 +1,89 @@
+"""Compacts committed rows that readers do not see yet.
+
+Where level 0 is hidden (deletion vectors, first-row), rows show with the COMPACT snapshot of their commit. That may not
+have come: another compaction was faster, or the table was altered while the rows waited. Then the committer compacts
+their buckets again before it returns, a few times; what is hidden after that shows with the next compaction, and the
+commit says so.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Sequence
+from contextlib import closing
+from dataclasses import replace
+from typing import Final
+
+from freshet.storage.commit.committer import CommitResult, Committer
+from freshet.storage.exceptions import StorageError
+from freshet.storage.metadata.table_store import TableStore
+from freshet.storage.model.commit_message import CommitMessage
+from freshet.storage.model.manifest import BucketId
+from freshet.storage.model.snapshot import Snapshot
+from freshet.storage.options.core import LookupCompact
+from freshet.storage.write.table_writer import TableWriter
+
+_LOG: Final = logging.getLogger(__name__)
+
+TRIES_MAX: Final = 5
+"""Compactions that may be lost to others, one after the other."""
+
+
+def show_hidden_rows(store: TableStore, committer: Committer, identifier: int, result: CommitResult) -> CommitResult:
+    """The result of a commit once its rows show, or with the buckets in which they do not."""
+    waiting = _hidden(store, result)
+    snapshots = list(result.snapshots)
+    if waiting and not store.options.logs_changes:  # what a compaction changes is logged with the next commit
+        try:
+            for _ in range(TRIES_MAX):
+                snapshots += _compact(store.at_latest_schema(), committer, identifier, waiting)
+                waiting = _still_hidden(store, waiting)
+                if not waiting:
+                    break
+        except StorageError as error:
+            _LOG.warning("table %s: committed rows could not be compacted: %s", store.location, error)
+    if waiting:
+        _LOG.warning(
+            "table %s: rows of commit %s are committed, but readers do not see those in %s buckets before the next "
+            "compaction; write with fewer committers to one bucket, or leave compaction to one job (write-only=true)",
+            store.location,
+            identifier,
+            len(waiting),
+        )
+    return replace(result, snapshots=tuple(snapshots), hidden_buckets=tuple(sorted(waiting)))
+
+
+def _hidden(store: TableStore, result: CommitResult) -> dict[BucketId, frozenset[str]]:
+    """Names of files with hidden rows, where the commit should have compacted them; nothing is read where it has."""
+    options = store.options
+    is_due = options.commits_empty_level_0 and options.lookup_compact is not LookupCompact.GENTLE and not options.write_only
+    if not (options.hides_level_0 and is_due and result.snapshots):
+        return {}
+    lost = {conflict.bucket_id for conflict in result.given_way}
+    suspects: dict[BucketId, frozenset[str]] = {}
+    for message in result.messages:
+        new = frozenset(file.file_name for file in message.new_files)
+        compacted = {file.file_name for file in message.compact_before}
+        if new and (message.bucket_id in lost or not new <= compacted):
+            suspects[message.bucket_id] = new
+    return _still_hidden(store, suspects)
+
+
+def _still_hidden(store: TableStore, waiting: dict[BucketId, frozenset[str]]) -> dict[BucketId, frozenset[str]]:
+    if not waiting:
+        return {}
+    live = store.at_latest(lambda latest: store.live.of_buckets(latest, waiting.keys())).by_bucket
+    return {
+        bucket: names
+        for bucket, names in waiting.items()
+        if any(entry.file.level == 0 and entry.file.file_name in names for entry in live.get(bucket, {}).values())
+    }
+
+
+def _compact(
+    store: TableStore, committer: Committer, identifier: int, buckets: Collection[BucketId]
+) -> Sequence[Snapshot]:
+    with closing(TableWriter(store, base_snapshot=store.snapshots.latest())) as writer:
+        writer.compact_buckets(sorted(buckets), full=False)
+        messages: list[CommitMessage] = writer.take_messages()
+        return committer.commit(identifier, messages, force_empty=False).snapshots
