@@ -21,13 +21,11 @@ import pyarrow as pa
 from freshet.storage.codec.commit_message_json import decode_commit_messages, encode_commit_messages
 from freshet.storage.commit.committer import CommitCheck, CommitResult, Committer, discard_messages
 from freshet.storage.commit.history import CommitTrace
-from freshet.storage.exceptions import NotFoundError
 from freshet.storage.logs.writers import ChangeSink
 from freshet.storage.lookup.lookup_metrics import LookupMetrics
 from freshet.storage.merge.merged_table import MergeMetrics
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.commit_message import CommitDigest, CommitMessage
-from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.write.bucketing import rows_by_bucket
 from freshet.storage.write.compaction_limit import CompactionLimit
 from freshet.storage.write.table_writer import TableWriter
@@ -48,14 +46,6 @@ __all__ = [
 ]
 
 
-def snapshot_or_latest(store: TableStore, snapshot_id: int) -> Snapshot | None:
-    """The snapshot to restore buckets from: where it has expired, any later one will do."""
-    try:
-        return store.snapshots.snapshot(snapshot_id)
-    except NotFoundError:
-        return store.snapshots.latest()
-
-
 class TaskWriter:
     """Writes the rows of one task into files; `Table.task_writer` gives it, `close` it whatever happens."""
 
@@ -63,7 +53,7 @@ class TaskWriter:
         self, store: TableStore, *, base_snapshot_id: int | None, parallelism: int = 1, sink: ChangeSink | None = None
     ) -> None:
         self._store = store
-        base = None if base_snapshot_id is None else snapshot_or_latest(store, base_snapshot_id)
+        base = None if base_snapshot_id is None else store.snapshots.or_latest(base_snapshot_id)
         self._writer = TableWriter(store, base_snapshot=base, parallelism=parallelism, sink=sink)
 
     @property

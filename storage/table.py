@@ -26,7 +26,7 @@ from freshet.storage.commit.committer import CommitCheck, CommitResult, Committe
 from freshet.storage.commit.expire import ExpireResult, expire_snapshots
 from freshet.storage.commit.orphan_files import DEFAULT_AGE_MS, OrphanResult, remove_orphan_files
 from freshet.storage.describe import CommitRows, commit_rows, describe_table, marked_row_counts, table_facts
-from freshet.storage.distributed_write import TaskWriter, discard_messages, snapshot_or_latest
+from freshet.storage.distributed_write import TaskWriter, discard_messages
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.filters.filter_text import FilterGiven, to_predicate
 from freshet.storage.io.env import Env, absolute_path, local_env
@@ -239,7 +239,7 @@ class Table:
         """
         self._logs.check_logs(log is not None)
         sink = None if log is None else self._logs.task_sink(log)
-        base = snapshot_or_latest(self.store, base_snapshot_id)
+        base = self.store.snapshots.or_latest(base_snapshot_id)
         return renumbered(
             self.store,
             messages,

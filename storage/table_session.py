@@ -27,7 +27,6 @@ from typing import Final
 from freshet.storage.commit.committer import CommitResult, Committer
 from freshet.storage.commit.identity import check_identifier
 from freshet.storage.commit.replays import replay_text
-from freshet.storage.distributed_write import snapshot_or_latest
 from freshet.storage.exceptions import ConflictError, InvalidRequestError
 from freshet.storage.logs.writers import ChangeSink, LogPublisher, TableLog
 from freshet.storage.lookup.lookup_metrics import LookupMetrics
@@ -329,7 +328,7 @@ class TableSession:
         made = renumbered(
             self._store,
             messages,
-            snapshot_or_latest(self._store, base_id),
+            self._store.snapshots.or_latest(base_id),
             identifier=identifier,
             headroom=headroom,
             parallelism=self._parallelism,

@@ -56,7 +56,9 @@ def show_hidden_rows(store: TableStore, committer: Committer, identifier: int, r
 def _hidden(store: TableStore, result: CommitResult) -> dict[BucketId, frozenset[str]]:
     """Names of files with hidden rows, where the commit should have compacted them; nothing is read where it has."""
     options = store.options
-    is_due = options.commits_empty_level_0 and options.lookup_compact is not LookupCompact.GENTLE and not options.write_only
+    is_due = (
+        options.commits_empty_level_0 and options.lookup_compact is not LookupCompact.GENTLE and not options.write_only
+    )
     if not (options.hides_level_0 and is_due and result.snapshots):
         return {}
     lost = {conflict.bucket_id for conflict in result.given_way}

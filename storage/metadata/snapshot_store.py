@@ -60,6 +60,13 @@ class SnapshotStore:
         cached = self._cache.get(snapshot_id)
         return self.fresh(snapshot_id) if cached is None else cached
 
+    def or_latest(self, snapshot_id: int) -> Snapshot | None:
+        """One snapshot, or the latest where it has expired: any later one will do to restore a bucket."""
+        try:
+            return self.snapshot(snapshot_id)
+        except NotFoundError:
+            return self.latest()
+
     def fresh(self, snapshot_id: int) -> Snapshot:
         """One snapshot as it is on disk now."""
         data = self._bytes(snapshot_id)
