@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
@@ -11,11 +13,16 @@ from pyspark.sql import SparkSession
 from freshet.pipeline.batch.table_sink import QUERY_ID_PROPERTY
 from freshet.pipeline.spark.session import SHORT_LIVED, create_session
 
+PRELOADED = Path(__file__).with_name("preloaded")
+
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """The session; stopped at the end of the run."""
-    session = create_session("freshet-tests", settings=SHORT_LIVED, master="local[2]")
+    path = os.environ.get("PYTHONPATH")
+    with pytest.MonkeyPatch.context() as patch:  # the JVM hands it to all Python processes that it starts
+        patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [str(PRELOADED), path])))
+        session = create_session("freshet-tests", settings=SHORT_LIVED, master="local[2]")
     yield session
     session.stop()
 
