@@ -340,14 +340,18 @@ class EngineOracle:
 
     def mergeable(self, rows: Sequence[Values]) -> list[Values]:
         """The rows without those of keys that could not be merged, now at the flush or later with what is there."""
-        refused = {key for key in map(self._key, rows) if not self._is_mergeable(key, rows)}
-        return [row for row in rows if self._key(row) not in refused]
+        keys = [self._key(row) for row in rows]
+        by_key: dict[Any, list[Values]] = {}
+        for key, row in zip(keys, rows, strict=True):
+            by_key.setdefault(key, []).append(row)
+        refused = {key for key, own in by_key.items() if not self._is_mergeable(key, own)}
+        return [row for key, row in zip(keys, rows, strict=True) if key not in refused]
 
     def _is_mergeable(self, key: Any, rows: Sequence[Values]) -> bool:
         trial = EngineOracle(self.columns, self.primary_keys, self.options, accepted=self.accepted)
         trial.runs = [Run(run.level, {key: run.records[key]}) for run in self.runs if key in run.records]
         try:
-            trial.write([row for row in rows if self._key(row) == key])
+            trial.write(rows)
             trial.commit()
             trial.rows()
         except CannotMerge:

@@ -23,7 +23,7 @@ import threading
 import uuid
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final, TypeVar
 
@@ -110,6 +110,12 @@ class SimDisk:
                     file.content = b""
             self.has_crashed = False
         return SimEnv(self, fault, chance)
+
+    def copy(self) -> SimDisk:
+        """Another disk with the same bytes, for many tests that begin with one story."""
+        files = {path: replace(file) for path, file in self.files.items()}
+        more = {"folders": set(self.folders), "created": list(self.created), "lock": threading.RLock(), "caches": None}
+        return replace(self, files=files, **more)
 
     def cache_folder(self) -> str:
         """A folder for local caches. File names repeat from one simulation to the next, so it belongs to this disk."""

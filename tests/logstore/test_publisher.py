@@ -26,6 +26,7 @@ from freshet.storage.table import AddColumn, Table
 from tests.kit.fake_log import FakeLog
 from tests.logstore.logged_tables import fake_kafka, make_logged, rows
 from tests.logstore.test_logged_tables import folded, held, write
+from tests.soak.counts import PUBLISHERS, seeds_of
 
 UPSERT = {"log.changelog-mode": "upsert"}
 
@@ -527,7 +528,9 @@ def test_each_change_is_seen_once_whatever_crashes(tmp_path: Path) -> None:
     assert min(counts.values()) > 3, counts
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_each_change_is_seen_once_in_many_schedules(tmp_path: Path) -> None:
-    counts = check_schedules(tmp_path, range(100, 160), 12)
-    assert min(counts.values()) > 50, counts
+    seeds = seeds_of(PUBLISHERS, "publishers")
+    counts = check_schedules(tmp_path, seeds, 12)
+    assert sum(counts.values()) > len(seeds), counts
+    assert len(seeds) < 30 or min(counts.values()) > len(seeds) // 3, counts

@@ -20,9 +20,9 @@ from freshet.logstore.record import Attempt
 from freshet.logstore.writer import LogWriter
 from freshet.storage.model.table_log import Lane, LogIncrement
 from tests.kit.log_model import Counts, run_schedule
+from tests.soak.counts import READERS, seeds_of
 
 QUICK = 60
-ALL = 5_000
 """Schedules of each kind."""
 
 
@@ -89,9 +89,10 @@ def test_the_schedules_notice(name: str, monkeypatch: pytest.MonkeyPatch) -> Non
         run(range(QUICK), equal_replays=False)
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("equal_replays", [True, False])
 def test_ten_thousand_schedules(equal_replays: bool) -> None:
-    counts = run(range(1_000_000, 1_000_000 + ALL), equal_replays=equal_replays)
-    assert counts.settled > ALL and counts.zombie_steps > ALL // 10
+    seeds = seeds_of(READERS, "readers", equal_replays)
+    counts = run(seeds, equal_replays=equal_replays)
+    assert counts.settled > len(seeds) and counts.zombie_steps > len(seeds) // 10

@@ -21,10 +21,10 @@ from tests.kit.fake_log import FakeLog
 from tests.kit.log_model import Counts, run_schedule
 from tests.kit.log_model_pieces import PieceReader
 from tests.logstore.logged_tables import fake_kafka, make_logged, rows
+from tests.soak.counts import SPLIT_READERS, seeds_of
 
 ISOLATIONS = ("committed", "speculative")
 QUICK = 60
-ALL = 1_000
 
 
 @pytest.fixture
@@ -570,9 +570,10 @@ def test_random_schedules(equal_replays: bool) -> None:
     assert counts.settled > QUICK and counts.zombie_steps and (equal_replays or counts.retracted)
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("equal_replays", [True, False])
 def test_many_random_schedules(equal_replays: bool) -> None:
-    counts = schedules(range(2_000_000, 2_000_000 + ALL), equal_replays=equal_replays)
-    assert counts.settled > ALL and counts.zombie_steps > ALL // 10
+    seeds = seeds_of(SPLIT_READERS, "split readers", equal_replays)
+    counts = schedules(seeds, equal_replays=equal_replays)
+    assert counts.settled > len(seeds) and counts.zombie_steps > len(seeds) // 10

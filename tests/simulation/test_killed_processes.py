@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import random
 import subprocess
 import sys
 import time
@@ -24,12 +22,11 @@ from tests.kit.hand_made import (
     live_names,
     make_table,
 )
+from tests.soak.counts import KILLED_COMMITTERS, chance_of
 
 COMMITS = 40
-KILLED_ROUNDS = 12
 COMMITS_PER_ROUND = 3
 """Of each process that is killed: then it waits for that, so that work is left for all rounds on every machine."""
-SEED = int(os.environ.get("FRESHET_SEED", "20261121"))
 OPTIONS = {
     "commit.max-retries": "1000",
     "snapshot.num-retained.min": "1",
@@ -38,17 +35,18 @@ OPTIONS = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_killed_committers_lose_nothing_and_double_nothing(tmp_path: Path) -> None:
     location = str(tmp_path / "t")
     make_table(local_env(), location, options=OPTIONS)
     store = open_table_store(local_env(), location)
-    chance = random.Random(SEED)
+    chance = chance_of("killed committers")
+    killed_rounds = KILLED_COMMITTERS.now()
     users = ["append-a", "append-b"]
     commands = [[user, str(COMMITS)] for user in users] + [["compactor", str(COMMITS), "compact"]]
     kills = 0
     for round_number in range(40):
-        is_killed = round_number < KILLED_ROUNDS
+        is_killed = round_number < killed_rounds
         limit = [str(COMMITS_PER_ROUND)] if is_killed else []
         before = _latest_id(store)
         with (tmp_path / "log").open("ab") as log:
@@ -65,7 +63,7 @@ def test_killed_committers_lose_nothing_and_double_nothing(tmp_path: Path) -> No
         kills += sum(code == -9 for code in codes)
         if not is_killed and codes == [0, 0, 0]:
             break
-    assert kills == KILLED_ROUNDS * len(commands), f"seed {SEED}: only {kills} were killed\n{tail(tmp_path / 'log')}"
+    assert kills == killed_rounds * len(commands), f"only {kills} were killed\n{tail(tmp_path / 'log')}"
     store = open_table_store(local_env(), location)
     assert_contiguous(store)
     assert_everything_named_is_there(store)
@@ -83,7 +81,7 @@ def _wait_for_commits(store: TableStore, snapshot_id: int, workers: list[subproc
     """Until the table has come so far: kills fall amid work."""
     deadline = time.monotonic() + 300
     while _latest_id(store) < snapshot_id and any(worker.poll() is None for worker in workers):
-        assert time.monotonic() < deadline, f"seed {SEED}: the committers stand still at snapshot {_latest_id(store)}"
+        assert time.monotonic() < deadline, f"the committers stand still at snapshot {_latest_id(store)}"
         time.sleep(0.002)
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import random
 import signal
 import subprocess
 import sys
@@ -17,12 +15,11 @@ from freshet import Catalog, Table
 from tests.kit.changelog_files import changelog, folded
 from tests.kit.child_process import start_child, tail
 from tests.kit.writer_process import expected
+from tests.soak.counts import KILLED_STREAMS, chance_of
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.soak
 
-SEED = int(os.environ.get("FRESHET_SEED", "20261122"))
 USER, FIRST_KEY, COMMITS, ROWS = "stream", 0, 100, 200
-KILLED_ROUNDS = 10
 COMMITS_PER_ROUND = 7
 """Of each process that is killed: then it waits for that, so that work is left for all rounds on every machine. Thirty
 are left for the last process, which nobody kills: units are due among them."""
@@ -43,24 +40,24 @@ def _start(folder: Path, *new: int) -> tuple[subprocess.Popen[Any], Path]:
 
 @pytest.mark.parametrize("producer", PRODUCERS)
 def test_killed_streams_with_units_tell_everything_once(tmp_path: Path, producer: str) -> None:
-    chance = random.Random(SEED)
+    chance = chance_of("killed streams", producer)
     table = Catalog(str(tmp_path)).create_table(
         "db.t",
         schema={"k": "BIGINT", "v": "STRING", "n": "INT"},
         primary_keys=["k"],
         options=KEPT | PRODUCERS[producer],
     )
-    for _ in range(KILLED_ROUNDS):
+    for _ in range(KILLED_STREAMS.now()):
         before = table.store.snapshots.latest_id() or 0
         child, log = _start(tmp_path, COMMITS_PER_ROUND)
         _wait_for_snapshot(table, before + chance.randint(2, COMMITS_PER_ROUND), child, log)
         time.sleep(chance.random() / 20)
         child.kill()
-        assert child.wait(300) == -signal.SIGKILL, f"seed {SEED}: {tail(log)}"
+        assert child.wait(300) == -signal.SIGKILL, tail(log)
     child, log = _start(tmp_path)
     assert child.wait(300) == 0, tail(log)
     units = sum(snapshot.commit_user == f"{USER}-compact" for snapshot in table.snapshots())
-    assert units > 0, f"seed {SEED}: no unit was ever committed"
+    assert units > 0, "no unit was ever committed"
     table.compact()  # the last full compaction tells what is left to tell
     wanted = expected(USER, FIRST_KEY, COMMITS, ROWS)
     rows = table.scan().to_arrow().to_pylist()

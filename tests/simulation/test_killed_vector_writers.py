@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import signal
 import subprocess
 import sys
@@ -16,9 +15,10 @@ from freshet import Catalog, Table
 from tests.kit.changelog_files import changelog, folded
 from tests.kit.child_process import start_child, tail
 from tests.kit.writer_process import AND_WAIT, expected
+from tests.soak.counts import KILLED_VECTOR_WRITERS, chance_of
 from tests.storage.write.test_deletion_vector_writes import check_marks
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.soak
 
 COMMITS, ROWS = 30, 200
 FIRST_KEYS = {"left": 0, "right": 1_000_000}
@@ -31,7 +31,6 @@ OPTIONS = {
     "commit.max-retries": "1000",
     "snapshot.num-retained.min": "1000",
 }
-KILLED_ROUNDS = 4
 
 
 def _start(folder: Path, what: str, *arguments: object) -> tuple[subprocess.Popen[Any], Path]:
@@ -42,13 +41,14 @@ def _start(folder: Path, what: str, *arguments: object) -> tuple[subprocess.Pope
 
 
 def test_killed_writers_lose_nothing_and_tell_everything_once(tmp_path: Path) -> None:
-    chance = random.Random(3)
+    chance = chance_of("killed vector writers")
+    killed_rounds = KILLED_VECTOR_WRITERS.now()
     table = Catalog(str(tmp_path)).create_table(
         "db.t", schema={"k": "BIGINT", "v": "STRING", "n": "INT"}, primary_keys=["k"], options=OPTIONS
     )
     jobs: list[tuple[object, ...]] = [("write", user, first, COMMITS, ROWS) for user, first in FIRST_KEYS.items()]
-    for round_number in range(KILLED_ROUNDS + 1):
-        is_last = round_number == KILLED_ROUNDS
+    for round_number in range(killed_rounds + 1):
+        is_last = round_number == killed_rounds
         compactor = ("compact", "compactor", 3 if is_last else 1000)
         wait = () if is_last else (AND_WAIT,)
         before = table.store.snapshots.latest_id() or 0

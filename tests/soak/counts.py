@@ -33,6 +33,12 @@ class Count:
 
 TWO_WRITERS_SECONDS = Count(10, "seconds that two writers work on one table, for each kind of table")
 TWO_WRITERS_KILLED = Count(46, "kinds of tables on which writers are killed while a third process compacts")
+READERS = Count(5_000, "random schedules of a log's writers and readers, of each kind")
+SPLIT_READERS = Count(1_000, "the same with readers that have the buckets divided between them, of each kind")
+PUBLISHERS = Count(60, "random schedules of drivers that publish a changelog and die, 12 commits each")
+KILLED_COMMITTERS = Count(12, "rounds in which two committers and a compactor are killed")
+KILLED_STREAMS = Count(10, "rounds in which a stream with units beside it is killed, for each producer")
+KILLED_VECTOR_WRITERS = Count(4, "rounds in which two writers and a compactor of deletion vectors are killed")
 
 
 def share() -> float:
@@ -62,6 +68,12 @@ def seed() -> int:
 def chance_of(*names: object) -> random.Random:
     """Randomness of one case, which depends on the seed of the run and on the names only."""
     return random.Random("/".join(map(str, (seed(), *names))))
+
+
+def seeds_of(count: Count, *names: object) -> range:
+    """A seed for each of this run's; they follow each other, so that one alone is named by its number."""
+    start = chance_of(*names).getrandbits(SEED_BITS)
+    return range(start, start + count.now())
 
 
 def remark() -> str:

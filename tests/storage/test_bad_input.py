@@ -5,6 +5,7 @@ Every refusal is followed by the same check: no file was added, changed or remov
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from datetime import datetime
 from decimal import Decimal
@@ -72,17 +73,25 @@ def catalog(tmp_path: Path) -> Catalog:
     return Catalog(tmp_path / "warehouse")
 
 
-@pytest.fixture
-def table(catalog: Catalog) -> Iterator[Table]:
-    """A table of two commits; whatever a test does with it, it must read the same afterwards."""
+@pytest.fixture(scope="module")
+def warehouse(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[dict[str, Any]]]:
+    """A table of two commits, of which each test has a copy, and its rows."""
+    catalog = Catalog(tmp_path_factory.mktemp("template"))
     made = catalog.create_table("shop.orders", schema=COLUMNS, primary_keys=["id"], options={"bucket": 2})
     with made.writer("loader") as writer:
         for number in range(2):
             writer.write(good(id=pa.array([number, number + 1], pa.int64())))
             writer.commit(number)
-    before = rows_of(made)
+    return Path(catalog.warehouse), rows_of(made)
+
+
+@pytest.fixture
+def table(catalog: Catalog, warehouse: tuple[Path, list[dict[str, Any]]]) -> Iterator[Table]:
+    """A table of two commits; whatever a test does with it, it must read the same afterwards."""
+    template, before = warehouse
+    shutil.copytree(template, catalog.warehouse)
     with unchanged(catalog.warehouse):
-        yield made
+        yield catalog.table("shop.orders")
     assert rows_of(catalog.table("shop.orders")) == before
 
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -80,19 +81,30 @@ def rows(ids: range) -> pa.Table:
     )
 
 
+@pytest.fixture(scope="module")
+def warehouses(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Tables of two commits, of which each test has a copy."""
+    made = {}
+    for kind in ("keyed", "append"):
+        made[kind] = tmp_path_factory.mktemp(kind)
+        is_keyed = kind == "keyed"
+        table = Catalog(made[kind]).create_table(
+            "shop.orders",
+            schema={"id": "BIGINT", "name": "STRING", "total": "INT"},
+            primary_keys=["id"] if is_keyed else [],
+            options={"bucket": 1 if is_keyed else -1, "write-only": True},
+        )
+        with table.writer("loader") as writer:
+            for number in range(2):
+                writer.write(rows(range(number * 100, number * 100 + 150)))
+                writer.commit(number)
+    return made
+
+
 @pytest.fixture(params=["keyed", "append"])
-def damage(request: pytest.FixtureRequest, tmp_path: Path) -> Damage:
-    is_keyed = request.param == "keyed"
-    table = Catalog(tmp_path).create_table(
-        "shop.orders",
-        schema={"id": "BIGINT", "name": "STRING", "total": "INT"},
-        primary_keys=["id"] if is_keyed else [],
-        options={"bucket": 1 if is_keyed else -1, "write-only": True},
-    )
-    with table.writer("loader") as writer:
-        for number in range(2):
-            writer.write(rows(range(number * 100, number * 100 + 150)))
-            writer.commit(number)
+def damage(request: pytest.FixtureRequest, tmp_path: Path, warehouses: dict[str, Path]) -> Damage:
+    shutil.copytree(warehouses[request.param], tmp_path, dirs_exist_ok=True)
+    table = Catalog(tmp_path).table("shop.orders")
     store = table.store
     latest = store.snapshots.latest()
     assert latest is not None

@@ -1,8 +1,8 @@
 """Python imports this at its start where the tests put this folder on the path: PySpark's daemons load Freshet once.
 
 For every frame of Freshet's source Spark starts Python workers that plan it, several for one query, each of them forked
-from a daemon (`python -m pyspark.daemon pyspark.sql.worker.…`) that has imported PySpark alone: each then imports Freshet
-anew, which takes ten times the work that it has to do. In a session of the tests they find it there already.
+from a daemon (`python -m pyspark.daemon pyspark.sql.worker.…`) that has imported PySpark alone: each then imports
+Freshet anew, which takes four times what it has to do. In a session of the tests they find it there already.
 """
 
 import sys

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Callable
 from dataclasses import replace
@@ -280,12 +281,18 @@ def crash_faults() -> list[Fault]:
     return points + [Fault(at=number, takes_effect=effect) for number in range(45) for effect in (False, True)]
 
 
-@pytest.mark.parametrize("fault", crash_faults(), ids=str)
-def test_crash_anywhere_leaves_readable_snapshots_and_orphans(fault: Fault) -> None:
+@functools.cache
+def four_compactions() -> SimDisk:
     disk = SimDisk()
     store = make_table(disk.boot(), options=KEEP_ALL)
     compacted(store, 4)
     tag(store, "mine", 4)
+    return disk
+
+
+@pytest.mark.parametrize("fault", crash_faults(), ids=str)
+def test_crash_anywhere_leaves_readable_snapshots_and_orphans(fault: Fault) -> None:
+    disk = four_compactions().copy()
     crashed = False
     try:
         keep_one(open_table_store(disk.boot(fault), LOCATION))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -219,12 +220,17 @@ FAULTS = [
 ]
 
 
+@functools.cache
+def five_rounds(producer: str) -> SimDisk:
+    disk = SimDisk()
+    logged(make_table(disk.boot(), options={**LONG, "changelog-producer": producer}), range(5))
+    return disk
+
+
 @pytest.mark.parametrize("producer", ["none", "input"])
 @pytest.mark.parametrize("fault", FAULTS, ids=str)
 def test_a_crash_anywhere_leaves_readable_changes(fault: Fault, producer: str) -> None:
-    disk = SimDisk()
-    store = make_table(disk.boot(), options={**LONG, "changelog-producer": producer})
-    logged(store, range(5))
+    disk = five_rounds(producer).copy()
     with contextlib.suppress(Crash, StorageError):
         keep_one(open_table_store(disk.boot(fault), LOCATION))
     source = ChangeSource.DELTA if producer == "none" else ChangeSource.CHANGELOG
