@@ -138,13 +138,19 @@ def lag_of(source: Mapping[str, Any]) -> int | None:
 
 def _offset_lag(end: Any, latest: Any) -> int | None:
     """Offsets look like {"topic": {"0": 17}}; other sources have other shapes, which are not counted."""
-    if not isinstance(end, Mapping) or not isinstance(latest, Mapping):
+    if not _is_kafka_offset(end) or not _is_kafka_offset(latest):
         return None
     total = 0
     for topic, partitions in latest.items():
-        if not isinstance(partitions, Mapping):
-            return None
         for kafka_partition, offset in partitions.items():
             known = end.get(topic) or {}
             total += max(0, int(offset) - int(known.get(kafka_partition, 0)))
     return total
+
+
+def _is_kafka_offset(offset: Any) -> bool:
+    """The position of a table has the same outer shape, and other things than numbers in it."""
+    return isinstance(offset, Mapping) and all(
+        isinstance(partitions, Mapping) and all(isinstance(each, int) for each in partitions.values())
+        for partitions in offset.values()
+    )

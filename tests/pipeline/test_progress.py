@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 from freshet.pipeline.batch.micro_batch import BatchReport
 from freshet.pipeline.batch.task_result import TaskResult, encode_result, sum_results
 from freshet.pipeline.progress import Progress, ProgressHub, lag_of
@@ -40,6 +42,9 @@ def test_lag_counts_new_kafka_partitions_from_their_begin_and_leaves_other_sourc
     files = {"endOffset": {"logOffset": 4}, "latestOffset": None}
     assert lag_of({"sources": [kafka, files]}) == 5
     assert lag_of({"sources": [files]}) is None
+    position = json.dumps({"log": {"snapshot_id": 8, "topic": "log-orders", "positions": {"0": 4}}, "is_state": True})
+    table = {"endOffset": json.loads(position), "latestOffset": json.loads(position)}
+    assert lag_of({"sources": [kafka, table]}) == 5
     assert lag_of({}) is None
 
 
