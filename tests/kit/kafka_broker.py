@@ -139,7 +139,9 @@ class ForeignBroker:
 class KafkaBroker(ForeignBroker):
     """Our own broker; `start` gives one that is ready."""
 
-    def __init__(self, folder: Path, sasl_users: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, folder: Path, sasl_users: Mapping[str, str] | None = None, settings: Mapping[str, str] | None = None
+    ) -> None:
         self.folder = folder
         self.port, controller_port, sasl_port = _free_ports(3)
         self.sasl_servers = f"127.0.0.1:{sasl_port}"
@@ -153,19 +155,29 @@ class KafkaBroker(ForeignBroker):
             ports = {"port": self.port, "controller_port": controller_port, "sasl_port": sasl_port}
             with self._properties.open("a") as properties:
                 properties.write(SASL_PROPERTIES.format(module=PLAIN_MODULE, users=users, **ports))
+        with self._properties.open("a") as properties:
+            properties.writelines(f"{name}={text}\n" for name, text in (settings or {}).items())
         self._class_path = ":".join(map(str, ensure_jars("kafka-broker")))
         self._child: subprocess.Popen[Any] | None = None
 
     @classmethod
     @contextlib.contextmanager
-    def start(cls, folder: Path | None = None, *, sasl_users: Mapping[str, str] | None = None) -> Iterator[KafkaBroker]:
-        """Formats, starts and finally stops a broker; without `folder` its files go away too. With users it has one
-        address more, `sasl_servers`, that asks for their passwords (SASL/PLAIN)."""
+    def start(
+        cls,
+        folder: Path | None = None,
+        *,
+        sasl_users: Mapping[str, str] | None = None,
+        settings: Mapping[str, str] | None = None,
+    ) -> Iterator[KafkaBroker]:
+        """Formats, starts and finally stops a broker; without `folder` its files go away too. A folder in which a
+        broker has run is taken up as it is. With users it has one address more, `sasl_servers`, that asks for their
+        passwords (SASL/PLAIN); `settings` are the broker's own."""
         own_folder = Path(tempfile.mkdtemp(prefix="freshet-kafka-")) if folder is None else folder
         own_folder.mkdir(parents=True, exist_ok=True)
-        broker = cls(own_folder, sasl_users)
+        broker = cls(own_folder, sasl_users, settings)
         try:
-            broker._format()
+            if not (own_folder / "logs" / "meta.properties").exists():
+                broker._format()
             broker.restart()
             yield broker
         finally:

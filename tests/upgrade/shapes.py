@@ -1,0 +1,205 @@
+"""Tables of every merge engine for golden archives, what is written to them, and a dict that says what they hold.
+
+    for shape in SHAPES:
+        commits = drawn(shape, Random(7))          who commits what under which number
+        rows = rows_after(shape, commits)          by key; append tables: every row
+
+The rows of a key within one commit are one change, so that no result depends on where a program flushes or compacts.
+Values are JSON: archives keep them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any, Final
+
+Row = dict[str, Any]
+
+COLUMNS: Final = {"k": "BIGINT", "p": "STRING", "a": "BIGINT", "b": "STRING", "s": "INT"}
+LATER_COLUMN: Final = "c"
+"""A STRING that `alter` adds."""
+KEYS: Final = 12
+ROWS: Final = 7
+USERS: Final = ("loader-1", "loader-2")
+LONG: Final = {"snapshot.time-retained": "36500 d", "snapshot.num-retained.max": "1000"}
+"""An archive is continued years later."""
+
+ENGINES: Final[Mapping[str, Mapping[str, str]]] = {
+    "deduplicate": {},
+    "sequence": {"sequence.field": "s"},
+    "sums": {
+        "merge-engine": "aggregation",
+        "fields.default-aggregate-function": "last_non_null_value",
+        "fields.a.aggregate-function": "sum",
+    },
+    "partial": {"merge-engine": "partial-update"},
+    "groups": {"merge-engine": "partial-update", "fields.s.sequence-group": "a"},
+    "first-row": {"merge-engine": "first-row"},
+}
+WAYS: Final[Mapping[str, Mapping[str, str]]] = {
+    "none": {},
+    "input": {"changelog-producer": "input"},
+    "lookup": {"changelog-producer": "lookup"},
+    "full-compaction": {"changelog-producer": "full-compaction"},
+    "vectors": {"deletion-vectors.enabled": "true"},
+    "vectors-lookup": {"deletion-vectors.enabled": "true", "changelog-producer": "lookup"},
+    "force-lookup": {"force-lookup": "true"},
+}
+APPENDS: Final[Mapping[str, Mapping[str, str]]] = {
+    "append": {},
+    "append-buckets": {"bucket": "2", "bucket-key": "k"},
+    "append-unordered": {"bucket": "2", "bucket-key": "k", "bucket-append-ordered": "false"},
+}
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A table; `engine` is a key of `ENGINES`, or `append`."""
+
+    name: str
+    engine: str
+    options: Mapping[str, str]
+    partitioned: bool = False
+
+    @property
+    def primary_keys(self) -> list[str]:
+        if self.engine == "append":
+            return []
+        return ["p", "k"] if self.partitioned else ["k"]
+
+    @property
+    def partition_keys(self) -> list[str]:
+        return ["p"] if self.partitioned else []
+
+    @property
+    def table_options(self) -> dict[str, str]:
+        return {**LONG, **self.options}
+
+    @property
+    def tells(self) -> bool:
+        """True where the table has a changelog."""
+        return self.engine == "append" or "changelog-producer" in self.options
+
+
+@dataclass(frozen=True)
+class Commit:
+    """What one user commits under one number; `write_only` leaves its files in level 0."""
+
+    user: str
+    identifier: int
+    rows: list[Row] = field(default_factory=list)
+    write_only: bool = False
+
+
+def _shapes() -> list[Shape]:
+    found = []
+    for engine, engine_options in ENGINES.items():
+        for way, way_options in WAYS.items():
+            if way == "input" and engine != "deduplicate":
+                continue
+            if engine == "first-row" and way in ("full-compaction", "vectors", "vectors-lookup"):
+                continue
+            number = len(found)
+            options = {"bucket": "13"[number % 2], **engine_options, **way_options}
+            found.append(Shape(f"{engine}_{way}".replace("-", "_"), engine, options, partitioned=number % 3 == 0))
+    for number, (name, options) in enumerate(APPENDS.items()):
+        found.append(Shape(name.replace("-", "_"), "append", options, partitioned=number % 2 == 1))
+    return found
+
+
+SHAPES: Final = tuple(_shapes())
+
+
+# ---------------------------------------------------------------------------------------------- what is written
+
+
+def drawn(shape: Shape, source: Random, users: Sequence[tuple[str, int]], *, later: int) -> list[Commit]:
+    """A commit for each (user, identifier); from the one with the index `later` on rows have the column of later."""
+    commits: list[Commit] = []
+    for index, (user, identifier) in enumerate(users):
+        standing = {row["k"]: row for row in rows_after(shape, commits)}
+        rows: list[Row] = []
+        for key in sorted(source.sample(range(KEYS), ROWS)):
+            rows += _change(shape, source, key, standing.get(key), has_later=index >= later)
+        commits.append(Commit(user, identifier, rows))
+    return commits
+
+
+def _change(shape: Shape, source: Random, key: int, before: Row | None, *, has_later: bool) -> list[Row]:
+    """The rows of one change."""
+    if before is not None and not has_later:
+        before = {name: before[name] for name in COLUMNS}
+    if shape.engine == "deduplicate" and before is not None and source.random() < 0.3:
+        return [{**before, "_ROW_KIND": "-D"}]
+    row: Row = {"k": key, "p": f"p{key % 2}", "a": source.randrange(100), "b": f"text {source.randrange(1000)}"}
+    row |= {"s": source.randrange(10), **({LATER_COLUMN: f"later {source.randrange(100)}"} if has_later else {})}
+    if shape.engine in ("partial", "sums", "groups"):
+        row |= {name: None for name in ("a", "b") if source.random() < 0.3}
+    if "input" in shape.options.values() and before is not None:
+        return [{**before, "_ROW_KIND": "-U"}, {**row, "_ROW_KIND": "+U"}]
+    return [{**row, "_ROW_KIND": "+I"}]
+
+
+# ---------------------------------------------------------------------------------------------- what it makes
+
+
+def rows_after(shape: Shape, commits: Iterable[Commit]) -> list[Row]:
+    """What the table holds after these commits; columns that were not written are None."""
+    changes = [row for commit in commits for row in commit.rows]
+    whole = dict.fromkeys([*COLUMNS, LATER_COLUMN])
+    if shape.engine == "append":
+        return in_order(whole | {name: row[name] for name in row if name != "_ROW_KIND"} for row in changes)
+    held: dict[int, Row] = {}
+    for change in changes:
+        row = {name: value for name, value in change.items() if name != "_ROW_KIND"}
+        before = held.get(row["k"])
+        if change["_ROW_KIND"] == "-D":
+            held.pop(row["k"], None)
+        elif change["_ROW_KIND"] != "-U":
+            held[row["k"]] = whole | row if before is None else _merged(shape.engine, before, whole | row)
+    return in_order(held.values())
+
+
+def _merged(engine: str, before: Row, row: Row) -> Row:
+    """The row of a key after another one was written."""
+    if engine == "deduplicate":
+        return row
+    if engine == "first-row":
+        return before
+    if engine == "sequence":
+        return row if row["s"] >= before["s"] else before
+    given = {name: value for name, value in row.items() if value is not None}
+    if engine == "sums" and "a" in given and before["a"] is not None:
+        given["a"] += before["a"]
+    if engine == "groups":
+        is_behind = row["s"] < before["s"]
+        given |= {name: (before if is_behind else row)[name] for name in ("a", "s")}
+    return before | given
+
+
+def folded(shape: Shape, rows: Iterable[Row], changes: Iterable[Row]) -> list[Row]:
+    """Rows after changes, each of which must fit: no row twice, none taken away that does not stand."""
+    whole = dict.fromkeys([*COLUMNS, LATER_COLUMN])
+    if shape.engine == "append":
+        return in_order([*rows, *({**whole, **_values(change)} for change in changes)])
+    held = {row["k"]: {**whole, **row} for row in rows}
+    for change in changes:
+        row = {**whole, **_values(change)}
+        if change["_ROW_KIND"] in ("+I", "+U"):
+            assert row["k"] not in held, f"{shape.name}: {change}, and there is {held[row['k']]}"
+            held[row["k"]] = row
+        else:
+            standing = held.pop(row["k"], None)
+            assert standing == row, f"{shape.name}: {change}, and there is {standing}"
+    return in_order(held.values())
+
+
+def _values(change: Row) -> Row:
+    return {name: value for name, value in change.items() if not name.startswith("_")}
+
+
+def in_order(rows: Iterable[Row]) -> list[Row]:
+    """Rows in an order in which they can be compared."""
+    return sorted(rows, key=lambda row: [str(row[name]) for name in sorted(row)])

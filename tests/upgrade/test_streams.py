@@ -1,0 +1,199 @@
+"""Checkpoints and logs of an earlier head that was killed in the middle: continued, nothing lost, nothing doubled.
+
+The archive is one world: its broker runs again on the broker's own files. What was still to come arrives before
+anything is started again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, KafkaError, TopicPartition
+from pyspark.sql import SparkSession
+
+from freshet import Catalog, Table
+from freshet.pipeline.config.pipeline_file import load_pipelines
+from freshet.pipeline.runner import Runner
+from freshet.storage.model.snapshot import CommitKind
+from tests.kit.kafka_broker import KafkaBroker
+from tests.logstore.caught_up import CaughtUp
+from tests.upgrade.archive import ARCHIVE, unpack
+from tests.upgrade.shapes import Row, in_order
+from tests.upgrade.streams import (
+    BROKER_SETTINGS,
+    SOURCES,
+    STREAMS,
+    Pipeline,
+    Stream,
+    commit_orders,
+    folded_changes,
+    patiently,
+    pipelines,
+    send,
+)
+
+pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.slow]
+
+ROOT = Path(__file__).resolve().parents[2]
+PIPELINES = [each for each in pipelines("") if each.follows is None or each.batch > 0]
+FOLLOWED = [each for each in STREAMS if each.stopped_inside != 0]
+
+
+@dataclass(frozen=True)
+class World:
+    """The unpacked archive with its broker."""
+
+    folder: Path
+    kafka: str
+    manifest: dict[str, Any]
+
+    def table(self, name: str) -> Table:
+        return Catalog(str(self.folder / "warehouse")).table(f"shop.{name}")
+
+    def rows(self, name: str) -> list[Row]:
+        return in_order(self.table(name).scan().to_arrow().to_pylist())
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {"WORLD": str(self.folder), "KAFKA": self.kafka}
+
+    def follow(self, spark: SparkSession, pipeline: Pipeline) -> None:
+        """Runs a pipeline in this process."""
+        with pytest.MonkeyPatch.context() as patch:
+            for name, text in self.environment.items():
+                patch.setenv(name, text)
+            configs = load_pipelines([self.folder / "pipelines" / f"{pipeline.name}.yaml"])
+        patiently(lambda: Runner(spark, configs).run())
+
+    def run(self, *names: str) -> subprocess.CompletedProcess[str]:
+        """`freshet run`."""
+        files = [str(self.folder / "pipelines" / f"{name}.yaml") for name in names]
+        command = [sys.executable, "-m", "freshet", "run", *files]
+        return subprocess.run(
+            command, cwd=ROOT, env={**os.environ, **self.environment}, capture_output=True, text=True, check=False
+        )
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    """Everything as it was when it was killed, and what came since."""
+    folder = tmp_path_factory.mktemp("upgrade")
+    unpack(ARCHIVE, folder, below="streams/kafka/")
+    with KafkaBroker.start(folder / "streams" / "kafka", settings=BROKER_SETTINGS) as broker:
+        kafka = broker.bootstrap_servers
+        unpack(ARCHIVE, folder, kafka=kafka, below="streams/", but="streams/kafka/")
+        manifest = json.loads((folder / "streams" / "manifest.json").read_text())
+        found = World(folder / "streams", kafka, manifest)
+        send(kafka, manifest["rest"])
+        for name in SOURCES:
+            commit_orders(found.table(name), (5, 6))
+        yield found
+
+
+@pytest.fixture(scope="module")
+def continued(spark: SparkSession, world: World) -> World:
+    """After all pipelines have run to the end: those of records by the command, those that follow tables in turn."""
+    done = world.run(*(each.name for each in PIPELINES if each.follows is None))
+    assert done.returncode == 0, done.stdout + done.stderr
+    for pipeline in PIPELINES:
+        if pipeline.follows is not None:
+            world.follow(spark, pipeline)
+    return world
+
+
+@pytest.mark.parametrize("pipeline", PIPELINES, ids=lambda each: each.name)
+def test_a_pipeline_is_continued(continued: World, pipeline: Pipeline) -> None:
+    rows = continued.rows(pipeline.name)
+    if pipeline.follows is not None:
+        assert rows == continued.rows(pipeline.follows)
+    else:
+        assert rows == continued.manifest["rows in the end"][pipeline.name]
+        letters = continued.rows(f"{pipeline.name}_dead_letters")
+        assert sorted(row["raw_value"].decode() for row in letters) == sorted(continued.manifest["broken"])
+    table = continued.table(pipeline.name)
+    ours = [each for each in table.snapshots() if each.commit_user == pipeline.name]
+    batches = [each.commit_identifier for each in ours if each.commit_kind is CommitKind.APPEND]
+    assert batches == list(range(len(batches))), "each batch is one commit"
+    if pipeline.is_keyed:
+        assert folded_changes(table.changelog().to_arrow().to_pylist(), pipeline.name) == rows
+
+
+@pytest.mark.parametrize("isolation", ["committed", "speculative"])
+@pytest.mark.parametrize("name", ["logged", "logged_sums"])
+def test_the_log_of_a_pipeline_tells_its_table(continued: World, name: str, isolation: str) -> None:
+    """From the first record of then to the last of now, over the attempt that nobody committed."""
+    told = _told(continued.table(name), isolation, scan_mode="from-snapshot", from_snapshot=1)
+    assert folded_changes(told, name) == continued.rows(name)
+
+
+def test_what_is_published_is_each_change_once(continued: World) -> None:
+    changes = []
+    for record in _published(continued.kafka, "log-published", 2):
+        if record["before"] is not None:
+            changes.append({**record["before"], "_ROW_KIND": "-U"})
+        if record["after"] is not None:
+            changes.append({**record["after"], "_ROW_KIND": "+U"})
+    assert folded_changes(changes, "published") == continued.rows("published")
+
+
+@pytest.mark.parametrize("isolation", ["committed", "speculative"])
+def test_a_reader_of_the_log_goes_on(world: World, isolation: str) -> None:
+    """The speculative one has shown an attempt that nobody committed, and takes it back."""
+    then = world.manifest["log states"][isolation]
+    assert any(str(row["v"]).startswith("never") for row in then["shown"]) == (isolation == "speculative")
+    told = _told(world.table("orders_logged"), isolation, log_state=then["state"])
+    assert folded_changes([*then["shown"], *told], isolation) == world.rows("orders_logged")
+
+
+@pytest.mark.parametrize("stream", FOLLOWED, ids=lambda each: each.name)
+def test_a_stream_is_continued(spark: SparkSession, world: World, stream: Stream) -> None:
+    before = len(stream.kept(world.folder))
+    stream.run(spark, world.folder)
+    kept = stream.kept(world.folder)
+    assert len(kept) > before > 0
+    assert folded_changes(kept, stream.name) == world.rows(stream.table)
+
+
+def _told(table: Table, isolation: str, **start: Any) -> list[Row]:
+    """What a reader of the log in plain Python is told until it stands at its end."""
+    reader = CaughtUp(table, isolation, **start)
+    found = [row for batch in reader.batches() for row in batch.to_pylist()]
+    reader.close()
+    return found
+
+
+def _published(kafka: str, topic: str, partition_count: int) -> list[Row]:
+    """What a consumer that knows nothing of Freshet reads with `read_committed`, to the end of each partition."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": kafka,
+            "group.id": "somebody",
+            "isolation.level": "read_committed",
+            "enable.partition.eof": True,
+            "enable.auto.commit": False,
+        }
+    )
+    places = [TopicPartition(topic, number, 0) for number in range(partition_count)]
+    ends = {place.partition: consumer.get_watermark_offsets(place, timeout=300)[1] for place in places}
+    consumer.assign(places)
+    found, left = [], set(ends)
+    while left:
+        message = consumer.poll(300)
+        assert message is not None, "no end of the partition within 300 s"
+        problem = message.error()
+        if problem is None:
+            found.append(json.loads(message.value()))
+        else:
+            assert problem.code() == KafkaError._PARTITION_EOF, problem
+            if message.offset() >= ends[message.partition()]:
+                left.discard(message.partition())
+    consumer.close()
+    return found
