@@ -19,7 +19,7 @@ from typing import Final
 
 import orjson
 
-from freshet.logstore.client import LogClient, LogProducer, TopicPartition
+from freshet.logstore.client import LogClient, LogProducer, StoredRecord, TopicPartition
 from freshet.logstore.exceptions import LogUnavailableError
 
 CONTROL_HEADER: Final = b"control 1"
@@ -119,6 +119,17 @@ def first_claim(client: LogClient, topic: str) -> ControlRecord | None:
     return next((record for record in _records(client, topic_partition, first, end) if record.table), None)
 
 
+def is_of_others(client: LogClient, topic: str) -> bool:
+    """True where the control topic has records, and none that is ours."""
+    topic_partition = control_topic(topic)
+    is_empty = True
+    for record in _stored(client, topic_partition, *client.bounds(topic_partition.topic)[0]):
+        if decode_control(record.header, record.value) is not None:
+            return False
+        is_empty = False
+    return not is_empty
+
+
 def last_published(client: LogClient, topic: str, table: str) -> ControlRecord | None:
     """The newest `published` record of a table; `client` is one that sees what is committed."""
     topic_partition = control_topic(topic)
@@ -136,16 +147,20 @@ def last_published(client: LogClient, topic: str, table: str) -> ControlRecord |
 
 
 def _records(client: LogClient, topic_partition: TopicPartition, position: int, end: int) -> Iterator[ControlRecord]:
+    for record in _stored(client, topic_partition, position, end):
+        found = decode_control(record.header, record.value)
+        if found is not None:
+            yield found
+
+
+def _stored(client: LogClient, topic_partition: TopicPartition, position: int, end: int) -> Iterator[StoredRecord]:
     while position < end:
         fetched = client.fetch({topic_partition: position}, wait_s=CONTROL_WAIT_S).get(topic_partition)
         if fetched is None:
             raise LogUnavailableError(
                 f"topic {topic_partition.topic}: its records from {position} to {end} could not be read"
             )
-        for record in fetched.records:
-            found = decode_control(record.header, record.value) if record.offset < end else None
-            if found is not None:
-                yield found
+        yield from (record for record in fetched.records if record.offset < end)
         position = fetched.next_offset
 
 

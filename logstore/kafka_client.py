@@ -50,6 +50,8 @@ class ClusterAnswer:
     topics: frozenset[str] = frozenset()
     partition_counts: Mapping[str, int] = field(default_factory=dict)
     """By topic."""
+    cluster_id: str | None = None
+    """None where the cluster gives none."""
     failure: str | None = None
     is_refused_setting: bool = False
     """The client refuses what it was told, and has asked nobody."""
@@ -104,7 +106,7 @@ class KafkaCluster:
         with self._lock:
             self._last_error = None
         counts = {name: len(topic.partitions) for name, topic in metadata.topics.items()}
-        return ClusterAnswer(frozenset(counts), counts)
+        return ClusterAnswer(frozenset(counts), counts, metadata.cluster_id)
 
     def topic_ids(self, names: Collection[str], timeout_s: float) -> dict[str, str]:
         """The ids of those topics that are there and that the user may describe.

@@ -30,7 +30,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from freshet.logstore.client import LogClient, LogTransactions, TopicFacts
-from freshet.logstore.control import ControlKind, ControlRecord, last_published, note
+from freshet.logstore.control import ControlKind, ControlRecord, control_topic, is_of_others, last_published, note
 from freshet.logstore.exceptions import LogConfigError, LogUnavailableError
 from freshet.logstore.topic import topic_warnings
 from freshet.logstore.writer import LogWriter, settings_of
@@ -179,6 +179,8 @@ class TopicPublisher:
         """Begins with the changes after the snapshots that are there now."""
         if any(bounds.end for bounds in self._client.bounds(self._facts.name).values()):
             raise self._config_error("has records of which it is not known what they are")
+        if is_of_others(self._committed, self._facts.name):
+            raise self._config_error(f"has a control topic, {control_topic(self._facts.name).topic}, of somebody else")
         latest = self._newest.latest()
         if latest is not None:
             self.warnings.append(

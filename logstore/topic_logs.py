@@ -13,20 +13,20 @@ import time
 from collections.abc import Callable, Mapping
 
 from freshet.logstore.client import LogClient, LogProducer, TopicFacts
-from freshet.logstore.control import ControlKind, ControlRecord, claim_epoch, first_claim, note
+from freshet.logstore.control import CONTROL_SUFFIX, ControlKind, ControlRecord, claim_epoch, note
 from freshet.logstore.exceptions import LogConfigError, LogUnavailableError
 from freshet.logstore.isolation import isolation_for
 from freshet.logstore.publisher import TopicPublisher
 from freshet.logstore.split_stream import LogSplitStream
 from freshet.logstore.stream import LogStream
-from freshet.logstore.topic import ensure_topics, existing_topic, topic_warnings
+from freshet.logstore.topic import check_topic, ensure_topics, existing_topic, topic_warnings
+from freshet.logstore.topic_owner import TOPIC_OPTION, check_owner, refuse_foreign
 from freshet.logstore.writer import LogWriter, settings_of
 from freshet.storage.logs.log_systems import LoggedTable
 from freshet.storage.logs.readers import LogStreamRequest, SplitHistory, TableHistory
 from freshet.storage.logs.writers import TaskLog
 from freshet.storage.model.table_log import LogIdentity, LogProgress
 
-TOPIC_OPTION = "kafka.topic"
 TASK_CLIENTS_MAX = 8
 
 TOPIC_CHECK_S = 5.0
@@ -49,7 +49,7 @@ class TopicLog:
         self._producer = client.producer()
         self.identity = identity
         self.epoch = claim_epoch(self._producer, identity.topic, identity.commit_user, now_ms, table.table_id)
-        _check_owner(client, table, identity.topic, ControlKind.RECOVER)
+        check_owner(client, identity.topic, table=table.name, table_id=table.table_id, kind=ControlKind.RECOVER)
         self.warnings = topic_warnings(facts, snapshot_time_retained_ms=table.snapshot_time_retained_ms)
         self._attempt = 0
 
@@ -98,13 +98,28 @@ class TopicLogs:
         """Opens the log of a table for its user."""
         client = self._open_client(table.options)
         name = _topic_name(table)
-        facts = ensure_topics(client, name, table.bucket_count, table=table.name)
         known = progress is not None and progress.identity.topic == name
+        _refuse_foreign(client, name, table, ControlKind.RECOVER, is_known=known)
+        facts = ensure_topics(client, name, table.bucket_count, table=table.name)
         if known and progress is not None:
             start: Mapping[int, int] = progress.identity.start
         else:
             start = {number: bounds.end for number, bounds in client.bounds(name).items()}
         return TopicLog(client, table, facts, LogIdentity(name, facts.topic_id, commit_user, start), now_ms)
+
+    def check(self, table: LoggedTable, progress: LogProgress | None, *, publishes: bool) -> None:
+        """Raises what keeps the log of a table from its topic; makes and writes nothing."""
+        client = self._open_client(table.options)
+        try:
+            name = _topic_name(table)
+            kind = ControlKind.PUBLISHED if publishes else ControlKind.RECOVER
+            known = progress is not None and progress.identity.topic == name
+            _refuse_foreign(client, name, table, kind, is_known=known)
+            facts = client.topic(name)
+            if facts is not None:
+                check_topic(facts, table.bucket_count, table=table.name)
+        finally:
+            client.close()
 
     def task_sink(self, table: LoggedTable, log: TaskLog) -> LogWriter:
         """The sink of a task that logs one attempt of one batch."""
@@ -117,12 +132,14 @@ class TopicLogs:
         """Publishes the committed changes of a table, from where the topic says that it stands."""
         client = self._open_client(table.options)
         name = _topic_name(table)
+        if client.topic(name + CONTROL_SUFFIX) is None:  # else the publisher looks, once nobody else publishes
+            _refuse_foreign(client, name, table, ControlKind.PUBLISHED, is_known=False)
         facts = ensure_topics(client, name, table.bucket_count, table=table.name)
 
-        def check_owner(committed: LogClient) -> None:
-            _check_owner(committed, table, name, ControlKind.PUBLISHED)
+        def check_ours(committed: LogClient) -> None:
+            check_owner(committed, name, table=table.name, table_id=table.table_id, kind=ControlKind.PUBLISHED)
 
-        publisher = TopicPublisher(client, client.committed(), table, facts, histories, check_owner)
+        publisher = TopicPublisher(client, client.committed(), table, facts, histories, check_ours)
         publisher.publish()
         return publisher
 
@@ -165,27 +182,8 @@ class TopicLogs:
         return LogSplitStream(table, history, isolation_for(table, isolation), lambda: self._open_client(table.options))
 
 
-def _check_owner(client: LogClient, table: LoggedTable, topic: str, kind: ControlKind) -> None:
-    """The log belongs to the table that claimed it first, so two that begin at once cannot both have it; and it is of
-    one kind, since records that were not published in a transaction may be of attempts that came to nothing."""
-    claim = first_claim(client, topic)
-    if claim is None or not table.table_id:
-        return
-    if claim.table != table.table_id:
-        raise LogConfigError(
-            f"table {table.name}: topic {topic} has the log of another table (created {claim.table}, this one "
-            f"{table.table_id}); a topic has the log of one table. Set kafka.topic to a name of its own",
-            table=table.name,
-            option=TOPIC_OPTION,
-        )
-    if claim.kind is not kind:
-        was = "transactional" if claim.kind is ControlKind.PUBLISHED else "eventual"
-        raise LogConfigError(
-            f"table {table.name}: the records of topic {topic} were written with log.consistency={was}, which a topic "
-            "keeps: set kafka.topic to a new name to change it",
-            table=table.name,
-            option="log.consistency",
-        )
+def _refuse_foreign(client: LogClient, name: str, table: LoggedTable, kind: ControlKind, *, is_known: bool) -> None:
+    refuse_foreign(client, name, table=table.name, table_id=table.table_id, is_known=is_known, kind=kind)
 
 
 def _topic_name(table: LoggedTable) -> str:

@@ -98,6 +98,16 @@ def sample_records(source: SourceConfig, count: int) -> list[tuple[bytes | None,
         return None
 
 
+def first_read(source: SourceConfig, topics: Sequence[str]) -> str | None:
+    """The first of these topics that a source names, or that its pattern takes; there or not."""
+    pattern, named = subscribed_pattern(source), subscribed_topics(source)
+    try:
+        read = (topic for topic in topics if topic in named or (pattern and re.fullmatch(pattern, topic)))
+        return next(read, None)
+    except re.error:
+        return None  # Java's patterns know more than Python's
+
+
 def topics_of(source: SourceConfig, answer: ClusterAnswer) -> set[str]:
     """The topics that a source names, there or not, and those of its cluster that match its pattern."""
     pattern = subscribed_pattern(source)

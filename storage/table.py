@@ -301,6 +301,14 @@ class Table:
         into the topic of its options."""
         return self._logs.user()
 
+    def check_log(self) -> None:
+        """Looks whether the log of the table can go where its options say; makes and writes nothing.
+
+        Raises `InvalidRequestError` where it cannot, such as into a topic with records of others, and for a table
+        without a log; `RetryableError` where nobody answers.
+        """
+        self._logs.check()
+
     def open_log(self, commit_user: str) -> TableLog:
         """The log of the table for the one user who writes it, checked; for drivers of task writers.
 

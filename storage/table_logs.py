@@ -63,6 +63,11 @@ class TableLogs:
         Committer(self._store, commit_user, log=log.identity).log_progress()
         return log
 
+    def check(self) -> None:
+        """Raises what keeps the log from where it is to go; makes and writes nothing."""
+        progress = Committer(self._store, _NOBODY).log_progress()
+        self._system.check(self.logged_table, progress, publishes=self._options.publishes_changes)
+
     def task_sink(self, log: TaskLog) -> ChangeSink:
         """The sink of a task, by what its driver says of the log."""
         return self._system.task_sink(self.logged_table, log)

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from freshet.logstore.client import TopicFacts
+from freshet.logstore.control import CONTROL_SUFFIX, ControlKind
 from freshet.logstore.exceptions import LogConfigError
 from freshet.logstore.kafka_client import ClientSettings, ClusterAnswer
 from freshet.logstore.kafka_connection import log_client_settings
+from freshet.logstore.kafka_log_client import KafkaLogClient
 from freshet.logstore.topic import check_topic
+from freshet.logstore.topic_owner import NEW_TABLE, refuse_foreign
 from freshet.pipeline.awaited_topics import wait_for_topics
 from freshet.pipeline.commands.output import complain
 from freshet.pipeline.config.model import PipelineConfig
@@ -18,12 +21,15 @@ from freshet.pipeline.kafka_reach import (
     Brokers,
     ask_once,
     brokers_of,
+    first_read,
     sample_records,
     topic_ids,
     wait_for_brokers,
     watched_brokers,
 )
 from freshet.pipeline.offset_check import offset_problems
+from freshet.storage.catalog import Catalog
+from freshet.storage.exceptions import InvalidRequestError, RetryableError
 
 SERVERS = "kafka.bootstrap.servers"
 TOPIC = "kafka.topic"
@@ -69,15 +75,19 @@ def broker_problems(configs: Sequence[PipelineConfig]) -> list[Problem]:
     return problems
 
 
-def log_problems(configs: Sequence[PipelineConfig]) -> list[Problem]:
+def log_problems(configs: Sequence[PipelineConfig], *, asks_for_silence: bool = True) -> list[Problem]:
     """What keeps the tables that have a log from having it: options, brokers that do not answer, topics that do not
-    fit. A topic that is not there yet is none: the writer makes it."""
+    fit or are another's. A topic that is not there yet is none: the writer makes it. The configurations have the
+    options of their tables, where these are there (`with_table_options`).
+
+    Without `asks_for_silence` brokers that do not answer are no problem: whoever opens the log finds them away.
+    """
     problems = []
     for config in configs:
         options = {**config.table.options, **config.table.write_options}
         if options.get("log.system", "none").lower() != "kafka":
             continue
-        found = _log_problem(config.table.name, options)
+        found = _log_problem(config, options, asks_for_silence=asks_for_silence)
         if found is not None:
             option, text = found
             section = "write_options" if option in config.table.write_options else "options"
@@ -93,19 +103,63 @@ def _failure_text(where: str, answer: ClusterAnswer) -> str:
     return f"no broker answers at {where} ({answer.failure}); start it, or check with --offline"
 
 
-def _log_problem(table: str, options: Mapping[str, str]) -> tuple[str, str] | None:
+def _log_problem(
+    config: PipelineConfig, options: Mapping[str, str], *, asks_for_silence: bool
+) -> tuple[str, str] | None:
     """The option that is wrong, and what about it."""
+    table = config.table.name
     try:
         brokers = Brokers(options.get(SERVERS, ""), ClientSettings(log_client_settings(options)))
     except LogConfigError as error:
         return error.option or SERVERS, str(error)
     answer = ask_once(brokers)
     if answer.failure:
-        return SERVERS, _failure_text(f"{brokers.servers}, where the log of {table} goes", answer)
-    topic, buckets = options.get(TOPIC, ""), options.get("bucket", "")
-    if topic in answer.partition_counts and buckets.isdecimal():
-        try:
+        is_told = asks_for_silence or answer.is_refused_setting
+        where = f"{brokers.servers}, where the log of {table} goes"
+        return (SERVERS, _failure_text(where, answer)) if is_told else None
+    topic, buckets = options.get(TOPIC, "").strip(), options.get("bucket", "")
+    read = _read_by_source(config, brokers, answer, [topic, topic + CONTROL_SUFFIX])
+    if read is not None:
+        return TOPIC, (
+            f"{read}, where the log of {table} is to go: the pipeline would read what it logs. Set kafka.topic to a "
+            f"name that no source reads, nor as that of the control topic, which ends with {CONTROL_SUFFIX}"
+        )
+    try:
+        if topic in answer.partition_counts and buckets.isdecimal():
             check_topic(TopicFacts(topic, "", answer.partition_counts[topic], {}), int(buckets), table=table)
-        except LogConfigError as error:
-            return TOPIC, str(error)
+        _check_owner(config, options, topic)
+    except InvalidRequestError as error:
+        return error.option or TOPIC, str(error)
+    except RetryableError as error:
+        return (SERVERS, str(error)) if asks_for_silence else None
+    return None
+
+
+def _check_owner(config: PipelineConfig, options: Mapping[str, str], topic: str) -> None:
+    """Raises where the topic holds what is not the log of the table, which may not be there yet."""
+    catalog = Catalog(config.table.warehouse)
+    if catalog.has_table(config.table.name):
+        catalog.table(config.table.name).with_options(dict(config.table.write_options)).check_log()
+        return
+    client = KafkaLogClient.of_options(options)
+    publishes = options.get("log.consistency", "").lower() == "transactional"
+    kind = ControlKind.PUBLISHED if publishes else ControlKind.RECOVER
+    try:
+        refuse_foreign(client, topic, table=config.table.name, table_id=NEW_TABLE, is_known=False, kind=kind)
+    finally:
+        client.close()
+
+
+def _read_by_source(
+    config: PipelineConfig, brokers: Brokers, answer: ClusterAnswer, topics: Sequence[str]
+) -> str | None:
+    """Which source of the pipeline reads which of these topics of a cluster; None where none does."""
+    for index, source in enumerate(config.sources):
+        own, topic = brokers_of(source), first_read(source, topics)
+        if own is None or topic is None:
+            continue
+        asked = own.servers != brokers.servers and not own.settings.untranslated
+        other = ask_once(own).cluster_id if asked else None
+        if own.servers == brokers.servers or (other is not None and other == answer.cluster_id):
+            return f"sources[{index}] reads topic {topic}"
     return None

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from freshet.pipeline.batch.table_setup import with_table_options
 from freshet.pipeline.commands.arguments import AsJson, PipelineFiles
 from freshet.pipeline.commands.failure_report import failure_facts, tell_failure
 from freshet.pipeline.commands.output import complain, print_json, say
@@ -21,6 +22,7 @@ from freshet.pipeline.preflight import problems_before_start, refuse_to_start, w
 from freshet.pipeline.record_samples import RECORDS_MAX, Records, left_out_warnings
 from freshet.pipeline.signals import when_asked_to_stop
 from freshet.pipeline.spark.jars import SPARK_GROUP, ensure_jars
+from freshet.storage.exceptions import StorageError
 
 
 def run(
@@ -89,8 +91,9 @@ def _problems(configs: list[PipelineConfig], *, no_spark: bool, offline: bool) -
     if not offline and _reads_kafka(configs):
         problems += spark_part("brokers").broker_problems(configs)
         problems += spark_part("brokers").offset_problems(configs, say=complain)
-    if not offline and _writes_logs(configs):
-        problems += spark_part("brokers").log_problems(configs)
+    logged = [] if offline else _logged(configs)
+    if logged:
+        problems += spark_part("brokers").log_problems(logged)
     if any(source.select for config in configs for source in config.sources):
         if no_spark:
             complain("the expressions of select were not analysed: that needs Spark (--no-spark)")
@@ -101,15 +104,19 @@ def _problems(configs: list[PipelineConfig], *, no_spark: bool, offline: bool) -
 
 def _kafka_is_there(configs: list[PipelineConfig], wait_s: float, stop: threading.Event) -> bool:
     """Waits for brokers and topics, and raises what is wrong with them; False when it was asked to stop meanwhile."""
+    problems: list[Problem] = []
     if _reads_kafka(configs):
         brokers = spark_part("brokers")
         if not brokers.wait_for_brokers(configs, say=complain, stop=stop):
             return False
         if not brokers.wait_for_topics(configs, wait_s=wait_s, say=complain, stop=stop):
             return False
-        problems = brokers.offset_problems(configs, say=complain)
-        if problems:
-            raise ConfigurationError(problems)
+        problems += brokers.offset_problems(configs, say=complain)
+    logged = _logged(configs)
+    if logged:
+        problems += spark_part("brokers").log_problems(logged, asks_for_silence=False)
+    if problems:
+        raise ConfigurationError(problems)
     return True
 
 
@@ -134,11 +141,21 @@ def _reads_kafka(configs: list[PipelineConfig]) -> bool:
     return any(source.kafka is not None for config in configs for source in config.sources)
 
 
-def _writes_logs(configs: list[PipelineConfig]) -> bool:
-    return any(
-        {**config.table.options, **config.table.write_options}.get("log.system", "none").lower() != "none"
-        for config in configs
-    )
+def _logged(configs: list[PipelineConfig]) -> list[PipelineConfig]:
+    """Those whose table has a log, with the options of the table where it is there."""
+    known = map(_known, configs)
+    return [
+        config
+        for config in known
+        if {**config.table.options, **config.table.write_options}.get("log.system", "none").lower() != "none"
+    ]
+
+
+def _known(config: PipelineConfig) -> PipelineConfig:
+    try:
+        return with_table_options(config)
+    except (StorageError, OSError):
+        return config  # others tell
 
 
 def _kafka_records(source: SourceConfig) -> Records | None:

@@ -42,6 +42,10 @@ class LogProvider(Protocol):
     def open_log(self, table: LoggedTable, commit_user: str, progress: LogProgress | None, now_ms: int) -> TableLog:
         """Opens the log for its user, making what is not there; `progress` is where the table says that it stands."""
 
+    def check(self, table: LoggedTable, progress: LogProgress | None, *, publishes: bool) -> None:
+        """Raises `InvalidRequestError` for what keeps the log from where it is to go; makes and writes nothing.
+        `publishes`: changes are published after their commit."""
+
     def task_sink(self, table: LoggedTable, log: TaskLog) -> ChangeSink:
         """The sink of a task."""
 

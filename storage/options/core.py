@@ -384,7 +384,8 @@ class CoreOptions(BaseModel):
     # --- log -------------------------------------------------------------------------------------------------------
     log_system: Annotated[LogSystem, _text(_enum(LogSystem))] = Field(default=LogSystem.NONE, alias="log.system")
     """`kafka` appends every change to a topic before it is committed, so that readers need not wait. Where the brokers
-    are and what the topic is called: `kafka.bootstrap.servers`, `kafka.topic`; other `kafka.*` go to the client."""
+    are and what the topic is called: `kafka.bootstrap.servers`, `kafka.topic` (one that is empty or the
+    log's own already: any other is refused); other `kafka.*` go to the client."""
     log_changelog_mode: Annotated[LogChangelogMode, _text(_enum(LogChangelogMode))] = Field(
         default=LogChangelogMode.AUTO, alias="log.changelog-mode"
     )

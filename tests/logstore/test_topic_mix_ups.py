@@ -6,12 +6,14 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from freshet.logstore.client import TopicFacts
 from freshet.logstore.control import control_topic, first_claim
 from freshet.logstore.exceptions import LogConfigError, LogUnavailableError
 from freshet.logstore.topic_logs import TOPIC_CHECK_S, TopicLogs
+from freshet.storage.catalog import Catalog
 from freshet.storage.table import Table, TaskLog
 from tests.kit.fake_log import FakeClient, FakeLog
 from tests.logstore.logged_tables import fake_kafka, make_logged, rows, told
@@ -163,3 +165,69 @@ def test_a_topic_that_is_another_one_is_told_to_a_reader_that_waits(log: FakeLog
     log.recreate("t")
     with pytest.raises(LogConfigError, match="deleted and created again"):
         next(stream)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"log__format": "debezium-json"},
+        {"log__consistency": "transactional", "log__format": "json", "log__changelog_mode": "upsert"},
+    ],
+    ids=["eventual", "json", "transactional"],
+)
+@pytest.mark.parametrize("place", ["t", "t-control"])
+def test_a_topic_with_records_of_others_is_refused_before_anything_is_made(
+    log: FakeLog, tmp_path: Path, options: dict[str, str], place: str
+) -> None:
+    log.client().create_topic(place, 1, {})
+    log.topics[place].partitions[0].append(None, b'{"id": 1}', 0)
+    table = make_logged(tmp_path, **options)
+    open_log = table.open_publisher if table.publishes else lambda: table.open_log("u")
+    for ask in (table.check_log, lambda: table.writer("u"), open_log):
+        with pytest.raises(
+            LogConfigError, match=rf"topic ({place} has records of which|t has a control topic, {place}, of)"
+        ):
+            ask()
+        assert len(log.topics[place].partitions[0].records) == 1
+        if place == "t":
+            assert list(log.topics) == [place]
+
+
+@pytest.mark.parametrize("consistency", ["eventual", "transactional"])
+def test_a_topic_of_its_own_and_an_empty_one_are_right(log: FakeLog, tmp_path: Path, consistency: str) -> None:
+    given = {"log__format": "debezium-json", "log__consistency": consistency}
+    table, other = make_logged(tmp_path / "1", **given), make_logged(tmp_path / "2", kafka__topic="u", **given)
+    table.check_log()
+    assert not log.topics, "asking makes nothing"
+    log.client().create_topic("t", 1, {})
+    log.topics["t"].partitions[0].append(None, b"expired", 0)
+    log.truncate("t", 0, 1)
+    table.check_log()
+    if consistency == "transactional":
+        log.topics.clear()
+    write(table, "+I 1 a")
+    for again in (table, Catalog(str(tmp_path / "1")).table("db.t")):
+        again.check_log()
+        write(again, "+I 1 b")
+    with pytest.raises(LogConfigError, match="has the log of another table"):
+        other.with_options({"kafka.topic": "t"}).check_log()
+    switched = {"eventual": "transactional", "transactional": "eventual"}[consistency]
+    with pytest.raises(LogConfigError, match=f"were written with log.consistency={consistency}"):
+        table.with_options({"log.consistency": switched}).check_log()
+
+
+def test_a_claim_that_came_to_nothing_keeps_its_table_in(log: FakeLog, tmp_path: Path) -> None:
+    """It named itself, logged rows, and died before its first commit: what is in the topic is its own."""
+    table = make_logged(tmp_path)
+    sink = table.open_log("u").sink(table.schema.id)
+    sink.begin(0, 0)
+    sink.log(b"", 0, logged_rows())
+    sink.finish()
+    table.check_log()
+    write(table, "+I 1 a")
+    assert held(table) == {1: "a"}
+
+
+def logged_rows() -> pa.Table:
+    return pa.table({"_ROW_KIND": pa.array([0], pa.int8()), "k": pa.array([1], pa.int64()), "v": ["a"]})

@@ -13,6 +13,7 @@ from confluent_kafka import Producer
 from freshet import Catalog
 from freshet.logstore.kafka_client import ClusterAnswer
 from freshet.pipeline.commands import brokers, pipelines
+from tests.kit.fake_log import FakeLog
 from tests.kit.folders import unchanged
 from tests.kit.mock_kafka import mock_kafka
 from tests.pipeline.commands.kit import Freshet
@@ -153,6 +154,8 @@ def test_check_asks_for_the_log_of_a_table(freshet: Freshet, folder: Path, monke
         LOGGED, servers
     )
     answer = ClusterAnswer(frozenset({"t"}), {"t": 2})
+    log = FakeLog()
+    monkeypatch.setattr(brokers.KafkaLogClient, "of_options", lambda options: log.client())
     path = written(folder, ("{bucket: 1}", f"{LOGGED}}}{servers}"))
     assert "ok, into" in freshet.good("check", "--no-spark", path).out
     assert "ok, into" in freshet.good("check", "--no-spark", "--offline", path).out

@@ -137,3 +137,39 @@ def test_a_topic_that_is_not_there_is_warned_of_and_waited_for(
     assert "waiting for it, 300 s at most" in called.err and "all topics are there" in called.err
     assert "offset 1 lies beyond the end" in called.err, "what is there is looked at"
     assert [path.name for path in tmp_path.iterdir()] == ["p.yaml"]
+
+
+LOG = (
+    "changelog-producer: lookup, log.system: kafka, log.format: json, log.changelog-mode: upsert, "
+    "log.consistency: KIND, kafka.topic: TOPIC"
+)
+
+
+@pytest.mark.parametrize("kind", ["eventual", "transactional"])
+def test_a_log_goes_into_a_topic_of_its_own_or_an_empty_one(
+    freshet: Freshet, tmp_path: Path, kafka_broker: ForeignBroker, topic: str, kind: str
+) -> None:
+    def refused(source: str, log: str, wanted: str, **options: object) -> None:
+        own = f"{LOG.replace('KIND', kind).replace('TOPIC', log)}, kafka.bootstrap.servers: '{servers}'"
+        file = pipeline(tmp_path, kafka_broker, source, startingOffsets="earliest", **options)
+        text = file.read_text().replace('"subscribe": null, ', "")
+        file.write_text(text.replace("{bucket: 1}", f"{{bucket: {buckets}, {own}}}"))
+        for command in (("check", "--no-spark"), ("run", "--wait-for-topics", "0")):
+            called = freshet(*command, file)
+            assert called.code == 2, called.err
+            assert wanted in called.err
+            assert [path.name for path in tmp_path.iterdir()] == ["p.yaml"]
+
+    servers, buckets = kafka_broker.bootstrap_servers, 2
+    reads = f"sources[0] reads topic {topic}"
+    empty = f"empty-{uuid.uuid4()}"
+    kafka_broker.create_topic(empty)
+    refused(empty, topic, f"p.yaml:6: table.options.kafka.topic: table s.t: its log is to go into topic {topic}, and")
+    refused(topic, topic, reads)
+    servers = servers.replace("127.0.0.1", "localhost")
+    refused(topic, topic, reads)
+    kafka_broker.create_topic(f"{empty}-control")
+    refused(f"{empty}-control", empty, f"sources[0] reads topic {empty}-control, where the log of s.t is to go")
+    buckets = 1
+    source = {"subscribePattern": "later.*", "subscribe": None}
+    refused(empty, "later-made", "sources[0] reads topic later-made", **source)
