@@ -17,10 +17,12 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, TopicPartition
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 from freshet import Catalog, Table
 from freshet.pipeline.config.pipeline_file import load_pipelines
+from freshet.pipeline.exceptions import PipelineFailedError
 from freshet.pipeline.runner import Runner
 from freshet.storage.model.snapshot import CommitKind
 from tests.kit.kafka_broker import KafkaBroker
@@ -29,6 +31,7 @@ from tests.upgrade.archive import ARCHIVE, unpack
 from tests.upgrade.shapes import Row, in_order
 from tests.upgrade.streams import (
     BROKER_SETTINGS,
+    RECORDS_PER_TRIGGER,
     SOURCES,
     STREAMS,
     Pipeline,
@@ -44,6 +47,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.slow]
 
 ROOT = Path(__file__).resolve().parents[2]
 PIPELINES = [each for each in pipelines("") if each.follows is None or each.batch > 0]
+REFUSED = r"(?s)planned by an earlier version of Freshet and did not finish.*Start the query with a new checkpoint"
 FOLLOWED = [each for each in STREAMS if each.stopped_inside != 0]
 
 
@@ -90,12 +94,20 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     with KafkaBroker.start(folder / "streams" / "kafka", settings=BROKER_SETTINGS) as broker:
         kafka = broker.bootstrap_servers
         unpack(ARCHIVE, folder, kafka=kafka, below="streams/", but="streams/kafka/")
+        _read_on_in_larger_batches(folder / "streams" / "pipelines")
         manifest = json.loads((folder / "streams" / "manifest.json").read_text())
         found = World(folder / "streams", kafka, manifest)
         send(kafka, manifest["rest"])
         for name in SOURCES:
             commit_orders(found.table(name), (5, 6))
         yield found
+
+
+def _read_on_in_larger_batches(folder: Path) -> None:
+    """The batch that was begun stays as it is; the others need not be as small."""
+    for file in folder.glob("*.yaml"):
+        limit = '"maxOffsetsPerTrigger": '
+        file.write_text(file.read_text().replace(f"{limit}{RECORDS_PER_TRIGGER}", f"{limit}{2 * RECORDS_PER_TRIGGER}"))
 
 
 @pytest.fixture(scope="module")
@@ -160,6 +172,21 @@ def test_a_stream_is_continued(spark: SparkSession, world: World, stream: Stream
     kept = stream.kept(world.folder)
     assert len(kept) > before > 0
     assert folded_changes(kept, stream.name) == world.rows(stream.table)
+
+
+@pytest.mark.parametrize("stream", [each for each in STREAMS if each.stopped_inside == 0], ids=lambda each: each.name)
+def test_a_stream_killed_inside_its_first_batch_is_refused(spark: SparkSession, world: World, stream: Stream) -> None:
+    """Nobody knows any more where that batch began."""
+    with pytest.raises(StreamingQueryException, match=REFUSED):
+        stream.run(spark, world.folder)
+    assert stream.kept(world.folder) == []
+
+
+def test_a_pipeline_killed_inside_its_first_batch_of_a_table_is_refused(spark: SparkSession, world: World) -> None:
+    (pipeline,) = [each for each in pipelines("") if each not in PIPELINES]
+    with pytest.raises(PipelineFailedError, match=REFUSED):
+        world.follow(spark, pipeline)
+    assert world.rows(pipeline.name) == []
 
 
 def _told(table: Table, isolation: str, **start: Any) -> list[Row]:
