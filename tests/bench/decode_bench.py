@@ -6,6 +6,8 @@
 |---|---|
 | plain, wide, schema | as in `cdc_records`: ten columns, a hundred, ten with the schema beside each payload |
 | input | plain into a table with `changelog-producer: input`, whose updates are two rows |
+| any | plain, and `only: any`: nobody looks at the table of a record |
+| tables-N | plain, N % of them of another table with other fields, and `only` says which one is read |
 | misfit-N | N % hold a text in an INT column (it fits no form) |
 | large-N | N % hold a number beyond INT |
 | decimal-N | N % hold a text in a DECIMAL column that is no number |
@@ -33,11 +35,13 @@ from tests.bench.cdc_records import columns_of, records
 from tests.pipeline.records import RAW_SCHEMA, decoder_of, pipeline_of
 
 VARIANTS: Final = (
-    "plain", "wide", "schema", "input", "misfit-1", "misfit-10", "large-10", "decimal-1", "decimal-10", "null-10",
-    "cut-1", "cut-10", "break-10", "utf8-1", "utf8-10",
+    "plain", "any", "wide", "schema", "input", "tables-0", "tables-1", "tables-50", "misfit-1", "misfit-10",
+    "large-10", "decimal-1", "decimal-10", "null-10", "cut-1", "cut-10", "break-10", "utf8-1", "utf8-10",
 )  # fmt: skip
 _BATCH: Final = 20_000
+_ONLY: Final[dict[str, dict[str, object]]] = {"any": {"only": "any"}, "tables": {"only": {"table": "orders"}}}
 _BREAKS: Final[dict[str, Callable[[bytes], bytes]]] = {
+    "tables": lambda value: value.replace(b'"table":"orders"', b'"table":"users"').replace(b'"note":', b'"mail":'),
     "misfit": lambda value: re.sub(b'"quantity":[0-9]+', b'"quantity":"many"', value),
     "large": lambda value: value.replace(b'"quantity":', b'"quantity":999999999'),
     "decimal": lambda value: value.replace(b'"total":"', b'"total":"much '),
@@ -76,7 +80,8 @@ def _cpu_seconds(decoder: RecordDecoder, batches: list[pa.RecordBatch]) -> float
 
 def _decoder(variant: str) -> RecordDecoder:
     options = {"bucket": 2, **({"changelog-producer": "input"} if variant == "input" else {})}
-    return decoder_of(pipeline_of(columns_of(variant), options=options))
+    only = _ONLY.get(variant.partition("-")[0], {})
+    return decoder_of(pipeline_of(columns_of(variant), options=options, **only))
 
 
 def _batches(variant: str, count: int) -> tuple[list[pa.RecordBatch], int]:
