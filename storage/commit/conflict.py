@@ -5,10 +5,11 @@
    one that is not; the files that a compaction looked keys up in are live, at whatever level.
 3. Primary-key tables: in every (partition, bucket, level >= 1) the key ranges of the files that remain are disjoint.
    Where live files overlap already, the bucket is damaged: `compact --repair` merges that level again.
-4. Where compactions look keys up: a compaction of level 0 knew every file above it that may hold its keys. One that
-   somebody else's compaction put there meanwhile has emitted its rows as changes of the same old rows already, or holds
-   values that the result lacks. In first-row tables it also knew every older file of level 0 that may hold its keys:
-   their rows come first.
+4. Primary-key tables: a compaction of level 0 knew every file that may hold its keys and
+   * stands at level 0 or not below its outputs, with rows older than its newest: a delete that it dropped, or an old
+     value that it merged into a row of today, would else come before them;
+   * where compactions look keys up, any file above level 0: one that somebody else's compaction put there meanwhile has
+     emitted its rows as changes of the same old rows already, or holds values that the result lacks.
 
 Every check holds for each bucket by itself: what is wrong in one says nothing of the others. Checks 2 to 4 need the
 live files of the touched buckets only. A plain append can fail only the first check. Everything here takes values and
@@ -65,18 +66,15 @@ class LooksUp(Enum):
     LEVELS_ABOVE = "levels above"
     OF_REWRITTEN = "levels above, for files that are written again"
     """A file that only changes its level holds the newest rows of its keys, which need nothing of those above."""
-    OLDER_FILES = "levels above, and older files of level 0"
-    """The row that came first is the result."""
 
 
 def looks_up(options: CoreOptions) -> LooksUp:
     """What the options of a table say."""
     if not options.needs_lookup:
         return LooksUp.NOTHING
-    if options.merge_engine is MergeEngine.FIRST_ROW:
-        return LooksUp.OLDER_FILES
-    tells_all = options.changelog_producer is ChangelogProducer.LOOKUP or options.deletion_vectors_enabled
-    return LooksUp.LEVELS_ABOVE if tells_all else LooksUp.OF_REWRITTEN
+    is_plain = options.changelog_producer is not ChangelogProducer.LOOKUP and not options.deletion_vectors_enabled
+    is_rewritten = is_plain and options.merge_engine is not MergeEngine.FIRST_ROW
+    return LooksUp.OF_REWRITTEN if is_rewritten else LooksUp.LEVELS_ABOVE
 
 
 def find_conflicts(
@@ -100,7 +98,7 @@ def find_conflicts(
     if sort_key is not None:
         fitting = change.without(frozenset(conflict.bucket_id for conflict in file_conflicts))
         file_conflicts += _key_range_conflicts(fitting, live, sort_key)
-        if looks_up is not LooksUp.NOTHING and change.kind is CommitKind.COMPACT:
+        if change.kind is CommitKind.COMPACT:
             file_conflicts += _unknown_files(fitting, live, sort_key, looks_up)
     return conflicts + file_conflicts
 
@@ -185,28 +183,44 @@ def _unknown_files(change: SnapshotChange, live: LiveBuckets, sort_key: SortKey,
     taken: dict[BucketId, list[ManifestEntry]] = defaultdict(list)
     for entry in change.entries:
         if entry.kind is EntryKind.DELETE and entry.file.level == 0:
-            taken[entry.partition, entry.bucket].append(entry)
-    added = {(entry.bucket_id, entry.file.file_name): entry for entry in change.entries if entry.kind is EntryKind.ADD}
+            taken[entry.bucket_id].append(entry)
+    added: dict[BucketId, dict[str, int]] = defaultdict(dict)
+    for entry in change.entries:
+        if entry.kind is EntryKind.ADD:
+            added[entry.bucket_id][entry.file.file_name] = entry.file.level
     conflicts = []
     for bucket, inputs in taken.items():
-        known = change.lookups.get(bucket, ())
-        ranges = []
-        for entry in inputs:
-            moved = added.get((bucket, entry.file.file_name)) if looks_up is LooksUp.OF_REWRITTEN else None
-            deepest = LEVEL_MAX if moved is None else moved.file.level
-            ranges.append((sort_key(entry.file.min_key), sort_key(entry.file.max_key), deepest))
+        known, levels = change.lookups.get(bucket, ()), added[bucket]
+        output_level = max(levels.values(), default=LEVEL_MAX)
         newest = max(entry.file.max_sequence_number for entry in inputs)
+        ranges = [
+            (sort_key(entry.file.min_key), sort_key(entry.file.max_key), _looked_up_to(looks_up, entry, levels))
+            for entry in inputs
+        ]
         for identity, other in live.get(bucket, {}).items():
             file = other.file
             if identity in deleted or file.file_name in known:
                 continue
-            if file.level == 0 and (looks_up is not LooksUp.OLDER_FILES or file.min_sequence_number > newest):
-                continue
+            is_overtaken = file.level <= output_level and file.min_sequence_number <= newest
             low, high = sort_key(file.min_key), sort_key(file.max_key)
-            if any(file.level <= deepest and not (high < first or last < low) for first, last, deepest in ranges):
-                reason = f"file {file.file_name} came to level {file.level} after keys of it were looked up"
-                conflicts.append(Conflict(*bucket, reason))
+            if any(
+                (is_overtaken or 1 <= file.level <= deepest) and not (high < first or last < low)
+                for first, last, deepest in ranges
+            ):
+                what = "has older rows of its keys" if file.level == 0 else "came there after keys of it were looked up"
+                conflicts.append(Conflict(*bucket, f"file {file.file_name} at level {file.level} {what}"))
     return conflicts
+
+
+def _looked_up_to(looks_up: LooksUp, entry: ManifestEntry, levels: Mapping[str, int]) -> int:
+    """The highest level at which files that may hold keys of this input had to be known, whatever their age."""
+    match looks_up:
+        case LooksUp.NOTHING:
+            return 0
+        case LooksUp.OF_REWRITTEN:
+            return levels.get(entry.file.file_name, LEVEL_MAX)
+        case LooksUp.LEVELS_ABOVE:
+            return LEVEL_MAX
 
 
 def _duplicate_adds(delta: Iterable[ManifestEntry]) -> list[Conflict]:

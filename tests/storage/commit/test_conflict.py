@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+import pytest
+
 from freshet.storage.commit.changes import SnapshotChange
 from freshet.storage.commit.conflict import Conflict, LooksUp, find_conflicts
 from freshet.storage.model.data_file import EMPTY_ROW, EMPTY_STATS, DataFileMeta
@@ -12,13 +14,12 @@ from freshet.storage.model.snapshot import CommitKind
 
 
 def entry(text: str, *, bucket: int = 0, total: int = 1, partition: bytes = EMPTY_ROW) -> ManifestEntry:
-    """`+a@1[1,5]`: ADD of file a at level 1 with keys 1 to 5; `-` is DELETE."""
-    match = re.fullmatch(r"([+-])(\w+)@(\d)(?:\[(\d),(\d)\])?", text)
+    """`+a@1[1,5]#7`: ADD of file a at level 1 with keys 1 to 5 and rows of the number 7 (0); `-` is DELETE."""
+    match = re.fullmatch(r"([+-])(\w+)@(\d)(?:\[(\d),(\d)\])?(?:#(\d))?", text)
     assert match is not None, text
-    sign, name, level, low, high = match.groups()
-    file = DataFileMeta(
-        name, 10, 1, (low or "0").encode(), (high or "0").encode(), EMPTY_STATS, EMPTY_STATS, 0, 0, 0, int(level)
-    )
+    sign, name, level, low, high, sequence = match.groups()
+    keys, number = ((low or "0").encode(), (high or "0").encode()), int(sequence or 0)
+    file = DataFileMeta(name, 10, 1, *keys, EMPTY_STATS, EMPTY_STATS, number, number, 0, int(level))
     return ManifestEntry(EntryKind.ADD if sign == "+" else EntryKind.DELETE, partition, bucket, total, file)
 
 
@@ -127,19 +128,36 @@ def test_a_compaction_that_tells_changes_knew_every_file_above() -> None:
     compaction = "-a@0[2,4] -b@5[1,9] +c@5[1,9]"
     live = "+a@0[2,4] +b@5[1,9]"
     assert found(live, compaction) == []
-    assert found(f"{live} +x@4[4,6]", compaction) == ["file x came to level 4 after keys of it were looked up"]
-    assert found(f"{live} +x@4[4,6]", compaction, looked=LooksUp.NOTHING) == []
-    assert found(f"{live} +x@0[4,6]", compaction) == []
+    [reason] = found(f"{live} +x@4[4,6]#9", compaction)
+    assert reason == "file x at level 4 came there after keys of it were looked up"
+    assert found(f"{live} +x@4[4,6]#9", compaction, looked=LooksUp.NOTHING) == [], "its rows are newer"
+    assert found(f"{live} +x@0[4,6]#9", compaction) == []
     assert found(f"{live} +x@4[5,6]", compaction) == []
     assert found("+a@0[2,4] +x@5[1,9]", "-a@0[2,4] +c@4[2,4]", "x") == []
     assert found("+b@3[1,2] +x@4[1,9]", "-b@3[1,2] +b@5[7,7]") == []
     moved, some = LooksUp.OF_REWRITTEN, "-a@0[2,4] +a@4[2,4]"
-    assert found(f"{live} +x@5[1,9]", some, looked=moved) == [], "its rows are newer than those of x"
-    assert len(found(f"{live} +x@4[5,6] +y@3[1,3]", some, looked=moved)) == 1, "x would hide them from readers"
-    assert len(found(f"{live} +x@5[1,9]", "-a@0[2,4] +c@4[2,4]", "b", looked=moved)) == 1, "x holds values that c lacks"
-    older = f"{live} +x@0[4,6]"
-    [reason] = found(older, compaction, looked=LooksUp.OLDER_FILES)
-    assert "file x came to level 0" in reason, "of two rows of a key the first one counts"
+    assert found(f"{live} +x@5[1,9]#9", some, looked=moved) == [], "its rows are newer than those of x"
+    assert len(found(f"{live} +x@4[5,6]#9 +y@3[1,3]#9", some, looked=moved)) == 1, "y would hide them from readers"
+    assert len(found(f"{live} +x@5[1,9]#9", "-a@0[2,4] +c@4[2,4]", "b", looked=moved)) == 1, "x has what c lacks"
+
+
+@pytest.mark.parametrize("looked", list(LooksUp))
+def test_a_compaction_does_not_overtake_older_rows_that_it_did_not_know(looked: LooksUp) -> None:
+    """Of a delete that it dropped, and an old value that it merged into a newer row, nothing says when they were."""
+
+    def found(live: str, delta: str) -> list[str]:
+        change = SnapshotChange(CommitKind.COMPACT, tuple(entries(delta)))
+        conflicts = find_conflicts(change, by_bucket(entries(live)), bucket_counts={}, sort_key=bytes, looks_up=looked)
+        return [conflict.reason for conflict in conflicts]
+
+    compaction = "-a@0[2,4]#7 -b@5[1,9]#1 +c@5[1,9]#7"
+    live = "+a@0[2,4]#7 +b@5[1,9]#1"
+    assert found(f"{live} +x@0[4,6]#6", compaction) == ["file x at level 0 has older rows of its keys"]
+    assert found(f"{live} +x@0[4,6]#8", compaction) == []
+    assert found(f"{live} +x@0[5,6]#6", compaction) == []
+    assert len(found(f"{live} +x@4[4,6]#6", compaction)) == 1
+    assert len(found(f"{live} +x@0[4,6]#6", "-a@0[2,4]#7 -b@5[1,9]#1")) == 1, "nothing came out of it"
+    assert found("+b@2[1,2]#7 +x@0[1,9]#6", "-b@2[1,2]#7 +b@5[1,2]#7") == [], "no compaction of level 0"
 
 
 def test_a_conflict_in_one_bucket_says_nothing_of_another() -> None:
