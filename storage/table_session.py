@@ -173,6 +173,7 @@ class TableSession:
             self._writer.abort()
         self._forget()
         if pending is not None:
+            self._writer.contention.note(was_overtaken=result.rewrite_count > 0)
             result = show_hidden_rows(self._store, self._committer, pending.identifier, result)
         if result.snapshots:
             self._writer.rebase(result.snapshots[-1])

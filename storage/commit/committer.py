@@ -50,10 +50,10 @@ _LOG: Final = logging.getLogger(__name__)
 
 REWRITES_MAX: Final = 10
 """How often the files of one commit are numbered anew."""
-HEADROOM: Final = 1 << 20
+HEADROOM_PER_ROW: Final = 1024
 HEADROOM_FACTOR: Final = 8
-"""Numbers left free below rows that were numbered anew, the first time and each time after it: rows that others may
-commit meanwhile without overtaking them."""
+"""Numbers left free below rows that were numbered anew, for each of them the first time, and so many times more each
+time after it: rows that others may commit meanwhile without overtaking them. More rows take longer to write."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,7 +259,8 @@ class Committer:
                 "Write the rows again, and with fewer committers to one bucket",
                 table=self._store.location,
             )
-        headroom = HEADROOM * HEADROOM_FACTOR ** min(count - 1, 8)
+        row_count = max(sum(file.row_count for file in message.new_files) for message in lost)
+        headroom = row_count * HEADROOM_PER_ROW * HEADROOM_FACTOR ** min(count - 1, 8)
         made = self._renumber(identifier, lost, outcome.view.latest.id, headroom)
         kept = [message for message in rewrites.messages if message.bucket_id not in outcome.outnumbered]
         if outcome.is_certain:

@@ -20,6 +20,7 @@ from freshet.storage.model.commit_message import CommitMessage
 from freshet.storage.model.data_file import DataFileMeta, FileId
 from freshet.storage.write.bucket_state import BucketState, RestoreBuckets
 from freshet.storage.write.compaction_limit import CompactionSpeed, CompactionTime
+from freshet.storage.write.contention import Contention
 from freshet.storage.write.increment import Increment, Logged, ToldRows
 from freshet.storage.write.records import Kinds
 from freshet.storage.write.write_timings import WriteTimings
@@ -34,6 +35,7 @@ class BucketTools:
     may_spill: Callable[[], bool]
     timings: WriteTimings
     speed: CompactionSpeed
+    contention: Contention
     logged: Logged = Logged.NOTHING
 
 

@@ -142,6 +142,7 @@ class KeyValueBucketWriter(BucketWriter):
         level_0 = (self._store, self._partition, self._bucket, 0)
         writer = KeyValueFileWriter(*level_0, FileSource.APPEND)
         changelog = ChangelogFileWriter(*level_0) if self._tells_input else None
+        self._next_sequence += self._tools.contention.room(self._buffered_count)
         size_bytes = self._buffer.size_bytes + self._buffer.spilled_bytes
         timings, is_done = self._tools.timings, False
         held = HeldRows(self._store.schema, HELD_BYTES_MAX if self._compacts_what_it_flushes else 0)

@@ -50,6 +50,7 @@ from freshet.storage.write.bucket_state import BucketStates, process_states
 from freshet.storage.write.bucket_writer import BucketTools, BucketWriter
 from freshet.storage.write.bucketing import RowRouter
 from freshet.storage.write.compaction_limit import CompactionLimit, CompactionTime
+from freshet.storage.write.contention import Contention
 from freshet.storage.write.increment import Logged, logged_rows
 from freshet.storage.write.logged_changes import log_changes, with_log
 from freshet.storage.write.open_buckets import OpenBuckets
@@ -93,7 +94,9 @@ class TableWriter:
         self._router = router or row_router(store, base_snapshot)
         states = states or process_states(store)
         logged = Logged.NOTHING if sink is None else logged_rows(store.options)
-        tools = BucketTools(store, partial(states.at, store), self._may_spill, self.timings, states.speed, logged)
+        self.contention = Contention(store.env)
+        restore = partial(states.at, store)
+        tools = BucketTools(store, restore, self._may_spill, self.timings, states.speed, self.contention, logged)
         open_bucket = bucket_writers(tools, self._scratch, self.merge_metrics, self.lookup_metrics)
         self._buckets = OpenBuckets(store, base_snapshot, self._router, states, open_bucket)
         self._sink = sink

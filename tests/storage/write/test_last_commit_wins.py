@@ -10,11 +10,12 @@ import pyarrow as pa
 import pytest
 
 from freshet.storage.catalog import Catalog
-from freshet.storage.commit.committer import HEADROOM, Committer
+from freshet.storage.commit.committer import HEADROOM_PER_ROW, Committer
 from freshet.storage.exceptions import RetryableError
 from freshet.storage.model.commit_message import CommitMessage
 from freshet.storage.model.snapshot import CommitKind
 from freshet.storage.table import Table
+from freshet.storage.write.contention import CALM_COMMITS, ROOM_PER_ROW
 from freshet.storage.write.table_writer import TableWriter
 
 COLUMNS = {"k": "INT NOT NULL", "v": "BIGINT", "w": "STRING"}
@@ -96,7 +97,7 @@ def test_rows_numbered_anew_leave_room_for_commits_that_come_meanwhile(tmp_path:
         return made
 
     result = table.committer("late", renumber=renumber).commit(0, late)
-    assert asked == [HEADROOM]
+    assert asked == [HEADROOM_PER_ROW]
     assert result.rewrite_count == 1
     assert found(table) == {1: (1, "late")}
     write_as(table, "quick", (1, 4, "quick"))
@@ -234,3 +235,19 @@ def test_a_message_that_says_nothing_of_its_numbers_is_taken_as_it_is(tmp_path: 
     result = table.committer("late").commit(0, late)
     assert result.rewrite_count == 0
     assert [snapshot.commit_kind for snapshot in result.snapshots] == [CommitKind.APPEND]
+
+
+def test_a_session_that_was_overtaken_leaves_room_below_its_next_commits(tmp_path: Path) -> None:
+    """In proportion to its rows, until nobody has overtaken it for a while."""
+    table = create(tmp_path)
+    with table.writer("busy", parallelism=1) as session:
+        session.write(rows((1, 1, "busy")))
+        session._prepare(None)
+        write_as(table, "quick", (1, 2, "quick"))
+        assert session.commit().rewrite_count == 1
+        for commits_ago in range(1, CALM_COMMITS + 3):
+            highest = max(entry.file.max_sequence_number for entry in table.files())
+            session.write(rows((1, 1, "busy"), (2, 1, "busy")))
+            assert session.commit().rewrite_count == 0
+            gap = max(entry.file.min_sequence_number for entry in table.files()) - highest
+            assert (gap >= 2 * ROOM_PER_ROW) == (commits_ago <= CALM_COMMITS), commits_ago
