@@ -126,12 +126,14 @@ def test_rows_are_chosen_and_columns_computed(spark: SparkSession, table: Table,
     assert "sources.0.select.v" in str(problem) and "nothing" in str(problem)
 
 
+@pytest.mark.parametrize("is_first", some_now([True, False]))
 def test_a_batch_whose_commit_failed_is_written_once(
-    spark: SparkSession, table: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, table: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_first: bool
 ) -> None:
     path = pipeline(tmp_path, "t", "copy", "committed")
     write(table, "+I 1 a | +I 2 b")
-    run(spark, path)
+    if not is_first:
+        run(spark, path)
     write(table, "+I 1 c | -D 2 b", "+I 1 d")
     commit = Committer.commit
 
@@ -174,6 +176,31 @@ def test_a_killed_pipeline_goes_on_where_it_stood(table: Table, tmp_path: Path) 
     assert ran.returncode == 0, ran.stderr[-3000:]
     assert all(json.loads(line) for line in ran.stdout.splitlines())
     copy = Catalog(str(tmp_path)).table("db.copy")
+    assert held(copy) == folded(copy) == held(table)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(2400)
+@pytest.mark.parametrize("isolation", ["committed", "speculative", "none"])
+def test_a_pipeline_killed_in_its_first_batch_loses_nothing(
+    spark: SparkSession, table: Table, tmp_path: Path, isolation: str
+) -> None:
+    write(table, " | ".join(f"+I {key} a{key}" for key in range(500)))
+    for number in range(10):
+        target = f"copy{number}"
+        with running(pipeline(tmp_path, "t", target, isolation, "{processing_time: 0 s}")) as process:
+            deadline = time.monotonic() + 600
+            checkpoint = tmp_path / f"checkpoint-{target}"
+            while not (checkpoint / "offsets" / "0").exists():
+                assert process.poll() is None and time.monotonic() < deadline, "the pipeline planned nothing"
+                time.sleep(0.001)
+        if not (checkpoint / "commits" / "0").exists():
+            break
+    else:
+        pytest.fail("ten first batches were done before they could be killed")
+    write(table, "+I 1 b | +I 1000 c")
+    run(spark, pipeline(tmp_path, "t", target, isolation))
+    copy = Catalog(str(tmp_path)).table(f"db.{target}")
     assert held(copy) == folded(copy) == held(table)
 
 
