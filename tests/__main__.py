@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+from tests.kit.marked_files import MARKED
 from tests.soak import counts
 
 NOTHING_COLLECTED = 5
@@ -37,12 +38,14 @@ class Part:
 
     name: str
     marks: str
+    words: tuple[str, ...] = ()
+    """Markers of which a file names at least one, or it has none of these tests and is not even read."""
 
 
 PARTS = (
     Part("without Spark, Kafka and Paimon", "not (spark or kafka or judge)"),
-    Part("with Paimon", "judge and not (spark or kafka)"),
-    Part("with Spark or Kafka", "spark or kafka"),
+    Part("with Paimon", "judge and not (spark or kafka)", ("judge",)),
+    Part("with Spark or Kafka", "spark or kafka", ("spark", "kafka")),
 )
 
 
@@ -93,7 +96,7 @@ def exit_code(codes: Sequence[int]) -> int:
 def run(part: Part, arguments: Sequence[str], output: BinaryIO | None, folder: Path | None) -> subprocess.Popen[bytes]:
     """Starts one part. Those whose output comes later give way to the first, which takes longest of all."""
     errors, first = (None, []) if output is None else (subprocess.STDOUT, ["nice", "-n", "5"])
-    env = environment(os.environ, folder)
+    env = {**environment(os.environ, folder), MARKED: " ".join(part.words)}
     return subprocess.Popen([*first, *command(part, arguments)], stdout=output, stderr=errors, env=env)
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 import tests.kit.hypothesis_profile  # noqa: F401  loads it
 from tests.kit.kafka_broker import ForeignBroker, any_broker
+from tests.kit.marked_files import MARKED, names_any
 from tests.kit.paimon_judge import PaimonJudge
 from tests.kit.pypaimon_judge import PypaimonJudge
 
@@ -21,12 +23,22 @@ MARKERS = {"spark": "spark", "paimon": "judge", "pypaimon": "judge", "kafka_brok
 """The marker of tests with a fixture: it says in which process they run."""
 
 
+def pytest_ignore_collect(collection_path: Path) -> bool | None:
+    """Files that can have no test of this process are not imported."""
+    wanted = os.environ.get(MARKED, "").split()
+    is_file = collection_path.name.startswith("test_") and collection_path.suffix == ".py"
+    return True if wanted and is_file and not names_any(collection_path, wanted) else None
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         for fixture, marker in MARKERS.items():
             if fixture in getattr(item, "fixturenames", ()) and item.get_closest_marker(marker) is None:
                 raise pytest.UsageError(f"{item.nodeid} has the fixture {fixture}: give it the marker {marker}")
+        for marker in {*MARKERS.values()}:
+            if item.get_closest_marker(marker) is not None and not names_any(item.path, [marker]):
+                raise pytest.UsageError(f"{item.nodeid} has a marker that its file does not name: pytest.mark.{marker}")
 
 
 @pytest.fixture(scope="session")

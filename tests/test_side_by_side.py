@@ -13,6 +13,7 @@ import pytest
 from tests import __main__
 from tests.__main__ import FOLDER_PREFIX, PARTS, command, environment, exit_code, temporary_folder
 from tests.kit.hypothesis_profile import ALL_EXAMPLES, examples
+from tests.kit.marked_files import names_any
 
 TESTS = """
 import pytest
@@ -60,6 +61,16 @@ def test_what_is_asked_for_narrows_every_part(asked: list[str]) -> None:
 )
 def test_the_exit_code_of_all(codes: tuple[int, int], together: int) -> None:
     assert exit_code(codes) == together
+
+
+def test_files_without_the_markers_of_a_part_are_not_read(tmp_path: Path) -> None:
+    (tmp_path / "test_spark.py").write_text("import pytest\npytestmark = pytest.mark.spark")
+    (tmp_path / "test_none.py").write_text("'''spark, and pytest.mark.slow'''")
+    found = {
+        part.name: [path.name for path in sorted(tmp_path.iterdir()) if names_any(path, part.words)] for part in PARTS
+    }
+    assert found == {PARTS[0].name: [], PARTS[1].name: [], PARTS[2].name: ["test_spark.py"]}
+    assert PARTS[0].words == (), "all files"
 
 
 def test_bytecode_is_kept_whoever_asks_for_none(tmp_path: Path) -> None:

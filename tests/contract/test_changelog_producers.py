@@ -20,6 +20,7 @@ from freshet.storage.metadata.live_files import changelog_entries
 from tests.kit.changelog_files import Change, changelog
 from tests.kit.engine_tables import arrow_rows
 from tests.kit.paimon_judge import ROW_KIND_COLUMN, SNAPSHOT_ID_COLUMN, PaimonJudge
+from tests.kit.quick import some_now
 
 pytestmark = pytest.mark.judge
 
@@ -48,7 +49,7 @@ TABLES: Mapping[str, tuple[Mapping[str, str], tuple[str, ...]]] = {
 }
 
 
-@pytest.mark.parametrize("name", TABLES)
+@pytest.mark.parametrize("name", some_now(TABLES))
 def test_both_tell_the_same(paimon: PaimonJudge, tmp_path: Path, name: str) -> None:
     options, kinds = TABLES[name]
     options = {"bucket": "1", **options}

@@ -10,6 +10,7 @@ from freshet import Catalog, Table
 from freshet.storage.model.row_kind import ROW_KIND_COLUMN
 from tests.contract.cases import CASES, Case, Expected, arrow_rows, canonical
 from tests.kit.paimon_judge import PaimonJudge, PaimonTable
+from tests.kit.quick import some_now
 
 pytestmark = pytest.mark.judge
 
@@ -39,10 +40,11 @@ def check(table: Table, judge: PaimonTable, expected: Expected) -> None:
     assert canonical(judge.read_arrow()) == want
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", some_now(CASES), ids=lambda case: case.name)
 def test_paimon_reads_what_freshet_writes_and_the_other_way_round(
     case: Case, tmp_path: Path, paimon: PaimonJudge
 ) -> None:
+    """The quick cases are those that are slow where Paimon begins (test_paimon_writes_freshet_reads.py)."""
     table, expected = create(case, tmp_path), Expected(case)
     judge = paimon.table(table.location)
     *history, last = case.history(seed=len(case.name))

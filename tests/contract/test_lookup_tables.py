@@ -151,7 +151,7 @@ def levels(table: Table) -> list[int]:
     return sorted(entry.file.level for entry in table.files())
 
 
-@pytest.mark.parametrize("shape", some_now(SHAPES), ids=lambda shape: shape.name)
+@pytest.mark.parametrize("shape", some_now(SHAPES, stride=3), ids=lambda shape: shape.name)
 def test_commits_of_both_sides_in_turn(shape: Shape, tmp_path: Path, paimon: PaimonJudge) -> None:
     """Two tables get the same commits: one only by Paimon, one by both in turn. They never differ."""
     table = create(shape, tmp_path / "turns")

@@ -123,6 +123,11 @@ class Shape:
         return row
 
 
+def can_be_merged_raw(shape: Shape) -> bool:
+    """Whether its runs mean the same before lookup has seen them."""
+    return "force-lookup" not in shape.options and shape.options.get("merge-engine") != "first-row"
+
+
 @dataclass(frozen=True)
 class Step:
     """A commit of rows, or a full compaction (`rows` is None); afterwards a reader sees `expected`."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
@@ -13,10 +13,15 @@ def some_now(cases: Iterable[Any], stride: int = 2, *, first: int = 0) -> list[A
 
     A stride that has no factor in common with the numbers of a product's values goes through all of them in turn.
     """
+    return those_now(cases, lambda number, case: number % stride == first)
+
+
+def those_now(cases: Iterable[Any], is_quick: Callable[[int, Any], bool]) -> list[Any]:
+    """The same, chosen by their number and what they are."""
     return [
         pytest.param(
             *(case if isinstance(case, tuple) else (case,)),
-            marks=() if number % stride == first else pytest.mark.slow,
+            marks=() if is_quick(number, case) else pytest.mark.slow,
         )
         for number, case in enumerate(cases)
     ]

@@ -96,9 +96,8 @@ def test_tables_follow_each_other(spark: SparkSession, table: Table, tmp_path: P
     first = pipeline(tmp_path, "t", "copy", isolation)
     second = pipeline(tmp_path, "copy", "copyofcopy", "none")
     write(table, "+I 1 a | +I 2 b | +I 3 c")
-    for text in ("", "+I 1 d | -D 2 b | +I 4 e", "+I 1 f"):
-        if text:
-            write(table, text)
+    for texts in ([], ["+I 1 d | -D 2 b | +I 4 e", "+I 1 f"]):
+        write(table, *texts)
         run(spark, first, second)
         for name in ("db.copy", "db.copyofcopy"):
             copy = Catalog(str(tmp_path)).table(name)

@@ -87,7 +87,7 @@ def test_crash_at_every_point(producer: str, half: int) -> None:
 @pytest.mark.parametrize("producer", ["input", "lookup", "every second"])
 def test_crash_at_changes_of_the_disk(producer: str) -> None:
     mutations = world_of(producer).run_stream().file_io.mutation_count
-    for at in range(SEED % 13, mutations, 13):
+    for at in range(SEED % 29, mutations, 29):
         fault = Fault(FaultKind.CRASH, at=at, takes_effect=at % 2 == 0)
         survive(world_of(producer), fault, with_rival=at % 3 == 0)
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from pyspark.sql import SparkSession
 
 from freshet.storage.catalog import Catalog
 from freshet.storage.table import Table
@@ -191,7 +192,8 @@ def test_check_compares_the_table_that_is_there(freshet: Freshet, tmp_path: Path
 
 
 @pytest.mark.spark
-def test_run_to_the_end_of_the_input_and_again(tmp_path: Path) -> None:
+def test_run_to_the_end_of_the_input_and_again(tmp_path: Path, spark: SparkSession, freshet: Freshet) -> None:
+    """First in a process of its own, then in the session that is there."""
     path = _pipeline(tmp_path)
     _input(tmp_path, {"id": 1, "total": "1.50"}, {"id": 2, "total": 2}, {"id": "x"}, {"id": 1, "total": 3, "more": 1})
     ran = _freshet("run", path)
@@ -205,7 +207,7 @@ def test_run_to_the_end_of_the_input_and_again(tmp_path: Path) -> None:
     assert rows == {1: "3.00", 2: "2.00"}
     assert catalog.table("shop.orders_dead_letters").scan().to_arrow()["column_name"].to_pylist() == ["id"]
     _input(tmp_path, {"id": 5, "total": 5}, name="2")
-    assert _freshet("run", path).returncode == 0
+    freshet.good("run", path)
     snapshots = catalog.table("shop.orders").snapshots()
     assert [snapshot.commit_identifier for snapshot in snapshots] == [0, 1]
 

@@ -125,8 +125,8 @@ def test_one_table_follows_another(spark: SparkSession, orders: Table, tmp_path:
     copy = catalog.create_table(
         "db.copy", schema={"id": "BIGINT", "state": "STRING"}, primary_keys=["id"], options={"bucket": "2"}
     )
-    for changes in ({}, {1: "sent", 4: "new"}, {2: None, 1: "here"}):
-        if changes:
+    for commits in ([], [{1: "sent", 4: "new"}, {2: None, 1: "here"}]):
+        for changes in commits:
             _write(orders, changes)
         sink = table_sink(str(tmp_path), "db.copy", commit_user="copy")
         frame = _frame(spark, orders, columns="id, state")

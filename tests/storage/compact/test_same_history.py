@@ -51,6 +51,7 @@ def shape(files: list[dict[str, Any]]) -> list[tuple[int, int]]:
             ({"compaction.incremental-size-threshold": "400 kb"}, 0.1),
             ({"compaction.force-up-level-0": "true"}, 0.1),
         ],
+        stride=4,
         first=1,
     ),
 )

@@ -19,15 +19,15 @@ from freshet.storage.model.data_type import DataField
 from freshet.storage.model.schema import SEQUENCE_NUMBER_COLUMN, VALUE_KIND_COLUMN, TableSchema, assign_ids
 from freshet.storage.model.sql_type import parse_sql_type
 from freshet.storage.options.core import CoreOptions
-from tests.kit.engine_histories import LATER_SHAPES, SHAPES, Shape, any_shape
+from tests.kit.engine_histories import LATER_SHAPES, SHAPES, Shape, any_shape, can_be_merged_raw
 from tests.kit.engine_oracles import KIND_COLUMN, KINDS, EngineOracle, Values
 from tests.kit.engine_tables import arrow_rows, schedule_options, texts
-from tests.kit.quick import some_now
+from tests.kit.quick import those_now
 
-PLAIN = [
-    shape
-    for shape in (*SHAPES, *LATER_SHAPES)
-    if "force-lookup" not in shape.options and shape.options.get("merge-engine") != "first-row"
+ROUNDS = [
+    case
+    for case in those_now((*SHAPES, *LATER_SHAPES), lambda number, shape: number % 4 == 2 or shape in LATER_SHAPES)
+    if can_be_merged_raw(case.values[0])
 ]
 
 
@@ -66,7 +66,7 @@ def flushes(shape: Shape, source: Random, oracle: EngineOracle) -> list[pa.Table
     return tables
 
 
-@pytest.mark.parametrize("shape", some_now(PLAIN), ids=lambda shape: shape.name)
+@pytest.mark.parametrize("shape", ROUNDS, ids=lambda shape: shape.name)
 def test_small_rounds_and_raw_runs_give_what_the_oracle_says(shape: Shape) -> None:
     check(shape, Random(21))
 
