@@ -21,6 +21,7 @@ from tests.kit.micro_batches import MicroBatches, Rows
 from tests.kit.quick import some_now
 from tests.logstore.logged_tables import fake_kafka, make_logged, rows
 from tests.logstore.test_logged_tables import folded, held
+from tests.soak.counts import FIRST_BATCHES, chance_of
 
 ISOLATIONS = ("no log", "none", "committed", "speculative")
 MODES = ("latest-full", "latest", "compacted-full", "from-snapshot", "from-snapshot-full", "from-timestamp")
@@ -82,18 +83,34 @@ def before(table: Table, mode: str) -> dict[int, str]:
     return {row["k"]: row["v"] for row in found}
 
 
-@pytest.mark.parametrize(("isolation", "mode", "limit", "available_now"), some_now(CASES, stride=61))
+@pytest.mark.parametrize("case", some_now(zip(CASES[::7]), stride=9))
 def test_the_first_batch_is_planned_again_while_the_table_moves_on(
-    log: FakeLog, tmp_path: Path, isolation: str, mode: str, limit: str, *, available_now: bool
+    log: FakeLog, tmp_path: Path, case: tuple[str, str, str, bool]
 ) -> None:
-    table = make(tmp_path, isolation)
+    check_first_batch(tmp_path, *case)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+def test_first_batches_in_every_mode_with_every_limit(tmp_path: Path) -> None:
+    cases = chance_of("first batches", 0).sample(CASES, FIRST_BATCHES.now())
+    for number, case in enumerate(cases):
+        with fake_kafka():
+            try:
+                check_first_batch(tmp_path / str(number), *case)
+            except Exception as error:
+                raise AssertionError(f"{case}: {error!r}") from error
+
+
+def check_first_batch(folder: Path, isolation: str, mode: str, limit: str, available_now: bool) -> None:
+    """It does not finish twice, and somebody commits whenever Spark asks where to begin."""
+    table = make(folder, isolation)
     reader = query(table, isolation, mode, **({limit: "1"} if limit else {}))
     begun: dict[int, str] = {}
     tries: list[Rows] = []
     values = itertools.count()
 
     def busy(question: str) -> None:
-        """Somebody commits whenever Spark asks where to begin."""
         if question == "initialOffset":
             write(table, f"+I 1 c{next(values)} | +I 3 c{next(values)}")
         elif question == "latestOffset" and not reader.ends:
