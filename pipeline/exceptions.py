@@ -19,7 +19,7 @@ from itertools import takewhile
 from typing import Final
 
 from freshet.pipeline.error_kind import ErrorKind, exit_code
-from freshet.pipeline.known_causes import missing_file, missing_file_system
+from freshet.pipeline.known_causes import missing_file, missing_file_system, want_of_memory
 
 _OURS: Final = re.compile(r"freshet\.[\w.]*exceptions\.\w+: .")
 """An exception of ours at the end of a trace: its message says it all."""
@@ -107,7 +107,7 @@ def brief_reason(error: BaseException) -> str:
 
     Where a Python worker failed, its last exception is what happened: it stands at the end of a long text.
     """
-    told = missing_file(str(error)) or missing_file_system(str(error))
+    told = missing_file(str(error)) or missing_file_system(str(error)) or want_of_memory(str(error))
     if told is not None:
         return told
     raised = worker_exception(str(error))

@@ -54,6 +54,11 @@ _KINDS: Final = (  # the first one that is found counts
     (re.compile(r"SQLSTATE: KD001"), ErrorKind.CORRUPT_DATA),
     (re.compile(r"SQLSTATE: 42\w{3}"), ErrorKind.INVALID_REQUEST),
 )
+HEAP: Final = (
+    "spark.driver.memory, 1g where it is not set (under spark: in the pipeline file; with spark-submit "
+    "--driver-memory, on a cluster --executor-memory too)"
+)
+READ_LESS: Final = "read less at a time (maxOffsetsPerTrigger or maxFilesPerTrigger of the source)"
 _WANT_OF_MEMORY: Final = re.compile(
     r"java\.lang\.OutOfMemoryError|Python worker exited unexpectedly|^MemoryError\b", re.MULTILINE
 )
@@ -72,6 +77,22 @@ def is_crash(text: str) -> bool:
     The same batch may end in the same way, or may not.
     """
     return _WANT_OF_MEMORY.search(text) is not None
+
+
+def want_of_memory(text: str) -> str | None:
+    """Where a text of Spark's says that memory was used up, or a worker was killed: what to do; else None."""
+    match = _WANT_OF_MEMORY.search(text)
+    if match is None:
+        return None
+    if match[0].startswith("java"):
+        return (
+            f"the heap of Spark's Java process was used up (java.lang.OutOfMemoryError). Raise {HEAP}, or {READ_LESS}"
+        )
+    what = "had no memory left" if match[0] == "MemoryError" else "was killed or crashed, most often for want of memory"
+    return (
+        f"a Python worker {what}. Give the machine or the container more, or {READ_LESS}, or lower the table's "
+        "write-buffer-size"
+    )
 
 
 def missing_file_system(text: str) -> str | None:

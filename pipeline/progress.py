@@ -23,6 +23,8 @@ from pyspark import SparkContext
 from pyspark.sql.streaming import StreamingQueryListener
 
 from freshet.pipeline.batch.micro_batch import BatchReport
+from freshet.pipeline.error_kind import ErrorKind
+from freshet.pipeline.restarts import Restart
 
 UNMATCHED_MAX: Final = 100
 """Reports kept while Spark has not told of their batch."""
@@ -40,6 +42,19 @@ class Progress:
     lag: int | None
     batch_ms: float
     spark_ms: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineState:
+    """A pipeline that does not run while others may: it waits for a `restart`, or is dead where there is none."""
+
+    pipeline: str
+    micro_batch_id: int | None
+    """The batch begun last."""
+    kind: ErrorKind
+    error: str
+    is_retryable: bool
+    restart: Restart | None = None
 
 
 class ProgressHub:

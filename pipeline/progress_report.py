@@ -22,7 +22,7 @@ import orjson
 
 from freshet.pipeline.batch.micro_batch import BatchReport
 from freshet.pipeline.left_out import left_out_text
-from freshet.pipeline.progress import Progress
+from freshet.pipeline.progress import PipelineState, Progress
 from freshet.storage.describe import size_text
 
 SUMMARY_EVERY: Final = 50
@@ -58,6 +58,7 @@ def progress_facts(progress: Progress) -> dict[str, Any]:
     report, result = progress.report, progress.report.result
     return {
         "pipeline": report.pipeline,
+        "state": "running",
         "batch": report.micro_batch_id,
         "replay": report.is_replay,
         "snapshots": list(report.snapshot_ids),
@@ -80,6 +81,20 @@ def progress_facts(progress: Progress) -> dict[str, Any]:
         "driver_ms": {name: round(value, 1) for name, value in report.times_ms.items()},
         "task_ms": {name: round(value, 1) for name, value in result.times_ms.items()},
         "spark_ms": dict(progress.spark_ms),
+    }
+
+
+def state_facts(state: PipelineState) -> dict[str, Any]:
+    """A pipeline that does not run, for programs."""
+    restart = state.restart
+    return {
+        "pipeline": state.pipeline,
+        "state": "failed" if restart is None else "restarting",
+        "batch": state.micro_batch_id,
+        "kind": str(state.kind),
+        "retryable": state.is_retryable,
+        "error": state.error,
+        "restart": None if restart is None else asdict(restart),
     }
 
 
@@ -126,6 +141,11 @@ class ProgressReporter:
             self._say(progress_line(progress))
         for text in (*self._summary(progress), *self._left_out(progress.report)):
             self._remark(text)
+
+    def state(self, state: PipelineState) -> None:
+        """Tells programs of a pipeline that does not run; people are told by the runner."""
+        if self._as_json:
+            self._say(orjson.dumps(state_facts(state)).decode())
 
     def idle(self, pipeline: str) -> None:
         """Says once that a pipeline waits; the next batch ends that."""

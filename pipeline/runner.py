@@ -3,69 +3,54 @@
     1. tables are compared, `select` is analysed, for all      a mistake here: nothing has been written, exit code 2
        files; then tables are created, checkpoints claimed
     2. one streaming query per file is started
-    3. wait: the first query that fails stops the others       exit code by the kind of the error (`error_kind`)
+    3. wait: a query fails                                     exit code by the kind of the error (`error_kind`)
+       a. worth another try, and tries are left                it is started again, the others go on
+       b. else, with `keep_going`                              it stays dead and is told of, the others go on
+       c. else                                                 it stops the others
     4. SIGTERM, Ctrl-C: every query finishes its batch         exit code 0
 
 To finish a batch and begin no other, the sinks are told first: a batch that Spark starts after that is refused before
 it does anything, and Spark's stop is called only between triggers, because it interrupts what runs. A batch that was
 begun and refused is begun again by the next run.
+
+When the Java process dies, all queries are lost with it, and nothing is started again in this process.
 """
 
 from __future__ import annotations
 
-import json
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
 from typing import Final
 
-from py4j.protocol import Py4JJavaError
-from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql import SparkSession
 
-from freshet.pipeline.batch.batch_settings import batch_settings
-from freshet.pipeline.batch.checkpoint_owner import claim_checkpoint
-from freshet.pipeline.batch.checkpoint_topics import claim_topics
-from freshet.pipeline.batch.dead_letters import open_dead_letters
-from freshet.pipeline.batch.micro_batch import MicroBatchWriter
-from freshet.pipeline.batch.table_setup import open_or_create, refuse_other_table, with_table_options
-from freshet.pipeline.batch.table_sink import TableSink
+from freshet.pipeline.batch.table_setup import refuse_other_table
 from freshet.pipeline.config.model import revealed
 from freshet.pipeline.config.pipeline_file import PipelineConfig
-from freshet.pipeline.error_kind import ErrorKind
-from freshet.pipeline.exceptions import PipelineError, PipelineFailedError, brief_reason
-from freshet.pipeline.failure import kind_of
-from freshet.pipeline.known_causes import full_checkpoint
-from freshet.pipeline.progress import Progress, ProgressHub, ProgressListener
+from freshet.pipeline.error_kind import worst
+from freshet.pipeline.exceptions import PipelineFailedError
+from freshet.pipeline.failure import is_retryable
+from freshet.pipeline.progress import PipelineState, Progress, ProgressHub, ProgressListener
 from freshet.pipeline.progress_report import progress_line
+from freshet.pipeline.restarts import NO_RESTARTS, Restart, RestartRule
+from freshet.pipeline.running_pipeline import RunningPipeline
 from freshet.pipeline.signals import when_asked_to_stop
-from freshet.pipeline.spark.outcome_frame import outcome_frame
-from freshet.pipeline.spark.table_frame import followed_frame
-from freshet.storage.catalog import Catalog
-from freshet.storage.exceptions import StorageError
+from freshet.pipeline.spark.java_process import JavaDiedError, java_death
 
 POLL_S: Final = 0.2
 """How often the runner looks whether a query has ended; batches do not wait for it."""
 
 STOP_POLL_S: Final = 0.02
 
-
-class StopRequested(PipelineError):
-    """A batch was refused because the run is ending; the next run begins it again."""
-
-
-@dataclass(slots=True)
-class _Running:
-    config: PipelineConfig
-    sink: TableSink
-    query: StreamingQuery
+REMIND_S: Final = 60.0
+"""Between two words about a pipeline that is dead while others go on."""
 
 
 class Runner:
     """Runs some pipelines in one session. `on_progress` gets every micro-batch, `on_idle` the name of a pipeline that
-    waits for records, `say` what people should know."""
+    waits for records, `on_state` every pipeline that waits for a restart or is dead, `say` what people should know."""
 
     def __init__(
         self,
@@ -74,151 +59,168 @@ class Runner:
         *,
         on_progress: Callable[[Progress], None] | None = None,
         on_idle: Callable[[str], None] = lambda pipeline: None,
+        on_state: Callable[[PipelineState], None] = lambda state: None,
         say: Callable[[str], None] = lambda text: None,
         topic_ids: Mapping[str, Mapping[str, str]] | None = None,
+        restarts: RestartRule = NO_RESTARTS,
+        keep_going: bool = False,
     ) -> None:
         """`topic_ids` are those of the Kafka topics by pipeline, as far as they are known."""
         self._spark = spark
-        self._configs = tuple(configs)
         self._hub = ProgressHub(on_progress or (lambda progress: say(progress_line(progress))), on_idle)
         self._say = say
-        self._topic_ids = topic_ids or {}
+        self._on_state = on_state
+        self._restarts = restarts
+        self._keep_going = keep_going
         self._stop = threading.Event()
-        self._found: PipelineFailedError | None = None
+        self._is_asked = False
+        self._found: dict[str, PipelineFailedError] = {}
+        ids = topic_ids or {}
+        self._pipelines = [
+            RunningPipeline(spark, config, self._hub, self._stop, ids.get(config.name, {})) for config in configs
+        ]
+        self._told_s: dict[str, float] = {}
 
     def fail(self, error: PipelineFailedError) -> None:
-        """Stops like `request_stop`, because of something that was found outside of the batches; `run` raises it."""
-        self._found = error
-        self._stop.set()
+        """Ends a pipeline because of something that was found outside of its batches, as if one of them had failed."""
+        assert error.pipeline is not None
+        self._found[error.pipeline] = error
+        if not self._keep_going:
+            self._stop.set()
 
     def request_stop(self) -> None:
         """Asks every query to finish its batch; returns at once and may be called from a signal handler."""
+        self._is_asked = True
         self._stop.set()
 
     def run(self) -> None:
-        """Runs until all queries have ended. Raises what made one of them fail."""
-        for config in self._configs:  # 1
-            refuse_other_table(config.table)
-        configs = [with_table_options(config) for config in self._configs]
-        frames = [self._frame(config) for config in configs]
-        sinks = [self._open_sink(config) for config in configs]
-        listener = ProgressListener(self._hub)
-        self._spark.streams.addListener(listener)
-        running: list[_Running] = []
+        """Runs until all queries have ended. Raises what made one of them fail, or several."""
         try:
-            for config, frame, sink in zip(configs, frames, sinks, strict=True):  # 2
-                running.append(_Running(config, sink, self._started(config, frame, sink)))
-                self._say(f"{config.name}: running into {config.table.name}, checkpoint {config.checkpoint}")
-            while any(each.query.isActive for each in running) and not self._stop.wait(POLL_S):
-                if any(_has_failed(each) for each in running):
-                    break
+            failures = self._run()
+        except Exception as error:
+            death = java_death(error)
+            if death is None:
+                raise
+            with suppress(Exception):  # of what talks to the process that is gone
+                self._close()
+            raise JavaDiedError(death, is_worth_a_try=self._may_survive()) from error
+        if len(failures) > 1:
+            text = "\n".join(str(failure) for failure in failures)
+            raise PipelineFailedError(text, kind=worst(failure.kind for failure in failures)) from failures[0]
+        for failure in failures:
+            raise failure
+
+    def _run(self) -> list[PipelineFailedError]:
+        for each in self._pipelines:  # 1
+            refuse_other_table(each.config.table)
+        for each in self._pipelines:
+            each.plan()
+        try:
+            for each in self._pipelines:
+                each.open()
+            listener = ProgressListener(self._hub)
+            self._spark.streams.addListener(listener)
+            try:
+                for each in self._pipelines:  # 2
+                    each.start()
+                    self._say(
+                        f"{each.name}: running into {each.config.table.name}, checkpoint {each.config.checkpoint}"
+                    )
+                self._watch()  # 3
+            finally:
+                self._finish()  # 4
+                self._spark.streams.removeListener(listener)
         finally:
-            self._finish(running)
-            for sink in sinks:
-                sink.close()
-            self._spark.streams.removeListener(listener)
-            self._tell_the_rest(running)
-        if self._found is not None:
-            raise self._found
-        for each in running:
-            self._raise_failure(each)
+            self._close()
+        return [each.failure for each in self._pipelines if each.failure is not None]
 
-    def _open_sink(self, config: PipelineConfig) -> TableSink:
-        table = open_or_create(config.table)
-        claim_checkpoint(config.checkpoint, pipeline=config.name, table=table)
-        claim_topics(config.checkpoint, self._topic_ids.get(config.name, {}))
-        dead_letters = None
-        if not config.follows_tables:  # what is read there are rows already, none of which becomes a dead letter
-            dead_letters = open_dead_letters(Catalog(config.table.warehouse), config.dead_letter_table)
-        options = config.table.write_options
-        writer = MicroBatchWriter(
-            table,
-            config.name,
-            decoded=config.table.table_schema,
-            dead_letters=dead_letters,
-            max_dead_letters=config.max_dead_letters,
-            options=options,
-            compaction=config.compaction,
-            writes_all_batches=True,
-        )
-        return TableSink(writer, self._hub.add_report)
+    def _watch(self) -> None:
+        while not self._stop.wait(POLL_S):
+            for each in self._pipelines:
+                self._look_after(each)
+            if all(each.is_over for each in self._pipelines):
+                return
 
-    def _started(self, config: PipelineConfig, frame: DataFrame, sink: TableSink) -> StreamingQuery:
-        """The query; what Spark refuses here is refused after the table was made."""
+    def _look_after(self, each: RunningPipeline) -> None:
+        if each.failure is not None:
+            self._remind(each, each.failure)
+        elif each.name in self._found:
+            self._end(each)
+        elif each.waits_until_s is None:
+            failure = each.take_failure()
+            if failure is not None:
+                self._take(each, failure)
+        elif time.monotonic() >= each.waits_until_s:
+            self._begin(each, each.restart, "running again")
+
+    def _begin(self, each: RunningPipeline, start: Callable[[], None], told: str) -> None:
         try:
-            return self._start(config, frame, sink)
-        except (PySparkException, Py4JJavaError) as error:
-            raise failed_pipeline(config, error) from error
+            start()
+        except PipelineFailedError as failure:
+            self._take(each, failure)
+        else:
+            self._say(f"{each.name}: {told}")
 
-    def _start(self, config: PipelineConfig, frame: DataFrame, sink: TableSink) -> StreamingQuery:
-        stop = self._stop
+    def _take(self, each: RunningPipeline, failure: PipelineFailedError) -> None:
+        """A pipeline has failed: start it again later, or leave it, or end all."""
+        each.close()
+        restart = each.wait_by(self._restarts) if is_retryable(failure) else None
+        if restart is not None:
+            self._on_state(_state_of(each, failure, restart))
+            text = f"starting again in {restart.wait_s:g} s (restart {restart.number} of {self._restarts.count_max})"
+            self._say(f"{each.name}: {failure.kind}: {failure}; {text}")
+            return
+        each.failure = failure
+        if self._keep_going:
+            self._remind(each, failure)
+        else:
+            self._stop.set()
 
-        def write(batch: DataFrame, micro_batch_id: int) -> None:
-            if stop.is_set():
-                raise StopRequested(f"pipeline {config.name!r} is stopping; batch {micro_batch_id} was not begun")
-            sink(batch, micro_batch_id)
+    def _end(self, each: RunningPipeline) -> None:
+        """Ends one pipeline after its batch; comes again until that is done."""
+        each.request_stop()
+        each.stop_between_batches()
+        if not each.is_active:
+            each.take_failure()
+            each.waits_until_s = None
+            self._take(each, self._found[each.name])
 
-        with batch_settings(self._spark):  # the query's own session is a copy made by `start`
-            # The input order of rows that no decoder has made is their position, which Spark counts in batches alone.
-            planned = frame if config.follows_tables else sink.with_tasks(frame)
-            writer = planned.writeStream.queryName(config.name).foreachBatch(write)
-            writer = writer.option("checkpointLocation", config.checkpoint)
-            if config.trigger.available_now:
-                return writer.trigger(availableNow=True).start()
-            return writer.trigger(processingTime=config.trigger.processing_time or "1 second").start()
+    def _remind(self, each: RunningPipeline, failure: PipelineFailedError) -> None:
+        now_s = time.monotonic()
+        if now_s - self._told_s.get(each.name, -REMIND_S) >= REMIND_S:
+            self._told_s[each.name] = now_s
+            self._on_state(_state_of(each, failure))
+            self._say(f"{each.name}: failed, the others go on: {failure.kind}: {failure}")
 
-    def _frame(self, config: PipelineConfig) -> DataFrame:
-        if config.follows_tables:
-            return followed_frame(self._spark, config)
-        frames = [
-            outcome_frame(self._spark, source, source_index, config, config.table.table_schema)
-            for source_index, source in enumerate(config.sources)
-        ]
-        whole = frames[0]
-        for frame in frames[1:]:
-            whole = whole.unionByName(frame)
-        return whole
-
-    def _tell_the_rest(self, running: Sequence[_Running]) -> None:
-        """The listener hears of a batch some time after it, so of the last perhaps never; the hub tells each once."""
-        for each in running:
-            for progress in each.query.recentProgress:
-                self._hub.add_spark_progress(json.loads(progress.json))
-
-    def _finish(self, running: Sequence[_Running]) -> None:
+    def _finish(self) -> None:
         """Lets every query that runs finish its batch, then stops it."""
-        was_asked = self._stop.is_set()
         self._stop.set()
         pause = threading.Event()
-        active = [each for each in running if each.query.isActive]
-        if active or (was_asked and running):  # a query may have seen the request before this thread has
+        active = [each for each in self._pipelines if each.is_active]
+        if active or self._is_asked:  # a query may have seen the request before this thread has
             self._say("finishing the batches that run; again to stop at once")
         while active:
             for each in active:
-                if not each.query.status["isTriggerActive"]:
-                    each.query.stop()
+                each.stop_between_batches()
             pause.wait(STOP_POLL_S)
-            active = [each for each in active if each.query.isActive]
+            active = [each for each in active if each.is_active]
+        for each in self._pipelines:
+            failure = each.take_failure()
+            each.failure = each.failure or self._found.get(each.name) or failure
 
-    def _raise_failure(self, each: _Running) -> None:
-        failure = each.sink.failure
-        if failure is None:
-            failure = each.query.exception()
-            if failure is None or StopRequested.__name__ in str(failure):
-                return
-            # Not the sink's: what Spark does around it, most of all its notes in the checkpoint.
-            told = full_checkpoint(str(failure), each.config.checkpoint)
-            if told is not None:
-                raise PipelineFailedError(told, pipeline=each.config.name, kind=ErrorKind.RETRYABLE) from failure
-        raise failed_pipeline(each.config, failure) from failure
+    def _close(self) -> None:
+        for each in self._pipelines:
+            each.close()
+
+    def _may_survive(self) -> bool:
+        """Whether it is likely that a restart gets past the batches that ran when the Java process died."""
+        return all(each.batches_done for each in self._pipelines if each.is_in_batch)
 
 
-def failed_pipeline(config: PipelineConfig, failure: BaseException) -> PipelineFailedError:
-    """What a pipeline failed of, as what it is; met while it ran, whatever its kind."""
-    if isinstance(failure, PipelineFailedError) and failure.pipeline is not None:
-        return failure
-    text = str(failure) if isinstance(failure, PipelineError | StorageError) else brief_reason(failure)
-    return PipelineFailedError(config.without_secrets(text), pipeline=config.name, kind=kind_of(failure))
+def _state_of(each: RunningPipeline, failure: PipelineFailedError, restart: Restart | None = None) -> PipelineState:
+    return PipelineState(
+        each.name, each.micro_batch_id, failure.kind, str(failure), is_retryable=is_retryable(failure), restart=restart
+    )
 
 
 @contextmanager
@@ -234,7 +236,3 @@ def spark_settings(configs: Sequence[PipelineConfig]) -> dict[str, str]:
     for config in configs:
         settings |= revealed(config.spark)
     return settings
-
-
-def _has_failed(each: _Running) -> bool:
-    return not each.query.isActive and each.query.exception() is not None

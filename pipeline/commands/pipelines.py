@@ -34,6 +34,21 @@ def run(
     wait_for_topics: Annotated[
         str, typer.Option(help="How long to wait for topics that are not there, such as '30 s'; 0: not at all.")
     ] = "5 min",
+    restart: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            help="How often in a row a pipeline is started again that fails of what may pass (brokers or store away, "
+            "disk full, a lost conflict), after 2 s, 4 s, 8 s and so on. Ten minutes without a failure count as new.",
+        ),
+    ] = 5,
+    keep_going: Annotated[
+        bool,
+        typer.Option(
+            "--keep-going",
+            help="Let the other pipelines go on when one fails for good. Default: it ends all.",
+        ),
+    ] = False,
 ) -> None:
     """Run pipelines in one Spark session until they end or are asked to stop.
 
@@ -48,7 +63,7 @@ def run(
     with when_asked_to_stop(stop.set):
         if not _kafka_is_there(configs, wait_s, stop):
             return
-    spark_part("running").run_pipelines(configs, progress=progress)
+    spark_part("running").run_pipelines(configs, progress=progress, restarts=restart, keep_going=keep_going)
 
 
 def check(

@@ -15,14 +15,21 @@ from freshet.pipeline.config.model import PipelineConfig, revealed
 from freshet.pipeline.error_kind import ErrorKind
 from freshet.pipeline.exceptions import ConfigurationError, PipelineFailedError, Problem
 from freshet.pipeline.progress_report import ProgressReporter
+from freshet.pipeline.restarts import RestartRule
 from freshet.pipeline.runner import Runner, spark_settings, stop_on_signals
 from freshet.pipeline.spark.jars import SPARK_GROUP, ensure_jars, names_kafka_source
 from freshet.pipeline.spark.select_check import has_expressions, select_problems, select_remarks
 from freshet.pipeline.spark.session import SessionRefusedError, session_of_a_command, submitted_settings
 
 
-def run_pipelines(configs: Sequence[PipelineConfig], *, progress: str) -> None:
-    """Runs the pipelines in one session; raises what made one of them fail."""
+def run_pipelines(
+    configs: Sequence[PipelineConfig], *, progress: str, restarts: int = 0, keep_going: bool = False
+) -> None:
+    """Runs the pipelines in one session; raises what made one of them fail.
+
+    One that fails of what may pass is started again, `restarts` times in a row; `keep_going` lets the others live when
+    it is given up.
+    """
     remark = say if progress == "text" else complain
     reporter = ProgressReporter(
         say,
@@ -41,8 +48,11 @@ def run_pipelines(configs: Sequence[PipelineConfig], *, progress: str) -> None:
                 configs,
                 on_progress=reporter.take,
                 on_idle=reporter.idle,
+                on_state=reporter.state,
                 say=remark,
                 topic_ids=topic_ids,
+                restarts=RestartRule(restarts),
+                keep_going=keep_going,
             )
             with stop_on_signals(runner), _watched_brokers(configs, runner, topic_ids):
                 runner.run()

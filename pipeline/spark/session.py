@@ -37,6 +37,7 @@ from freshet.pipeline.exceptions import ConfigurationError
 from freshet.pipeline.spark import worker_daemon
 from freshet.pipeline.spark.class_archive import archive_option
 from freshet.pipeline.spark.collector import collector_option
+from freshet.pipeline.spark.java_process import JavaDiedError, java_death, stop_session
 from freshet.pipeline.spark.worker_python import use_own_python
 
 _IMPORT_ROOT: Final = Path(freshet.__file__).resolve().parent.parent
@@ -121,6 +122,7 @@ def create_session(
     except (PySparkException, Py4JJavaError) as error:
         raise SessionRefusedError(_cause(error)) from error
     spark.sparkContext.setLogLevel(submitted.get("spark.log.level", "ERROR"))
+    _silence_lost_connections(spark.sparkContext)
     return spark
 
 
@@ -133,9 +135,14 @@ def session_of_a_command(
     spark = create_session(name, settings=settings if is_own else None, jars=jars if is_own else ())
     try:
         yield spark
+    except Exception as error:
+        death = None if isinstance(error, JavaDiedError) else java_death(error)
+        if death is None:
+            raise
+        raise JavaDiedError(death) from error
     finally:
         if is_own:
-            spark.stop()
+            stop_session(spark)
 
 
 @contextmanager
@@ -204,3 +211,19 @@ def _silence_python_side() -> None:
     """PySpark logs every failed call as one JSON line with the whole Java trace; the error itself says it better."""
     logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
     logging.getLogger("DataFrameQueryContextLogger").setLevel(logging.CRITICAL)
+
+
+def _silence_lost_connections(context: SparkContext) -> None:
+    """Where the Java process dies, py4j and PySpark print a traceback for each connection; what happened is said once.
+
+    py4j logs it with the root logger; PySpark's server of accumulators has no other errors than this.
+    """
+    root = logging.getLogger()
+    if _is_no_lost_connection not in root.filters:
+        root.addFilter(_is_no_lost_connection)
+    server: Any = context._accumulatorServer
+    server.handle_error = lambda request, address: None
+
+
+def _is_no_lost_connection(record: logging.LogRecord) -> bool:
+    return record.msg != "Exception while sending command."

@@ -285,16 +285,22 @@ def test_spark_submit_runs_the_same(tmp_path: Path) -> None:
     _input(tmp_path, {"id": 1, "total": 1}, {"id": 2, "total": 2})
     submit = Path(sys.executable).with_name("spark-submit")
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "PYSPARK_PYTHON": sys.executable}
-    ran = subprocess.run(
-        [str(submit), "--master", "local[2]", str(ROOT / "jobs" / "run_pipeline.py"), str(path)],
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=600,
-    )
+    command = [str(submit), "--master", "local[2]", str(ROOT / "jobs" / "run_pipeline.py"), str(path)]
+
+    def run(*options: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [*command, *options], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=600
+        )
+
+    ran = run()
     assert ran.returncode == 0, ran.stderr[-3000:]
-    assert Catalog(str(tmp_path / "warehouse")).table("shop.orders").scan().to_arrow().num_rows == 2
+    table = Catalog(str(tmp_path / "warehouse")).table("shop.orders")
+    assert table.scan().to_arrow().num_rows == 2
+    (Path(table.location) / "snapshot" / "snapshot-1").write_text("{")
+    damaged = run("--progress", "json")
+    assert damaged.returncode == 65, damaged.stderr[-3000:]
+    told = json.loads(damaged.stdout.splitlines()[-1])
+    assert (told["kind"], told["retryable"]) == ("CorruptDataError", False)
 
 
 def test_paragraphs_of_the_help_are_as_wide_as_the_terminal(freshet: Freshet, monkeypatch: pytest.MonkeyPatch) -> None:

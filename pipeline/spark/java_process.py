@@ -1,0 +1,93 @@
+"""The Java process that Spark runs in, and its end: told as what it is, not as a connection that is refused.
+
+| exit status of the process | what it means |
+|---|---|
+| 52, 3 | its heap was used up (`java.lang.OutOfMemoryError`); 3 with -XX:+ExitOnOutOfMemoryError |
+| -9, 137 | killed: by the kernel or a container for want of memory, or by somebody |
+| any other | see what it said itself |
+
+A program below spark-submit is a child of the Java process: it sees that nobody answers, and not why. There the exit
+code is that of spark-submit, whatever this program says.
+"""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+from typing import Any, Final
+
+from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
+
+from freshet.pipeline.error_kind import ErrorKind
+from freshet.pipeline.exceptions import PipelineFailedError
+from freshet.pipeline.known_causes import HEAP, READ_LESS
+
+HEAP_STATUS: Final = frozenset({52, 3})
+KILLED_STATUS: Final = frozenset({-9, 137})
+_UNKNOWN: Final = -1000
+
+GRACE_S: Final = 10.0
+"""How long a process whose connections broke has to be gone."""
+
+
+class JavaDiedError(PipelineFailedError):
+    """The Java process is gone, and every query with it; `status` is its exit status, None where nobody knows it."""
+
+    def __init__(self, status: int, *, is_worth_a_try: bool = False) -> None:
+        """`is_worth_a_try`: the batches that ran are not the first of their queries since the start."""
+        # A heap that was too small for a batch is too small for it after a restart too.
+        may_pass = is_worth_a_try and status not in HEAP_STATUS
+        super().__init__(_text(status), kind=ErrorKind.RETRYABLE if may_pass else ErrorKind.INTERNAL)
+        self.status = None if status == _UNKNOWN else status
+
+
+def java_death(error: BaseException) -> int | None:
+    """The exit status of the Java process where its death may be the cause of an error; None where it lives."""
+    gateway: Any = SparkContext._gateway
+    if gateway is None:
+        return None
+    is_bridge = isinstance(error, Py4JError | ConnectionError | EOFError) and not isinstance(error, Py4JJavaError)
+    if gateway.proc is not None:
+        return _status(gateway.proc, GRACE_S if is_bridge else 0.0)
+    return _UNKNOWN if is_bridge and not _answers(gateway.java_parameters.port) else None
+
+
+def stop_session(spark: SparkSession) -> None:
+    """Ends a session, also one whose Java process is gone."""
+    gateway: Any = SparkContext._gateway
+    try:
+        spark.stop()
+    except (Py4JError, ConnectionError) as error:
+        if gateway is None or java_death(error) is None:
+            raise
+
+
+def _status(process: subprocess.Popen[bytes], timeout_s: float) -> int | None:
+    try:
+        return process.wait(timeout_s)
+    except subprocess.TimeoutExpired:
+        return None
+
+
+def _answers(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), GRACE_S).close()
+    except OSError:
+        return False
+    return True
+
+
+def _text(status: int) -> str:
+    if status in HEAP_STATUS:
+        return (
+            "Spark's Java process died: its heap was used up (java.lang.OutOfMemoryError). Nothing is lost, but the "
+            f"same batch comes again: raise {HEAP}, or {READ_LESS}, then start again"
+        )
+    how = "" if status == _UNKNOWN else f" (exit status {status})" if status >= 0 else f" (killed by signal {-status})"
+    return (
+        f"Spark's Java process died{how}. Nothing is lost: what was not committed comes again at the next start. Where "
+        "the kernel or the container killed it for want of memory, give the machine or the container more, or "
+        f"{READ_LESS}; where it said OutOfMemoryError itself, raise {HEAP}"
+    )
