@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from itertools import takewhile
 from typing import Final
 
-from freshet.pipeline.error_kind import ErrorKind, exit_code
+from freshet.pipeline.error_kind import ErrorKind, exit_code, worst
 from freshet.pipeline.known_causes import missing_file, missing_file_system, want_of_memory
 
 _OURS: Final = re.compile(r"freshet\.[\w.]*exceptions\.\w+: .")
@@ -55,6 +55,8 @@ class Problem:
     message: str
     path: str | None = None
     line: int | None = None
+    kind: ErrorKind = ErrorKind.INVALID_REQUEST
+    """What is wrong need not be the file: the table that it names may be damaged, or away."""
 
     def __str__(self) -> str:
         if self.path is None:
@@ -69,6 +71,7 @@ class ConfigurationError(InvalidRequestError):
         found = (Problem(problems),) if isinstance(problems, str) else tuple(problems)
         super().__init__("\n".join(str(problem) for problem in found))
         self.problems = found
+        self.kind = worst(problem.kind for problem in found) if found else ErrorKind.INVALID_REQUEST
 
 
 class PipelineFailedError(PipelineError):

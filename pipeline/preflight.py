@@ -24,15 +24,14 @@ from freshet.pipeline.batch.table_setup import check_table, unused_options, with
 from freshet.pipeline.batch.writable import write_problem
 from freshet.pipeline.config.changelog_rules import changelog_warnings
 from freshet.pipeline.config.model import PipelineConfig
-from freshet.pipeline.config.origin import KeyPath
+from freshet.pipeline.config.origin import Finding, KeyPath
 from freshet.pipeline.config.rules import warnings
 from freshet.pipeline.exceptions import ConfigurationError, Problem
+from freshet.pipeline.failure import kind_of
 from freshet.pipeline.table_sources import source_problems
 from freshet.storage.catalog import Catalog
 from freshet.storage.exceptions import InvalidRequestError, StorageError, UnknownOutcomeError
 from freshet.storage.table import Table
-
-Finding = tuple[KeyPath, str]
 
 DEAD_LETTER_KEYS: Final = ("pipeline", "reason", "raw_value", "micro_batch_id")
 """Columns by which a dead-letter table is known."""
@@ -44,7 +43,7 @@ _LOCAL: Final = re.compile(r"(file:|/)", re.IGNORECASE)
 def problems_before_start(config: PipelineConfig) -> list[Problem]:
     """Everything that would keep a pipeline from running, with the keys in its file."""
     looks: tuple[Callable[[PipelineConfig], Iterator[Finding]], ...] = (_files, source_problems, _tables)
-    return [config.origin.problem(key_path, text) for look in looks for key_path, text in look(config)]
+    return [config.origin.problem(*finding) for look in looks for finding in look(config)]
 
 
 def warnings_before_start(config: PipelineConfig) -> list[str]:
@@ -92,7 +91,7 @@ def _tables(config: PipelineConfig) -> Iterator[Finding]:
         table = catalog.table(config.table.name) if catalog.has_table(config.table.name) else None
         dead = catalog.table(config.dead_letter_table) if catalog.has_table(config.dead_letter_table) else None
     except (StorageError, OSError) as error:
-        yield _key_path_of(error), str(error)
+        yield _key_path_of(error), str(error), kind_of(error)
         return
     for text in differences:
         yield ("table",), f"{config.table.name} exists and differs: {text}. Change the file, or alter the table"
@@ -146,7 +145,7 @@ def _earlier_query(config: PipelineConfig, table: Table, key_path: KeyPath, reme
             f"the run would be refused. {remedy}",
         )
     except (StorageError, OSError) as error:
-        yield key_path, str(error)
+        yield key_path, str(error), kind_of(error)
 
 
 def _other_log_user(config: PipelineConfig, table: Table) -> Iterator[Finding]:
@@ -154,7 +153,7 @@ def _other_log_user(config: PipelineConfig, table: Table) -> Iterator[Finding]:
     try:
         user = table.with_options(dict(config.table.write_options)).log_user()
     except (StorageError, OSError) as error:
-        yield ("table",), str(error)
+        yield ("table",), str(error), kind_of(error)
         return
     if user not in (None, config.name):
         yield (

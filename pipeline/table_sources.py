@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from freshet.pipeline.config.model import PipelineConfig, SourceConfig, TableSourceConfig
-from freshet.pipeline.config.origin import KeyPath
+from freshet.pipeline.config.origin import Finding, KeyPath
 from freshet.pipeline.config.rules import nearest
 from freshet.pipeline.config.stream_options import (
     ISOLATION_OPTION,
@@ -20,6 +20,7 @@ from freshet.pipeline.config.stream_options import (
     table_for,
 )
 from freshet.pipeline.config.table_source_rules import keeps_what_is_taken_back
+from freshet.pipeline.failure import kind_of
 from freshet.storage.catalog import Catalog
 from freshet.storage.exceptions import StorageError
 from freshet.storage.model.data_type import DataType, ScalarType, TypeRoot, with_nullable
@@ -41,7 +42,7 @@ def planned_stream(source: TableSourceConfig, table: Table) -> PlannedStream:
     return options.stream(table, column_list(source.given))
 
 
-def source_problems(config: PipelineConfig) -> Iterator[tuple[KeyPath, str]]:
+def source_problems(config: PipelineConfig) -> Iterator[Finding]:
     """What keeps the tables that a pipeline reads from being read into its table."""
     for index, source in enumerate(config.sources):
         if source.table is not None:
@@ -50,7 +51,7 @@ def source_problems(config: PipelineConfig) -> Iterator[tuple[KeyPath, str]]:
 
 def _problems(
     config: PipelineConfig, source: SourceConfig, table: TableSourceConfig, key_path: KeyPath
-) -> Iterator[tuple[KeyPath, str]]:
+) -> Iterator[Finding]:
     try:
         catalog = Catalog(table.warehouse)
         if not catalog.has_table(table.name):
@@ -70,7 +71,7 @@ def _problems(
     except (StorageError, OSError) as error:
         option = getattr(error, "option", None)
         inner = (option,) if option in table.options else ()
-        yield (*key_path, "table", *inner), str(error)
+        yield (*key_path, "table", *inner), str(error), kind_of(error)
         return
     if not config.table.primary_key and opened.schema.has_primary_key:
         yield (
@@ -99,7 +100,7 @@ def _why_rows_would_stay(config: PipelineConfig, table: TableSourceConfig) -> st
 
 def _columns(
     config: PipelineConfig, source: SourceConfig, stream: PlannedStream, key_path: KeyPath
-) -> Iterator[tuple[KeyPath, str]]:
+) -> Iterator[Finding]:
     if source.select:
         return  # Spark analyses it
     given = {field.name: field.type for field in stream.fields}

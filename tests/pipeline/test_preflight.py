@@ -14,6 +14,7 @@ from freshet.pipeline.batch.dead_letters import DEAD_LETTER_COLUMNS
 from freshet.pipeline.batch.table_setup import open_or_create
 from freshet.pipeline.config.model import PipelineConfig
 from freshet.pipeline.config.pipeline_file import load_pipeline
+from freshet.pipeline.error_kind import ErrorKind
 from freshet.pipeline.exceptions import ConfigurationError
 from freshet.pipeline.preflight import problems_before_start, warnings_before_start
 from freshet.storage.catalog import Catalog
@@ -240,3 +241,17 @@ def test_options_of_the_file_that_the_table_does_not_have_are_told(folder: Path)
     ]  # fmt: skip
     assert told[0].endswith("shop.orders --set num-sorted-run.stop-trigger=9")
     assert "hunter2" not in told[1]
+
+
+def test_a_damaged_table_is_no_mistake_of_the_file(tmp_path: Path) -> None:
+    (tmp_path / "p.yaml").write_text(TEXT.replace("FOLDER", str(tmp_path)))
+    (tmp_path / "in").mkdir()
+    config = load_pipeline(tmp_path / "p.yaml", {})
+    table = open_or_create(config.table)
+    with table.writer("loader") as writer:
+        writer.write(pa.table({"id": [1]}))
+        writer.commit(1)
+    (Path(table.location) / "snapshot" / "snapshot-1").write_text("{")
+    refused = ConfigurationError(problems_before_start(config))
+    assert (refused.kind, refused.exit_code) == (ErrorKind.CORRUPT_DATA, 65)
+    assert {problem.path for problem in refused.problems} == {str(tmp_path / "p.yaml")}
