@@ -1,4 +1,7 @@
-"""The first batch of a query does not finish, the table moves on, the query starts again: nothing is lost."""
+"""The first batch of a query does not finish, the table moves on, the query starts again: nothing is lost.
+
+A quick case is in `test_table_chains`.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,6 @@ from freshet.pipeline.error_kind import ErrorKind
 from freshet.pipeline.exceptions import brief_reason
 from freshet.pipeline.failure import kind_of
 from tests.kit.kafka_broker import ForeignBroker
-from tests.kit.quick import some_now
 from tests.logstore.logged_tables import SCHEMA, rows
 from tests.logstore.test_logged_tables import folded, held
 
@@ -140,8 +142,9 @@ def test_a_table_dropped_beside_a_live_query_ends_it(spark: SparkSession, tmp_pa
     assert not (tmp_path / "db.db" / "t").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.kafka
-@pytest.mark.parametrize("isolation", some_now(["committed", "speculative", "none"], stride=3))
+@pytest.mark.parametrize("isolation", ["committed", "speculative", "none"])
 def test_with_a_log(spark: SparkSession, kafka_broker: ForeignBroker, tmp_path: Path, isolation: str) -> None:
     table = make_logged(tmp_path, kafka_broker)
     query = Query(spark, table, **{"log.read.isolation": isolation})
