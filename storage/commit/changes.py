@@ -98,7 +98,10 @@ def append_change(messages: Sequence[CommitMessage]) -> SnapshotChange:
             {m.bucket_id: m.log for m in messages if m.log is not None},
             is_pending=any(m.compact_log is not None for m in messages),
         ),
-        numbered_at={m.bucket_id: m.numbered_at for m in messages if m.new_files and m.numbered_at is not None},
+        # What overwrites takes the place of other rows, whatever their numbers.
+        numbered_at={}
+        if deletes or marks
+        else {m.bucket_id: m.numbered_at for m in messages if m.new_files and m.numbered_at is not None},
     )
 
 
