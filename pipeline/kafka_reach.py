@@ -74,13 +74,14 @@ def ask_once(brokers: Brokers, timeout_s: float = ASK_S) -> ClusterAnswer:
         return ClusterAnswer(failure=str(error), is_refused_setting=True)
 
 
-def partition_count(source: SourceConfig) -> int | None:
-    """How many Kafka partitions a source reads in all; None where its cluster cannot be asked or does not answer."""
+def partition_counts(source: SourceConfig) -> dict[str, int]:
+    """The Kafka partitions of the topics that a source reads; none where its cluster cannot be asked or is silent."""
     brokers = brokers_of(source)
     if brokers is None or brokers.settings.untranslated:
-        return None
+        return {}
     answer = ask_once(brokers)
-    return sum(answer.partition_counts.get(name, 0) for name in topics_of(source, answer)) or None
+    names = topics_of(source, answer)
+    return {name: count for name, count in sorted(answer.partition_counts.items()) if name in names}
 
 
 def sample_records(source: SourceConfig, count: int) -> list[tuple[bytes | None, bytes | None]] | None:

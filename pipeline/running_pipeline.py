@@ -20,7 +20,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
-from freshet.pipeline.batch.batch_settings import batch_settings
+from freshet.logstore.record_sizes import RecordSizes
 from freshet.pipeline.batch.checkpoint_owner import claim_checkpoint
 from freshet.pipeline.batch.checkpoint_topics import claim_topics
 from freshet.pipeline.batch.dead_letters import open_dead_letters
@@ -35,7 +35,9 @@ from freshet.pipeline.known_causes import full_checkpoint, is_crash
 from freshet.pipeline.progress import ProgressHub
 from freshet.pipeline.restarts import Restart, RestartRule
 from freshet.pipeline.spark.outcome_frame import outcome_frame
+from freshet.pipeline.spark.sources import sets_poll_records
 from freshet.pipeline.spark.table_frame import followed_frame
+from freshet.pipeline.unread_records import unread_sizes
 from freshet.storage.catalog import Catalog
 from freshet.storage.exceptions import StorageError
 
@@ -72,6 +74,7 @@ class RunningPipeline:
         self._restart_number = 0
         self._started_s = time.monotonic()
         self._planned = config
+        self._unread: tuple[RecordSizes, ...] = ()
         self._frame: DataFrame | None = None
         self._sink: TableSink | None = None
         self._query: StreamingQuery | None = None
@@ -94,6 +97,8 @@ class RunningPipeline:
     def plan(self) -> None:
         """Analyses the frame; writes nothing."""
         self._planned = with_table_options(self.config)
+        records = () if self._planned.follows_tables else self._planned.sources
+        self._unread = tuple(unread_sizes(source, self._planned.checkpoint) for source in records)
         self._frame = self._planned_frame()
 
     def open(self) -> None:
@@ -114,7 +119,10 @@ class RunningPipeline:
             options=config.table.write_options,
             compaction=config.compaction,
             writes_all_batches=True,
+            follows_polls=not any(sets_poll_records(source) for source in config.sources),
         )
+        for sizes in self._unread:
+            writer.arrow.saw(sizes)
         self._sink = TableSink(writer, self._hub.add_report)
 
     def start(self) -> None:
@@ -194,7 +202,7 @@ class RunningPipeline:
             self.is_in_batch = False
             self.batches_done += 1
 
-        with batch_settings(self._spark):  # the query's own session is a copy made by `start`
+        with sink.arrow.in_force(self._spark):  # the query's own session is a copy made by `start`
             # The input order of rows that no decoder has made is their position, which Spark counts in batches alone.
             planned = frame if config.follows_tables else sink.with_tasks(frame)
             writer = planned.writeStream.queryName(config.name).foreachBatch(write)
@@ -208,8 +216,8 @@ class RunningPipeline:
         if config.follows_tables:
             return followed_frame(self._spark, config)
         frames = [
-            outcome_frame(self._spark, source, source_index, config, config.table.table_schema)
-            for source_index, source in enumerate(config.sources)
+            outcome_frame(self._spark, source, source_index, config, config.table.table_schema, sizes)
+            for source_index, (source, sizes) in enumerate(zip(config.sources, self._unread, strict=True))
         ]
         whole = frames[0]
         for frame in frames[1:]:

@@ -74,6 +74,7 @@ OWNERS = {
         "logstore/kafka_connection.py",
         "logstore/kafka_log_client.py",
         "logstore/kafka_producer.py",
+        "logstore/kafka_look.py",
         "jobs/demo/",
     ],
     "pyarrow.parquet": ["storage/files/parquet_file.py"],

@@ -37,6 +37,21 @@ class ActiveQuery:
         each = [offsets.apply(index) for index in range(offsets.size())]
         return tuple(None if offset.isEmpty() else str(offset.get().json()) for offset in each)
 
+    def kafka_parameters(self) -> list[Any]:
+        """What the clients of the next batch are told: a map of the JVM for each source that is Kafka, to be changed.
+
+        Spark keeps it to itself in a field without a method.
+        """
+        sources = self._query.sources()
+        found = []
+        for stream in (sources.apply(index) for index in range(sources.size())):
+            kind = stream.getClass()
+            if kind.getSimpleName() == "KafkaMicroBatchStream":
+                field = kind.getDeclaredField("executorKafkaParams")
+                field.setAccessible(True)
+                found.append(field.get(stream))
+        return found
+
     def checkpoint(self) -> str:
         """The folder of the checkpoint, as a URI."""
         return str(self._query.resolvedCheckpointRoot())

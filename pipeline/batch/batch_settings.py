@@ -3,11 +3,11 @@
 | setting | in force | why |
 |---|---|---|
 | `sql.adaptive.enabled` | false | with it a shuffle and what follows are two jobs |
-| `sql.execution.arrow.maxBytesPerBatch` | 2147483647 | with any other value Spark asks for the size after every row |
-| `sql.execution.arrow.maxRecordsPerBatch` | 16384, or less where the session says less | see below |
+| `sql.execution.arrow.maxBytesPerBatch` | 2147483647, or what is given | else Spark asks for the size after every row |
+| `sql.execution.arrow.maxRecordsPerBatch` | 16384, what is given, or what the session says: the least | see below |
 
-Nothing bounds the bytes of an Arrow batch then but its rows: records of more than 128 KB each would overflow a column
-of 16384. A session that meets such records sets `maxRecordsPerBatch` lower, and its own value stands.
+Without a limit in bytes nothing bounds an Arrow batch but its rows: records of more than 128 KB each would overflow a
+column of 16384. Who knows the records says so (`arrow_batches`); a session's own lower number of rows stands.
 
 Spark reads them when a frame is planned. The frame of a batch belongs to a session of the query's own, a copy that is
 made when the query starts: so they are set around `start()` for the streaming frame, and again around each batch.
@@ -24,8 +24,8 @@ from typing import Final
 from pyspark.sql import SparkSession
 
 _ADAPTIVE: Final = "spark.sql.adaptive.enabled"
-_BYTES: Final = "spark.sql.execution.arrow.maxBytesPerBatch"
-_RECORDS: Final = "spark.sql.execution.arrow.maxRecordsPerBatch"
+BYTES_OPTION: Final = "spark.sql.execution.arrow.maxBytesPerBatch"
+RECORDS_OPTION: Final = "spark.sql.execution.arrow.maxRecordsPerBatch"
 
 NO_BYTE_LIMIT: Final = "2147483647"
 RECORDS_MAX: Final = 16384
@@ -33,10 +33,14 @@ RECORDS_MAX: Final = 16384
 
 
 @contextmanager
-def batch_settings(spark: SparkSession) -> Iterator[None]:
-    """The settings of the table above hold inside."""
-    before = {key: spark.conf.get(key, None) for key in (_ADAPTIVE, _BYTES, _RECORDS)}
-    wanted = {_ADAPTIVE: "false", _BYTES: NO_BYTE_LIMIT, _RECORDS: str(_records(before[_RECORDS]))}
+def batch_settings(spark: SparkSession, *, rows: int = RECORDS_MAX, size_bytes: int | None = None) -> Iterator[None]:
+    """The settings of the table above hold inside; `size_bytes` is None for no limit."""
+    before = {key: spark.conf.get(key, None) for key in (_ADAPTIVE, BYTES_OPTION, RECORDS_OPTION)}
+    wanted = {
+        _ADAPTIVE: "false",
+        BYTES_OPTION: NO_BYTE_LIMIT if size_bytes is None else str(size_bytes),
+        RECORDS_OPTION: str(min(rows, records_allowed(spark))),
+    }
     changed = {key: value for key, value in wanted.items() if before[key] != value}
     try:
         for key, value in changed.items():
@@ -51,7 +55,7 @@ def batch_settings(spark: SparkSession) -> Iterator[None]:
                 spark.conf.set(key, earlier)
 
 
-def _records(text: str | None) -> int:
-    """Spark takes 0 and less for *no limit*."""
-    number = int(text or 0)
+def records_allowed(spark: SparkSession) -> int:
+    """Rows of an Arrow batch that the session allows. Spark takes 0 and less for *no limit*."""
+    number = int(spark.conf.get(RECORDS_OPTION, None) or 0)
     return min(number, RECORDS_MAX) if number > 0 else RECORDS_MAX

@@ -28,6 +28,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from freshet.logstore.record_sizes import RecordSizes
 from freshet.pipeline.batch.batch_pin import BatchPin, pin_of_this_task, task_log
 from freshet.pipeline.batch.dead_letters import WRITE_OPTIONS, DeadLetterWriter
 from freshet.pipeline.batch.gathered_rows import GatheredRows
@@ -177,13 +178,15 @@ class _Arrived:
         self._is_outcomes = TAG in batch.schema.names
         if not self._is_outcomes:
             self.read.add_positions(batch.column(POSITION))
+            mean = batch.nbytes // batch.num_rows
+            self.read.sizes = self.read.sizes.joined(RecordSizes(mean, mean))
             self.gathered.add(batch)
             return
         batch, tallies = without_tallies(batch)
         for tally in tallies:
             if tally.error is not None:
                 raise ToldError(tally.error)
-            self.read.tallied += tally.read
+            self.read.add_tally(tally)
             self.counts.add_tally(tally)
         tags: Any = batch.column(TAG)
         is_data: Any = pc.equal(tags, TAG_DATA)

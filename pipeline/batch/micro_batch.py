@@ -32,12 +32,13 @@ from typing import Final
 from pyspark.sql import DataFrame
 
 from freshet.pipeline.batch.active_query import ActiveQuery
+from freshet.pipeline.batch.arrow_batches import ArrowBatches
 from freshet.pipeline.batch.arrow_map import schema_text
 from freshet.pipeline.batch.batch_pin import BatchPin
-from freshet.pipeline.batch.batch_settings import batch_settings
 from freshet.pipeline.batch.bucket_task import BucketTask
 from freshet.pipeline.batch.dead_letter_sample import limit_text, sample_text
 from freshet.pipeline.batch.first_tables import FirstTables, after_batch, carried_text, first_tables
+from freshet.pipeline.batch.kafka_polls import follow_sizes
 from freshet.pipeline.batch.lap_clock import LapClock
 from freshet.pipeline.batch.missing_batches import refuse_missing_batches
 from freshet.pipeline.batch.read_digest import ReadDigests
@@ -121,10 +122,12 @@ class MicroBatchWriter:
         pipeline: str | None = None,
         compaction: CompactionConfig | None = None,
         writes_all_batches: bool = False,
+        follows_polls: bool = False,
     ) -> None:
         """`decoded` is the schema that frames of outcomes were decoded for, by default the table's of now; `pipeline`
         the name that dead letters carry, by default the commit user. `writes_all_batches` says that every batch of the
-        query comes here, so that one which the table does not hold is an error."""
+        query comes here, so that one which the table does not hold is an error. `follows_polls` says that the polls of
+        its Kafka sources follow the sizes of their records."""
         self._table = table.with_options(options) if options else table
         self._decoded = decoded or table.schema
         self._options = tuple(sorted((options or {}).items()))
@@ -137,6 +140,7 @@ class MicroBatchWriter:
         self._max_dead_letters = max_dead_letters or MaxDeadLetters()
         self._tasks_max = tasks_max
         self._writes_all_batches = writes_all_batches
+        self._follows_polls = follows_polls
         self._routing: tuple[object, Routing] | None = None
         self._committers: dict[object, Committer] = {}
         self._log = self._table.open_log(commit_user) if self._table.has_log else None
@@ -147,6 +151,8 @@ class MicroBatchWriter:
             _LOG.warning("table %s: %s", self._table.name, warning)
         self._planned: Routing | None = None
         self._renumber_job: RenumberJob | None = None
+        self.arrow = ArrowBatches()
+        """What bounds the Arrow batches of the query."""
         self._run: tuple[object, _QueryRun | None] | None = None
         self._rounds = self._open_rounds(compaction or CompactionConfig())
 
@@ -229,6 +235,11 @@ class MicroBatchWriter:
         clock.lap("look")
         collected, task_count = self._collect(frame, pin, run)  # 2
         result = sum_results(collected)
+        self.arrow.saw(result.read.sizes)
+        if self._planned is not None:
+            self.arrow.follow(frame.sparkSession)
+            if run is not None and self._follows_polls and result.read.sizes.largest:
+                follow_sizes(run.query, self.arrow.sizes)
         clock.lap("job")
         tables = self._check(result, micro_batch_id, check.last)  # 3
         self._commit_dead_letters(result, micro_batch_id, query_id, digest)  # 4
@@ -267,7 +278,7 @@ class MicroBatchWriter:
                 raise InvalidRequestError("a frame of with_tasks runs in a streaming query; this batch belongs to none")
             pin.hand_over(frame.sparkSession.sparkContext)
             return run.query.collect_binary(), self._planned.task_count
-        with batch_settings(frame.sparkSession):
+        with self.arrow.in_force(frame.sparkSession):
             routing = self._plan(frame)
             task = self._task(routing, pin)
             told = routing.crossing.map_in_arrow(routing.distributed(frame), task, RESULT_SPARK_SCHEMA)

@@ -21,6 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from freshet.logstore.record_sizes import NOTHING_SEEN, RecordSizes
 from freshet.pipeline.decode.outcomes import RAW_VALUE, SUB, TAG, TAG_TALLY, Tally
 
 POSITION_BITS: Final = 33
@@ -55,8 +56,15 @@ class ReadCount:
 
     tallied: int = 0
     """Records that decoders read."""
+    sizes: RecordSizes = NOTHING_SEEN
+    """How large these were."""
     sums: dict[int, PositionSums] = field(default_factory=dict)
     """Of frames without tallies: what was seen of each Spark partition."""
+
+    def add_tally(self, tally: Tally) -> None:
+        """Takes what a decoder read."""
+        self.tallied += tally.read
+        self.sizes = self.sizes.joined(tally.sizes)
 
     def add_positions(self, positions: Any) -> None:
         """Takes the positions (`monotonically_increasing_id`) of rows of a frame that has no tallies."""
@@ -71,6 +79,7 @@ class ReadCount:
     def add(self, other: ReadCount) -> None:
         """Takes what another task saw."""
         self.tallied += other.tallied
+        self.sizes = self.sizes.joined(other.sizes)
         for partition, sums in other.sums.items():
             self._add_sums(partition, sums)
 
@@ -85,13 +94,13 @@ class ReadCount:
     def to_document(self) -> dict[str, Any]:
         """As JSON takes it."""
         sums = {str(partition): list(sums) for partition, sums in self.sums.items()}
-        return {"tallied": self.tallied, "sums": sums}
+        return {"tallied": self.tallied, "sizes": [self.sizes.mean, self.sizes.largest], "sums": sums}
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> ReadCount:
         """The inverse of `to_document`."""
         sums = {int(partition): PositionSums(*numbers) for partition, numbers in document["sums"].items()}
-        return cls(document["tallied"], sums)
+        return cls(document["tallied"], RecordSizes(*document["sizes"]), sums)
 
     def _add_sums(self, partition: int, sums: PositionSums) -> None:
         known = self.sums.get(partition)

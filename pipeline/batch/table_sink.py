@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping
 
 from pyspark.sql import DataFrame
 
+from freshet.pipeline.batch.arrow_batches import ArrowBatches
 from freshet.pipeline.batch.dead_letters import open_dead_letters
 from freshet.pipeline.batch.micro_batch import BatchReport, MicroBatchWriter
 from freshet.pipeline.config.model import CompactionConfig, MaxDeadLetters
@@ -39,6 +40,11 @@ class TableSink:
         self._writer = writer
         self._on_report = on_report
         self.failure: Exception | None = None
+
+    @property
+    def arrow(self) -> ArrowBatches:
+        """What bounds the Arrow batches of the query."""
+        return self._writer.arrow
 
     def with_tasks(self, frame: DataFrame) -> DataFrame:
         """A streaming frame with the tasks that write it, planned once; this sink then takes the batches of it."""

@@ -24,6 +24,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from freshet.logstore.record_sizes import NOTHING_SEEN, RecordSizes
 from freshet.pipeline.decode import raw_records
 from freshet.pipeline.decode.careful import CarefulReader, Rows, UnknownFields, images_of, shown_name
 from freshet.pipeline.decode.change import Change, Dead, Skipped, Truncate
@@ -89,6 +90,7 @@ class RecordDecoder:
         state = _state_of(self.plan, self.is_careful)
         counts = _Counts()
         for batch in batches:
+            counts.sizes = counts.sizes.joined(raw_records.sizes_of(batch))
             for block in _blocks(batch, len(self.plan.fields)):
                 try:
                     with _without_gc():
@@ -98,7 +100,8 @@ class RecordDecoder:
                     return
                 yield from outcomes
         if counts.read:
-            yield state.writer.tally(Tally(counts.read, counts.skipped, counts.notes, tables=counts.met(self.plan)))
+            told = Tally(counts.read, counts.skipped, counts.notes, tables=counts.met(self.plan), sizes=counts.sizes)
+            yield state.writer.tally(told)
 
 
 @dataclass(slots=True)
@@ -108,6 +111,7 @@ class _Counts:
     notes: Counter[str] = field(default_factory=Counter)
     tables: dict[SourceTable, str] = field(default_factory=dict)
     """Where the first record of each stands."""
+    sizes: RecordSizes = NOTHING_SEEN
 
     def met(self, plan: DecodePlan) -> tuple[MetTable, ...]:
         """The tables, where a source may have only one."""

@@ -37,6 +37,7 @@ from typing import Any, Final, NamedTuple
 import orjson
 import pyarrow as pa
 
+from freshet.logstore.record_sizes import NOTHING_SEEN, RecordSizes
 from freshet.pipeline.decode.source_table import SourceTable
 from freshet.pipeline.repeating_errors import ErrorDocument
 
@@ -115,10 +116,14 @@ class Tally:
     """Why the decoder stopped, where another attempt would stop there again; then nothing is committed."""
     tables: tuple[MetTable, ...] = ()
     """The tables of the records, where a source may have only one."""
+    sizes: RecordSizes = NOTHING_SEEN
+    """How large the records were that it read."""
 
     def encode(self) -> bytes:
         """The value of a tally row."""
         document: dict[str, Any] = {"read": self.read, "skipped": dict(self.skipped), "notes": dict(self.notes)}
+        if self.sizes.largest:
+            document["sizes"] = [self.sizes.mean, self.sizes.largest]
         if self.tables:
             document["tables"] = [[each.source_index, list(each.table), each.where] for each in self.tables]
         if self.error is not None:
@@ -130,4 +135,5 @@ class Tally:
         """The inverse of `encode`."""
         document = orjson.loads(value)
         tables = tuple(MetTable.of(each) for each in document.get("tables", ()))
-        return cls(document["read"], document["skipped"], document["notes"], document.get("error"), tables)
+        sizes = RecordSizes(*document.get("sizes", ()))
+        return cls(document["read"], document["skipped"], document["notes"], document.get("error"), tables, sizes)

@@ -18,8 +18,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from freshet.logstore.record_sizes import NOTHING_SEEN, RecordSizes
 from freshet.pipeline.decode.change import RawRecord
 
 PREFIX: Final = "__f_"
@@ -28,6 +31,15 @@ KEY, VALUE, TOPIC, KAFKA_PARTITION, OFFSET, TIMESTAMP, HEADERS, RANK = (
 )
 FLAT_COLUMNS: Final = (KEY, VALUE, TOPIC, KAFKA_PARTITION, OFFSET, TIMESTAMP, RANK)
 """What every decoder takes, in this order; `HEADERS` follows where it is used."""
+
+
+def sizes_of(batch: Any) -> RecordSizes:
+    """How large the records of a batch are."""
+    if not batch.num_rows:
+        return NOTHING_SEEN
+    parts: list[Any] = [pc.fill_null(pc.binary_length(batch.column(name)), 0) for name in (KEY, VALUE)]
+    lengths = sum(part.to_numpy(zero_copy_only=False).astype(np.int64) for part in parts)
+    return RecordSizes(int(lengths.sum()) // batch.num_rows, int(lengths.max()))
 
 
 def each_of(block: Any, indexes: Any) -> Iterator[RawRecord]:

@@ -10,36 +10,46 @@ unless the operating system may choose (-1). The records of 2,700 bytes cost 6 %
 three warm runs: 5.0 and 4.7 s), the small ones the same.
 
 Spark keeps one consumer for each partition that a task has read, and each may hold what was polled and what was
-fetched ahead. Their sum is bounded, so many partitions keep the client's own sizes.
+fetched ahead. Their sum is bounded, so many partitions keep the client's own size of a fetch.
+
+A fetch is counted in bytes as they were sent, a poll in records. A fetch of very compressible records holds a hundred
+times its size and more, all of it in one poll if the count allows: 16384 records of 100 KB are more than any heap that
+Spark has by default. So the count follows the records that were looked at (`unread_records`), uncompressed: a poll has
+about as many bytes as a fetch may have. Spark takes these options when a query starts; later `batch/kafka_polls` lets
+the number follow.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
+from freshet.logstore.record_sizes import RecordSizes
+
 _HELD_BYTES: Final = 64 << 20
 """What the consumers of all partitions may fetch at a time, together."""
 
 _FETCH_MAX_BYTES: Final = 8 << 20
-_FETCH_MIN_BYTES: Final = 1 << 20
+FETCH_MIN_BYTES: Final = 1 << 20
 """The client's default, `max.partition.fetch.bytes`."""
 
-_BYTES_A_RECORD: Final = 512
-"""Small for a change record: a poll should end with what was fetched, not with the count."""
-
-_CLIENT_POLL_RECORDS: Final = 500
+_POLL_RECORDS: Final = 16384
+CLIENT_POLL_RECORDS: Final = 500
 """The client's default, `max.poll.records`."""
 
 
-def fetch_options(partition_count: int | None) -> dict[str, str]:
-    """Options of Spark's Kafka source for topics of so many partitions in all; None where nobody knows."""
-    if not partition_count:
-        return {}
-    fetched = min(_FETCH_MAX_BYTES, _HELD_BYTES // partition_count)
-    if fetched <= _FETCH_MIN_BYTES:
-        return {}
-    return {
-        "kafka.max.partition.fetch.bytes": str(fetched),
-        "kafka.max.poll.records": str(max(_CLIENT_POLL_RECORDS, fetched // _BYTES_A_RECORD)),
-        "kafka.receive.buffer.bytes": "-1",
-    }
+def fetch_options(partition_count: int, seen: RecordSizes) -> dict[str, str]:
+    """Options of Spark's Kafka source for topics of so many partitions in all, 0 where nobody knows."""
+    fetched = min(_FETCH_MAX_BYTES, _HELD_BYTES // max(1, partition_count)) if partition_count else FETCH_MIN_BYTES
+    options = {}
+    if fetched > FETCH_MIN_BYTES:
+        options = {"kafka.max.partition.fetch.bytes": str(fetched), "kafka.receive.buffer.bytes": "-1"}
+    polled = poll_records(max(fetched, FETCH_MIN_BYTES), seen)
+    return options if polled == CLIENT_POLL_RECORDS else {**options, "kafka.max.poll.records": str(polled)}
+
+
+def poll_records(fetched: int, seen: RecordSizes) -> int:
+    """As many records as a fetch may have bytes, uncompressed."""
+    if not seen.largest:
+        return CLIENT_POLL_RECORDS
+    most = _POLL_RECORDS if fetched > FETCH_MIN_BYTES else CLIENT_POLL_RECORDS
+    return max(1, min(most, fetched // max(1, seen.mean)))

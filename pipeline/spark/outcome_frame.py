@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the customary name
 from pyspark.sql import types as spark_types
 
+from freshet.logstore.record_sizes import NOTHING_SEEN, RecordSizes
 from freshet.pipeline.batch.arrow_bridge import spark_type
 from freshet.pipeline.batch.arrow_map import KeptColumns
 from freshet.pipeline.batch.routing import with_buckets
@@ -47,13 +48,18 @@ _HEADERS: Final = spark_types.ArrayType(
 
 
 def outcome_frame(
-    spark: SparkSession, source: SourceConfig, source_index: int, config: PipelineConfig, table_schema: TableSchema
+    spark: SparkSession,
+    source: SourceConfig,
+    source_index: int,
+    config: PipelineConfig,
+    table_schema: TableSchema,
+    seen: RecordSizes = NOTHING_SEEN,
 ) -> DataFrame:
-    """The outcomes of one source as a streaming frame.
+    """The outcomes of one source as a streaming frame; `seen` says how large the records are that it reads first.
 
     Raises `ConfigurationError` naming the entry of `select` that is wrong.
     """
-    return decoded_frame(read_stream(spark, source), source, source_index, config, table_schema)
+    return decoded_frame(read_stream(spark, source, seen), source, source_index, config, table_schema)
 
 
 def decoded_frame(

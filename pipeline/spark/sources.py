@@ -24,10 +24,11 @@ from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
 
+from freshet.logstore.record_sizes import NOTHING_SEEN, RecordSizes
 from freshet.pipeline.config.model import FilesConfig, SourceConfig, revealed
 from freshet.pipeline.decode.raw_records import HEADERS, KAFKA_PARTITION, KEY, OFFSET, RANK, TIMESTAMP, TOPIC, VALUE
 from freshet.pipeline.exceptions import ConfigurationError
-from freshet.pipeline.kafka_reach import partition_count
+from freshet.pipeline.kafka_reach import partition_counts
 from freshet.pipeline.spark.fetch_sizes import fetch_options
 
 _HEADERS_TYPE: Final = "ARRAY<STRUCT<key: STRING, value: BINARY>>"
@@ -38,13 +39,13 @@ POSITION_BITS: Final = 33
 """Width of the row position in Spark's monotonically_increasing_id."""
 
 
-def read_stream(spark: SparkSession, source: SourceConfig) -> DataFrame:
-    """The records of one source as a streaming frame."""
+def read_stream(spark: SparkSession, source: SourceConfig, seen: RecordSizes = NOTHING_SEEN) -> DataFrame:
+    """The records of one source as a streaming frame; `seen` says how large those are that it reads first."""
     if source.kafka is not None:
         # Headers cost the reader for every record, whether they are read or not.
         wants_headers = any("_headers" in text for text in source.select.values())
         options = {
-            **fetch_options(partition_count(source)),
+            **fetch_options(sum(partition_counts(source).values()), seen),
             **revealed(source.kafka),
             "includeHeaders": str(wants_headers).lower(),
         }
@@ -52,6 +53,11 @@ def read_stream(spark: SparkSession, source: SourceConfig) -> DataFrame:
     if source.files is None:
         raise ConfigurationError("a source has exactly one of kafka and files")
     return file_records(_lines(spark, source.files))
+
+
+def sets_poll_records(source: SourceConfig) -> bool:
+    """True where the file says how many records a poll takes."""
+    return any(key.lower() == "kafka.max.poll.records" for key in source.kafka or {})
 
 
 def kafka_records(frame: DataFrame) -> DataFrame:

@@ -11,7 +11,7 @@ from freshet.logstore.kafka_client import ClusterAnswer
 from freshet.pipeline import kafka_reach
 from freshet.pipeline.config.model import SourceConfig
 from freshet.pipeline.config.pipeline_file import PipelineConfig, parse_pipeline
-from freshet.pipeline.kafka_reach import clusters, partition_count, wait_for_brokers, watched_brokers
+from freshet.pipeline.kafka_reach import clusters, partition_counts, wait_for_brokers, watched_brokers
 
 TEXT = """\
 name: orders
@@ -117,16 +117,16 @@ def test_a_topic_that_was_made_anew_while_a_pipeline_runs_is_told(text: str, mon
 @pytest.mark.parametrize(
     ("subscription", "expected"),
     [
-        ({"subscribe": "a, b"}, 5),
-        ({"subscribePattern": "[ab]"}, 5),
-        ({"subscribePattern": "a"}, 2),  # the whole name
-        ({"subscribePattern": "(?<x"}, None),  # no pattern of Python
-        ({"subscribe": "missing"}, None),
-        ({"assign": '{"b": [0, 1, 2]}'}, 3),
+        ({"subscribe": "a, b"}, {"a": 2, "b": 3}),
+        ({"subscribePattern": "[ab]"}, {"a": 2, "b": 3}),
+        ({"subscribePattern": "a"}, {"a": 2}),  # the whole name
+        ({"subscribePattern": "(?<x"}, {}),  # no pattern of Python
+        ({"subscribe": "missing"}, {}),
+        ({"assign": '{"b": [0, 1, 2]}'}, {"b": 3}),
     ],
 )
 def test_partitions_of_a_source_are_counted(
-    subscription: dict[str, str], expected: int | None, monkeypatch: pytest.MonkeyPatch
+    subscription: dict[str, str], expected: dict[str, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Cluster:
         def __init__(self, settings: object) -> None:
@@ -140,15 +140,15 @@ def test_partitions_of_a_source_are_counted(
     source = SourceConfig.model_validate(
         {"kafka": {"kafka.bootstrap.servers": "h:1", **subscription}, "format": "json"}
     )
-    assert partition_count(source) == expected
+    assert partition_counts(source) == expected
 
 
 def test_files_have_no_partitions(config: PipelineConfig) -> None:
-    assert partition_count(config.sources[2]) is None
+    assert partition_counts(config.sources[2]) == {}
 
 
 def test_a_cluster_that_does_not_answer_has_no_known_partitions(
     config: PipelineConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answering(monkeypatch, "refused")
-    assert partition_count(config.sources[0]) is None
+    assert partition_counts(config.sources[0]) == {}

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterator
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
+from freshet.pipeline.batch import arrow_batches
 from freshet.pipeline.batch.micro_batch import MicroBatchWriter
 from freshet.pipeline.config.pipeline_file import load_pipeline
 from freshet.pipeline.runner import Runner
@@ -48,6 +51,36 @@ def noting(function: Function, seen: Path) -> Function:
         yield from function(noted())
 
     return run
+
+
+def write_lines(path: Path, count: int, size: int, seconds: int) -> None:
+    """JSON lines of so many bytes; ids are those of the file's time."""
+    lines = (json.dumps({"id": seconds * 10_000 + number, "doc": "x" * size}) + "\n" for number in range(count))
+    path.write_text("".join(lines))
+    os.utime(path, (seconds, seconds))
+
+
+def test_a_batch_is_cut_by_the_records_of_the_batches_before(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(arrow_batches, "BATCH_BYTES", 1 << 20)
+    (tmp_path / "in").mkdir()
+    for name, size, seconds in (("a", 10, 1), ("b", 10_000, 2), ("c", 10_000, 3)):
+        write_lines(tmp_path / "in" / f"{name}.json", 500, size, seconds)
+    text = TEXT.replace('/in"}', '/in", maxFilesPerTrigger: 1}').replace("FOLDER", str(tmp_path))
+    (tmp_path / "p.yaml").write_text(text)
+    decoder = outcome_frame.RecordDecoder
+    monkeypatch.setattr(outcome_frame, "RecordDecoder", lambda plan: noting(decoder(plan), tmp_path / "seen"))
+    Runner(spark, [load_pipeline(tmp_path / "p.yaml", {})], say=lambda _: None).run()
+    sizes = [int(line) for line in (tmp_path / "seen").read_text().split()]
+    small, grown, known = (
+        [size for size, end in zip(sizes, accumulate(sizes), strict=True) if batch * 500 < end <= (batch + 1) * 500]
+        for batch in range(3)
+    )
+    assert sum(small) == sum(grown) == sum(known) == 500
+    assert max(grown) > 200, "small ones were seen, so nobody has counted the bytes of the first large ones"
+    assert max(known) <= 104, known
+    assert spark.conf.get(RECORDS) == "65536", "the session's own"
 
 
 def test_neither_decoder_nor_task_gets_small_batches(

@@ -40,6 +40,8 @@ KILLED_COMMITTERS = Count(12, "rounds in which two committers and a compactor ar
 KILLED_STREAMS = Count(10, "rounds in which a stream with units beside it is killed, for each producer")
 FIRST_BATCHES = Count(240, "first batches of streams that are planned again: readers, modes, limits and triggers")
 KILLED_VECTOR_WRITERS = Count(4, "rounds in which two writers and a compactor of deletion vectors are killed")
+LARGE_RECORDS = Count(14_000, "records of 100 KB, hard to compress and easy")
+VERY_LARGE_RECORDS = Count(300, "records of 5 MB, hard to compress and easy")
 
 
 def share() -> float:

@@ -6,7 +6,10 @@ import json
 
 import pytest
 
+from freshet.logstore.record_sizes import RecordSizes
 from freshet.pipeline.decode.decoder import RecordDecoder
+from freshet.pipeline.decode.outcomes import Tally
+from freshet.pipeline.decode.raw_records import KEY
 from tests.pipeline.records import change, decoded, decoder_of, pipeline_of, raw_batch, run
 
 COLUMNS = {"id": "BIGINT", "s": "STRING", "d": "DOUBLE", "n": "DECIMAL(38,20)"}
@@ -86,3 +89,13 @@ def test_a_stream_without_records_gives_nothing_and_one_of_skipped_records_its_t
     assert list(decoder(iter([raw_batch([])]))) == []
     (tally,) = decoder(iter([raw_batch([None, None])]))
     assert json.loads(tally.to_pylist()[0]["_raw_value"]) == {"read": 2, "skipped": {"tombstone": 2}, "notes": {}}
+
+
+def test_a_tally_tells_how_large_the_records_were_that_it_read() -> None:
+    decoder = decoder_of(pipeline_of(COLUMNS))
+    batches = [raw_batch([b"{}", b"x" * 1000]), raw_batch([b"y" * 400, b"z" * 600]), raw_batch([None])]
+    *_, last = decoder(iter(batches))
+    tally = Tally.decode(last.to_pylist()[0]["_raw_value"])
+    key_bytes = len(raw_batch([b"{}"]).column(KEY)[0].as_py() or b"")
+    assert tally.read == 5
+    assert tally.sizes == RecordSizes((2 + 1000) // 2 + key_bytes, 1000 + key_bytes)

@@ -1,0 +1,54 @@
+"""How large the records are that a source will read first: asked before its query starts.
+
+What a checkpoint's last finished batch has read does not count. A batch that was planned and not finished, for example
+because memory did not suffice, is among what is looked at: it comes again, in smaller pieces.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from freshet.logstore.client import TopicPartition
+from freshet.logstore.kafka_look import look_at_records
+from freshet.logstore.record_sizes import NOTHING_SEEN, RecordSizes
+from freshet.pipeline.batch.checkpoint_owner import local_folder
+from freshet.pipeline.config.model import SourceConfig
+from freshet.pipeline.kafka_reach import brokers_of, partition_counts
+
+_LINES_BEFORE_OFFSETS = 2
+"""Of Spark's files below `offsets`: the version, and what it notes of the batch."""
+
+
+def unread_sizes(source: SourceConfig, checkpoint: str) -> RecordSizes:
+    """The sizes of the records of a source that no finished batch has read; nothing seen where nobody can be asked, of
+    topics without records and of files."""
+    brokers = brokers_of(source)
+    counts = partition_counts(source)
+    if brokers is None or not counts:
+        return NOTHING_SEEN
+    return look_at_records(brokers.settings, counts, finished_offsets(checkpoint))
+
+
+def finished_offsets(checkpoint: str) -> dict[TopicPartition, int]:
+    """Where the last finished batch ended, as far as the checkpoint tells; of a topic that two sources read, the
+    earlier place."""
+    folder = local_folder(checkpoint)
+    if folder is None:
+        return {}
+    try:
+        finished = [int(file.name) for file in (folder / "commits").iterdir() if file.name.isdecimal()]
+        offsets = [json.loads(line) for line in _offset_lines(folder, max(finished))]
+        found: dict[TopicPartition, int] = {}
+        for topics in offsets:
+            for topic, ends in topics.items() if isinstance(topics, dict) else ():
+                for number, end in ends.items() if isinstance(ends, dict) else ():
+                    place = TopicPartition(topic, int(number))
+                    found[place] = min(end, found.get(place, end))
+    except (OSError, ValueError, TypeError):
+        return {}  # none yet, or not readable: what that means is said by whoever needs it
+    return found
+
+
+def _offset_lines(folder: Path, number: int) -> list[str]:
+    return (folder / "offsets" / str(number)).read_text(encoding="utf-8").splitlines()[_LINES_BEFORE_OFFSETS:]

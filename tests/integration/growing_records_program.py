@@ -1,0 +1,36 @@
+"""Runs a pipeline in a session of its own as if its topic held small records only; prints the polls after each batch.
+
+python -m tests.integration.growing_records_program FILE
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from freshet.logstore.record_sizes import RecordSizes
+from freshet.pipeline import running_pipeline
+from freshet.pipeline.batch import micro_batch
+from freshet.pipeline.batch.active_query import ActiveQuery
+from freshet.pipeline.batch.kafka_polls import follow_sizes
+from freshet.pipeline.config.pipeline_file import load_pipeline
+from freshet.pipeline.runner import Runner
+from freshet.pipeline.spark.jars import SPARK_GROUP, ensure_jars
+from freshet.pipeline.spark.session import SHORT_LIVED, create_session
+
+
+def watched(query: ActiveQuery, sizes: RecordSizes) -> None:
+    follow_sizes(query, sizes)
+    print("polls", *(each["max.poll.records"] for each in query.kafka_parameters()), flush=True)
+
+
+def main() -> None:
+    running_pipeline.unread_sizes = lambda *_: RecordSizes(200, 200)
+    micro_batch.follow_sizes = watched
+    spark = create_session("growing", settings=SHORT_LIVED, master="local[2]", jars=ensure_jars(SPARK_GROUP))
+    Runner(spark, [load_pipeline(Path(sys.argv[1]), {})], say=lambda _: None).run()
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main()
