@@ -62,8 +62,9 @@ def new_file(
     bucket: int = 0,
     partition: bytes = EMPTY_ROW,
     extra: Sequence[str] = (),
+    sequence: int = 0,
 ) -> DataFileMeta:
-    """Writes a data file (and its side-cars) and describes it."""
+    """Writes a data file (and its side-cars) and describes it; its rows have the numbers from `sequence` on."""
     file_name = f"{name}.parquet"
     content = name.encode()
     for path in (file_name, *extra):
@@ -81,8 +82,8 @@ def new_file(
         key_stats=SimpleStats(low, high, (0,)) if is_keyed else EMPTY_STATS,
         value_stats=EMPTY_STATS,
         value_stats_cols=(),
-        min_sequence_number=0,
-        max_sequence_number=rows,
+        min_sequence_number=sequence,
+        max_sequence_number=sequence + rows,
         schema_id=0,
         level=level,
         extra_files=tuple(extra),

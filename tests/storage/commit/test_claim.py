@@ -37,7 +37,7 @@ class Overtaken:
             return self._claim(snapshot)
         self.was_late = True
         for number in range(self._commits):
-            made = new_file(self._other, f"other{number}")
+            made = new_file(self._other, f"other{number}", sequence=10 * (number + 1))
             Committer(self._other, "other").commit(number, [message(self._other, new=[made])])
         expire_snapshots(self._other, retain_max=self._retain, time_retained_ms=0)
         return self._claim(snapshot)

@@ -558,7 +558,7 @@ def test_strict_mode_gives_up_when_others_were_in_the_partition() -> None:
     Committer(store, "other").commit(0, [message(store, partition=p, new=[a])])
     strict = store.with_options({"commit.strict-mode.last-safe-snapshot": "0"})
     committer = Committer(strict, "u")
-    committer.commit(0, [message(store, partition=p, new=[new_file(store, "b", partition=p)])])
+    committer.commit(0, [message(store, partition=p, new=[new_file(store, "b", partition=p, sequence=10)])])
     compaction = message(store, partition=p, before=[a], after=[new_file(store, "c", partition=p, level=5)])
     Committer(store, "other").commit(1, [compaction])
     committer.commit(1, [message(store, partition=q, new=[new_file(store, "d", partition=q)])])
