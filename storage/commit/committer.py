@@ -264,7 +264,8 @@ class Committer:
         made = self._renumber(identifier, lost, outcome.view.latest.id, headroom)
         kept = [message for message in rewrites.messages if message.bucket_id not in outcome.outnumbered]
         if outcome.is_certain:
-            discard_messages(self._store, lost, spared={file.file_name for each in made for file in each.new_files})
+            spared = {file.file_name for each in made for file in (*each.new_files, *each.changelog_files)}
+            discard_messages(self._store, lost, spared=spared)
         size_bytes = sum(file.file_size_bytes for message in made for file in message.new_files)
         return _Rewrites((*kept, *made), count, rewrites.size_bytes + size_bytes)
 

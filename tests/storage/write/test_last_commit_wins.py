@@ -81,6 +81,18 @@ def test_the_commit_that_comes_last_is_seen_though_it_was_numbered_first(tmp_pat
     assert not any((Path(table.location) / "bucket-0" / name).exists() for name in names), "the first files are gone"
 
 
+def test_files_that_need_no_new_numbers_after_all_keep_their_changelog(tmp_path: Path) -> None:
+    """A row of another writer had the number of ours, and is gone: the row that it did not replace is older."""
+    table = create(tmp_path, **{"changelog-producer": "input", "sequence.field": "v"})
+    write_as(table, "quick", (1, 100, "newest"))
+    late = prepared(table, 0, (2, 1, "late"))
+    write_as(table, "quick", (1, 50, "older"))
+    table.compact(full=True)
+    table.committer("late").commit(0, late)
+    assert found(table) == {1: (100, "newest"), 2: (1, "late")}
+    assert table.changelog().to_arrow()["w"].to_pylist() == ["newest", "older", "late"]
+
+
 def test_rows_numbered_anew_leave_room_for_commits_that_come_meanwhile(tmp_path: Path) -> None:
     """A rewrite that takes longer than the commits of others would otherwise never come to its end."""
     table = create(tmp_path)
