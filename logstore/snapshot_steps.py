@@ -26,7 +26,7 @@ from freshet.logstore.pieces import Piece, by_lane
 from freshet.logstore.reader_state import ReaderState
 from freshet.logstore.rows import LogRows
 from freshet.logstore.snapshot_log import checked_topic, lake_only_error
-from freshet.storage.exceptions import InvalidRequestError, RetryableError
+from freshet.storage.exceptions import InvalidRequestError, OvertakenError
 from freshet.storage.logs.log_systems import LoggedTable
 from freshet.storage.logs.readers import SplitHistory
 from freshet.storage.model.snapshot import Snapshot
@@ -81,7 +81,7 @@ class SnapshotSteps:
         step = self._state_step(position) if position.is_state else self._change_step(position)
         if step is not None and position.of_ms not in (None, step.time_ms):
             what = "has read in part" if position.taken else "begins with"
-            raise RetryableError(
+            raise OvertakenError(
                 f"snapshot {position.next_id} of table {self._table.name} is not the one that this stream {what}: the "
                 "table was rolled back or created anew. Read it again in full, with a new checkpoint",
                 table=self._table.name,

@@ -38,7 +38,7 @@ from freshet.logstore.shaping import shaped_rows
 from freshet.logstore.snapshot_log import progress_at
 from freshet.logstore.snapshot_steps import SnapshotSteps
 from freshet.logstore.tail import LogTail, first_of
-from freshet.storage.exceptions import InvalidRequestError, RetryableError
+from freshet.storage.exceptions import InvalidRequestError, OvertakenError
 from freshet.storage.logs.log_systems import LoggedTable, provider_named
 from freshet.storage.logs.readers import SplitHistory
 from freshet.storage.model.snapshot import Snapshot
@@ -183,7 +183,7 @@ class LogSplitStream:
     def advance(self, start: LogPosition, limit: StreamLimit, until: Bound | None = None) -> LogPosition:
         """How far a reader at `start` may go now; `start` itself where there is nothing to hand out.
 
-        Raises `RetryableError` where expiry, a rollback or a drop has overtaken the position, `LogTruncatedError` where
+        Raises `OvertakenError` where expiry, a rollback or a drop has overtaken the position, `LogTruncatedError` where
         retention of the topic has, `LogConfigError` where the topic is not the one of the snapshots.
         """
         at = self._frontier[1] if self._frontier is not None and self._frontier[0] == start else start
@@ -308,7 +308,7 @@ class LogSplitStream:
         while (position.state.snapshot_id, not position.is_state) < (end.state.snapshot_id, not end.is_state):
             step = self._steps.step(position)
             if step is None:
-                raise RetryableError(
+                raise OvertakenError(
                     f"the changes of table {self._table.name} up to snapshot {end.state.snapshot_id} were there before "
                     "and are not now: the table was rolled back. Read it again in full, with a new checkpoint",
                     table=self._table.name,
@@ -316,7 +316,7 @@ class LogSplitStream:
             found += step.pieces[position.taken :]
             position = step.after
         if None not in (position.before_ms, end.before_ms) and position.before_ms != end.before_ms:
-            raise RetryableError(
+            raise OvertakenError(
                 f"snapshot {end.state.snapshot_id} of table {self._table.name} is not the one that this stream has "
                 "read: the table was rolled back or created anew. Read it again in full, with a new checkpoint",
                 table=self._table.name,

@@ -67,6 +67,11 @@ class RetryableError(StorageError):
     """The call failed for a reason that may pass (a full retry budget, a busy disk); try again."""
 
 
+class OvertakenError(RetryableError):
+    """Expiry or a rollback was faster than a reader. One that begins anew gets over it, one that keeps its place does
+    not."""
+
+
 class InvalidRequestError(StorageError):
     """The call, an option or the input is wrong; nothing was written."""
 

@@ -28,6 +28,7 @@ that read. A source without `SupportsTriggerAvailableNow` silently leaves rows w
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -41,6 +42,7 @@ from freshet.pipeline.config.stream_options import PlannedStream
 from freshet.pipeline.decode.carriers import carrier_arrow_type, carry_array
 from freshet.pipeline.exceptions import InvalidRequestError
 from freshet.pipeline.spark.first_offset import FIRST, begin_of, end_offset, position_of
+from freshet.storage.exceptions import OvertakenError
 from freshet.storage.table import StreamLimit
 
 _BESIDE: Final[dict[Any, spark.DataType]] = {pa.string(): spark.StringType(), pa.int64(): spark.LongType()}
@@ -82,7 +84,8 @@ class ChangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         begin = self._stream.first() if start == FIRST else self._stream.position(position_of(start))
         self._stream.handed_over(begin)
         allowed = StreamLimit() if isinstance(limit, ReadAllAvailable) else self._limit
-        end = self._stream.advance(begin, allowed, self._until)
+        with _kept_in_checkpoint():
+            end = self._stream.advance(begin, allowed, self._until)
         return end_offset(start, begin.to_document(), end.to_document())
 
     def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
@@ -98,7 +101,9 @@ class ChangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if start == end:
             return []
         begin = self._stream.position(begin_of(start, end))
-        return [ChangePartition(group) for group in self._stream.groups(begin, self._stream.position(position_of(end)))]
+        with _kept_in_checkpoint():
+            groups = self._stream.groups(begin, self._stream.position(position_of(end)))
+        return [ChangePartition(group) for group in groups]
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
         """Rows of the splits, in the carriers that Spark takes."""
@@ -109,9 +114,22 @@ class ChangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             [pa.field(f.name, carrier_arrow_type(f.type), f.type.nullable) for f in fields]
             + [self._stream.schema.field(index) for index in range(len(fields), len(self._stream.schema))]
         )
-        for batch in self._stream.read_group(partition.group):
-            arrays = [carry_array(column, field.type) for column, field in zip(batch.columns, fields, strict=False)]
-            yield pa.RecordBatch.from_arrays([*arrays, *batch.columns[len(fields) :]], schema=target)
+        with _kept_in_checkpoint():
+            for batch in self._stream.read_group(partition.group):
+                arrays = [carry_array(column, field.type) for column, field in zip(batch.columns, fields, strict=False)]
+                yield pa.RecordBatch.from_arrays([*arrays, *batch.columns[len(fields) :]], schema=target)
+
+
+@contextmanager
+def _kept_in_checkpoint() -> Iterator[None]:
+    """A place that expiry or a rollback has overtaken stays in the checkpoint: no restart gets past it."""
+    try:
+        yield
+    except OvertakenError as error:
+        raise InvalidRequestError(
+            f"{error}. Starting the query again meets the same: it takes a new checkpoint, and an empty target where "
+            "rows that come again would be wrong"
+        ) from error
 
 
 def stream_struct(stream: PlannedStream) -> spark.StructType:

@@ -9,9 +9,9 @@ Each step makes sure that the history it goes on with is the one it came from:
 |---|---|
 | the next snapshot, or its copy among the changelogs | its changes are planned |
 | neither, and the latest is the one before | None |
-| neither, and later ones are there | `RetryableError`: expired before it was read; says what is left |
+| neither, and later ones are there | `OvertakenError`: expired before it was read; says what is left |
 | before the first: no table, or another one of its name | `NotFoundError`: it was dropped |
-| another snapshot in place of the last one, or a latest below it | `RetryableError`: the table was rolled back |
+| another snapshot in place of the last one, or a latest below it | `OvertakenError`: the table was rolled back |
 
 Source: MERGING.md §7.2.
 """

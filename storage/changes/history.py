@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from freshet.storage.exceptions import MissingFileError, NotFoundError, RetryableError
+from freshet.storage.exceptions import MissingFileError, NotFoundError, OvertakenError
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.snapshot import Snapshot
 
@@ -43,7 +43,7 @@ class ChangeHistory:
         return found
 
     def still_there(self, snapshot_id: int) -> Snapshot:
-        """A snapshot or its copy that was there before; `RetryableError` when it has expired or was rolled back."""
+        """A snapshot or its copy that was there before; `OvertakenError` when it has expired or was rolled back."""
         found = self.find(snapshot_id)
         if found is None:
             raise self._overtaken(snapshot_id, None)
@@ -52,7 +52,7 @@ class ChangeHistory:
     def first_rows(self, snapshot_id: int) -> Snapshot:
         """The snapshot whose rows a stream begins with; its copy among the changelogs has none.
 
-        `NotFoundError` when it has expired, `RetryableError` when it was rolled back.
+        `NotFoundError` when it has expired, `OvertakenError` when it was rolled back.
         """
         try:
             return self._store.snapshots.fresh(snapshot_id)
@@ -68,19 +68,19 @@ class ChangeHistory:
                 table=self._store.location,
             ) from None
 
-    def _overtaken(self, snapshot_id: int, error: Exception | None) -> RetryableError:
+    def _overtaken(self, snapshot_id: int, error: Exception | None) -> OvertakenError:
         self._store.check_is_there()
         if self.latest_id() < snapshot_id:
             return self._rolled_back(snapshot_id)
         found = "" if error is None else f" ({error})"
-        return RetryableError(
+        return OvertakenError(
             f"snapshot {snapshot_id} of {self._store.location} expired before its changes were read to their end"
             f"{found}: {self.left_text()}. {KEEP_LONGER}",
             table=self._store.location,
         )
 
-    def _rolled_back(self, snapshot_id: int) -> RetryableError:
-        return RetryableError(
+    def _rolled_back(self, snapshot_id: int) -> OvertakenError:
+        return OvertakenError(
             f"table {self._store.location} was rolled back to a snapshot before {snapshot_id}, which a reader of its "
             f"changes had come to: {self.left_text()}. What was derived from the changes since is no longer so; read "
             "the table again from a snapshot before the rollback, or in full",
@@ -127,7 +127,7 @@ class ChangeHistory:
         return text if first is None or first == earliest else f"{text} (up to {first - 1} as changelogs only)"
 
     def check_not_replaced(self, snapshot: Snapshot) -> None:
-        """Raises `RetryableError` when another snapshot has taken this one's id, or its id is not given out yet."""
+        """Raises `OvertakenError` when another snapshot has taken this one's id, or its id is not given out yet."""
         found = self.find(snapshot.id)
         if found == snapshot or (found is None and self.latest_id() >= snapshot.id):
             return

@@ -59,7 +59,7 @@ class LogHistory:
         return self._store.snapshots.latest()
 
     def find(self, snapshot_id: int) -> Snapshot | None:
-        """A snapshot, None when it is not committed yet; `RetryableError` when it has expired or was rolled back."""
+        """A snapshot, None when it is not committed yet; `OvertakenError` when it has expired or was rolled back."""
         found = self._history.find(snapshot_id)
         if found is None and self._history.latest_id() >= snapshot_id:
             return self._history.still_there(snapshot_id)

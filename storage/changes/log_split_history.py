@@ -15,7 +15,7 @@ import pyarrow as pa
 from freshet.storage.changes.consumer_progress import ConsumerProgress
 from freshet.storage.changes.log_history import LogHistory, as_inserts
 from freshet.storage.changes.stream_start import StartRequest, resumed_start
-from freshet.storage.exceptions import RetryableError
+from freshet.storage.exceptions import OvertakenError
 from freshet.storage.filters.predicate import Predicate
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.data_type import DataField
@@ -80,13 +80,13 @@ class LogSplitHistory(LogHistory):
         return self._history.first_rows(snapshot_id)
 
     def check_same(self, snapshot_id: int, time_ms: int | None) -> None:
-        """`RetryableError` where the table was rolled back, or created anew, since this snapshot was read."""
+        """`OvertakenError` where the table was rolled back, or created anew, since this snapshot was read."""
         found = self._history.find(snapshot_id) if snapshot_id > 0 else None
         if found is None:
             self._store.check_is_there()
         is_other = time_ms is not None and found is not None and found.time_ms != time_ms
         if is_other or (found is None and self._history.latest_id() < snapshot_id):
-            raise RetryableError(
+            raise OvertakenError(
                 f"snapshot {snapshot_id} of {self._store.location} is not the one that this stream has read: the table "
                 f"was rolled back or created anew; {self._history.left_text()}. Read the table again in full, with a "
                 "new checkpoint",

@@ -29,7 +29,7 @@ from freshet.storage.changes.follower import Follower, Step
 from freshet.storage.changes.history import ChangeHistory
 from freshet.storage.changes.reader import ChangeReader
 from freshet.storage.changes.stream_start import StartRequest, StreamStart, resumed_start
-from freshet.storage.exceptions import InvalidRequestError, RetryableError
+from freshet.storage.exceptions import InvalidRequestError, OvertakenError
 from freshet.storage.filters.predicate import Predicate
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.data_type import DataField
@@ -169,7 +169,7 @@ class SplitStream:
         while _key(position) != _key(end):
             step = self._step(position)
             if step is None:
-                raise RetryableError(
+                raise OvertakenError(
                     f"the changes of {self._store.location} up to snapshot {end.snapshot_id} were there before and are "
                     f"not now: {self._history.left_text()}",
                     table=self._store.location,
@@ -253,8 +253,8 @@ class SplitStream:
         if before is not None and before.time_ms != position.before_ms:
             raise self._other_history(before.id, "has read")
 
-    def _other_history(self, snapshot_id: int, what: str) -> RetryableError:
-        return RetryableError(
+    def _other_history(self, snapshot_id: int, what: str) -> OvertakenError:
+        return OvertakenError(
             f"snapshot {snapshot_id} of {self._store.location} is not the one that this stream {what}: the table was "
             f"rolled back or created anew; {self._history.left_text()}. Read the table again in full, with a new "
             "checkpoint",

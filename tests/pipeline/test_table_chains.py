@@ -18,6 +18,7 @@ from pyspark.sql import SparkSession
 
 from freshet import Catalog, Table
 from freshet.pipeline.config.pipeline_file import load_pipeline
+from freshet.pipeline.error_kind import ErrorKind
 from freshet.pipeline.exceptions import PipelineFailedError
 from freshet.pipeline.runner import Runner
 from freshet.pipeline.spark.select_check import select_problems
@@ -147,6 +148,29 @@ def test_a_batch_whose_commit_failed_is_written_once(
     run(spark, path)
     copy = Catalog(str(tmp_path)).table("db.copy")
     assert held(copy) == folded(copy) == held(table) == {1: "d", 5: "z"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("isolation", "is_made_anew"), [("none", True), ("committed", False)])
+def test_a_source_whose_changes_are_gone_asks_for_no_other_try(
+    spark: SparkSession, table: Table, tmp_path: Path, isolation: str, *, is_made_anew: bool
+) -> None:
+    """Not 75, with which a supervisor would start the pipeline again for ever."""
+    path = pipeline(tmp_path, "t", "copy", isolation)
+    path.write_text(path.read_text().replace("consumer-id: copy,", ""))
+    write(table, "+I 1 a", "+I 1 b")
+    run(spark, path)
+    if is_made_anew:
+        Catalog(str(tmp_path)).drop_table("db.t")
+        table = Catalog(str(tmp_path)).create_table(
+            "db.t", schema=SCHEMA, primary_keys=["k"], options={"bucket": "2", "changelog-producer": "lookup"}
+        )
+        path.write_text(path.read_text().replace("isolation: none,", ""))
+    write(table, *(f"+I 1 c{number}" for number in range(5)))
+    table.expire_snapshots(retain_max=1, retain_min=1, older_than_ms=0)
+    with pytest.raises(PipelineFailedError, match="new checkpoint") as failed:
+        run(spark, path)
+    assert (failed.value.kind, failed.value.exit_code) == (ErrorKind.INVALID_REQUEST, 65)
 
 
 @pytest.mark.slow

@@ -241,7 +241,20 @@ def test_another_table_of_the_same_name_is_not_read_in_its_place(log: FakeLog, t
     with pytest.raises(exceptions.StorageError):
         reader.run()
     make(tmp_path, isolation, kafka__topic="another")
-    with pytest.raises(exceptions.RetryableError, match="not the one that this stream begins with.*new checkpoint"):
+    with pytest.raises(InvalidRequestError, match="not the one that this stream begins with.*new checkpoint"):
+        reader.run()
+
+
+@pytest.mark.parametrize("isolation", some_now(ISOLATIONS, stride=4, first=2))
+def test_a_checkpoint_that_expiry_has_overtaken_is_no_matter_of_another_try(
+    log: FakeLog, tmp_path: Path, isolation: str
+) -> None:
+    table = make(tmp_path, isolation)
+    reader = query(table, isolation)
+    reader.run()
+    write(table, "+I 1 c", "+I 1 d")
+    table.expire_snapshots(retain_max=1, retain_min=1, older_than_ms=0)
+    with pytest.raises(InvalidRequestError, match="expired before its changes were read.*new checkpoint"):
         reader.run()
 
 
