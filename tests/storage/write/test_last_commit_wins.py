@@ -83,7 +83,8 @@ def test_the_commit_that_comes_last_is_seen_though_it_was_numbered_first(tmp_pat
 
 def test_files_that_need_no_new_numbers_after_all_keep_their_changelog(tmp_path: Path) -> None:
     """A row of another writer had the number of ours, and is gone: the row that it did not replace is older."""
-    table = create(tmp_path, **{"changelog-producer": "input", "sequence.field": "v"})
+    options = {"bucket": "1", "changelog-producer": "input", "sequence.field": "v"}
+    table = Catalog(str(tmp_path)).create_table("db.t", schema=COLUMNS, primary_keys=["k"], options=options)
     write_as(table, "quick", (1, 100, "newest"))
     late = prepared(table, 0, (2, 1, "late"))
     write_as(table, "quick", (1, 50, "older"))
