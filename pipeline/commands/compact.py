@@ -234,6 +234,10 @@ def _tell(result: CompactionResult, name: str, asked: _Asked, *, quiet: bool) ->
             f"{start}compacted in snapshot {', '.join(map(str, ids))}: {plural(result.buckets_done, 'bucket')}, "
             f"{size_text(result.input_bytes)} read"
         )
+        if asked.repair:
+            say(
+                f"{start}readers of changes are told nothing of it, and sums may hold a row twice: compare with the source"
+            )
     elif not (result.buckets_left or result.given_way):
         say(f"{start}nothing to {'repair: no level has files that overlap' if asked.repair else 'compact'}")
     if result.given_way:
