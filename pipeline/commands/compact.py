@@ -235,9 +235,7 @@ def _tell(result: CompactionResult, name: str, asked: _Asked, *, quiet: bool) ->
             f"{size_text(result.input_bytes)} read"
         )
         if asked.repair:
-            say(
-                f"{start}readers of changes are told nothing of it, and sums may hold a row twice: compare with the source"
-            )
+            say(f"{start}no changes were emitted, and sums may count a row twice: compare the table with its source")
     elif not (result.buckets_left or result.given_way):
         say(f"{start}nothing to {'repair: no level has files that overlap' if asked.repair else 'compact'}")
     if result.given_way:
