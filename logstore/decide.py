@@ -288,10 +288,13 @@ def _range(state: ReaderState, lane: Lane, run: Run, first: int, end: int, start
     )
 
 
-def taken_back(state: ReaderState) -> Step:
-    """Everything that is open is taken back; it may be shown again when it is read again."""
+def taken_back(state: ReaderState, ends: Mapping[int, int]) -> Step:
+    """Everything that is open is taken back. Records before `ends` are shown only by the snapshot that settles them:
+    they were made upon rows that have changed since, or the files have told them already, where the compaction of
+    their batch was lost and somebody else's came."""
     ranges = [each for lane, kept in state.lanes.items() for each in _retraction(state, lane, kept.shown, 0)]
-    return Step(replace(state, lanes={}, open_batch=None, positions=state.settled), tuple(ranges))
+    positions = {number: max(offset, ends.get(number, offset)) for number, offset in state.positions.items()}
+    return Step(replace(state, lanes={}, open_batch=None, positions=positions), tuple(ranges))
 
 
 def passed_over(state: ReaderState, snapshot_id: int, progress: LogProgress) -> ReaderState:

@@ -13,7 +13,7 @@ The same position gives the same pieces; snapshots and planned splits are kept u
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -59,11 +59,14 @@ class SnapshotSteps:
         history: SplitHistory,
         client: Callable[[], LogClient],
         rows: Callable[[], LogRows],
+        *,
+        is_speculative: bool,
     ) -> None:
         self._table = table
         self._history = history
         self._client = client
         self._rows = rows
+        self._is_speculative = is_speculative
         self._on_lake_only = table.options.get("log.on-lake-only", "apply").lower()
         self.hops = table.options.get("log.on-truncated", "fail").lower() == "hop"
         self._checked: set[str] = set()
@@ -148,11 +151,17 @@ class SnapshotSteps:
     def _lake_only(self, position: LogPosition, snapshot: Snapshot) -> SnapshotStep:
         if self._on_lake_only == "fail":
             raise lake_only_error(snapshot, table=self._table.name, begin="scan.mode=latest")
-        step = all_taken_back(position.state)
+        step = all_taken_back(position.state, self._ends(position.state))
         pieces: tuple[Piece, ...] = tuple(by_lane(step.ranges, snapshot.id, position.state))
         if self._on_lake_only == "apply":
             pieces += self._planned(snapshot, self._history.change_splits, is_state=False)
         return SnapshotStep(pieces, _moved(replace(step.state, snapshot_id=snapshot.id), snapshot))
+
+    def _ends(self, state: ReaderState) -> Mapping[int, int]:
+        """How far the log has come, for a reader that shows it before it is settled."""
+        if not self._is_speculative or not state.has_log:
+            return {}
+        return {number: each.end for number, each in self._client().bounds(state.topic).items()}
 
     def _planned(
         self, snapshot: Snapshot, plan: Callable[[Snapshot], list[ChangeSplit]], *, is_state: bool

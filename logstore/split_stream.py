@@ -104,7 +104,13 @@ class LogSplitStream:
         self._isolation = isolation
         self._open_client = open_client
         self._recent = RecentRecords()
-        self._steps = SnapshotSteps(table, history, lambda: self._client, lambda: self._rows)
+        self._steps = SnapshotSteps(
+            table,
+            history,
+            lambda: self._client,
+            lambda: self._rows,
+            is_speculative=isolation is Isolation.SPECULATIVE,
+        )
         kept = int(table.options.get("snapshot.num-retained.min", SILENT_SNAPSHOTS_MAX + 1))
         self._silent_max = max(1, min(SILENT_SNAPSHOTS_MAX, kept - 1))
         self._frontier: tuple[LogPosition, LogPosition] | None = None

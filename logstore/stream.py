@@ -253,10 +253,16 @@ class LogStream(Iterator[pa.RecordBatch]):
     def _lake_only(self, snapshot: Snapshot) -> Iterator[pa.RecordBatch]:
         if self._on_lake_only == "fail":
             raise lake_only_error(snapshot, table=self._table.name, begin="scan_mode='latest-full'")
-        yield from self._hand_out(taken_back(self._state))
+        yield from self._hand_out(taken_back(self._state, self._ends()))
         if self._on_lake_only == "apply":
             yield from self._history.changes(snapshot)
         self._state = replace(self._state, snapshot_id=snapshot.id)
+
+    def _ends(self) -> Mapping[int, int]:
+        """How far the log has come, for a reader that shows it before it is settled."""
+        if self._isolation is not Isolation.SPECULATIVE or not self._state.has_log:
+            return {}
+        return {number: each.end for number, each in self._client.bounds(self._state.topic).items()}
 
     # ------------------------------------------------------------------------------------------------ records
 

@@ -376,6 +376,31 @@ def test_a_compaction_that_gives_way_takes_what_it_logged_along(log: FakeLog, tm
     assert held(table) == {1: "c", 2: "b", 3: "e", 9: "z"}
 
 
+@pytest.mark.parametrize("is_read_early", [True, False])
+def test_what_a_lost_compaction_logged_is_not_shown_again_once_files_have_told_it(
+    log: FakeLog, tmp_path: Path, *, is_read_early: bool
+) -> None:
+    """The log's writer stays silent afterwards: no later batch of it takes anything back."""
+    table = make_logged(tmp_path, log__on_lake_only="apply")
+    write(table, "+I 1 a | +I 2 b", "+I 9 z")
+    fast = told(table, "speculative")
+    before = folded(fast())
+    driver = table.open_log("u")
+    base = table.latest_snapshot()
+    assert base is not None
+    task = table.task_writer(base_snapshot_id=base.id, log=_task_log(driver, 1))
+    task.write(rows("+I 1 c"))
+    messages = task.prepare_commit(2)
+    shown = fast() if is_read_early else ""
+    unlogged = table.without_log()
+    unlogged.compact(full=True)
+    assert table.committer("u", log=driver.identity).commit(2, messages).given_way
+    for text in ("+I 1 d", "+I 5 e"):
+        write(unlogged, text)
+        shown = " | ".join(filter(None, [shown, fast()]))
+        assert folded(shown, before) == held(table)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
