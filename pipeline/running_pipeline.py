@@ -20,7 +20,6 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
-from freshet.logstore.record_sizes import RecordSizes
 from freshet.pipeline.batch.checkpoint_owner import claim_checkpoint
 from freshet.pipeline.batch.checkpoint_topics import claim_topics
 from freshet.pipeline.batch.dead_letters import open_dead_letters
@@ -37,7 +36,7 @@ from freshet.pipeline.restarts import Restart, RestartRule
 from freshet.pipeline.spark.outcome_frame import outcome_frame
 from freshet.pipeline.spark.sources import sets_poll_records
 from freshet.pipeline.spark.table_frame import followed_frame
-from freshet.pipeline.unread_records import unread_sizes
+from freshet.pipeline.unread_records import UnreadRecords, unread_records
 from freshet.storage.catalog import Catalog
 from freshet.storage.exceptions import StorageError
 
@@ -74,7 +73,7 @@ class RunningPipeline:
         self._restart_number = 0
         self._started_s = time.monotonic()
         self._planned = config
-        self._unread: tuple[RecordSizes, ...] = ()
+        self._unread: tuple[UnreadRecords, ...] = ()
         self._frame: DataFrame | None = None
         self._sink: TableSink | None = None
         self._query: StreamingQuery | None = None
@@ -98,7 +97,7 @@ class RunningPipeline:
         """Analyses the frame; writes nothing."""
         self._planned = with_table_options(self.config)
         records = () if self._planned.follows_tables else self._planned.sources
-        self._unread = tuple(unread_sizes(source, self._planned.checkpoint) for source in records)
+        self._unread = tuple(unread_records(source, self._planned.checkpoint) for source in records)
         self._frame = self._planned_frame()
 
     def open(self) -> None:
@@ -121,8 +120,8 @@ class RunningPipeline:
             writes_all_batches=True,
             follows_polls=not any(sets_poll_records(source) for source in config.sources),
         )
-        for sizes in self._unread:
-            writer.arrow.saw(sizes)
+        for unread in self._unread:
+            writer.arrow.saw(unread.sizes)
         self._sink = TableSink(writer, self._hub.add_report)
 
     def start(self) -> None:
@@ -216,8 +215,8 @@ class RunningPipeline:
         if config.follows_tables:
             return followed_frame(self._spark, config)
         frames = [
-            outcome_frame(self._spark, source, source_index, config, config.table.table_schema, sizes)
-            for source_index, (source, sizes) in enumerate(zip(config.sources, self._unread, strict=True))
+            outcome_frame(self._spark, source, source_index, config, config.table.table_schema, unread)
+            for source_index, (source, unread) in enumerate(zip(config.sources, self._unread, strict=True))
         ]
         whole = frames[0]
         for frame in frames[1:]:

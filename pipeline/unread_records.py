@@ -1,4 +1,4 @@
-"""How large the records are that a source will read first: asked before its query starts.
+"""What a source has to read, asked before its query starts: how many Kafka partitions, how large their records.
 
 What a checkpoint's last finished batch has read does not count. A batch that was planned and not finished, for example
 because memory did not suffice, is among what is looked at: it comes again, in smaller pieces.
@@ -7,7 +7,9 @@ because memory did not suffice, is among what is looked at: it comes again, in s
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from freshet.logstore.client import TopicPartition
 from freshet.logstore.kafka_look import look_at_records
@@ -20,14 +22,26 @@ _LINES_BEFORE_OFFSETS = 2
 """Of Spark's files below `offsets`: the version, and what it notes of the batch."""
 
 
-def unread_sizes(source: SourceConfig, checkpoint: str) -> RecordSizes:
-    """The sizes of the records of a source that no finished batch has read; nothing seen where nobody can be asked, of
-    topics without records and of files."""
+@dataclass(frozen=True, slots=True)
+class UnreadRecords:
+    """What no finished batch of a source has read, as far as its cluster could be asked."""
+
+    kafka_partitions: int = 0
+    """Of all of its topics; 0 where nobody knows, and of files."""
+    sizes: RecordSizes = NOTHING_SEEN
+    """Nothing seen where nobody knows, of topics without records and of files."""
+
+
+NOTHING_KNOWN: Final = UnreadRecords()
+
+
+def unread_records(source: SourceConfig, checkpoint: str) -> UnreadRecords:
+    """Asks the cluster of a source, if it has one: 55 ms for its partitions, about 60 ms for the sizes."""
     brokers = brokers_of(source)
     counts = partition_counts(source)
     if brokers is None or not counts:
-        return NOTHING_SEEN
-    return look_at_records(brokers.settings, counts, finished_offsets(checkpoint))
+        return NOTHING_KNOWN
+    return UnreadRecords(sum(counts.values()), look_at_records(brokers.settings, counts, finished_offsets(checkpoint)))
 
 
 def finished_offsets(checkpoint: str) -> dict[TopicPartition, int]:

@@ -14,7 +14,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the customary name
 from pyspark.sql import types as spark_types
 
-from freshet.logstore.record_sizes import NOTHING_SEEN, RecordSizes
 from freshet.pipeline.batch.arrow_bridge import spark_type
 from freshet.pipeline.batch.arrow_map import KeptColumns
 from freshet.pipeline.batch.routing import with_buckets
@@ -26,6 +25,7 @@ from freshet.pipeline.decode.plan import DecodePlan, plan_decoding, spark_expres
 from freshet.pipeline.decode.raw_records import FLAT_COLUMNS, HEADERS
 from freshet.pipeline.spark.select import read_references, select_columns, select_failures
 from freshet.pipeline.spark.sources import read_stream
+from freshet.pipeline.unread_records import NOTHING_KNOWN, UnreadRecords
 from freshet.storage.model.schema import TableSchema
 from freshet.storage.options import CoreOptions
 
@@ -53,13 +53,13 @@ def outcome_frame(
     source_index: int,
     config: PipelineConfig,
     table_schema: TableSchema,
-    seen: RecordSizes = NOTHING_SEEN,
+    unread: UnreadRecords = NOTHING_KNOWN,
 ) -> DataFrame:
-    """The outcomes of one source as a streaming frame; `seen` says how large the records are that it reads first.
+    """The outcomes of one source as a streaming frame; `unread` says what it has to read.
 
     Raises `ConfigurationError` naming the entry of `select` that is wrong.
     """
-    return decoded_frame(read_stream(spark, source, seen), source, source_index, config, table_schema)
+    return decoded_frame(read_stream(spark, source, unread), source, source_index, config, table_schema)
 
 
 def decoded_frame(

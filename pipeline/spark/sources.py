@@ -24,12 +24,11 @@ from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
 
-from freshet.logstore.record_sizes import NOTHING_SEEN, RecordSizes
 from freshet.pipeline.config.model import FilesConfig, SourceConfig, revealed
 from freshet.pipeline.decode.raw_records import HEADERS, KAFKA_PARTITION, KEY, OFFSET, RANK, TIMESTAMP, TOPIC, VALUE
 from freshet.pipeline.exceptions import ConfigurationError
-from freshet.pipeline.kafka_reach import partition_counts
 from freshet.pipeline.spark.fetch_sizes import fetch_options
+from freshet.pipeline.unread_records import NOTHING_KNOWN, UnreadRecords
 
 _HEADERS_TYPE: Final = "ARRAY<STRUCT<key: STRING, value: BINARY>>"
 _BLOCK_BITS: Final = 16
@@ -39,13 +38,13 @@ POSITION_BITS: Final = 33
 """Width of the row position in Spark's monotonically_increasing_id."""
 
 
-def read_stream(spark: SparkSession, source: SourceConfig, seen: RecordSizes = NOTHING_SEEN) -> DataFrame:
-    """The records of one source as a streaming frame; `seen` says how large those are that it reads first."""
+def read_stream(spark: SparkSession, source: SourceConfig, unread: UnreadRecords = NOTHING_KNOWN) -> DataFrame:
+    """The records of one source as a streaming frame; `unread` says what it has to read."""
     if source.kafka is not None:
         # Headers cost the reader for every record, whether they are read or not.
         wants_headers = any("_headers" in text for text in source.select.values())
         options = {
-            **fetch_options(sum(partition_counts(source).values()), seen),
+            **fetch_options(unread.kafka_partitions, unread.sizes),
             **revealed(source.kafka),
             "includeHeaders": str(wants_headers).lower(),
         }

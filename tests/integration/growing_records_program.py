@@ -17,6 +17,7 @@ from freshet.pipeline.config.pipeline_file import load_pipeline
 from freshet.pipeline.runner import Runner
 from freshet.pipeline.spark.jars import SPARK_GROUP, ensure_jars
 from freshet.pipeline.spark.session import SHORT_LIVED, create_session
+from freshet.pipeline.unread_records import UnreadRecords
 
 
 def watched(query: ActiveQuery, sizes: RecordSizes) -> None:
@@ -25,7 +26,7 @@ def watched(query: ActiveQuery, sizes: RecordSizes) -> None:
 
 
 def main() -> None:
-    running_pipeline.unread_sizes = lambda *_: RecordSizes(200, 200)
+    running_pipeline.unread_records = lambda *_: UnreadRecords(1, RecordSizes(200, 200))
     micro_batch.follow_sizes = watched
     spark = create_session("growing", settings=SHORT_LIVED, master="local[2]", jars=ensure_jars(SPARK_GROUP))
     Runner(spark, [load_pipeline(Path(sys.argv[1]), {})], say=lambda _: None).run()
