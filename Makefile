@@ -114,9 +114,11 @@ bench: venv venv-pypaimon venv-flink jars
 	@$(BIN)/python -m freshet.pipeline.spark.jars delta flink >/dev/null
 	$(BIN)/python -m tests.bench $(ARGS)
 
-# storage/OPTIONS.md from the declaration of the options; a test compares them.
+PAGE := src/freshet/storage/OPTIONS.md
+
+# OPTIONS.md from the declaration of the options; a test compares them.
 options: venv
-	$(BIN)/python -m tests.kit.option_list > storage/OPTIONS.md.new && mv storage/OPTIONS.md.new storage/OPTIONS.md
+	$(BIN)/python -m tests.kit.option_list > $(PAGE).new && mv $(PAGE).new $(PAGE)
 
 clean: demo-clean
 	rm -rf bench-output build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis spark-warehouse

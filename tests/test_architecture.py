@@ -24,8 +24,9 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).parents[1]
+SOURCES = ROOT / "src" / "freshet"
 PACKAGES = ("storage", "logstore", "pipeline", "jobs")
-FRONT_DOOR = "src/freshet/__init__.py"
+FRONT_DOOR = "__init__.py"
 
 MAY_IMPORT = {
     "storage": {"storage"},
@@ -137,7 +138,7 @@ WORLD_CALLS = re.compile(
 
 @dataclass(frozen=True)
 class Module:
-    """One file of the packages; `path` is relative to the root, with slashes."""
+    """One file of the packages; `path` is relative to src/freshet, with slashes."""
 
     path: str
     tree: ast.Module
@@ -186,7 +187,7 @@ def _each_import(tree: ast.Module) -> Iterator[tuple[int, str]]:
 
 @functools.cache
 def _is_module(name: str) -> bool:
-    path = ROOT.joinpath(*name.split("."))
+    path = SOURCES.joinpath(*name.split("."))
     return path.is_dir() or path.with_suffix(".py").exists()
 
 
@@ -203,9 +204,9 @@ def _module(path: str, source: str) -> Module:
 
 @functools.cache
 def _modules() -> list[Module]:
-    files = [file for package in PACKAGES for file in sorted((ROOT / package).rglob("*.py"))]
-    files.append(ROOT / FRONT_DOOR)
-    return [_module(file.relative_to(ROOT).as_posix(), file.read_text(encoding="utf-8")) for file in files]
+    files = [file for package in PACKAGES for file in sorted((SOURCES / package).rglob("*.py"))]
+    files.append(SOURCES / FRONT_DOOR)
+    return [_module(file.relative_to(SOURCES).as_posix(), file.read_text(encoding="utf-8")) for file in files]
 
 
 def _under(name: str, prefix: str) -> bool:
@@ -380,7 +381,7 @@ def test_the_border_is_as_narrow_as_it_says() -> None:
 
 def test_the_drawing_of_storage_shows_its_imports() -> None:
     """Each import between rooms has a way of arrows in storage/README.md, and each arrow stands for an import."""
-    text = (ROOT / "storage/README.md").read_text(encoding="utf-8")
+    text = (SOURCES / "storage/README.md").read_text(encoding="utf-8")
     drawing = text.partition("```mermaid")[2].partition("```")[0]
     drawn = {
         (source, target)

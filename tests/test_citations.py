@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-FOLDERS = ("storage", "pipeline", "logstore", "jobs", "src/freshet", "tests", "conf", "docker")
-PAGES = {"FORMAT.md": ROOT / "storage" / "FORMAT.md", "MERGING.md": ROOT / "storage" / "MERGING.md"}
+STORAGE = ROOT / "src" / "freshet" / "storage"
+FOLDERS = ("src/freshet", "tests", "conf", "docker")
+PAGES = {"FORMAT.md": STORAGE / "FORMAT.md", "MERGING.md": STORAGE / "MERGING.md"}
 
 HEADING = re.compile(r"^#{2,4} (?P<number>\d+(?:\.\d+)*)\.? ", re.MULTILINE)
 CITED = re.compile(r"(?P<page>FORMAT\.md|MERGING\.md)\)?\s+(?P<sections>§[\d.]+(?:(?:\s*[,;–-]| and| to)\s*§?[\d.]+)*)")

@@ -1,7 +1,7 @@
 """The front door of Freshet: every public name, and nothing else.
 
-A name is loaded when it is first used: `from freshet import Catalog, col` loads no Spark, `table_sink` and `register` do.
-Spark is the extra `spark` of the distribution; without it those two raise an `ImportError` that says so, and
+A name is loaded when it is first used: `from freshet import Catalog, col` loads no Spark, `table_sink` and `register`
+do. Spark is the extra `spark` of the distribution; without it those two raise an `ImportError` that says so, and
 `from freshet import *` leaves them out.
 """
 
@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 from freshet.storage.logs.registry import register_log_system
 
 if TYPE_CHECKING:
-    from freshet.pipeline.spark.batch_source import register
     from freshet.pipeline.batch.table_sink import table_sink
+    from freshet.pipeline.spark.batch_source import register
     from freshet.storage.catalog import Catalog
     from freshet.storage.changes.changelog import Changelog
     from freshet.storage.changes.stream import ChangeStream
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
         UnknownOutcomeError,
         UnsupportedFeatureError,
     )
-    from freshet.storage.model.split import SNAPSHOT_ID_COLUMN
-    from freshet.storage.model.row_kind import ROW_KIND_COLUMN, RowKind
     from freshet.storage.filters.predicate import Column, Predicate, col
+    from freshet.storage.model.row_kind import ROW_KIND_COLUMN, RowKind
+    from freshet.storage.model.split import SNAPSHOT_ID_COLUMN
     from freshet.storage.scan.table_scan import TableScan
     from freshet.storage.schema.change import (
         AddColumn,

@@ -1,4 +1,4 @@
-"""The list of table options, made from their declaration: `python -m tests.kit.option_list > storage/OPTIONS.md`.
+"""The list of table options, made from their declaration: `make options`.
 
 Names, types and defaults come from the fields of `CoreOptions`, the texts from the docstrings below them, the groups
 from the comments that divide them, and what is refused from the rules of `options.supported`.

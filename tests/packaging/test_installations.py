@@ -21,7 +21,8 @@ pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
 LIBRARIES = sysconfig.get_path("purelib")
-SOURCES = ("src", "storage", "logstore", "pipeline", "jobs", "pyproject.toml", "README.md", "LICENSE")
+LINKS = ("storage", "logstore", "pipeline", "jobs")
+SOURCES = ("src", "pyproject.toml", "README.md", "LICENSE")
 FRAMES = ("pandas==2.3.3", "polars==1.44.2", "duckdb==2.0.0")
 HOSTILE = ("storage", "pipeline", "logstore", "jobs", "config", "codec", "model", "tests")
 
@@ -112,7 +113,10 @@ def pip(*arguments: object) -> None:
 @pytest.fixture(scope="module")
 def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A checkout as it was cloned: no build folders, links kept."""
-    folder = tmp_path_factory.mktemp("checkout")
+    return _checkout(tmp_path_factory.mktemp("checkout"))
+
+
+def _checkout(folder: Path) -> Path:
     ignored = shutil.ignore_patterns("__pycache__", "*.egg-info", "build")
     for name in SOURCES:
         source = ROOT / name
@@ -120,6 +124,19 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
             shutil.copytree(source, folder / name, symlinks=True, ignore=ignored)
         else:
             shutil.copy(source, folder / name)
+    for name in LINKS:
+        shutil.copy(ROOT / name, folder / name, follow_symlinks=False)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def without_links(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkout on a system that has no links: text files with the names of their targets."""
+    folder = _checkout(tmp_path_factory.mktemp("without_links"))
+    for name in LINKS:
+        target = os.readlink(folder / name)
+        (folder / name).unlink()
+        (folder / name).write_text(target, encoding="utf-8")
     return folder
 
 
@@ -134,7 +151,9 @@ def wheel(sources: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def installations(sources: Path, wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Installation]:
+def installations(
+    sources: Path, without_links: Path, wheel: Path, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, Installation]:
     python = {name: environment(tmp_path_factory.mktemp("env") / name) for name in ("wheel", "editable", "strict")}
     pip("--python", python["wheel"], "install", "--quiet", "--no-deps", wheel)
     for name, settings in (("editable", ()), ("strict", ("--config-settings", "editable_mode=strict"))):
@@ -144,10 +163,11 @@ def installations(sources: Path, wheel: Path, tmp_path_factory: pytest.TempPathF
             *("--python", python[name], "install", "--quiet", "--no-deps", "--no-build-isolation", *settings),
             *("--editable", copy),
         )
-    checkout = environment(tmp_path_factory.mktemp("env") / "checkout")
+    borrowed = environment(tmp_path_factory.mktemp("env") / "checkout")
     return {
         **{name: Installation(path) for name, path in python.items()},
-        "checkout": Installation(checkout, str(sources / "src")),
+        "checkout": Installation(borrowed, str(sources / "src")),
+        "without links": Installation(borrowed, str(without_links / "src")),
     }
 
 
@@ -164,7 +184,7 @@ def hostile(tmp_path: Path) -> Path:
     return folder
 
 
-WAYS = ["wheel", "editable", "strict", "checkout"]
+WAYS = ["wheel", "editable", "strict", "checkout", "without links"]
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -249,6 +269,30 @@ checkpoint: "{warehouse}/checkpoint"
 """
 
 
+@pytest.mark.parametrize("checkout", ["sources", "without_links"])
+def test_a_source_distribution_makes_the_same_wheel(
+    checkout: str, wheel: Path, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    copy = tmp_path / "checkout"
+    shutil.copytree(request.getfixturevalue(checkout), copy, symlinks=True)
+    program = "import sys; from setuptools.build_meta import build_sdist; build_sdist(sys.argv[1])"
+    subprocess.run([sys.executable, "-c", program, str(tmp_path)], cwd=copy, check=True, capture_output=True)
+    (archive,) = tmp_path.glob("*.tar.gz")
+    pip("wheel", "--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", tmp_path, archive)
+    (built,) = tmp_path.glob("*.whl")
+    with zipfile.ZipFile(built) as ours, zipfile.ZipFile(wheel) as expected:
+        assert sorted(ours.namelist()) == sorted(expected.namelist())
+
+
+@pytest.mark.parametrize("name", LINKS)
+def test_the_folders_at_the_top_are_relative_links(name: str) -> None:
+    assert os.readlink(ROOT / name) == f"src/freshet/{name}"
+    listed = subprocess.run(
+        ["git", "ls-files", "--stage", name], cwd=ROOT, text=True, capture_output=True, check=True
+    ).stdout
+    assert listed.startswith("120000 "), listed
+
+
 def test_what_is_in_the_wheel(sources: Path, wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
@@ -256,9 +300,8 @@ def test_what_is_in_the_wheel(sources: Path, wheel: Path) -> None:
     assert {name.split("/")[0] for name in names if ".dist-info/" not in name} == {"freshet"}
     assert not {name for name in names if "/demo/" in name or "/tests/" in name}
     modules = {
-        f"freshet/{path.relative_to(sources)}"
-        for package in ("storage", "logstore", "pipeline", "jobs")
-        for path in (sources / package).rglob("*.py")
+        path.relative_to(sources / "src").as_posix()
+        for path in (sources / "src" / "freshet").rglob("*.py")
         if "demo" not in path.parts
     }
     assert modules <= names

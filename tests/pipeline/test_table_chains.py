@@ -247,7 +247,7 @@ def snapshot_count(folder: Path) -> int:
 def submitted(*arguments: object) -> subprocess.CompletedProcess[str]:
     submit = Path(sys.executable).with_name("spark-submit")
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "PYSPARK_PYTHON": sys.executable}
-    command = [str(submit), "--master", "local[2]", str(ROOT / "jobs" / "hybrid_read.py"), *map(str, arguments)]
+    command = [str(submit), "--master", "local[2]", str(ROOT / "src/freshet/jobs/hybrid_read.py"), *map(str, arguments)]
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
 
 

@@ -236,7 +236,7 @@ def test_a_signal_finishes_the_batch_and_exits_0(tmp_path: Path, number: signal.
             if program.poll() is None:
                 os.killpg(program.pid, signal.SIGKILL)
     assert program.returncode == 0, err
-    assert str(ROOT / "pipeline") not in err, err
+    assert str(ROOT / "src") not in err, err
     assert "finishing the batches" in out
     # Whole batches or nothing: the second file is in the table completely, or not at all.
     assert catalog.table("shop.orders").scan().to_arrow().num_rows in (1, 1000)
@@ -285,7 +285,7 @@ def test_spark_submit_runs_the_same(tmp_path: Path) -> None:
     _input(tmp_path, {"id": 1, "total": 1}, {"id": 2, "total": 2})
     submit = Path(sys.executable).with_name("spark-submit")
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "PYSPARK_PYTHON": sys.executable}
-    command = [str(submit), "--master", "local[2]", str(ROOT / "jobs" / "run_pipeline.py"), str(path)]
+    command = [str(submit), "--master", "local[2]", str(ROOT / "src/freshet/jobs/run_pipeline.py"), str(path)]
 
     def run(*options: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(

@@ -161,7 +161,7 @@ def test_the_job_below_spark_submit(tmp_path: Path) -> None:
     table = a_table(tmp_path)
     before = sorted(map(str, table.scan().to_arrow().to_pylist()))
     submit = Path(sys.executable).with_name("spark-submit")
-    job = [str(submit), "--master", "local[2]", str(ROOT / "jobs" / "compact_table.py")]
+    job = [str(submit), "--master", "local[2]", str(ROOT / "src/freshet/jobs/compact_table.py")]
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "PYSPARK_PYTHON": sys.executable}
 
     def submitted(*arguments: str) -> subprocess.CompletedProcess[str]:

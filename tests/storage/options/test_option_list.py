@@ -7,7 +7,7 @@ from pathlib import Path
 from freshet.storage.options.core import CoreOptions
 from tests.kit import option_list
 
-PAGE = Path(__file__).parents[3] / "storage" / "OPTIONS.md"
+PAGE = Path(__file__).parents[3] / "src" / "freshet" / "storage" / "OPTIONS.md"
 
 
 def test_the_page_is_up_to_date() -> None:

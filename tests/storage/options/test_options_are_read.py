@@ -12,15 +12,15 @@ import pytest
 from freshet.storage.options import CoreOptions, silent_traps, unheeded_options
 from freshet.storage.options.supported import RULES
 
-ROOT = Path(__file__).parents[3]
+SOURCES = Path(__file__).parents[3] / "src" / "freshet"
 DECLARATION = "storage/options/core.py"
 NAMES = "storage/options/keys.py"
 
 
 @cache
 def sources() -> dict[str, ast.Module]:
-    files = [path for package in ("storage", "logstore", "pipeline", "jobs") for path in (ROOT / package).rglob("*.py")]
-    return {path.relative_to(ROOT).as_posix(): ast.parse(path.read_text(encoding="utf-8")) for path in files}
+    files = [path for path in SOURCES.rglob("*.py") if path.parent != SOURCES]
+    return {path.relative_to(SOURCES).as_posix(): ast.parse(path.read_text(encoding="utf-8")) for path in files}
 
 
 def unread(declared: Iterable[tuple[str, str]]) -> list[str]:

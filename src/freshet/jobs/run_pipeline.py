@@ -1,6 +1,6 @@
 """Runs pipeline files inside spark-submit: the same as `freshet run`, with Spark's own settings.
 
-    spark-submit --master … --jars "$(freshet jars)" jobs/run_pipeline.py conf/pipelines/orders.yaml [more.yaml]
+    spark-submit --master … --jars "$(freshet jars)" src/freshet/jobs/run_pipeline.py orders.yaml [more.yaml]
 
 On executors of other machines the packages of Freshet and its libraries must be installed, or travel as an environment
 (`--archives environment.tar.gz#environment` with `PYSPARK_PYTHON=./environment/bin/python`); the warehouse and the

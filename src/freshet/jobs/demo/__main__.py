@@ -37,7 +37,7 @@ from freshet.storage.table import Table
 from tests.kit.kafka_broker import any_broker
 from tests.kit.paimon_judge import ROW_KIND_COLUMN, SNAPSHOT_ID_COLUMN, PaimonJudge
 
-ROOT: Final = Path(__file__).resolve().parents[2]
+ROOT: Final = Path(__file__).resolve().parents[4]
 OUTPUT: Final = ROOT / "demo-output"
 FILES: Final = ("demo-orders.yaml", "demo-customers.yaml")
 CHANGES_SHOWN_MAX: Final = 9

@@ -46,7 +46,7 @@ from tests.kit.child_process import start_child, stop_child
 from tests.kit.kafka_broker import any_broker
 from tests.kit.paimon_judge import PaimonJudge
 
-ROOT: Final = Path(__file__).resolve().parents[2]
+ROOT: Final = Path(__file__).resolve().parents[4]
 OUTPUT: Final = ROOT / "demo-output" / "join"
 ONE: Final = ("join-one-query.yaml",)
 SEVERAL: Final = tuple(f"join-several-{stream}.yaml" for stream in STREAMS)

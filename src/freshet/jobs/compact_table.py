@@ -1,10 +1,10 @@
 """Compacts tables inside spark-submit: the same as `freshet compact --on-spark`, with Spark's own settings.
 
-    spark-submit --master … jobs/compact_table.py WAREHOUSE shop.orders [--partition dt=2026-11-22] [--every '10 s'] …
+    spark-submit --master … src/freshet/jobs/compact_table.py WAREHOUSE shop.orders [--every '10 s'] …
 
 Buckets are compacted by the executors, as many at a time as there are cores; the driver plans and commits. A table, its
 partitions or a whole database; once or continuously; `freshet compact --help` has the options. What executors need is
-said in `jobs/run_pipeline.py`. Exit codes are those of `freshet compact`.
+said in `src/freshet/jobs/run_pipeline.py`. Exit codes are those of `freshet compact`.
 """
 
 from __future__ import annotations
