@@ -112,7 +112,7 @@ format: venv
 
 bench: venv venv-pypaimon venv-flink jars
 	@$(BIN)/python -m freshet.pipeline.spark.jars delta flink >/dev/null
-	$(BIN)/python -m tests.bench $(ARGS)
+	$(BIN)/python -m bench $(ARGS)
 
 PAGE := src/freshet/storage/OPTIONS.md
 

@@ -9,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 STORAGE = ROOT / "src" / "freshet" / "storage"
-FOLDERS = ("src/freshet", "tests", "conf", "docker")
+FOLDERS = ("src/freshet", "tests", "bench", "conf", "docker")
 PAGES = {"FORMAT.md": STORAGE / "FORMAT.md", "MERGING.md": STORAGE / "MERGING.md"}
 
 HEADING = re.compile(r"^#{2,4} (?P<number>\d+(?:\.\d+)*)\.? ", re.MULTILINE)

@@ -10,8 +10,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from bench.flink import FLINK_ENVIRONMENT, flink
 from freshet import Catalog
-from tests.bench.flink import FLINK_ENVIRONMENT, flink
 from tests.kit.components import missing
 
 pytestmark = [

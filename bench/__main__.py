@@ -1,0 +1,115 @@
+"""`make bench`: the workloads against the peers, on this machine, in one run.
+
+    python -m bench [--factor 1.0] [--rounds 3] [--parts cdc,latency,log-latency,storage,engines,memory,spark,
+                          commits,lookup,beside,changelogs,log]
+
+The first part, `cdc`, is the benchmark of record: the job that users run. The first round of each peer is printed as
+cold; the median of the later ones as warm. Peers take turns. Results are written as they come; a part that fails is
+told at the end, by the exit code as well.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+import traceback
+from pathlib import Path
+from typing import Final
+
+from bench.beside_bench import beside
+from bench.cdc_bench import cdc
+from bench.changelog_bench import changelogs
+from bench.commit_bench import commits
+from bench.engine_bench import engines
+from bench.latency_bench import latency
+from bench.log_bench import log_costs
+from bench.log_latency_bench import log_latency
+from bench.lookup_bench import lookups
+from bench.measure import tell
+from bench.results import Results
+from bench.spark_bench import small_batches_with_lookup, through_spark
+from bench.storage_bench import storage
+
+PARTS: Final = (
+    "cdc", "latency", "log-latency", "storage", "engines", "memory", "spark", "commits", "lookup", "beside",
+    "changelogs", "log",
+)  # fmt: skip
+
+
+def main() -> None:
+    """Runs the parts asked for and shows all figures."""
+    parser = argparse.ArgumentParser(description="Freshet's benchmarks against its peers")
+    parser.add_argument("--factor", type=float, default=1.0, help="scale of rows and keys; 1.0 is the full size")
+    parser.add_argument("--rounds", type=int, default=3, help="warm rounds per peer")
+    parser.add_argument("--parts", default=",".join(PARTS), help="comma separated")
+    parser.add_argument("--without", default="", help="peers and readers to leave out, comma separated")
+    parser.add_argument("--out", type=Path, default=Path("bench-output"))
+    arguments = parser.parse_args()
+    parts = arguments.parts.split(",")
+    unknown = sorted(set(parts) - set(PARTS))
+    if unknown:
+        parser.error(f"unknown part {', '.join(unknown)}; there are {', '.join(PARTS)}")
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    results = Results(arguments.out)
+    folder = Path(tempfile.mkdtemp(prefix="freshet-bench-"))
+    try:
+        for part in parts:
+            tell(f"part {part}")
+            try:
+                _run(part, results, folder, arguments)
+            except Exception as failure:  # noqa: BLE001 - the other parts can still be measured
+                traceback.print_exc()
+                results.fail(part, f"{type(failure).__name__}: {failure}")
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        results.show()
+    if results.failures:
+        sys.exit(1)
+
+
+def _run(part: str, results: Results, folder: Path, arguments: argparse.Namespace) -> None:
+    factor, rounds, without = arguments.factor, arguments.rounds, arguments.without.split(",")
+    match part:
+        case "cdc":
+            cdc(results, folder, factor, rounds, without)
+        case "latency":
+            latency(results, folder, without)
+        case "log-latency":
+            log_latency(results, folder, without)
+        case "storage":
+            storage(results, folder, factor, rounds, without)
+        case "engines":
+            engines(results, folder, factor, rounds, without)
+        case "memory":
+            for runs in (1, 5, 50):
+                results.note(f"memory, {runs} overlapping runs", _memory(folder, runs, factor))
+        case "spark":
+            through_spark(results, folder, factor, rounds)
+        case "commits":
+            commits(results, folder, factor)
+        case "lookup":
+            small_batches_with_lookup(results, folder, rounds)
+            lookups(results, folder, factor)
+        case "beside":
+            beside(results, folder, factor)
+        case "changelogs":
+            changelogs(results, folder, factor, rounds, without)
+        case "log":
+            log_costs(results, folder, factor, rounds)
+
+
+def _memory(folder: Path, runs: int, factor: float) -> str:
+    command = [sys.executable, "-m", "bench.memory_worker", str(folder / f"memory-{runs}"), str(runs)]
+    answer = subprocess.run([*command, str(2 * factor)], stdout=subprocess.PIPE, text=True, check=True).stdout
+    shutil.rmtree(folder / f"memory-{runs}")
+    text = ", ".join(f"{name} {value:g}" for name, value in json.loads(answer).items())
+    tell(f"memory, {runs} overlapping runs: {text}")
+    return text
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,102 @@
+"""CPU time of the decoder alone, without Spark and without a broker: what a record costs, and what a bad one does.
+
+    python -m bench.decode_bench [--records 40000] [--rounds 3] [VARIANT …]
+
+| variant | records |
+|---|---|
+| plain, wide, schema | as in `cdc_records`: ten columns, a hundred, ten with the schema beside each payload |
+| input | plain into a table with `changelog-producer: input`, whose updates are two rows |
+| any | plain, and `only: any`: nobody looks at the table of a record |
+| tables-N | plain, N % of them of another table with other fields, and `only` says which one is read |
+| misfit-N | N % hold a text in an INT column (it fits no form) |
+| large-N | N % hold a number beyond INT |
+| decimal-N | N % hold a text in a DECIMAL column that is no number |
+| null-N | N % have NULL in the key |
+| cut-N | N % end too early |
+| break-N | N % have a raw line break within a text |
+| utf8-N | N % have an octet that is no UTF-8 |
+
+Prints one JSON line per variant: µs of CPU per record, ns per byte, both the least of the rounds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import time
+from collections.abc import Callable
+from typing import Final
+
+import pyarrow as pa
+
+from bench.cdc_records import columns_of, records
+from freshet.pipeline.decode.decoder import RecordDecoder
+from tests.pipeline.records import RAW_SCHEMA, decoder_of, pipeline_of
+
+VARIANTS: Final = (
+    "plain", "any", "wide", "schema", "input", "tables-0", "tables-1", "tables-50", "misfit-1", "misfit-10",
+    "large-10", "decimal-1", "decimal-10", "null-10", "cut-1", "cut-10", "break-10", "utf8-1", "utf8-10",
+)  # fmt: skip
+_BATCH: Final = 20_000
+_ONLY: Final[dict[str, dict[str, object]]] = {"any": {"only": "any"}, "tables": {"only": {"table": "orders"}}}
+_BREAKS: Final[dict[str, Callable[[bytes], bytes]]] = {
+    "tables": lambda value: value.replace(b'"table":"orders"', b'"table":"users"').replace(b'"note":', b'"mail":'),
+    "misfit": lambda value: re.sub(b'"quantity":[0-9]+', b'"quantity":"many"', value),
+    "large": lambda value: value.replace(b'"quantity":', b'"quantity":999999999'),
+    "decimal": lambda value: value.replace(b'"total":"', b'"total":"much '),
+    "null": lambda value: re.sub(b'"id":[0-9]+', b'"id":null', value),
+    "cut": lambda value: value[:-7],
+    "break": lambda value: value.replace(b'"note":"', b'"note":"\n'),
+    "utf8": lambda value: value.replace(b'"note":"', b'"note":"\xff'),
+}
+
+
+def main() -> None:
+    """Measures the variants asked for."""
+    parser = argparse.ArgumentParser(description="CPU time of the decoder")
+    parser.add_argument("--records", type=int, default=40_000)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("variants", nargs="*", default=VARIANTS)
+    arguments = parser.parse_args()
+    for variant in arguments.variants:
+        batches, size_bytes = _batches(variant, arguments.records)
+        decoder = _decoder(variant)
+        least = min(_cpu_seconds(decoder, batches) for _ in range(arguments.rounds + 1))
+        figures = {
+            "variant": variant,
+            "us_per_record": round(least / arguments.records * 1e6, 2),
+            "ns_per_byte": round(least / size_bytes * 1e9, 2),
+        }
+        print(json.dumps(figures), flush=True)
+
+
+def _cpu_seconds(decoder: RecordDecoder, batches: list[pa.RecordBatch]) -> float:
+    started = time.process_time()
+    for _ in decoder(iter(batches)):
+        pass
+    return time.process_time() - started
+
+
+def _decoder(variant: str) -> RecordDecoder:
+    options = {"bucket": 2, **({"changelog-producer": "input"} if variant == "input" else {})}
+    only = _ONLY.get(variant.partition("-")[0], {})
+    return decoder_of(pipeline_of(columns_of(variant), options=options, **only))
+
+
+def _batches(variant: str, count: int) -> tuple[list[pa.RecordBatch], int]:
+    kind, _, percent = variant.partition("-")
+    spoil = _BREAKS.get(kind)
+    rows = []
+    for number, (key, value) in enumerate(records(count, kind if kind in ("wide", "schema") else "plain")):
+        if spoil is not None and number * 7919 % 100 < int(percent):
+            value = spoil(value)
+        rows.append((b'{"id":%d}' % key, value, "t", key % 2, number, 0, 0))
+    size_bytes = sum(len(row[1]) for row in rows)
+    columns = [pa.array(column, each.type) for column, each in zip(zip(*rows, strict=True), RAW_SCHEMA, strict=True)]
+    whole = pa.RecordBatch.from_arrays(columns, schema=RAW_SCHEMA)
+    return [whole.slice(start, _BATCH) for start in range(0, count, _BATCH)], size_bytes
+
+
+if __name__ == "__main__":
+    main()
