@@ -124,6 +124,7 @@ DOORS = {
     "storage/io/env.py",
     "storage/io/local_file_io.py",
     "storage/io/object_file_io.py",
+    "storage/io/memory_file_io.py",
     "storage/io/local_cache.py",  # lies on the local disk whatever the table's file io is
     "storage/io/scratch_folders.py",  # so do the folders of spilled data
     "storage/io/spill_file.py",  # scratch files lie on the local disk whatever the table's file io is

@@ -8,10 +8,10 @@ from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.paths import (
     SNAPSHOT_PREFIX,
     TablePaths,
+    canonical_location,
     data_file_name,
     escape_path_name,
     file_format_of,
-    local_path,
     numbered,
 )
 
@@ -61,16 +61,25 @@ def test_a_recorded_path_replaces_the_derived_one_and_side_cars_lie_beside() -> 
         ("file:///a%20b", "/a b"),
         ("/a/b:c=%3A", "/a/b:c=%3A"),
         ("relative/x:y", "relative/x:y"),
+        ("S3://bucket/a/", "s3://bucket/a"),
+        ("memory:/a%20b/", "memory:/a%20b"),
+        ("memory:///a", "memory:/a"),
     ],
 )
-def test_local_paths(given: str, path: str) -> None:
-    assert local_path(given) == path
+def test_one_text_for_one_place(given: str, path: str) -> None:
+    assert canonical_location(given) == path
 
 
-@pytest.mark.parametrize("given", ["s3://bucket/a", "hdfs://host/a", "file://host/a"])
-def test_other_schemes_are_refused(given: str) -> None:
-    with pytest.raises(InvalidRequestError, match="only local paths"):
-        local_path(given)
+def test_files_of_another_host_are_refused() -> None:
+    with pytest.raises(InvalidRequestError, match="only local paths.*which is on host"):
+        canonical_location("file://host/a")
+
+
+def test_files_in_another_store_than_their_table_are_refused() -> None:
+    with pytest.raises(InvalidRequestError, match="s3://bucket/data-1.parquet is a file of /w/t that lies in another"):
+        TablePaths("/w/t").data_file("", 0, "data-1.parquet", "s3://bucket/data-1.parquet")
+    inside = TablePaths("s3://bucket/w/t").data_file("", 0, "data-1.parquet", "s3://bucket/data-1.parquet")
+    assert inside == "s3://bucket/data-1.parquet"
 
 
 def test_every_character_that_is_escaped() -> None:

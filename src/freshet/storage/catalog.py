@@ -16,7 +16,7 @@ from typing import Final, TypeAlias
 import pyarrow as pa
 
 from freshet.storage.exceptions import AlreadyExistsError, InvalidRequestError, NotFoundError
-from freshet.storage.io.env import Env, absolute_path, local_env
+from freshet.storage.io.env import Env, absolute_path, open_env
 from freshet.storage.metadata.schema_store import SchemaStore
 from freshet.storage.metadata.table_store import open_table_store
 from freshet.storage.model.arrow_types import fields_from_arrow
@@ -24,7 +24,7 @@ from freshet.storage.model.data_type import DataField, DataType, with_nullable
 from freshet.storage.model.schema import TableSchema, assign_ids
 from freshet.storage.model.sql_type import column_type
 from freshet.storage.options.values import option_texts
-from freshet.storage.paths import TablePaths, local_path
+from freshet.storage.paths import FILE_SCHEME, TablePaths, canonical_location, scheme_of
 from freshet.storage.schema.validation import validate_new_table
 from freshet.storage.table import Table
 
@@ -45,7 +45,7 @@ class Catalog:
         """`warehouse` is a path or a `file:` URI, a relative one against the current folder; the folder is created with
         the first database."""
         self.warehouse = _warehouse_folder(warehouse)
-        self._env = env or local_env()
+        self._env = env or open_env(fspath(warehouse))
 
     def create_database(self, name: str, *, if_not_exists: bool = False) -> None:
         """Creates an empty database."""
@@ -212,8 +212,8 @@ def split_identifier(identifier: str) -> tuple[str, str]:
 
 
 def _warehouse_folder(warehouse: str | PathLike[str]) -> str:
-    folder = local_path(absolute_path(fspath(warehouse))) if isinstance(warehouse, (str, PathLike)) else ""
-    if not folder.startswith("/") or "\0" in folder:
+    folder = canonical_location(absolute_path(fspath(warehouse))) if isinstance(warehouse, (str, PathLike)) else ""
+    if "\0" in folder or (scheme_of(folder) == FILE_SCHEME and not folder.startswith("/")):
         raise InvalidRequestError(f"warehouse {warehouse!r}: give a path, for example file:///data/warehouse")
     return folder
 

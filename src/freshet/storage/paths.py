@@ -22,6 +22,7 @@ from urllib.parse import unquote, urlsplit
 
 from freshet.storage.exceptions import InvalidRequestError
 
+FILE_SCHEME: Final = "file"
 SCHEMA_PREFIX: Final = "schema-"
 SNAPSHOT_PREFIX: Final = "snapshot-"
 CHANGELOG_PREFIX: Final = "changelog-"
@@ -182,7 +183,7 @@ class TablePaths:
         """A data or changelog file; a path recorded in its manifest entry replaces the derived one."""
         packed = packed_range(file_name)
         if external_path is not None:
-            path = local_path(external_path)
+            path = self._outside(external_path)
             return path if packed is None else f"{path.rsplit('/', 2)[0]}/{BUCKET_PREFIX}{packed.bucket}/{packed.name}"
         if packed is not None:
             return f"{self.bucket_folder(partition_path, packed.bucket)}/{packed.name}"
@@ -191,19 +192,35 @@ class TablePaths:
     def extra_file(self, partition_path: str, bucket: int, file_name: str, external_path: str | None = None) -> str:
         """A side-car file; it lies beside its data file, whose external path is given."""
         if external_path is not None:
-            return f"{local_path(external_path).rsplit('/', 1)[0]}/{file_name}"
+            return f"{self._outside(external_path).rsplit('/', 1)[0]}/{file_name}"
         return f"{self.bucket_folder(partition_path, bucket)}/{file_name}"
 
+    def _outside(self, external_path: str) -> str:
+        scheme = scheme_of(self.location)
+        if scheme_of(external_path) != scheme:
+            raise InvalidRequestError(
+                f"{external_path} is a file of {self.location} that lies in another store; only files of {scheme}: are "
+                "opened with this table"
+            )
+        return canonical_location(external_path)
 
-def local_path(uri_or_path: str) -> str:
-    """An absolute path out of `file:///a/b`, `file:/a/b` or `/a/b`; other schemes are refused."""
-    parts = urlsplit(uri_or_path)
-    if parts.scheme == "file" and parts.netloc in ("", "localhost"):
-        path = unquote(parts.path)
-    elif not parts.scheme or "/" in uri_or_path.split(":", 1)[0]:
-        path = uri_or_path
-    else:
-        raise InvalidRequestError(f"only local paths and file: URIs can be opened, not {uri_or_path}")
+
+def scheme_of(location: str) -> str:
+    """Scheme of a location in lower case; `file` for a path."""
+    scheme = urlsplit(location).scheme
+    return FILE_SCHEME if not scheme or "/" in location.split(":", 1)[0] else scheme
+
+
+def canonical_location(location: str) -> str:
+    """One text for one place: `/a/b` for `file:///a/b/`, `file:/a/b` and `/a/b`, and `x:/a/b` for `X:///a/b/`."""
+    scheme = scheme_of(location)
+    if scheme != FILE_SCHEME:
+        rest = location.partition(":")[2].rstrip("/")
+        return f"{scheme}:{rest.removeprefix('//')}" if rest.startswith("///") else f"{scheme}:{rest}"
+    parts = urlsplit(location)
+    if parts.scheme == FILE_SCHEME and parts.netloc not in ("", "localhost"):
+        raise InvalidRequestError(f"only local paths can be opened, not {location}, which is on {parts.netloc}")
+    path = unquote(parts.path) if parts.scheme == FILE_SCHEME else location
     return path.rstrip("/") or path[:1]
 
 

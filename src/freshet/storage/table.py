@@ -29,7 +29,7 @@ from freshet.storage.describe import CommitRows, commit_rows, describe_table, ma
 from freshet.storage.distributed_write import TaskWriter, discard_messages
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.filters.filter_text import FilterGiven, to_predicate
-from freshet.storage.io.env import Env, absolute_path, local_env
+from freshet.storage.io.env import Env, absolute_path, open_env
 from freshet.storage.logs.readers import LogSplitStream, LogStream, LogStreamRequest
 from freshet.storage.logs.writers import LogPublisher, TableLog, TaskLog
 from freshet.storage.lookup.file_lookup import FoundRows
@@ -148,7 +148,7 @@ class Table:
         """
         texts = option_texts(options)
         folder = absolute_path(fspath(location))
-        store = open_table_store(env or local_env(), folder, options=texts or None, schema_id=schema_id)
+        store = open_table_store(env or open_env(folder), folder, options=texts or None, schema_id=schema_id)
         return cls(store, name=name or store.paths.location)
 
     @property

@@ -16,9 +16,10 @@ import re
 import threading
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from enum import StrEnum
+from types import MappingProxyType
 from typing import Final, TypeVar
 from urllib.parse import unquote
 
@@ -26,6 +27,7 @@ from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.io.file_io import FileIO
 from freshet.storage.io.local_cache import LocalCache
 from freshet.storage.io.local_file_io import LocalFileIO
+from freshet.storage.io.registry import open_file_io
 from freshet.storage.io.scratch_folders import ScratchFolders
 
 T = TypeVar("T")
@@ -237,6 +239,11 @@ class Env:
 def local_env(scratch_root: str | None = None) -> Env:
     """The environment of a program that works on local or mounted disks."""
     return Env(LocalFileIO(), scratch_root)
+
+
+def open_env(location: str, settings: Mapping[str, str] = MappingProxyType({}), scratch_root: str | None = None) -> Env:
+    """The environment of a program that works on a location, with the settings of its store."""
+    return Env(open_file_io(location, settings), scratch_root)
 
 
 def absolute_path(location: str) -> str:

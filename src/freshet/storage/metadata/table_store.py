@@ -16,7 +16,7 @@ from typing import Any, Final, TypeVar
 
 from freshet.storage.codec.partition_path import partition_path
 from freshet.storage.exceptions import ConflictError, CorruptDataError, InvalidRequestError, NotFoundError
-from freshet.storage.io.env import Env, local_env
+from freshet.storage.io.env import Env, open_env
 from freshet.storage.metadata.changelog_store import ChangelogStore
 from freshet.storage.metadata.consumer_store import ConsumerStore
 from freshet.storage.metadata.deletion_vector_store import DeletionVectorStore
@@ -30,7 +30,7 @@ from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.options.core import CoreOptions
 from freshet.storage.options.keys import IMMUTABLE_KEYS
 from freshet.storage.options.supported import Access, check_access
-from freshet.storage.paths import TablePaths, local_path
+from freshet.storage.paths import TablePaths, canonical_location
 from freshet.storage.schema.change import SchemaChange, apply_changes
 from freshet.storage.schema.validation import check_dynamic_options, validate_changed_schema
 
@@ -199,7 +199,7 @@ def open_table_store(
 
     Raises `NotFoundError` when there is no table, `UnsupportedFeatureError` when it cannot be read rightly.
     """
-    location = local_path(location)
+    location = canonical_location(location)
     schemas = SchemaStore(env, TablePaths(location))
     schema = schemas.latest() if schema_id is None else schemas.schema(schema_id)
     if schema is None:
@@ -230,7 +230,7 @@ def open_table_store(
 
 
 def _reopened(location: str, schema_id: int, options: dict[str, str]) -> TableStore:
-    return open_table_store(local_env(), location, options=options, schema_id=schema_id)
+    return open_table_store(open_env(location), location, options=options, schema_id=schema_id)
 
 
 def alter_table(store: TableStore, name: str, changes: Sequence[SchemaChange], *, allow_lossy: bool) -> TableStore:

@@ -30,7 +30,7 @@ import pyarrow as pa
 from freshet.storage.codec.snapshot_json import decode_snapshot, encode_snapshot
 from freshet.storage.exceptions import InvalidRequestError, NotFoundError
 from freshet.storage.filters.predicate import Predicate, from_lists
-from freshet.storage.io.env import local_env
+from freshet.storage.io.env import open_env
 from freshet.storage.metadata.table_store import TableStore, open_table_store
 from freshet.storage.model.data_type import DataField
 from freshet.storage.model.snapshot import Snapshot
@@ -212,7 +212,7 @@ def _reopened(
     """A scan that was pickled; the snapshot is the one chosen then."""
     snapshot = None if encoded_snapshot is None else decode_snapshot(encoded_snapshot, location)
     try:
-        store = open_table_store(local_env(), location, options=options, schema_id=schema_id)
+        store = open_table_store(open_env(location), location, options=options, schema_id=schema_id)
         scan = TableScan(store, columns=columns, filter=predicate, snapshot=snapshot, limit=limit, threads=threads)
     except NotFoundError as error:
         raise NotFoundError(

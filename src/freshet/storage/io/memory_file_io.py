@@ -1,0 +1,220 @@
+"""Files in the memory of this process: a store without folders, as object stores are.
+
+For tests and trials whose subject is not the disk. Nothing survives the process, and other processes see nothing of it.
+A path is a name like any other: `/w/t/x` and `memory:/w/t/x` are two files. Listings come in pages, as those of
+stores do.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from bisect import bisect_left, insort
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+
+from freshet.storage.exceptions import AlreadyExistsError, NotFoundError
+from freshet.storage.io.file_io import Created, Deleted, FileStatus, OutputFile
+
+PAGE_ENTRIES: Final = 1000
+"""Entries of a page of a listing; as many as S3 gives."""
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    content: bytes
+    modified_ms: int
+    version: str
+
+
+class MemoryFileIO:
+    """`FileIO` on a dictionary. May be shared by threads."""
+
+    def __init__(self, *, page_entries: int = PAGE_ENTRIES) -> None:
+        self._page_entries = page_entries
+        self._lock = threading.Lock()
+        self._files: dict[str, _File] = {}
+        self._names: list[str] = []
+        """Sorted."""
+        self._folders: set[str] = set()
+        self._versions = 0
+
+    def open_input(self, path: str) -> pa.NativeFile:
+        """A reader of the bytes of this moment."""
+        return pa.BufferReader(self._file(path).content)
+
+    def open_output(self, path: str) -> OutputFile:
+        """A new file, which is there once it is closed."""
+        if self.exists(path):
+            raise AlreadyExistsError(f"{path} exists already; data files are never overwritten")
+        return MemoryOutputFile(self, path)
+
+    def read_bytes(self, path: str) -> bytes:
+        """All bytes of the file."""
+        return self._file(path).content
+
+    def create_exclusive(self, path: str, data: bytes) -> Created:
+        """Never UNKNOWN."""
+        with self._lock:
+            if path in self._files:
+                return Created.LOST
+            self._put(path, data)
+            return Created.WON
+
+    def asked_again(self, path: str, data: bytes) -> Created:
+        """Compares the bytes."""
+        with self._lock:
+            file = self._files.get(path)
+        if file is None:
+            return Created.UNKNOWN
+        return Created.WON if file.content == data else Created.LOST
+
+    def overwrite(self, path: str, data: bytes, *, sync: bool = True) -> None:
+        """Replaces the bytes at once."""
+        with self._lock:
+            self._put(path, data)
+
+    def exists(self, path: str) -> bool:
+        """True for a file, or where something lies below."""
+        with self._lock:
+            return path in self._files or path in self._folders or self._first_below(path) is not None
+
+    def size(self, path: str) -> int:
+        """Size in bytes."""
+        return len(self._file(path).content)
+
+    def list(self, folder: str) -> list[FileStatus]:
+        """Entries sorted by name."""
+        prefix = folder.rstrip("/") + "/"
+        found = {entry.name: entry for entry in self._below(prefix)}
+        for path in self._folders:
+            if path.startswith(prefix) and "/" not in (name := path[len(prefix) :]):
+                found.setdefault(name, FileStatus(name, path, 0, 0, is_folder=True))
+        return sorted(found.values(), key=lambda entry: entry.name)
+
+    def delete(self, path: str) -> bool:
+        """Removes a file."""
+        with self._lock:
+            return self._remove(path)
+
+    def delete_all(self, paths: Sequence[str], *, prune_below: str | None = None, in_turn: bool = False) -> Deleted:
+        """All at once."""
+        with self._lock:
+            return Deleted(sum(self._remove(path) for path in paths))
+
+    def delete_tree(self, path: str) -> None:
+        """All at once."""
+        prefix = path.rstrip("/") + "/"
+        with self._lock:
+            start, end = bisect_left(self._names, prefix), bisect_left(self._names, _after(prefix))
+            for name in self._names[start:end]:
+                del self._files[name]
+            del self._names[start:end]
+            self._folders -= {name for name in self._folders if f"{name}/".startswith(prefix)}
+
+    def make_folders(self, path: str) -> None:
+        """Notes the name."""
+        with self._lock:
+            self._folders.add(path)
+
+    def _file(self, path: str) -> _File:
+        with self._lock:
+            file = self._files.get(path)
+        if file is None:
+            raise NotFoundError(f"cannot read {path}: there is no such file; check the path, or whether it was expired")
+        return file
+
+    def _put(self, path: str, data: bytes) -> None:
+        if path not in self._files:
+            insort(self._names, path)
+        self._versions += 1
+        self._files[path] = _File(bytes(data), time.time_ns() // 1_000_000, str(self._versions))
+
+    def _remove(self, path: str) -> bool:
+        if self._files.pop(path, None) is None:
+            return False
+        del self._names[bisect_left(self._names, path)]
+        return True
+
+    def _first_below(self, path: str) -> str | None:
+        prefix = path.rstrip("/") + "/"
+        at = bisect_left(self._names, prefix)
+        return self._names[at] if at < len(self._names) and self._names[at].startswith(prefix) else None
+
+    def _below(self, prefix: str) -> Iterator[FileStatus]:
+        after: str | None = prefix
+        while after is not None:
+            with self._lock:
+                page, after = self._page(prefix, after)
+            yield from page
+
+    def _page(self, prefix: str, start: str) -> tuple[Sequence[FileStatus], str | None]:
+        """Entries directly below the prefix from a name on, and the name at which the next page begins."""
+        page: list[FileStatus] = []
+        while (at := bisect_left(self._names, start)) < len(self._names) and self._names[at].startswith(prefix):
+            if len(page) == self._page_entries:
+                return page, start
+            path = self._names[at]
+            name, slash, _ = path[len(prefix) :].partition("/")
+            if slash:
+                page.append(FileStatus(name, f"{prefix}{name}", 0, 0, is_folder=True))
+                start = _after(f"{prefix}{name}/")
+            else:
+                file = self._files[path]
+                page.append(FileStatus(name, path, len(file.content), file.modified_ms, False, file.version))
+                start = f"{path}\0"
+        return page, None
+
+
+class MemoryOutputFile:
+    """Bytes gathered until `close`."""
+
+    def __init__(self, file_io: MemoryFileIO, path: str) -> None:
+        self._file_io = file_io
+        self._path = path
+        self._buffer = bytearray()
+        self.closed = False
+
+    def readable(self) -> bool:
+        """Never; asked by pyarrow."""
+        return False
+
+    def writable(self) -> bool:
+        """Always; asked by pyarrow."""
+        return True
+
+    def seekable(self) -> bool:
+        """Never; asked by pyarrow."""
+        return False
+
+    def write(self, data: bytes | memoryview | pa.Buffer) -> int:
+        """Appends the bytes."""
+        self._buffer += memoryview(data)
+        return memoryview(data).nbytes
+
+    def tell(self) -> int:
+        """Bytes written so far."""
+        return len(self._buffer)
+
+    def flush(self) -> None:
+        """Nothing to do."""
+
+    def close(self) -> None:
+        """The file appears, unless somebody else has made one of this name meanwhile."""
+        if self.closed:
+            return
+        self.closed = True
+        if self._file_io.create_exclusive(self._path, bytes(self._buffer)) is Created.LOST:
+            raise AlreadyExistsError(f"{self._path} exists already; data files are never overwritten")
+
+    def abort(self) -> None:
+        """Drops the bytes."""
+        self.closed = True
+
+
+def _after(prefix: str) -> str:
+    """The first text after all that begin with this prefix, which ends in a slash."""
+    return f"{prefix[:-1]}0"

@@ -1,0 +1,38 @@
+"""Which `FileIO` reaches a location: the scheme of the location decides. A new store is one entry of `SCHEMES`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Final, TypeAlias
+
+from freshet.storage.exceptions import InvalidRequestError
+from freshet.storage.io.file_io import FileIO
+from freshet.storage.io.local_file_io import LocalFileIO
+from freshet.storage.io.memory_file_io import MemoryFileIO
+from freshet.storage.paths import FILE_SCHEME, scheme_of
+
+Opener: TypeAlias = Callable[[str, Mapping[str, str]], FileIO]
+"""Makes the `FileIO` of a location, with the settings of its store."""
+
+_MEMORY: Final = MemoryFileIO()
+"""What `memory:` locations of this process share."""
+
+SCHEMES: Final[Mapping[str, Opener]] = MappingProxyType(
+    {
+        FILE_SCHEME: lambda location, settings: LocalFileIO(),
+        "memory": lambda location, settings: _MEMORY,
+    }
+)
+
+
+def open_file_io(location: str, settings: Mapping[str, str]) -> FileIO:
+    """The `FileIO` that reaches a location; a path without a scheme is on the local disk.
+
+    `settings` are those of the store (endpoint, credentials, …). Raises `InvalidRequestError` for an unknown scheme.
+    """
+    opener = SCHEMES.get(scheme_of(location))
+    if opener is None:
+        known = " and ".join(f"{scheme}:" for scheme in SCHEMES)
+        raise InvalidRequestError(f"only local paths and {known} URIs can be opened, not {location}")
+    return opener(location, settings)
