@@ -21,10 +21,10 @@ from pyspark.sql import functions as F  # noqa: N812 - the customary name
 from pyspark.sql import types as spark
 
 from bench.freshet_worker import serve
-from freshet.pipeline.batch.arrow_map import KeptColumns
 from freshet.pipeline.config.pipeline_file import load_pipelines
-from freshet.pipeline.progress import Progress
-from freshet.pipeline.runner import Runner
+from freshet.pipeline.running.progress import Progress
+from freshet.pipeline.running.runner import Runner
+from freshet.pipeline.spark.arrow_map import KeptColumns
 from freshet.pipeline.spark.jars import SPARK_GROUP, ensure_jars
 from freshet.pipeline.spark.session import create_session
 

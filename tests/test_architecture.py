@@ -60,6 +60,21 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
         "catalog",
     )
 )
+PIPELINE_LAYERS: tuple[frozenset[str], ...] = tuple(
+    frozenset(units.split())
+    for units in (
+        "errors exceptions",
+        "config",
+        "decode",
+        "spark",
+        "identity",
+        "batch",
+        "checks",
+        "sources",
+        "running",
+        "commands",
+    )
+)
 # Beside the order: a scan never commits and a commit never scans.
 NEVER = {"scan": {"commit"}, "commit": {"scan"}, "lookup": {"scan", "commit"}, "changelog": {"scan", "commit"}} | {
     unit: {"scan", "commit"} for unit in ("compact", "write")
@@ -69,7 +84,7 @@ NEVER |= {"changes": {"commit"}, "commit": {"scan", "changes"}}
 # Library -> where it may be imported (a file, or a folder ending in a slash).
 OWNERS = {
     "pyspark": ["pipeline/", "jobs/"],
-    "pyspark.sql.datasource": ["pipeline/spark/"],
+    "pyspark.sql.datasource": ["pipeline/sources/"],
     "confluent_kafka": [
         "logstore/kafka_client.py",
         "logstore/kafka_connection.py",
@@ -247,21 +262,23 @@ def crossed_borders(module: Module) -> Iterator[str]:
 
 
 def wrong_layers(module: Module) -> Iterator[str]:
-    """Imports inside storage that point upwards."""
-    if module.package != "storage" or module.name == "storage":
+    """Imports inside storage and inside pipeline that point upwards."""
+    layers = {"storage": LAYERS, "pipeline": PIPELINE_LAYERS}.get(module.package)
+    if layers is None or module.name == module.package:
         return
     unit = module.name.split(".")[1]
-    rank = {unit: index for index, layer in enumerate(LAYERS) for unit in layer}
+    rank = {unit: index for index, layer in enumerate(layers) for unit in layer}
     if unit not in rank:
-        yield f"{module.path} belongs to no layer; add {unit!r} to LAYERS in {Path(__file__).name}"
+        yield f"{module.path} belongs to no layer; add {unit!r} to those in {Path(__file__).name}"
         return
+    never = NEVER.get(unit, ()) if module.package == "storage" else ()
     for line, name in module.imports():
-        if not name.startswith("storage."):
+        if not name.startswith(f"{module.package}."):
             continue
         target = name.split(".")[1]
         if target == unit:
             continue
-        if rank.get(target, len(LAYERS)) > rank[unit] or target in NEVER.get(unit, ()):
+        if rank.get(target, len(layers)) > rank[unit] or target in never:
             yield f"{module.path}:{line} imports {name}; {unit} lies below {target}"
 
 
@@ -447,12 +464,14 @@ BAD = [
     (wrong_layers, "storage/merge/x.py", "from freshet.storage.write.table_writer import TableWriter"),
     (wrong_layers, "storage/scan/x.py", "from freshet.storage.commit.committer import Committer"),
     (wrong_layers, "storage/brand_new.py", ""),
+    (wrong_layers, "pipeline/brand_new.py", ""),
+    (wrong_layers, "pipeline/batch/x.py", "from freshet.pipeline.sources.raw_frame import raw_frame"),
     (foreign_owners, "storage/scan/x.py", "import pyarrow.parquet as pq"),
     (foreign_owners, "storage/scan/x.py", "from pyarrow import parquet"),
     (foreign_owners, "storage/commit/x.py", "import fastavro"),
     (foreign_owners, "storage/x.py", "from pyspark.sql import DataFrame"),
     (foreign_owners, "pipeline/x.py", "from confluent_kafka import Consumer"),
-    (foreign_owners, "pipeline/runner.py", "import yaml"),
+    (foreign_owners, "pipeline/running/runner.py", "import yaml"),
     (hidden_imports, "pipeline/x.py", "def f():\n    import json"),
     (hidden_imports, FRONT_DOOR, "def f():\n    import json"),
     (side_doors, "storage/write/x.py", "import uuid"),
@@ -476,6 +495,7 @@ GOOD = [
     (crossed_borders, "pipeline/x.py", "from freshet.storage.table import Table"),
     (crossed_borders, "logstore/x.py", "from freshet.storage.model.split import Split"),
     (wrong_layers, "storage/write/x.py", "from freshet.storage.merge.standing_row import Deduplicate"),
+    (wrong_layers, "pipeline/batch/x.py", "from freshet.pipeline.identity.replays import is_same_input"),
     (foreign_owners, "storage/files/parquet_file.py", "import pyarrow.parquet as pq"),
     (hidden_imports, FRONT_DOOR, "def __getattr__(name):\n    from pipeline import runner"),
     (side_doors, "storage/io/env.py", "import uuid"),

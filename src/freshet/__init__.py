@@ -16,7 +16,7 @@ from freshet.storage.logs.registry import register_log_system
 
 if TYPE_CHECKING:
     from freshet.pipeline.batch.table_sink import table_sink
-    from freshet.pipeline.spark.batch_source import register
+    from freshet.pipeline.sources.batch_source import register
     from freshet.storage.catalog import Catalog
     from freshet.storage.changes.changelog import Changelog
     from freshet.storage.changes.stream import ChangeStream
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from freshet.storage.table_session import TableSession
 
 _MODULES = {
-    "freshet.pipeline.spark.batch_source": ("register",),
+    "freshet.pipeline.sources.batch_source": ("register",),
     "freshet.pipeline.batch.table_sink": ("table_sink",),
     "freshet.storage.catalog": ("Catalog",),
     "freshet.storage.changes.changelog": ("Changelog",),
@@ -145,7 +145,7 @@ def _is_installed(module: str) -> bool:
 
 
 if not _is_installed("pyspark"):  # everything in __all__ is loaded by `import *`, help() and inspect
-    for _name in (*_MODULES["freshet.pipeline.spark.batch_source"], *_MODULES["freshet.pipeline.batch.table_sink"]):
+    for _name in (*_MODULES["freshet.pipeline.sources.batch_source"], *_MODULES["freshet.pipeline.batch.table_sink"]):
         __all__.remove(_name)
 
 

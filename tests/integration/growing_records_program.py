@@ -9,15 +9,15 @@ import sys
 from pathlib import Path
 
 from freshet.logstore.record_sizes import RecordSizes
-from freshet.pipeline import running_pipeline
 from freshet.pipeline.batch import micro_batch
-from freshet.pipeline.batch.active_query import ActiveQuery
 from freshet.pipeline.batch.kafka_polls import follow_sizes
+from freshet.pipeline.checks.unread_records import UnreadRecords
 from freshet.pipeline.config.pipeline_file import load_pipeline
-from freshet.pipeline.runner import Runner
+from freshet.pipeline.running import running_pipeline
+from freshet.pipeline.running.runner import Runner
+from freshet.pipeline.spark.active_query import ActiveQuery
 from freshet.pipeline.spark.jars import SPARK_GROUP, ensure_jars
 from freshet.pipeline.spark.session import SHORT_LIVED, create_session
-from freshet.pipeline.unread_records import UnreadRecords
 
 
 def watched(query: ActiveQuery, sizes: RecordSizes) -> None:

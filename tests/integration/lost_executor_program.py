@@ -28,10 +28,10 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.pandas.types import from_arrow_schema
 
 import freshet.pipeline.batch.micro_batch
-from freshet.pipeline.batch.arrow_map import KeptColumns
 from freshet.pipeline.batch.bucket_task import BucketTask
 from freshet.pipeline.batch.micro_batch import BatchReport
 from freshet.pipeline.batch.table_sink import table_sink
+from freshet.pipeline.spark.arrow_map import KeptColumns
 from freshet.pipeline.spark.session import SHORT_LIVED, create_session
 from freshet.storage.catalog import Catalog
 from freshet.storage.compact.rewriter import CompactionResult, Rewriter

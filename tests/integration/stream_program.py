@@ -30,7 +30,7 @@ import pyarrow as pa
 import freshet.pipeline.batch.micro_batch
 from freshet.pipeline.batch.bucket_task import BucketTask
 from freshet.pipeline.config.pipeline_file import load_pipelines
-from freshet.pipeline.runner import Runner, spark_settings
+from freshet.pipeline.running.runner import Runner, spark_settings
 from freshet.pipeline.spark.session import SHORT_LIVED, create_session
 from freshet.storage.commit.committer import CommitResult, Committer
 from freshet.storage.model.commit_message import CommitMessage

@@ -18,8 +18,8 @@ from pyspark.sql.streaming.datasource import ReadMaxRows
 from freshet.logstore.isolation import Isolation
 from freshet.logstore.pieces import LogGroup, LogPiece
 from freshet.logstore.split_stream import LogSplitStream
-from freshet.pipeline.spark.first_offset import BEGIN, position_of
-from freshet.pipeline.spark.stream_source import ChangeStreamReader
+from freshet.pipeline.sources.first_offset import BEGIN, position_of
+from freshet.pipeline.sources.stream_source import ChangeStreamReader
 from freshet.storage.logs.log_systems import LoggedTable
 from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.model.stream_step import StreamLimit

@@ -20,7 +20,7 @@ import pickle
 from collections.abc import Callable
 from typing import Any
 
-from freshet.pipeline.spark.stream_source import ChangeStreamReader
+from freshet.pipeline.sources.stream_source import ChangeStreamReader
 
 Rows = list[dict[str, Any]]
 

@@ -25,7 +25,7 @@ from freshet.pipeline.decode.outcomes import (
     Tally,
 )
 from freshet.pipeline.decode.plan import plan_decoding
-from freshet.pipeline.repeating_errors import error_of
+from freshet.pipeline.errors.repeating_errors import error_of
 
 SOURCE = {
     "version": "3.5.0.Final", "connector": "postgresql", "name": "shop", "ts_ms": 1700000000123, "snapshot": "false",

@@ -9,8 +9,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from freshet.pipeline.config.model import PipelineConfig
 from freshet.pipeline.decode.outcomes import TAG, TAG_GONE, TAG_TALLY
-from freshet.pipeline.spark.outcome_frame import decoded_frame
-from freshet.pipeline.spark.sources import kafka_records
+from freshet.pipeline.sources.outcome_frame import decoded_frame
+from freshet.pipeline.sources.raw_frame import kafka_records
 from tests.pipeline.records import Record, octets, shown
 
 KAFKA_COLUMNS = (

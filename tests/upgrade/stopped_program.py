@@ -25,7 +25,7 @@ from pyspark.sql import SparkSession
 from freshet import Catalog, Table
 from freshet.pipeline.config.model import PipelineConfig
 from freshet.pipeline.config.pipeline_file import load_pipelines
-from freshet.pipeline.runner import Runner, spark_settings
+from freshet.pipeline.running.runner import Runner, spark_settings
 from freshet.pipeline.spark.jars import SPARK_GROUP, ensure_jars
 from freshet.pipeline.spark.session import SHORT_LIVED, create_session
 from freshet.storage.commit.committer import CommitResult, Committer

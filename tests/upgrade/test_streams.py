@@ -23,7 +23,7 @@ from pyspark.sql import SparkSession
 from freshet import Catalog, Table
 from freshet.pipeline.config.pipeline_file import load_pipelines
 from freshet.pipeline.exceptions import PipelineFailedError
-from freshet.pipeline.runner import Runner
+from freshet.pipeline.running.runner import Runner
 from freshet.storage.model.snapshot import CommitKind
 from tests.kit.kafka_broker import KafkaBroker
 from tests.logstore.caught_up import CaughtUp

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from itertools import takewhile
 from typing import Final
 
-from freshet.pipeline.error_kind import ErrorKind, exit_code, worst
-from freshet.pipeline.known_causes import missing_file, missing_file_system, want_of_memory
+from freshet.pipeline.errors.error_kind import ErrorKind, exit_code, worst
+from freshet.pipeline.errors.known_causes import missing_file, missing_file_system, want_of_memory
 
 _OURS: Final = re.compile(r"freshet\.[\w.]*exceptions\.\w+: .")
 """An exception of ours at the end of a trace: its message says it all."""

@@ -8,5 +8,5 @@ Freshet anew, which takes four times what it has to do. In a session of the test
 import sys
 
 if "pyspark.daemon" in sys.orig_argv and any(each.startswith("pyspark.sql.worker.") for each in sys.orig_argv):
-    import freshet.pipeline.spark.batch_source
-    import freshet.pipeline.spark.stream_source  # noqa: F401
+    import freshet.pipeline.sources.batch_source
+    import freshet.pipeline.sources.stream_source  # noqa: F401

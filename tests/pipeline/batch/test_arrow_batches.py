@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from freshet.logstore.record_sizes import NOTHING_SEEN, RecordSizes
 from freshet.pipeline.batch.arrow_batches import BATCH_BYTES, LIMITED_ROWS, ArrowBatches, BatchLimits, limits_for
-from freshet.pipeline.batch.batch_settings import BYTES_OPTION, NO_BYTE_LIMIT, RECORDS_MAX, RECORDS_OPTION
+from freshet.pipeline.spark.batch_settings import BYTES_OPTION, NO_BYTE_LIMIT, RECORDS_MAX, RECORDS_OPTION
 
 LARGE = RecordSizes(5_000_000, 5_000_000)
 SMALL = RecordSizes(650, 700)

@@ -12,7 +12,6 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from freshet.pipeline.batch.arrow_bridge import spark_struct
 from freshet.pipeline.batch.bucket_expression import (
     KeyColumn,
     body_column,
@@ -22,6 +21,7 @@ from freshet.pipeline.batch.bucket_expression import (
     task_count,
 )
 from freshet.pipeline.decode.carriers import carry_array, restore_array
+from freshet.pipeline.spark.arrow_bridge import spark_struct
 from freshet.storage.codec.binary_row import encode_row
 from freshet.storage.codec.bucket_function import BucketFunctionType, bucket_ids
 from freshet.storage.model.arrow_types import arrow_type

@@ -6,8 +6,8 @@ from collections import UserDict
 from typing import Any
 
 from freshet.logstore.record_sizes import RecordSizes
-from freshet.pipeline.batch.active_query import ActiveQuery
 from freshet.pipeline.batch.kafka_polls import follow_sizes
+from freshet.pipeline.spark.active_query import ActiveQuery
 
 FETCH = str(8 << 20)
 SMALL, LARGE = RecordSizes(1000, 1000), RecordSizes(1_000_000, 1_000_000)

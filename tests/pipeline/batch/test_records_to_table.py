@@ -11,8 +11,8 @@ from pyspark.sql import SparkSession
 
 from freshet.pipeline.config.pipeline_file import load_pipeline
 from freshet.pipeline.exceptions import PipelineFailedError
-from freshet.pipeline.progress import Progress
-from freshet.pipeline.runner import Runner
+from freshet.pipeline.running.progress import Progress
+from freshet.pipeline.running.runner import Runner
 from freshet.storage.catalog import Catalog
 from tests.pipeline.records import TOAST, change
 

@@ -12,7 +12,6 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from freshet.pipeline.batch.batch_settings import RECORDS_MAX, batch_settings
 from freshet.pipeline.batch.micro_batch import BatchReport, MicroBatchWriter
 from freshet.pipeline.batch.outcome_counts import HALF_APPLIED, IGNORED
 from freshet.pipeline.batch.routing import Routing
@@ -21,6 +20,7 @@ from freshet.pipeline.batch.unavailable_values import NOT_STORED
 from freshet.pipeline.config.model import MaxDeadLetters
 from freshet.pipeline.exceptions import InvalidRequestError as OutsideQueryError
 from freshet.pipeline.exceptions import PipelineFailedError
+from freshet.pipeline.spark.batch_settings import RECORDS_MAX, batch_settings
 from freshet.storage.catalog import Catalog
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.schema.change import AddColumn, ChangeType

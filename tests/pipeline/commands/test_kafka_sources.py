@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-from freshet.pipeline.batch.checkpoint_owner import claim_checkpoint
 from freshet.pipeline.batch.table_setup import open_or_create
 from freshet.pipeline.config.pipeline_file import load_pipeline
+from freshet.pipeline.identity.checkpoint_owner import claim_checkpoint
 from tests.kit.kafka_broker import ForeignBroker
 from tests.pipeline.commands.kit import Freshet
 

@@ -35,9 +35,9 @@ from freshet.jobs.demo.join_streams import COLUMNS, ORDERS, PAYMENTS, SHIPMENTS,
 from freshet.jobs.demo.shop import Message
 from freshet.pipeline.batch.table_setup import open_or_create
 from freshet.pipeline.config.pipeline_file import PipelineConfig, load_pipelines
-from freshet.pipeline.progress import Progress
-from freshet.pipeline.progress_report import progress_line
-from freshet.pipeline.runner import Runner, spark_settings, stop_on_signals
+from freshet.pipeline.running.progress import Progress
+from freshet.pipeline.running.progress_report import progress_line
+from freshet.pipeline.running.runner import Runner, spark_settings, stop_on_signals
 from freshet.pipeline.spark.jars import SPARK_GROUP, ensure_jars
 from freshet.pipeline.spark.session import SHORT_LIVED, create_session
 from freshet.storage.catalog import Catalog

@@ -1,1 +1,1 @@
-"""One micro-batch: routing, the task of a bucket, the commit."""
+"""One micro-batch: routing, the tasks of its buckets, checks, commit, compaction."""

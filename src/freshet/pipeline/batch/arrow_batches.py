@@ -24,7 +24,7 @@ from typing import Final
 from pyspark.sql import SparkSession
 
 from freshet.logstore.record_sizes import NOTHING_SEEN, RecordSizes
-from freshet.pipeline.batch.batch_settings import (
+from freshet.pipeline.spark.batch_settings import (
     BYTES_OPTION,
     NO_BYTE_LIMIT,
     RECORDS_MAX,

@@ -41,7 +41,7 @@ from freshet.pipeline.batch.unavailable_values import UnavailableValues
 from freshet.pipeline.batch.worker_tables import open_worker_table
 from freshet.pipeline.decode.carriers import carrier_arrow_type, restore_array
 from freshet.pipeline.decode.outcomes import BUCKET, DATA_PREFIX, KIND, ORDER_COLUMNS, TAG, TAG_DATA, TAG_DEAD
-from freshet.pipeline.repeating_errors import REPEATING_ERRORS, ToldError
+from freshet.pipeline.errors.repeating_errors import REPEATING_ERRORS, ToldError
 from freshet.storage.exceptions import InvalidRequestError, RetryableError
 from freshet.storage.io.env import local_env
 from freshet.storage.model.arrow_types import arrow_schema

@@ -16,7 +16,7 @@ from typing import Final
 from py4j.protocol import Py4JError
 
 from freshet.logstore.record_sizes import RecordSizes
-from freshet.pipeline.batch.active_query import ActiveQuery
+from freshet.pipeline.spark.active_query import ActiveQuery
 from freshet.pipeline.spark.fetch_sizes import CLIENT_POLL_RECORDS, FETCH_MIN_BYTES, poll_records
 
 _LOG: Final = logging.getLogger(__name__)

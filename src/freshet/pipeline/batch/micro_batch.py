@@ -31,27 +31,27 @@ from typing import Final
 
 from pyspark.sql import DataFrame
 
-from freshet.pipeline.batch.active_query import ActiveQuery
 from freshet.pipeline.batch.arrow_batches import ArrowBatches
-from freshet.pipeline.batch.arrow_map import schema_text
 from freshet.pipeline.batch.batch_pin import BatchPin
 from freshet.pipeline.batch.bucket_task import BucketTask
 from freshet.pipeline.batch.dead_letter_sample import limit_text, sample_text
-from freshet.pipeline.batch.first_tables import FirstTables, after_batch, carried_text, first_tables
 from freshet.pipeline.batch.kafka_polls import follow_sizes
 from freshet.pipeline.batch.lap_clock import LapClock
-from freshet.pipeline.batch.missing_batches import refuse_missing_batches
-from freshet.pipeline.batch.read_digest import ReadDigests
+from freshet.pipeline.batch.left_out import carried_columns, left_out_columns
 from freshet.pipeline.batch.renumber_job import RenumberJob
-from freshet.pipeline.batch.replays import is_same_input, unproven_replay_text
 from freshet.pipeline.batch.rounds_beside import BesideReport, RoundsBeside
 from freshet.pipeline.batch.routing import Routing, TaskPlan, is_outcomes, route_outcomes, route_rows
 from freshet.pipeline.batch.schema_follow import refuse_other_columns
 from freshet.pipeline.batch.task_result import RESULT_SPARK_SCHEMA, TaskResult, sum_results
 from freshet.pipeline.config.model import CompactionConfig, MaxDeadLetters
-from freshet.pipeline.error_kind import ErrorKind
+from freshet.pipeline.errors.error_kind import ErrorKind
 from freshet.pipeline.exceptions import PipelineFailedError, StoppedByRecordError
-from freshet.pipeline.left_out import carried_columns, left_out_columns
+from freshet.pipeline.identity.first_tables import FirstTables, after_batch, carried_text, first_tables
+from freshet.pipeline.identity.missing_batches import refuse_missing_batches
+from freshet.pipeline.identity.read_digest import ReadDigests
+from freshet.pipeline.identity.replays import is_same_input, unproven_replay_text
+from freshet.pipeline.spark.active_query import ActiveQuery
+from freshet.pipeline.spark.arrow_map import schema_text
 from freshet.storage.distributed_write import (
     CommitDigest,
     CommitMessage,

@@ -36,8 +36,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from freshet.pipeline.batch.worker_tables import open_worker_table
+from freshet.pipeline.errors.repeating_errors import REPEATING_ERRORS
 from freshet.pipeline.exceptions import brief_reason
-from freshet.pipeline.repeating_errors import REPEATING_ERRORS
 from freshet.storage.distributed_write import (
     CommitMessage,
     CompactionLimit,

@@ -30,12 +30,12 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the customary name
 from pyspark.sql import types as spark
 
-from freshet.pipeline.batch.arrow_bridge import spark_type
-from freshet.pipeline.batch.arrow_map import KeptColumns
 from freshet.pipeline.batch.bucket_expression import KeyColumn, bucket_column, epoch_micros, task_column, task_count
 from freshet.pipeline.decode.carriers import is_nanos
 from freshet.pipeline.decode.outcomes import BUCKET, DATA_PREFIX, HEAD_SCHEMA, KIND, OFFSET, TAG, TAG_DATA
 from freshet.pipeline.exceptions import InvalidRequestError
+from freshet.pipeline.spark.arrow_bridge import spark_type
+from freshet.pipeline.spark.arrow_map import KeptColumns
 from freshet.storage.codec.bucket_function import BucketFunctionType
 from freshet.storage.model.data_type import DataField, ScalarType, TypeRoot
 from freshet.storage.model.row_kind import ROW_KIND_COLUMN

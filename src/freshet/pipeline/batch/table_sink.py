@@ -22,8 +22,8 @@ from freshet.pipeline.batch.arrow_batches import ArrowBatches
 from freshet.pipeline.batch.dead_letters import open_dead_letters
 from freshet.pipeline.batch.micro_batch import BatchReport, MicroBatchWriter
 from freshet.pipeline.config.model import CompactionConfig, MaxDeadLetters
+from freshet.pipeline.errors.failure import kind_of
 from freshet.pipeline.exceptions import InvalidRequestError, PipelineFailedError, brief_reason
-from freshet.pipeline.failure import kind_of
 from freshet.pipeline.spark.worker_python import WORKER_FAILURE, other_python_hint
 from freshet.storage.catalog import Catalog
 

@@ -19,7 +19,7 @@ from pyspark.sql import types as spark
 from freshet.pipeline.batch.dead_letter_sample import merged_sample
 from freshet.pipeline.batch.read_count import ReadCount
 from freshet.pipeline.decode.outcomes import MetTable
-from freshet.pipeline.repeating_errors import ToldError, error_document, error_of
+from freshet.pipeline.errors.repeating_errors import ToldError, error_document, error_of
 from freshet.storage.distributed_write import CommitMessage, decode_commit_messages, encode_commit_messages
 
 RESULT_COLUMN: Final = "result"

@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
+from freshet.pipeline.batch.left_out import remedy_text
 from freshet.pipeline.commands.arguments import AsJson, TableName, Warehouse, open_table
 from freshet.pipeline.commands.output import complain, print_json, say
-from freshet.pipeline.left_out import remedy_text
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.table import (
     AddColumn,

@@ -12,12 +12,8 @@ from freshet.logstore.kafka_connection import log_client_settings
 from freshet.logstore.kafka_log_client import KafkaLogClient
 from freshet.logstore.topic import check_topic
 from freshet.logstore.topic_owner import NEW_TABLE, refuse_foreign
-from freshet.pipeline.awaited_topics import wait_for_topics
-from freshet.pipeline.commands.output import complain
-from freshet.pipeline.config.model import PipelineConfig
-from freshet.pipeline.config.rules import subscribed_topics
-from freshet.pipeline.exceptions import Problem
-from freshet.pipeline.kafka_reach import (
+from freshet.pipeline.checks.awaited_topics import wait_for_topics
+from freshet.pipeline.checks.kafka_reach import (
     Brokers,
     ask_once,
     brokers_of,
@@ -27,7 +23,11 @@ from freshet.pipeline.kafka_reach import (
     wait_for_brokers,
     watched_brokers,
 )
-from freshet.pipeline.offset_check import offset_problems
+from freshet.pipeline.checks.offset_check import offset_problems
+from freshet.pipeline.commands.output import complain
+from freshet.pipeline.config.model import PipelineConfig
+from freshet.pipeline.config.rules import subscribed_topics
+from freshet.pipeline.exceptions import Problem
 from freshet.storage.catalog import Catalog
 from freshet.storage.exceptions import InvalidRequestError, RetryableError
 

@@ -40,7 +40,7 @@ from freshet.pipeline.commands.pipelines import check, jars, prepare, run
 from freshet.pipeline.commands.read import read
 from freshet.pipeline.commands.tables import describe, files, snapshots, tables
 from freshet.pipeline.commands.tail import tail
-from freshet.pipeline.error_kind import EXIT_DONE, EXIT_FAILED
+from freshet.pipeline.errors.error_kind import EXIT_DONE, EXIT_FAILED
 from freshet.pipeline.exceptions import InvalidRequestError
 
 DEBUG: Final = "--debug"

@@ -21,10 +21,10 @@ from freshet.pipeline.commands.failure_report import while_running
 from freshet.pipeline.commands.output import bar, complain, plural, print_json, say
 from freshet.pipeline.commands.spark_part import spark_part
 from freshet.pipeline.config.interval import interval_ms, spark_interval
-from freshet.pipeline.error_kind import ErrorKind, worst
+from freshet.pipeline.errors.error_kind import ErrorKind, worst
+from freshet.pipeline.errors.failure import kind_of
 from freshet.pipeline.exceptions import PipelineFailedError
-from freshet.pipeline.failure import kind_of
-from freshet.pipeline.signals import when_asked_to_stop
+from freshet.pipeline.running.signals import when_asked_to_stop
 from freshet.storage.catalog import Catalog
 from freshet.storage.describe import size_text
 from freshet.storage.exceptions import ConflictError, InvalidRequestError, RetryableError, StorageError

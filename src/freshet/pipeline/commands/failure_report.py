@@ -19,9 +19,9 @@ from typing import Any, Final
 import pyarrow as pa
 
 from freshet.pipeline.commands.output import complain, json_line, say
-from freshet.pipeline.error_kind import EXIT_RETRY
+from freshet.pipeline.errors.error_kind import EXIT_RETRY
+from freshet.pipeline.errors.failure import exit_code_of, is_foreign, kind_of
 from freshet.pipeline.exceptions import ConfigurationError, PipelineError, PipelineFailedError, brief_reason
-from freshet.pipeline.failure import exit_code_of, is_foreign, kind_of
 from freshet.storage.exceptions import StorageError
 
 _AS_JSON: Final = "--json"

@@ -12,10 +12,10 @@ from pyspark.sql import DataFrame
 from freshet.pipeline.batch.table_sink import table_sink
 from freshet.pipeline.config.stream_options import ISOLATION_OPTION, column_list, stream_options, table_for
 from freshet.pipeline.config.table_source_rules import keeps_what_is_taken_back
+from freshet.pipeline.errors.failure import kind_of
 from freshet.pipeline.exceptions import InvalidRequestError, PipelineFailedError, brief_reason
-from freshet.pipeline.failure import kind_of
-from freshet.pipeline.signals import when_asked_to_stop
-from freshet.pipeline.spark.batch_source import FORMAT, register
+from freshet.pipeline.running.signals import when_asked_to_stop
+from freshet.pipeline.sources.batch_source import FORMAT, register
 from freshet.pipeline.spark.session import session_of_a_command
 from freshet.storage.catalog import Catalog
 

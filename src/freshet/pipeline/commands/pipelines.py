@@ -9,6 +9,8 @@ from typing import Annotated, Literal
 import typer
 
 from freshet.pipeline.batch.table_setup import with_table_options
+from freshet.pipeline.checks.preflight import problems_before_start, refuse_to_start, warnings_before_start
+from freshet.pipeline.checks.record_samples import RECORDS_MAX, Records, left_out_warnings
 from freshet.pipeline.commands.arguments import AsJson, PipelineFiles
 from freshet.pipeline.commands.failure_report import failure_facts, tell_failure
 from freshet.pipeline.commands.output import complain, print_json, say
@@ -16,11 +18,9 @@ from freshet.pipeline.commands.spark_part import spark_part
 from freshet.pipeline.config.interval import interval_ms, spark_interval
 from freshet.pipeline.config.model import PipelineConfig, SourceConfig
 from freshet.pipeline.config.pipeline_file import load_pipelines
-from freshet.pipeline.error_kind import EXIT_INVALID
+from freshet.pipeline.errors.error_kind import EXIT_INVALID
 from freshet.pipeline.exceptions import ConfigurationError, InvalidRequestError, Problem
-from freshet.pipeline.preflight import problems_before_start, refuse_to_start, warnings_before_start
-from freshet.pipeline.record_samples import RECORDS_MAX, Records, left_out_warnings
-from freshet.pipeline.signals import when_asked_to_stop
+from freshet.pipeline.running.signals import when_asked_to_stop
 from freshet.pipeline.spark.jars import SPARK_GROUP, ensure_jars
 from freshet.storage.exceptions import StorageError
 

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from freshet.pipeline.config.pipeline_file import load_pipelines
 from freshet.pipeline.exceptions import PipelineError
-from freshet.pipeline.runner import Runner
+from freshet.pipeline.running.runner import Runner
 from freshet.pipeline.spark.class_archive import archive_file
 from freshet.pipeline.spark.jars import SPARK_GROUP, ensure_jars, exclusive
 from freshet.pipeline.spark.session import LOGGING_OPTION, SHORT_LIVED, create_session

@@ -30,8 +30,8 @@ from freshet.pipeline.commands.replayed import remove_replayed
 from freshet.pipeline.config.model import MaxDeadLetters, PipelineConfig
 from freshet.pipeline.config.rules import subscribed_topics
 from freshet.pipeline.exceptions import ConfigurationError
-from freshet.pipeline.runner import spark_settings
-from freshet.pipeline.spark.record_frame import RECORD_SCHEMA, read_record_frame
+from freshet.pipeline.running.runner import spark_settings
+from freshet.pipeline.sources.record_frame import RECORD_SCHEMA, read_record_frame
 from freshet.pipeline.spark.session import session_of_a_command
 from freshet.storage.catalog import Catalog
 from freshet.storage.table import Split, Table, TableScan

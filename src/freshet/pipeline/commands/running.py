@@ -8,17 +8,17 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from freshet.pipeline.batch.checkpoint_topics import renewal_text
 from freshet.pipeline.commands.output import complain, say
 from freshet.pipeline.commands.spark_part import spark_part
 from freshet.pipeline.config.model import PipelineConfig, revealed
-from freshet.pipeline.error_kind import ErrorKind
+from freshet.pipeline.errors.error_kind import ErrorKind
 from freshet.pipeline.exceptions import ConfigurationError, PipelineFailedError, Problem
-from freshet.pipeline.progress_report import ProgressReporter
-from freshet.pipeline.restarts import RestartRule
-from freshet.pipeline.runner import Runner, spark_settings, stop_on_signals
+from freshet.pipeline.identity.checkpoint_topics import renewal_text
+from freshet.pipeline.running.progress_report import ProgressReporter
+from freshet.pipeline.running.restarts import RestartRule
+from freshet.pipeline.running.runner import Runner, spark_settings, stop_on_signals
+from freshet.pipeline.sources.select_check import has_expressions, select_problems, select_remarks
 from freshet.pipeline.spark.jars import SPARK_GROUP, ensure_jars, names_kafka_source
-from freshet.pipeline.spark.select_check import has_expressions, select_problems, select_remarks
 from freshet.pipeline.spark.session import SessionRefusedError, session_of_a_command, submitted_settings
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from freshet.pipeline.error_kind import ErrorKind
+from freshet.pipeline.errors.error_kind import ErrorKind
 from freshet.pipeline.exceptions import Problem
 
 KeyPath = tuple[str | int, ...]

@@ -11,7 +11,7 @@
 | ARRAY, MAP, ROW | the same, of carriers | list, map, struct | the same, of storage types |
 | all others | the type of the same name | as storage | |
 
-`freshet.pipeline.batch.arrow_bridge` has the same table in Spark's types. Spark has no type for nanoseconds and none
+`freshet.pipeline.spark.arrow_bridge` has the same table in Spark's types. Spark has no type for nanoseconds and none
 that its Arrow transfer and the Kafka source agree on for TIME, hence the 64-bit integers. Reading a table through Spark
 gives the same carriers, so what is read can be written back unchanged.
 

@@ -39,8 +39,8 @@ from freshet.pipeline.decode.plan import DecodePlan
 from freshet.pipeline.decode.schemas_seen import SchemasSeen, schema_prefix
 from freshet.pipeline.decode.source_table import ADDED_NAMES, SourceTable
 from freshet.pipeline.decode.tables_met import TablesMet
+from freshet.pipeline.errors.repeating_errors import REPEATING_ERRORS, error_document
 from freshet.pipeline.exceptions import StoppedByRecordError
-from freshet.pipeline.repeating_errors import REPEATING_ERRORS, error_document
 
 BLOCK_VALUES: Final = 128 * 1024
 BLOCK_RECORDS: Final = 16_384

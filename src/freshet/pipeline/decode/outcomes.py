@@ -39,7 +39,7 @@ import pyarrow as pa
 
 from freshet.logstore.record_sizes import NOTHING_SEEN, RecordSizes
 from freshet.pipeline.decode.source_table import SourceTable
-from freshet.pipeline.repeating_errors import ErrorDocument
+from freshet.pipeline.errors.repeating_errors import ErrorDocument
 
 BUCKET: Final = "_bucket"
 TAG: Final = "_tag"

@@ -1,4 +1,4 @@
-"""What a decoder takes: raw records in flat columns, as `freshet.pipeline.spark.sources` gives them.
+"""What a decoder takes: raw records in flat columns, as `freshet.pipeline.sources.raw_frame` gives them.
 
 | column | type | Kafka | files |
 |---|---|---|---|

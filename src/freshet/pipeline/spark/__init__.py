@@ -1,1 +1,1 @@
-"""What Freshet asks of Spark: sessions, jars, sources, batch reads."""
+"""Spark itself: sessions, jars, the Java process, settings, columns and types that cross into Python."""

@@ -27,7 +27,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from freshet.pipeline.error_kind import ErrorKind
+from freshet.pipeline.errors.error_kind import ErrorKind
 from freshet.pipeline.exceptions import InvalidRequestError, PipelineError
 
 JAR_LIST = Path(__file__).with_name("jars.toml")

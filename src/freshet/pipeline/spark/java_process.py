@@ -20,9 +20,9 @@ from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-from freshet.pipeline.error_kind import ErrorKind
+from freshet.pipeline.errors.error_kind import ErrorKind
+from freshet.pipeline.errors.known_causes import HEAP, READ_LESS
 from freshet.pipeline.exceptions import PipelineFailedError
-from freshet.pipeline.known_causes import HEAP, READ_LESS
 
 HEAP_STATUS: Final = frozenset({52, 3})
 KILLED_STATUS: Final = frozenset({-9, 137})

@@ -1,0 +1,70 @@
+"""Whether topics can be read from where the pipeline's file, or its checkpoint, says: asked before a run.
+
+A checkpoint that says it counts; else the options of the source (`config.starting_offsets`). Topics that are not there
+are for `awaited_topics`. Clusters that only the Java client can reach are not asked, nor patterns that only Java knows.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
+
+from freshet.logstore.kafka_client import KafkaCluster
+from freshet.pipeline.checks.kafka_reach import ASK_S, brokers_of, topics_of
+from freshet.pipeline.config.model import PipelineConfig, SourceConfig, revealed
+from freshet.pipeline.config.origin import KeyPath
+from freshet.pipeline.config.rules import subscribed_topics
+from freshet.pipeline.config.starting_offsets import Place, assigned_problems, start_of, start_problems
+from freshet.pipeline.exceptions import Problem
+from freshet.pipeline.identity.checkpoint_offsets import checkpoint_offset_problems, checkpoint_offsets
+
+_NO_LOSS: Final = "false"
+
+
+def offset_problems(configs: Sequence[PipelineConfig], *, say: Callable[[str], None]) -> list[Problem]:
+    """What is wrong with the offsets of some pipelines; says of which sources it could not be found out."""
+    found = []
+    for config in configs:
+        for index, source in enumerate(config.sources):
+            try:
+                found += [config.origin.problem(*each) for each in _source(config, index, source)]
+            except (OSError, ValueError) as error:
+                text = config.without_secrets(str(error))
+                say(f"{config.name}: warning: the offsets of sources[{index}] were not looked at: {text}")
+    return found
+
+
+def _source(config: PipelineConfig, index: int, source: SourceConfig) -> Iterator[tuple[KeyPath, str]]:
+    brokers = brokers_of(source)
+    if brokers is None or brokers.settings.untranslated:
+        return
+    client = KafkaCluster(brokers.settings)
+    answer = client.ask(ASK_S)
+    if answer.failure or subscribed_topics(source) - answer.topics:
+        return  # others tell
+    key_path: KeyPath = ("sources", index, "kafka")
+    options = revealed(source.kafka or {})
+    lowered = {key.lower(): (key, value) for key, value in options.items()}
+    there = {(topic, n) for topic in topics_of(source, answer) for n in range(answer.partition_counts[topic])}
+    if "assign" in lowered:
+        key, text = lowered["assign"]
+        assigned = {(topic, number) for topic, numbers in json.loads(text).items() for number in numbers}
+        yield from (((*key_path, key), text) for text in assigned_problems(assigned, there))
+        there &= assigned
+    if not there:
+        return  # a pattern that matches nothing yet, or that only Java knows
+    takes_losses = lowered.get("failondataloss", ("", "true"))[1].lower() == _NO_LOSS
+    kept = checkpoint_offsets(config.checkpoint, index)
+    if kept is not None:
+        if not takes_losses:
+            ends = {place: end for place, (_, end) in client.bounds(there, ASK_S).items()}
+            for text in checkpoint_offset_problems(kept, ends, checkpoint=config.checkpoint):
+                yield ("checkpoint",), f"sources[{index}] {text}"
+        return
+    start = start_of(options)
+    if start is not None:
+        bounds: dict[Place, tuple[int, int]] = client.bounds(there, ASK_S)
+        matches = client.offsets_at(start.times(there), ASK_S)
+        for text in start_problems(start, bounds, matches, takes_losses=takes_losses):
+            yield (*key_path, start.option), text

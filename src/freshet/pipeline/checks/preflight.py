@@ -1,0 +1,174 @@
+"""What is looked at before a pipeline starts, without Spark and without writing anything.
+
+    files.path is there  ·  tables that are read are there and fit  ·  the table is as the file says
+    ·  the checkpoint is this pipeline's, or new and writable
+    ·  the dead-letter table is one  ·  neither table holds commits of an earlier query of this name
+    ·  nobody else writes the log of the table
+
+An earlier query: who removes table and checkpoint to start over and keeps the dead letters would run until the first
+dead letter, and then be refused for ever.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final
+from urllib.parse import unquote, urlparse
+
+from freshet.pipeline.batch.table_setup import check_table, unused_options, with_table_options
+from freshet.pipeline.checks.table_sources import source_problems
+from freshet.pipeline.config.changelog_rules import changelog_warnings
+from freshet.pipeline.config.model import PipelineConfig
+from freshet.pipeline.config.origin import Finding, KeyPath
+from freshet.pipeline.config.rules import warnings
+from freshet.pipeline.errors.failure import kind_of
+from freshet.pipeline.exceptions import ConfigurationError, Problem
+from freshet.pipeline.identity.checkpoint_owner import checkpoint_problem, local_folder, query_id_of
+from freshet.pipeline.identity.writable import write_problem
+from freshet.storage.catalog import Catalog
+from freshet.storage.exceptions import InvalidRequestError, StorageError, UnknownOutcomeError
+from freshet.storage.table import Table
+
+DEAD_LETTER_KEYS: Final = ("pipeline", "reason", "raw_value", "micro_batch_id")
+"""Columns by which a dead-letter table is known."""
+
+_NEW_QUERY: Final = "a query that has not begun"
+_LOCAL: Final = re.compile(r"(file:|/)", re.IGNORECASE)
+
+
+def problems_before_start(config: PipelineConfig) -> list[Problem]:
+    """Everything that would keep a pipeline from running, with the keys in its file."""
+    looks: tuple[Callable[[PipelineConfig], Iterator[Finding]], ...] = (_files, source_problems, _tables)
+    return [config.origin.problem(*finding) for look in looks for finding in look(config)]
+
+
+def warnings_before_start(config: PipelineConfig) -> list[str]:
+    """What a run should say before it starts, by the file and by the table, where it is there; nothing here stops it.
+
+    A table that cannot be looked at is a problem, which others tell.
+    """
+    try:
+        known = with_table_options(config)
+        catalog = Catalog(config.table.warehouse)
+        is_compacted = catalog.has_table(config.table.name) and catalog.table(config.table.name).is_compacted()
+        unused = list(unused_options(config.table))
+    except (StorageError, OSError):
+        known, is_compacted, unused = config, False, []
+    return [*warnings(config), *changelog_warnings(known, is_compacted=is_compacted), *unused]
+
+
+def refuse_to_start(configs: list[PipelineConfig]) -> None:
+    """Raises `ConfigurationError` with the problems of all pipelines, if there are any."""
+    problems = [problem for config in configs for problem in problems_before_start(config)]
+    if problems:
+        raise ConfigurationError(problems)
+
+
+def _files(config: PipelineConfig) -> Iterator[Finding]:
+    for index, source in enumerate(config.sources):
+        if source.files is None or not _LOCAL.match(source.files.path):
+            continue
+        key_path = ("sources", index, "files", "path")
+        path = unquote(urlparse(source.files.path).path) if ":" in source.files.path else source.files.path
+        if glob.has_magic(path):
+            parts = Path(path).parts
+            path = str(Path(*parts[: next(i for i, part in enumerate(parts) if glob.has_magic(part))]))
+        if not os.path.exists(path):
+            yield key_path, f"{path} is not there; make the folder, it may be empty"
+        elif os.path.isdir(path) and not os.access(path, os.R_OK | os.X_OK):
+            yield key_path, f"no right to read {path}"
+
+
+def _tables(config: PipelineConfig) -> Iterator[Finding]:
+    """The table, what belongs to it, and the checkpoint."""
+    try:
+        differences = check_table(config.table)
+        catalog = Catalog(config.table.warehouse)
+        table = catalog.table(config.table.name) if catalog.has_table(config.table.name) else None
+        dead = catalog.table(config.dead_letter_table) if catalog.has_table(config.dead_letter_table) else None
+    except (StorageError, OSError) as error:
+        yield _key_path_of(error), str(error), kind_of(error)
+        return
+    for text in differences:
+        yield ("table",), f"{config.table.name} exists and differs: {text}. Change the file, or alter the table"
+    problem = checkpoint_problem(config.checkpoint, pipeline=config.name, table=table)
+    if problem:
+        yield ("checkpoint",), problem
+        return
+    warehouse = local_folder(config.table.warehouse)
+    reason = write_problem(warehouse) if warehouse is not None else None
+    if reason:
+        yield ("table", "warehouse"), f"{config.table.warehouse} cannot be written: {reason}; choose another folder"
+        return
+    if table is not None:
+        remedy = _REMEDY_TABLE + (_REMEDY_LOG if table.has_log else "")
+        yield from _earlier_query(config, table, ("checkpoint",), remedy)
+        yield from _other_log_user(config, table)
+    if dead is None:
+        return
+    if not set(DEAD_LETTER_KEYS) <= set(dead.schema.column_names) or dead.schema.has_primary_key:
+        columns = ", ".join(dead.schema.column_names)
+        yield ("dead_letters",), f"table {dead.name} is no dead-letter table (its columns: {columns}); name another one"
+    else:
+        yield from _earlier_query(config, dead, ("dead_letters",), _REMEDY_DEAD)
+
+
+_REMEDY_TABLE: Final = (
+    "Restore the checkpoint, or give the pipeline another name: it then starts as a new writer and may repeat rows "
+    "that are in the table already"
+)
+_REMEDY_LOG: Final = "; a log has one writer, so the table then needs another kafka.topic"
+_REMEDY_DEAD: Final = (
+    "Name another table under dead_letters, drop this one once its records have been looked at, or give the pipeline "
+    "another name"
+)
+
+
+def _earlier_query(config: PipelineConfig, table: Table, key_path: KeyPath, remedy: str) -> Iterator[Finding]:
+    """Whether a table holds commits under this pipeline's name that were not made with this checkpoint."""
+    if not _LOCAL.match(config.checkpoint):
+        return  # its query id is not known here; the first commit will find out
+    query_id = query_id_of(config.checkpoint)
+    try:
+        table.has_committed(config.name, query_id or _NEW_QUERY, 0)
+    except UnknownOutcomeError:
+        return  # history has expired: for a batch to decide
+    except InvalidRequestError:
+        whose = "the checkpoint is new" if query_id is None else f"the checkpoint belongs to query {query_id}"
+        yield (
+            key_path,
+            f"table {table.name} holds commits that an earlier query made under the name {config.name!r}, and {whose}: "
+            f"the run would be refused. {remedy}",
+        )
+    except (StorageError, OSError) as error:
+        yield key_path, str(error), kind_of(error)
+
+
+def _other_log_user(config: PipelineConfig, table: Table) -> Iterator[Finding]:
+    """Whether somebody else writes the log of the table."""
+    try:
+        user = table.with_options(dict(config.table.write_options)).log_user()
+    except (StorageError, OSError) as error:
+        yield ("table",), str(error), kind_of(error)
+        return
+    if user not in (None, config.name):
+        yield (
+            ("table", "name"),
+            f"{user!r} writes the log of table {table.name}, and a log has one writer. Write through that pipeline (it "
+            f"may have several sources), or stop it for good and give the table another kafka.topic ({_SET_TOPIC})",
+        )
+
+
+_SET_TOPIC: Final = "freshet alter WAREHOUSE TABLE --set kafka.topic=NAME"
+
+
+def _key_path_of(error: Exception) -> KeyPath:
+    """Where in a file an error of the storage belongs, as far as it says what it is about."""
+    column, option = getattr(error, "column", None), getattr(error, "option", None)
+    if option:
+        return ("table", "options", option)
+    return ("table", "columns", column) if column else ("table",)

@@ -1,0 +1,135 @@
+"""Tables that a pipeline reads: looked at before it starts, without Spark and without writing anything.
+
+Columns of the target get the column of the same name, or what `select` says; columns of the source that the target does
+not have are left out. Without `select` a column must have the target's type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from freshet.pipeline.config.model import PipelineConfig, SourceConfig, TableSourceConfig
+from freshet.pipeline.config.origin import Finding, KeyPath
+from freshet.pipeline.config.rules import nearest
+from freshet.pipeline.config.stream_options import (
+    ISOLATION_OPTION,
+    PlannedStream,
+    column_list,
+    stream_options,
+    table_for,
+)
+from freshet.pipeline.config.table_source_rules import keeps_what_is_taken_back
+from freshet.pipeline.errors.failure import kind_of
+from freshet.storage.catalog import Catalog
+from freshet.storage.exceptions import StorageError
+from freshet.storage.model.data_type import DataType, ScalarType, TypeRoot, with_nullable
+from freshet.storage.table import Table
+
+_TEXTS: Final = (TypeRoot.CHAR, TypeRoot.VARCHAR)
+_INTEGERS: Final = (TypeRoot.TINYINT, TypeRoot.SMALLINT, TypeRoot.INT, TypeRoot.BIGINT)
+
+
+def open_source(source: TableSourceConfig) -> Table:
+    """The table that is read, with the options of the query; raises `NotFoundError` where there is none."""
+    return table_for(Catalog(source.warehouse).table(source.name), source.given)
+
+
+def planned_stream(source: TableSourceConfig, table: Table) -> PlannedStream:
+    """The changes asked for; raises as `Table.split_stream` does."""
+    options = stream_options(source.given)
+    assert options is not None
+    return options.stream(table, column_list(source.given))
+
+
+def source_problems(config: PipelineConfig) -> Iterator[Finding]:
+    """What keeps the tables that a pipeline reads from being read into its table."""
+    for index, source in enumerate(config.sources):
+        if source.table is not None:
+            yield from _problems(config, source, source.table, ("sources", index))
+
+
+def _problems(
+    config: PipelineConfig, source: SourceConfig, table: TableSourceConfig, key_path: KeyPath
+) -> Iterator[Finding]:
+    try:
+        catalog = Catalog(table.warehouse)
+        if not catalog.has_table(table.name):
+            database = table.name.partition(".")[0]
+            known = catalog.list_tables(database) if database in catalog.list_databases() else []
+            names = [name if "." in name else f"{database}.{name}" for name in known]
+            there = nearest(table.name, names)
+            yield (
+                (*key_path, "table", "name"),
+                f"there is no table {table.name} in {table.warehouse}{there}; one that another pipeline writes is "
+                "there once that pipeline was started",
+            )
+            return
+        opened = open_source(table)
+        stream = planned_stream(table, opened)
+        reason = _why_rows_would_stay(config, table)
+    except (StorageError, OSError) as error:
+        option = getattr(error, "option", None)
+        inner = (option,) if option in table.options else ()
+        yield (*key_path, "table", *inner), str(error), kind_of(error)
+        return
+    if not config.table.primary_key and opened.schema.has_primary_key:
+        yield (
+            (*key_path, "table", "name"),
+            f"{table.name} has a primary key, so rows of it are updated and deleted, and {config.table.name} has none "
+            "and cannot apply that; give it a primary_key",
+        )
+    if reason is not None:
+        yield (
+            (*key_path, "table", "isolation"),
+            f"speculative rows may be taken back, and {config.table.name} is there with options of its own: {reason}; "
+            f"read committed rows ({ISOLATION_OPTION}=committed)",
+        )
+    yield from _columns(config, source, stream, key_path)
+
+
+def _why_rows_would_stay(config: PipelineConfig, table: TableSourceConfig) -> str | None:
+    """Why the target that is there would not undo rows that are taken back; the file was looked at before."""
+    options, catalog = stream_options(table.given), Catalog(config.table.warehouse)
+    if options is None or options.isolation != "speculative" or not catalog.has_table(config.table.name):
+        return None
+    schema = catalog.table(config.table.name).schema
+    given = {**schema.options, **config.table.write_options}
+    return keeps_what_is_taken_back(given, has_primary_key=schema.has_primary_key)
+
+
+def _columns(
+    config: PipelineConfig, source: SourceConfig, stream: PlannedStream, key_path: KeyPath
+) -> Iterator[Finding]:
+    if source.select:
+        return  # Spark analyses it
+    given = {field.name: field.type for field in stream.fields}
+    taken = [field for field in config.table.fields if field.name in given]
+    if not taken:
+        yield (
+            key_path,
+            f"the table read has the columns {', '.join(given)}, and none of {config.table.name}; give select",
+        )
+    for key in config.table.primary_key:
+        if key not in given:
+            known = nearest(key, given)
+            yield (
+                key_path,
+                f"the table read has no column {key}, which is a key column of the target{known}; give select",
+            )
+    for field in taken:
+        if not _fits(given[field.name], field.type):
+            yield (
+                key_path,
+                f"column {field.name} is {given[field.name]} in the table read and {field.type} in the target; give "
+                f"select with {field.name}: CAST({field.name} AS …)",
+            )
+
+
+def _fits(given: DataType, wanted: DataType) -> bool:
+    """Equal but for nullability and the length of texts, or a narrower integer; rows are checked when they come."""
+    if isinstance(given, ScalarType) and isinstance(wanted, ScalarType):
+        for family in (_TEXTS, _INTEGERS):
+            if given.root in family and wanted.root in family:
+                return family is _TEXTS or family.index(given.root) <= family.index(wanted.root)
+    return str(with_nullable(given, True)) == str(with_nullable(wanted, True))

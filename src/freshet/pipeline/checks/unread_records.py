@@ -1,0 +1,68 @@
+"""What a source has to read, asked before its query starts: how many Kafka partitions, how large their records.
+
+What a checkpoint's last finished batch has read does not count. A batch that was planned and not finished, for example
+because memory did not suffice, is among what is looked at: it comes again, in smaller pieces.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from freshet.logstore.client import TopicPartition
+from freshet.logstore.kafka_look import look_at_records
+from freshet.logstore.record_sizes import NOTHING_SEEN, RecordSizes
+from freshet.pipeline.checks.kafka_reach import brokers_of, partition_counts
+from freshet.pipeline.config.model import SourceConfig
+from freshet.pipeline.identity.checkpoint_owner import local_folder
+
+_LINES_BEFORE_OFFSETS = 2
+"""Of Spark's files below `offsets`: the version, and what it notes of the batch."""
+
+
+@dataclass(frozen=True, slots=True)
+class UnreadRecords:
+    """What no finished batch of a source has read, as far as its cluster could be asked."""
+
+    kafka_partitions: int = 0
+    """Of all of its topics; 0 where nobody knows, and of files."""
+    sizes: RecordSizes = NOTHING_SEEN
+    """Nothing seen where nobody knows, of topics without records and of files."""
+
+
+NOTHING_KNOWN: Final = UnreadRecords()
+
+
+def unread_records(source: SourceConfig, checkpoint: str) -> UnreadRecords:
+    """Asks the cluster of a source, if it has one: 55 ms for its partitions, about 60 ms for the sizes."""
+    brokers = brokers_of(source)
+    counts = partition_counts(source)
+    if brokers is None or not counts:
+        return NOTHING_KNOWN
+    return UnreadRecords(sum(counts.values()), look_at_records(brokers.settings, counts, finished_offsets(checkpoint)))
+
+
+def finished_offsets(checkpoint: str) -> dict[TopicPartition, int]:
+    """Where the last finished batch ended, as far as the checkpoint tells; of a topic that two sources read, the
+    earlier place."""
+    folder = local_folder(checkpoint)
+    if folder is None:
+        return {}
+    try:
+        finished = [int(file.name) for file in (folder / "commits").iterdir() if file.name.isdecimal()]
+        offsets = [json.loads(line) for line in _offset_lines(folder, max(finished))]
+        found: dict[TopicPartition, int] = {}
+        for topics in offsets:
+            for topic, ends in topics.items() if isinstance(topics, dict) else ():
+                for number, end in ends.items() if isinstance(ends, dict) else ():
+                    place = TopicPartition(topic, int(number))
+                    found[place] = min(end, found.get(place, end))
+    except (OSError, ValueError, TypeError):
+        return {}  # none yet, or not readable: what that means is said by whoever needs it
+    return found
+
+
+def _offset_lines(folder: Path, number: int) -> list[str]:
+    return (folder / "offsets" / str(number)).read_text(encoding="utf-8").splitlines()[_LINES_BEFORE_OFFSETS:]

@@ -1,0 +1,87 @@
+"""Of which kind an error is, wherever it comes from.
+
+Errors of Freshet say it by their class, those of the operating system by their number. Errors that Spark has carried
+from a Python worker are texts: the last exception of the worker's traceback is named there, and the classes that it
+inherits from say the kind. What Spark and Kafka's client say in their own words is looked up (`known_causes`).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from freshet.pipeline.errors.error_kind import (
+    EXIT_RETRY,
+    ErrorKind,
+    class_named,
+    exit_code,
+    kind_of_class,
+    kind_of_errno,
+)
+from freshet.pipeline.errors.known_causes import kind_of_text
+from freshet.pipeline.exceptions import PipelineError, worker_exception
+
+_FOREIGN: Final = ("pyspark.", "py4j.")
+_RAISED: Final = re.compile(r"(?P<name>[\w.]+)(?:: (?:\[Errno (?P<errno>\d+)\]|(?P<kind>\w+Error): )?|$)", re.MULTILINE)
+
+
+def is_foreign(error: BaseException) -> bool:
+    """True for errors of Spark and its bridge: they carry query plans and Java traces."""
+    return type(error).__module__.startswith(_FOREIGN)
+
+
+def kind_of(error: BaseException) -> ErrorKind:
+    """The nearest kind; internal where nothing is known."""
+    if isinstance(error, PipelineError):
+        return error.kind
+    if isinstance(error, OSError):
+        return _kind_of_os_error(type(error), error.errno)
+    if is_foreign(error):
+        return kind_of_foreign(whole_text(error))
+    return kind_of_class(type(error))
+
+
+def exit_code_of(error: BaseException) -> int:
+    """The exit code of a command that ends with this error."""
+    return error.exit_code if isinstance(error, PipelineError) else exit_code(kind_of(error), while_running=False)
+
+
+def is_retryable(error: BaseException) -> bool:
+    """True where starting again may get over it."""
+    return exit_code_of(error) == EXIT_RETRY
+
+
+def kind_of_foreign(text: str) -> ErrorKind:
+    """The kind of a failure that Spark tells: by the exception of a Python worker, or by what Spark says itself."""
+    raised = worker_exception(text)
+    return kind_of_text(text) if raised is None else _kind_of_raised(raised)
+
+
+def whole_text(error: BaseException) -> str:
+    """What an error of Spark says with the Java traces of its causes: the message alone may not name them."""
+    parts = [str(error)]
+    cause: object = error
+    while cause is not None:
+        parts.append(str(getattr(cause, "_stackTrace", "")))
+        cause = getattr(cause, "_cause", None)
+    return "\n".join(parts)
+
+
+def _kind_of_raised(raised: str) -> ErrorKind:
+    """The kind of an exception as the last line of a traceback names it."""
+    match = _RAISED.match(raised)
+    error_class = None if match is None else class_named(match["name"])
+    if match is None or error_class is None:
+        return ErrorKind.INTERNAL
+    if issubclass(error_class, OSError):
+        return _kind_of_os_error(error_class, int(match["errno"]) if match["errno"] else None)
+    if issubclass(error_class, PipelineError):
+        told = [kind for kind in ErrorKind if kind == match["kind"]]
+        return told[0] if told else error_class.kind
+    return kind_of_class(error_class)
+
+
+def _kind_of_os_error(error_class: type[OSError], code: int | None) -> ErrorKind:
+    if code is None and issubclass(error_class, ConnectionError | TimeoutError):
+        return ErrorKind.RETRYABLE
+    return kind_of_errno(code)

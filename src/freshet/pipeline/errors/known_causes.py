@@ -1,0 +1,138 @@
+"""What Spark says of a failure in its own words, told with what an operator looks for: the file or folder, what to do.
+
+| Spark says | told |
+|---|---|
+| a file that a batch was planned with is not there | the file, and how to go on with or without it |
+| the scheme of a path (`s3a://`) is unknown, or the class for it is missing | the path, and which jar it wants |
+| no space, or no more quota, while it writes its own notes between batches | the checkpoint's folder |
+
+`kind_of_text` says of which kind such a failure is:
+
+| Spark says | kind |
+|---|---|
+| a file or folder is gone, a scheme unknown; an SQLSTATE of class 22 (data, loss in Kafka too) or 42 (call) | invalid |
+| brokers refuse the user, the version or the call | invalid |
+| brokers do not answer, do not lead, know no topic yet; sockets of Java; a full disk; a lost executor | retryable |
+| an input file cannot be read (SQLSTATE KD001) | corrupt |
+| anything else | internal |
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+from urllib.parse import unquote
+
+from freshet.pipeline.errors.error_kind import ErrorKind
+
+_MISSING: Final = re.compile(
+    r"FAILED_READ_FILE\.FILE_NOT_EXIST\].{0,200}?reading file\s+(?P<read>\S+?)\.?\s|"
+    r"PATH_NOT_FOUND\] Path does not exist: (?P<planned>\S+?)\.?\s|"
+    r"FileNotFoundException: File (?P<found>\S+) does not exist",
+    re.DOTALL,
+)
+_FULL: Final = re.compile(r"No space left on device|Disk quota exceeded|There is not enough space on the disk")
+
+_NO_FILE_SYSTEM: Final = re.compile(
+    r"Class (?P<name>[\w.]+FileSystem) not found|No FileSystem for scheme \"?(?P<scheme>[\w+.-]+)"
+)
+_AT_PATH: Final = re.compile(r"for path=(\S+?)\.?\s")
+
+_KAFKA: Final = r"org\.apache\.kafka\.common\.errors\."
+_REFUSED_BY_KAFKA: Final = r"\w*(?:Authentication|Authorization|Sasl|Ssl|Unsupported|InvalidTopic|OutOfRange)\w*"
+_KINDS: Final = (  # the first one that is found counts
+    (re.compile(r"SQLSTATE: 22\w{3}|Some data may have been lost"), ErrorKind.INVALID_REQUEST),
+    (re.compile(_KAFKA + _REFUSED_BY_KAFKA), ErrorKind.INVALID_REQUEST),
+    (
+        re.compile(
+            rf"{_KAFKA}|TimeoutException: Cannot fetch (?:record|offset)|{_FULL.pattern}|Stale file handle|"
+            r"java\.net\.(?:\w*Connect|Socket|SocketTimeout|UnknownHost|NoRouteToHost|PortUnreachable)Exception|"
+            r"ExecutorLostFailure|FetchFailed|MetadataFetchFailedException"
+        ),
+        ErrorKind.RETRYABLE,
+    ),
+    (re.compile(r"SQLSTATE: KD001"), ErrorKind.CORRUPT_DATA),
+    (re.compile(r"SQLSTATE: 42\w{3}"), ErrorKind.INVALID_REQUEST),
+)
+HEAP: Final = (
+    "spark.driver.memory, 1g where it is not set (under spark: in the pipeline file; with spark-submit "
+    "--driver-memory, on a cluster --executor-memory too)"
+)
+READ_LESS: Final = "read less at a time (maxOffsetsPerTrigger or maxFilesPerTrigger of the source)"
+_WANT_OF_MEMORY: Final = re.compile(
+    r"java\.lang\.OutOfMemoryError|Python worker exited unexpectedly|^MemoryError\b", re.MULTILINE
+)
+
+
+def kind_of_text(text: str) -> ErrorKind:
+    """What a failure asks for that Spark, Kafka's client or Java tell."""
+    if missing_file(text) or missing_file_system(text):
+        return ErrorKind.INVALID_REQUEST
+    return next((kind for pattern, kind in _KINDS if pattern.search(text)), ErrorKind.INTERNAL)
+
+
+def is_crash(text: str) -> bool:
+    """True where a process or a thread ended for want of memory, or a worker was killed: nobody knows a better cause.
+
+    The same batch may end in the same way, or may not.
+    """
+    return _WANT_OF_MEMORY.search(text) is not None
+
+
+def want_of_memory(text: str) -> str | None:
+    """Where a text of Spark's says that memory was used up, or a worker was killed: what to do; else None."""
+    match = _WANT_OF_MEMORY.search(text)
+    if match is None:
+        return None
+    if match[0].startswith("java"):
+        return (
+            f"the heap of Spark's Java process was used up (java.lang.OutOfMemoryError). Raise {HEAP}, or {READ_LESS}"
+        )
+    what = "had no memory left" if match[0] == "MemoryError" else "was killed or crashed, most often for want of memory"
+    return (
+        f"a Python worker {what}. Give the machine or the container more, or {READ_LESS}, or lower the table's "
+        "write-buffer-size"
+    )
+
+
+def missing_file_system(text: str) -> str | None:
+    """Where a text of Spark's says that it has nothing to reach a path with: the path, and what to do; else None."""
+    match = _NO_FILE_SYSTEM.search(text)
+    if match is None:
+        return None
+    path = _AT_PATH.search(text)
+    what = f"scheme {match['scheme']}" if match["scheme"] else f"its class {match['name']}"
+    return (
+        f"this Spark cannot reach {path[1] if path else 'a path of the pipeline'}: there is no file system for {what}. "
+        "Add the connector's jar (for s3a:// org.apache.hadoop:hadoop-aws in the version of Spark's Hadoop), under "
+        "spark: as spark.jars or spark.jars.packages, or with spark-submit --jars; or write a path that Spark can reach"
+    )
+
+
+def missing_file(text: str) -> str | None:
+    """Where a text of Spark's says that a file is not there: the file, and what to do; else None."""
+    match = _MISSING.search(f"{text} ")
+    if match is None:
+        return None
+    return gone_text(unquote(next(group for group in match.groups() if group)))
+
+
+def gone_text(path: str) -> str:
+    """That a file of a source is not there any more, and what to do."""
+    return (
+        f"{path.removeprefix('file://')} was there when a batch was planned and is gone now; nothing of the batch was "
+        "committed. Put the file back under its name and start again, or go on without its records: under spark: set "
+        'spark.sql.files.ignoreMissingFiles to "true". Files may be removed once their batch is committed (cleanSource '
+        "of the source does it)"
+    )
+
+
+def full_checkpoint(text: str, checkpoint: str) -> str | None:
+    """Where a text of Spark's, raised between batches, says that a disk is full: the checkpoint's; else None."""
+    match = _FULL.search(text)
+    if match is None:
+        return None
+    return (
+        f"checkpoint {checkpoint} cannot be written: {match[0]}. Make room on its disk, or grow it, and start again: "
+        "the run goes on where it stopped, nothing is lost or written twice. Do not delete files of the checkpoint"
+    )

@@ -1,0 +1,219 @@
+"""What a micro-batch read: Spark's offsets of it and of the batch before, and for files which files they stand for.
+
+Two batches of one number are the same batch only if they read the same. After a checkpoint was restored from a backup,
+or with two drivers on one checkpoint, Spark plans a batch of a known number with other records: the table's commit
+would take it for a replay. The digest tells the two apart (`storage.commit.identity` judges).
+
+| source | what goes into the digest |
+|---|---|
+| any | the JSON of its offset at the end of this batch and of the batch before; none before batch 0 |
+| a table | the same: where batch 0 begins is in its end (`sources.first_offset`) |
+| files | besides, path and modification time of each file, from `CHECKPOINT/sources/<i>/<N>`: their offset is only N |
+
+Where a frame is handed to the sink by hand there is no query, and no digest.
+
+Source: Spark's `FileStreamSourceLog`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import unquote, urlparse
+
+from pyspark.sql import SparkSession
+
+from freshet.pipeline.errors.error_kind import ErrorKind
+from freshet.pipeline.errors.known_causes import gone_text
+from freshet.pipeline.exceptions import PipelineFailedError
+from freshet.pipeline.spark.active_query import ActiveQuery
+from freshet.storage.distributed_write import CommitDigest
+
+FILES_OFFSET: Final = "logOffset"
+COMPACT_INTERVAL_MAX: Final = 1000
+"""Files of the source's log that are looked through for one that holds a batch of before."""
+
+_FILES_SHOWN: Final = 2
+_IGNORE_MISSING: Final = "spark.sql.files.ignoreMissingFiles"
+
+
+@dataclass(frozen=True, slots=True)
+class SourceRange:
+    """What one source gave to a batch: its offsets, as Spark's JSON, and its files as (path, modification time)."""
+
+    before: str | None
+    end: str | None
+    files: tuple[tuple[str, int], ...] = ()
+
+    def identity(self) -> list[Any]:
+        """Equal exactly when the same was read; the order of keys in the JSON does not count."""
+        return [_parsed(self.before), _parsed(self.end), [list(file) for file in self.files]]
+
+    def text(self) -> str:
+        """The range for people."""
+        if self.files:
+            shown = [f"{path} ({time_ms})" for path, time_ms in self.files[:_FILES_SHOWN]]
+            more = f" and {len(self.files) - _FILES_SHOWN} more files" if len(self.files) > _FILES_SHOWN else ""
+            return f"files {', '.join(shown)}{more}"
+        before, end = _parsed(self.before), _parsed(self.end)
+        if _is_position(end):
+            begun = end.get("begin") or before
+            begin = _position_text(begun) if _is_position(begun) else "the beginning"
+            return f"a table from {begin} to {_position_text(end)}"
+        if isinstance(end, Mapping) and all(isinstance(offsets, Mapping) for offsets in end.values()):
+            return "; ".join(_topic_text(topic, (before or {}).get(topic, {}), end[topic]) for topic in sorted(end))
+        return f"offsets {self.before} to {self.end}"
+
+
+def digest_of(ranges: Sequence[SourceRange]) -> CommitDigest:
+    """The digest of a batch that read these ranges, one per source."""
+    identity = json.dumps([each.identity() for each in ranges], sort_keys=True, separators=(",", ":"))
+    return CommitDigest(hashlib.sha256(identity.encode()).hexdigest(), "; ".join(each.text() for each in ranges))
+
+
+class ReadDigests:
+    """Digests of the batches of one query; keeps what one batch has in common with the next."""
+
+    def __init__(self, spark: SparkSession, query: ActiveQuery) -> None:
+        self._spark = spark
+        self._query = query
+        self._last: tuple[int, tuple[str | None, ...]] | None = None
+        self._files: tuple[str, ...] = ()
+
+    def refuse_missing_files(self) -> None:
+        """Raises `PipelineFailedError` naming a file of the batch digested last that is not there any more.
+
+        Spark leaves out what is gone when it lists the files of a batch, without a word. Files that are not on a local
+        disk are not looked at.
+        """
+        for uri in self._files:
+            parsed = urlparse(uri)
+            if parsed.scheme not in ("", "file") or os.path.exists(unquote(parsed.path)):
+                continue
+            if str(self._spark.conf.get(_IGNORE_MISSING, "false")).lower() == "true":
+                return
+            raise PipelineFailedError(gone_text(unquote(parsed.path)), kind=ErrorKind.INVALID_REQUEST)
+
+    def digest(self, micro_batch_id: int) -> CommitDigest | None:
+        """The digest of this batch; None where Spark has not written down what it reads."""
+        self._files = ()
+        end = self._query.offsets(micro_batch_id)
+        if end is None:
+            return None
+        before = self._before(micro_batch_id, len(end))
+        self._last = (micro_batch_id, end)
+        root = ""
+        ranges = []
+        for index, (start, stop) in enumerate(zip(before, end, strict=True)):
+            files: tuple[tuple[str, int], ...] = ()
+            if _is_files(stop):
+                root = root or self._query.checkpoint()
+                read = partial(_text, self._spark, f"{root}/sources/{index}")
+                files = files_between(_log_offset(start), _log_offset(stop), read)
+                self._files += tuple(path for path, _ in files)
+            ranges.append(SourceRange(start, stop, files))
+        return digest_of(ranges)
+
+    def _before(self, micro_batch_id: int, count: int) -> tuple[str | None, ...]:
+        if micro_batch_id == 0:
+            return (None,) * count
+        if self._last is not None and self._last[0] == micro_batch_id - 1:
+            return self._last[1]
+        return self._query.offsets(micro_batch_id - 1) or (None,) * count
+
+
+def files_between(before: int, end: int, read: Callable[[str], str | None]) -> tuple[tuple[str, int], ...]:
+    """The files of the batches of the source's log above `before` up to `end`, as (path, modification time in ms).
+
+    `read` gives a file of the log by its name, None where there is none. Every tenth file of the log (`N.compact`)
+    holds those before it as well, which may be gone.
+    """
+    found: list[tuple[str, int]] = []
+    for number in range(before + 1, end + 1):
+        for name in _names(number):
+            text = read(name)
+            if text is not None:
+                found += _entries(text, number)
+                break
+    return tuple(sorted(found))
+
+
+def _names(number: int) -> list[str]:
+    later = range(number + 1, number + COMPACT_INTERVAL_MAX)
+    return [str(number), f"{number}.compact", *(f"{each}.compact" for each in later if each % 10 == 9)]
+
+
+def _entries(text: str, number: int) -> list[tuple[str, int]]:
+    mark = f'"batchId":{number}'
+    documents = [json.loads(line) for line in text.splitlines()[1:] if mark in line]
+    return [(each["path"], int(each["timestamp"])) for each in documents if each["batchId"] == number]
+
+
+def _text(spark: SparkSession, folder: str, name: str) -> str | None:
+    """A file of the checkpoint, through Spark's file systems where it does not lie on a local disk."""
+    parsed = urlparse(folder)
+    if parsed.scheme in ("", "file"):
+        path = Path(unquote(parsed.path) if parsed.scheme else folder) / name
+        return path.read_text(encoding="utf-8") if path.exists() else None
+    jvm: Any = spark._jvm
+    classic: Any = spark
+    path_there = jvm.org.apache.hadoop.fs.Path(f"{folder}/{name}")
+    files = path_there.getFileSystem(classic._jsparkSession.sessionState().newHadoopConf())
+    if not files.exists(path_there):
+        return None
+    stream = files.open(path_there)
+    try:
+        return str(jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
+    finally:
+        stream.close()
+
+
+def _is_files(offset: str | None) -> bool:
+    parsed = _parsed(offset)
+    return isinstance(parsed, Mapping) and set(parsed) == {FILES_OFFSET}
+
+
+def _log_offset(offset: str | None) -> int:
+    return int(_parsed(offset)[FILES_OFFSET]) if _is_files(offset) else -1
+
+
+def _parsed(offset: str | None) -> Any:
+    """The JSON of an offset; a source may write anything, which is then compared as text."""
+    if offset is None:
+        return None
+    try:
+        return json.loads(offset)
+    except ValueError:
+        return offset
+
+
+def _is_position(offset: Any) -> bool:
+    """A position in the changes of a table (`sources.stream_source`): it may be long, and is told in brief."""
+    return isinstance(offset, Mapping) and ("log" in offset or "snapshot_id" in offset)
+
+
+def _position_text(position: Mapping[str, Any]) -> str:
+    state = position.get("log") or position
+    parts = [f"{'the rows of ' if position.get('is_state') else ''}snapshot {state.get('snapshot_id')}"]
+    if position.get("taken"):
+        parts.append(f"piece {position['taken']} of {position.get('of')}")
+    if state.get("open_batch") is not None:
+        offsets = sorted((state.get("positions") or {}).items(), key=lambda item: int(item[0]))
+        parts.append("log " + ", ".join(f"{partition}: {offset}" for partition, offset in offsets))
+    return " ".join(parts)
+
+
+def _topic_text(topic: str, before: Mapping[str, int], end: Mapping[str, int]) -> str:
+    """The partitions that gave something."""
+    moved = [
+        f"{partition} [{before.get(partition, '')}, {offset})"
+        for partition, offset in sorted(end.items(), key=lambda item: int(item[0]))
+        if before.get(partition) != offset
+    ]
+    return f"topic {topic}: {', '.join(moved) or 'nothing'}"

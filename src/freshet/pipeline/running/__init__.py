@@ -1,0 +1,1 @@
+"""Pipelines that run: their queries, restarts, progress and end."""

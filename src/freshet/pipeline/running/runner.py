@@ -1,0 +1,238 @@
+"""Runs pipelines: several files in one Spark session, until they end, one fails, or somebody asks to stop.
+
+    1. tables are compared, `select` is analysed, for all      a mistake here: nothing has been written, exit code 2
+       files; then tables are created, checkpoints claimed
+    2. one streaming query per file is started
+    3. wait: a query fails                                     exit code by the kind of the error (`error_kind`)
+       a. worth another try, and tries are left                it is started again, the others go on
+       b. else, with `keep_going`                              it stays dead and is told of, the others go on
+       c. else                                                 it stops the others
+    4. SIGTERM, Ctrl-C: every query finishes its batch         exit code 0
+
+To finish a batch and begin no other, the sinks are told first: a batch that Spark starts after that is refused before
+it does anything, and Spark's stop is called only between triggers, because it interrupts what runs. A batch that was
+begun and refused is begun again by the next run.
+
+When the Java process dies, all queries are lost with it, and nothing is started again in this process.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from typing import Final
+
+from pyspark.sql import SparkSession
+
+from freshet.pipeline.batch.table_setup import refuse_other_table
+from freshet.pipeline.config.model import revealed
+from freshet.pipeline.config.pipeline_file import PipelineConfig
+from freshet.pipeline.errors.error_kind import worst
+from freshet.pipeline.errors.failure import is_retryable
+from freshet.pipeline.exceptions import PipelineFailedError
+from freshet.pipeline.running.progress import PipelineState, Progress, ProgressHub, ProgressListener
+from freshet.pipeline.running.progress_report import progress_line
+from freshet.pipeline.running.restarts import NO_RESTARTS, Restart, RestartRule
+from freshet.pipeline.running.running_pipeline import RunningPipeline
+from freshet.pipeline.running.signals import when_asked_to_stop
+from freshet.pipeline.spark.java_process import JavaDiedError, java_death
+
+POLL_S: Final = 0.2
+"""How often the runner looks whether a query has ended; batches do not wait for it."""
+
+STOP_POLL_S: Final = 0.02
+
+REMIND_S: Final = 60.0
+"""Between two words about a pipeline that is dead while others go on."""
+
+
+class Runner:
+    """Runs some pipelines in one session. `on_progress` gets every micro-batch, `on_idle` the name of a pipeline that
+    waits for records, `on_state` every pipeline that waits for a restart or is dead, `say` what people should know."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        configs: Sequence[PipelineConfig],
+        *,
+        on_progress: Callable[[Progress], None] | None = None,
+        on_idle: Callable[[str], None] = lambda pipeline: None,
+        on_state: Callable[[PipelineState], None] = lambda state: None,
+        say: Callable[[str], None] = lambda text: None,
+        topic_ids: Mapping[str, Mapping[str, str]] | None = None,
+        restarts: RestartRule = NO_RESTARTS,
+        keep_going: bool = False,
+    ) -> None:
+        """`topic_ids` are those of the Kafka topics by pipeline, as far as they are known."""
+        self._spark = spark
+        self._hub = ProgressHub(on_progress or (lambda progress: say(progress_line(progress))), on_idle)
+        self._say = say
+        self._on_state = on_state
+        self._restarts = restarts
+        self._keep_going = keep_going
+        self._stop = threading.Event()
+        self._is_asked = False
+        self._found: dict[str, PipelineFailedError] = {}
+        ids = topic_ids or {}
+        self._pipelines = [
+            RunningPipeline(spark, config, self._hub, self._stop, ids.get(config.name, {})) for config in configs
+        ]
+        self._told_s: dict[str, float] = {}
+
+    def fail(self, error: PipelineFailedError) -> None:
+        """Ends a pipeline because of something that was found outside of its batches, as if one of them had failed."""
+        assert error.pipeline is not None
+        self._found[error.pipeline] = error
+        if not self._keep_going:
+            self._stop.set()
+
+    def request_stop(self) -> None:
+        """Asks every query to finish its batch; returns at once and may be called from a signal handler."""
+        self._is_asked = True
+        self._stop.set()
+
+    def run(self) -> None:
+        """Runs until all queries have ended. Raises what made one of them fail, or several."""
+        try:
+            failures = self._run()
+        except Exception as error:
+            death = java_death(error)
+            if death is None:
+                raise
+            with suppress(Exception):  # of what talks to the process that is gone
+                self._close()
+            raise JavaDiedError(death, is_worth_a_try=self._may_survive()) from error
+        if len(failures) > 1:
+            text = "\n".join(str(failure) for failure in failures)
+            raise PipelineFailedError(text, kind=worst(failure.kind for failure in failures)) from failures[0]
+        for failure in failures:
+            raise failure
+
+    def _run(self) -> list[PipelineFailedError]:
+        for each in self._pipelines:  # 1
+            refuse_other_table(each.config.table)
+        for each in self._pipelines:
+            each.plan()
+        try:
+            for each in self._pipelines:
+                each.open()
+            listener = ProgressListener(self._hub)
+            self._spark.streams.addListener(listener)
+            try:
+                for each in self._pipelines:  # 2
+                    each.start()
+                    self._say(
+                        f"{each.name}: running into {each.config.table.name}, checkpoint {each.config.checkpoint}"
+                    )
+                self._watch()  # 3
+            finally:
+                self._finish()  # 4
+                self._spark.streams.removeListener(listener)
+        finally:
+            self._close()
+        return [each.failure for each in self._pipelines if each.failure is not None]
+
+    def _watch(self) -> None:
+        while not self._stop.wait(POLL_S):
+            for each in self._pipelines:
+                self._look_after(each)
+            if all(each.is_over for each in self._pipelines):
+                return
+
+    def _look_after(self, each: RunningPipeline) -> None:
+        if each.failure is not None:
+            self._remind(each, each.failure)
+        elif each.name in self._found:
+            self._end(each)
+        elif each.waits_until_s is None:
+            failure = each.take_failure()
+            if failure is not None:
+                self._take(each, failure)
+        elif time.monotonic() >= each.waits_until_s:
+            self._begin(each, each.restart, "running again")
+
+    def _begin(self, each: RunningPipeline, start: Callable[[], None], told: str) -> None:
+        try:
+            start()
+        except PipelineFailedError as failure:
+            self._take(each, failure)
+        else:
+            self._say(f"{each.name}: {told}")
+
+    def _take(self, each: RunningPipeline, failure: PipelineFailedError) -> None:
+        """A pipeline has failed: start it again later, or leave it, or end all."""
+        each.close()
+        restart = each.wait_by(self._restarts) if is_retryable(failure) else None
+        if restart is not None:
+            self._on_state(_state_of(each, failure, restart))
+            text = f"starting again in {restart.wait_s:g} s (restart {restart.number} of {self._restarts.count_max})"
+            self._say(f"{each.name}: {failure.kind}: {failure}; {text}")
+            return
+        each.failure = failure
+        if self._keep_going:
+            self._remind(each, failure)
+        else:
+            self._stop.set()
+
+    def _end(self, each: RunningPipeline) -> None:
+        """Ends one pipeline after its batch; comes again until that is done."""
+        each.request_stop()
+        each.stop_between_batches()
+        if not each.is_active:
+            each.take_failure()
+            each.waits_until_s = None
+            self._take(each, self._found[each.name])
+
+    def _remind(self, each: RunningPipeline, failure: PipelineFailedError) -> None:
+        now_s = time.monotonic()
+        if now_s - self._told_s.get(each.name, -REMIND_S) >= REMIND_S:
+            self._told_s[each.name] = now_s
+            self._on_state(_state_of(each, failure))
+            self._say(f"{each.name}: failed, the others go on: {failure.kind}: {failure}")
+
+    def _finish(self) -> None:
+        """Lets every query that runs finish its batch, then stops it."""
+        self._stop.set()
+        pause = threading.Event()
+        active = [each for each in self._pipelines if each.is_active]
+        if active or self._is_asked:  # a query may have seen the request before this thread has
+            self._say("finishing the batches that run; again to stop at once")
+        while active:
+            for each in active:
+                each.stop_between_batches()
+            pause.wait(STOP_POLL_S)
+            active = [each for each in active if each.is_active]
+        for each in self._pipelines:
+            failure = each.take_failure()
+            each.failure = each.failure or self._found.get(each.name) or failure
+
+    def _close(self) -> None:
+        for each in self._pipelines:
+            each.close()
+
+    def _may_survive(self) -> bool:
+        """Whether it is likely that a restart gets past the batches that ran when the Java process died."""
+        return all(each.batches_done for each in self._pipelines if each.is_in_batch)
+
+
+def _state_of(each: RunningPipeline, failure: PipelineFailedError, restart: Restart | None = None) -> PipelineState:
+    return PipelineState(
+        each.name, each.micro_batch_id, failure.kind, str(failure), is_retryable=is_retryable(failure), restart=restart
+    )
+
+
+@contextmanager
+def stop_on_signals(runner: Runner) -> Iterator[None]:
+    """SIGTERM and Ctrl-C ask the runner to stop; a second one ends the program at once."""
+    with when_asked_to_stop(runner.request_stop):
+        yield
+
+
+def spark_settings(configs: Sequence[PipelineConfig]) -> dict[str, str]:
+    """The Spark settings of all files together; `config.pipeline_file` has refused files that contradict each other."""
+    settings: dict[str, str] = {}
+    for config in configs:
+        settings |= revealed(config.spark)
+    return settings

@@ -1,0 +1,244 @@
+"""One pipeline of a run: its table and sink, its streaming query, and what became of them.
+
+    open()  start()            the query runs
+    take_failure()             None while all is well; else why it ended, and everything of this start is closed
+    restart()                  opens and starts anew, by the file and the table as they are now
+
+A crash (want of memory, a worker that was killed) is worth another try if a batch was finished since the last start: at
+the first batch after a start it would come again, since a restart plans the same batch.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Mapping
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import StreamingQuery
+
+from freshet.pipeline.batch.dead_letters import open_dead_letters
+from freshet.pipeline.batch.micro_batch import MicroBatchWriter
+from freshet.pipeline.batch.table_setup import open_or_create, with_table_options
+from freshet.pipeline.batch.table_sink import TableSink
+from freshet.pipeline.checks.unread_records import UnreadRecords, unread_records
+from freshet.pipeline.config.pipeline_file import PipelineConfig
+from freshet.pipeline.errors.error_kind import ErrorKind
+from freshet.pipeline.errors.failure import kind_of, whole_text
+from freshet.pipeline.errors.known_causes import full_checkpoint, is_crash
+from freshet.pipeline.exceptions import PipelineError, PipelineFailedError, brief_reason
+from freshet.pipeline.identity.checkpoint_owner import claim_checkpoint
+from freshet.pipeline.identity.checkpoint_topics import claim_topics
+from freshet.pipeline.running.progress import ProgressHub
+from freshet.pipeline.running.restarts import Restart, RestartRule
+from freshet.pipeline.sources.outcome_frame import outcome_frame
+from freshet.pipeline.sources.raw_frame import sets_poll_records
+from freshet.pipeline.sources.table_frame import followed_frame
+from freshet.storage.catalog import Catalog
+from freshet.storage.exceptions import StorageError
+
+
+class StopRequested(PipelineError):
+    """A batch was refused because the run is ending; the next run begins it again."""
+
+
+class RunningPipeline:
+    """A pipeline in a session; all but the batches is called from one thread."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        config: PipelineConfig,
+        hub: ProgressHub,
+        run_ends: threading.Event,
+        topic_ids: Mapping[str, str],
+    ) -> None:
+        self.config = config
+        self.failure: PipelineFailedError | None = None
+        """Why it is not started again; None while it runs, waits, or has come to its end."""
+        self.waits_until_s: float | None = None
+        self.micro_batch_id: int | None = None
+        """The batch begun last."""
+        self.is_in_batch = False
+        self.batches_done = 0
+        """Since the last start."""
+        self._spark = spark
+        self._hub = hub
+        self._run_ends = run_ends
+        self._ends = threading.Event()
+        self._topic_ids = topic_ids
+        self._restart_number = 0
+        self._started_s = time.monotonic()
+        self._planned = config
+        self._unread: tuple[UnreadRecords, ...] = ()
+        self._frame: DataFrame | None = None
+        self._sink: TableSink | None = None
+        self._query: StreamingQuery | None = None
+
+    @property
+    def name(self) -> str:
+        """Of the pipeline and its query."""
+        return self.config.name
+
+    @property
+    def is_active(self) -> bool:
+        """True while its query runs."""
+        return self._query is not None and self._query.isActive
+
+    @property
+    def is_over(self) -> bool:
+        """True where nothing of it is to come."""
+        return self.waits_until_s is None and not self.is_active
+
+    def plan(self) -> None:
+        """Analyses the frame; writes nothing."""
+        self._planned = with_table_options(self.config)
+        records = () if self._planned.follows_tables else self._planned.sources
+        self._unread = tuple(unread_records(source, self._planned.checkpoint) for source in records)
+        self._frame = self._planned_frame()
+
+    def open(self) -> None:
+        """Creates the table where there is none, claims the checkpoint."""
+        config = self._planned
+        table = open_or_create(config.table)
+        claim_checkpoint(config.checkpoint, pipeline=config.name, table=table)
+        claim_topics(config.checkpoint, self._topic_ids)
+        dead_letters = None
+        if not config.follows_tables:  # what is read there are rows already, none of which becomes a dead letter
+            dead_letters = open_dead_letters(Catalog(config.table.warehouse), config.dead_letter_table)
+        writer = MicroBatchWriter(
+            table,
+            config.name,
+            decoded=config.table.table_schema,
+            dead_letters=dead_letters,
+            max_dead_letters=config.max_dead_letters,
+            options=config.table.write_options,
+            compaction=config.compaction,
+            writes_all_batches=True,
+            follows_polls=not any(sets_poll_records(source) for source in config.sources),
+        )
+        for unread in self._unread:
+            writer.arrow.saw(unread.sizes)
+        self._sink = TableSink(writer, self._hub.add_report)
+
+    def start(self) -> None:
+        """Starts the query; what Spark refuses here is refused after the table was made."""
+        assert self._sink is not None
+        assert self._frame is not None
+        self._started_s, self.batches_done, self.is_in_batch = time.monotonic(), 0, False
+        try:
+            self._query = self._start(self._frame, self._sink)
+        except (PySparkException, Py4JJavaError) as error:
+            raise failed_pipeline(self.config, error) from error
+
+    def restart(self) -> None:
+        """Opens and starts it again. Raises `PipelineFailedError` where that fails."""
+        self.waits_until_s = None
+        try:
+            self.plan()
+            self.open()
+            self.start()
+        except (PipelineError, StorageError, PySparkException, Py4JJavaError) as error:
+            self.close()
+            raise failed_pipeline(self.config, error) from error
+
+    def wait_by(self, rule: RestartRule) -> Restart | None:
+        """Waits for another start as the rule says; None where it says that this is given up."""
+        now_s = time.monotonic()
+        restart = rule.next(self._restart_number, now_s - self._started_s)
+        if restart is not None:
+            self._restart_number, self.waits_until_s = restart.number, now_s + restart.wait_s
+        return restart
+
+    def take_failure(self) -> PipelineFailedError | None:
+        """Why the query ended by itself, once; None where it runs, or was asked to end, or has read everything."""
+        if self._query is None or self._query.isActive:
+            return None
+        failure = self._failure(self._query)
+        self._tell_the_rest(self._query)
+        self.close()
+        return failure
+
+    def request_stop(self) -> None:
+        """Lets it begin no other batch."""
+        self._ends.set()
+
+    def stop_between_batches(self) -> None:
+        """Stops the query if nothing of it runs at the moment: Spark's stop interrupts what runs."""
+        if self._query is not None and not self._query.status["isTriggerActive"]:
+            self._query.stop()
+
+    def close(self) -> None:
+        """Ends what runs beside the batches; the query has ended."""
+        self._query = None
+        sink, self._sink = self._sink, None
+        if sink is not None:
+            sink.close()
+
+    def _failure(self, query: StreamingQuery) -> PipelineFailedError | None:
+        failure = None if self._sink is None else self._sink.failure
+        if failure is None:
+            failure = query.exception()
+            if failure is None or StopRequested.__name__ in str(failure):
+                return None
+            # Not the sink's: what Spark does around it, most of all its notes in the checkpoint.
+            told = full_checkpoint(str(failure), self.config.checkpoint)
+            if told is not None:
+                return PipelineFailedError(told, pipeline=self.name, kind=ErrorKind.RETRYABLE)
+        return failed_pipeline(self.config, failure, has_progressed=self.batches_done > 0)
+
+    def _start(self, frame: DataFrame, sink: TableSink) -> StreamingQuery:
+        config = self._planned
+
+        def write(batch: DataFrame, micro_batch_id: int) -> None:
+            if self._run_ends.is_set() or self._ends.is_set():
+                raise StopRequested(f"pipeline {config.name!r} is stopping; batch {micro_batch_id} was not begun")
+            self.micro_batch_id, self.is_in_batch = micro_batch_id, True
+            sink(batch, micro_batch_id)
+            self.is_in_batch = False
+            self.batches_done += 1
+
+        with sink.arrow.in_force(self._spark):  # the query's own session is a copy made by `start`
+            # The input order of rows that no decoder has made is their position, which Spark counts in batches alone.
+            planned = frame if config.follows_tables else sink.with_tasks(frame)
+            writer = planned.writeStream.queryName(config.name).foreachBatch(write)
+            writer = writer.option("checkpointLocation", config.checkpoint)
+            if config.trigger.available_now:
+                return writer.trigger(availableNow=True).start()
+            return writer.trigger(processingTime=config.trigger.processing_time or "1 second").start()
+
+    def _planned_frame(self) -> DataFrame:
+        config = self._planned
+        if config.follows_tables:
+            return followed_frame(self._spark, config)
+        frames = [
+            outcome_frame(self._spark, source, source_index, config, config.table.table_schema, unread)
+            for source_index, (source, unread) in enumerate(zip(config.sources, self._unread, strict=True))
+        ]
+        whole = frames[0]
+        for frame in frames[1:]:
+            whole = whole.unionByName(frame)
+        return whole
+
+    def _tell_the_rest(self, query: StreamingQuery) -> None:
+        """The listener hears of a batch some time after it, so of the last perhaps never; the hub tells each once."""
+        for progress in query.recentProgress:
+            self._hub.add_spark_progress(json.loads(progress.json))
+
+
+def failed_pipeline(
+    config: PipelineConfig, failure: BaseException, *, has_progressed: bool = False
+) -> PipelineFailedError:
+    """What a pipeline failed of, as what it is; met while it ran, whatever its kind."""
+    if isinstance(failure, PipelineFailedError) and failure.pipeline is not None:
+        return failure
+    text = str(failure) if isinstance(failure, PipelineError | StorageError) else brief_reason(failure)
+    kind = kind_of(failure)
+    if kind is ErrorKind.INTERNAL and (isinstance(failure, MemoryError) or is_crash(whole_text(failure))):
+        kind = ErrorKind.RETRYABLE if has_progressed else ErrorKind.INTERNAL
+    failed = PipelineFailedError(config.without_secrets(text), pipeline=config.name, kind=kind)
+    failed.__cause__ = failure
+    return failed

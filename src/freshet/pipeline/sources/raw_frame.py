@@ -1,0 +1,92 @@
+"""Sources: streaming frames of raw records, in one shape whatever they come from.
+
+| column | Kafka | files |
+|---|---|---|
+| key, value | BINARY | NULL, the line |
+| topic | the topic | the path |
+| partition | Kafka partition | NULL |
+| offset | offset | position in the file, see below |
+| timestamp | the record's | modification time of the file |
+| headers | ARRAY<STRUCT<key, value>>; NULL where `select` does not read `_headers` | NULL |
+| rank | 0 | modification time, microseconds: files are read in the order (modification time, path, row) |
+
+The position of a line orders the lines of one file and is no line number: the block of the file (in units of 64 KiB) in
+the upper bits, below it the position within the Spark partition that reads it. Spark counts no positions on a streaming
+frame, so the lower bits are zero here and the decoder counts the lines in them. A file is split into blocks of
+`spark.sql.files.maxPartitionBytes`, which must not be below 64 KiB.
+
+Options are passed on as they are; the column names are those of `decode.raw_records`.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyspark.sql import DataFrame, SparkSession
+
+from freshet.pipeline.checks.unread_records import NOTHING_KNOWN, UnreadRecords
+from freshet.pipeline.config.model import FilesConfig, SourceConfig, revealed
+from freshet.pipeline.decode.raw_records import HEADERS, KAFKA_PARTITION, KEY, OFFSET, RANK, TIMESTAMP, TOPIC, VALUE
+from freshet.pipeline.exceptions import ConfigurationError
+from freshet.pipeline.spark.fetch_sizes import fetch_options
+
+_HEADERS_TYPE: Final = "ARRAY<STRUCT<key: STRING, value: BINARY>>"
+_BLOCK_BITS: Final = 16
+"""Blocks are told apart by their start in units of 64 KiB."""
+
+POSITION_BITS: Final = 33
+"""Width of the row position in Spark's monotonically_increasing_id."""
+
+
+def read_stream(spark: SparkSession, source: SourceConfig, unread: UnreadRecords = NOTHING_KNOWN) -> DataFrame:
+    """The records of one source as a streaming frame; `unread` says what it has to read."""
+    if source.kafka is not None:
+        # Headers cost the reader for every record, whether they are read or not.
+        wants_headers = any("_headers" in text for text in source.select.values())
+        options = {
+            **fetch_options(unread.kafka_partitions, unread.sizes),
+            **revealed(source.kafka),
+            "includeHeaders": str(wants_headers).lower(),
+        }
+        return kafka_records(spark.readStream.format("kafka").options(**options).load())
+    if source.files is None:
+        raise ConfigurationError("a source has exactly one of kafka and files")
+    return file_records(_lines(spark, source.files))
+
+
+def sets_poll_records(source: SourceConfig) -> bool:
+    """True where the file says how many records a poll takes."""
+    return any(key.lower() == "kafka.max.poll.records" for key in source.kafka or {})
+
+
+def kafka_records(frame: DataFrame) -> DataFrame:
+    """A frame with the columns of Spark's Kafka source, with or without headers, in the common shape."""
+    return frame.selectExpr(
+        f"key AS {KEY}",
+        f"value AS {VALUE}",
+        f"topic AS {TOPIC}",
+        f"partition AS {KAFKA_PARTITION}",
+        f"offset AS {OFFSET}",
+        f"timestamp AS {TIMESTAMP}",
+        f"headers AS {HEADERS}" if "headers" in frame.columns else f"CAST(NULL AS {_HEADERS_TYPE}) AS {HEADERS}",
+        f"0L AS {RANK}",
+    )
+
+
+def file_records(frame: DataFrame) -> DataFrame:
+    """A frame of lines read from files, in the common shape."""
+    block = f"shiftleft(shiftright(_metadata.file_block_start, {_BLOCK_BITS}), {POSITION_BITS})"
+    return frame.selectExpr(
+        f"CAST(NULL AS BINARY) AS {KEY}",
+        f"CAST(value AS BINARY) AS {VALUE}",
+        f"_metadata.file_path AS {TOPIC}",
+        f"CAST(NULL AS INT) AS {KAFKA_PARTITION}",
+        f"{block} AS {OFFSET}",
+        f"_metadata.file_modification_time AS {TIMESTAMP}",
+        f"CAST(NULL AS {_HEADERS_TYPE}) AS {HEADERS}",
+        f"unix_micros(_metadata.file_modification_time) AS {RANK}",
+    )
+
+
+def _lines(spark: SparkSession, files: FilesConfig) -> DataFrame:
+    return spark.readStream.format("text").options(**files.options).load(files.path)

@@ -1,0 +1,149 @@
+"""Failures that Spark tells in its own words: the file that is gone, the checkpoint whose disk is full."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from freshet.pipeline.config.pipeline_file import load_pipeline
+from freshet.pipeline.errors.known_causes import full_checkpoint, missing_file_system
+from freshet.pipeline.exceptions import ConfigurationError, PipelineFailedError, brief_reason
+from freshet.pipeline.running.runner import Runner
+from freshet.storage.catalog import Catalog
+from tests.kit.small_disk import small_disk
+
+TEXT = """\
+name: orders
+sources:
+  - files: {path: "FOLDER/in"}
+    format: json
+table: {warehouse: "FOLDER/w", name: s.t, columns: {id: BIGINT}, primary_key: [id], options: {bucket: 1}}
+trigger: {available_now: true}
+checkpoint: "FOLDER/c"
+max_dead_letters: {count: LIMIT}
+"""
+
+
+def run(spark: SparkSession, folder: Path, *, limit: int = 5, checkpoint: Path | str | None = None) -> None:
+    text = TEXT.replace("LIMIT", str(limit)).replace("FOLDER/c", str(checkpoint or folder / "c"))
+    (folder / "p.yaml").write_text(text.replace("FOLDER", str(folder)))
+    Runner(spark, [load_pipeline(folder / "p.yaml", {})], say=lambda _: None).run()
+
+
+def fill(folder: Path, name: str, *ids: int, broken: int = 0) -> Path:
+    path = folder / "in" / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("".join(json.dumps({"id": each}) + "\n" for each in ids) + "{\n" * broken)
+    return path
+
+
+def fill_up(path: Path) -> None:
+    with path.open("wb", buffering=0) as file:
+        while True:
+            file.write(b"x" * 4096)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[FAILED_READ_FILE.FILE_NOT_EXIST] Encountered error while reading file file:///data/a%20b.json. File does not "
+        "exist. It is possible the underlying files have been updated.\nSQLSTATE: KD001",
+        "java.io.FileNotFoundException: File file:/data/a%20b.json does not exist\n\tat x",
+        "[PATH_NOT_FOUND] Path does not exist: file:/data/a%20b.json. SQLSTATE: 42K03",
+    ],
+)
+def test_a_file_that_is_gone_is_named(text: str) -> None:
+    told = brief_reason(RuntimeError(text))
+    assert "/data/a b.json was there when a batch was planned and is gone now" in told
+    assert "ignoreMissingFiles" in told
+
+
+def test_a_full_disk_between_batches_is_the_checkpoint_s() -> None:
+    told = full_checkpoint("org.apache.hadoop.fs.FSError: java.io.IOException: No space left on device\n\tat", "/c")
+    assert told is not None
+    assert told.startswith("checkpoint /c cannot be written: No space left on device. Make room on its disk")
+    assert full_checkpoint("java.io.IOException: Connection reset", "/c") is None
+
+
+@pytest.mark.spark
+def test_a_file_that_disappears_between_planning_and_reading(spark: SparkSession, tmp_path: Path) -> None:
+    fill(tmp_path, "a.json", 1, broken=1)
+    gone = fill(tmp_path, "b.json", 2, broken=1)
+    with pytest.raises(PipelineFailedError, match="max_dead_letters"):
+        run(spark, tmp_path, limit=0)  # planned, and not committed
+    gone.unlink()
+    with pytest.raises(
+        PipelineFailedError, match=r"/in/b\.json was there when a batch was planned and is gone now"
+    ) as failed:
+        run(spark, tmp_path)
+    assert failed.value.exit_code == 65
+    fill(tmp_path, "b.json", 2, broken=1)
+    run(spark, tmp_path)
+    rows = Catalog(tmp_path / "w").table("s.t").scan().to_arrow()
+    assert sorted(rows["id"].to_pylist()) == [1, 2]
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    with small_disk(tmp_path / "small", "256k") as folder:
+        yield folder
+
+
+@pytest.mark.spark
+def test_a_full_disk_of_the_checkpoint_is_named_and_the_run_goes_on_after_it(
+    spark: SparkSession, tmp_path: Path, disk: Path
+) -> None:
+    checkpoint = disk / "c"
+    fill(tmp_path, "a.json", 1)
+    run(spark, tmp_path, checkpoint=checkpoint)
+    filler = disk / "filler"
+    with pytest.raises(OSError, match="No space left"):
+        fill_up(filler)
+    fill(tmp_path, "b.json", 2)
+    with pytest.raises((PipelineFailedError, ConfigurationError)) as failed:
+        run(spark, tmp_path, checkpoint=checkpoint)
+    assert f"checkpoint {checkpoint} cannot be written" in str(failed.value)
+    assert "No space left on device" in str(failed.value)
+    assert failed.value.exit_code == 75
+    filler.unlink()
+    run(spark, tmp_path, checkpoint=checkpoint)
+    rows = Catalog(tmp_path / "w").table("s.t").scan().to_arrow()
+    assert sorted(rows["id"].to_pylist()) == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        (
+            "Error loading streaming checkpoint file manager for path=s3a://b/c. Error instantiating … "
+            "msg=java.lang.RuntimeException: java.lang.ClassNotFoundException: "
+            "Class org.apache.hadoop.fs.s3a.S3AFileSystem not found. SQLSTATE: 58030",
+            "cannot reach s3a://b/c: there is no file system for its class org.apache.hadoop.fs.s3a.S3AFileSystem",
+        ),
+        (
+            'for path=foo://x/c. Error … UnsupportedFileSystemException: No FileSystem for scheme "foo". SQLSTATE',
+            "cannot reach foo://x/c: there is no file system for scheme foo",
+        ),
+    ],
+)
+def test_a_scheme_that_spark_does_not_know_names_the_path_and_the_jar(said: str, expected: str) -> None:
+    told = brief_reason(RuntimeError(said))
+    assert expected in told
+    assert "spark.jars" in told
+
+
+def test_other_texts_name_no_file_system() -> None:
+    assert missing_file_system("Class org.example.Thing not found") is None
+
+
+@pytest.mark.spark
+def test_a_checkpoint_of_an_unknown_scheme(spark: SparkSession, tmp_path: Path) -> None:
+    fill(tmp_path, "a.json", 1)
+    with pytest.raises(PipelineFailedError) as raised:
+        run(spark, tmp_path, checkpoint="foo://x/c")
+    assert "cannot reach foo://x/c: there is no file system for scheme foo" in str(raised.value)
+    assert raised.value.exit_code == 65

@@ -1,0 +1,48 @@
+"""Which table each source reads: the first one, and every other stops the batch."""
+
+from __future__ import annotations
+
+import pytest
+import yaml
+
+from freshet.pipeline.config.only_tables import OnlyTables
+from freshet.pipeline.decode.outcomes import MetTable, Tally
+from freshet.pipeline.decode.source_table import SourceTable
+from freshet.pipeline.exceptions import StoppedByRecordError
+from freshet.pipeline.identity.first_tables import after_batch, carried_text, first_tables
+
+ORDERS, USERS = SourceTable("shop", "public", "orders"), SourceTable("shop", "public", "users")
+SHIPS = SourceTable("shop", "", "ships")  # MySQL and MariaDB have no schema
+
+
+def test_the_first_table_of_each_source_stays() -> None:
+    one = after_batch({}, [MetTable(0, ORDERS, "t partition 0 offset 5")])
+    assert first_tables(carried_text(one)) == one == {0: ORDERS}
+    both = after_batch(
+        one, [MetTable(1, SHIPS, "u partition 0 offset 1"), MetTable(0, ORDERS, "t partition 1 offset 0")]
+    )
+    assert first_tables(carried_text(both)) == {0: ORDERS, 1: SHIPS}
+    assert after_batch(both, []) == both
+    assert carried_text({}) is None and first_tables(None) == {}
+
+
+@pytest.mark.parametrize("known", [{}, {0: ORDERS}])
+def test_the_second_one_is_refused_with_both_names_and_what_to_do(known: dict[int, SourceTable]) -> None:
+    met = [MetTable(0, USERS, "t partition 0 offset 9"), MetTable(0, ORDERS, "t partition 0 offset 5")]
+    with pytest.raises(StoppedByRecordError) as caught:
+        after_batch(known, met)
+    told = str(caught.value)
+    assert "sources[0]" in told and "shop.public.orders" in told
+    assert "shop.public.users (at t partition 0 offset 9)" in told
+    assert ("(until now)" in told) == bool(known)
+
+
+@pytest.mark.parametrize("table", [ORDERS, SHIPS, SourceTable("1", "a.b", "or(ders"), SourceTable("ü", "it's", "true")])
+def test_what_a_refusal_advises_takes_that_table(table: SourceTable) -> None:
+    only = OnlyTables.model_validate(yaml.safe_load(table.as_only))
+    assert only.takes(*table) and not only.takes(*USERS)
+
+
+def test_tallies_tell_tables() -> None:
+    tally = Tally(3, tables=(MetTable(1, SHIPS, "somewhere"),))
+    assert Tally.decode(tally.encode()) == tally

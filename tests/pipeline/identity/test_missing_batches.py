@@ -1,0 +1,85 @@
+"""A table that was restored from a backup or rolled back does not lose what the batches between read in silence."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from freshet import Catalog
+from freshet.pipeline.config.pipeline_file import load_pipeline
+from freshet.pipeline.exceptions import PipelineFailedError
+from freshet.pipeline.identity.missing_batches import refuse_missing_batches
+from freshet.pipeline.running.runner import Runner
+
+PIPELINE = """\
+name: p
+sources:
+  - files: {{path: "{folder}/in", format: json}}
+    format: json
+table:
+  warehouse: "{folder}/warehouse"
+  name: db.t
+  columns: {{id: BIGINT}}
+  primary_key: [id]
+  options: {{bucket: 1}}
+trigger: {{available_now: true}}
+checkpoint: "{folder}/checkpoint"
+"""
+
+
+@pytest.mark.parametrize(("last", "batch"), [(None, 0), (0, 1), (6, 7), (7, 7), (7, 3)])
+def test_batches_that_follow_each_other(last: int | None, batch: int) -> None:
+    refuse_missing_batches(last, batch, table="db.t", pipeline="p")
+
+
+@pytest.mark.parametrize(
+    ("last", "batch", "missing"),
+    [
+        (None, 1, "does not hold batch 0 of"),
+        (4, 6, "does not hold batch 5 of"),
+        (4, 8, "does not hold batches 5 to 7 of"),
+    ],
+)
+def test_batches_between_are_named(last: int | None, batch: int, missing: str) -> None:
+    with pytest.raises(PipelineFailedError, match=missing) as error:
+        refuse_missing_batches(last, batch, table="db.t", pipeline="p")
+    assert "table db.t" in str(error.value) and "Restore the checkpoint of the same time" in str(error.value)
+
+
+@pytest.mark.spark
+def test_a_table_that_was_restored_from_a_backup(spark: SparkSession, tmp_path: Path) -> None:
+    """Refused with the newest checkpoint, right with the checkpoint of the same time."""
+    (tmp_path / "in").mkdir()
+    (tmp_path / "p.yaml").write_text(PIPELINE.format(folder=tmp_path))
+    _run(spark, tmp_path, 1)
+    for name in ("warehouse", "checkpoint"):
+        shutil.copytree(tmp_path / name, tmp_path / "backup" / name)
+    _run(spark, tmp_path, 2)
+    _restore(tmp_path, "warehouse")
+    with pytest.raises(PipelineFailedError, match="does not hold batch 1 of pipeline 'p'"):
+        _run(spark, tmp_path, 3)
+    assert _ids(tmp_path) == [1]
+    _restore(tmp_path, "checkpoint")
+    _run(spark, tmp_path, 4)
+    assert _ids(tmp_path) == [1, 2, 3, 4]
+
+
+def _run(spark: SparkSession, folder: Path, number: int) -> None:
+    """The pipeline, to the end of what is there, with one file more."""
+    path = folder / "in" / f"{number}.json"
+    path.write_text(f'{{"id": {number}}}\n')
+    os.utime(path, (number, number))
+    Runner(spark, [load_pipeline(folder / "p.yaml")], on_progress=lambda progress: None).run()
+
+
+def _restore(folder: Path, name: str) -> None:
+    shutil.rmtree(folder / name)
+    shutil.copytree(folder / "backup" / name, folder / name)
+
+
+def _ids(folder: Path) -> list[int]:
+    return sorted(Catalog(folder / "warehouse").table("db.t").scan().to_arrow()["id"].to_pylist())

@@ -1,0 +1,186 @@
+"""Pipelines that fail beside others: what may pass is tried again, anything else ends all or, if asked, only itself."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from freshet.pipeline.batch.micro_batch import MicroBatchWriter
+from freshet.pipeline.config.pipeline_file import load_pipelines
+from freshet.pipeline.errors.error_kind import ErrorKind
+from freshet.pipeline.exceptions import PipelineFailedError
+from freshet.pipeline.running.progress import PipelineState
+from freshet.pipeline.running.progress_report import ProgressReporter
+from freshet.pipeline.running.restarts import Restart, RestartRule
+from freshet.pipeline.running.runner import Runner
+from freshet.storage.catalog import Catalog
+from freshet.storage.exceptions import ConflictError, CorruptDataError, RetryableError, UnknownOutcomeError
+
+PIPELINE = """
+name: NAME
+sources:
+  - files: {path: "FOLDER/in", maxFilesPerTrigger: 1}
+    format: json
+table: {warehouse: "FOLDER/w", name: s.NAME, columns: {id: BIGINT}, primary_key: [id], options: {bucket: 1}}
+trigger: TRIGGER
+checkpoint: "FOLDER/c-NAME"
+"""
+QUICK = RestartRule(3, first_wait_s=0.01)
+ONCE = "{available_now: true}"
+FOREVER = "{processing_time: 50 milliseconds}"
+
+
+class Pipelines:
+    """Pipelines a and b over the same files, a batch each; tries of `a` raise what `errors` says, one after another."""
+
+    def __init__(self, spark: SparkSession, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.states: list[PipelineState] = []
+        self.said: list[str] = []
+        self.errors: list[Exception | None] = []
+        self.tries: Counter[str] = Counter()
+        self._spark, self._folder = spark, folder
+        write: Callable[..., Any] = MicroBatchWriter.write
+
+        def failing(writer: MicroBatchWriter, *arguments: Any) -> Any:
+            name = writer._commit_user
+            self.tries[name] += 1
+            error = self.errors.pop(0) if name == "a" and self.errors else None
+            if error is not None:
+                raise error
+            return write(writer, *arguments)
+
+        monkeypatch.setattr(MicroBatchWriter, "write", failing)
+        (folder / "in").mkdir()
+        (folder / "in" / "1.json").write_text(json.dumps({"id": 1}) + "\n")
+
+    def runner(
+        self,
+        *,
+        b: str = ONCE,
+        names: str = "ab",
+        on_state: Callable[[PipelineState], None] = lambda state: None,
+        **arguments: Any,
+    ) -> Runner:
+        def note(state: PipelineState) -> None:
+            self.states.append(state)
+            on_state(state)
+
+        paths = []
+        for name, trigger in zip(names, (ONCE, b), strict=False):
+            paths.append(self._folder / f"{name}.yaml")
+            text = PIPELINE.replace("NAME", name).replace("FOLDER", str(self._folder)).replace("TRIGGER", trigger)
+            paths[-1].write_text(text)
+        self.running = Runner(self._spark, load_pipelines(paths, {}), say=self.said.append, on_state=note, **arguments)
+        return self.running
+
+    def rows(self, name: str) -> int:
+        return Catalog(self._folder / "w").table(f"s.{name}").scan().count()
+
+
+@pytest.fixture
+def pipelines(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pipelines:
+    return Pipelines(spark, tmp_path, monkeypatch)
+
+
+def test_waits_grow_and_a_good_while_begins_anew() -> None:
+    rule = RestartRule()
+    waits = [rule.next(number, ran_s=1.0) for number in range(6)]
+    assert [each and each.wait_s for each in waits] == [2, 4, 8, 16, 32, None]
+    assert rule.next(5, ran_s=600.0) == Restart(1, 2.0)
+    assert RestartRule(20).next(15, ran_s=1.0) == Restart(16, 60.0)
+    assert RestartRule(0).next(0, ran_s=10_000.0) is None
+
+
+@pytest.mark.spark
+def test_what_may_pass_is_tried_again_and_the_other_goes_on(pipelines: Pipelines) -> None:
+    pipelines.errors = [RetryableError("disk full"), ConflictError("lost"), UnknownOutcomeError("unknown")]
+    pipelines.runner(restarts=QUICK).run()
+    assert (pipelines.rows("a"), pipelines.rows("b")) == (1, 1)
+    assert (pipelines.tries["a"], pipelines.tries["b"]) == (4, 1)
+    assert [each.restart and each.restart.number for each in pipelines.states] == [1, 2, 3]
+    assert {each.pipeline for each in pipelines.states} == {"a"}
+    assert any("RetryableError: pipeline 'a': disk full; starting again in 0.01 s" in text for text in pipelines.said)
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_a_single_pipeline_is_tried_again_until_that_is_given_up(pipelines: Pipelines) -> None:
+    pipelines.errors = [RetryableError(f"try {number}") for number in range(10)]
+    with pytest.raises(PipelineFailedError, match="pipeline 'a': try 3") as failed:
+        pipelines.runner(names="a", restarts=QUICK).run()
+    assert (failed.value.kind, failed.value.exit_code) == (ErrorKind.RETRYABLE, 75)
+    assert pipelines.tries["a"] == 4
+
+
+@pytest.mark.spark
+def test_any_other_cause_ends_all(pipelines: Pipelines) -> None:
+    pipelines.errors = [CorruptDataError("torn", path="/t/f")]
+    with pytest.raises(PipelineFailedError, match="torn") as failed:
+        pipelines.runner(b=FOREVER, restarts=QUICK).run()
+    assert (failed.value.exit_code, pipelines.tries["a"], pipelines.states) == (65, 1, [])
+
+
+@pytest.mark.spark
+def test_with_keep_going_the_other_lives_and_the_dead_one_is_told_of(pipelines: Pipelines) -> None:
+    pipelines.errors = [CorruptDataError("torn", path="/t/f")]
+    lines: list[str] = []
+    reporter = ProgressReporter(lines.append, lambda text: None, dead_letter_tables={}, as_json=True)
+
+    def take(state: PipelineState) -> None:
+        reporter.state(state)
+        pipelines.running.request_stop()
+
+    with pytest.raises(PipelineFailedError, match="torn") as failed:
+        pipelines.runner(b=FOREVER, restarts=QUICK, keep_going=True, on_state=take).run()
+    assert failed.value.exit_code == 65
+    (told,) = map(json.loads, lines)
+    assert told | {"error": ""} == {
+        "pipeline": "a",
+        "state": "failed",
+        "batch": 0,
+        "kind": "CorruptDataError",
+        "retryable": False,
+        "error": "",
+        "restart": None,
+    }
+    assert "torn" in told["error"]
+    assert not any(text.startswith("b: ") and "Error" in text for text in pipelines.said)
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_the_others_come_to_their_end_after_one_is_dead(pipelines: Pipelines) -> None:
+    pipelines.errors = [CorruptDataError("torn", path="/t/f")]
+    with pytest.raises(PipelineFailedError, match="torn"):
+        pipelines.runner(keep_going=True).run()
+    assert pipelines.rows("b") == 1
+
+
+@pytest.mark.spark
+def test_a_stop_while_one_waits_is_a_good_end(pipelines: Pipelines) -> None:
+    pipelines.errors = [RetryableError("away")]
+    rule = RestartRule(5, first_wait_s=3600)
+    pipelines.runner(b=FOREVER, restarts=rule, on_state=lambda state: pipelines.running.request_stop()).run()
+    assert pipelines.tries["a"] == 1
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_a_crash_at_the_first_batch_would_come_again_and_a_later_one_may_not(
+    pipelines: Pipelines, tmp_path: Path
+) -> None:
+    pipelines.errors = [MemoryError()]
+    with pytest.raises(PipelineFailedError) as failed:
+        pipelines.runner(names="a", restarts=QUICK).run()
+    assert (failed.value.kind, failed.value.exit_code, pipelines.tries["a"]) == (ErrorKind.INTERNAL, 1, 1)
+    (tmp_path / "in" / "2.json").write_text(json.dumps({"id": 2}) + "\n")
+    pipelines.errors = [None, MemoryError()]
+    pipelines.runner(names="a", restarts=QUICK).run()
+    assert (pipelines.rows("a"), pipelines.tries["a"]) == (2, 4)
+    assert [each.kind for each in pipelines.states] == [ErrorKind.RETRYABLE]
