@@ -6,6 +6,7 @@
 #   make soak      the counts that issues name, in full: random schedules, writers side by side (hours); the seed is printed
 #   make test-lowest  the storage suites with the oldest libraries that are allowed, and without Spark
 #   make lint      ruff, mypy, docker files                                make bench      against the peers
+#   make docs      the documentation site, into build/site
 SHELL := /bin/bash
 PYTHON ?= python3
 VENV := .venv
@@ -14,13 +15,14 @@ PYPAIMON := .venv-pypaimon
 LOWEST := .venv-lowest
 FLINK := .venv-flink
 FRAMES := .frames
+DOCS := .venv-docs
 PIP_QUIET := --disable-pip-version-check --quiet
 TESTS := $(BIN)/python -m tests
 ARGS ?=
 PYTHON_CHECK := import sys; sys.version_info >= (3, 11) or sys.exit("Freshet needs Python 3.11 or newer: make PYTHON=python3.11 …")
 
 .DEFAULT_GOAL := help
-.PHONY: help venv venv-pypaimon venv-flink venv-lowest frames jars demo demo-join demo-clean test test-all soak lint format options bench clean
+.PHONY: help venv venv-pypaimon venv-flink venv-lowest frames jars demo demo-join demo-clean test test-all soak lint format options bench docs clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -45,6 +47,12 @@ $(FLINK)/.stamp: requirements-flink.lock
 	@echo "venv: $(FLINK) from requirements-flink.lock"
 	@test -x $(FLINK)/bin/python || $(PYTHON) -m venv $(FLINK)
 	@$(FLINK)/bin/python -m pip install $(PIP_QUIET) --no-deps --requirement requirements-flink.lock
+	@touch $@
+
+$(DOCS)/.stamp: requirements-docs.lock
+	@echo "venv: $(DOCS) from requirements-docs.lock"
+	@test -x $(DOCS)/bin/python || $(PYTHON) -m venv $(DOCS)
+	@$(DOCS)/bin/python -m pip install $(PIP_QUIET) --requirement requirements-docs.lock
 	@touch $@
 
 # The test libraries are those of the other runs.
@@ -119,6 +127,11 @@ PAGE := src/freshet/storage/OPTIONS.md
 # OPTIONS.md from the declaration of the options; a test compares them.
 options: venv
 	$(BIN)/python -m tests.kit.option_list > $(PAGE).new && mv $(PAGE).new $(PAGE)
+
+# Warnings are errors: a page that no menu names, a link or an anchor that leads nowhere.
+docs: $(DOCS)/.stamp
+	@NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build --strict
+	@$(PYTHON) tests/docs/outside_assets.py build/site
 
 clean: demo-clean
 	rm -rf bench-output build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis spark-warehouse

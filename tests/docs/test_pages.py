@@ -1,0 +1,68 @@
+"""Every snippet and command of README and site runs, and prints what stands there."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.docs.page import ROOT, Page, is_run, read_page
+from tests.docs.page_run import PageError, run_page
+
+PAGES = [read_page(path) for path in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))]
+NEEDS = {"spark": [pytest.mark.spark, pytest.mark.slow], "kafka": [pytest.mark.kafka, pytest.mark.slow]}
+
+
+def _pages() -> Iterator[Any]:
+    for page in PAGES:
+        if any(map(is_run, page.blocks)):
+            yield pytest.param(page, id=page.name, marks=[mark for need in sorted(page.needs) for mark in NEEDS[need]])
+
+
+@pytest.mark.parametrize("page", list(_pages()))
+def test_a_page_does_what_it_says(
+    page: Page, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    environment = {}
+    if "spark" in page.needs:
+        request.getfixturevalue("spark")
+    if "kafka" in page.needs:
+        environment["KAFKA_BOOTSTRAP_SERVERS"] = request.getfixturevalue("kafka_broker").bootstrap_servers
+        monkeypatch.setenv("KAFKA_BOOTSTRAP_SERVERS", environment["KAFKA_BOOTSTRAP_SERVERS"])
+    assert run_page(page, tmp_path, environment)
+
+
+def test_the_readme_and_the_first_tutorial_are_run() -> None:
+    run = {page.name for page in PAGES if any(map(is_run, page.blocks))}
+    assert {"README.md", "docs/tutorial/first-table.md"} <= run
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("```python\nprint(1)\n```\n```text\n2\n```\n", "prints:\n1\n\nand the page says:\n2"),
+        ("```python\nprint(1)\n```\n", "prints:\n1"),
+        ("```console\n$ rm x\n```\n", "rm is not run by tests"),
+        ("```console\n$ freshet tables warehouse/of/nobody --color\n```\n", "ended with 2"),
+    ],
+)
+def test_a_page_that_says_something_else_fails(
+    text: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "page.md"
+    path.write_text(text, encoding="utf-8")
+    monkeypatch.setattr("tests.docs.page.ROOT", tmp_path)
+    with pytest.raises(PageError) as caught:
+        run_page(read_page(path), tmp_path, {})
+    assert message in str(caught.value)
+
+
+def test_nothing_is_installed_by_name() -> None:
+    for page in PAGES:
+        for command in re.findall(r"pip install ([^`]+)", page.path.read_text(encoding="utf-8")):
+            assert not re.match(r"'?freshet(-lake)?\b(?!-[0-9])", command), f"{page.name}: {command}"
