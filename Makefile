@@ -33,6 +33,7 @@ $(VENV)/.stamp: requirements.lock pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -c '$(PYTHON_CHECK)'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install $(PIP_QUIET) --requirement requirements.lock
+	@$(BIN)/python -m pip uninstall --yes $(PIP_QUIET) --quiet freshet  # not ours, or ours under its first name
 	@$(BIN)/python -m pip install $(PIP_QUIET) --no-deps --no-build-isolation --editable .
 	@touch $@
 

@@ -27,12 +27,14 @@ ROOT = Path(__file__).parents[1]
 SOURCES = ROOT / "src" / "freshet"
 PACKAGES = ("storage", "logstore", "pipeline", "jobs")
 FRONT_DOOR = "__init__.py"
+DISTRIBUTION = "_distribution.py"  # every package asks it whether the front door is ours
 
 MAY_IMPORT = {
     "storage": {"storage"},
     "logstore": {"logstore", "storage.model", "storage.exceptions", "storage.logs"},
     "pipeline": {"pipeline", "logstore", "storage", "freshet"},
     "freshet": {"storage", "logstore", "pipeline"},
+    "_distribution": set(),
     "jobs": {"jobs", "freshet", "pipeline", "logstore", "storage", "tests.kit"},  # the demo brings its own broker
 }
 
@@ -221,7 +223,7 @@ def _module(path: str, source: str) -> Module:
 @functools.cache
 def _modules() -> list[Module]:
     files = [file for package in PACKAGES for file in sorted((SOURCES / package).rglob("*.py"))]
-    files.append(SOURCES / FRONT_DOOR)
+    files += [SOURCES / FRONT_DOOR, SOURCES / DISTRIBUTION]
     return [_module(file.relative_to(SOURCES).as_posix(), file.read_text(encoding="utf-8")) for file in files]
 
 
@@ -353,7 +355,7 @@ def undeclared_libraries(module: Module) -> Iterator[str]:
         requirements += project["optional-dependencies"][extra]
     declared = {re.split(r"[^\w-]", requirement)[0].lower().replace("-", "_") for requirement in requirements}
     # PyYAML is yaml, backports.zstd is backports; pyspark brings py4j; compression is standard since Python 3.14.
-    known = declared | {"backports", "yaml", "compression"} | set(PACKAGES) | {"freshet", "tests"}
+    known = declared | {"backports", "yaml", "compression"} | set(PACKAGES) | {"_distribution", "freshet", "tests"}
     known |= {"py4j"} if "pyspark" in declared else set()
     for line, name in module.imports():
         top = name.split(".")[0]

@@ -8,10 +8,11 @@ do. Spark is the extra `spark` of the distribution; without it those two raise a
 from __future__ import annotations
 
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
+from freshet._distribution import DISTRIBUTION as _DISTRIBUTION  # before any of our packages, which look for it
+from freshet._distribution import installed_version, overwritten
 from freshet.storage.logs.registry import register_log_system
 
 if TYPE_CHECKING:
@@ -94,10 +95,7 @@ _EXTRAS = {"pyspark": "spark", "py4j": "spark", "confluent_kafka": "kafka"}
 
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 
-try:
-    __version__ = version("freshet")
-except PackageNotFoundError:  # a checkout that was not installed
-    __version__ = "0+unknown"
+__version__ = installed_version(_DISTRIBUTION) or "0+unknown"  # a checkout that was not installed
 
 __all__ = [
     "ROW_KIND_COLUMN",
@@ -151,6 +149,8 @@ if not _is_installed("pyspark"):  # everything in __all__ is loaded by `import *
 
 def __getattr__(name: str) -> Any:
     if name not in _MODULE_OF:
+        if not name.startswith("_") and not _is_installed(f"freshet.{name}") and (text := overwritten()):
+            raise ImportError(f"freshet has no name {name!r}: {text}", name="freshet", path=__file__)
         raise AttributeError(f"module 'freshet' has no name {name!r}")
     try:
         module = import_module(_MODULE_OF[name])

@@ -201,6 +201,36 @@ def test_a_script_beside_modules_of_our_names(
     assert "orders" in done.stdout
 
 
+@pytest.mark.parametrize("last", ["theirs", "ours"])
+def test_one_folder_for_the_other_project_and_for_ours(last: str, wheel: Path, tmp_path: Path) -> None:
+    """`freshet` on the package index, in both orders of installation, and the remedy that the error names."""
+    python = environment(tmp_path / "env")
+    theirs = tmp_path / "freshet-9.8.7-py3-none-any.whl"
+    with zipfile.ZipFile(theirs, "w") as archive:
+        archive.writestr("freshet/__init__.py", "class Freshet: pass")
+        info = "freshet-9.8.7.dist-info"
+        archive.writestr(f"{info}/METADATA", "Metadata-Version: 2.1\nName: freshet\nVersion: 9.8.7\n")
+        archive.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        names = ("freshet/__init__.py", f"{info}/METADATA", f"{info}/WHEEL", f"{info}/RECORD")
+        archive.writestr(f"{info}/RECORD", "".join(f"{name},,\n" for name in names))
+    for each in (wheel, theirs) if last == "theirs" else (theirs, wheel):
+        pip("--python", python, "install", "--quiet", "--no-deps", each)
+
+    def run(*command: object) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([*map(str, command)], cwd=tmp_path, env={}, text=True, capture_output=True)
+
+    command = python.parent / "freshet"
+    failed = run(command, "--version") if last == "theirs" else run(python, "-c", "from freshet import Freshet")
+    assert failed.returncode == 1
+    assert "overwrote" in failed.stderr
+    assert "'freshet' 9.8.7" in failed.stderr
+    assert "pip uninstall freshet-lake freshet" in failed.stderr
+    pip("--python", python, "uninstall", "--quiet", "--yes", "freshet-lake", "freshet")
+    pip("--python", python, "install", "--quiet", "--no-deps", wheel)
+    done = run(command, "--version")
+    assert done.stdout == wheel.name.split("-")[1] + "\n", done.stderr
+
+
 def test_rows_of_and_for_other_libraries(tmp_path: Path) -> None:
     """The tests that need pandas, polars and duckdb, which the environment of the other tests does not have."""
     python = environment(tmp_path / "frames")

@@ -41,8 +41,8 @@ def test_the_lowest_versions_are_the_lower_bounds() -> None:
 
 def test_spark_and_kafka_are_extras() -> None:
     assert not {"pyspark", "confluent-kafka"} & {requirement.name for requirement in CORE}
-    assert EXTRAS["all"] == ["freshet[spark,kafka]"]
-    assert "freshet[all]" in EXTRAS["dev"]
+    assert EXTRAS["all"] == ["freshet-lake[spark,kafka]"]
+    assert "freshet-lake[all]" in EXTRAS["dev"]
 
 
 def test_the_image_has_the_extras() -> None:
