@@ -472,17 +472,19 @@ class Table:
                 state=log_state,
             )
             return self._logs.stream(request, columns, to_predicate(filter))
-        if not upserts:
-            self._check_has_changelog("stream the rows as they are written, without those they replace: upserts=True")
-        return ChangeStream(
-            self.store,
-            StartRequest.of(scan_mode, from_snapshot, from_timestamp),
-            columns=columns,
-            filter=to_predicate(filter),
+        stream = self.split_stream(
+            columns,
+            filter,
+            scan_mode=scan_mode,
+            from_snapshot=from_snapshot,
+            from_timestamp=from_timestamp,
             consumer_id=consumer_id,
-            max_wait_s=max_wait_s,
             with_snapshot_id=with_snapshot_id,
+            upserts=upserts,
+            isolation="none",
         )
+        assert isinstance(stream, SplitStream)
+        return ChangeStream(stream, max_wait_s=max_wait_s)
 
     def split_stream(
         self,

@@ -15,6 +15,7 @@ from freshet.storage.changes.stream import ChangeStream
 from freshet.storage.commit.committer import Committer
 from freshet.storage.exceptions import InvalidRequestError, NotFoundError, RetryableError
 from freshet.storage.io.env import Env
+from freshet.storage.io.file_io import FileStatus
 from freshet.storage.io.local_file_io import LocalFileIO
 from freshet.storage.model.commit_message import CommitMessage
 from freshet.storage.model.snapshot import CommitKind
@@ -24,11 +25,27 @@ from tests.storage.changes.change_tables import LoggedTable, folded, row, told
 WRITE_ONLY = {"write-only": "true"}
 
 
+class CountedFileIO(LocalFileIO):
+    """Notes which files are read and which folders listed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[str] = []
+
+    def read_bytes(self, path: str) -> bytes:
+        self.calls.append(Path(path).name)
+        return super().read_bytes(path)
+
+    def list(self, folder: str) -> list[FileStatus]:
+        self.calls.append(f"{Path(folder).name}/")
+        return super().list(folder)
+
+
 class WaitingEnv(Env):
     """Waiting takes no time: each wait does the next of the things that are to happen meanwhile."""
 
     def __init__(self) -> None:
-        super().__init__(LocalFileIO())
+        super().__init__(CountedFileIO())
         self.meanwhile: list[Callable[[], Any]] = []
         self.waits: list[float] = []
 
@@ -72,6 +89,14 @@ def test_it_begins_with_the_rows_of_the_latest_and_follows(logged: LoggedTable, 
     assert told(found) == [("+I", 1, "A", 2), ("+I", 2, "b", 2), ("+I", 3, "c", 3), ("-D", 2, "b", 4)]
     assert found.next_snapshot_id == 5
     assert env.waits == [10, 10, 10, 10, 10, 5], "as long without news as was asked"
+
+
+def test_looking_for_more_reads_five_files_and_lists_none(logged: LoggedTable, env: WaitingEnv) -> None:
+    calls = env.file_io.calls
+    env.meanwhile = [lambda: None, calls.clear]
+    stopped = stream(logged, max_wait_s=20)
+    assert len(told(stopped)) == 2
+    assert sorted(calls) == ["changelog-3", "snapshot-2", "snapshot-2", "snapshot-3", "snapshot-3"]
 
 
 def test_each_scan_mode(logged: LoggedTable, env: WaitingEnv) -> None:
@@ -175,8 +200,9 @@ def test_rows_to_begin_with_come_again_until_they_were_handed_over(logged: Logge
     first = stream(logged, consumer_id="c")
     next(first)
     first.close()
-    assert logged.table.consumers() == {}
+    assert logged.table.consumers() == {"c.state": 2}, "the snapshot is kept until they were"
     assert told(stream(logged, consumer_id="c")) == [("+I", 1, "A", 2), ("+I", 2, "b", 2)]
+    assert logged.table.consumers() == {"c": 3}
 
 
 def test_progress_may_be_ignored(logged: LoggedTable) -> None:

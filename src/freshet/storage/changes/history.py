@@ -27,10 +27,7 @@ class ChangeHistory:
 
     def find(self, snapshot_id: int) -> Snapshot | None:
         """A snapshot, or its copy among the changelogs; None when neither is there."""
-        try:
-            return self._store.snapshots.fresh(snapshot_id)
-        except NotFoundError:
-            return self._store.changelogs.find(snapshot_id)
+        return self._store.snapshots.find(snapshot_id) or self._store.changelogs.find(snapshot_id)
 
     def get(self, snapshot_id: int) -> Snapshot:
         """A snapshot or its copy; `NotFoundError` says what is left."""

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from freshet.storage.changes.consumer_progress import ConsumerProgress
 from freshet.storage.changes.log_history import LogHistory, as_inserts
-from freshet.storage.changes.stream_start import StartRequest, resumed_start
+from freshet.storage.changes.stream_start import StartRequest, stream_start
 from freshet.storage.exceptions import OvertakenError
 from freshet.storage.filters.predicate import Predicate
 from freshet.storage.metadata.table_store import TableStore
@@ -65,15 +65,8 @@ class LogSplitHistory(LogHistory):
 
     def start(self) -> tuple[int, Snapshot | None]:
         """Where the consumer stopped, else where the scan mode begins; of a table without snapshots, its first."""
-        position = None if self._consumer_id is None else self._store.consumers.position(self._consumer_id)
-        if position is not None and self._consumer_id and not self._store.options.consumer_ignore_progress:
-            start = resumed_start(self._history, self._consumer_id, position)
-        else:
-            found = self._request.start(self._store, self._history)
-            if found is None:
-                return self._history.latest_id() + 1, None
-            start = found
-        return start.next_id, start.state
+        found = stream_start(self._store, self._history, self._request, self._consumer_id)
+        return (self._history.latest_id() + 1, None) if found is None else (found.next_id, found.state)
 
     def first_rows(self, snapshot_id: int) -> Snapshot:
         """The snapshot whose rows come first; `NotFoundError` when it has expired."""

@@ -18,6 +18,7 @@ Source: MERGING.md §7.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Executor
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any, Final
@@ -28,7 +29,7 @@ from freshet.storage.changes.consumer_progress import ConsumerProgress
 from freshet.storage.changes.follower import Follower, Step
 from freshet.storage.changes.history import ChangeHistory
 from freshet.storage.changes.reader import ChangeReader
-from freshet.storage.changes.stream_start import StartRequest, StreamStart, resumed_start
+from freshet.storage.changes.stream_start import StartRequest, StreamStart, stream_start
 from freshet.storage.exceptions import InvalidRequestError, OvertakenError
 from freshet.storage.filters.predicate import Predicate
 from freshet.storage.metadata.table_store import TableStore
@@ -37,6 +38,7 @@ from freshet.storage.model.split import ChangeSplit
 from freshet.storage.model.stream_step import ReadGroups, StepSize, StreamLimit
 from freshet.storage.scan.pruning import ScanFilter
 from freshet.storage.scan.split_reader import check_columns
+from freshet.storage.scan.table_scan import decoders
 
 LOG_STATE: Final = "log"
 """Positions of readers of a log have this key."""
@@ -57,6 +59,11 @@ class StreamPosition:
     of: int = 0
     before_ms: int | None = None
     of_ms: int | None = None
+
+    @property
+    def next_id(self) -> int:
+        """The first snapshot that is still needed."""
+        return self.snapshot_id
 
     def to_document(self) -> dict[str, Any]:
         """The position for JSON."""
@@ -113,14 +120,14 @@ class SplitStream:
         return tuple(self._store.schema.by_name[name] for name in self._reader.columns)
 
     def first(self) -> StreamPosition:
-        """Where the consumer stopped, else where the scan mode begins; of a table without snapshots, its first."""
-        position = None if self._consumer_id is None else self._store.consumers.position(self._consumer_id)
-        if position is not None and self._consumer_id and not self._store.options.consumer_ignore_progress:
-            start: StreamStart | None = resumed_start(self._history, self._consumer_id, position)
-        else:
-            start = self._request.start(self._store, self._history)
+        """Where a new reader begins; of a table without snapshots, with the changes of its first."""
+        return self.begin() or StreamPosition(self._history.latest_id() + 1)
+
+    def begin(self) -> StreamPosition | None:
+        """Where the consumer stopped, else where the scan mode begins; None while there is no snapshot for that."""
+        start = stream_start(self._store, self._history, self._request, self._consumer_id)
         if start is None:
-            return StreamPosition(self._history.latest_id() + 1)
+            return None
         if start.state is not None:
             return StreamPosition(start.state.id, is_state=True, of_ms=start.state.time_ms)
         before = self._history.find(start.next_id - 1) if start.next_id > 1 else None
@@ -151,6 +158,9 @@ class SplitStream:
                     return _within(position, step, taken)
                 taken, used = taken + 1, more
             position = StreamPosition(step.next_id, before_ms=step.snapshot.time_ms)
+            used = used.plus(StepSize(snapshots=min(1, len(step.splits))))
+            if limit.is_full(used):
+                break
         return position
 
     def splits(self, start: StreamPosition, end: StreamPosition) -> list[ChangeSplit]:
@@ -203,10 +213,29 @@ class SplitStream:
         """A position out of a checkpoint; `InvalidRequestError` for what is none."""
         return StreamPosition.from_document(document)
 
-    def read_split(self, split: ChangeSplit) -> Iterator[pa.RecordBatch]:
-        """The changes of one split: the columns, `_ROW_KIND`, on request `_SNAPSHOT_ID`."""
-        with self._history.explained(self._history.still_there(split.snapshot_id)):
-            yield from self._reader.read(split)
+    def read_split(self, split: ChangeSplit, executor: Executor | None = None) -> Iterator[pa.RecordBatch]:
+        """The changes of one split: the columns, `_ROW_KIND`, on request `_SNAPSHOT_ID`. An executor decodes ahead."""
+        keys = ((split.snapshot_id, is_state) for is_state in (False, True))
+        known = next((self._steps[key].snapshot for key in keys if key in self._steps), None)
+        with self._history.explained(known or self._history.still_there(split.snapshot_id)):
+            yield from self._reader.read(split, executor)
+
+    def read_between(self, start: StreamPosition, end: StreamPosition) -> Iterator[pa.RecordBatch]:
+        """What lies between two positions, in its order, for who plans and reads in one process."""
+        for split in self.splits(start, end):
+            yield from self.read_split(split, decoders())
+
+    @property
+    def pause_s(self) -> float:
+        """How long to wait before looking again."""
+        return self._store.options.continuous_discovery_interval_ms / 1000
+
+    def wait(self, position: StreamPosition | None, seconds: float) -> None:
+        """Waits: nobody says when something was committed."""
+        self._store.env.sleep_s(seconds)
+
+    def close(self) -> None:
+        """Nothing stays open between two steps."""
 
     def handed_over(self, end: StreamPosition) -> None:
         """What lies before this position will not be asked for again: the consumer moves on.
@@ -254,6 +283,7 @@ class SplitStream:
             raise self._other_history(before.id, "has read")
 
     def _other_history(self, snapshot_id: int, what: str) -> OvertakenError:
+        self._store.check_is_there()
         return OvertakenError(
             f"snapshot {snapshot_id} of {self._store.location} is not the one that this stream {what}: the table was "
             f"rolled back or created anew; {self._history.left_text()}. Read the table again in full, with a new "

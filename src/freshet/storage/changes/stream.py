@@ -1,13 +1,16 @@
-"""A stream: changes as they are committed, as an iterator of Arrow batches that waits for the next snapshot.
+"""A stream: changes as they come, as an iterator of Arrow batches that waits for more.
 
     for batch in table.stream(consumer_id="audit"):
         ...                              the columns, _ROW_KIND
 
+It is a loop over the positions of a stream in pieces (`split_stream`, or with a log `logstore.split_stream`):
+
 | | |
 |---|---|
-| begins | as `stream_start` says, or where the consumer stopped |
-| then | snapshot after snapshot, each in full before the next, looking every `continuous.discovery-interval` |
-| ends | after `max_wait_s` without a new snapshot; never, if that is None |
+| begins | where the consumer stopped, else as `stream_start` says |
+| then | snapshot after snapshot, each in full before the next; of a log what is there beyond the last |
+| waits | for `continuous.discovery-interval`, or until something is logged |
+| ends | after `max_wait_s` without anything new; never, if that is None |
 | fails | loudly, when expiry was faster (`RetryableError` says what is left) or the table was rolled back or dropped |
 
 A snapshot counts as handed over when the caller comes back for more after its last batch. Then `next_snapshot_id`
@@ -15,63 +18,80 @@ moves on and the progress of the consumer is written: who stops in between, or d
 from its first. What is done with the changes of one snapshot should therefore take effect at once, or be harmless
 twice; `_SNAPSHOT_ID`, on request, tells.
 
-A consumer's snapshots do not expire. Its file is there from the beginning, except that a stream that begins with the
-rows of a snapshot writes it only when they were handed over: else it would go on after them without having read them.
+A consumer's snapshots do not expire, nor does the one whose rows come first (`ConsumerProgress`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator
+from typing import Any, Final, Protocol
 
 import pyarrow as pa
 
-from freshet.storage.changes.follower import Follower, Step
-from freshet.storage.changes.history import ChangeHistory
-from freshet.storage.changes.reader import ChangeReader
-from freshet.storage.changes.stream_start import StartRequest, StreamStart, resumed_start
 from freshet.storage.exceptions import InvalidRequestError
-from freshet.storage.filters.predicate import Predicate
-from freshet.storage.metadata.table_store import TableStore
-from freshet.storage.scan.pruning import ScanFilter
-from freshet.storage.scan.split_reader import check_columns
-from freshet.storage.scan.table_scan import decoders
+from freshet.storage.model.stream_step import StreamLimit
+
+_ONE_SNAPSHOT: Final = StreamLimit(snapshots=1)
+
+
+class Position(Protocol):
+    """Where a stream stands."""
+
+    @property
+    def is_state(self) -> bool:
+        """True while the rows of a snapshot come next, not its changes."""
+
+    @property
+    def next_id(self) -> int:
+        """The first snapshot that is still needed."""
+
+
+class PositionedStream(Protocol):
+    """What the loop asks of a stream in pieces."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Columns of the batches."""
+
+    @property
+    def pause_s(self) -> float:
+        """How long to wait before looking again."""
+
+    def begin(self) -> Any:
+        """Where a new reader begins; None while there is nothing that it could begin with."""
+
+    def advance(self, start: Any, limit: StreamLimit) -> Any:
+        """How far a reader at `start` may go now."""
+
+    def read_between(self, start: Any, end: Any) -> Iterator[pa.RecordBatch]:
+        """What lies between, read in this process."""
+
+    def handed_over(self, end: Any) -> None:
+        """What lies before this position will not be asked for again."""
+
+    def wait(self, position: Any, seconds: float) -> None:
+        """Waits, or until there is something new; the position is None before there is one."""
+
+    def close(self) -> None:
+        """Lets go of connections."""
 
 
 class ChangeStream(Iterator[pa.RecordBatch]):
     """Batches of changes; `Table.stream` gives it. Belongs to one thread; `close` lets go of open files."""
 
-    def __init__(
-        self,
-        store: TableStore,
-        request: StartRequest,
-        *,
-        columns: Sequence[str] | None = None,
-        filter: Predicate | None = None,  # noqa: A002  # the word every reader library uses
-        consumer_id: str | None = None,
-        max_wait_s: float | None = None,
-        with_snapshot_id: bool = False,
-    ) -> None:
+    def __init__(self, stream: PositionedStream, *, max_wait_s: float | None = None, start: Any = None) -> None:
         if max_wait_s is not None and (not isinstance(max_wait_s, int | float) or not max_wait_s >= 0):
             raise InvalidRequestError(f"max_wait_s is a number of seconds from 0 on, or None, not {max_wait_s!r}")
-        store.check_is_there()
-        self._store = store
-        self._request = request
-        self._filter = ScanFilter.bind(store.schema, filter)
-        self._reader = ChangeReader(store, check_columns(store, columns), self._filter, with_snapshot_id)
-        self._history = ChangeHistory(store)
-        self._consumer_id = consumer_id
+        self._stream = stream
         self._max_wait_s = max_wait_s
-        self._written: int | None = None
-        """Progress of the consumer as its file has it."""
-        self._next_id: int | None = None
-        self._follower: Follower | None = None
-        self._begin(self._resumed() or request.start(store, self._history))
+        self._position: Any = start
+        self._begin()
         self._batches = self._run()
 
     @property
     def schema(self) -> pa.Schema:
         """Columns of the batches."""
-        return self._reader.schema
+        return self._stream.schema
 
     @property
     def next_snapshot_id(self) -> int | None:
@@ -80,7 +100,8 @@ class ChangeStream(Iterator[pa.RecordBatch]):
         Another stream goes on there with `from_snapshot`. None while the rows with which the stream begins were not
         handed over in full.
         """
-        return self._next_id
+        position: Position | None = self._position
+        return None if position is None or position.is_state else position.next_id
 
     def __next__(self) -> pa.RecordBatch:
         return next(self._batches)
@@ -88,49 +109,33 @@ class ChangeStream(Iterator[pa.RecordBatch]):
     def close(self) -> None:
         """Ends the stream; the snapshot that was being read counts as not handed over."""
         self._batches.close()
+        self._stream.close()
 
-    def _resumed(self) -> StreamStart | None:
-        if self._consumer_id is None:
-            return None
-        position = self._store.consumers.position(self._consumer_id)
-        if position is None or self._store.options.consumer_ignore_progress:
-            return None
-        self._written = position
-        return resumed_start(self._history, self._consumer_id, position)
-
-    def _begin(self, start: StreamStart | None) -> None:
+    def _begin(self) -> None:
+        start = self._stream.begin() if self._position is None else self._position
         if start is not None:
-            self._follower = Follower(self._store, start, self._filter)
-            if start.state is None:
-                self._handed_over(start.next_id)
+            self._hand_over(start)
 
     def _run(self) -> Generator[pa.RecordBatch, None, None]:
         waited_s = 0.0
         while True:
-            step = self._step()
-            if step is not None:
+            if self._position is None:
+                self._begin()
+            start = self._position
+            end = None if start is None else self._stream.advance(start, _ONE_SNAPSHOT)
+            if end != start:
                 waited_s = 0.0
-                for split in step.splits:
-                    with self._history.explained(step.snapshot):
-                        yield from self._reader.read(split, decoders())
-                self._handed_over(step.next_id)
+                yield from self._stream.read_between(start, end)
+                self._hand_over(end)
                 continue
-            pause_s = self._store.options.continuous_discovery_interval_ms / 1000
+            pause_s = self._stream.pause_s
             if self._max_wait_s is not None:
                 pause_s = min(pause_s, self._max_wait_s - waited_s)
                 if pause_s <= 0:
                     return
-            self._store.env.sleep_s(pause_s)
+            self._stream.wait(start, pause_s)
             waited_s += pause_s
 
-    def _step(self) -> Step | None:
-        if self._follower is None:
-            self._begin(self._request.start(self._store, self._history))
-        return None if self._follower is None else self._follower.step()
-
-    def _handed_over(self, next_id: int) -> None:
-        self._next_id = next_id
-        if self._consumer_id is not None and self._written != next_id:
-            self._store.check_is_there()  # or the file would bring the folder of a dropped table back
-            self._store.consumers.reset(self._consumer_id, next_id)
-            self._written = next_id
+    def _hand_over(self, position: Any) -> None:
+        self._position = position
+        self._stream.handed_over(position)

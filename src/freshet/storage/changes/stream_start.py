@@ -10,6 +10,8 @@
 | from-timestamp | nothing | the first committed at or after the time |
 | none given | | from-timestamp or from-snapshot if one is given, else latest-full |
 
+A consumer that is known goes on where it stopped, whatever the mode (`consumer.ignore-progress`).
+
 A table without snapshots gives nothing to begin with, so the first snapshot to come is the beginning. A mode that
 begins with nothing but changes fails when they have expired; Apache Paimon begins with the oldest that are there.
 
@@ -101,7 +103,17 @@ class StartRequest:
         return earliest if earliest and earliest.id > self.from_snapshot else store.snapshots.fresh(self.from_snapshot)
 
 
-def resumed_start(history: ChangeHistory, consumer_id: str, position: int) -> StreamStart:
+def stream_start(
+    store: TableStore, history: ChangeHistory, request: StartRequest, consumer_id: str | None
+) -> StreamStart | None:
+    """Where the consumer stopped, else where the scan mode begins; None as `StartRequest.start` says."""
+    position = None if consumer_id is None else store.consumers.position(consumer_id)
+    if position is None or consumer_id is None or store.options.consumer_ignore_progress:
+        return request.start(store, history)
+    return _resumed_start(history, consumer_id, position)
+
+
+def _resumed_start(history: ChangeHistory, consumer_id: str, position: int) -> StreamStart:
     """A consumer goes on where it stopped; `NotFoundError` when what it wants next has expired or was rolled back."""
     earliest, latest = history.earliest_id() or 1, history.latest_id()
     remedy = (

@@ -68,14 +68,19 @@ class SnapshotStore:
             return self.latest()
 
     def fresh(self, snapshot_id: int) -> Snapshot:
-        """One snapshot as it is on disk now."""
-        data = self._bytes(snapshot_id)
-        if data is None:
+        """One snapshot as it is on disk now; `NotFoundError` when it is not there."""
+        found = self.find(snapshot_id)
+        if found is None:
             raise NotFoundError(
                 f"snapshot {snapshot_id} does not exist: {self._range_text()} ({self._paths.snapshot(snapshot_id)})",
                 path=self._paths.location,
             )
-        return self._decoded(snapshot_id, data)
+        return found
+
+    def find(self, snapshot_id: int) -> Snapshot | None:
+        """One snapshot as it is on disk now, None when it is not there: one call."""
+        data = self._bytes(snapshot_id)
+        return None if data is None else self._decoded(snapshot_id, data)
 
     def _bytes(self, snapshot_id: int) -> bytes | None:
         try:

@@ -12,12 +12,14 @@ from typing import NamedTuple
 
 
 class StepSize(NamedTuple):
-    """What a piece of a stream costs. Rows of the log count as rows and by the offsets they lie in, not as files."""
+    """What a piece of a stream costs. Rows of the log count as rows and by the offsets they lie in, not as files. A
+    snapshot counts when all of its changes are taken, if there are any."""
 
     files: int = 0
     size_bytes: int = 0
     rows: int = 0
     offsets: int = 0
+    snapshots: int = 0
 
     def plus(self, other: StepSize) -> StepSize:
         """Both together."""
@@ -28,13 +30,15 @@ class StepSize(NamedTuple):
 class StreamLimit:
     """How much one step takes at most: files, their bytes, rows, offsets of a log; the smallest wins, None is no limit.
 
-    A step takes one piece at least, however large.
+    A step takes one piece at least, however large. With `snapshots` it ends after so many that have changes, and at
+    each look at the log that shows something: for readers who hand everything out as soon as it is there.
     """
 
     files: int | None = None
     size_bytes: int | None = None
     rows: int | None = None
     offsets: int | None = None
+    snapshots: int | None = None
 
     @property
     def is_none(self) -> bool:
@@ -43,8 +47,12 @@ class StreamLimit:
 
     def allows(self, size: StepSize) -> bool:
         """True for a size within the limit."""
-        limits = (self.files, self.size_bytes, self.rows, self.offsets)
+        limits = (self.files, self.size_bytes, self.rows, self.offsets, self.snapshots)
         return all(limit is None or given <= limit for given, limit in zip(size, limits, strict=True))
+
+    def is_full(self, size: StepSize) -> bool:
+        """True where as many snapshots were taken as it allows."""
+        return self.snapshots is not None and size.snapshots >= self.snapshots
 
 
 class ReadGroup(NamedTuple):
