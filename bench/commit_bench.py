@@ -24,6 +24,7 @@ from typing import Final
 from bench.measure import tell
 from bench.results import Results
 from freshet.storage.catalog import Catalog
+from freshet.storage.catalogs.claims import WON
 from freshet.storage.codec.binary_row import encode_row
 from freshet.storage.codec.snapshot_json import encode_snapshot
 from freshet.storage.commit.committer import Committer
@@ -181,7 +182,7 @@ def make_table(folder: Path, env: Env, shape: TableShape) -> str:
     snapshot = Snapshot(
         1, 0, base, delta, "maker", 0, CommitKind.APPEND, now_ms, len(entries), len(entries), base_size, delta_size
     )
-    assert store.snapshots.try_commit(snapshot)
+    assert store.claims.claim_snapshot(snapshot) == WON
     store.snapshots.write_latest_hint(1)
     for number in range(shape.tags):
         env.file_io.overwrite(store.paths.tag(f"t{number}"), encode_snapshot(snapshot), sync=False)

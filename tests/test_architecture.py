@@ -48,6 +48,7 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
         "codec io logs",
         "casts filters",
         "schema",
+        "catalogs",
         "metadata",
         "files",
         "merge",

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from freshet.storage.catalogs.claims import FileClaims
 from freshet.storage.codec.binary_row import encode_row
 from freshet.storage.io.env import Env
 from freshet.storage.metadata.live_files import live_entries
-from freshet.storage.metadata.schema_store import SchemaStore
 from freshet.storage.metadata.table_store import TableStore, open_table_store
 from freshet.storage.model.commit_message import CommitMessage
 from freshet.storage.model.data_file import EMPTY_ROW, EMPTY_STATS, DataFileMeta, FileSource, SimpleStats
@@ -43,7 +43,7 @@ def make_table(
         primary_keys=(("p", "id") if partitioned else ("id",)) if keyed else (),
         options={**buckets, **(options or {})},
     )
-    assert SchemaStore(env, TablePaths(location)).commit(schema)
+    assert FileClaims(env.file_io, TablePaths(location)).claim_schema(schema)
     return open_table_store(env, location)
 
 

@@ -17,12 +17,12 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from freshet.storage.catalogs.claims import FileClaims
 from freshet.storage.codec.snapshot_json import decode_snapshot
 from freshet.storage.commit.committer import CommitResult, Committer
 from freshet.storage.commit.expire import expire_snapshots
 from freshet.storage.commit.orphan_files import remove_orphan_files
 from freshet.storage.io.env import Env
-from freshet.storage.metadata.schema_store import SchemaStore
 from freshet.storage.metadata.table_store import TableStore, open_table_store
 from freshet.storage.model.data_type import DataField, ScalarType, TypeRoot
 from freshet.storage.model.schema import TableSchema
@@ -77,7 +77,7 @@ class World:
             primary_keys=("id",) if self.keyed else (),
             options={"bucket": "2" if self.keyed else "-1", **OPTIONS, **self.options},
         )
-        assert SchemaStore(self.disk.boot(), TablePaths(LOCATION)).commit(schema)
+        assert FileClaims(self.disk.boot().file_io, TablePaths(LOCATION)).claim_schema(schema)
 
     def rows(self, batch: int, user: str = STREAM) -> Rows:
         """Rows of a batch; the rival has keys of its own."""

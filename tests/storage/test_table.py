@@ -27,6 +27,7 @@ from freshet import (
     Table,
     col,
 )
+from freshet.storage.catalogs.claims import LOST, ClaimAnswer
 from freshet.storage.metadata.live_files import LiveFileIndex
 from freshet.storage.model.commit_message import CommitMessage
 from freshet.storage.model.snapshot import CommitKind, Snapshot
@@ -130,13 +131,13 @@ class FailsTwice:
     """A claim that is lost against somebody else until the budget is spent, for two commits."""
 
     def __init__(self, table: Table) -> None:
-        self._claim = table.store.snapshots.try_commit
+        self._claim = table.store.claims.claim_snapshot
         self.left = 2
 
-    def __call__(self, snapshot: Snapshot) -> bool:
+    def __call__(self, snapshot: Snapshot) -> ClaimAnswer:
         if self.left:
             self.left -= 1
-            return False
+            return LOST
         return self._claim(snapshot)
 
 
@@ -144,7 +145,7 @@ def test_commit_that_failed_keeps_its_rows_for_the_next_try(catalog: Catalog, mo
     table = create(catalog, **{"commit.max-retries": 0})
     with table.writer("loader") as writer:
         writer.write(rows((1, "old", 1)))
-        monkeypatch.setattr(table.store.snapshots, "try_commit", FailsTwice(table))
+        monkeypatch.setattr(table.store.claims, "claim_snapshot", FailsTwice(table))
         with pytest.raises(RetryableError):
             writer.commit(0)
         with pytest.raises(InvalidRequestError, match="commit again, or abort"):
@@ -366,7 +367,7 @@ def test_alter_against_another_writer(catalog: Catalog, monkeypatch: pytest.Monk
     other = catalog.table("shop.orders")
     other.alter(AddColumn("theirs", "INT"))
     assert table.alter(AddColumn("ours", "INT")).schema.column_names[-2:] == ("theirs", "ours")
-    monkeypatch.setattr(table.store.schemas, "commit", lambda schema: False)
+    monkeypatch.setattr(table.store.claims, "claim_schema", lambda schema: False)
     with pytest.raises(ConflictError, match="changed by others"):
         table.alter(AddColumn("never", "INT"))
 

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from freshet.storage.catalog import Catalog
+from freshet.storage.catalogs.claims import WON, ClaimAnswer, ClaimOutcome
 from freshet.storage.exceptions import ConflictError, InvalidRequestError, StorageError, UnknownOutcomeError
 from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.table import Table
@@ -38,16 +39,16 @@ class InterruptedClaim:
     """The first claim takes effect or not, and ends in an exception; the later ones are as always."""
 
     def __init__(self, table: Table, error: BaseException, *, takes_effect: bool) -> None:
-        self._claim = table.store.snapshots.try_commit
+        self._claim = table.store.claims.claim_snapshot
         self._error: BaseException | None = error
         self._takes_effect = takes_effect
 
-    def __call__(self, snapshot: Snapshot) -> bool:
+    def __call__(self, snapshot: Snapshot) -> ClaimAnswer:
         error, self._error = self._error, None
         if error is None:
             return self._claim(snapshot)
         if self._takes_effect:
-            assert self._claim(snapshot)
+            assert self._claim(snapshot) == WON
         raise error
 
 
@@ -61,7 +62,7 @@ def test_rows_of_an_interrupted_commit_are_there_once(
         writer.write(rows(*range(100)))
         with monkeypatch.context() as patch:
             patch.setattr(
-                table.store.snapshots, "try_commit", InterruptedClaim(table, error, takes_effect=takes_effect)
+                table.store.claims, "claim_snapshot", InterruptedClaim(table, error, takes_effect=takes_effect)
             )
             with pytest.raises(type(error)):
                 writer.commit(number)
@@ -79,7 +80,7 @@ def test_pending_commit_keeps_its_number(table: Table, monkeypatch: pytest.Monke
     with table.writer("loader") as writer:
         writer.write(rows(1))
         claim = InterruptedClaim(table, KeyboardInterrupt(), takes_effect=True)
-        monkeypatch.setattr(table.store.snapshots, "try_commit", claim)
+        monkeypatch.setattr(table.store.claims, "claim_snapshot", claim)
         with pytest.raises(KeyboardInterrupt):
             writer.commit(3)
         with pytest.raises(InvalidRequestError, match=r"number 3 .* cannot be committed as 4"):
@@ -92,16 +93,16 @@ class DiskThatStopsAnswering:
     """Creates the snapshot, and from then on nothing can be read until it is told to answer again."""
 
     def __init__(self, table: Table, patch: pytest.MonkeyPatch) -> None:
-        self._claim = table.store.snapshots.try_commit
+        self._claim = table.store.claims.claim_snapshot
         self._is_gone = False
         self._read = table.store.env.file_io.read_bytes
-        patch.setattr(table.store.snapshots, "try_commit", self.claim)
+        patch.setattr(table.store.claims, "claim_snapshot", self.claim)
         patch.setattr(table.store.env.file_io, "read_bytes", self.read, raising=False)
 
-    def claim(self, snapshot: Snapshot) -> bool:
+    def claim(self, snapshot: Snapshot) -> ClaimAnswer:
         self._claim(snapshot)
         self._is_gone = True
-        raise UnknownOutcomeError("no answer")
+        return ClaimAnswer(ClaimOutcome.UNKNOWN, UnknownOutcomeError("no answer"))
 
     def read(self, path: str) -> bytes:
         if self._is_gone:
@@ -127,7 +128,7 @@ def test_interrupted_commit_is_found_although_another_program_has_gone_on(
     with table.writer("loader") as writer, other.writer("loader") as rival:
         writer.write(rows(1))
         claim = InterruptedClaim(table, KeyboardInterrupt(), takes_effect=True)
-        monkeypatch.setattr(table.store.snapshots, "try_commit", claim)
+        monkeypatch.setattr(table.store.claims, "claim_snapshot", claim)
         with pytest.raises(KeyboardInterrupt):
             writer.commit()
         rival.write(rows(2))

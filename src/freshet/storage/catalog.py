@@ -15,6 +15,7 @@ from typing import Final, TypeAlias
 
 import pyarrow as pa
 
+from freshet.storage.catalogs.claims import FileClaims
 from freshet.storage.exceptions import AlreadyExistsError, InvalidRequestError, NotFoundError
 from freshet.storage.io.env import Env, absolute_path, open_env
 from freshet.storage.metadata.schema_store import SchemaStore
@@ -129,7 +130,7 @@ class Catalog:
             time_ms=self._env.now_ms(),
         )
         validate_new_table(new)
-        if not store.commit(new) and not if_not_exists:
+        if not FileClaims(self._env.file_io, TablePaths(location)).claim_schema(new) and not if_not_exists:
             raise AlreadyExistsError(
                 f"table {identifier} was created by somebody else at this moment; open it", table=identifier
             )

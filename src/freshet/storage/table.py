@@ -755,4 +755,6 @@ class Table:
     def with_options(self, options: Mapping[str, object]) -> Table:
         """The same table with options overridden for this object only."""
         texts = option_texts(options)
-        return Table(open_table_store(self.store.env, self.location, options=texts), name=self.name)
+        return Table(
+            open_table_store(self.store.env, self.location, options=texts, claims=self.store.claims), name=self.name
+        )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from freshet.storage.catalogs.claims import WON, ClaimAnswer
 from freshet.storage.commit.committer import Committer
 from freshet.storage.commit.expire import expire_snapshots
 from freshet.storage.io.env import CrashPoint
@@ -27,12 +28,12 @@ class Overtaken:
     """Between the last look and the create, others commit `commits` times and expire all but `retain`; once."""
 
     def __init__(self, store: TableStore, commits: int, retain: int, kind: CommitKind = CommitKind.APPEND) -> None:
-        self._claim = store.snapshots.try_commit
+        self._claim = store.claims.claim_snapshot
         self._other = open_table_store(store.env, LOCATION)
         self._commits, self._retain, self._kind = commits, retain, kind
         self.was_late = False
 
-    def __call__(self, snapshot: Snapshot) -> bool:
+    def __call__(self, snapshot: Snapshot) -> ClaimAnswer:
         if self.was_late or snapshot.commit_kind is not self._kind:
             return self._claim(snapshot)
         self.was_late = True
@@ -51,7 +52,7 @@ def test_late_append_is_committed_again_on_top(start: int, retain: int, monkeypa
     for number in range(start):
         Committer(store, "u").commit(number, [message(store, new=[new_file(store, f"before{number}")])])
     late = Overtaken(store, commits=4, retain=retain)
-    monkeypatch.setattr(store.snapshots, "try_commit", late)
+    monkeypatch.setattr(store.claims, "claim_snapshot", late)
     [snapshot] = Committer(store, "u").commit(start, [message(store, new=[new_file(store, "late")])]).snapshots
     assert late.was_late
     assert snapshot.id == start + 5
@@ -66,7 +67,7 @@ def test_late_compaction_is_committed_again_on_top(retain: int, monkeypatch: pyt
     a = new_file(store, "a")
     Committer(store, "u").commit(0, [message(store, new=[a])])
     late = Overtaken(store, commits=4, retain=retain, kind=CommitKind.COMPACT)
-    monkeypatch.setattr(store.snapshots, "try_commit", late)
+    monkeypatch.setattr(store.claims, "claim_snapshot", late)
     compaction = message(store, before=[a], after=[new_file(store, "c", level=5)])
     [snapshot] = Committer(store, "compactor").commit(0, [compaction], force_empty=False).snapshots
     assert (late.was_late, snapshot.id) == (True, 6)
@@ -82,12 +83,12 @@ def test_crash_after_a_late_claim_leaves_the_table_as_it_was(monkeypatch: pytest
     store = open_table_store(disk.boot(Fault(point=CrashPoint.COMMIT_MANIFESTS_WRITTEN, visit=6)), LOCATION)
     late = Overtaken(store, commits=4, retain=1)
 
-    def claim_and_die(snapshot: Snapshot) -> bool:
+    def claim_and_die(snapshot: Snapshot) -> ClaimAnswer:
         late(snapshot)
         store.env.file_io.die()  # type: ignore[attr-defined]
         raise AssertionError
 
-    monkeypatch.setattr(store.snapshots, "try_commit", claim_and_die)
+    monkeypatch.setattr(store.claims, "claim_snapshot", claim_and_die)
     with pytest.raises(Crash):
         Committer(store, "u").commit(1, [message(store, new=[new_file(store, "late")])])
     store = open_table_store(disk.boot(), LOCATION)
@@ -103,19 +104,19 @@ def test_claim_next_to_fast_expiry_holds(monkeypatch: pytest.MonkeyPatch) -> Non
     """The other way round: ours is the next one, and what it was built on expires at once."""
     store = make_table(SimDisk().boot(), options=OPTIONS)
     for number in range(3):
-        claim = store.snapshots.try_commit
+        claim = store.claims.claim_snapshot
 
         def claim_then_others(snapshot: Snapshot, claim=claim, number: int = number) -> bool:
             monkeypatch.undo()
-            assert claim(snapshot)
+            assert claim(snapshot) == WON
             other = open_table_store(store.env, LOCATION)
             for _ in range(number):
                 made = message(other, new=[new_file(other, f"other{snapshot.id}-{_}")])
                 Committer(other, "other").commit(snapshot.id * 10 + _, [made])
             expire_snapshots(other, retain_max=number + 1, time_retained_ms=0)
-            return True
+            return WON
 
-        monkeypatch.setattr(store.snapshots, "try_commit", claim_then_others)
+        monkeypatch.setattr(store.claims, "claim_snapshot", claim_then_others)
         made = message(store, new=[new_file(store, f"mine{number}")])
         assert len(Committer(store, "u").commit(number, [made]).snapshots) == 1
         assert f"mine{number}@0" in live_names(open_table_store(store.env, LOCATION))
@@ -133,17 +134,17 @@ def test_claim_holds_when_its_neighbours_expire_while_they_are_looked_at(
     a = new_file(store, "a")
     Committer(store, "u").commit(0, [message(store, new=[a])])
     other = open_table_store(store.env, LOCATION)
-    claim, look = store.snapshots.try_commit, getattr(store.snapshots, call)
+    claim, look = store.claims.claim_snapshot, getattr(store.snapshots, call)
 
-    def claim_then_others(snapshot: Snapshot) -> bool:
-        monkeypatch.setattr(store.snapshots, "try_commit", claim)
-        assert claim(snapshot)
+    def claim_then_others(snapshot: Snapshot) -> ClaimAnswer:
+        monkeypatch.setattr(store.claims, "claim_snapshot", claim)
+        assert claim(snapshot) == WON
         for number in range(2):
             made = message(other, new=[new_file(other, f"other{number}")])
             Committer(other, "other").commit(number, [made])
         expire_snapshots(other, retain_max=3, time_retained_ms=0)
         monkeypatch.setattr(store.snapshots, call, look_then_expire)
-        return True
+        return WON
 
     def look_then_expire(*arguments: int) -> object:
         monkeypatch.setattr(store.snapshots, call, look)
@@ -151,7 +152,7 @@ def test_claim_holds_when_its_neighbours_expire_while_they_are_looked_at(
         expire_snapshots(other, retain_max=1, time_retained_ms=0)
         return seen
 
-    monkeypatch.setattr(store.snapshots, "try_commit", claim_then_others)
+    monkeypatch.setattr(store.claims, "claim_snapshot", claim_then_others)
     if kind is CommitKind.APPEND:
         result = Committer(store, "u").commit(1, [message(store, new=[new_file(store, "mine")])])
     else:

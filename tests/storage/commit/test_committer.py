@@ -9,6 +9,7 @@ from types import MappingProxyType
 
 import pytest
 
+from freshet.storage.catalogs.claims import LOST, WON, ClaimAnswer, ClaimOutcome
 from freshet.storage.codec.snapshot_json import encode_snapshot
 from freshet.storage.commit.committer import Committer
 from freshet.storage.commit.history import COMMITS_PROPERTY, parse_history
@@ -78,7 +79,7 @@ def foreign_snapshot(store: TableStore, user: str, identifier: int, kind: Commit
         properties=None,
         time_ms=latest.time_ms + 1000,
     )
-    assert store.snapshots.try_commit(snapshot)
+    assert store.claims.claim_snapshot(snapshot) == WON
     return snapshot
 
 
@@ -273,15 +274,15 @@ def test_of_two_equal_upgrades_the_later_gives_way(monkeypatch: pytest.MonkeyPat
     store = make_table(SimDisk().boot())
     a = new_file(store, "a")
     Committer(store, "u").commit(0, [message(store, new=[a])])
-    upgrade, claim = message(store, before=[a], after=[replace(a, level=5)]), store.snapshots.try_commit
+    upgrade, claim = message(store, before=[a], after=[replace(a, level=5)]), store.claims.claim_snapshot
 
-    def overtaken(snapshot: Snapshot) -> bool:
+    def overtaken(snapshot: Snapshot) -> ClaimAnswer:
         monkeypatch.undo()
         other = open_table_store(store.env, store.location)
         Committer(other, "rival").commit(0, [upgrade], force_empty=False)
         return claim(snapshot)
 
-    monkeypatch.setattr(store.snapshots, "try_commit", overtaken)
+    monkeypatch.setattr(store.claims, "claim_snapshot", overtaken)
     result = Committer(store, "late").commit(0, [upgrade], force_empty=False)
     assert result.snapshots == ()
     assert result.given_way
@@ -367,7 +368,7 @@ def test_statistics_end_with_their_schema() -> None:
     store.env.file_io.create_exclusive(
         store.paths.snapshot(2), encode_snapshot(replace(latest, id=2, statistics="stat-x"))
     )
-    assert store.schemas.commit(replace(store.schema, id=1))
+    assert store.claims.claim_schema(replace(store.schema, id=1))
     [snapshot] = append(reopen(disk), "b", 1).snapshots
     assert (snapshot.schema_id, snapshot.statistics) == (1, None)
 
@@ -386,20 +387,19 @@ def test_rollback_that_reuses_an_id_is_seen_by_an_open_committer() -> None:
 
 
 class ClaimedByOthers:
-    """A snapshot store before which somebody else is always faster, `times` times."""
+    """A claim before which somebody else is always faster, `times` times."""
 
     def __init__(self, store: TableStore, times: int) -> None:
-        self._inner = store.snapshots
-        self._try = store.snapshots.try_commit
+        self._claim = store.claims.claim_snapshot
         self._store = store
         self._times = times
 
-    def __call__(self, snapshot: Snapshot) -> bool:
+    def __call__(self, snapshot: Snapshot) -> ClaimAnswer:
         if self._times > 0:
             self._times -= 1
             foreign_snapshot(self._store, "rival", self._times)
-            return False
-        return self._try(snapshot)
+            return LOST
+        return self._claim(snapshot)
 
 
 def test_lost_claims_are_repeated_and_leave_no_manifest(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -407,7 +407,7 @@ def test_lost_claims_are_repeated_and_leave_no_manifest(monkeypatch: pytest.Monk
     append(store, "a", 0)
     disk_before = {status.name for status in store.env.file_io.list(store.paths.manifest_folder)}
     rival = open_table_store(store.env, LOCATION)
-    monkeypatch.setattr(store.snapshots, "try_commit", ClaimedByOthers(rival, 3), raising=False)
+    monkeypatch.setattr(store.claims, "claim_snapshot", ClaimedByOthers(rival, 3))
     [snapshot] = append(store, "b", 1).snapshots
     assert snapshot.id == 5
     assert_contiguous(store)
@@ -429,7 +429,7 @@ def test_retry_budget_ends_in_a_retryable_error_and_cleans_up(monkeypatch: pytes
     store = make_table(SimDisk().boot(), options={"commit.max-retries": "2"})
     append(store, "a", 0)
     files_before = {status.name for status in store.env.file_io.list(store.paths.manifest_folder)}
-    monkeypatch.setattr(store.snapshots, "try_commit", lambda snapshot: False)
+    monkeypatch.setattr(store.claims, "claim_snapshot", lambda snapshot: LOST)
     started = store.env.now_ms()
     with pytest.raises(RetryableError, match=r"other writers were faster.*commit\.max-retries"):
         append(store, "b", 1)
@@ -439,7 +439,7 @@ def test_retry_budget_ends_in_a_retryable_error_and_cleans_up(monkeypatch: pytes
 
 def test_commit_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
     store = make_table(SimDisk().boot(), options={"commit.max-retries": "1000", "commit.timeout": "1 s"})
-    monkeypatch.setattr(store.snapshots, "try_commit", lambda snapshot: False)
+    monkeypatch.setattr(store.claims, "claim_snapshot", lambda snapshot: LOST)
     started = store.env.now_ms()
     with pytest.raises(RetryableError):
         append(store, "b", 1)
@@ -508,14 +508,14 @@ def test_properties_of_the_caller_are_not_inherited() -> None:
 def test_compaction_that_cannot_be_made_does_not_fail_the_commit() -> None:
     disk = SimDisk()
     store = make_table(disk.boot(), options={"commit.max-retries": "1"})
-    claim = store.snapshots.try_commit
+    claim = store.claims.claim_snapshot
 
-    def fail_compactions(snapshot: Snapshot) -> bool:
+    def fail_compactions(snapshot: Snapshot) -> ClaimAnswer:
         if snapshot.commit_kind is CommitKind.COMPACT:
-            raise StorageError("the disk is gone")
+            return ClaimAnswer(ClaimOutcome.UNKNOWN, StorageError("the disk is gone"))
         return claim(snapshot)
 
-    store.snapshots.try_commit = fail_compactions  # type: ignore[method-assign]
+    store.claims.claim_snapshot = fail_compactions  # type: ignore[method-assign]
     a, c = new_file(store, "a"), new_file(store, "c", level=5)
     result = Committer(store, "u", "q").commit(0, [message(store, new=[a], before=[a], after=[c])])
     assert [snapshot.commit_kind for snapshot in result.snapshots] == [CommitKind.APPEND]

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import pytest
 
+from freshet.storage.catalogs.claims import WON
 from freshet.storage.codec.snapshot_json import encode_snapshot
 from freshet.storage.commit.committer import Committer
 from freshet.storage.commit.expire import ExpireResult, expire_snapshots
@@ -172,7 +173,7 @@ def test_rolled_back_file_stays() -> None:
         delta_manifest_list_size=delta_size,
         commit_kind=CommitKind.OVERWRITE,
     )
-    assert store.snapshots.try_commit(rollback)
+    assert store.claims.claim_snapshot(rollback) == WON
     committer.commit(3, [])
     committer.commit(4, [])
     expire_snapshots(store, retain_max=4)

@@ -14,13 +14,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from freshet.storage.catalogs.claims import FileClaims
 from freshet.storage.codec.binary_row import decode_row, encode_row
 from freshet.storage.exceptions import CorruptDataError, InvalidRequestError, RetryableError, UnsupportedFeatureError
 from freshet.storage.files.data_file_reader import read_data_file
 from freshet.storage.files.data_file_writer import AppendFileWriter, KeyValueFileWriter
 from freshet.storage.filters.predicate import Predicate, col
 from freshet.storage.io.env import Env, local_env
-from freshet.storage.metadata.schema_store import SchemaStore
 from freshet.storage.metadata.table_store import TableStore, open_table_store
 from freshet.storage.model.arrow_types import arrow_schema
 from freshet.storage.model.data_file import EMPTY_ROW, EMPTY_STATS, DataFileMeta, FileSource
@@ -47,13 +47,13 @@ def make_store(
     }
     env = env or local_env()
     schema = TableSchema(0, fields, len(fields) - 1, tuple(partitions), tuple(keys), given)
-    assert SchemaStore(env, TablePaths(str(folder))).commit(schema)
+    assert FileClaims(env.file_io, TablePaths(str(folder))).claim_schema(schema)
     return open_table_store(env, str(folder))
 
 
 def alter(store: TableStore, fields: Sequence[DataField]) -> TableStore:
     schema = replace(store.schema, id=store.schema.id + 1, fields=tuple(fields), highest_field_id=99)
-    assert store.schemas.commit(schema)
+    assert store.claims.claim_schema(schema)
     return open_table_store(store.env, store.location)
 
 

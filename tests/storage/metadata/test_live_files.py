@@ -11,6 +11,7 @@ from typing import Any
 import fastavro
 import pytest
 
+from freshet.storage.catalogs.claims import WON, FileClaims
 from freshet.storage.codec.binary_row import encode_row
 from freshet.storage.exceptions import NotFoundError
 from freshet.storage.io.env import local_env
@@ -99,7 +100,7 @@ class World:
             total_record_count=0,
             delta_record_count=0,
         )
-        assert self.snapshots.try_commit(snapshot)
+        assert FileClaims(self.env.file_io, self.paths).claim_snapshot(snapshot) == WON
         self.snapshots.write_latest_hint(snapshot.id)
         return snapshot
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import threading
 from pathlib import Path
 
 import pytest
 
+from freshet.storage.catalogs.claims import WON, FileClaims
 from freshet.storage.codec.snapshot_json import encode_snapshot
 from freshet.storage.exceptions import CorruptDataError, NotFoundError
 from freshet.storage.io.env import local_env
@@ -31,12 +31,17 @@ def snapshot(snapshot_id: int, time_ms: int = 0, user: str = "me") -> Snapshot:
     )
 
 
+def commit(store: SnapshotStore, made: Snapshot) -> None:
+    assert FileClaims(store._env.file_io, store._paths).claim_snapshot(made) == WON
+    store.remember(made)
+
+
 def store_with(
     location: Path, ids: range | list[int], latest: str | None = None, earliest: str | None = None
 ) -> SnapshotStore:
     store = SnapshotStore(local_env(), TablePaths(str(location)))
     for snapshot_id in ids:
-        assert store.try_commit(snapshot(snapshot_id, time_ms=snapshot_id * 10))
+        commit(store, snapshot(snapshot_id, time_ms=snapshot_id * 10))
     folder = location / "snapshot"
     folder.mkdir(exist_ok=True, parents=True)
     (location / "schema").mkdir(exist_ok=True)
@@ -119,13 +124,13 @@ def test_a_process_that_knows_the_latest_looks_with_two_calls(tmp_path: Path) ->
     store._env.file_io.read_bytes = counted  # type: ignore[method-assign]
     assert store.latest_id() == 3
     assert calls == ["snapshot-3", "snapshot-4"]
-    assert other.try_commit(snapshot(4))
+    commit(other, snapshot(4))
     assert store.latest_id() == 4, "somebody else's is seen"
     (tmp_path / "snapshot" / "snapshot-4").unlink()
     (tmp_path / "snapshot" / "LATEST").write_text("3")
     assert other.latest_id() == 3
     assert store.latest_id() == 3, "and a rollback"
-    assert other.try_commit(snapshot(4, user="another"))
+    commit(other, snapshot(4, user="another"))
     latest = store.latest()
     assert latest is not None
     assert latest.commit_user == "another"
@@ -142,25 +147,6 @@ def test_stray_names_are_passed_over(tmp_path: Path) -> None:
         (tmp_path / "snapshot" / name).write_text("{}")
     assert store.list_ids() == [1, 2]
     assert store.latest_id() == 2
-
-
-def test_of_two_writers_one_gets_the_id(tmp_path: Path) -> None:
-    results: list[tuple[str, bool]] = []
-    barrier = threading.Barrier(8)
-
-    def claim(user: str) -> None:
-        store = SnapshotStore(local_env(), TablePaths(str(tmp_path)))
-        barrier.wait()
-        results.append((user, store.try_commit(snapshot(1, user=user))))
-
-    threads = [threading.Thread(target=claim, args=(f"w{i}",)) for i in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    winners = [user for user, won in results if won]
-    assert len(winners) == 1
-    assert SnapshotStore(local_env(), TablePaths(str(tmp_path))).snapshot(1).commit_user == winners[0]
 
 
 def test_a_snapshot_that_is_not_there_is_named_with_those_that_are(tmp_path: Path) -> None:

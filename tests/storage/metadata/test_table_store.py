@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from freshet.storage.catalogs.claims import FileClaims
 from freshet.storage.codec.binary_row import encode_row
 from freshet.storage.exceptions import InvalidRequestError, NotFoundError, UnsupportedFeatureError
 from freshet.storage.io.env import local_env
-from freshet.storage.metadata.schema_store import SchemaStore
 from freshet.storage.metadata.table_store import TableStore, open_table_store
 from freshet.storage.model.data_type import DataField, parse_data_type
 from freshet.storage.model.schema import TableSchema
@@ -25,7 +25,7 @@ COLUMNS = (
 
 def created(location: Path, options: dict[str, str], *, keyed: bool = True, **more: str) -> Path:
     schema = TableSchema(0, COLUMNS, 2, ("p",), ("p", "k") if keyed else (), options | more)
-    assert SchemaStore(local_env(), TablePaths(str(location))).commit(schema)
+    assert FileClaims(local_env().file_io, TablePaths(str(location))).claim_schema(schema)
     return location
 
 
@@ -69,7 +69,9 @@ def test_an_append_table_has_no_bucket_key_unless_it_says_so(tmp_path: Path) -> 
 def test_a_store_at_an_older_schema(tmp_path: Path) -> None:
     created(tmp_path, {"bucket": "4"})
     first = opened(tmp_path).schema
-    SchemaStore(local_env(), TablePaths(str(tmp_path))).commit(dataclasses.replace(first, id=1, comment="later"))
+    FileClaims(local_env().file_io, TablePaths(str(tmp_path))).claim_schema(
+        dataclasses.replace(first, id=1, comment="later")
+    )
     assert opened(tmp_path).schema.id == 1
     assert open_table_store(local_env(), str(tmp_path), schema_id=0).schema.id == 0
 
@@ -99,7 +101,7 @@ def test_tables_that_cannot_be_read_rightly_are_refused_when_opened(tmp_path: Pa
 
 def test_an_old_schema_file_means_orc(tmp_path: Path) -> None:
     schema = TableSchema(0, COLUMNS, 2, ("p",), ("p", "k"), {}, version=2)
-    SchemaStore(local_env(), TablePaths(str(tmp_path))).commit(schema)
+    FileClaims(local_env().file_io, TablePaths(str(tmp_path))).claim_schema(schema)
     with pytest.raises(UnsupportedFeatureError, match=r"file.format=orc"):
         opened(tmp_path)
 

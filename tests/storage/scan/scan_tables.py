@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from freshet.storage.catalogs.claims import FileClaims
 from freshet.storage.codec.binary_row_arrays import distinct_rows
 from freshet.storage.codec.bucket_function import bucket_ids
 from freshet.storage.commit.committer import Committer
@@ -18,7 +19,6 @@ from freshet.storage.io.env import Env, local_env
 from freshet.storage.merge.engine import merge_function, row_order
 from freshet.storage.merge.merge_reader import merge_table
 from freshet.storage.merge.row_levels import with_level
-from freshet.storage.metadata.schema_store import SchemaStore
 from freshet.storage.metadata.table_store import TableStore, open_table_store
 from freshet.storage.model.arrow_types import arrow_schema, fields_from_arrow
 from freshet.storage.model.commit_message import CommitMessage
@@ -57,7 +57,7 @@ class PlacedTable:
         fields, highest = fields_from_arrow(columns, keys, partitions)
         spelled = {"bucket": "1" if keys else "-1", **(options or {})}
         schema = TableSchema(0, fields, highest, tuple(partitions), tuple(keys), spelled)
-        assert SchemaStore(self.env, TablePaths(self.location)).commit(schema)
+        assert FileClaims(self.env.file_io, TablePaths(self.location)).claim_schema(schema)
         self.sequence = 0
         self.identifier = 0
 

@@ -272,7 +272,7 @@ def test_travelling_shows_the_columns_of_that_time(table: PlacedTable) -> None:
             DataField(99, "s", parse_data_type("INT")),
         ),
     )
-    assert table.store.schemas.commit(evolved)
+    assert table.store.claims.claim_schema(evolved)
     table.place([{"k": 2, "value": 2**40, "s": 7}])
     assert table.rows(columns=["k", "value", "s"]) == [
         {"k": 1, "value": 1, "s": None},

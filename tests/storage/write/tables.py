@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from freshet.storage.catalogs.claims import FileClaims
 from freshet.storage.files.data_file_reader import read_data_file
 from freshet.storage.io.env import Env, local_env
 from freshet.storage.merge.engine import merge_function, row_order
@@ -17,7 +18,6 @@ from freshet.storage.merge.merge_reader import merge_section
 from freshet.storage.merge.row_levels import with_level
 from freshet.storage.merge.sorted_runs import interval_partition, older_first
 from freshet.storage.metadata.live_files import NO_FILES, LiveFiles
-from freshet.storage.metadata.schema_store import SchemaStore
 from freshet.storage.metadata.table_store import TableStore, open_table_store
 from freshet.storage.model.arrow_types import fields_from_arrow
 from freshet.storage.model.commit_message import CommitMessage
@@ -72,7 +72,7 @@ class WrittenTable:
         fields, highest = fields_from_arrow(arrow, keys, partitions)
         schema = TableSchema(0, fields, highest, tuple(partitions), tuple(keys), spelled)
         location = str(folder / "t")
-        SchemaStore(self.env, TablePaths(location)).commit(schema)
+        FileClaims(self.env.file_io, TablePaths(location)).claim_schema(schema)
         self.committed = _CommittedFiles()
         self.store: TableStore = replace(open_table_store(self.env, location), live=self.committed)  # type: ignore[arg-type]
         self.snapshot: Snapshot | None = None

@@ -1,9 +1,10 @@
-"""The claim of a snapshot id, and the proof that the id was still free to be claimed.
+"""The claim of a snapshot id as a commit makes it, and the proof that the id was still free to be claimed.
 
-An exclusive create of `snapshot-N` fails while somebody else's `snapshot-N` is there. But a committer that was slow (or
-stopped for an hour: a driver that was given up, a machine that slept) may come so late that N has been used *and has
-expired*: its create succeeds, below the history of the table, and nobody would ever see what it committed. So a claim
-counts only when N is part of the history. Expiry deletes in ascending order and never the latest; therefore:
+How an id is claimed, the table's catalog says (`catalogs.claims`); a claim is lost while somebody else's `snapshot-N`
+is there. But a committer that was slow (or stopped for an hour: a driver that was given up, a machine that slept) may
+come so late that N has been used *and has expired*: its create succeeds, below the history of the table, and nobody
+would ever see what it committed. So a claim counts only when N is part of the history. Expiry deletes in ascending
+order and never the latest; therefore:
 
 | N - 1 | above N | N + 1 | then |
 |---|---|---|---|
@@ -12,15 +13,17 @@ counts only when N is part of the history. Expiry deletes in ascending order and
 | gone | something | gone | not part of it: had N + 1 expired, N would have gone before |
 | gone | something | there | part of it if N + 1 was built on N: its history or its base knows the commit |
 
-A claim that is not part of the history is taken back and counts as lost.
+A claim that is not part of the history is taken back and counts as lost. So is one of a table whose schema is gone: it
+was dropped or renamed meanwhile, and its folder holds nothing but the claim.
 """
 
 from __future__ import annotations
 
+from freshet.storage.catalogs.claims import LOST, WON, ClaimAnswer, ClaimOutcome
 from freshet.storage.commit.history import COMMITS_PROPERTY, parse_history
 from freshet.storage.commit.identity import CommitIdentity
 from freshet.storage.commit.manifest_index import ManifestIndex
-from freshet.storage.exceptions import InvalidRequestError, NotFoundError, UnknownOutcomeError
+from freshet.storage.exceptions import NotFoundError, StorageError, UnknownOutcomeError
 from freshet.storage.metadata.live_files import delta_entries
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.manifest import EntryKind
@@ -34,22 +37,23 @@ class SnapshotClaim:
         self._store = store
         self._index = index
 
-    def take(self, snapshot: Snapshot, identity: CommitIdentity) -> bool:
-        """True when the snapshot is visible under its id, False when the id is or was another's.
-
-        `InvalidRequestError` means that nothing was created; any other error, that nobody knows.
-        """
-        snapshots = self._store.snapshots
+    def take(self, snapshot: Snapshot, identity: CommitIdentity) -> ClaimAnswer:
+        """WON when the snapshot is visible under its id, LOST when the id is or was another's. An error means that
+        nothing was created."""
+        snapshots, claims = self._store.snapshots, self._store.claims
         if snapshot.id > 1 and not snapshots.exists(snapshot.id - 1):
-            return False  # the snapshot it builds on has expired, so there are newer ones
-        if not snapshots.try_commit(snapshot):
-            return False
+            return LOST  # the snapshot it builds on has expired, so there are newer ones
+        answer = claims.claim_snapshot(snapshot)
+        if answer.outcome is ClaimOutcome.UNKNOWN:
+            again = claims.ask_again(snapshot)
+            answer = answer if again.outcome is ClaimOutcome.UNKNOWN else again
+        if answer.outcome is not ClaimOutcome.WON:
+            return answer
+        snapshots.remember(snapshot)
         try:
-            return self.holds(snapshot, identity)
-        except InvalidRequestError as error:
-            raise UnknownOutcomeError(
-                f"snapshot {snapshot.id} was created, but what is around it could not be looked at: {error}"
-            ) from error
+            return WON if self.holds(snapshot, identity) else LOST
+        except StorageError as error:
+            return ClaimAnswer(ClaimOutcome.UNKNOWN, error)
 
     def holds(self, snapshot: Snapshot, identity: CommitIdentity) -> bool:
         """True when a snapshot of ours, which lies on disk, is part of the history; otherwise it is removed."""
@@ -68,6 +72,10 @@ class SnapshotClaim:
         snapshots = self._store.snapshots
         if snapshot.id > 1 and snapshots.exists(snapshot.id - 1):
             return True
+        try:
+            self._store.check_is_there()
+        except NotFoundError:
+            return False
         ids = snapshots.list_ids()
         if not ids or ids[-1] <= snapshot.id or snapshot.id not in ids:
             return True  # the latest, or expired by somebody who saw it as part of the history

@@ -27,6 +27,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from freshet.storage.catalogs.claims import ClaimOutcome
 from freshet.storage.commit.changes import SnapshotChange
 from freshet.storage.commit.claim import SnapshotClaim
 from freshet.storage.commit.commit_files import CommitFiles
@@ -220,21 +221,23 @@ class SnapshotCommit:
         return known
 
     def _take(self, snapshot: Snapshot, identity: CommitIdentity, rounds: _Rounds) -> bool:
-        """True when the id is ours, False when it is another's; any error but a refusal is *no answer*."""
+        """True when the id is ours, False when it is another's; raises where nobody knows."""
         try:
-            return self._claim.take(snapshot, identity)
-        except InvalidRequestError:
-            raise
-        except StorageError as error:
-            if not rounds.unanswered:
-                rounds.base_id = snapshot.id - 1
-            assert snapshot.uuid is not None
-            rounds.unanswered.add(snapshot.uuid)
-            rounds.files.keep()
-            raise RetryableError(f"the claim of snapshot {snapshot.id} ended without an answer: {error}") from error
+            answer = self._claim.take(snapshot, identity)
+        except StorageError:
+            raise  # nothing was created
         except Exception:
             rounds.files.keep()  # the snapshot may be there
             raise
+        if answer.outcome is not ClaimOutcome.UNKNOWN:
+            return answer.outcome is ClaimOutcome.WON
+        if not rounds.unanswered:
+            rounds.base_id = snapshot.id - 1
+        assert snapshot.uuid is not None
+        rounds.unanswered.add(snapshot.uuid)
+        rounds.files.keep()
+        cause = answer.cause or "the store does not say whether it was created"
+        raise RetryableError(f"the claim of snapshot {snapshot.id} ended without an answer: {cause}") from answer.cause
 
     def _fit(
         self, change: SnapshotChange, latest: Snapshot | None, manifests: list[ManifestFileMeta]

@@ -1,6 +1,6 @@
 """The schema files of a table: immutable, numbered from 0, the latest is the one with the highest number.
 
-A change is an exclusive create of the next number: of two writers one wins, the other reads again. There is no hint
+A change claims the next number (`catalogs.claims`): of two writers one wins, the other reads again. There is no hint
 file; names that are not `schema-<number>` are skipped.
 
 Source: FORMAT.md §2.
@@ -8,10 +8,10 @@ Source: FORMAT.md §2.
 
 from __future__ import annotations
 
-from freshet.storage.codec.schema_json import decode_schema, encode_schema
+from freshet.storage.codec.schema_json import decode_schema
 from freshet.storage.exceptions import ConflictError, CorruptDataError, NotFoundError
 from freshet.storage.io.env import Env
-from freshet.storage.io.file_io import create_or_ask, numbered_files
+from freshet.storage.io.file_io import numbered_files
 from freshet.storage.model.schema import TableSchema
 from freshet.storage.paths import SCHEMA_PREFIX, TablePaths
 
@@ -117,7 +117,3 @@ class SchemaStore:
         if schema.id in versions:
             self._known_versions[schema.id] = (versions[schema.id], schema)
         return max(versions, default=schema.id)
-
-    def commit(self, schema: TableSchema) -> bool:
-        """Makes the schema the latest one; False when another writer has taken its id."""
-        return create_or_ask(self._env.file_io, self._paths.schema(schema.id), encode_schema(schema))

@@ -1,4 +1,4 @@
-"""The snapshot files of a table: which there are, which is the latest, and the exclusive claim of the next one.
+"""The snapshot files of a table: which there are, and which is the latest; `catalogs.claims` makes the next one.
 
 Invariant I1: snapshot N is visible exactly when `snapshot-N` exists; ids are contiguous; hints may be missing or low.
 
@@ -28,7 +28,7 @@ from typing import Final
 from freshet.storage.codec.snapshot_json import decode_snapshot, encode_snapshot
 from freshet.storage.exceptions import CorruptDataError, NotFoundError, StorageError
 from freshet.storage.io.env import Env
-from freshet.storage.io.file_io import FileStatus, create_or_ask, numbered_files
+from freshet.storage.io.file_io import FileStatus, numbered_files
 from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.paths import BRANCH_PREFIX, SNAPSHOT_PREFIX, TAG_PREFIX, TablePaths, numbered
 
@@ -224,17 +224,11 @@ class SnapshotStore:
                 high = middle
         return self.snapshot(low - 1) if low > earliest_id else None
 
-    def try_commit(self, snapshot: Snapshot) -> bool:
-        """Claims the snapshot's id: True when it is ours and visible, False when the id is taken.
-
-        The content is unique by its uuid. `UnknownOutcomeError` when the store does not say.
-        """
+    def remember(self, snapshot: Snapshot) -> None:
+        """Keeps in memory the snapshot that was just made visible: it need not be read."""
         data = encode_snapshot(snapshot)
-        if not create_or_ask(self._env.file_io, self._paths.snapshot(snapshot.id), data):
-            return False
         self._decoded(snapshot.id, data)
         self._newest = (snapshot.id, data)
-        return True
 
     def write_latest_hint(self, snapshot_id: int) -> None:
         """Says which snapshot is the newest; only after it is visible, a hint that runs ahead breaks other readers."""

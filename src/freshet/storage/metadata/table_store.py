@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final, TypeVar
 
+from freshet.storage.catalogs.claims import FileClaims, TableClaims
 from freshet.storage.codec.partition_path import partition_path
 from freshet.storage.exceptions import ConflictError, CorruptDataError, InvalidRequestError, NotFoundError
 from freshet.storage.io.env import Env, open_env
@@ -57,6 +58,7 @@ class TableStore:
     manifests: ManifestStore
     live: LiveFileIndex
     vectors: DeletionVectorStore
+    claims: TableClaims
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _reopened, (self.location, self.schema.id, self.dynamic_options)
@@ -189,13 +191,20 @@ class TableStore:
 
     def with_options(self, options: Mapping[str, str]) -> TableStore:
         """The same table with dynamic options on top of its own."""
-        return open_table_store(self.env, self.location, options=options, schema_id=self.schema.id)
+        return open_table_store(self.env, self.location, options=options, schema_id=self.schema.id, claims=self.claims)
 
 
 def open_table_store(
-    env: Env, location: str, *, options: Mapping[str, str] | None = None, schema_id: int | None = None
+    env: Env,
+    location: str,
+    *,
+    options: Mapping[str, str] | None = None,
+    schema_id: int | None = None,
+    claims: TableClaims | None = None,
 ) -> TableStore:
     """Opens the table in a folder, at its latest schema unless another is asked for.
+
+    `claims` are those of the table's catalog; without them commits are exclusive creates.
 
     Raises `NotFoundError` when there is no table, `UnsupportedFeatureError` when it cannot be read rightly.
     """
@@ -226,6 +235,7 @@ def open_table_store(
         manifests=manifests,
         live=LiveFileIndex(snapshots, manifests),
         vectors=DeletionVectorStore(env, paths),
+        claims=claims or FileClaims(env.file_io, paths),
     )
 
 
@@ -247,8 +257,8 @@ def alter_table(store: TableStore, name: str, changes: Sequence[SchemaChange], *
             allow_lossy=allow_lossy,
         )
         validate_changed_schema(current, changed)
-        if store.schemas.commit(changed):
-            return open_table_store(store.env, store.location)
+        if store.claims.claim_schema(changed):
+            return open_table_store(store.env, store.location, claims=store.claims)
     raise ConflictError(f"table {name}: the schema was changed by others {ALTER_ATTEMPTS} times; try again", table=name)
 
 

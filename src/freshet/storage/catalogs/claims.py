@@ -1,0 +1,125 @@
+"""How the next schema and the next snapshot of one table come to be: the catalog's part in a commit.
+
+A claim asks for one id, once; it neither waits nor tries again, which is the committer's part. What it answers:
+
+| outcome | means | then the committer |
+|---|---|---|
+| WON | the id is ours; what was claimed is visible, after a crash too | goes on |
+| LOST | nothing of ours is there, nor will be | looks at the table again |
+| UNKNOWN | what was claimed may be there, may appear yet, or not | asks again, and looks for its uuid |
+
+An error that is raised says that nothing was created.
+
+| claims | of | exclusive by |
+|---|---|---|
+| `FileClaims` | a warehouse folder, and tables opened by their location | the exclusive create of the store |
+| `LockedClaims` | a catalog whose other users do not create exclusively | its lock, held around the exclusive create |
+
+A catalog that commits on its own server has claims of its own. A new one runs `tests/storage/catalogs/test_claims.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final, Protocol, TypeAlias
+
+from freshet.storage.codec.schema_json import encode_schema
+from freshet.storage.codec.snapshot_json import encode_snapshot
+from freshet.storage.exceptions import InvalidRequestError, StorageError
+from freshet.storage.io.file_io import Created, FileIO, create_or_ask
+from freshet.storage.model.schema import TableSchema
+from freshet.storage.model.snapshot import Snapshot
+from freshet.storage.paths import TablePaths
+
+
+class ClaimOutcome(Enum):
+    """What became of the claim of an id."""
+
+    WON = "won"
+    LOST = "lost"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimAnswer:
+    """The outcome of a claim; `cause` is why it is UNKNOWN, where an error says so."""
+
+    outcome: ClaimOutcome
+    cause: StorageError | None = None
+
+
+WON: Final = ClaimAnswer(ClaimOutcome.WON)
+LOST: Final = ClaimAnswer(ClaimOutcome.LOST)
+
+
+class TableClaims(Protocol):
+    """Claims ids of one table. May be shared by threads."""
+
+    def claim_schema(self, schema: TableSchema) -> bool:
+        """Makes the schema the latest one; False when another writer has taken its id. `UnknownOutcomeError` when
+        nobody knows."""
+
+    def claim_snapshot(self, snapshot: Snapshot) -> ClaimAnswer:
+        """Makes the snapshot visible under its id, if that is free."""
+
+    def ask_again(self, snapshot: Snapshot) -> ClaimAnswer:
+        """After UNKNOWN: whether the snapshot of this id is the one that was claimed, by its uuid; UNKNOWN when there
+        is none, or no answer."""
+
+
+class FileClaims:
+    """Exclusive creates of `schema-N` and `snapshot-N`. The bytes of a snapshot are unique by its uuid."""
+
+    def __init__(self, file_io: FileIO, paths: TablePaths) -> None:
+        self._file_io = file_io
+        self._paths = paths
+
+    def claim_schema(self, schema: TableSchema) -> bool:
+        """Creates the file of the schema."""
+        return create_or_ask(self._file_io, self._paths.schema(schema.id), encode_schema(schema))
+
+    def claim_snapshot(self, snapshot: Snapshot) -> ClaimAnswer:
+        """Creates the file of the snapshot."""
+        return _answer(self._file_io.create_exclusive, self._paths.snapshot(snapshot.id), encode_snapshot(snapshot))
+
+    def ask_again(self, snapshot: Snapshot) -> ClaimAnswer:
+        """Compares the bytes that are there."""
+        return _answer(self._file_io.asked_again, self._paths.snapshot(snapshot.id), encode_snapshot(snapshot))
+
+
+def _answer(call: Callable[[str, bytes], Created], path: str, data: bytes) -> ClaimAnswer:
+    try:
+        return ClaimAnswer(ClaimOutcome(call(path, data).value))
+    except InvalidRequestError:
+        raise
+    except StorageError as error:
+        return ClaimAnswer(ClaimOutcome.UNKNOWN, error)
+
+
+Lock: TypeAlias = Callable[[], AbstractContextManager[object]]
+"""Gives a lock to be held; entering raises where it cannot be had."""
+
+
+class LockedClaims:
+    """Other claims, each while a lock of the catalog is held."""
+
+    def __init__(self, claims: TableClaims, lock: Lock) -> None:
+        self._claims = claims
+        self._lock = lock
+
+    def claim_schema(self, schema: TableSchema) -> bool:
+        """As the claims do, with the lock."""
+        with self._lock():
+            return self._claims.claim_schema(schema)
+
+    def claim_snapshot(self, snapshot: Snapshot) -> ClaimAnswer:
+        """As the claims do, with the lock."""
+        with self._lock():
+            return self._claims.claim_snapshot(snapshot)
+
+    def ask_again(self, snapshot: Snapshot) -> ClaimAnswer:
+        """As the claims do; needs no lock."""
+        return self._claims.ask_again(snapshot)
