@@ -141,6 +141,8 @@ MAY_NEED = {"logstore": ["kafka"], "pipeline": ["spark", "kafka"], "jobs": ["spa
 DOORS = {
     "storage/io/env.py",
     "storage/io/local_file_io.py",
+    "storage/io/local_folders.py",
+    "storage/io/local_errors.py",
     "storage/io/object_file_io.py",
     "storage/io/memory_file_io.py",
     "storage/io/local_cache.py",  # lies on the local disk whatever the table's file io is

@@ -128,7 +128,7 @@ def data_files_on_disk(store: TableStore) -> list[str]:
     found: list[str] = []
     folders = [store.paths.data_root]
     while folders:
-        for status in store.env.file_io.list(folders.pop()):
+        for status in store.env.file_io.entries(folders.pop()):
             if status.is_folder and ("=" in status.name or status.name.startswith("bucket-")):
                 folders.append(status.path)
             elif "/bucket-" in status.path and not status.is_folder:

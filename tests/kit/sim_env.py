@@ -17,14 +17,16 @@ its seed and fault.
 
 from __future__ import annotations
 
+import contextlib
 import random
 import tempfile
 import threading
 import uuid
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import partial
 from typing import Final, TypeVar
 
 import pyarrow as pa
@@ -33,6 +35,7 @@ from freshet.storage.exceptions import AlreadyExistsError, NotFoundError, Storag
 from freshet.storage.io.env import CrashPoint, Env
 from freshet.storage.io.file_io import Created, Deleted, FileStatus
 from freshet.storage.io.local_cache import LocalCache
+from freshet.storage.io.ranges import ByteRange, ReadCosts
 
 T = TypeVar("T")
 
@@ -197,7 +200,10 @@ class SimEnv(Env):
 class SimFileIO:
     """`FileIO` of one process over a `SimDisk`."""
 
+    read_costs = ReadCosts(whole_bytes=0, gap_bytes=0, request_bytes=1 << 40)
+
     def __init__(self, disk: SimDisk, fault: Fault | None = None) -> None:
+        self.folders = SimFolders(self, disk)
         self._disk = disk
         self._fault = fault
         self._is_alive = True
@@ -261,11 +267,21 @@ class SimFileIO:
         """Atomic; durable when synced."""
         self._mutate("overwrite", path, lambda: self._put(path, data, is_hint=not sync))
 
+    def read_range(self, path: str, wanted: ByteRange) -> pa.Buffer:
+        """A part of the bytes."""
+        return pa.py_buffer(self.read_bytes(path)[wanted.offset : wanted.end])
+
     def exists(self, path: str) -> bool:
-        """True for files and folders."""
+        """True for files."""
         self.check_alive()
         with self._disk.lock:
-            return path in self._disk.files or path in self._disk.folders
+            return path in self._disk.files
+
+    def exists_prefix(self, path: str) -> bool:
+        """True for folders."""
+        self.check_alive()
+        with self._disk.lock:
+            return path.rstrip("/") in self._disk.folders
 
     def size(self, path: str) -> int:
         """Size in bytes."""
@@ -275,10 +291,10 @@ class SimFileIO:
                 raise NotFoundError(f"no such file: {path}")
             return len(self._disk.files[path].content)
 
-    def list(self, folder: str) -> list[FileStatus]:
-        """Direct entries, by name."""
+    def entries(self, path: str) -> Iterator[FileStatus]:
+        """By name."""
         self.check_alive()
-        prefix = folder.rstrip("/") + "/"
+        prefix = path.rstrip("/") + "/"
         with self._disk.lock:
             entries = [
                 FileStatus(path[len(prefix) :], path, len(file.content), file.modified_ms, False, file.version)
@@ -290,7 +306,7 @@ class SimFileIO:
                 for path in self._disk.folders
                 if path.startswith(prefix) and "/" not in path[len(prefix) :]
             ]
-        return sorted(entries, key=lambda status: status.name)
+        return iter(sorted(entries, key=lambda status: status.name))
 
     def delete(self, path: str) -> bool:
         """Removes a file."""
@@ -301,8 +317,8 @@ class SimFileIO:
             self._mutate("delete", path, lambda: self._disk.files.pop(path))
             return True
 
-    def delete_all(self, paths: Sequence[str], *, prune_below: str | None = None, in_turn: bool = False) -> Deleted:
-        """One mutation per file and per empty folder: a crash may come between."""
+    def delete_all(self, paths: Sequence[str], *, in_turn: bool = False) -> Deleted:
+        """One mutation per file: a crash may come between."""
         deleted = failed = 0
         for path in paths:
             try:
@@ -311,35 +327,15 @@ class SimFileIO:
                 failed += 1
                 if in_turn:
                     break
-        for folder in sorted({path.rsplit("/", 1)[0] for path in paths}) if prune_below is not None else ():
-            try:
-                while folder.startswith(f"{prune_below}/") and self._delete_folder_if_empty(folder):
-                    folder = folder.rsplit("/", 1)[0]
-            except StorageError:
-                break
         return Deleted(deleted, failed)
 
-    def _delete_folder_if_empty(self, path: str) -> bool:
-        with self._disk.lock:
-            if path not in self._disk.folders or self.list(path):
-                return False
-            self._mutate("rmdir", path, lambda: self._disk.folders.discard(path))
-            return True
-
-    def delete_tree(self, path: str) -> None:
+    def delete_prefix(self, path: str) -> None:
         """Removes everything below, one mutation per file."""
         prefix = path.rstrip("/") + "/"
         for name in [name for name in self._disk.names() if name.startswith(prefix)]:
             self.delete(name)
         with self._disk.lock:
             self._disk.folders -= {name for name in self._disk.folders if name == path or name.startswith(prefix)}
-
-    def make_folders(self, path: str) -> None:
-        """Not counted as a mutation: an empty folder harms nobody."""
-        self.check_alive()
-        with self._disk.lock:
-            parts = path.rstrip("/").split("/")
-            self._disk.folders |= {"/".join(parts[:count]) for count in range(2, len(parts) + 1)}
 
     def _create(self, path: str, data: bytes) -> None:
         self._put(path, data, is_named=False)
@@ -355,7 +351,7 @@ class SimFileIO:
     def _put(
         self, path: str, data: bytes, *, is_open: bool = False, is_named: bool = True, is_hint: bool = False
     ) -> None:
-        self.make_folders(path.rsplit("/", 1)[0])
+        self.folders.make(path.rsplit("/", 1)[0])
         self._disk.versions += 1
         version = str(self._disk.versions)
         self._disk.files[path] = _File(bytes(data), self._disk.now_ms, is_open, is_named, is_hint, version)
@@ -376,6 +372,45 @@ class SimFileIO:
             if fault.kind is FaultKind.CRASH:
                 self.die()
             raise StorageError(f"injected error at mutation {number}: {operation} {path}")
+
+
+class SimFolders:
+    """`Folders` of a `SimDisk`."""
+
+    def __init__(self, file_io: SimFileIO, disk: SimDisk) -> None:
+        self._file_io = file_io
+        self._disk = disk
+
+    def make(self, path: str) -> None:
+        """Not counted as a mutation: an empty folder harms nobody."""
+        self._file_io.check_alive()
+        with self._disk.lock:
+            parts = path.rstrip("/").split("/")
+            self._disk.folders |= {"/".join(parts[:count]) for count in range(2, len(parts) + 1)}
+
+    def remove_empty(self, path: str, *, below: str) -> None:
+        """One mutation per folder: a crash may come between."""
+        with contextlib.suppress(StorageError), self._disk.lock:
+            while path.startswith(f"{below}/") and path in self._disk.folders and not any(self._file_io.entries(path)):
+                self._file_io._mutate("rmdir", path, partial(self._disk.folders.discard, path))
+                path = path.rsplit("/", 1)[0]
+
+    def rename(self, source: str, target: str) -> None:
+        """One mutation."""
+        with self._disk.lock:
+            if self._file_io.exists(target) or self._file_io.exists_prefix(target):
+                raise AlreadyExistsError(f"{target} exists already")
+            if not self._file_io.exists_prefix(source):
+                raise NotFoundError(f"no such folder: {source}")
+            self._file_io._mutate("rename", source, lambda: self._rename(source, target))
+
+    def _rename(self, source: str, target: str) -> None:
+        def renamed(path: str) -> str:
+            return target + path[len(source) :] if f"{path}/".startswith(f"{source}/") else path
+
+        self._disk.files = {renamed(path): file for path, file in self._disk.files.items()}
+        self._disk.folders = {renamed(path) for path in self._disk.folders}
+        self.make(target)
 
 
 class SimOutputFile:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -242,9 +242,9 @@ def test_looking_whether_the_table_is_the_same_is_one_call(tmp_path: Path) -> No
             calls.append(path)
             return super().read_bytes(path)
 
-        def list(self, folder: str) -> list[FileStatus]:
-            calls.append(folder)
-            return super().list(folder)
+        def entries(self, path: str) -> Iterator[FileStatus]:
+            calls.append(path)
+            return super().entries(path)
 
     old = create(Catalog(tmp_path, env=Env(Counting())))
     for _ in range(2):
@@ -330,15 +330,15 @@ def test_a_drop_that_was_interrupted(catalog: Catalog, tmp_path: Path, monkeypat
     with table.writer("loader") as writer:
         writer.write({"id": [1]})
         writer.commit(0)
-    delete_tree = LocalFileIO.delete_tree
+    delete_prefix = LocalFileIO.delete_prefix
 
     def interrupted(files: LocalFileIO, path: str) -> None:
         if path == table.location:
             raise KeyboardInterrupt
-        delete_tree(files, path)
+        delete_prefix(files, path)
 
     with monkeypatch.context() as patch:
-        patch.setattr(LocalFileIO, "delete_tree", interrupted)
+        patch.setattr(LocalFileIO, "delete_prefix", interrupted)
         with pytest.raises(KeyboardInterrupt):
             catalog.drop_table("a.b")
     assert not catalog.has_table("a.b")

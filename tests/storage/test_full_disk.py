@@ -19,7 +19,8 @@ import pytest
 from freshet import AddColumn, Catalog, InvalidRequestError, RetryableError, StorageError, Table, UnknownOutcomeError
 from freshet.storage.io.env import Env
 from freshet.storage.io.file_io import Created, OutputFile
-from freshet.storage.io.local_file_io import LocalFileIO, storage_error
+from freshet.storage.io.local_errors import storage_error
+from freshet.storage.io.local_file_io import LocalFileIO
 from tests.kit.folders import contents, unchanged
 from tests.kit.small_disk import small_disk
 

@@ -30,6 +30,8 @@ from freshet.storage.schema.validation import validate_new_table
 from freshet.storage.table import Table
 
 DATABASE_SUFFIX: Final = ".db"
+DATABASE_MARKER: Final = ".database"
+"""An empty file that makes a database without tables show where a store has no folders."""
 NAME_BYTES_MAX: Final = 250
 """Of 255 that file systems allow; a database's folder has a suffix."""
 
@@ -51,25 +53,26 @@ class Catalog:
     def create_database(self, name: str, *, if_not_exists: bool = False) -> None:
         """Creates an empty database."""
         folder = self._database_folder(name)
-        if self._env.file_io.exists(folder):
+        if self._env.file_io.exists_prefix(folder):
             if if_not_exists:
                 return
             raise AlreadyExistsError(f"database {name!r} exists already in {self.warehouse}")
-        self._env.file_io.make_folders(folder)
+        folders = self._env.file_io.folders
+        if folders is not None:
+            folders.make(folder)
+        else:
+            self._env.file_io.create_exclusive(f"{folder}/{DATABASE_MARKER}", b"")
 
     def list_databases(self) -> list[str]:
         """Names, sorted."""
-        entries = self._env.file_io.list(self.warehouse)
-        return [
-            entry.name.removesuffix(DATABASE_SUFFIX)
-            for entry in entries
-            if entry.is_folder and entry.name.endswith(DATABASE_SUFFIX)
-        ]
+        entries = self._env.file_io.entries(self.warehouse)
+        names = (entry.name for entry in entries if entry.is_folder and entry.name.endswith(DATABASE_SUFFIX))
+        return sorted(name.removesuffix(DATABASE_SUFFIX) for name in names)
 
     def drop_database(self, name: str, *, cascade: bool = False, if_exists: bool = False) -> None:
         """Removes a database; with tables in it only when `cascade` says so."""
         folder = self._database_folder(name)
-        if not self._env.file_io.exists(folder):
+        if not self._env.file_io.exists_prefix(folder):
             if if_exists:
                 return
             raise NotFoundError(f"there is no database {name!r} in {self.warehouse}")
@@ -78,7 +81,7 @@ class Catalog:
             raise InvalidRequestError(
                 f"database {name!r} holds tables ({', '.join(tables[:5])}); drop them, or pass cascade=True"
             )
-        self._env.file_io.delete_tree(folder)
+        self._env.file_io.delete_prefix(folder)
 
     def create_table(
         self,
@@ -156,13 +159,12 @@ class Catalog:
     def list_tables(self, database: str) -> list[str]:
         """Names of the tables of a database, sorted."""
         folder = self._database_folder(database)
-        if not self._env.file_io.exists(folder):
+        if not self._env.file_io.exists_prefix(folder):
             raise NotFoundError(
                 f"there is no database {database!r} in {self.warehouse}; it has {self.list_databases()}"
             )
-        return [
-            entry.name for entry in self._env.file_io.list(folder) if entry.is_folder and self._is_table(entry.path)
-        ]
+        entries = self._env.file_io.entries(folder)
+        return sorted(entry.name for entry in entries if entry.is_folder and self._is_table(entry.path))
 
     def drop_table(self, identifier: str, *, if_exists: bool = False) -> None:
         """Removes a table with all of its files, also what an interrupted call has left.
@@ -174,19 +176,19 @@ class Catalog:
             if if_exists:
                 return
             raise NotFoundError(self._missing(identifier))
-        self._env.file_io.delete_tree(TablePaths(location).schema_folder)
-        self._env.file_io.delete_tree(location)
+        self._env.file_io.delete_prefix(TablePaths(location).schema_folder)
+        self._env.file_io.delete_prefix(location)
 
     def _is_table(self, location: str) -> bool:
         """Also where the schema cannot be read: such a table can be seen, and dropped."""
         return bool(SchemaStore(self._env, TablePaths(location)).list_ids())
 
     def _has_remains(self, location: str) -> bool:
-        return bool(self._env.file_io.list(TablePaths(location).snapshot_folder))
+        return any(self._env.file_io.entries(TablePaths(location).snapshot_folder))
 
     def _missing(self, identifier: str) -> str:
         database, _ = split_identifier(identifier)
-        if not self._env.file_io.exists(self._database_folder(database)):
+        if not self._env.file_io.exists_prefix(self._database_folder(database)):
             return f"there is no table {identifier}: no database {database!r} in {self.warehouse}"
         tables = ", ".join(self.list_tables(database)[:10]) or "none"
         return f"there is no table {identifier} in {self.warehouse}; tables of {database!r}: {tables}"

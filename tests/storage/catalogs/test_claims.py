@@ -199,7 +199,7 @@ def test_answers_that_stay_away_end_in_an_unknown_outcome_and_delete_nothing(pla
     store = place.again(deaf)  # type: ignore[arg-type]
     with pytest.raises(UnknownOutcomeError, match="without an answer"):
         append(store, "a", 0)
-    left = [status.name for status in place.file_io.list(store.paths.manifest_folder)]
+    left = [status.name for status in place.file_io.entries(store.paths.manifest_folder)]
     assert left, "a snapshot that appears late finds its manifests"
 
 
@@ -249,11 +249,11 @@ def test_a_claim_of_a_table_that_is_gone_is_taken_back(place: Place, commits: in
 
     def drop() -> None:
         for folder in (store.paths.schema_folder, store.paths.snapshot_folder):
-            place.file_io.delete_tree(folder)
+            place.file_io.delete_prefix(folder)
 
     with pytest.raises(NotFoundError, match="while it was open"):
         append(stalled(place.again(), drop), "late", 0)
-    assert not [status.name for status in place.file_io.list(store.paths.snapshot_folder)]
+    assert not [status.name for status in place.file_io.entries(store.paths.snapshot_folder)]
 
 
 def test_a_lock_that_cannot_be_had_means_that_nothing_was_created(place: Place) -> None:

@@ -197,7 +197,7 @@ def test_a_rollback_below_a_reader(logged: LoggedTable) -> None:
 
 def test_a_dropped_table(logged: LoggedTable) -> None:
     log = logged.table.changelog()
-    logged.env.file_io.delete_tree(logged.location)
+    logged.env.file_io.delete_prefix(logged.location)
     with pytest.raises(NotFoundError, match="was dropped"):
         log.to_arrow()
 

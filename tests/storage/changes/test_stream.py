@@ -36,9 +36,9 @@ class CountedFileIO(LocalFileIO):
         self.calls.append(Path(path).name)
         return super().read_bytes(path)
 
-    def list(self, folder: str) -> list[FileStatus]:
-        self.calls.append(f"{Path(folder).name}/")
-        return super().list(folder)
+    def entries(self, path: str) -> Iterator[FileStatus]:
+        self.calls.append(f"{Path(path).name}/")
+        return super().entries(path)
 
 
 class WaitingEnv(Env):
@@ -280,7 +280,7 @@ def test_a_rollback_is_noticed_after_the_table_went_on(logged: LoggedTable, env:
 
 def test_a_table_dropped_while_it_is_followed(logged: LoggedTable, env: WaitingEnv) -> None:
     reader = stream(logged, max_wait_s=60)
-    env.meanwhile = [lambda: env.file_io.delete_tree(logged.location)]
+    env.meanwhile = [lambda: env.file_io.delete_prefix(logged.location)]
     with pytest.raises(NotFoundError, match="was dropped"):
         told(reader)
 
@@ -291,7 +291,7 @@ def test_a_table_created_anew_before_the_first_snapshot_was_read(
 ) -> None:
     logged.table.reset_consumer("c", 3)
     reader = stream(logged, **begins)
-    env.file_io.delete_tree(logged.location)
+    env.file_io.delete_prefix(logged.location)
     anew = make(tmp_path, env, options={"num-sorted-run.compaction-trigger": "6"})
     anew.log([row(1, "A", "-U"), row(1, "other", "+U")], [row(1, "other")])
     with pytest.raises(NotFoundError, match="dropped and created again"):

@@ -29,7 +29,9 @@ COUNTED = (
     "overwrite",
     "exists",
     "size",
-    "list",
+    "exists_prefix",
+    "entries",
+    "read_range",
     "delete",
 )
 METADATA = ("/snapshot", "/schema", "/manifest", "/tag", "/branch", "/consumer", "/changelog", "/index", "/statistics")
@@ -52,7 +54,7 @@ class CountingFileIO(LocalFileIO):
 
         return counted
 
-    def delete_all(self, paths: Sequence[str], *, prune_below: str | None = None, in_turn: bool = False) -> Any:
+    def delete_all(self, paths: Sequence[str], *, in_turn: bool = False) -> Any:
         self.deletions.append(list(paths))
         deleted = failed = 0
         for path in paths:

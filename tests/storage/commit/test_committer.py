@@ -294,11 +294,11 @@ def test_compaction_that_gives_way_entirely_writes_nothing() -> None:
     store = make_table(SimDisk().boot())
     a = new_file(store, "a")
     Committer(store, "u").commit(0, [message(store, new=[a], before=[a], after=[new_file(store, "c", level=5)])])
-    before = store.env.file_io.list(store.paths.manifest_folder)
+    before = list(store.env.file_io.entries(store.paths.manifest_folder))
     late = new_file(store, "late", level=5)
     result = Committer(store, "late").commit(0, [message(store, before=[a], after=[late])], force_empty=False)
     assert (result.snapshots, len(result.given_way), result.already_committed) == ((), 1, False)
-    assert store.env.file_io.list(store.paths.manifest_folder) == before
+    assert list(store.env.file_io.entries(store.paths.manifest_folder)) == before
 
 
 def test_overwrite_on_files_that_are_gone_is_a_conflict() -> None:
@@ -307,10 +307,10 @@ def test_overwrite_on_files_that_are_gone_is_a_conflict() -> None:
     Committer(store, "u").commit(0, [message(store, new=[a])])
     [snapshot] = Committer(store, "u").commit(1, [message(store, deleted=[a], new=[new_file(store, "b")])]).snapshots
     assert snapshot.commit_kind is CommitKind.OVERWRITE
-    before = store.env.file_io.list(store.paths.manifest_folder)
+    before = list(store.env.file_io.entries(store.paths.manifest_folder))
     with pytest.raises(ConflictError, match=r"a\.parquet at level 0 is not live any more.*read the table again"):
         Committer(store, "u").commit(2, [message(store, deleted=[a], new=[new_file(store, "c")])])
-    assert store.env.file_io.list(store.paths.manifest_folder) == before, "no manifest of the attempt stays"
+    assert list(store.env.file_io.entries(store.paths.manifest_folder)) == before, "no manifest of the attempt stays"
 
 
 def test_bucket_count_is_checked_also_for_plain_appends() -> None:
@@ -405,7 +405,7 @@ class ClaimedByOthers:
 def test_lost_claims_are_repeated_and_leave_no_manifest(monkeypatch: pytest.MonkeyPatch) -> None:
     store = make_table(SimDisk().boot())
     append(store, "a", 0)
-    disk_before = {status.name for status in store.env.file_io.list(store.paths.manifest_folder)}
+    disk_before = {status.name for status in store.env.file_io.entries(store.paths.manifest_folder)}
     rival = open_table_store(store.env, LOCATION)
     monkeypatch.setattr(store.claims, "claim_snapshot", ClaimedByOthers(rival, 3))
     [snapshot] = append(store, "b", 1).snapshots
@@ -421,20 +421,20 @@ def test_lost_claims_are_repeated_and_leave_no_manifest(monkeypatch: pytest.Monk
         )
     }
     named |= {meta.file_name for meta in store.manifests.read_manifest_list(snapshot.delta_manifest_list)}
-    after = {status.name for status in store.env.file_io.list(store.paths.manifest_folder)}
+    after = {status.name for status in store.env.file_io.entries(store.paths.manifest_folder)}
     assert after - disk_before <= named, "only what snapshots name is left"
 
 
 def test_retry_budget_ends_in_a_retryable_error_and_cleans_up(monkeypatch: pytest.MonkeyPatch) -> None:
     store = make_table(SimDisk().boot(), options={"commit.max-retries": "2"})
     append(store, "a", 0)
-    files_before = {status.name for status in store.env.file_io.list(store.paths.manifest_folder)}
+    files_before = {status.name for status in store.env.file_io.entries(store.paths.manifest_folder)}
     monkeypatch.setattr(store.claims, "claim_snapshot", lambda snapshot: LOST)
     started = store.env.now_ms()
     with pytest.raises(RetryableError, match=r"other writers were faster.*commit\.max-retries"):
         append(store, "b", 1)
     assert 30 <= store.env.now_ms() - started < 100, "10 ms and 20 ms, up to 20 % more"
-    assert {status.name for status in store.env.file_io.list(store.paths.manifest_folder)} == files_before
+    assert {status.name for status in store.env.file_io.entries(store.paths.manifest_folder)} == files_before
 
 
 def test_commit_timeout(monkeypatch: pytest.MonkeyPatch) -> None:

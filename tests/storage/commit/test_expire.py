@@ -221,9 +221,9 @@ def test_empty_folders_go_only_when_asked(clean: bool) -> None:
         ],
     )
     keep_one(store)
-    assert store.env.file_io.exists(f"{LOCATION}/p=1/bucket-0") is not clean
-    assert store.env.file_io.exists(f"{LOCATION}/p=1") is not clean
-    assert store.env.file_io.exists(f"{LOCATION}/p=2/bucket-0")
+    assert store.env.file_io.exists_prefix(f"{LOCATION}/p=1/bucket-0") is not clean
+    assert store.env.file_io.exists_prefix(f"{LOCATION}/p=1") is not clean
+    assert store.env.file_io.exists_prefix(f"{LOCATION}/p=2/bucket-0")
 
 
 def test_defaults_keep_ten_snapshots_and_an_hour() -> None:

@@ -141,7 +141,7 @@ def test_copies_go_when_the_options_do_not_ask_for_them_any_more(producer: str, 
     assert keep_one(short).changelog_ids == (5, 6, 7, 8, 9)
     assert store.changelogs.list_ids() == []
     assert data_files_on_disk(store) == ["c7" if goes_on else "c4"]
-    assert not store.env.file_io.list(store.paths.changelog_folder), "no hints either"
+    assert not list(store.env.file_io.entries(store.paths.changelog_folder)), "no hints either"
     fresh = open_table_store(store.env, LOCATION)
     assert live_names(fresh) == ["c7@5" if goes_on else "c4@5"]
     assert not remove_orphan_files(fresh, older_than_ms=-1, dry_run=True).files

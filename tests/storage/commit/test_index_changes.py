@@ -54,7 +54,7 @@ def live_index(store: TableStore) -> list[str]:
 
 
 def on_disk(store: TableStore) -> list[str]:
-    return [status.name for status in store.env.file_io.list(store.paths.index_folder)]
+    return [status.name for status in store.env.file_io.entries(store.paths.index_folder)]
 
 
 def test_index_files_are_committed_replaced_and_handed_on() -> None:
@@ -145,7 +145,7 @@ def test_expiry_and_orphan_removal_know_index_files() -> None:
     assert result.snapshot_ids == (1,)
     assert on_disk(store) == ["index-new"]
     assert live_index(open_table_store(disk.boot(), LOCATION)) == ["index-new"]
-    manifests = [status.name for status in store.env.file_io.list(store.paths.manifest_folder)]
+    manifests = [status.name for status in store.env.file_io.entries(store.paths.manifest_folder)]
     assert len([name for name in manifests if name.startswith("index-manifest-")]) == 1
 
 

@@ -1,27 +1,24 @@
-"""What `FileIO` promises, on a local disk."""
+"""What is particular to a local disk; what it promises as every `FileIO` is in `test_contract`."""
 
 from __future__ import annotations
 
 import errno
 import multiprocessing
 import os
-import threading
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
 from freshet.storage.exceptions import (
-    AlreadyExistsError,
     InvalidRequestError,
-    NotFoundError,
     RetryableError,
     UnknownOutcomeError,
     UnsupportedFeatureError,
 )
-from freshet.storage.io import local_file_io
+from freshet.storage.io import local_file_io, local_folders
 from freshet.storage.io.file_io import Created, Deleted, create_or_ask
+from freshet.storage.io.local_errors import storage_error
 from freshet.storage.io.local_file_io import LocalFileIO
 
 FILES = LocalFileIO()
@@ -30,41 +27,6 @@ NOBODY = 65534
 
 def names(folder: Path) -> list[str]:
     return sorted(os.listdir(folder))
-
-
-def test_an_exclusive_create_makes_the_whole_file_and_leaves_no_temporary(tmp_path: Path) -> None:
-    target = tmp_path / "deep" / "er" / "snapshot-1"
-    assert FILES.create_exclusive(str(target), b"one") is Created.WON
-    assert target.read_bytes() == b"one"
-    assert names(target.parent) == ["snapshot-1"]
-
-
-def test_a_taken_name_is_left_alone(tmp_path: Path) -> None:
-    target = str(tmp_path / "snapshot-1")
-    assert FILES.create_exclusive(target, b"one") is Created.WON
-    assert FILES.create_exclusive(target, b"two") is Created.LOST
-    assert FILES.read_bytes(target) == b"one"
-    assert names(tmp_path) == ["snapshot-1"]
-
-
-def test_of_many_claimants_exactly_one_wins(tmp_path: Path) -> None:
-    target = str(tmp_path / "snapshot-7")
-    start = threading.Barrier(8)
-    wins: list[int] = []
-
-    def claim(number: int) -> None:
-        start.wait()
-        if FILES.create_exclusive(target, b"%d" % number) is Created.WON:
-            wins.append(number)
-
-    threads = [threading.Thread(target=claim, args=(number,)) for number in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(wins) == 1
-    assert FILES.read_bytes(target) == b"%d" % wins[0]
-    assert names(tmp_path) == ["snapshot-7"]
 
 
 def test_a_claim_whose_answer_was_lost_is_recognised_by_its_second_name(
@@ -96,24 +58,11 @@ def test_an_unsynced_claim_has_an_unknown_outcome(tmp_path: Path, monkeypatch: p
 
     target = str(tmp_path / "snapshot-1")
     with monkeypatch.context() as patch:
-        patch.setattr(local_file_io, "_sync_folder", fail)
+        patch.setattr(local_file_io, "fsync_folder", fail)
         assert FILES.create_exclusive(target, b"one") is Created.UNKNOWN
         with pytest.raises(UnknownOutcomeError, match="snapshot-2"):
             create_or_ask(FILES, str(tmp_path / "snapshot-2"), b"two")
     assert FILES.asked_again(target, b"one") is Created.WON, "asked again, and synced this time"
-    assert FILES.asked_again(target, b"two") is Created.LOST
-    assert FILES.asked_again(str(tmp_path / "snapshot-3"), b"") is Created.UNKNOWN
-
-
-def test_a_create_without_an_answer_is_asked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def without_answer(path: str, data: bytes) -> Created:
-        Path(path).write_bytes(data if path.endswith("1") else b"another's")
-        return Created.UNKNOWN
-
-    files = LocalFileIO()
-    monkeypatch.setattr(files, "create_exclusive", without_answer)
-    assert create_or_ask(files, str(tmp_path / "snapshot-1"), b"one")
-    assert not create_or_ask(files, str(tmp_path / "snapshot-2"), b"two")
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
@@ -174,62 +123,17 @@ def test_a_folder_without_rights(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("code", [errno.EACCES, errno.EPERM, errno.EROFS])
 def test_missing_rights_name_the_path_and_the_remedy(code: int) -> None:
-    error = local_file_io.storage_error(OSError(code, "denied"), "create", "/data/t/x")
+    error = storage_error(OSError(code, "denied"), "create", "/data/t/x")
     assert isinstance(error, InvalidRequestError)
     assert "/data/t/x" in str(error)
     assert "right" in str(error)
-
-
-def test_overwrite_replaces_atomically(tmp_path: Path) -> None:
-    target = str(tmp_path / "LATEST")
-    FILES.overwrite(target, b"1")
-    before = FILES.open_input(target)
-    FILES.overwrite(target, b"22")
-    assert before.read() == b"1"
-    assert FILES.read_bytes(target) == b"22"
-    assert names(tmp_path) == ["LATEST"]
-
-
-def test_output_is_exclusive_and_makes_its_folders(tmp_path: Path) -> None:
-    target = str(tmp_path / "p=1" / "bucket-0" / "data-1.parquet")
-    output = FILES.open_output(target)
-    output.write(b"ab")
-    output.write(pa.py_buffer(b"cd"))
-    assert output.tell() == 4
-    output.close()
-    output.close()
-    assert FILES.size(target) == 4
-    with pytest.raises(AlreadyExistsError, match="never overwritten"):
-        FILES.open_output(target)
-
-
-def test_abort_removes_the_file_and_is_harmless_after_close(tmp_path: Path) -> None:
-    output = FILES.open_output(str(tmp_path / "a"))
-    output.write(b"x")
-    output.abort()
-    output.close()
-    assert names(tmp_path) == []
-    kept = FILES.open_output(str(tmp_path / "b"))
-    kept.close()
-    kept.abort()
-    assert names(tmp_path) == ["b"]
-
-
-def test_listing(tmp_path: Path) -> None:
-    assert FILES.list(str(tmp_path / "missing")) == []
-    (tmp_path / "b").write_bytes(b"123")
-    (tmp_path / "a").mkdir()
-    folder, file = FILES.list(str(tmp_path))
-    assert (folder.name, folder.is_folder, folder.size_bytes) == ("a", True, 0)
-    assert (file.name, file.is_folder, file.size_bytes, file.path) == ("b", False, 3, str(tmp_path / "b"))
-    assert abs(file.modified_ms - (tmp_path / "b").stat().st_mtime * 1000) < 2
 
 
 def test_links_to_nowhere_are_not_listed(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"")
     (tmp_path / "gone").symlink_to(tmp_path / "nothing")
     (tmp_path / "loop").symlink_to("loop")
-    assert [entry.name for entry in FILES.list(str(tmp_path))] == ["a"]
+    assert [entry.name for entry in FILES.entries(str(tmp_path))] == ["a"]
 
 
 def test_a_tree_behind_a_link_goes_with_the_link(tmp_path: Path) -> None:
@@ -240,29 +144,9 @@ def test_a_tree_behind_a_link_goes_with_the_link(tmp_path: Path) -> None:
         (folder / "file").touch()
     (moved / "to-outside").symlink_to(outside)
     (tmp_path / "table").symlink_to(moved)
-    FILES.delete_tree(str(tmp_path / "table"))
+    FILES.delete_prefix(str(tmp_path / "table"))
     assert names(tmp_path) == ["outside"]
     assert names(outside) == ["file"]
-
-
-def test_missing_files(tmp_path: Path) -> None:
-    missing = str(tmp_path / "nothing" / "here")
-    for read in (FILES.read_bytes, FILES.size, FILES.open_input):
-        with pytest.raises(NotFoundError, match="nothing/here"):
-            read(missing)
-    assert not FILES.exists(missing)
-    assert not FILES.delete(missing)
-    assert FILES.delete_all([missing], prune_below=str(tmp_path)) == Deleted(0, 0)
-    FILES.delete_tree(missing)
-
-
-def test_deleting(tmp_path: Path) -> None:
-    FILES.make_folders(str(tmp_path / "a" / "b"))
-    assert FILES.exists(str(tmp_path / "a" / "b"))
-    FILES.overwrite(str(tmp_path / "a" / "f"), b"")
-    assert FILES.delete(str(tmp_path / "a" / "f"))
-    FILES.delete_tree(str(tmp_path / "a"))
-    assert names(tmp_path) == []
 
 
 def test_a_tree_goes_also_while_others_write_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -282,7 +166,7 @@ def test_a_tree_goes_also_while_others_write_there(tmp_path: Path, monkeypatch: 
         unlink(name, **options)
 
     monkeypatch.setattr(os, "unlink", meanwhile)
-    FILES.delete_tree(str(folder))
+    FILES.delete_prefix(str(folder))
     assert not folder.exists() and not others
 
 
@@ -290,32 +174,10 @@ def test_a_tree_in_which_files_come_and_go_is_told(tmp_path: Path, monkeypatch: 
     def overtaken(path: str) -> None:
         raise FileNotFoundError(path)
 
-    monkeypatch.setattr(local_file_io.shutil, "rmtree", overtaken)
-    FILES.delete_tree(str(tmp_path / "never there"))
+    monkeypatch.setattr(local_folders.shutil, "rmtree", overtaken)
+    FILES.delete_prefix(str(tmp_path / "never there"))
     with pytest.raises(RetryableError, match="was not deleted: files in it come and go"):
-        FILES.delete_tree(str(tmp_path))
-
-
-def test_deleting_many_counts_and_prunes_what_became_empty(tmp_path: Path) -> None:
-    paths = [str(tmp_path / folder / name) for folder in ("root/p=1/bucket-0", "root/p=2/bucket-0") for name in "ab"]
-    for path in paths:
-        FILES.overwrite(path, b"")
-    kept = paths.pop()
-    assert FILES.delete_all([*paths, str(tmp_path / "root" / "none")]) == Deleted(3, 0)
-    assert names(tmp_path / "root") == ["p=1", "p=2"], "folders stay unless it is asked for"
-    blocked = str(tmp_path / "root" / "p=2")  # a folder is no file
-    assert FILES.delete_all([kept, blocked], prune_below=str(tmp_path / "root")) == Deleted(1, 1)
-    FILES.delete_all([paths[0]], prune_below=str(tmp_path / "root"))
-    assert names(tmp_path / "root") == []
-
-
-def test_listing_tells_a_replaced_file(tmp_path: Path) -> None:
-    FILES.overwrite(str(tmp_path / "a"), b"1")
-    [before] = FILES.list(str(tmp_path))
-    [same] = FILES.list(str(tmp_path))
-    FILES.overwrite(str(tmp_path / "a"), b"2")
-    [after] = FILES.list(str(tmp_path))
-    assert before.version == same.version != after.version
+        FILES.delete_prefix(str(tmp_path))
 
 
 def test_in_turn_nothing_is_removed_after_what_stays(tmp_path: Path) -> None:
@@ -327,3 +189,27 @@ def test_in_turn_nothing_is_removed_after_what_stays(tmp_path: Path) -> None:
     assert FILES.delete_all([str(first), str(stays), str(last)], in_turn=True) == Deleted(1, 1)
     assert not first.exists()
     assert last.exists()
+
+
+def test_a_listing_is_sorted_and_has_the_times_of_the_disk(tmp_path: Path) -> None:
+    (tmp_path / "b").write_bytes(b"123")
+    (tmp_path / "a").mkdir()
+    folder, file = FILES.entries(str(tmp_path))
+    assert [(entry.name, entry.path) for entry in (folder, file)] == [(n, str(tmp_path / n)) for n in "ab"]
+    assert abs(file.modified_ms - (tmp_path / "b").stat().st_mtime * 1000) < 2
+
+
+def test_what_cannot_be_deleted_is_counted(tmp_path: Path) -> None:
+    (tmp_path / "folder" / "below").mkdir(parents=True)
+    gone = FILES.delete_all([str(tmp_path / "folder"), str(tmp_path / "folder" / "below")])
+    assert gone == Deleted(0, 2)
+    assert "folder" in str(gone.cause)
+
+
+def test_a_reader_keeps_the_file_that_was_overwritten(tmp_path: Path) -> None:
+    target = str(tmp_path / "LATEST")
+    FILES.overwrite(target, b"1")
+    before = FILES.open_input(target)
+    FILES.overwrite(target, b"22")
+    assert before.read() == b"1"
+    assert names(tmp_path) == ["LATEST"]

@@ -144,8 +144,16 @@ def metadata_paths(store: TableStore, names: MetadataNames) -> tuple[str, ...]:
 
 def delete_data(store: TableStore, by_bucket: Iterable[tuple[str, ...]]) -> list[Deleted]:
     """Deletes data files bucket by bucket, and the folders that became empty where the table wants that."""
-    below = store.paths.data_root if store.options.snapshot_clean_empty_directories else None
-    return [store.env.file_io.delete_all(paths, prune_below=below) for paths in by_bucket]
+    return [_delete_bucket(store, paths) for paths in by_bucket]
+
+
+def _delete_bucket(store: TableStore, paths: tuple[str, ...]) -> Deleted:
+    deleted = store.env.file_io.delete_all(paths)
+    folders = store.env.file_io.folders if store.options.snapshot_clean_empty_directories else None
+    if folders is not None:
+        for folder in sorted({path.rpartition("/")[0] for path in paths}):
+            folders.remove_empty(folder, below=store.paths.data_root)
+    return deleted
 
 
 def delete_metadata(store: TableStore, paths: Iterable[str]) -> list[Deleted]:

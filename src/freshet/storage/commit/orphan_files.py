@@ -124,13 +124,13 @@ def _metadata_candidates(store: TableStore, paths: TablePaths) -> Iterator[FileS
 
 
 def _files(store: TableStore, folder: str, accepts: Callable[[str], bool]) -> Iterator[FileStatus]:
-    for status in store.env.file_io.list(folder):
+    for status in store.env.file_io.entries(folder):
         if not status.is_folder and accepts(status.name):
             yield status
 
 
 def _bucket_folders(store: TableStore, folder: str, depth: int) -> Iterator[str]:
-    for status in store.env.file_io.list(folder):
+    for status in store.env.file_io.entries(folder):
         if not status.is_folder:
             continue
         if depth == 0 and status.name.startswith(BUCKET_PREFIX):

@@ -45,7 +45,8 @@ from freshet.storage.exceptions import (
 from freshet.storage.files.parquet_schema import needs_int96, parquet_schema
 from freshet.storage.files.stored_columns import StoredColumns, check_instants
 from freshet.storage.io.env import CrashPoint, Env
-from freshet.storage.io.local_file_io import storage_error
+from freshet.storage.io.local_errors import storage_error
+from freshet.storage.io.ranges import ByteRange
 from freshet.storage.model.data_type import DataField
 from freshet.storage.model.schema import KEY_COLUMN_PREFIX, SEQUENCE_NUMBER_COLUMN, VALUE_KIND_COLUMN
 
@@ -220,16 +221,17 @@ class ParquetReader:
         """
         self.path = path
         try:
-            self._input = env.file_io.open_input(path)
+            self._input = (
+                env.file_io.open_input(path)
+                if part is None
+                else pa.BufferReader(env.file_io.read_range(path, ByteRange(*part)))
+            )
         except NotFoundError as error:
             raise MissingFileError(
                 "the manifest names a file that is missing; was it expired or cleaned while this snapshot was still in "
                 "use? Read a newer snapshot, or restore the file",
                 path=path,
             ) from error
-        if part is not None:
-            with self._input as whole:
-                self._input = pa.BufferReader(whole.read_at(part[1], part[0]))
         try:
             self._check_size(size_bytes)
             with _read_errors(path):

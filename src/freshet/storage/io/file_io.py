@@ -1,7 +1,7 @@
 """The protocol of a store of files, as the table format needs one: a disk or an object store.
 
-Paths are plain strings with slashes; whether there are folders is up to the implementation, none has to be made
-before a file is. What every implementation promises:
+Paths are plain strings with slashes; there are files and nothing else, no folder has to be made before a file is. What
+every implementation promises (`tests/storage/io/test_contract.py` runs for each):
 
 | call | promise |
 |---|---|
@@ -9,19 +9,24 @@ before a file is. What every implementation promises:
 | `asked_again` | after UNKNOWN: whether the bytes that are there now are the caller's, for contents that are unique |
 | `overwrite` | readers see the old bytes or the new ones, never a mixture |
 | `open_output` | the name must be new; after `close` the bytes survive a crash; nothing is promised before |
-| `list` | what lies directly below a path; nothing below a missing one; names that start with `.` are temporary files |
+| `read_range` | the bytes there are; none beyond the end is no error. `ranges` plans several of one file |
+| `entries` | what lies directly below a path, page by page and in no order; nothing below a missing one |
 | `delete_all` | one request where the store has one for many files; what cannot be deleted is counted, not raised |
+| `delete_prefix` | all files below a path; `/a/b` is no part of `/a/bc` |
+
+Names that start with `.` are temporary files. There is no rename and no link. What a disk can do beyond this is in
+`folders`, which is None for an object store: who uses it does without where there is none.
 
 Errors are those of `exceptions`: `NotFoundError` for a missing file, `RetryableError` where waiting or freeing
 space helps, `InvalidRequestError` where the call or the permissions must change. A create whose answer was lost is no
-error but the outcome UNKNOWN.
+error but the outcome UNKNOWN: also where the store repeats a request by itself and then finds its own file there.
 
 Source: FORMAT.md §1, §3.3.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol, runtime_checkable
@@ -29,6 +34,7 @@ from typing import Protocol, runtime_checkable
 import pyarrow as pa
 
 from freshet.storage.exceptions import StorageError, UnknownOutcomeError
+from freshet.storage.io.ranges import ByteRange, ReadCosts
 from freshet.storage.paths import numbered
 
 
@@ -55,9 +61,10 @@ class Deleted:
 
 @dataclass(frozen=True, slots=True)
 class FileStatus:
-    """One entry of a folder. `modified_ms` is milliseconds since the epoch, `size_bytes` is 0 for folders.
+    """One entry of a listing: a file, or a folder, which is a name that files lie below (on a disk, maybe none).
 
-    `version` is another text whenever the file was replaced, even by one of the same size within a millisecond.
+    `modified_ms` is milliseconds since the epoch; it and `size_bytes` say nothing of folders. `version` is another text
+    whenever the file was replaced, even by one of the same size within a millisecond.
     """
 
     name: str
@@ -92,17 +99,43 @@ class OutputFile(Protocol):
         """Closes without syncing and removes the file; does nothing after `close`."""
 
 
+class Folders(Protocol):
+    """What a disk can do and an object store cannot."""
+
+    def make(self, path: str) -> None:
+        """Makes a folder, which shows in listings although nothing lies below; one that is there is fine."""
+
+    def remove_empty(self, path: str, *, below: str) -> None:
+        """Removes a folder and those above it while they are empty, up to but without `below`; best effort."""
+
+    def rename(self, source: str, target: str) -> None:
+        """Gives a folder, with all below it, a name that is free, atomically and durably.
+
+        `AlreadyExistsError` when the name is taken, `NotFoundError` when there is no such folder."""
+
+
 class FileIO(Protocol):
-    """The door to one file system."""
+    """The door to one store. May be shared by threads."""
+
+    @property
+    def read_costs(self) -> ReadCosts:
+        """What reading costs here."""
+
+    @property
+    def folders(self) -> Folders | None:
+        """None where there are none."""
 
     def open_input(self, path: str) -> pa.NativeFile:
         """Opens a file for random reading."""
 
-    def open_output(self, path: str) -> OutputFile:
-        """Creates a file that must not exist yet; missing folders above it are created."""
+    def read_range(self, path: str, wanted: ByteRange) -> pa.Buffer:
+        """The bytes of a range, by one request; fewer or none where the file ends before."""
 
     def read_bytes(self, path: str) -> bytes:
         """All bytes of a small file; `NotFoundError` when it is missing."""
+
+    def open_output(self, path: str) -> OutputFile:
+        """Creates a file that must not exist yet; `AlreadyExistsError` here, or from `close`."""
 
     def create_exclusive(self, path: str, data: bytes) -> Created:
         """Creates the file with these bytes, atomically and durably, if there is none of this name."""
@@ -115,33 +148,32 @@ class FileIO(Protocol):
         """Replaces the file atomically, or creates it; without `sync` a crash may lose it (hints)."""
 
     def exists(self, path: str) -> bool:
-        """True for a file or a folder."""
+        """True for a file."""
+
+    def exists_prefix(self, path: str) -> bool:
+        """True where files lie below a path; on a disk also for an empty folder."""
 
     def size(self, path: str) -> int:
         """Size in bytes; `NotFoundError` when it is missing."""
 
-    def list(self, folder: str) -> list[FileStatus]:
-        """Entries of the folder sorted by name; empty when there is no such folder."""
+    def entries(self, path: str) -> Iterator[FileStatus]:
+        """What lies directly below a path, in no order that is promised; a page is asked for when it is needed."""
 
     def delete(self, path: str) -> bool:
         """Removes a file; False when it was not there."""
 
-    def delete_all(self, paths: Sequence[str], *, prune_below: str | None = None, in_turn: bool = False) -> Deleted:
-        """Removes files, best effort, in the order given; `in_turn`: none after the first that cannot be removed. Where
-        the store has folders, those that became empty go as well, up to but without `prune_below`; None leaves them."""
+    def delete_all(self, paths: Sequence[str], *, in_turn: bool = False) -> Deleted:
+        """Removes files, best effort; `in_turn`: one after the other, none after the first that cannot be removed."""
 
-    def delete_tree(self, path: str) -> None:
+    def delete_prefix(self, path: str) -> None:
         """Removes everything below a path; nothing there is fine."""
-
-    def make_folders(self, path: str) -> None:
-        """Makes a path show in listings that nothing lies below yet (a new database)."""
 
 
 def numbered_files(file_io: FileIO, folder: str, prefix: str) -> dict[int, FileStatus]:
     """Files of a folder named `<prefix><number>`, by their number, ascending."""
     files = {
         number: status
-        for status in file_io.list(folder)
+        for status in file_io.entries(folder)
         if not status.is_folder and (number := numbered(status.name, prefix)) is not None
     }
     return dict(sorted(files.items()))

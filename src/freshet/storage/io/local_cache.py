@@ -28,7 +28,7 @@ from typing import Final
 import pyarrow as pa
 
 from freshet.storage.exceptions import InvalidRequestError
-from freshet.storage.io.local_file_io import storage_error
+from freshet.storage.io.local_errors import storage_error
 
 LEFT_OVER_MS: Final = 60 * 60 * 1000
 """Unfinished files that were not written to for so long have been left by a process that ended."""

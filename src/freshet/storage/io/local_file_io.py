@@ -26,30 +26,21 @@ import ctypes
 import errno
 import io
 import os
-import shutil
+import stat
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import pyarrow as pa
 
-from freshet.storage.exceptions import (
-    AlreadyExistsError,
-    InvalidRequestError,
-    NotFoundError,
-    RetryableError,
-    StorageError,
-    UnsupportedFeatureError,
-)
+from freshet.storage.exceptions import AlreadyExistsError, NotFoundError, StorageError, UnsupportedFeatureError
 from freshet.storage.io.file_io import Created, Deleted, FileStatus, OutputFile, write_all
+from freshet.storage.io.local_errors import storage_error
+from freshet.storage.io.local_folders import LocalFolders, delete_folder, fsync_folder, make_folder
+from freshet.storage.io.ranges import ByteRange, ReadCosts
 
 WRITE_BUFFER_BYTES: Final = 1024 * 1024
 """Bytes gathered before the kernel is called."""
-
-DELETE_TRIES: Final = 20
-
-PATH_SHOWN_MAX: Final = 500
-"""Characters of a path in a message: a partition value may be of any length."""
 
 _WRITE_BACK: Final = getattr(ctypes.CDLL(None, use_errno=True), "sync_file_range", None)
 _WRITE_BACK_START: Final = 2
@@ -58,11 +49,6 @@ if _WRITE_BACK is not None:
     _WRITE_BACK.argtypes = [ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint]
 
 _NOWHERE: Final = frozenset({errno.ENOENT, errno.ELOOP})
-_ROOM: Final = "free some space on that disk (expire snapshots, remove orphans)"
-_NO_SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
-_NOT_ALLOWED: Final = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
-_MAY_PASS: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.EINTR, errno.EBUSY, errno.ETIMEDOUT})
-_AWAY: Final = frozenset({errno.ESTALE, errno.ENOTCONN, errno.EHOSTDOWN, errno.EHOSTUNREACH, errno.ENETUNREACH})
 _NO_LINKS: Final = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EXDEV, errno.EMLINK})
 
 
@@ -133,7 +119,7 @@ class LocalOutputFile:
                 os.fsync(self._file.fileno())
             self._file.close()
             if self._sync_folder:
-                _sync_folder(os.path.dirname(self._path))
+                fsync_folder(os.path.dirname(self._path))
         except OSError as error:
             self.abort()
             raise storage_error(error, "write", self._path) from error
@@ -161,6 +147,9 @@ class LocalOutputFile:
 class LocalFileIO:
     """`FileIO` on POSIX calls."""
 
+    read_costs = ReadCosts(whole_bytes=64 * 1024, gap_bytes=64 * 1024, request_bytes=64 * 1024 * 1024)
+    folders = LocalFolders()
+
     def open_input(self, path: str) -> pa.NativeFile:
         """Opens with plain reads, not a memory map: mapped pages would count as memory of the process."""
         try:
@@ -168,12 +157,20 @@ class LocalFileIO:
         except OSError as error:
             raise storage_error(error, "read", path) from error
 
+    def read_range(self, path: str, wanted: ByteRange) -> pa.Buffer:
+        """One positional read."""
+        with self.open_input(path) as file:
+            try:
+                return pa.py_buffer(file.read_at(wanted.length, wanted.offset))
+            except OSError as error:
+                raise storage_error(error, "read", path) from error
+
     def open_output(self, path: str) -> OutputFile:
         """Creates the file; folders above it are created when they are missing."""
         try:
             return LocalOutputFile(path)
         except NotFoundError:
-            self.make_folders(os.path.dirname(path))
+            make_folder(os.path.dirname(path))
             return LocalOutputFile(path)
 
     def read_bytes(self, path: str) -> bytes:
@@ -211,21 +208,19 @@ class LocalFileIO:
         try:
             os.replace(temporary, path)
             if sync:
-                _sync_folder(os.path.dirname(path))
+                fsync_folder(os.path.dirname(path))
         except OSError as error:
             with contextlib.suppress(OSError):
                 os.unlink(temporary)
             raise storage_error(error, "replace", path) from error
 
     def exists(self, path: str) -> bool:
-        """True for a file or a folder."""
-        try:
-            os.stat(path)
-        except (FileNotFoundError, NotADirectoryError):
-            return False
-        except OSError as error:
-            raise storage_error(error, "look at", path) from error
-        return True
+        """True for a file."""
+        return not _is_folder(path, otherwise=True)
+
+    def exists_prefix(self, path: str) -> bool:
+        """True for a folder."""
+        return _is_folder(path, otherwise=False)
 
     def size(self, path: str) -> int:
         """Size in bytes."""
@@ -234,11 +229,11 @@ class LocalFileIO:
         except OSError as error:
             raise storage_error(error, "look at", path) from error
 
-    def list(self, folder: str) -> list[FileStatus]:
-        """Entries sorted by name; those that vanish while they are listed, and links to nowhere, are left out."""
+    def entries(self, path: str) -> Iterator[FileStatus]:
+        """Sorted by name; those that vanish while they are listed, and links to nowhere, are left out."""
         statuses = []
         try:
-            with os.scandir(folder) as entries:
+            with os.scandir(path) as entries:
                 for entry in entries:
                     try:
                         statuses.append(_status(entry))
@@ -246,10 +241,10 @@ class LocalFileIO:
                         if error.errno not in _NOWHERE:
                             raise
         except (FileNotFoundError, NotADirectoryError):
-            return []
+            return iter(())
         except OSError as error:
-            raise storage_error(error, "list", folder) from error
-        return sorted(statuses, key=lambda status: status.name)
+            raise storage_error(error, "list", path) from error
+        return iter(sorted(statuses, key=lambda status: status.name))
 
     def delete(self, path: str) -> bool:
         """Removes a file."""
@@ -261,8 +256,8 @@ class LocalFileIO:
             raise storage_error(error, "delete", path) from error
         return True
 
-    def delete_all(self, paths: Sequence[str], *, prune_below: str | None = None, in_turn: bool = False) -> Deleted:
-        """One by one, then the folders that are empty now."""
+    def delete_all(self, paths: Sequence[str], *, in_turn: bool = False) -> Deleted:
+        """One by one."""
         deleted = failed = 0
         cause: str | None = None
         for path in paths:
@@ -273,59 +268,15 @@ class LocalFileIO:
                 cause = cause or str(error)
                 if in_turn:
                     break
-        if prune_below is not None:
-            for folder in sorted({os.path.dirname(path) for path in paths}):
-                self._prune(folder, prune_below)
         return Deleted(deleted, failed, cause)
 
-    @staticmethod
-    def _prune(folder: str, below: str) -> None:
-        """Removes the folder and those above it while they are empty; best effort."""
-        while folder.startswith(f"{below}/"):
-            try:
-                os.rmdir(folder)
-            except OSError:
-                return
-            folder = os.path.dirname(folder)
-
-    def delete_tree(self, path: str) -> None:
-        """Removes a folder and all below it, also while others create and delete files there.
-
-        Of a link to a folder, that folder and then the link; links below it are removed and not followed.
-        """
-        if os.path.islink(path):
-            self.delete_tree(os.path.realpath(path))
-            self.delete(path)
-            return
-        for tries_left in reversed(range(DELETE_TRIES)):
-            try:
-                shutil.rmtree(path)
-                return
-            except FileNotFoundError:  # the folder itself, or a file in it that somebody else has deleted
-                if not os.path.lexists(path):
-                    return
-            except OSError as error:
-                if error.errno != errno.ENOTEMPTY or not tries_left:
-                    raise storage_error(error, "delete", path) from error
-        raise RetryableError(f"{path} was not deleted: files in it come and go. Stop who writes there, and try again")
-
-    def make_folders(self, path: str) -> None:
-        """Creates what is missing and syncs the folders that got a new entry, so that the names survive a crash."""
-        missing = []
-        current = path
-        while current and not os.path.isdir(current):
-            missing.append(current)
-            current = os.path.dirname(current)
-        try:
-            os.makedirs(path, exist_ok=True)
-            for created in missing:
-                _sync_folder(os.path.dirname(created))
-        except OSError as error:
-            raise storage_error(error, "create", path) from error
+    def delete_prefix(self, path: str) -> None:
+        """Removes the folder."""
+        delete_folder(path)
 
     def _write_temporary(self, path: str, data: bytes, *, sync: bool = True) -> str:
         folder, name = os.path.split(path)
-        self.make_folders(folder)
+        make_folder(folder)
         temporary = os.path.join(folder, f".{name}.{uuid.uuid4()}.tmp")
         output = LocalOutputFile(temporary, sync_file=sync, sync_folder=False)
         write_all(output, data)
@@ -348,51 +299,33 @@ class LocalFileIO:
         return True
 
 
+def _is_folder(path: str, *, otherwise: bool) -> bool:
+    """Whether the path is one; `otherwise` where nothing is there."""
+    try:
+        return stat.S_ISDIR(os.stat(path).st_mode)
+    except (FileNotFoundError, NotADirectoryError):
+        return otherwise
+    except OSError as error:
+        raise storage_error(error, "look at", path) from error
+
+
 def _created(path: str) -> Created:
     """WON once the folder that names the file is synced."""
     try:
-        _sync_folder(os.path.dirname(path))
+        fsync_folder(os.path.dirname(path))
     except OSError:
         return Created.UNKNOWN
     return Created.WON
 
 
-def storage_error(error: OSError, action: str, path: str, *, room: str = _ROOM) -> StorageError:
-    """The error of the package for one of the operating system, with what to do about it; `room` is for a full disk."""
-    code = error.errno
-    shown = path if len(path) <= PATH_SHOWN_MAX else f"{path[:PATH_SHOWN_MAX]}…"
-    text = f"cannot {action} {shown}: {os.strerror(code) if code else error}"
-    if isinstance(error, FileNotFoundError):
-        return NotFoundError(f"{text}; check the path, or whether the file was expired or cleaned")
-    if code in _NO_SPACE:
-        return RetryableError(f"{text}; {room}, then try again")
-    if code in _NOT_ALLOWED:
-        return InvalidRequestError(f"{text}; give this user the right to do so, or choose another warehouse")
-    if code == errno.ENAMETOOLONG:
-        return InvalidRequestError(f"{text}; use shorter names and partition values, they become folders")
-    if code in (errno.ENOTDIR, errno.EISDIR):
-        return InvalidRequestError(f"{text}; the path is not what a table expects there")
-    if code in _MAY_PASS | _AWAY:
-        return RetryableError(f"{text}; try again (for open files: raise the limit of the process)")
-    return StorageError(f"{text}; check the disk and its mount")
-
-
 def _status(entry: os.DirEntry[str]) -> FileStatus:
     is_folder = entry.is_dir()
-    stat = entry.stat()
+    found = entry.stat()
     return FileStatus(
         name=entry.name,
         path=entry.path,
-        size_bytes=0 if is_folder else stat.st_size,
-        modified_ms=stat.st_mtime_ns // 1_000_000,
+        size_bytes=0 if is_folder else found.st_size,
+        modified_ms=found.st_mtime_ns // 1_000_000,
         is_folder=is_folder,
-        version=f"{stat.st_ino}-{stat.st_mtime_ns}",
+        version=f"{found.st_ino}-{found.st_mtime_ns}",
     )
-
-
-def _sync_folder(path: str) -> None:
-    descriptor = os.open(path or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -17,7 +17,8 @@ from typing import Final
 import pyarrow as pa
 
 from freshet.storage.exceptions import AlreadyExistsError, NotFoundError
-from freshet.storage.io.file_io import Created, Deleted, FileStatus, OutputFile
+from freshet.storage.io.file_io import Created, Deleted, FileStatus, Folders, OutputFile
+from freshet.storage.io.ranges import ByteRange, ReadCosts
 
 PAGE_ENTRIES: Final = 1000
 """Entries of a page of a listing; as many as S3 gives."""
@@ -31,7 +32,10 @@ class _File:
 
 
 class MemoryFileIO:
-    """`FileIO` on a dictionary. May be shared by threads."""
+    """`FileIO` on a dictionary."""
+
+    read_costs = ReadCosts(whole_bytes=0, gap_bytes=0, request_bytes=1 << 40)
+    folders: Folders | None = None
 
     def __init__(self, *, page_entries: int = PAGE_ENTRIES) -> None:
         self._page_entries = page_entries
@@ -39,12 +43,17 @@ class MemoryFileIO:
         self._files: dict[str, _File] = {}
         self._names: list[str] = []
         """Sorted."""
-        self._folders: set[str] = set()
         self._versions = 0
 
     def open_input(self, path: str) -> pa.NativeFile:
         """A reader of the bytes of this moment."""
         return pa.BufferReader(self._file(path).content)
+
+    def read_range(self, path: str, wanted: ByteRange) -> pa.Buffer:
+        """A view of the bytes."""
+        content = pa.py_buffer(self._file(path).content)
+        start, end = min(wanted.offset, content.size), min(wanted.end, content.size)
+        return content.slice(start, end - start)
 
     def open_output(self, path: str) -> OutputFile:
         """A new file, which is there once it is closed."""
@@ -78,47 +87,42 @@ class MemoryFileIO:
             self._put(path, data)
 
     def exists(self, path: str) -> bool:
-        """True for a file, or where something lies below."""
-        with self._lock:
-            return path in self._files or path in self._folders or self._first_below(path) is not None
+        """True for a file."""
+        return path in self._files
+
+    def exists_prefix(self, path: str) -> bool:
+        """True where files lie below."""
+        return bool(self._page(_prefix(path), _prefix(path), 1)[0])
 
     def size(self, path: str) -> int:
         """Size in bytes."""
         return len(self._file(path).content)
 
-    def list(self, folder: str) -> list[FileStatus]:
-        """Entries sorted by name."""
-        prefix = folder.rstrip("/") + "/"
-        found = {entry.name: entry for entry in self._below(prefix)}
-        for path in self._folders:
-            if path.startswith(prefix) and "/" not in (name := path[len(prefix) :]):
-                found.setdefault(name, FileStatus(name, path, 0, 0, is_folder=True))
-        return sorted(found.values(), key=lambda entry: entry.name)
+    def entries(self, path: str) -> Iterator[FileStatus]:
+        """By pages, in the order of the names of all files: `a-b` before a folder `a`."""
+        prefix = after = _prefix(path)
+        while after:
+            page, after = self._page(prefix, after, self._page_entries)
+            yield from page
 
     def delete(self, path: str) -> bool:
         """Removes a file."""
         with self._lock:
             return self._remove(path)
 
-    def delete_all(self, paths: Sequence[str], *, prune_below: str | None = None, in_turn: bool = False) -> Deleted:
+    def delete_all(self, paths: Sequence[str], *, in_turn: bool = False) -> Deleted:
         """All at once."""
         with self._lock:
             return Deleted(sum(self._remove(path) for path in paths))
 
-    def delete_tree(self, path: str) -> None:
+    def delete_prefix(self, path: str) -> None:
         """All at once."""
-        prefix = path.rstrip("/") + "/"
+        prefix = _prefix(path)
         with self._lock:
             start, end = bisect_left(self._names, prefix), bisect_left(self._names, _after(prefix))
             for name in self._names[start:end]:
                 del self._files[name]
             del self._names[start:end]
-            self._folders -= {name for name in self._folders if f"{name}/".startswith(prefix)}
-
-    def make_folders(self, path: str) -> None:
-        """Notes the name."""
-        with self._lock:
-            self._folders.add(path)
 
     def _file(self, path: str) -> _File:
         with self._lock:
@@ -139,34 +143,23 @@ class MemoryFileIO:
         del self._names[bisect_left(self._names, path)]
         return True
 
-    def _first_below(self, path: str) -> str | None:
-        prefix = path.rstrip("/") + "/"
-        at = bisect_left(self._names, prefix)
-        return self._names[at] if at < len(self._names) and self._names[at].startswith(prefix) else None
-
-    def _below(self, prefix: str) -> Iterator[FileStatus]:
-        after: str | None = prefix
-        while after is not None:
-            with self._lock:
-                page, after = self._page(prefix, after)
-            yield from page
-
-    def _page(self, prefix: str, start: str) -> tuple[Sequence[FileStatus], str | None]:
-        """Entries directly below the prefix from a name on, and the name at which the next page begins."""
+    def _page(self, prefix: str, start: str, most: int) -> tuple[list[FileStatus], str]:
+        """Entries directly below the prefix from a name on, and the name at which the next page begins, if any."""
         page: list[FileStatus] = []
-        while (at := bisect_left(self._names, start)) < len(self._names) and self._names[at].startswith(prefix):
-            if len(page) == self._page_entries:
-                return page, start
-            path = self._names[at]
-            name, slash, _ = path[len(prefix) :].partition("/")
-            if slash:
-                page.append(FileStatus(name, f"{prefix}{name}", 0, 0, is_folder=True))
-                start = _after(f"{prefix}{name}/")
-            else:
-                file = self._files[path]
-                page.append(FileStatus(name, path, len(file.content), file.modified_ms, False, file.version))
-                start = f"{path}\0"
-        return page, None
+        with self._lock:
+            while (at := bisect_left(self._names, start)) < len(self._names) and self._names[at].startswith(prefix):
+                if len(page) == most:
+                    return page, start
+                path = self._names[at]
+                name, slash, _ = path[len(prefix) :].partition("/")
+                if slash:
+                    page.append(FileStatus(name, f"{prefix}{name}", 0, 0, is_folder=True))
+                    start = _after(f"{prefix}{name}/")
+                else:
+                    file = self._files[path]
+                    page.append(FileStatus(name, path, len(file.content), file.modified_ms, False, file.version))
+                    start = f"{path}\0"
+        return page, ""
 
 
 class MemoryOutputFile:
@@ -213,6 +206,10 @@ class MemoryOutputFile:
     def abort(self) -> None:
         """Drops the bytes."""
         self.closed = True
+
+
+def _prefix(path: str) -> str:
+    return f"{path.rstrip('/')}/"
 
 
 def _after(prefix: str) -> str:

@@ -18,7 +18,7 @@ import threading
 from contextlib import suppress
 from typing import Final
 
-from freshet.storage.io.local_file_io import storage_error
+from freshet.storage.io.local_errors import storage_error
 
 PREFIX: Final = "freshet-spill-"
 _ATTEMPTS: Final = 10

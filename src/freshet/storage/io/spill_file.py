@@ -16,7 +16,8 @@ import pyarrow as pa
 import pyarrow.ipc as ipc
 
 from freshet.storage.io.env import Env
-from freshet.storage.io.local_file_io import LocalFileIO, storage_error
+from freshet.storage.io.local_errors import storage_error
+from freshet.storage.io.local_file_io import LocalFileIO
 
 BATCH_BYTES: Final = 1024 * 1024
 """Size of a batch in memory: what merging many spilled runs holds of each, twice."""

@@ -64,8 +64,9 @@ class ConsumerStore:
         return [self._id_of(status) for status in gone if self._env.file_io.delete(status.path)]
 
     def _files(self) -> list[FileStatus]:
-        statuses = self._env.file_io.list(self._paths.consumer_folder)
-        return [status for status in statuses if status.name.startswith(CONSUMER_PREFIX) and not status.is_folder]
+        statuses = self._env.file_io.entries(self._paths.consumer_folder)
+        files = (status for status in statuses if status.name.startswith(CONSUMER_PREFIX) and not status.is_folder)
+        return sorted(files, key=lambda status: status.name)
 
     def _id_of(self, status: FileStatus) -> str:
         return status.name.removeprefix(CONSUMER_PREFIX)

@@ -314,7 +314,7 @@ class ManifestStore:
         return data
 
     def _why_missing(self, path: str) -> str:
-        if not self._env.file_io.list(self._paths.schema_folder):
+        if not any(self._env.file_io.entries(self._paths.schema_folder)):
             return f"the table at {self._paths.location} was dropped while it was open ({path} is gone)"
         return (
             f"{path} does not exist although a snapshot names it; the snapshot has expired meanwhile: read a newer "

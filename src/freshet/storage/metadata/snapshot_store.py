@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
+from operator import itemgetter
 from typing import Final
 
 from freshet.storage.codec.snapshot_json import decode_snapshot, encode_snapshot
@@ -166,7 +167,7 @@ class SnapshotStore:
             proofs = {f"tag {name!r}": tag.id for name, tag in self.tags().items()}
         proof, known = max(proofs.items(), key=lambda item: item[1], default=("", 0))
         if known > newest:
-            if not self._env.file_io.list(self._paths.schema_folder):
+            if not any(self._env.file_io.entries(self._paths.schema_folder)):
                 raise NotFoundError(
                     f"the table at {self._paths.location} was dropped while it was open ({proof} is left of it)",
                     path=self._paths.location,
@@ -265,11 +266,9 @@ class SnapshotStore:
         return [name for name, _ in self._tag_files()]
 
     def _tag_files(self) -> list[tuple[str, FileStatus]]:
-        return [
-            (status.name.removeprefix(TAG_PREFIX), status)
-            for status in self._env.file_io.list(self._paths.tag_folder)
-            if status.name.startswith(TAG_PREFIX) and not status.is_folder
-        ]
+        statuses = self._env.file_io.entries(self._paths.tag_folder)
+        files = (status for status in statuses if status.name.startswith(TAG_PREFIX) and not status.is_folder)
+        return sorted(((status.name.removeprefix(TAG_PREFIX), status) for status in files), key=itemgetter(0))
 
     def tag(self, name: str) -> Snapshot:
         """The snapshot of a tag; `NotFoundError` when there is no such tag."""
@@ -283,12 +282,9 @@ class SnapshotStore:
 
     def branches(self) -> list[str]:
         """Names of the branches."""
-        statuses = self._env.file_io.list(self._paths.branch_folder)
-        return [
-            status.name.removeprefix(BRANCH_PREFIX)
-            for status in statuses
-            if status.name.startswith(BRANCH_PREFIX) and status.is_folder
-        ]
+        statuses = self._env.file_io.entries(self._paths.branch_folder)
+        names = (status.name for status in statuses if status.name.startswith(BRANCH_PREFIX) and status.is_folder)
+        return sorted(name.removeprefix(BRANCH_PREFIX) for name in names)
 
     def branch(self, name: str) -> SnapshotStore:
         """The snapshots and tags of a branch."""

@@ -1,0 +1,99 @@
+"""Folders of a local or mounted POSIX disk: what object stores do not have."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from typing import Final
+
+from freshet.storage.exceptions import AlreadyExistsError, RetryableError
+from freshet.storage.io.local_errors import storage_error
+
+DELETE_TRIES: Final = 20
+
+
+class LocalFolders:
+    """`Folders` on POSIX calls."""
+
+    def make(self, path: str) -> None:
+        """Creates what is missing."""
+        make_folder(path)
+
+    def remove_empty(self, path: str, *, below: str) -> None:
+        """Stops at the first folder that holds something, or cannot be removed."""
+        while path.startswith(f"{below}/"):
+            try:
+                os.rmdir(path)
+            except OSError:
+                return
+            path = os.path.dirname(path)
+
+    def rename(self, source: str, target: str) -> None:
+        """One `rename`; then both folders that name them are synced."""
+        if os.path.lexists(target):
+            raise AlreadyExistsError(f"{target} exists already; choose another name for {source}", path=target)
+        try:
+            make_folder(os.path.dirname(target))
+            os.rename(source, target)
+            fsync_folder(os.path.dirname(target))
+            fsync_folder(os.path.dirname(source))
+        except OSError as error:
+            raise storage_error(error, "rename", source) from error
+
+
+def make_folder(path: str) -> None:
+    """Creates what is missing and syncs the folders that got a new entry, so that the names survive a crash."""
+    missing = []
+    current = path
+    while current and not os.path.isdir(current):
+        missing.append(current)
+        current = os.path.dirname(current)
+    try:
+        os.makedirs(path, exist_ok=True)
+        for created in missing:
+            fsync_folder(os.path.dirname(created))
+    except OSError as error:
+        raise storage_error(error, "create", path) from error
+
+
+def delete_folder(path: str) -> None:
+    """Removes a folder and all below it, also while others create and delete files there.
+
+    Of a link to a folder, that folder and then the link; links below it are removed and not followed.
+    """
+    if os.path.islink(path):
+        delete_folder(os.path.realpath(path))
+        _unlink(path)
+        return
+    for tries_left in reversed(range(DELETE_TRIES)):
+        try:
+            shutil.rmtree(path)
+            return
+        except FileNotFoundError:  # the folder itself, or a file in it that somebody else has deleted
+            if not os.path.lexists(path):
+                return
+        except NotADirectoryError:  # a file: nothing lies below it
+            return
+        except OSError as error:
+            if error.errno != errno.ENOTEMPTY or not tries_left:
+                raise storage_error(error, "delete", path) from error
+    raise RetryableError(f"{path} was not deleted: files in it come and go. Stop who writes there, and try again")
+
+
+def _unlink(path: str) -> None:
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise storage_error(error, "delete", path) from error
+
+
+def fsync_folder(path: str) -> None:
+    """Makes the names in a folder durable."""
+    descriptor = os.open(path or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
