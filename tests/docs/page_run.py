@@ -10,12 +10,15 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 from tests.docs.page import ROOT, Block, Page, commands, is_run
 
 COMMAND_S: Final = 600
+PLACE: Final = "/tmp/freshet"
+"""Where pages with Spark put things: Spark's processes have another current folder. A run puts them into its own."""
 _CHECK: Final = doctest.OutputChecker()
 
 
@@ -30,7 +33,8 @@ def run_page(page: Page, folder: Path, environment: Mapping[str, str]) -> int:
     """
     names: dict[str, Any] = {"__name__": "__main__"}
     count = 0
-    for block in page.blocks:
+    for shown in page.blocks:
+        block = replace(shown, text=shown.text.replace(PLACE, str(folder)))
         if block.title is not None:
             (folder / block.title).parent.mkdir(parents=True, exist_ok=True)
             (folder / block.title).write_text(block.text, encoding="utf-8")
