@@ -1,8 +1,8 @@
-"""Databases and tables of a warehouse folder: create, list, open, drop, and refusals before anything is written."""
+"""What `Catalog` takes: warehouses, names, columns and options; refusals before anything is written. What every catalog
+does with them: `catalogs/test_catalogs.py`."""
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pyarrow as pa
@@ -10,7 +10,6 @@ import pytest
 
 from freshet import (
     AddColumn,
-    AlreadyExistsError,
     Catalog,
     InvalidRequestError,
     NotFoundError,
@@ -65,65 +64,6 @@ def test_foreign_warehouses_are_refused() -> None:
             Catalog(warehouse)
 
 
-def test_existing_table(catalog: Catalog) -> None:
-    create(catalog)
-    with pytest.raises(AlreadyExistsError, match="shop.orders"):
-        create(catalog)
-    assert create(catalog, if_not_exists=True).schema.id == 0
-
-
-def test_two_creators_make_one_table(catalog: Catalog) -> None:
-    def attempt(number: int) -> bool:
-        try:
-            create(catalog, comment=str(number))
-        except AlreadyExistsError:
-            return False
-        return True
-
-    with ThreadPoolExecutor(4) as pool:
-        assert sum(pool.map(attempt, range(8))) == 1
-
-
-def test_missing_tables_and_databases_are_named(catalog: Catalog) -> None:
-    with pytest.raises(NotFoundError, match="no database 'shop'"):
-        catalog.table("shop.orders")
-    create(catalog)
-    with pytest.raises(NotFoundError, match=r"shop\.customers.*orders"):
-        catalog.table("shop.customers")
-    with pytest.raises(NotFoundError):
-        catalog.list_tables("nowhere")
-    with pytest.raises(NotFoundError):
-        catalog.drop_table("shop.customers")
-    catalog.drop_table("shop.customers", if_exists=True)
-
-
-def test_drop_table_and_database(catalog: Catalog) -> None:
-    create(catalog)
-    with pytest.raises(InvalidRequestError, match=r"orders.*cascade"):
-        catalog.drop_database("shop")
-    catalog.drop_table("shop.orders")
-    assert catalog.list_tables("shop") == []
-    catalog.drop_database("shop")
-    assert catalog.list_databases() == []
-    with pytest.raises(NotFoundError):
-        catalog.drop_database("shop")
-    catalog.drop_database("shop", if_exists=True)
-
-
-def test_drop_database_with_its_tables(catalog: Catalog) -> None:
-    create(catalog)
-    catalog.drop_database("shop", cascade=True)
-    assert catalog.list_databases() == []
-
-
-def test_database_alone(catalog: Catalog) -> None:
-    catalog.create_database("empty")
-    with pytest.raises(AlreadyExistsError):
-        catalog.create_database("empty")
-    catalog.create_database("empty", if_not_exists=True)
-    assert catalog.list_tables("empty") == []
-
-
 @pytest.mark.parametrize("name", ["orders", "a.", ".b", "a/b.c", "a.b/c", "a.$snapshots", "a.b$files", "..x"])
 def test_names_that_are_no_tables(catalog: Catalog, name: str) -> None:
     with pytest.raises(InvalidRequestError):
@@ -155,6 +95,13 @@ def test_wrong_tables_are_refused_before_anything_is_written(
         create(catalog, **arguments)
     assert message in str(refused.value)
     assert nothing_written(catalog)
+
+
+def test_a_catalog_that_there_is_not_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidRequestError, match=r"metastore=hive.*filesystem, memory"):
+        Catalog(tmp_path, options={"metastore": "hive"})
+    with pytest.raises(InvalidRequestError, match="metastor:.*leave it out"):
+        Catalog(tmp_path, options={"metastor": "memory"})
 
 
 def test_dynamic_options_are_for_one_object_only(catalog: Catalog) -> None:

@@ -1,10 +1,5 @@
-"""Databases and tables of one warehouse folder.
-
-    <warehouse>/<database>.db/<table>/schema/schema-0        a folder with a schema file is a table
-
-There is no catalog file: a table exists when it has a schema, and creating one is the exclusive create of `schema-0`,
-so that of two creators one wins and the other is told. Source: FORMAT.md §1.
-"""
+"""Databases and tables of one warehouse, as people hold them: names and schemas are checked here, errors worded; which
+tables there are, and where, a metastore knows (`catalogs`)."""
 
 from __future__ import annotations
 
@@ -15,23 +10,20 @@ from typing import Final, TypeAlias
 
 import pyarrow as pa
 
-from freshet.storage.catalogs.claims import FileClaims
+from freshet.storage.catalogs.metastore import TableName
+from freshet.storage.catalogs.registry import open_metastore
 from freshet.storage.exceptions import AlreadyExistsError, InvalidRequestError, NotFoundError
 from freshet.storage.io.env import Env, absolute_path, open_env
-from freshet.storage.metadata.schema_store import SchemaStore
 from freshet.storage.metadata.table_store import open_table_store
 from freshet.storage.model.arrow_types import fields_from_arrow
 from freshet.storage.model.data_type import DataField, DataType, with_nullable
 from freshet.storage.model.schema import TableSchema, assign_ids
 from freshet.storage.model.sql_type import column_type
 from freshet.storage.options.values import option_texts
-from freshet.storage.paths import FILE_SCHEME, TablePaths, canonical_location, scheme_of
+from freshet.storage.paths import FILE_SCHEME, canonical_location, scheme_of
 from freshet.storage.schema.validation import validate_new_table
 from freshet.storage.table import Table
 
-DATABASE_SUFFIX: Final = ".db"
-DATABASE_MARKER: Final = ".database"
-"""An empty file that makes a database without tables show where a store has no folders."""
 NAME_BYTES_MAX: Final = 250
 """Of 255 that file systems allow; a database's folder has a suffix."""
 
@@ -42,46 +34,56 @@ ColumnTypes: TypeAlias = pa.Schema | Mapping[str, str | DataType]
 
 
 class Catalog:
-    """The tables below one warehouse folder; holds no state, so several may look at the same folder."""
+    """The databases and tables of one warehouse; holds no state, so several may look at the same one."""
 
-    def __init__(self, warehouse: str | PathLike[str], *, env: Env | None = None) -> None:
+    def __init__(
+        self,
+        warehouse: str | PathLike[str],
+        *,
+        options: Mapping[str, object] | None = None,
+        env: Env | None = None,
+    ) -> None:
         """`warehouse` is a path or a `file:` URI, a relative one against the current folder; the folder is created with
-        the first database."""
+        the first database. `options` are those of the catalog, such as `metastore`."""
         self.warehouse = _warehouse_folder(warehouse)
-        self._env = env or open_env(fspath(warehouse))
+        self._env = env or open_env(self.warehouse)
+        self._metastore = open_metastore(self._env, self.warehouse, option_texts(options))
 
-    def create_database(self, name: str, *, if_not_exists: bool = False) -> None:
-        """Creates an empty database."""
-        folder = self._database_folder(name)
-        if self._env.file_io.exists_prefix(folder):
-            if if_not_exists:
-                return
+    def create_database(
+        self, name: str, *, if_not_exists: bool = False, properties: Mapping[str, str] | None = None
+    ) -> None:
+        """Creates an empty database, with properties where the catalog keeps them."""
+        _check_name("database", name)
+        if not self._metastore.create_database(name, properties or {}) and not if_not_exists:
             raise AlreadyExistsError(f"database {name!r} exists already in {self.warehouse}")
-        folders = self._env.file_io.folders
-        if folders is not None:
-            folders.make(folder)
-        else:
-            self._env.file_io.create_exclusive(f"{folder}/{DATABASE_MARKER}", b"")
 
     def list_databases(self) -> list[str]:
         """Names, sorted."""
-        entries = self._env.file_io.entries(self.warehouse)
-        names = (entry.name for entry in entries if entry.is_folder and entry.name.endswith(DATABASE_SUFFIX))
-        return sorted(name.removesuffix(DATABASE_SUFFIX) for name in names)
+        return self._metastore.list_databases()
+
+    def database_properties(self, name: str) -> dict[str, str]:
+        """What the catalog keeps about a database; a warehouse folder keeps nothing."""
+        self._check_database(name)
+        return self._metastore.database_properties(name)
+
+    def alter_database(self, name: str, properties: Mapping[str, str | None]) -> None:
+        """Sets properties of a database, where the catalog keeps them; None removes one."""
+        self._check_database(name)
+        self._metastore.alter_database(name, properties)
 
     def drop_database(self, name: str, *, cascade: bool = False, if_exists: bool = False) -> None:
         """Removes a database; with tables in it only when `cascade` says so."""
-        folder = self._database_folder(name)
-        if not self._env.file_io.exists_prefix(folder):
+        _check_name("database", name)
+        if not self._metastore.has_database(name):
             if if_exists:
                 return
             raise NotFoundError(f"there is no database {name!r} in {self.warehouse}")
-        tables = self.list_tables(name)
+        tables = self._metastore.list_tables(name)
         if tables and not cascade:
             raise InvalidRequestError(
                 f"database {name!r} holds tables ({', '.join(tables[:5])}); drop them, or pass cascade=True"
             )
-        self._env.file_io.delete_prefix(folder)
+        self._metastore.drop_database(name)
 
     def create_table(
         self,
@@ -100,26 +102,18 @@ class Catalog:
         table is returned as it is, whatever its schema. Raises `InvalidRequestError`, `UnsupportedFeatureError` or
         `AlreadyExistsError`.
         """
-        location = self._location(identifier)
+        name = split_identifier(identifier)
         _check_column_list("primary_keys", primary_keys)
         _check_column_list("partition_keys", partition_keys)
         given_options = option_texts(options)
-        store = SchemaStore(self._env, TablePaths(location))
-        has_remains = self._has_remains(location)  # before the schema: another creator's snapshot follows its schema
-        if store.list_ids():
+        found = self._metastore.find_table(name)
+        if found is not None:
             if if_not_exists:
                 return self.table(identifier)
             raise AlreadyExistsError(
-                f"table {identifier} exists already at {location}; pass if_not_exists=True to use it",
+                f"table {identifier} exists already at {found.location}; pass if_not_exists=True to use it",
                 table=identifier,
-                path=location,
-            )
-        if has_remains:
-            raise InvalidRequestError(
-                f"table {identifier} cannot be created: {location} holds snapshots of an earlier table, which was not "
-                "dropped to the end, and they would show in the new one; remove them with drop_table",
-                table=identifier,
-                path=location,
+                path=found.location,
             )
         fields, highest = _columns(schema, primary_keys, partition_keys)
         new = TableSchema(
@@ -133,7 +127,9 @@ class Catalog:
             time_ms=self._env.now_ms(),
         )
         validate_new_table(new)
-        if not FileClaims(self._env.file_io, TablePaths(location)).claim_schema(new) and not if_not_exists:
+        if not self._metastore.has_database(name.database):
+            self._metastore.create_database(name.database, {})
+        if not self._metastore.create_table(name, new) and not if_not_exists:
             raise AlreadyExistsError(
                 f"table {identifier} was created by somebody else at this moment; open it", table=identifier
             )
@@ -146,63 +142,61 @@ class Catalog:
 
     def table(self, identifier: str, *, options: Mapping[str, object] | None = None) -> Table:
         """Opens a table at its latest schema; `options` override its own for this object only."""
-        location = self._location(identifier)
-        if not self._is_table(location):
+        found = self._metastore.find_table(split_identifier(identifier))
+        if found is None:
             raise NotFoundError(self._missing(identifier))
         dynamic = option_texts(options)
-        return Table(open_table_store(self._env, location, options=dynamic or None), name=identifier)
+        store = open_table_store(self._env, found.location, options=dynamic or None, claims=found.claims)
+        return Table(store, name=identifier)
 
     def has_table(self, identifier: str) -> bool:
         """True when the table exists."""
-        return self._is_table(self._location(identifier))
+        return self._metastore.find_table(split_identifier(identifier)) is not None
 
     def list_tables(self, database: str) -> list[str]:
         """Names of the tables of a database, sorted."""
-        folder = self._database_folder(database)
-        if not self._env.file_io.exists_prefix(folder):
-            raise NotFoundError(
-                f"there is no database {database!r} in {self.warehouse}; it has {self.list_databases()}"
-            )
-        entries = self._env.file_io.entries(folder)
-        return sorted(entry.name for entry in entries if entry.is_folder and self._is_table(entry.path))
+        self._check_database(database)
+        return self._metastore.list_tables(database)
 
-    def drop_table(self, identifier: str, *, if_exists: bool = False) -> None:
-        """Removes a table with all of its files, also what an interrupted call has left.
+    def rename_table(self, identifier: str, new_identifier: str, *, if_exists: bool = False) -> None:
+        """Gives a table another name, maybe in another database, which must be there; its snapshots stay.
 
-        The schema goes first: without it nobody reads or writes what is not removed yet.
+        Where a table lies under its name (a warehouse folder), whoever has it open must open it anew: what is not
+        committed by then is refused.
         """
-        location = self._location(identifier)
-        if not self._is_table(location) and not self._has_remains(location):
+        name, new_name = split_identifier(identifier), split_identifier(new_identifier)
+        if self._metastore.find_table(name) is None:
             if if_exists:
                 return
             raise NotFoundError(self._missing(identifier))
-        self._env.file_io.delete_prefix(TablePaths(location).schema_folder)
-        self._env.file_io.delete_prefix(location)
+        self._check_database(new_name.database)
+        if self._metastore.find_table(new_name) is not None:
+            raise AlreadyExistsError(
+                f"table {identifier} cannot be renamed: there is a table {new_identifier}; choose another name, or "
+                "drop that one",
+                table=new_identifier,
+            )
+        self._metastore.rename_table(name, new_name)
 
-    def _is_table(self, location: str) -> bool:
-        """Also where the schema cannot be read: such a table can be seen, and dropped."""
-        return bool(SchemaStore(self._env, TablePaths(location)).list_ids())
+    def drop_table(self, identifier: str, *, if_exists: bool = False) -> None:
+        """Removes a table with all of its files, also what an interrupted call has left."""
+        if not self._metastore.drop_table(split_identifier(identifier)) and not if_exists:
+            raise NotFoundError(self._missing(identifier))
 
-    def _has_remains(self, location: str) -> bool:
-        return any(self._env.file_io.entries(TablePaths(location).snapshot_folder))
+    def _check_database(self, name: str) -> None:
+        _check_name("database", name)
+        if not self._metastore.has_database(name):
+            raise NotFoundError(f"there is no database {name!r} in {self.warehouse}; it has {self.list_databases()}")
 
     def _missing(self, identifier: str) -> str:
-        database, _ = split_identifier(identifier)
-        if not self._env.file_io.exists_prefix(self._database_folder(database)):
+        database = split_identifier(identifier).database
+        if not self._metastore.has_database(database):
             return f"there is no table {identifier}: no database {database!r} in {self.warehouse}"
-        tables = ", ".join(self.list_tables(database)[:10]) or "none"
+        tables = ", ".join(self._metastore.list_tables(database)[:10]) or "none"
         return f"there is no table {identifier} in {self.warehouse}; tables of {database!r}: {tables}"
 
-    def _database_folder(self, name: str) -> str:
-        _check_name("database", name)
-        return f"{self.warehouse}/{name}{DATABASE_SUFFIX}"
 
-    def _location(self, identifier: str) -> str:
-        database, table = split_identifier(identifier)
-        return f"{self._database_folder(database)}/{table}"
-
-
-def split_identifier(identifier: str) -> tuple[str, str]:
+def split_identifier(identifier: str) -> TableName:
     """`database.table` as its two names."""
     if not isinstance(identifier, str):
         raise InvalidRequestError(f"a table is named as database.table; got {identifier!r}")
@@ -211,7 +205,7 @@ def split_identifier(identifier: str) -> tuple[str, str]:
         raise InvalidRequestError(f"a table is named as database.table; got {identifier!r}")
     _check_name("database", database)
     _check_name("table", table)
-    return database, table
+    return TableName(database, table)
 
 
 def _warehouse_folder(warehouse: str | PathLike[str]) -> str:

@@ -31,14 +31,17 @@ class LocalFolders:
 
     def rename(self, source: str, target: str) -> None:
         """One `rename`; then both folders that name them are synced."""
+        taken = AlreadyExistsError(f"{target} exists already; choose another name for {source}", path=target)
         if os.path.lexists(target):
-            raise AlreadyExistsError(f"{target} exists already; choose another name for {source}", path=target)
+            raise taken
         try:
             make_folder(os.path.dirname(target))
             os.rename(source, target)
             fsync_folder(os.path.dirname(target))
             fsync_folder(os.path.dirname(source))
         except OSError as error:
+            if error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):  # made since we looked
+                raise taken from error
             raise storage_error(error, "rename", source) from error
 
 

@@ -39,7 +39,10 @@ class SchemaStore:
 
     def created_ms(self) -> int:
         """When the table was created, in milliseconds since 1970."""
-        return self.schema(self.list_ids()[0]).time_ms
+        ids = self.list_ids()
+        if not ids:
+            raise self._dropped(self._paths.schema_folder)
+        return self.schema(ids[0]).time_ms
 
     def schema(self, schema_id: int) -> TableSchema:
         """One schema; `NotFoundError` when the table has none of this id."""
@@ -69,16 +72,19 @@ class SchemaStore:
         except NotFoundError as error:
             if self.list_ids():
                 raise self._made_anew(f"{path} is gone") from error
-            raise NotFoundError(
-                f"the table at {self._paths.location} was dropped while it was open ({path} is gone)",
-                table=self._paths.location,
-                path=self._paths.location,
-            ) from error
+            raise self._dropped(path) from error
         if self._known_bytes.get(schema.id) == (data, schema):
             return
         if decode_schema(data, path) != schema:
             raise self._made_anew(f"{path} is another")
         self._known_bytes[schema.id] = (data, schema)
+
+    def _dropped(self, missing: str) -> NotFoundError:
+        return NotFoundError(
+            f"the table at {self._paths.location} was dropped while it was open ({missing} is gone)",
+            table=self._paths.location,
+            path=self._paths.location,
+        )
 
     def _made_anew(self, found: str) -> ConflictError:
         return ConflictError(

@@ -1,0 +1,144 @@
+"""A warehouse folder as a catalog.
+
+    <warehouse>/<database>.db/<table>/schema/schema-0        a folder with a schema file is a table
+
+There is no catalog file: a table exists when it has a schema, and creating one is the exclusive create of `schema-0`,
+so that of two creators one wins and the other is told. Source: FORMAT.md §1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from freshet.storage.catalogs.claims import FileClaims
+from freshet.storage.catalogs.metastore import FoundTable, TableName
+from freshet.storage.exceptions import InvalidRequestError, UnsupportedFeatureError
+from freshet.storage.io.env import Env
+from freshet.storage.io.file_io import numbered_files
+from freshet.storage.model.schema import TableSchema
+from freshet.storage.paths import SCHEMA_PREFIX, TablePaths
+
+DATABASE_SUFFIX: Final = ".db"
+DATABASE_MARKER: Final = ".database"
+"""An empty file that makes a database without tables show where a store has no folders."""
+
+
+class FilesystemMetastore:
+    """The tables below one folder; holds no state, so several may look at the same folder."""
+
+    def __init__(self, env: Env, warehouse: str) -> None:
+        self._env = env
+        self._warehouse = warehouse
+
+    @property
+    def warehouse(self) -> str:
+        """The folder."""
+        return self._warehouse
+
+    def list_databases(self) -> list[str]:
+        """Folders with the suffix of databases."""
+        entries = self._env.file_io.entries(self._warehouse)
+        names = (entry.name for entry in entries if entry.is_folder and entry.name.endswith(DATABASE_SUFFIX))
+        return sorted(name.removesuffix(DATABASE_SUFFIX) for name in names)
+
+    def has_database(self, name: str) -> bool:
+        """True when its folder is there."""
+        return self._env.file_io.exists_prefix(self._folder(name))
+
+    def create_database(self, name: str, properties: Mapping[str, str]) -> bool:
+        """Makes the folder, or a file in it; two creators both do."""
+        self._refuse_properties(properties)
+        if self.has_database(name):
+            return False
+        folders = self._env.file_io.folders
+        if folders is not None:
+            folders.make(self._folder(name))
+        else:
+            self._env.file_io.create_exclusive(f"{self._folder(name)}/{DATABASE_MARKER}", b"")
+        return True
+
+    def database_properties(self, name: str) -> dict[str, str]:
+        """None are kept."""
+        return {}
+
+    def alter_database(self, name: str, changes: Mapping[str, str | None]) -> None:
+        """Refused; there is no file for them."""
+        self._refuse_properties(changes)
+
+    def drop_database(self, name: str) -> None:
+        """Removes the folder."""
+        self._env.file_io.delete_prefix(self._folder(name))
+
+    def list_tables(self, database: str) -> list[str]:
+        """Folders with a schema."""
+        entries = self._env.file_io.entries(self._folder(database))
+        return sorted(entry.name for entry in entries if entry.is_folder and self._is_table(TablePaths(entry.path)))
+
+    def find_table(self, name: TableName) -> FoundTable | None:
+        """By its folder; also where the schema cannot be read: such a table can be seen, and dropped."""
+        paths = self._paths(name)
+        if not self._is_table(paths):
+            return None
+        return FoundTable(paths.location, FileClaims(self._env.file_io, paths))
+
+    def create_table(self, name: TableName, schema: TableSchema) -> bool:
+        """Creates the first schema file, where no snapshots of an earlier table would show."""
+        paths = self._paths(name)
+        has_remains = self._has_remains(paths)  # before the schema: another creator's snapshot follows its schema
+        if self._is_table(paths):
+            return False
+        if has_remains:
+            raise _remains_error(f"table {name} cannot be created", name, paths)
+        return FileClaims(self._env.file_io, paths).claim_schema(schema)
+
+    def drop_table(self, name: TableName) -> bool:
+        """The schema goes first: without it nobody reads or writes what is not removed yet."""
+        paths = self._paths(name)
+        if not self._is_table(paths) and not self._has_remains(paths):
+            return False
+        self._env.file_io.delete_prefix(paths.schema_folder)
+        self._env.file_io.delete_prefix(paths.location)
+        return True
+
+    def rename_table(self, name: TableName, to: TableName) -> None:
+        """Renames the folder at once; a commit that comes after it finds no table and is refused."""
+        folders, source, target = self._env.file_io.folders, self._paths(name), self._paths(to)
+        if folders is None:
+            raise UnsupportedFeatureError(
+                f"table {name} cannot be renamed: its files bear its name, and the store of {self._warehouse} cannot "
+                f"rename them at once; write its rows to a new table {to} and drop this one, or use a catalog that "
+                "keeps names apart from files",
+                table=str(name),
+            )
+        if self._has_remains(target):
+            raise _remains_error(f"table {name} cannot be renamed", to, target)
+        folders.rename(source.location, target.location)
+
+    def _is_table(self, paths: TablePaths) -> bool:
+        return bool(numbered_files(self._env.file_io, paths.schema_folder, SCHEMA_PREFIX))
+
+    def _has_remains(self, paths: TablePaths) -> bool:
+        return any(self._env.file_io.entries(paths.snapshot_folder))
+
+    def _refuse_properties(self, properties: Mapping[str, str | None]) -> None:
+        if properties:
+            raise UnsupportedFeatureError(
+                f"the warehouse {self._warehouse} is a folder, which keeps no properties of databases "
+                f"({', '.join(sorted(properties))}); leave them out, or give the tables options"
+            )
+
+    def _folder(self, database: str) -> str:
+        return f"{self._warehouse}/{database}{DATABASE_SUFFIX}"
+
+    def _paths(self, name: TableName) -> TablePaths:
+        return TablePaths(f"{self._folder(name.database)}/{name.table}")
+
+
+def _remains_error(refusal: str, name: TableName, paths: TablePaths) -> InvalidRequestError:
+    return InvalidRequestError(
+        f"{refusal}: {paths.location} holds snapshots of an earlier table, which was not dropped to the end, and they "
+        f"would show in the new one; remove them with drop_table",
+        table=str(name),
+        path=paths.location,
+    )

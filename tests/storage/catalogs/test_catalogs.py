@@ -1,0 +1,296 @@
+"""One behaviour of every catalog: databases and tables are made, listed, altered, renamed and dropped."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from freshet import (
+    AddColumn,
+    AlreadyExistsError,
+    Catalog,
+    InvalidRequestError,
+    NotFoundError,
+    SetOption,
+    Table,
+    UnsupportedFeatureError,
+)
+
+COLUMNS = {"id": "BIGINT", "v": "STRING"}
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A catalog, and what it can do."""
+
+    name: str
+    metastore: str
+    in_memory: bool = False
+    """The files of its tables."""
+    keeps_properties: bool = False
+    renames: bool = True
+    renames_open_tables: bool = False
+    """Who has a table open goes on when it is renamed."""
+
+
+KINDS = (
+    Kind("filesystem", "filesystem"),
+    Kind("filesystem-memory", "filesystem", in_memory=True, renames=False),
+    Kind("memory", "memory", in_memory=True, keeps_properties=True, renames_open_tables=True),
+    Kind("memory-local", "memory", keeps_properties=True, renames_open_tables=True),
+)
+
+
+@pytest.fixture(params=KINDS, ids=[kind.name for kind in KINDS])
+def kind(request: pytest.FixtureRequest) -> Kind:
+    found: Kind = request.param
+    return found
+
+
+@pytest.fixture
+def opened(kind: Kind, tmp_path: Path) -> Callable[[], Catalog]:
+    """Opens the catalog of the test; each call as another program of the process would."""
+    warehouse = f"memory:/{uuid.uuid4()}" if kind.in_memory else f"{tmp_path}/w"
+    return lambda: Catalog(warehouse, options={"metastore": kind.metastore})
+
+
+@pytest.fixture
+def catalog(opened: Callable[[], Catalog]) -> Catalog:
+    return opened()
+
+
+def create(catalog: Catalog, name: str = "shop.orders", **arguments: Any) -> Table:
+    given = {"schema": COLUMNS, "primary_keys": ["id"], "options": {"bucket": 1}, **arguments}
+    return catalog.create_table(name, **given)
+
+
+def put(table: Table, *ids: int) -> None:
+    with table.writer("loader") as writer:
+        writer.write([{"id": number, "v": f"v{number}"} for number in ids])
+        writer.commit()
+
+
+def held(table: Table) -> list[int]:
+    return sorted(table.scan(columns=["id"]).to_arrow()["id"].to_pylist())
+
+
+def test_databases_are_listed_in_order(catalog: Catalog) -> None:
+    assert catalog.list_databases() == []
+    for name in ("b", "c", "a"):
+        catalog.create_database(name)
+    assert catalog.list_databases() == ["a", "b", "c"]
+    assert catalog.list_tables("a") == []
+
+
+def test_a_database_is_created_once(catalog: Catalog) -> None:
+    catalog.create_database("shop")
+    create(catalog)
+    with pytest.raises(AlreadyExistsError, match="shop"):
+        catalog.create_database("shop")
+    catalog.create_database("shop", if_not_exists=True)
+    assert catalog.list_tables("shop") == ["orders"]
+
+
+def test_properties_of_a_database(catalog: Catalog, kind: Kind) -> None:
+    if not kind.keeps_properties:
+        with pytest.raises(UnsupportedFeatureError, match="owner"):
+            catalog.create_database("shop", properties={"owner": "me"})
+        assert catalog.list_databases() == []
+        catalog.create_database("shop")
+        with pytest.raises(UnsupportedFeatureError, match="owner"):
+            catalog.alter_database("shop", {"owner": "me"})
+        assert catalog.database_properties("shop") == {}
+        return
+    catalog.create_database("shop", properties={"owner": "me", "comment": "orders"})
+    catalog.create_database("shop", properties={"owner": "you"}, if_not_exists=True)
+    assert catalog.database_properties("shop") == {"owner": "me", "comment": "orders"}, "the first one counts"
+    catalog.alter_database("shop", {"owner": "you", "comment": None, "team": "a", "never": None})
+    assert catalog.database_properties("shop") == {"owner": "you", "team": "a"}
+
+
+def test_a_database_that_is_missing_is_named(catalog: Catalog) -> None:
+    catalog.create_database("shop")
+    calls: list[Callable[[], object]] = [
+        lambda: catalog.list_tables("nowhere"),
+        lambda: catalog.database_properties("nowhere"),
+        lambda: catalog.alter_database("nowhere", {"a": "b"}),
+        lambda: catalog.drop_database("nowhere"),
+    ]
+    for call in calls:
+        with pytest.raises(NotFoundError, match="no database 'nowhere'"):
+            call()
+    catalog.drop_database("nowhere", if_exists=True)
+    assert not catalog.has_table("nowhere.orders")
+
+
+def test_a_database_is_dropped_when_it_is_empty_or_with_its_tables(catalog: Catalog) -> None:
+    create(catalog)
+    table = create(catalog, "shop.items")
+    with pytest.raises(InvalidRequestError, match=r"items, orders.*cascade"):
+        catalog.drop_database("shop")
+    assert catalog.list_tables("shop") == ["items", "orders"]
+    catalog.drop_database("shop", cascade=True)
+    assert catalog.list_databases() == []
+    with pytest.raises(NotFoundError, match="while it was open"):
+        put(table, 1)
+    catalog.create_database("shop")
+    assert catalog.list_tables("shop") == []
+    catalog.drop_database("shop")
+    assert catalog.list_databases() == []
+
+
+def test_a_table_is_created_with_its_database_and_seen_by_others(
+    catalog: Catalog, opened: Callable[[], Catalog]
+) -> None:
+    put(create(catalog, comment="all orders"), 1, 2)
+    create(catalog, "shop.items")
+    other = opened()
+    assert (other.list_databases(), other.list_tables("shop")) == (["shop"], ["items", "orders"])
+    assert other.has_table("shop.orders")
+    table = other.table("shop.orders")
+    assert (table.name, table.schema.comment, table.schema.primary_keys) == ("shop.orders", "all orders", ("id",))
+    assert dict(table.schema.options) == {"bucket": "1"}
+    assert held(table) == [1, 2]
+
+
+def test_a_name_is_given_once(catalog: Catalog) -> None:
+    table = create(catalog)
+    with pytest.raises(AlreadyExistsError, match=rf"shop\.orders exists already at {table.location}.*if_not_exists"):
+        create(catalog)
+    same = create(catalog, if_not_exists=True, schema={"other": "INT"}, primary_keys=["other"])
+    assert same.schema == table.schema
+
+
+def test_of_creators_at_once_one_wins(catalog: Catalog, opened: Callable[[], Catalog]) -> None:
+    def attempt(number: int) -> str | None:
+        try:
+            return create(opened(), comment=str(number)).schema.comment
+        except AlreadyExistsError:
+            return None
+
+    with ThreadPoolExecutor(8) as pool:
+        [winner] = [found for found in pool.map(attempt, range(16)) if found is not None]
+    assert catalog.table("shop.orders").schema.comment == winner
+
+
+def test_a_wrong_table_leaves_nothing(catalog: Catalog) -> None:
+    with pytest.raises(InvalidRequestError, match="bucket"):
+        create(catalog, options={"bucket": "four"})
+    assert catalog.list_databases() == []
+
+
+def test_a_table_that_is_missing_is_named(catalog: Catalog) -> None:
+    with pytest.raises(NotFoundError, match=r"no table shop\.orders: no database 'shop'"):
+        catalog.table("shop.orders")
+    create(catalog)
+    calls: list[Callable[[], object]] = [
+        lambda: catalog.table("shop.customers"),
+        lambda: catalog.drop_table("shop.customers"),
+        lambda: catalog.rename_table("shop.customers", "shop.clients"),
+    ]
+    for call in calls:
+        with pytest.raises(NotFoundError, match=r"shop\.customers.*: orders"):
+            call()
+    catalog.drop_table("shop.customers", if_exists=True)
+    catalog.rename_table("shop.customers", "shop.clients", if_exists=True)
+    assert catalog.list_tables("shop") == ["orders"]
+
+
+def test_a_dropped_table_is_gone_and_the_next_of_its_name_is_another(catalog: Catalog) -> None:
+    table = create(catalog)
+    put(table, 1)
+    catalog.drop_table("shop.orders")
+    assert catalog.list_tables("shop") == []
+    assert catalog.list_databases() == ["shop"]
+    for late in (
+        lambda: put(table, 2),
+        lambda: held(table),
+        lambda: table.alter(AddColumn("x", "INT")),
+        table.created_ms,
+    ):
+        with pytest.raises(NotFoundError, match="while it was open"):
+            late()
+    with pytest.raises(NotFoundError):
+        catalog.drop_table("shop.orders")
+    assert held(create(catalog)) == []
+
+
+def test_changes_of_a_schema_follow_each_other(catalog: Catalog, opened: Callable[[], Catalog]) -> None:
+    table = create(catalog)
+    put(table, 1)
+    changed = table.alter(AddColumn("w", "INT"), SetOption("write-only", "true"))
+    assert (changed.schema.id, changed.options.write_only) == (1, True)
+    assert opened().table("shop.orders").schema == changed.schema
+    with ThreadPoolExecutor(4) as pool:  # all from one old schema
+        list(pool.map(lambda number: table.alter(AddColumn(f"c{number}", "INT")), range(4)))
+    latest = opened().table("shop.orders").schema
+    assert latest.id == 5
+    assert set(latest.column_names) == {"id", "v", "w", "c0", "c1", "c2", "c3"}
+    with pytest.raises(InvalidRequestError, match="v"):
+        table.alter(AddColumn("v", "INT"))
+    put(changed, 2)
+    assert held(changed) == [1, 2]
+
+
+def test_a_renamed_table_is_the_same_table(catalog: Catalog, kind: Kind) -> None:
+    made = create(catalog)
+    created_ms = made.created_ms()
+    put(made, 1)
+    put(made, 2)
+    catalog.create_database("archive")
+    if not kind.renames:
+        with pytest.raises(UnsupportedFeatureError, match=r"shop\.orders cannot be renamed"):
+            catalog.rename_table("shop.orders", "shop.old")
+        assert held(catalog.table("shop.orders")) == [1, 2]
+        return
+    catalog.rename_table("shop.orders", "shop.old")
+    catalog.rename_table("shop.old", "archive.orders")
+    assert (catalog.list_tables("shop"), catalog.list_tables("archive")) == ([], ["orders"])
+    table = catalog.table("archive.orders")
+    assert (table.name, table.created_ms()) == ("archive.orders", created_ms)
+    assert [snapshot.id for snapshot in table.snapshots()] == [1, 2]
+    put(table, 3)
+    assert held(table) == [1, 2, 3]
+    assert held(create(catalog)) == [], "the old name is free"
+
+
+def test_a_name_that_is_taken_or_nowhere_is_not_given(catalog: Catalog, kind: Kind) -> None:
+    put(create(catalog), 1)
+    put(create(catalog, "shop.items"), 2)
+    with pytest.raises(AlreadyExistsError, match=r"shop\.orders cannot be renamed: there is a table shop\.items"):
+        catalog.rename_table("shop.orders", "shop.items")
+    with pytest.raises(AlreadyExistsError):
+        catalog.rename_table("shop.orders", "shop.orders")
+    with pytest.raises(NotFoundError, match="no database 'nowhere'"):
+        catalog.rename_table("shop.orders", "nowhere.orders")
+    with pytest.raises(InvalidRequestError, match="table name"):
+        catalog.rename_table("shop.orders", "shop.a$b")
+    assert (held(catalog.table("shop.orders")), held(catalog.table("shop.items"))) == ([1], [2])
+
+
+def test_whoever_has_a_table_open_when_it_is_renamed(catalog: Catalog, kind: Kind) -> None:
+    table = create(catalog)
+    put(table, 1)
+    with table.writer("open") as writer:
+        writer.write([{"id": 2, "v": "x"}])
+        if not kind.renames:
+            with pytest.raises(UnsupportedFeatureError):
+                catalog.rename_table("shop.orders", "shop.old")
+            writer.commit()
+            assert held(table) == [1, 2], "is not concerned"
+            return
+        catalog.rename_table("shop.orders", "shop.old")
+        if kind.renames_open_tables:
+            writer.commit()
+        else:
+            with pytest.raises(NotFoundError, match="while it was open"):
+                writer.commit()
+            writer.abort()
+    assert held(catalog.table("shop.old")) == ([1, 2] if kind.renames_open_tables else [1])
+    assert held(create(catalog)) == [], "nothing of the old table is left under its name"
