@@ -85,10 +85,10 @@ jars: venv
 	@$(BIN)/python -m freshet prepare
 
 demo: venv jars
-	@$(BIN)/python -m freshet.jobs.demo $(ARGS)
+	@$(BIN)/python -m freshet demo $(ARGS)
 
 demo-join: venv jars
-	@$(BIN)/python -m freshet.jobs.demo.join $(ARGS)
+	@$(BIN)/python -m freshet demo join $(ARGS)
 
 demo-clean:
 	rm -rf demo-output

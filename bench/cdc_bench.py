@@ -25,8 +25,8 @@ from bench.flink import flink
 from bench.measure import Answer, Contestant, check_equal, measure, tell
 from bench.peers import Peer, PeerError
 from bench.results import Results
+from freshet.jobs.demo.kafka_broker import ForeignBroker, KafkaBroker
 from freshet.storage.catalog import Catalog
-from tests.kit.kafka_broker import ForeignBroker, KafkaBroker
 
 RECORDS: Final = 1_000_000
 FLINK_CHECKPOINT_MS: Final = 2000

@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from confluent_kafka import Producer
 
-from tests.kit.kafka_broker import Kafka
+from freshet.jobs.demo.kafka_broker import ForeignBroker
 
 COLUMNS: Final = {
     "id": "BIGINT",
@@ -56,7 +56,7 @@ def columns_of(variant: str) -> dict[str, str]:
     return dict(WIDE_COLUMNS if variant == "wide" else COLUMNS)
 
 
-def produce(broker: Kafka, topic: str, count: int, variant: str = "plain", first: int = 0) -> int:
+def produce(broker: ForeignBroker, topic: str, count: int, variant: str = "plain", first: int = 0) -> int:
     """Makes the topic and fills it; returns the bytes of all values."""
     broker.create_topic(topic, kafka_partitions=KAFKA_PARTITIONS)
     producer = Producer(

@@ -19,8 +19,8 @@ from bench.latency_jobs import FLINK_CHECKPOINTS_MS, RATE, TRIGGERS, FlinkJob, L
 from bench.measure import tell
 from bench.peers import PeerError
 from bench.results import Results
+from freshet.jobs.demo.kafka_broker import ForeignBroker, KafkaBroker
 from freshet.storage.catalog import Catalog
-from tests.kit.kafka_broker import ForeignBroker, KafkaBroker
 
 WARM_UP_S: Final = 75
 MEASURED_S: Final = 45

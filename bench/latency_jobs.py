@@ -20,7 +20,7 @@ from confluent_kafka import Producer
 from bench.cdc_records import KAFKA_PARTITIONS
 from bench.flink import flink
 from bench.peers import PeerError
-from tests.kit.kafka_broker import ForeignBroker
+from freshet.jobs.demo.kafka_broker import ForeignBroker
 
 RATE: Final = 1000
 """Records per second."""

@@ -20,7 +20,7 @@ from bench.measure import tell
 from bench.results import Results
 from bench.workloads import W1, Workload
 from freshet import Catalog, Table
-from tests.kit.kafka_broker import KafkaBroker
+from freshet.jobs.demo.kafka_broker import KafkaBroker
 
 COST_MAX: Final = 0.15
 READ_RATE_MIN: Final = 300_000

@@ -26,7 +26,7 @@ from bench.measure import tell
 from bench.peers import PeerError
 from bench.results import Results
 from bench.seen_rows import SEEN_COLUMNS, Window, seconds_to_see
-from tests.kit.kafka_broker import ForeignBroker, KafkaBroker
+from freshet.jobs.demo.kafka_broker import ForeignBroker, KafkaBroker
 
 KEYS: Final = 10_000
 READERS: Final = ("speculative", "committed", "snapshots", "tail", "spark-speculative")

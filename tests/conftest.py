@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 import tests.kit.hypothesis_profile  # noqa: F401  loads it
-from tests.kit.kafka_broker import ForeignBroker, any_broker
+from freshet.jobs.demo.kafka_broker import ForeignBroker
+from tests.kit.kafka_broker import any_broker
 from tests.kit.marked_files import MARKED, names_any
 from tests.kit.paimon_judge import PaimonJudge
 from tests.kit.pypaimon_judge import PypaimonJudge

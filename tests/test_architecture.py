@@ -35,7 +35,7 @@ MAY_IMPORT = {
     "pipeline": {"pipeline", "logstore", "storage", "freshet"},
     "freshet": {"storage", "logstore", "pipeline"},
     "_distribution": set(),
-    "jobs": {"jobs", "freshet", "pipeline", "logstore", "storage", "tests.kit"},  # the demo brings its own broker
+    "jobs": {"jobs", "freshet", "pipeline", "logstore", "storage"},
 }
 
 # Units of storage: its folders and the modules at its top. Units of one set may import one another.
@@ -96,7 +96,7 @@ OWNERS = {
         "logstore/kafka_look.py",
         "jobs/demo/",
     ],
-    "pyarrow.parquet": ["storage/files/parquet_file.py"],
+    "pyarrow.parquet": ["storage/files/parquet_file.py", "jobs/demo/paimon_reader.py"],
     "pyarrow.dataset": ["storage/files/parquet_file.py"],
     "pyarrow.fs": ["storage/io/local_file_io.py", "storage/io/object_file_io.py"],
     "fastavro": ["storage/codec/manifest_avro.py"],
@@ -358,7 +358,7 @@ def undeclared_libraries(module: Module) -> Iterator[str]:
         requirements += project["optional-dependencies"][extra]
     declared = {re.split(r"[^\w-]", requirement)[0].lower().replace("-", "_") for requirement in requirements}
     # PyYAML is yaml, backports.zstd is backports; pyspark brings py4j; compression is standard since Python 3.14.
-    known = declared | {"backports", "yaml", "compression"} | set(PACKAGES) | {"_distribution", "freshet", "tests"}
+    known = declared | {"backports", "yaml", "compression"} | set(PACKAGES) | {"_distribution", "freshet"}
     known |= {"py4j"} if "pyspark" in declared else set()
     for line, name in module.imports():
         top = name.split(".")[0]

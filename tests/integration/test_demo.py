@@ -1,4 +1,7 @@
-"""The demos end by themselves with equal tables, and at once when interrupted; nothing is left running."""
+"""The demos end by themselves with equal tables, and at once when interrupted; nothing is left running.
+
+That of the shop runs from a wheel.
+"""
 
 from __future__ import annotations
 
@@ -14,24 +17,36 @@ import psutil
 import pyarrow as pa
 import pytest
 
-from freshet.jobs.demo.join import ONE, compare
+from freshet.jobs.demo.join_demo import ONE, compare
 from freshet.jobs.demo.join_streams import ORDERS, JoinStreams
+from freshet.jobs.demo.stage import PIPELINES
 from freshet.pipeline.batch.table_setup import open_or_create
 from freshet.pipeline.config.pipeline_file import load_pipeline
 from freshet.storage.catalog import Catalog
+from tests.kit.installations import ROOT, Installation, built_wheel, checkout, environment, pip
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.judge, pytest.mark.slow, pytest.mark.timeout(1500)]
 
-ROOT = Path(__file__).resolve().parents[2]
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Installation:
+    """Freshet from a wheel, in an environment where the repository is not found."""
+    folder = tmp_path_factory.mktemp("wheel")
+    python = environment(folder / "environment")
+    built = built_wheel(checkout(folder / "checkout"), folder)
+    pip("--python", python, "install", "--quiet", "--no-deps", built)
+    return Installation(python)
 
 
-def _start(folder: Path, module: str = "freshet.jobs.demo", *arguments: str) -> subprocess.Popen[bytes]:
+def _start(folder: Path, installation: Installation, *arguments: str) -> subprocess.Popen[bytes]:
     log = (folder / "log.txt").open("wb")
-    command = [sys.executable, "-m", module, str(folder / "output"), *arguments]
+    command = [str(installation.python), "-m", "freshet", "demo", *arguments, "--output", str(folder / "output")]
     # A shell starts what runs in its background with SIGINT ignored, which all children inherit.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
-        return subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log, start_new_session=True)
+        return subprocess.Popen(
+            command, cwd=folder, env=installation.variables(), stdout=log, stderr=log, start_new_session=True
+        )
     finally:
         signal.signal(signal.SIGINT, before)
 
@@ -60,8 +75,8 @@ def _left_over(folder: Path) -> list[list[str]]:
         time.sleep(0.5)
 
 
-def test_to_the_end(tmp_path: Path) -> None:
-    program = _start(tmp_path)
+def test_to_the_end(tmp_path: Path, wheel: Installation) -> None:
+    program = _start(tmp_path, wheel)
     try:
         assert program.wait(1200) == 0, _log(tmp_path)
     finally:
@@ -80,8 +95,8 @@ def test_to_the_end(tmp_path: Path) -> None:
     assert _left_over(tmp_path) == []
 
 
-def test_interrupted(tmp_path: Path) -> None:
-    program = _start(tmp_path)
+def test_interrupted(tmp_path: Path, wheel: Installation) -> None:
+    program = _start(tmp_path, wheel)
     try:
         deadline = time.monotonic() + 600
         while "records sent" not in _log(tmp_path):
@@ -100,7 +115,7 @@ def test_interrupted(tmp_path: Path) -> None:
 
 
 def test_the_join_to_the_end(tmp_path: Path) -> None:
-    program = _start(tmp_path, "freshet.jobs.demo.join")
+    program = _start(tmp_path, Installation(Path(sys.executable), str(ROOT / "src")), "join")
     try:
         assert program.wait(1200) == 0, _log(tmp_path)
     finally:
@@ -121,7 +136,7 @@ def test_the_join_says_when_a_table_is_not_as_the_streams_say(tmp_path: Path) ->
     for _ in streams.insert(ORDERS, 1):
         pass
     catalog = Catalog(str(tmp_path))
-    config = load_pipeline(ROOT / "conf" / "pipelines" / ONE[0], {"WAREHOUSE": str(tmp_path)})
+    config = load_pipeline(PIPELINES / ONE[0], {"WAREHOUSE": str(tmp_path)})
     table = open_or_create(config.table)
     row = dict.fromkeys(table.schema.column_names) | streams.expected()[1]
     with table.writer("somebody") as writer:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from freshet.jobs.demo.kafka_broker import ForeignBroker
 from freshet.storage.catalog import Catalog
-from tests.kit.kafka_broker import ForeignBroker
 from tests.kit.sized_records import SizedRecords, produce_sized
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.slow]

@@ -1,6 +1,6 @@
 """Several queries write one wide table at the same time, are killed and started again, and lose or double nothing.
 
-The queries are those of conf/pipelines/join-several-*.yaml, as `freshet run` starts them, beside `freshet compact
+The queries are those of jobs/demo/pipelines/join-several-*.yaml, as `freshet run` starts them, beside `freshet compact
 --every`, or with one of them compacting. Meanwhile the three streams send changes that are late, swapped and repeated,
 and deletions. In the end the table, read by Freshet and by Apache Paimon, holds what the streams say, and each broken
 record is one dead letter.
@@ -22,10 +22,11 @@ import pytest
 from confluent_kafka import Producer
 
 from freshet.jobs.demo.join_streams import ORDERS, STREAMS, JoinStreams, topic_of
+from freshet.jobs.demo.kafka_broker import KafkaBroker
 from freshet.jobs.demo.shop import Message
+from freshet.jobs.demo.stage import PIPELINES
 from freshet.storage.catalog import Catalog
 from freshet.storage.model.snapshot import CommitKind
-from tests.kit.kafka_broker import KafkaBroker
 from tests.kit.paimon_judge import PaimonJudge
 
 pytestmark = [
@@ -114,7 +115,7 @@ def _files(folder: Path, *, compacting: str | None) -> list[str]:
     """The pipeline files; `compacting` is the stream whose query is not write-only."""
     paths = []
     for stream in STREAMS:
-        text = (ROOT / "conf" / "pipelines" / f"join-several-{stream}.yaml").read_text()
+        text = (PIPELINES / f"join-several-{stream}.yaml").read_text()
         assert "write-only: true" in text
         path = folder / f"{stream}.yaml"
         path.write_text(text.replace("write-only: true", "write-only: false") if stream == compacting else text)

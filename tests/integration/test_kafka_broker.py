@@ -15,13 +15,13 @@ import psutil
 import pytest
 from confluent_kafka import Consumer, Producer
 
-from tests.kit.kafka_broker import ForeignBroker, KafkaBroker
+from freshet.jobs.demo.kafka_broker import ForeignBroker, KafkaBroker
 
 pytestmark = pytest.mark.kafka
 
 ORPHAN_MAKER = """
 import sys, time
-from tests.kit.kafka_broker import KafkaBroker
+from freshet.jobs.demo.kafka_broker import KafkaBroker
 with KafkaBroker.start() as broker:
     print(broker.pid, broker.folder, flush=True)
     time.sleep(3600)

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from freshet.jobs.demo.kafka_broker import ForeignBroker
 from freshet.storage.catalog import Catalog
-from tests.kit.kafka_broker import ForeignBroker
 from tests.kit.sized_records import SizedRecords, produce_sized
 from tests.kit.sized_run import PYTHON_MB, run_sized
 

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
+from freshet.jobs.demo.kafka_broker import ForeignBroker
 from freshet.storage.catalog import Catalog
-from tests.kit.kafka_broker import ForeignBroker
 from tests.pipeline.records import change
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.slow]

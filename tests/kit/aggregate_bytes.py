@@ -9,8 +9,8 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from freshet.jobs.demo.child_process import start_child, stop_child, tail
 from freshet.pipeline.spark.jars import ensure_jars, java_command, pyspark_jars
-from tests.kit.child_process import start_child, stop_child, tail
 
 SOURCE = Path(__file__).with_name("AggregateBytes.java")
 

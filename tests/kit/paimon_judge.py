@@ -29,8 +29,8 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
+from freshet.jobs.demo.child_process import start_child, stop_child, tail
 from freshet.pipeline.spark.jars import ensure_jars, java_command, pyspark_jars
-from tests.kit.child_process import start_child, stop_child, tail
 from tests.kit.columns_file import ROW_KINDS, read_columns, write_columns
 from tests.kit.paimon_types import TypeJson, arrow_schema, arrow_type, type_json, type_of_arrow
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from tests.kit.child_process import start_child, stop_child, tail
+from freshet.jobs.demo.child_process import start_child, stop_child, tail
 
 PYTHON = Path(__file__).parents[2] / ".venv-pypaimon" / "bin" / "python"
 PROCESS = Path(__file__).with_name("pypaimon_process.py")

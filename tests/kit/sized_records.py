@@ -18,7 +18,7 @@ from typing import Final
 
 from confluent_kafka import Producer
 
-from tests.kit.kafka_broker import Kafka
+from freshet.jobs.demo.kafka_broker import ForeignBroker
 
 COLUMNS: Final = {"id": "BIGINT", "doc": "STRING"}
 
@@ -56,7 +56,7 @@ class SizedRecords:
 
 
 def produce_sized(
-    broker: Kafka, topic: str, parts: Iterable[SizedRecords], *, kafka_partitions: int = 1, is_new: bool = True
+    broker: ForeignBroker, topic: str, parts: Iterable[SizedRecords], *, kafka_partitions: int = 1, is_new: bool = True
 ) -> None:
     """Makes the topic, if it `is_new`, and fills it, the records of one number in the same Kafka partition."""
     if is_new:

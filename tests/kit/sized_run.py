@@ -7,7 +7,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.kit.kafka_broker import Kafka
+from freshet.jobs.demo.kafka_broker import ForeignBroker
 from tests.kit.memory_watch import MemoryWatch
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -51,7 +51,7 @@ class Ran:
         assert self.jvm_mb < JVM_MB and self.python_mb < python_mb, f"JVM {self.jvm_mb}, Python {self.python_mb} MB"
 
 
-def run_sized(broker: Kafka, topic: str, folder: Path, **options: str) -> Ran:
+def run_sized(broker: ForeignBroker, topic: str, folder: Path, **options: str) -> Ran:
     """Runs a pipeline from the topic into a table below the folder; `options` of the source beside."""
     file = folder / "sized.yaml"
     given = "".join(f', kafka.{key.replace("_", ".")}: "{value}"' for key, value in options.items())

@@ -13,7 +13,7 @@ from confluent_kafka import Producer
 from freshet import Catalog, Table
 from freshet.logstore import kafka_log_client
 from freshet.logstore.exceptions import LogUnavailableError
-from tests.kit.kafka_broker import KafkaBroker
+from tests.kit.kafka_broker import SaslBroker
 from tests.logstore.caught_up import CaughtUp
 from tests.logstore.logged_tables import SCHEMA, rows, told
 from tests.logstore.test_logged_tables import folded, held, write
@@ -25,8 +25,8 @@ _NUMBERS = itertools.count()
 
 
 @pytest.fixture(scope="module")
-def broker() -> Iterator[KafkaBroker]:
-    with KafkaBroker.start(sasl_users={"me": PASSWORD}) as found:
+def broker() -> Iterator[SaslBroker]:
+    with SaslBroker.start(users={"me": PASSWORD}) as found:
         yield found
 
 
@@ -53,7 +53,7 @@ def sasl(password: str) -> dict[str, str]:
     }
 
 
-def test_passwords_let_in_and_are_told_to_nobody(broker: KafkaBroker, tmp_path: Path) -> None:
+def test_passwords_let_in_and_are_told_to_nobody(broker: SaslBroker, tmp_path: Path) -> None:
     table = make(tmp_path, broker.sasl_servers)
     allowed, refused = (table.with_options(sasl(password)) for password in (PASSWORD, "wrong-battery-9"))
     with pytest.raises(LogUnavailableError, match=r"no broker of the log answers.*(?i:authentication)") as caught:
@@ -69,7 +69,7 @@ def test_passwords_let_in_and_are_told_to_nobody(broker: KafkaBroker, tmp_path: 
         assert not path.is_file() or PASSWORD.encode() not in path.read_bytes(), path
 
 
-def test_a_broker_that_is_lost_and_comes_back_under_a_writer_and_readers(broker: KafkaBroker, tmp_path: Path) -> None:
+def test_a_broker_that_is_lost_and_comes_back_under_a_writer_and_readers(broker: SaslBroker, tmp_path: Path) -> None:
     patient = {"kafka.message.timeout.ms": "600000"}  # a broker takes its time to start
     table = make(tmp_path, broker.bootstrap_servers, **patient)
     write(table, "+I 1 a")
@@ -112,7 +112,7 @@ def test_a_broker_that_is_lost_and_comes_back_under_a_writer_and_readers(broker:
 
 
 def test_a_broker_that_stays_away_fails_the_commit_and_nothing_is_in_the_table(
-    broker: KafkaBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    broker: SaslBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(kafka_log_client, "REACH_TIMEOUTS_S", (10.0,))
     table = make(tmp_path, broker.bootstrap_servers, **{"kafka.message.timeout.ms": "10000"})
@@ -136,7 +136,7 @@ def test_a_broker_that_stays_away_fails_the_commit_and_nothing_is_in_the_table(
         assert folded(found) == held(table) == {1: "b"}
 
 
-def test_a_transaction_that_somebody_left_open_delays_nobody(broker: KafkaBroker, tmp_path: Path) -> None:
+def test_a_transaction_that_somebody_left_open_delays_nobody(broker: SaslBroker, tmp_path: Path) -> None:
     table = make(tmp_path, broker.bootstrap_servers)
     write(table, "+I 1 a")
     stranger = Producer({"bootstrap.servers": broker.bootstrap_servers, "transactional.id": "stranger"})

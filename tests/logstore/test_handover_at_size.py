@@ -15,9 +15,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from freshet.jobs.demo.kafka_broker import ForeignBroker
 from freshet.storage.catalog import Catalog
 from freshet.storage.table import Table
-from tests.kit.kafka_broker import ForeignBroker
 
 pytestmark = [pytest.mark.slow, pytest.mark.kafka, pytest.mark.timeout(1800)]
 

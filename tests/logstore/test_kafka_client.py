@@ -7,8 +7,8 @@ from uuid import uuid4
 
 import pytest
 
+from freshet.jobs.demo.kafka_broker import ForeignBroker
 from freshet.logstore.kafka_client import KafkaCluster, client_settings
-from tests.kit.kafka_broker import ForeignBroker
 
 SERVERS = {"kafka.bootstrap.servers": "h:1"}
 PLAIN = {

@@ -7,11 +7,11 @@ import uuid
 
 import pytest
 
+from freshet.jobs.demo.kafka_broker import ForeignBroker
 from freshet.logstore.client import OffsetBounds, TopicPartition
 from freshet.logstore.kafka_client import ClientSettings
 from freshet.logstore.kafka_look import LOOK_S, PLACES, look_at_records, places_of
 from freshet.logstore.record_sizes import NOTHING_SEEN, RecordSizes
-from tests.kit.kafka_broker import ForeignBroker
 from tests.kit.sized_records import SizedRecords, produce_sized
 
 SLOW = 20

@@ -16,11 +16,11 @@ from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient
 
 from freshet import Catalog, Table
+from freshet.jobs.demo.kafka_broker import ForeignBroker
 from freshet.logstore.client import StoredRecord, TopicPartition
 from freshet.logstore.exceptions import LogConfigError, LogTruncatedError
 from freshet.logstore.kafka_log_client import KafkaLogClient
 from freshet.storage.exceptions import InvalidRequestError
-from tests.kit.kafka_broker import ForeignBroker
 from tests.kit.quick import some_now
 from tests.logstore.caught_up import CaughtUp
 from tests.logstore.logged_tables import SCHEMA

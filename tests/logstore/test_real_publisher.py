@@ -14,11 +14,11 @@ from confluent_kafka import Consumer, KafkaError
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from freshet import Table
+from freshet.jobs.demo.kafka_broker import ForeignBroker
 from freshet.logstore.client import TopicPartition
 from freshet.logstore.exceptions import LogUnavailableError
 from freshet.logstore.kafka_log_client import KafkaLogClient
 from freshet.logstore.kafka_producer import KafkaTransactions
-from tests.kit.kafka_broker import ForeignBroker
 from tests.logstore.logged_tables import rows
 from tests.logstore.test_logged_tables import folded, held, write
 from tests.logstore.test_publisher import changelog, lanes, told

@@ -1,8 +1,4 @@
-"""Every way to have Freshet, beside somebody's own `pipeline.py`, `storage/` and so on, and without Spark.
-
-Each way is a virtual environment of its own that borrows the libraries of this one: packages are found there, but no
-editable install, since path files of a borrowed folder are not read.
-"""
+"""Every way to have Freshet, beside somebody's own `pipeline.py`, `storage/` and so on, and without Spark."""
 
 from __future__ import annotations
 
@@ -10,19 +6,15 @@ import os
 import shutil
 import subprocess
 import sys
-import sysconfig
 import zipfile
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from tests.kit.installations import LIBRARIES, LINKS, ROOT, Installation, built_wheel, checkout, environment, pip
+
 pytestmark = pytest.mark.slow
 
-ROOT = Path(__file__).parents[2]
-LIBRARIES = sysconfig.get_path("purelib")
-LINKS = ("storage", "logstore", "pipeline", "jobs")
-SOURCES = ("src", "pyproject.toml", "README.md", "LICENSE")
 FRAMES = ("pandas==2.3.3", "polars==1.44.2", "duckdb==2.0.0")
 HOSTILE = ("storage", "pipeline", "logstore", "jobs", "config", "codec", "model", "tests")
 
@@ -75,64 +67,16 @@ sys.meta_path.insert(0, NotInstalled())
 """
 
 
-@dataclass(frozen=True)
-class Installation:
-    """An interpreter that can import freshet, and what its environment must say."""
-
-    python: Path
-    python_path: str = ""
-
-    def run(self, *arguments: object, folder: Path, before: str = "") -> subprocess.CompletedProcess[str]:
-        """Runs the interpreter in a folder; `before` goes in front of what is imported from."""
-        path = os.pathsep.join(part for part in (before, self.python_path) if part)
-        inherited = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
-        env = {**inherited, "PYTHONPATH": path, "PYSPARK_PYTHON": str(self.python), "SPARK_LOCAL_IP": "127.0.0.1"}
-        return subprocess.run(
-            [str(self.python), *map(str, arguments)], cwd=folder, env=env, text=True, capture_output=True, timeout=900
-        )
-
-
-def environment(folder: Path) -> Path:
-    """The interpreter of a new environment with the libraries of this one."""
-    base = Path(sys.base_prefix) / "bin" / f"python{sys.version_info.major}.{sys.version_info.minor}"
-    subprocess.run([str(base), "-m", "venv", "--without-pip", str(folder)], check=True)
-    own = next(folder.glob("lib/python*/site-packages"))
-    (own / "borrowed.pth").write_text(LIBRARIES + "\n", encoding="utf-8")
-    return folder / "bin" / "python"
-
-
-def pip(*arguments: object) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "pip", "--disable-pip-version-check", *map(str, arguments)],
-        text=True,
-        capture_output=True,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-
-
 @pytest.fixture(scope="module")
 def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A checkout as it was cloned: no build folders, links kept."""
-    return _checkout(tmp_path_factory.mktemp("checkout"))
-
-
-def _checkout(folder: Path) -> Path:
-    ignored = shutil.ignore_patterns("__pycache__", "*.egg-info", "build")
-    for name in SOURCES:
-        source = ROOT / name
-        if source.is_dir():
-            shutil.copytree(source, folder / name, symlinks=True, ignore=ignored)
-        else:
-            shutil.copy(source, folder / name)
-    for name in LINKS:
-        shutil.copy(ROOT / name, folder / name, follow_symlinks=False)
-    return folder
+    return checkout(tmp_path_factory.mktemp("checkout"))
 
 
 @pytest.fixture(scope="module")
 def without_links(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A checkout on a system that has no links: text files with the names of their targets."""
-    folder = _checkout(tmp_path_factory.mktemp("without_links"))
+    folder = checkout(tmp_path_factory.mktemp("without_links"))
     for name in LINKS:
         target = os.readlink(folder / name)
         (folder / name).unlink()
@@ -144,10 +88,7 @@ def without_links(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def wheel(sources: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     copy = tmp_path_factory.mktemp("build") / "checkout"  # building leaves folders behind
     shutil.copytree(sources, copy, symlinks=True)
-    target = tmp_path_factory.mktemp("wheel")
-    pip("wheel", "--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", target, copy)
-    (built,) = target.glob("*.whl")
-    return built
+    return built_wheel(copy, tmp_path_factory.mktemp("wheel"))
 
 
 @pytest.fixture(scope="module")
@@ -231,6 +172,16 @@ def test_one_folder_for_the_other_project_and_for_ours(last: str, wheel: Path, t
     assert done.stdout == wheel.name.split("-")[1] + "\n", done.stderr
 
 
+def test_the_demo_is_a_command_of_the_wheel(installations: dict[str, Installation], hostile: Path) -> None:
+    """What it does is tested in integration/test_demo.py, from a wheel as well."""
+    done = installations["wheel"].run("-m", "freshet", "demo", "--help", folder=hostile)
+    assert done.returncode == 0, done.stderr
+    assert "--output" in done.stdout
+    done = installations["wheel"].run("-m", "freshet", "demo", "--variant", "one", folder=hostile)
+    assert done.returncode == 2, done.stderr
+    assert "freshet demo join" in done.stderr
+
+
 def test_rows_of_and_for_other_libraries(tmp_path: Path) -> None:
     """The tests that need pandas, polars and duckdb, which the environment of the other tests does not have."""
     python = environment(tmp_path / "frames")
@@ -277,6 +228,9 @@ def test_tables_without_spark(installations: dict[str, Installation], hostile: P
         done = run("-c", f"from freshet import {name}")
         assert f"freshet.{name} needs pyspark" in done.stderr
         assert "pip install '.[spark]'" in done.stderr
+    done = run("-m", "freshet", "demo")
+    assert done.returncode == 2, done.stderr
+    assert "pip install '.[kafka]'" in done.stderr
     (warehouse / "in").mkdir()
     (hostile / "p.yaml").write_text(PIPELINE.format(warehouse=warehouse), encoding="utf-8")
     assert run("-m", "freshet", "check", "p.yaml").returncode == 0
@@ -308,8 +262,7 @@ def test_a_source_distribution_makes_the_same_wheel(
     program = "import sys; from setuptools.build_meta import build_sdist; build_sdist(sys.argv[1])"
     subprocess.run([sys.executable, "-c", program, str(tmp_path)], cwd=copy, check=True, capture_output=True)
     (archive,) = tmp_path.glob("*.tar.gz")
-    pip("wheel", "--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", tmp_path, archive)
-    (built,) = tmp_path.glob("*.whl")
+    built = built_wheel(archive, tmp_path)
     with zipfile.ZipFile(built) as ours, zipfile.ZipFile(wheel) as expected:
         assert sorted(ours.namelist()) == sorted(expected.namelist())
 
@@ -328,13 +281,13 @@ def test_what_is_in_the_wheel(sources: Path, wheel: Path) -> None:
         names = set(archive.namelist())
         (metadata,) = (archive.read(name).decode() for name in names if name.endswith("/METADATA"))
     assert {name.split("/")[0] for name in names if ".dist-info/" not in name} == {"freshet"}
-    assert not {name for name in names if "/demo/" in name or "/tests/" in name}
-    modules = {
+    assert not {name for name in names if "/tests/" in name}
+    needed = (
         path.relative_to(sources / "src").as_posix()
-        for path in (sources / "src" / "freshet").rglob("*.py")
-        if "demo" not in path.parts
-    }
-    assert modules <= names
+        for pattern in ("*.py", "*.java", "*.yaml")
+        for path in (sources / "src" / "freshet").rglob(pattern)
+    )
+    assert not set(needed) - names
     assert {"freshet/py.typed", "freshet/pipeline/spark/jars.toml", "freshet/pipeline/spark/log4j2.properties"} <= names
     assert {f"Provides-Extra: {extra}" for extra in ("spark", "kafka", "all", "dev")} <= set(metadata.splitlines())
     pyspark = [line for line in metadata.splitlines() if line.startswith("Requires-Dist: pyspark")]

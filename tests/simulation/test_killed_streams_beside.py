@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from freshet import Catalog, Table
+from freshet.jobs.demo.child_process import start_child, tail
 from tests.kit.changelog_files import changelog, folded
-from tests.kit.child_process import start_child, tail
 from tests.kit.writer_process import expected
 from tests.soak.counts import KILLED_STREAMS, chance_of
 

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from freshet import Catalog, Table
+from freshet.jobs.demo.child_process import start_child, tail
 from tests.kit.changelog_files import changelog, folded
-from tests.kit.child_process import start_child, tail
 from tests.kit.writer_process import AND_WAIT, expected
 from tests.soak.counts import KILLED_VECTOR_WRITERS, chance_of
 from tests.storage.write.test_deletion_vector_writes import check_marks

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
 
-from tests.kit.child_process import start_child, stop_child, tail
+from freshet.jobs.demo.child_process import start_child, stop_child, tail
 from tests.soak.busy_process import Journal, Task
 
 PATIENCE_S = 120.0

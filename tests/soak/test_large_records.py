@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from freshet.jobs.demo.kafka_broker import ForeignBroker
 from freshet.storage.catalog import Catalog
-from tests.kit.kafka_broker import ForeignBroker
 from tests.kit.sized_records import SizedRecords, produce_sized
 from tests.kit.sized_run import run_sized
 from tests.soak.counts import LARGE_RECORDS, VERY_LARGE_RECORDS, Count

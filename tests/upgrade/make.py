@@ -20,7 +20,7 @@ from typing import Any
 
 import freshet
 from freshet import Catalog
-from tests.kit.kafka_broker import KafkaBroker
+from freshet.jobs.demo.kafka_broker import KafkaBroker
 from tests.upgrade.archive import pack
 from tests.upgrade.make_tables import make_tables
 from tests.upgrade.stores import make_stores

@@ -21,11 +21,11 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 from freshet import Catalog, Table
+from freshet.jobs.demo.kafka_broker import KafkaBroker
 from freshet.pipeline.config.pipeline_file import load_pipelines
 from freshet.pipeline.exceptions import PipelineFailedError
 from freshet.pipeline.running.runner import Runner
 from freshet.storage.model.snapshot import CommitKind
-from tests.kit.kafka_broker import KafkaBroker
 from tests.logstore.caught_up import CaughtUp
 from tests.upgrade.archive import ARCHIVE, unpack
 from tests.upgrade.shapes import Row, in_order

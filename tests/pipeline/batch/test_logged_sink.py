@@ -14,12 +14,12 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 from freshet import Catalog, Table
+from freshet.jobs.demo.kafka_broker import ForeignBroker
 from freshet.logstore.publisher import TopicPublisher
 from freshet.pipeline.batch.table_sink import table_sink
 from freshet.storage.commit.committer import Committer
 from freshet.storage.exceptions import InvalidRequestError, RetryableError
 from freshet.storage.table import SetOption
-from tests.kit.kafka_broker import ForeignBroker
 from tests.logstore.caught_up import CaughtUp
 from tests.logstore.logged_tables import SCHEMA
 from tests.logstore.test_logged_tables import folded, held

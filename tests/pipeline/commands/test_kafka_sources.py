@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
+from freshet.jobs.demo.kafka_broker import ForeignBroker
 from freshet.pipeline.batch.table_setup import open_or_create
 from freshet.pipeline.config.pipeline_file import load_pipeline
 from freshet.pipeline.identity.checkpoint_owner import claim_checkpoint
-from tests.kit.kafka_broker import ForeignBroker
 from tests.pipeline.commands.kit import Freshet
 
 pytestmark = pytest.mark.kafka

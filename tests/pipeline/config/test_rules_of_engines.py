@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from freshet.jobs.demo.stage import PIPELINES
 from freshet.pipeline.config.pipeline_file import load_pipeline, load_pipelines, parse_pipeline, warnings
 from freshet.pipeline.exceptions import ConfigurationError
 
@@ -41,7 +42,6 @@ table:
   options: {bucket: 1, OPTIONS}
 checkpoint: /c
 """
-CONF = Path(__file__).parents[3] / "conf" / "pipelines"
 
 
 def problems(text: str) -> list[str]:
@@ -130,16 +130,16 @@ def test_files_that_write_one_table_must_describe_it_alike(tmp_path: Path) -> No
         load_pipelines([first, second], {})
 
 
-@pytest.mark.parametrize("file", sorted(path.name for path in CONF.glob("join-*.yaml")))
+@pytest.mark.parametrize("file", sorted(path.name for path in PIPELINES.glob("join-*.yaml")))
 def test_the_join_job_is_valid_without_an_environment(file: str) -> None:
-    config = load_pipeline(CONF / file, {})
+    config = load_pipeline(PIPELINES / file, {})
     assert list(warnings(config)) == []
     assert len(config.sources) == (3 if file == "join-one-query.yaml" else 1)
 
 
 def test_the_files_of_the_join_job_agree_and_one_query_says_the_same(tmp_path: Path) -> None:
-    several = load_pipelines(sorted(CONF.glob("join-several-*.yaml")), {})
-    one = load_pipeline(CONF / "join-one-query.yaml", {})
+    several = load_pipelines(sorted(PIPELINES.glob("join-several-*.yaml")), {})
+    one = load_pipeline(PIPELINES / "join-one-query.yaml", {})
     assert sorted(str(s.select) for config in several for s in config.sources) == sorted(
         str(s.select) for s in one.sources
     )

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
+from freshet.jobs.demo.kafka_broker import ForeignBroker
 from freshet.pipeline.exceptions import ConfigurationError
 from freshet.pipeline.identity.checkpoint_topics import TOPICS_FILE, claim_topics
 from freshet.storage.catalog import Catalog
-from tests.kit.kafka_broker import ForeignBroker
 
 TOPIC = "made-anew"
 

@@ -17,6 +17,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from freshet import Catalog, Table
+from freshet.jobs.demo.kafka_broker import ForeignBroker
 from freshet.pipeline.config.pipeline_file import load_pipeline
 from freshet.pipeline.errors.error_kind import ErrorKind
 from freshet.pipeline.exceptions import PipelineFailedError
@@ -24,7 +25,6 @@ from freshet.pipeline.running.runner import Runner
 from freshet.pipeline.sources.select_check import select_problems
 from freshet.storage.commit.committer import Committer
 from freshet.storage.exceptions import RetryableError
-from tests.kit.kafka_broker import ForeignBroker
 from tests.kit.quick import some_now
 from tests.logstore.logged_tables import SCHEMA, rows
 from tests.logstore.test_logged_tables import held

@@ -19,10 +19,10 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from freshet import Catalog, Table, register
+from freshet.jobs.demo.kafka_broker import ForeignBroker
 from freshet.pipeline.errors.error_kind import ErrorKind
 from freshet.pipeline.errors.failure import kind_of
 from freshet.pipeline.exceptions import brief_reason
-from tests.kit.kafka_broker import ForeignBroker
 from tests.logstore.logged_tables import SCHEMA, rows
 from tests.logstore.test_logged_tables import folded, held
 

@@ -15,8 +15,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from freshet import Catalog, Table, register
+from freshet.jobs.demo.kafka_broker import ForeignBroker
 from freshet.storage.logs.writers import TaskLog
-from tests.kit.kafka_broker import ForeignBroker
 from tests.kit.quick import some_now
 from tests.logstore.logged_tables import SCHEMA, rows
 from tests.logstore.test_logged_tables import folded, held

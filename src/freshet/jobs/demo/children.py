@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tests.kit.child_process import start_child
+from freshet.jobs.demo.child_process import start_child
 
 STOP_TIMEOUT_S = 300.0
 

@@ -3,7 +3,7 @@
     freshet run FILE...            runs pipelines            freshet tables WAREHOUSE
     freshet check FILE...          says what is wrong        freshet describe | snapshots | files WAREHOUSE TABLE
     freshet jars                   jars for --jars           freshet read | changelog | tail | alter WAREHOUSE TABLE
-    freshet prepare                makes pipelines start sooner
+    freshet prepare                makes pipelines start sooner                    freshet demo [join]
     freshet dead-letters WAREHOUSE TABLE                     freshet compact | expire | orphans | consumers …
 
 | exit code | meaning |
@@ -32,6 +32,7 @@ from freshet.pipeline.commands.alter import alter
 from freshet.pipeline.commands.changelog import changelog, consumers
 from freshet.pipeline.commands.compact import compact
 from freshet.pipeline.commands.dead_letters import dead_letters
+from freshet.pipeline.commands.demo import demo
 from freshet.pipeline.commands.failure_report import tell_failure
 from freshet.pipeline.commands.hybrid_read import hybrid_read
 from freshet.pipeline.commands.maintenance import expire, orphans
@@ -58,7 +59,7 @@ app = typer.Typer(
     epilog=EXIT_CODES,
 )
 _PANELS: Final = {
-    "Pipelines": (run, check, jars, prepare),
+    "Pipelines": (run, check, jars, prepare, demo),
     "Tables": (tables, describe, read, changelog, tail, snapshots, files, dead_letters),
     "Changes and care": (alter, compact, expire, orphans, consumers),
 }

@@ -8,10 +8,11 @@ from typing import Any
 from freshet.pipeline.exceptions import InvalidRequestError
 
 
-def spark_part(name: str) -> Any:
-    """The module of this name beside this one; raises `InvalidRequestError` where what it needs is not installed."""
+def spark_part(name: str, package: str = "freshet.pipeline.commands") -> Any:
+    """The module of this name, by default one next to this. Raises `InvalidRequestError` where what it needs is not
+    installed."""
     try:
-        return import_module(f"freshet.pipeline.commands.{name}")
+        return import_module(f"{package}.{name}")
     except ModuleNotFoundError as error:
         if error.name == "confluent_kafka":
             raise InvalidRequestError(

@@ -1,38 +1,37 @@
-"""`make demo-join`: three change streams become one wide row each order, by one query and by several at the same time.
+"""`freshet demo join`: three change streams become one wide row each order, by one query and by several at once.
 
     1. broker and topics
     2. one query with three sources: the streams are sent in waves, after each the wide rows are shown as they grow
     3. three queries, write-only, beside a compaction job, over the same topics into a table of their own
     4. both tables are read by Freshet and by Apache Paimon (JVM) and compared with each other and with the truth
 
-`--variant one` or `--variant several` leaves out the other (several is then sent the waves). Everything lies in
-`demo-output/join`, which is emptied first, or in a new folder given as argument. Exit code 1 on any difference; Ctrl-C
-at any time ends all of it.
+`--variant one` or `--variant several` leaves out the other (several is then sent the waves). Exit code 1 on any
+difference; Ctrl-C at any time ends all of it.
 """
 
 from __future__ import annotations
 
-import argparse
-import os
-import shutil
-import signal
 import sys
 import threading
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from types import FrameType
 from typing import Any, Final
 
 import pyarrow as pa
 from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
+from freshet.jobs.demo.child_process import start_child, stop_child
 from freshet.jobs.demo.join_streams import COLUMNS, ORDERS, PAYMENTS, SHIPMENTS, STREAMS, JoinStreams, topic_of
+from freshet.jobs.demo.kafka_broker import any_broker
+from freshet.jobs.demo.paimon_reader import read_by_paimon
 from freshet.jobs.demo.shop import Message
+from freshet.jobs.demo.stage import PIPELINES, headline, play
 from freshet.pipeline.batch.table_setup import open_or_create
 from freshet.pipeline.config.pipeline_file import PipelineConfig, load_pipelines
 from freshet.pipeline.running.progress import Progress
@@ -42,12 +41,7 @@ from freshet.pipeline.spark.jars import SPARK_GROUP, ensure_jars
 from freshet.pipeline.spark.session import SHORT_LIVED, create_session
 from freshet.storage.catalog import Catalog
 from freshet.storage.table import Table
-from tests.kit.child_process import start_child, stop_child
-from tests.kit.kafka_broker import any_broker
-from tests.kit.paimon_judge import PaimonJudge
 
-ROOT: Final = Path(__file__).resolve().parents[4]
-OUTPUT: Final = ROOT / "demo-output" / "join"
 ONE: Final = ("join-one-query.yaml",)
 SEVERAL: Final = tuple(f"join-several-{stream}.yaml" for stream in STREAMS)
 
@@ -169,17 +163,19 @@ class Run:
         return all(self._read[name] == sum(sent[each] for each in read) for name, read in self._names.items())
 
 
-def main(output: Path, variant: str) -> int:
-    """Runs the demo; 0 when both readers and the truth agree on every table."""
+def play_join(output: Path | None, variant: str) -> int:
+    """Plays the demo in a new folder; 0 when both readers and the truth agree on every table."""
+    return play(partial(_play, variant=variant), output, "join")
+
+
+def _play(output: Path, variant: str) -> int:
     began = time.monotonic()
-    if output == OUTPUT:
-        shutil.rmtree(output, ignore_errors=True)
     warehouse = output / "warehouse"
-    warehouse.mkdir(parents=True)
+    warehouse.mkdir()
     streams = JoinStreams()
     story = waves(streams)
     tables: list[str] = []
-    _title("1. a real Kafka broker, three topics")
+    headline("1. a real Kafka broker, three topics")
     with any_broker() as broker:
         for stream in STREAMS:
             broker.create_topic(topic_of(stream), kafka_partitions=2)
@@ -198,9 +194,10 @@ def main(output: Path, variant: str) -> int:
             ):
                 if variant not in (name, "both"):
                     continue
-                _title(title)
+                headline(title)
+                print("\n".join(f"  {PIPELINES / file}" for file in files))
                 bound = {"MAX_OFFSETS_PER_TRIGGER": str(RECORDS_PER_BATCH)} if files == SEVERAL else {}
-                configs = load_pipelines([ROOT / "conf" / "pipelines" / file for file in files], {**env, **bound})
+                configs = load_pipelines([PIPELINES / file for file in files], {**env, **bound})
                 run = _run(spark, configs, streams, story, broker.bootstrap_servers, output)
                 print(f"  {run.totals()}")
                 if not run.is_complete:
@@ -247,7 +244,7 @@ def _compaction_job(config: PipelineConfig, output: Path) -> Iterator[None]:
     arguments = ["compact", config.table.warehouse, config.table.name, "--every", str(COMPACT_EVERY_S)]
     print(f"  freshet {' '.join(arguments)}")
     with (output / "compaction.log").open("wb") as log:
-        job = start_child([sys.executable, "-m", "freshet.pipeline.commands.command_line", *arguments], log=log)
+        job = start_child([sys.executable, "-m", "freshet", *arguments], log=log)
         try:
             yield
         finally:
@@ -286,22 +283,20 @@ def compare(catalog: Catalog, names: Sequence[str], streams: JoinStreams) -> boo
     """Prints the end state; True when Freshet, Apache Paimon and the truth agree on all tables."""
     agreed = True
     truth = streams.expected()
-    _title("4. the tables, read by Freshet and by Apache Paimon (JVM)")
-    with PaimonJudge.start() as judge:
-        for name in names:
-            table = catalog.table(name)
-            ours = table.scan().to_arrow().sort_by("order_id")
-            theirs = judge.table(table.location).read_arrow(sort_by=["order_id"])
-            found: Mapping[int, Any] = {row["order_id"]: row for row in ours.to_pylist()}
-            is_equal, is_right = theirs.cast(ours.schema).equals(ours), found == truth
-            agreed &= is_equal and is_right
-            print(
-                f"  {name}: {ours.num_rows:,} rows by Freshet, {theirs.num_rows:,} by Apache Paimon: "
-                f"{'equal' if is_equal else 'DIFFERENT'}; {'as' if is_right else 'NOT AS'} the streams say"
-            )
-            for key in [key for key in {*found, *truth} if found.get(key) != truth.get(key)][:3]:
-                print(f"    order {key}: {found.get(key)}\n    truth:   {truth.get(key)}")
-            _print_commits(table)
+    headline("4. the tables, read by Freshet and by Apache Paimon (JVM)")
+    tables = [catalog.table(name) for name in names]
+    for table, theirs in zip(tables, read_by_paimon([("rows", table) for table in tables]), strict=True):
+        ours = table.scan().to_arrow().sort_by("order_id")
+        found: Mapping[int, Any] = {row["order_id"]: row for row in ours.to_pylist()}
+        is_equal, is_right = theirs.cast(ours.schema).sort_by("order_id").equals(ours), found == truth
+        agreed &= is_equal and is_right
+        print(
+            f"  {table.name}: {ours.num_rows:,} rows by Freshet, {theirs.num_rows:,} by Apache Paimon: "
+            f"{'equal' if is_equal else 'DIFFERENT'}; {'as' if is_right else 'NOT AS'} the streams say"
+        )
+        for key in [key for key in {*found, *truth} if found.get(key) != truth.get(key)][:3]:
+            print(f"    order {key}: {found.get(key)}\n    truth:   {truth.get(key)}")
+        _print_commits(table)
     return agreed
 
 
@@ -326,27 +321,3 @@ def _each(parts: Iterable[Iterable[Message]]) -> Iterator[Message]:
 
 def _chain(*parts: Iterable[Message]) -> Iterator[Message]:
     return _each(parts)
-
-
-def _title(text: str) -> None:
-    print(f"\n{text}", flush=True)
-
-
-def _interrupted(_number: int, _frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
-
-
-def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="make demo-join", description="three change streams, one wide row")
-    parser.add_argument("output", nargs="?", type=Path, default=OUTPUT, help="a new folder")
-    parser.add_argument("--variant", choices=("one", "several", "both"), default="both", help="one query, or several")
-    return parser.parse_args()
-
-
-if __name__ == "__main__":
-    os.chdir(ROOT)
-    signal.signal(signal.SIGTERM, _interrupted)
-    with suppress(KeyboardInterrupt):
-        given = _arguments()
-        sys.exit(main(given.output.absolute(), given.variant))
-    print("\ninterrupted; nothing is left running")

@@ -1,4 +1,4 @@
-"""`make demo`: a broker, a shop's change stream, a writer that is killed once, two readers, and Apache Paimon as judge.
+"""`freshet demo`: a broker, a shop's change stream, a writer that is killed, two readers, and Apache Paimon as judge.
 
     1. broker and topics
     2. `freshet run` brings changes into two tables; a speculative and a committed reader follow the log of the orders
@@ -7,58 +7,56 @@
     5. the tables are read by Freshet and by Apache Paimon (JVM) and compared with each other and with the shop
     6. so is the changelog of the orders, and that of one order is printed
 
-Everything lies in `demo-output/`, which is emptied first, or in a new folder given as argument. Ctrl-C at any time ends
-all of it.
+Ctrl-C at any time ends all of it.
 """
 
 from __future__ import annotations
 
-import os
-import shutil
-import signal
-import sys
 import time
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
-from types import FrameType
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from freshet import SNAPSHOT_ID_COLUMN
+from freshet.jobs.demo.kafka_broker import any_broker
 from freshet.jobs.demo.live import ISOLATIONS, DemoError, Live, Outcome
+from freshet.jobs.demo.paimon_reader import read_by_paimon
 from freshet.jobs.demo.reader import SEEN_COLUMN, TABLE
 from freshet.jobs.demo.shop import CUSTOMERS_TOPIC, ORDERS_TOPIC, Shop
 from freshet.jobs.demo.shown_rows import ShownRowsError, folded, latencies, shown_rows, told_twice
+from freshet.jobs.demo.stage import PIPELINES, headline, play
 from freshet.storage.catalog import Catalog
+from freshet.storage.model.row_kind import ROW_KIND_COLUMN
 from freshet.storage.table import Table
-from tests.kit.kafka_broker import any_broker
-from tests.kit.paimon_judge import ROW_KIND_COLUMN, SNAPSHOT_ID_COLUMN, PaimonJudge
 
-ROOT: Final = Path(__file__).resolve().parents[4]
-OUTPUT: Final = ROOT / "demo-output"
 FILES: Final = ("demo-orders.yaml", "demo-customers.yaml")
 CHANGES_SHOWN_MAX: Final = 9
 """Of the orders with so many changes at most, the one with most is shown."""
 
 
-def main(output: Path) -> int:
-    """Runs the demo; 0 when all readers and the shop agree."""
+def play_shop(output: Path | None) -> int:
+    """Plays the demo in a new folder; 0 when all readers and the shop agree."""
+    return play(_play, output, "shop")
+
+
+def _play(output: Path) -> int:
     began = time.monotonic()
-    if output == OUTPUT:
-        shutil.rmtree(output, ignore_errors=True)
     warehouse = output / "warehouse"
-    warehouse.mkdir(parents=True)
+    warehouse.mkdir()
     shop = Shop()
-    _title("1. a real Kafka broker")
+    headline("1. a real Kafka broker")
     with any_broker() as broker:
         for topic in (ORDERS_TOPIC, CUSTOMERS_TOPIC):
             broker.create_topic(topic, kafka_partitions=2)
         print(f"  {broker.bootstrap_servers}, topics {ORDERS_TOPIC} and {CUSTOMERS_TOPIC}")
-        _title("2. a writer (freshet run, two pipelines), a speculative and a committed reader of its log")
-        live = Live(output, broker.bootstrap_servers, shop, [ROOT / "conf" / "pipelines" / name for name in FILES])
+        headline("2. a writer (freshet run, two pipelines), a speculative and a committed reader of its log")
+        files = [PIPELINES / name for name in FILES]
+        print(f"  freshet run {' '.join(map(str, files))}")
+        live = Live(output, broker.bootstrap_servers, shop, files)
         try:
             live.run()
         except DemoError as error:
@@ -81,7 +79,7 @@ def _print_totals(outcome: Outcome) -> None:
 
 def _show_readers(shown: Mapping[str, pa.Table], outcome: Outcome, catalog: Catalog) -> bool:
     """Prints what the readers were shown; True when each of them holds what the table holds."""
-    _title("3. what the readers of the log were shown")
+    headline("3. what the readers of the log were shown")
     held = _by_key(catalog.table(TABLE).scan().to_arrow(), "order_id")
     agreed = True
     for isolation in ISOLATIONS:
@@ -120,46 +118,45 @@ def _print_changes(shown: pa.Table, key: int) -> None:
 def _show(catalog: Catalog, shop: Shop) -> bool:
     """Prints the result; True when Freshet, Apache Paimon and the shop agree on both tables."""
     agreed = True
-    _title("4. the tables, read by Freshet and by Apache Paimon (JVM)")
-    with PaimonJudge.start() as judge:
-        for name, key, rows in (
-            ("shop.orders", "order_id", shop.orders),
-            ("shop.customers", "customer_id", shop.customers),
-        ):
-            table = catalog.table(name)
-            ours = table.scan().to_arrow().sort_by(key)
-            theirs = judge.table(table.location).read_arrow(sort_by=[key])
-            is_equal = theirs.cast(ours.schema).equals(ours)
-            is_right = _by_key(ours, key) == rows
-            agreed &= is_equal and is_right
-            print(
-                f"  {name}: {ours.num_rows:,} rows by Freshet, {theirs.num_rows:,} by Apache Paimon: "
-                f"{'equal' if is_equal else 'DIFFERENT'}; {'as in' if is_right else 'NOT AS IN'} the shop's database"
-            )
-            print("\n".join("    " + str(row) for row in ours.slice(0, 3).to_pylist()))
-        agreed &= _show_changelog(catalog.table("shop.orders"), judge)
-    _title("6. levels and snapshots")
+    headline("4. the tables, read by Freshet and by Apache Paimon (JVM)")
+    orders, customers = catalog.table("shop.orders"), catalog.table("shop.customers")
+    *paimon_rows, paimon_changes = read_by_paimon([("rows", orders), ("rows", customers), ("changes", orders)])
+    for table, key, theirs, rows in (
+        (orders, "order_id", paimon_rows[0], shop.orders),
+        (customers, "customer_id", paimon_rows[1], shop.customers),
+    ):
+        ours = table.scan().to_arrow().sort_by(key)
+        is_equal = theirs.cast(ours.schema).sort_by(key).equals(ours)
+        is_right = _by_key(ours, key) == rows
+        agreed &= is_equal and is_right
+        print(
+            f"  {table.name}: {ours.num_rows:,} rows by Freshet, {theirs.num_rows:,} by Apache Paimon: "
+            f"{'equal' if is_equal else 'DIFFERENT'}; {'as in' if is_right else 'NOT AS IN'} the shop's database"
+        )
+        print("\n".join("    " + str(row) for row in ours.slice(0, 3).to_pylist()))
+    agreed &= _show_changelog(orders, paimon_changes)
+    headline("6. levels and snapshots")
     for name in ("shop.orders", "shop.customers"):
         print(_indented(catalog.table(name).describe()))
     _print_snapshots(catalog.table("shop.orders"))
-    _title("7. dead letters")
+    headline("7. dead letters")
     dead = catalog.table("shop.dead_letters").scan().to_arrow()
     agreed &= dead.num_rows == shop.broken
     print(f"  {dead.num_rows} records, {shop.broken} were sent broken:")
     for reason in dead.group_by(["reason", "column_name"]).aggregate([("log_offset", "count")]).to_pylist():
         where = f" ({reason['column_name']})" if reason["column_name"] else ""
         print(f"    {reason['log_offset_count']:>4}  {reason['reason']}{where}")
-    _title("8. where the files lie")
+    headline("8. where the files lie")
     for name in ("shop.orders", "shop.customers", "shop.dead_letters"):
         print(f"  {catalog.table(name).location}")
     return agreed
 
 
-def _show_changelog(table: Table, judge: PaimonJudge) -> bool:
+def _show_changelog(table: Table, theirs: pa.Table) -> bool:
     """Prints what became of one order, step by step, as both readers tell it; True when they tell the same of all."""
-    _title("5. the changelog of the orders, read by Freshet and by Apache Paimon ($audit_log)")
+    headline("5. the changelog of the orders, read by Freshet and by Apache Paimon ($audit_log)")
     ours = table.changelog().to_arrow()
-    theirs = judge.table(table.location).audit_log().select(ours.column_names).cast(ours.schema)
+    theirs = theirs.select(ours.column_names).cast(ours.schema)
     order = [(name, "ascending") for name in (SNAPSHOT_ID_COLUMN, "order_id", "changed", ROW_KIND_COLUMN)]
     is_equal = theirs.sort_by(order).equals(ours.sort_by(order))
     counts = pc.value_counts(ours["order_id"]).to_pylist()
@@ -192,19 +189,3 @@ def _print_snapshots(table: Table) -> None:
 
 def _indented(text: str) -> str:
     return "\n".join("  " + line for line in text.splitlines())
-
-
-def _title(text: str) -> None:
-    print(f"\n{text}", flush=True)
-
-
-def _interrupted(_number: int, _frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
-
-
-if __name__ == "__main__":
-    os.chdir(ROOT)
-    signal.signal(signal.SIGTERM, _interrupted)
-    with suppress(KeyboardInterrupt):
-        sys.exit(main(Path(sys.argv[1]).absolute() if len(sys.argv) > 1 else OUTPUT))
-    print("\ninterrupted; nothing is left running")

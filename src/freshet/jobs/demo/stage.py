@@ -1,0 +1,57 @@
+"""What both demos share: their pipeline files, a folder for all they write, titles, and an end upon Ctrl-C."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import Final
+
+from freshet.jobs.demo.paimon_reader import PAIMON_GROUP
+from freshet.pipeline.errors.error_kind import EXIT_DONE
+from freshet.pipeline.exceptions import InvalidRequestError
+from freshet.pipeline.spark.jars import ensure_jars
+
+PIPELINES: Final = Path(__file__).with_name("pipelines")
+OUTPUT: Final = Path("demo-output")
+"""Below the current folder; each demo has a folder in it."""
+
+_MARK: Final = ".freshet-demo"
+"""This file says that a folder is a demo's own, which the next run may empty."""
+
+
+def play(demo: Callable[[Path], int], output: Path | None, default: str) -> int:
+    """Plays a demo in the folder `output`, or `default` below `OUTPUT`; returns its exit code."""
+    folder = _empty_folder(output, OUTPUT / default)
+    ensure_jars(PAIMON_GROUP)  # it is needed last, too late to find that it cannot be fetched
+    signal.signal(signal.SIGTERM, _interrupted)
+    try:
+        return demo(folder)
+    except KeyboardInterrupt:
+        print("\ninterrupted; nothing is left running")
+        return EXIT_DONE
+
+
+def headline(text: str) -> None:
+    """Begins a part."""
+    print(f"\n{text}", flush=True)
+
+
+def _empty_folder(given: Path | None, default: Path) -> Path:
+    folder = (given or default).absolute()
+    if given is None and (folder / _MARK).is_file():
+        shutil.rmtree(folder)
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise InvalidRequestError(
+            f"{folder} is there already{'' if given else ' and no demo has made it'}; remove it, or name a new folder "
+            "with --output"
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / _MARK).touch()
+    return folder
+
+
+def _interrupted(_number: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt

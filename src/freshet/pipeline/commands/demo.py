@@ -1,0 +1,43 @@
+"""The command `demo`; the demos themselves, which use the commands, are loaded when it is called."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from freshet.pipeline.commands.spark_part import spark_part
+from freshet.pipeline.exceptions import InvalidRequestError
+
+DEMOS = "freshet.jobs.demo"
+
+
+def demo(
+    which: Annotated[
+        Literal["shop", "join"],
+        typer.Argument(
+            help="shop: a change stream becomes two tables, two readers follow its log, and the writer is killed; "
+            "join: three change streams make one wide row each, by one query and by several."
+        ),
+    ] = "shop",
+    output: Annotated[
+        Path | None,
+        typer.Option(help="A new folder for tables, checkpoints and logs. Default: demo-output/ below this one."),
+    ] = None,
+    variant: Annotated[
+        Literal["one", "several", "both"] | None, typer.Option(help="Of join: one query, several, or both [default].")
+    ] = None,
+) -> int:
+    """Play a demo on a real Kafka broker, and compare its tables with what Apache Paimon reads; takes some minutes.
+
+    Broker and Paimon run in JVMs of their own, from pinned jars that are fetched once. KAFKA_BOOTSTRAP_SERVERS names
+    another broker to use. Exit code 1 says that something was different.
+    """
+    if variant and which != "join":
+        raise InvalidRequestError("--variant belongs to `freshet demo join`")
+    if which == "join":
+        code: int = spark_part("join_demo", DEMOS).play_join(output, variant or "both")
+    else:
+        code = spark_part("shop_demo", DEMOS).play_shop(output)
+    return code
