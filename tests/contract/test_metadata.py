@@ -18,7 +18,8 @@ from freshet.storage.codec.snapshot_json import decode_snapshot, encode_snapshot
 from freshet.storage.codec.stats import decode_stats, encode_stats
 from freshet.storage.exceptions import UnsupportedFeatureError
 from freshet.storage.io.env import local_env
-from freshet.storage.metadata.live_files import LiveFileIndex, data_manifests, live_entries, scan_live_files
+from freshet.storage.metadata.live_file_index import LiveFileIndex
+from freshet.storage.metadata.live_files import data_manifests, live_entries, scan_live_files
 from freshet.storage.metadata.manifest_store import ManifestStore
 from freshet.storage.metadata.table_store import TableStore, open_table_store
 from freshet.storage.model.arrow_types import arrow_type

@@ -28,7 +28,7 @@ from freshet import (
     col,
 )
 from freshet.storage.catalogs.claims import LOST, ClaimAnswer
-from freshet.storage.metadata.live_files import LiveFileIndex
+from freshet.storage.metadata.live_file_index import LiveFileIndex
 from freshet.storage.model.commit_message import CommitMessage
 from freshet.storage.model.snapshot import CommitKind, Snapshot
 
@@ -445,6 +445,6 @@ def test_level_0_is_counted_without_a_look_at_all_files(catalog: Catalog, monkey
     def everything(*_: object) -> None:
         raise AssertionError("all live files were asked for")
 
-    monkeypatch.setattr("freshet.storage.metadata.live_files.SCANNED_WHOLE_MAX", 0)
+    monkeypatch.setattr("freshet.storage.metadata.live_file_index.SMALL_ENTRIES_MAX", 0)
     monkeypatch.setattr(LiveFileIndex, "at", everything)
     assert fresh.level0_counts(latest, iter([(partition, 1), (partition, 7)])) == [3, 0]

@@ -17,7 +17,7 @@ from freshet.storage.merge.key_order import KeyComparator
 from freshet.storage.merge.merge_reader import merge_section
 from freshet.storage.merge.row_levels import with_level
 from freshet.storage.merge.sorted_runs import interval_partition, older_first
-from freshet.storage.metadata.live_files import NO_FILES, LiveFiles
+from freshet.storage.metadata.live_files import NO_FILES, LiveFiles, files_after, grouped_by_bucket
 from freshet.storage.metadata.table_store import TableStore, open_table_store
 from freshet.storage.model.arrow_types import fields_from_arrow
 from freshet.storage.model.commit_message import CommitMessage
@@ -27,7 +27,7 @@ from freshet.storage.model.schema import TableSchema
 from freshet.storage.model.snapshot import CommitKind, Snapshot
 from freshet.storage.options.core import MergeEngine
 from freshet.storage.paths import TablePaths
-from freshet.storage.write.bucket_state import BucketState, BucketStates
+from freshet.storage.write.bucket_state import BucketStates
 from freshet.storage.write.table_writer import TableWriter
 
 KEYED = pa.schema([pa.field("k", pa.int64(), nullable=False), ("v", pa.string())])
@@ -42,15 +42,17 @@ class _CommittedFiles:
     def at(self, snapshot: Snapshot | None) -> LiveFiles:
         return NO_FILES if snapshot is None else self.states[snapshot.id]
 
+    def of_buckets(self, snapshot: Snapshot | None, _: Collection[BucketId]) -> LiveFiles:
+        return self.at(snapshot)
 
-class _CommittedBuckets(BucketStates):
-    """The states of buckets without manifests."""
 
-    def at(
-        self, store: TableStore, snapshot: Snapshot | None, buckets: Collection[BucketId]
-    ) -> dict[BucketId, BucketState]:
-        live = store.live.at(snapshot)
-        return {bucket: BucketState(live.by_bucket.get(bucket, {})) for bucket in buckets}
+def committed(base: LiveFiles, number: int, entries: Sequence[ManifestEntry]) -> LiveFiles:
+    """The live files once a commit with these entries has followed."""
+    changed = {
+        bucket: files_after(base.by_bucket.get(bucket, {}), delta)
+        for bucket, delta in grouped_by_bucket(entries).items()
+    }
+    return LiveFiles(number, {bucket: files for bucket, files in {**base.by_bucket, **changed}.items() if files})
 
 
 class WrittenTable:
@@ -79,7 +81,7 @@ class WrittenTable:
         self.messages: list[CommitMessage] = []
 
     def writer(self, **options: Any) -> TableWriter:
-        return TableWriter(self.store, base_snapshot=self.snapshot, states=_CommittedBuckets(), **options)
+        return TableWriter(self.store, base_snapshot=self.snapshot, states=BucketStates(), **options)
 
     def compact_all(self, writer: TableWriter) -> None:
         writer.compact_buckets(sorted(self.committed.at(self.snapshot).by_bucket), full=True)
@@ -97,7 +99,7 @@ class WrittenTable:
         base = self.committed.at(self.snapshot)
         for entry in entries:
             assert Path(self.path_of(entry)).is_file() or entry.kind is EntryKind.DELETE
-        self.committed.states[number] = base.after(number, entries)
+        self.committed.states[number] = committed(base, number, entries)
         self.snapshot = Snapshot(number, 0, "", "", "test", number, CommitKind.APPEND, 0, 0, 0)
         return self.snapshot
 

@@ -19,7 +19,7 @@ from freshet.storage.io.file_io import OutputFile
 from freshet.storage.io.local_file_io import LocalFileIO
 from freshet.storage.model.data_file import EMPTY_ROW, FileSource
 from freshet.storage.model.manifest import EntryKind
-from tests.storage.write.tables import KEYED, WrittenTable
+from tests.storage.write.tables import KEYED, WrittenTable, committed
 
 
 def rows(*pairs: tuple[Any, ...], kinds: list[str] | None = None, names: tuple[str, ...] = ("k", "v")) -> pa.Table:
@@ -533,9 +533,8 @@ def test_files_of_a_later_schema_are_not_rewritten(tmp_path: Path) -> None:
     assert table.snapshot is not None
     live = table.committed.states[table.snapshot.id]
     removed = replace(newer, kind=EntryKind.DELETE)
-    table.committed.states[table.snapshot.id] = live.after(table.snapshot.id, [removed]).after(
-        table.snapshot.id, [added]
-    )
+    without = committed(live, table.snapshot.id, [removed])
+    table.committed.states[table.snapshot.id] = committed(without, table.snapshot.id, [added])
     writer = table.writer()
     writer.write(rows((9, "y")))
     table.commit(writer.prepare_commit())

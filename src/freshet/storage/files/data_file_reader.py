@@ -25,7 +25,6 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from freshet.storage.casts.evolution import ReadColumn, map_columns
-from freshet.storage.codec.binary_row import decode_row
 from freshet.storage.codec.roaring_bitmaps import Bitmap32
 from freshet.storage.codec.stats import ColumnStats
 from freshet.storage.exceptions import CorruptDataError, InvalidRequestError
@@ -303,9 +302,8 @@ def _filter_columns(plan: _ReadPlan) -> dict[str, ReadColumn]:
 
 
 def _partition_constants(store: TableStore, partition: bytes) -> dict[str, pa.Scalar[Any]]:
-    types = store.partition_types
-    values = decode_row(partition, types) if types else ()
+    keys, types = store.schema.partition_keys, store.partition_types
     return {
         name: pa.scalar(value, arrow_type(data_type))
-        for name, value, data_type in zip(store.schema.partition_keys, values, types, strict=True)
+        for name, value, data_type in zip(keys, store.partition_values(partition), types, strict=True)
     }

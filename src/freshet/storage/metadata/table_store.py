@@ -11,17 +11,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, Final, TypeVar
 
 from freshet.storage.catalogs.claims import FileClaims, TableClaims
+from freshet.storage.codec.binary_row import decode_row
 from freshet.storage.codec.partition_path import partition_path
 from freshet.storage.exceptions import ConflictError, CorruptDataError, InvalidRequestError, NotFoundError
 from freshet.storage.io.env import Env, open_env
 from freshet.storage.metadata.changelog_store import ChangelogStore
 from freshet.storage.metadata.consumer_store import ConsumerStore
 from freshet.storage.metadata.deletion_vector_store import DeletionVectorStore
-from freshet.storage.metadata.live_files import LiveFileIndex
+from freshet.storage.metadata.live_file_index import LiveFileIndex
 from freshet.storage.metadata.manifest_store import ManifestStore
 from freshet.storage.metadata.schema_store import SchemaStore
 from freshet.storage.metadata.snapshot_store import SnapshotStore
@@ -41,6 +42,9 @@ EXPIRED_MAX: Final = 16
 """Snapshots that may expire, one after the other, while somebody reads their manifests."""
 
 T = TypeVar("T")
+
+PARTITIONS_MAX: Final = 10_000
+"""Partitions whose decoded bytes are kept: each of their files asks for them."""
 
 _NEVER_DYNAMIC: Final = IMMUTABLE_KEYS | {"bucket"}
 
@@ -98,15 +102,22 @@ class TableStore:
         """Types of the bucket key."""
         return self.schema.types_of(self.bucket_key)
 
-    def partition_path(self, partition: bytes) -> str:
-        """Path of a partition below the data root; empty for an unpartitioned table."""
-        return partition_path(
-            partition,
-            self.schema.partition_keys,
-            self.partition_types,
-            self.options.partition_default_name,
-            self.options.partition_legacy_name,
-        )
+    @cached_property
+    def partition_path(self) -> Callable[[bytes], str]:
+        """Path of a partition below the data root, decoded once; empty for an unpartitioned table."""
+        keys, types, options = self.schema.partition_keys, self.partition_types, self.options
+
+        @lru_cache(PARTITIONS_MAX)
+        def path(partition: bytes) -> str:
+            return partition_path(partition, keys, types, options.partition_default_name, options.partition_legacy_name)
+
+        return path
+
+    @cached_property
+    def partition_values(self) -> Callable[[bytes], tuple[Any, ...]]:
+        """Values of a partition's keys, decoded once."""
+        types = self.partition_types
+        return lru_cache(PARTITIONS_MAX)(lambda partition: tuple(decode_row(partition, types)) if types else ())
 
     def bucket_folder(self, partition: bytes, bucket: int) -> str:
         """Folder of one bucket."""

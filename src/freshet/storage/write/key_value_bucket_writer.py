@@ -96,7 +96,7 @@ class KeyValueBucketWriter(BucketWriter):
             BucketIndex(tools.store, state.index_files) if tools.store.options.deletion_vectors_enabled else None
         )
         self._memory = state.memory
-        self._levels = self._levels_of(state)
+        self._levels = self._build_levels(state.data_files)
         self._next_sequence = self._live_end = state.next_sequence
         self._data_files = state.data_files
 
@@ -390,7 +390,7 @@ class KeyValueBucketWriter(BucketWriter):
         self._memory = state.memory
         if self._increment.is_empty:
             # Nothing has been numbered since the last commit: numbers go on after the largest that is stored now.
-            self._levels = self._levels_of(state)
+            self._levels = self._build_levels(state.data_files)
             self._next_sequence = state.next_sequence
         else:
             self._levels = self._build_levels(self._increment.applied_to(state.data_files))
@@ -405,9 +405,6 @@ class KeyValueBucketWriter(BucketWriter):
     @property
     def _index_names(self) -> frozenset[str]:
         return frozenset() if self._index is None else self._index.names
-
-    def _levels_of(self, state: BucketState) -> Levels:
-        return state.levels(self._store.options.num_levels, self._rewriter.comparator.sort_key)
 
     def _build_levels(self, files: Sequence[DataFileMeta]) -> Levels:
         return build_levels(files, self._store.options.num_levels, self._rewriter.comparator.sort_key)
