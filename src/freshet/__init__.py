@@ -11,11 +11,12 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from freshet._distribution import DISTRIBUTION as _DISTRIBUTION  # before any of our packages, which look for it
-from freshet._distribution import installed_version, overwritten
+from freshet._distribution import DISTRIBUTION as _DISTRIBUTION  # noqa: F401  # our packages look for it: before them
+from freshet._distribution import overwritten
 from freshet.storage.logs.registry import register_log_system
 
 if TYPE_CHECKING:
+    from freshet._version import __version__
     from freshet.pipeline.batch.table_sink import table_sink
     from freshet.pipeline.sources.batch_source import register
     from freshet.storage.catalog import Catalog
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
     from freshet.storage.table_session import TableSession
 
 _MODULES = {
+    "freshet._version": ("__version__",),
     "freshet.pipeline.sources.batch_source": ("register",),
     "freshet.pipeline.batch.table_sink": ("table_sink",),
     "freshet.storage.catalog": ("Catalog",),
@@ -94,8 +96,6 @@ _EXTRAS = {"pyspark": "spark", "py4j": "spark", "confluent_kafka": "kafka"}
 """What is installed with which extra, by the name that is imported."""
 
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
-
-__version__ = installed_version(_DISTRIBUTION) or "0+unknown"  # a checkout that was not installed
 
 __all__ = [
     "ROW_KIND_COLUMN",

@@ -7,8 +7,14 @@ known by `_DISTRIBUTION`; the packages below it look for that before anything of
 from __future__ import annotations
 
 import sys
-from importlib.metadata import PackageNotFoundError, version
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+from freshet._lazy import LazyModule
+
+if TYPE_CHECKING:
+    from importlib import metadata
+else:
+    metadata = LazyModule("importlib.metadata")
 
 DISTRIBUTION: Final = "freshet-lake"
 OTHER: Final = "freshet"
@@ -22,8 +28,8 @@ _REMEDY: Final = (
 def installed_version(distribution: str) -> str | None:
     """The version of a distribution, or None where it is not installed."""
     try:
-        return version(distribution)
-    except PackageNotFoundError:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
         return None
 
 

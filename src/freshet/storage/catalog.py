@@ -5,32 +5,50 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from os import PathLike, fspath
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final
 
-import pyarrow as pa
-
+from freshet._lazy import LazyModule
 from freshet.storage.catalogs.metastore import TableName
 from freshet.storage.catalogs.registry import open_metastore
 from freshet.storage.exceptions import AlreadyExistsError, InvalidRequestError, NotFoundError
 from freshet.storage.io.env import Env, absolute_path, open_env
-from freshet.storage.metadata.table_store import open_table_store
-from freshet.storage.model.arrow_types import fields_from_arrow
-from freshet.storage.model.data_type import DataField, DataType, with_nullable
-from freshet.storage.model.schema import TableSchema, assign_ids
-from freshet.storage.model.sql_type import column_type
+from freshet.storage.metadata.schema_store import SchemaStore
+from freshet.storage.metadata.snapshot_store import SnapshotStore
+from freshet.storage.model.schema import TableSchema
+from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.options.values import option_texts
-from freshet.storage.paths import FILE_SCHEME, canonical_location, scheme_of
-from freshet.storage.schema.validation import validate_new_table
-from freshet.storage.table import Table
+from freshet.storage.paths import FILE_SCHEME, TablePaths, canonical_location, scheme_of
+from freshet.storage.schema.readable_options import readable_options
+
+if TYPE_CHECKING:
+    from freshet.storage import table as _tables
+    from freshet.storage.metadata import table_store as _stores
+    from freshet.storage.schema import new_table as _new_tables
+    from freshet.storage.schema import validation as _validation
+    from freshet.storage.schema.new_table import ColumnTypes
+    from freshet.storage.table import Table
+else:  # a list of tables needs neither what reads and writes them nor what checks new ones
+    _tables = LazyModule("freshet.storage.table")
+    _stores = LazyModule("freshet.storage.metadata.table_store")
+    _new_tables = LazyModule("freshet.storage.schema.new_table")
+    _validation = LazyModule("freshet.storage.schema.validation")
 
 NAME_BYTES_MAX: Final = 250
 """Of 255 that file systems allow; a database's folder has a suffix."""
 
 _NAME: Final = re.compile(r"^[^\s/\\.$@][^/\\$@]*$")
 
-ColumnTypes: TypeAlias = pa.Schema | Mapping[str, str | DataType]
-"""Columns of a new table: an Arrow schema, or names with types as people write them (`DECIMAL(14, 4) NOT NULL`)."""
+
+@dataclass(frozen=True, slots=True)
+class TableSummary:
+    """What a list of tables says of one of them."""
+
+    location: str
+    primary_keys: tuple[str, ...]
+    snapshot: Snapshot | None
+    """The latest one."""
 
 
 class Catalog:
@@ -115,18 +133,14 @@ class Catalog:
                 table=identifier,
                 path=found.location,
             )
-        fields, highest = _columns(schema, primary_keys, partition_keys)
-        new = TableSchema(
-            id=0,
-            fields=fields,
-            highest_field_id=highest,
-            partition_keys=tuple(partition_keys),
-            primary_keys=tuple(primary_keys),
+        new = _new_tables.new_table(
+            schema,
+            primary_keys=primary_keys,
+            partition_keys=partition_keys,
             options=given_options,
             comment=comment,
             time_ms=self._env.now_ms(),
         )
-        validate_new_table(new)
         if not self._metastore.has_database(name.database):
             self._metastore.create_database(name.database, {})
         if not self._metastore.create_table(name, new) and not if_not_exists:
@@ -138,7 +152,7 @@ class Catalog:
     @staticmethod
     def check_new_table(schema: TableSchema) -> None:
         """Raises what `create_table` would raise for a table of this schema; writes nothing."""
-        validate_new_table(schema)
+        _validation.validate_new_table(schema)
 
     def table(self, identifier: str, *, options: Mapping[str, object] | None = None) -> Table:
         """Opens a table at its latest schema; `options` override its own for this object only."""
@@ -146,8 +160,17 @@ class Catalog:
         if found is None:
             raise NotFoundError(self._missing(identifier))
         dynamic = option_texts(options)
-        store = open_table_store(self._env, found.location, options=dynamic or None, claims=found.claims)
-        return Table(store, name=identifier)
+        store = _stores.open_table_store(self._env, found.location, options=dynamic or None, claims=found.claims)
+        return _tables.Table(store, name=identifier)
+
+    def summary(self, identifier: str) -> TableSummary:
+        """What there is to say of a table without opening it; raises as `table` does."""
+        found = self._metastore.find_table(split_identifier(identifier))
+        schema = SchemaStore(self._env, TablePaths(found.location)).latest() if found else None
+        if found is None or schema is None:
+            raise NotFoundError(self._missing(identifier))
+        paths = TablePaths(found.location, readable_options(schema, found.location).data_file_path_directory)
+        return TableSummary(found.location, schema.primary_keys, SnapshotStore(self._env, paths).latest())
 
     def has_table(self, identifier: str) -> bool:
         """True when the table exists."""
@@ -230,19 +253,3 @@ def _check_name(kind: str, name: str) -> None:
 def _check_column_list(argument: str, names: Sequence[str]) -> None:
     if isinstance(names, str) or not isinstance(names, Sequence) or not all(isinstance(name, str) for name in names):
         raise InvalidRequestError(f"{argument} is a list of column names such as ['id'], not {names!r}")
-
-
-def _columns(
-    schema: ColumnTypes, primary_keys: Sequence[str], partition_keys: Sequence[str]
-) -> tuple[tuple[DataField, ...], int]:
-    if isinstance(schema, pa.Schema):
-        return fields_from_arrow(schema, primary_keys, partition_keys)
-    if not isinstance(schema, Mapping):
-        raise InvalidRequestError(
-            f"schema is a pyarrow schema, or names with types such as {{'id': 'BIGINT'}}, not {schema!r}"
-        )
-    columns = []
-    for name, written in schema.items():
-        data_type = column_type(name, written)
-        columns.append(DataField(0, name, with_nullable(data_type, False) if name in primary_keys else data_type))
-    return assign_ids(columns)

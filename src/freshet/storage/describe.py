@@ -15,7 +15,6 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any, Final
 
 from freshet.storage.codec.binary_row import decode_row
@@ -24,6 +23,7 @@ from freshet.storage.merge.sorted_runs import LevelRun, build_levels
 from freshet.storage.metadata.live_files import LiveFiles, delta_entries
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.data_file import DataFileMeta
+from freshet.storage.model.display import printable, size_text, time_text
 from freshet.storage.model.manifest import BucketId, EntryKind
 from freshet.storage.model.snapshot import CommitKind, Snapshot
 from freshet.storage.options.secrets import shown_options
@@ -103,24 +103,6 @@ def commit_rows(store: TableStore, snapshot: Snapshot) -> CommitRows:
     return CommitRows(sum(file.row_count for file in added) - deleted, deleted)
 
 
-def size_text(size_bytes: int) -> str:
-    """Bytes in the largest unit that leaves a number above one."""
-    size = float(size_bytes)
-    for unit in ("B", "KB", "MB", "GB"):
-        if size < 1024:
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1024
-    return f"{size:.1f} TB"
-
-
-def time_text(time_ms: int) -> str:
-    """A wall clock time in UTC, to the second; milliseconds where no calendar reaches."""
-    try:
-        return datetime.fromtimestamp(time_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-    except (OverflowError, ValueError, OSError):
-        return f"{time_ms} ms"
-
-
 def partition_label(store: TableStore, partition: bytes) -> str:
     """The partition's folder and a slash, or nothing for an unpartitioned table."""
     path = store.partition_path(partition)
@@ -139,11 +121,6 @@ def _header(store: TableStore, name: str) -> list[str]:
     for key, value in sorted(shown_options(schema.options).items()):
         lines += _wrapped(f"  {key} = {value}", 4)
     return lines
-
-
-def printable(text: str) -> str:
-    """The text with control characters written as escapes."""
-    return text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
 def _wrapped(text: str, indent: int) -> list[str]:

@@ -13,8 +13,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from freshet import Catalog, Table
-from freshet.pipeline.commands import output
-from freshet.pipeline.commands.output import bar
+from freshet.pipeline.commands import bars
+from freshet.pipeline.commands.bars import bar
 from tests.pipeline.commands.kit import Freshet
 
 ROOT = Path(__file__).parents[3]
@@ -144,12 +144,12 @@ def test_sorting(freshet: Freshet, tmp_path: Path) -> None:
 
 
 def test_logs_show_progress_now_and_then(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(output, "LINE_EVERY_S", 0.0)
+    monkeypatch.setattr(bars, "LINE_EVERY_S", 0.0)
     with bar("compacting shop.t") as advance:
         advance(0, 0)
         advance(50, 200)
     assert capsys.readouterr().err == "freshet: compacting shop.t: 25 %\n"
-    monkeypatch.setattr(output, "LINE_EVERY_S", 1000.0)
+    monkeypatch.setattr(bars, "LINE_EVERY_S", 1000.0)
     with bar("compacting shop.t") as advance:
         advance(50, 200)
     assert capsys.readouterr().err == ""

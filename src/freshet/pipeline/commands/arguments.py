@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from freshet.storage.catalog import Catalog
 from freshet.storage.exceptions import InvalidRequestError
-from freshet.storage.table import Table
+
+if TYPE_CHECKING:
+    from freshet.storage.table import Table
 
 HOUR_MS: Final = 3_600_000
 HOURS_MAX: Final = 1_000_000

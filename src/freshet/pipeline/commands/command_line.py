@@ -23,26 +23,22 @@ from __future__ import annotations
 import os
 import sys
 import traceback
-from typing import Annotated, Final
+from importlib import import_module
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
+from typer.core import TyperGroup
 
 import freshet
-from freshet.pipeline.commands.alter import alter
-from freshet.pipeline.commands.changelog import changelog, consumers
-from freshet.pipeline.commands.compact import compact
-from freshet.pipeline.commands.dead_letters import dead_letters
-from freshet.pipeline.commands.demo import demo
-from freshet.pipeline.commands.failure_report import tell_failure
-from freshet.pipeline.commands.hybrid_read import hybrid_read
-from freshet.pipeline.commands.maintenance import expire, orphans
-from freshet.pipeline.commands.output import say
-from freshet.pipeline.commands.pipelines import check, jars, prepare, run
-from freshet.pipeline.commands.read import read
-from freshet.pipeline.commands.tables import describe, files, snapshots, tables
-from freshet.pipeline.commands.tail import tail
+from freshet._lazy import LazyModule
+from freshet.pipeline.commands.command_list import COMMANDS, PANELS
 from freshet.pipeline.errors.error_kind import EXIT_DONE, EXIT_FAILED
 from freshet.pipeline.exceptions import InvalidRequestError
+
+if TYPE_CHECKING:
+    from freshet.pipeline.commands import failure_report as _failure_report
+else:  # it knows the errors of Arrow
+    _failure_report = LazyModule("freshet.pipeline.commands.failure_report")
 
 DEBUG: Final = "--debug"
 EXIT_CODES: Final = (
@@ -51,24 +47,37 @@ EXIT_CODES: Final = (
     "anything else. Of several pipelines: 65 if any, else 1, else 75."
 )
 
+_STYLE: Final[dict[str, Any]] = {
+    "rich_markup_mode": "markdown",  # which joins the lines of a paragraph
+    "pretty_exceptions_enable": False,
+}
+
+
+class _Commands(TyperGroup):
+    """Lists commands without loading their modules; the one that is called is loaded."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        name, command, rest = super().resolve_command(ctx, args)
+        return name, _loaded(name) if name in COMMANDS else command, rest
+
+
+def _loaded(name: str) -> Any:
+    module = import_module(f"freshet.pipeline.commands.{COMMANDS[name].module}")
+    alone = typer.Typer(add_completion=False, **_STYLE)
+    alone.command(name, epilog=EXIT_CODES)(getattr(module, name.replace("-", "_")))
+    return typer.main.get_command(alone)
+
+
 app = typer.Typer(
+    cls=_Commands,
     no_args_is_help=True,
-    rich_markup_mode="markdown",  # which joins the lines of a paragraph
-    pretty_exceptions_enable=False,
     help="Exactly-once streams into lake tables in the Apache Paimon format.",
     epilog=EXIT_CODES,
+    **_STYLE,
 )
-_PANELS: Final = {
-    "Pipelines": (run, check, jars, prepare, demo),
-    "Tables": (tables, describe, read, changelog, tail, snapshots, files, dead_letters),
-    "Changes and care": (alter, compact, expire, orphans, consumers),
-}
-for _panel, _commands in _PANELS.items():
-    for _command in _commands:
-        app.command(_command.__name__.replace("_", "-"), rich_help_panel=_panel, epilog=EXIT_CODES)(_command)
-
-
-app.command("hybrid-read", rich_help_panel="Tables", hidden=True)(hybrid_read)  # jobs/hybrid_read.py
+for _panel, _commands in PANELS.items():
+    for _name, _listed in _commands.items():
+        app.command(_name, help=_listed.text, rich_help_panel=_panel, hidden=_listed.hidden)(lambda: None)
 
 
 @app.callback()
@@ -87,7 +96,7 @@ def _options(
 @app.command(rich_help_panel="Tables", hidden=True)
 def version() -> None:
     """Print the version; the same as --version."""
-    say(freshet.__version__)
+    print(freshet.__version__)
 
 
 def _print_version(given: bool) -> None:
@@ -108,7 +117,7 @@ def main() -> None:
     except Exception as error:
         if is_debug:
             traceback.print_exc()
-        code = tell_failure(error, arguments)
+        code = _failure_report.tell_failure(error, arguments)
         if code is None and not is_debug:
             raise
         raise SystemExit(EXIT_FAILED if code is None else code) from None

@@ -17,8 +17,9 @@ from typing import Annotated, Final
 import typer
 
 from freshet.pipeline.commands.arguments import AsJson, Warehouse, open_table
+from freshet.pipeline.commands.bars import bar
 from freshet.pipeline.commands.failure_report import while_running
-from freshet.pipeline.commands.output import bar, complain, plural, print_json, say
+from freshet.pipeline.commands.output import complain, plural, print_json, say
 from freshet.pipeline.commands.spark_part import spark_part
 from freshet.pipeline.config.interval import interval_ms, spark_interval
 from freshet.pipeline.errors.error_kind import ErrorKind, worst
@@ -26,8 +27,8 @@ from freshet.pipeline.errors.failure import kind_of
 from freshet.pipeline.exceptions import PipelineFailedError
 from freshet.pipeline.running.signals import when_asked_to_stop
 from freshet.storage.catalog import Catalog
-from freshet.storage.describe import size_text
 from freshet.storage.exceptions import ConflictError, InvalidRequestError, RetryableError, StorageError
+from freshet.storage.model.display import size_text
 from freshet.storage.table import CompactionBudget, CompactionResult, Elsewhere
 
 MEGABYTE: Final = 1024 * 1024

@@ -15,9 +15,9 @@ from freshet.pipeline.commands.arguments import AsJson, Warehouse, open_table
 from freshet.pipeline.commands.output import plural, print_columns, print_json, say
 from freshet.pipeline.commands.spark_part import spark_part
 from freshet.pipeline.config.pipeline_file import load_pipelines
-from freshet.storage.describe import printable
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.io.env import absolute_path
+from freshet.storage.model.display import printable
 from freshet.storage.table import Table
 
 NEEDED: Final = (

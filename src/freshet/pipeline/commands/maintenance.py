@@ -7,8 +7,9 @@ from typing import Annotated
 import typer
 
 from freshet.pipeline.commands.arguments import AsJson, TableName, Warehouse, age_ms, open_table
-from freshet.pipeline.commands.output import plural, print_json, say, working
-from freshet.storage.describe import size_text
+from freshet.pipeline.commands.bars import working
+from freshet.pipeline.commands.output import plural, print_json, say
+from freshet.storage.model.display import size_text
 
 
 def expire(

@@ -1,28 +1,18 @@
-"""How commands print: tables and JSON on standard output, messages and bars on standard error.
-
-A bar or a spinner is shown only where standard error is a terminal, so that logs hold whole lines; of work that takes
-long they hold one every `LINE_EVERY_S`.
-"""
+"""How commands print: tables and JSON on standard output, messages on standard error."""
 
 from __future__ import annotations
 
 import base64
 import sys
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from decimal import Decimal
 from typing import Any, Final
 
 import orjson
 from rich.cells import cell_len
-from rich.console import Console
-from rich.progress import Progress, track
 
-from freshet.storage.describe import printable
-
-LINE_EVERY_S: Final = 10.0
+from freshet.storage.model.display import printable
 
 _LEFT: Final = "<"
 _RIGHT: Final = ">"
@@ -87,45 +77,6 @@ def print_facts(facts: Sequence[Mapping[str, Any]], *, as_json: bool, header: Ma
         return
     numbers = [title for key, title in header.items() if facts and all(_is_number(fact.get(key)) for fact in facts)]
     print_columns(list(header.values()), [[_cell(fact.get(key)) for key in header] for fact in facts], right=numbers)
-
-
-@contextmanager
-def working(what: str) -> Iterator[None]:
-    """Shows that something takes time, while it does."""
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        yield
-        return
-    with console.status(what):
-        yield
-
-
-@contextmanager
-def bar(what: str) -> Iterator[Callable[[float, float], None]]:
-    """A bar that is moved by calls with (done, planned), from any thread."""
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        told = [time.monotonic()]
-
-        def line(done: float, planned: float) -> None:
-            if planned and time.monotonic() - told[0] >= LINE_EVERY_S:
-                told[0] = time.monotonic()
-                complain(f"{what}: {100 * done / planned:.0f} %")
-
-        yield line
-        return
-    with Progress(console=console, transient=True) as progress:
-        task = progress.add_task(what, total=None)
-        yield lambda done, planned: progress.update(task, completed=done, total=planned)
-
-
-def counted(items: Sequence[Any], what: str) -> Iterator[Any]:
-    """The items, with a bar that counts them."""
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        yield from items
-        return
-    yield from track(items, description=what, console=console, transient=True)
 
 
 def plural(number: int, noun: str) -> str:

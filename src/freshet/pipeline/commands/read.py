@@ -10,7 +10,7 @@ import pyarrow as pa
 import typer
 
 from freshet.pipeline.commands.arguments import TableName, Warehouse, open_table
-from freshet.pipeline.commands.output import counted
+from freshet.pipeline.commands.bars import counted
 from freshet.pipeline.commands.rows import (
     Columns,
     FilterText,

@@ -16,9 +16,9 @@ import pyarrow.csv
 import typer
 
 from freshet.pipeline.commands.output import complain, json_line, plural, print_columns
-from freshet.storage.describe import printable
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.model.arrow_types import PLAIN_SCALE_MAX, decimal_texts
+from freshet.storage.model.display import printable
 
 ROWS_SHOWN: Final = 50
 """Rows of `--format table` unless `--limit` says otherwise: all of them must be seen before a width is known."""

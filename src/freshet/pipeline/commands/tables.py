@@ -9,8 +9,8 @@ import typer
 from freshet.pipeline.commands.arguments import AsJson, TableName, Warehouse, open_table
 from freshet.pipeline.commands.output import complain, print_facts, print_json, say
 from freshet.storage.catalog import Catalog
-from freshet.storage.describe import size_text, time_text
 from freshet.storage.exceptions import StorageError
+from freshet.storage.model.display import size_text, time_text
 
 
 def tables(
@@ -110,11 +110,10 @@ def files(
 def _table_line(catalog: Catalog, name: str) -> dict[str, Any]:
     """One table; one that cannot be read is listed with the reason."""
     try:
-        table = catalog.table(name)
-        snapshot = table.latest_snapshot()
+        table = catalog.summary(name)
     except StorageError as error:
         return {"table": name, "error": str(error), "keys": f"cannot be read: {error}"}
-    keys = ", ".join(table.schema.primary_keys) or "none (append-only)"
+    snapshot, keys = table.snapshot, ", ".join(table.primary_keys) or "none (append-only)"
     facts: dict[str, Any] = {"table": name, "location": table.location, "keys": keys}
     if snapshot is None:
         return facts

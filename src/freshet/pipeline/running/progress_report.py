@@ -23,7 +23,7 @@ import orjson
 from freshet.pipeline.batch.left_out import left_out_text
 from freshet.pipeline.batch.micro_batch import BatchReport
 from freshet.pipeline.running.progress import PipelineState, Progress
-from freshet.storage.describe import size_text
+from freshet.storage.model.display import size_text
 
 SUMMARY_EVERY: Final = 50
 """Batches between two summaries of a pipeline."""

@@ -34,6 +34,7 @@ from freshet.storage.options.keys import IMMUTABLE_KEYS
 from freshet.storage.options.supported import Access, check_access
 from freshet.storage.paths import TablePaths, canonical_location
 from freshet.storage.schema.change import SchemaChange, apply_changes
+from freshet.storage.schema.readable_options import readable_options
 from freshet.storage.schema.validation import check_dynamic_options, validate_changed_schema
 
 ALTER_ATTEMPTS: Final = 10
@@ -227,10 +228,7 @@ def open_table_store(
             f"there is no table at {location}: it has no schema file; create it first, or check the path"
         )
     effective = _effective_options(schema, options or {})
-    core = CoreOptions.parse(
-        effective, has_primary_key=schema.has_primary_key, schema_version=schema.version, strict=False
-    )
-    check_access(core, Access.READ, location)
+    core = readable_options(schema, location, effective)
     if options:
         check_dynamic_options(schema, core, options.keys())
     paths = TablePaths(location, core.data_file_path_directory)

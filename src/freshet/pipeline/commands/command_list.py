@@ -1,0 +1,78 @@
+"""The commands: where each is, and what the list of them says; a module is loaded when a command of it is called.
+
+The texts are the first paragraphs of the functions' own, which a test compares.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """One command; the function of its name is in this module of the folder."""
+
+    module: str
+    text: str
+    hidden: bool = False
+
+
+PANELS: Final[Mapping[str, Mapping[str, Listed]]] = {
+    "Pipelines": {
+        "run": Listed("pipelines", "Run pipelines in one Spark session until they end or are asked to stop."),
+        "check": Listed("pipelines", "Say what is wrong with pipeline files. Starts no pipeline and writes nothing."),
+        "jars": Listed(
+            "pipelines", "Print the jars that Spark needs, as --jars takes them; they are fetched once per machine."
+        ),
+        "prepare": Listed(
+            "pipelines",
+            "Make what this machine needs once, so that pipelines start sooner: the jars and an archive of Java's "
+            "classes.",
+        ),
+        "demo": Listed(
+            "demo",
+            "Play a demo on a real Kafka broker, and compare its tables with what Apache Paimon reads; takes some "
+            "minutes.",
+        ),
+    },
+    "Tables": {
+        "tables": Listed("tables", "List the tables of a warehouse."),
+        "describe": Listed("tables", "Show columns, options, the latest snapshot, and the levels of each bucket."),
+        "read": Listed("read", "Print the rows of a table, merged, as of one snapshot."),
+        "changelog": Listed(
+            "changelog",
+            "Print what commits changed: rows with their kind (+I -U +U -D) and the snapshot that brought them.",
+        ),
+        "tail": Listed("tail", "Follow the log of a table: rows with their kind (+I -U +U -D), until Ctrl-C."),
+        "snapshots": Listed("tables", "List the snapshots that are still there, oldest first."),
+        "files": Listed("tables", "List the data files of a snapshot."),
+        "dead-letters": Listed(
+            "dead_letters", "Count dead letters by pipeline, column and reason, and show the last ones."
+        ),
+        "hybrid-read": Listed(  # jobs/hybrid_read.py
+            "hybrid_read",
+            "Follow a table with Spark: its rows, then each change with its kind, into a sink, each once.",
+            hidden=True,
+        ),
+    },
+    "Changes and care": {
+        "alter": Listed("alter", "Change the schema or the options of a table."),
+        "compact": Listed(
+            "compact",
+            "Compact a table, or a database, bucket by bucket. Streams that write to it meanwhile are not disturbed.",
+        ),
+        "expire": Listed(
+            "maintenance",
+            "Remove old snapshots and the files that only they use. What is not given comes from the table's options.",
+        ),
+        "orphans": Listed("maintenance", "List or remove files that no snapshot uses, as crashes leave them."),
+        "consumers": Listed(
+            "changelog",
+            "List the streaming readers that have a name and the snapshot each wants next; or reset or delete one.",
+        ),
+    },
+}
+
+COMMANDS: Final = {name: listed for commands in PANELS.values() for name, listed in commands.items()}

@@ -1,0 +1,28 @@
+"""How sizes, times and names are shown to people."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+
+def size_text(size_bytes: int) -> str:
+    """Bytes in the largest unit that leaves a number above one."""
+    size = float(size_bytes)
+    for unit in ("B", "KB", "MB", "GB"):
+        if size < 1024:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:.1f} TB"
+
+
+def time_text(time_ms: int) -> str:
+    """A wall clock time in UTC, to the second; milliseconds where no calendar reaches."""
+    try:
+        return datetime.fromtimestamp(time_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    except (OverflowError, ValueError, OSError):
+        return f"{time_ms} ms"
+
+
+def printable(text: str) -> str:
+    """The text with control characters written as escapes."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)

@@ -1,0 +1,59 @@
+"""The first schema of a table, from what its creator gives."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias
+
+import pyarrow as pa
+
+from freshet.storage.exceptions import InvalidRequestError
+from freshet.storage.model.arrow_types import fields_from_arrow
+from freshet.storage.model.data_type import DataField, DataType, with_nullable
+from freshet.storage.model.schema import TableSchema, assign_ids
+from freshet.storage.model.sql_type import column_type
+from freshet.storage.schema.validation import validate_new_table
+
+ColumnTypes: TypeAlias = pa.Schema | Mapping[str, str | DataType]
+"""Columns of a new table: an Arrow schema, or names with types as people write them (`DECIMAL(14, 4) NOT NULL`)."""
+
+
+def new_table(
+    columns: ColumnTypes,
+    *,
+    primary_keys: Sequence[str],
+    partition_keys: Sequence[str],
+    options: Mapping[str, str],
+    comment: str | None,
+    time_ms: int,
+) -> TableSchema:
+    """Schema 0; raises `InvalidRequestError` or `UnsupportedFeatureError` for a table that cannot be."""
+    fields, highest = _fields(columns, primary_keys, partition_keys)
+    schema = TableSchema(
+        id=0,
+        fields=fields,
+        highest_field_id=highest,
+        partition_keys=tuple(partition_keys),
+        primary_keys=tuple(primary_keys),
+        options=options,
+        comment=comment,
+        time_ms=time_ms,
+    )
+    validate_new_table(schema)
+    return schema
+
+
+def _fields(
+    schema: ColumnTypes, primary_keys: Sequence[str], partition_keys: Sequence[str]
+) -> tuple[tuple[DataField, ...], int]:
+    if isinstance(schema, pa.Schema):
+        return fields_from_arrow(schema, primary_keys, partition_keys)
+    if not isinstance(schema, Mapping):
+        raise InvalidRequestError(
+            f"schema is a pyarrow schema, or names with types such as {{'id': 'BIGINT'}}, not {schema!r}"
+        )
+    columns = []
+    for name, written in schema.items():
+        data_type = column_type(name, written)
+        columns.append(DataField(0, name, with_nullable(data_type, False) if name in primary_keys else data_type))
+    return assign_ids(columns)

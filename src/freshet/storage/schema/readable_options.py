@@ -1,0 +1,22 @@
+"""The options of a table as whoever reads it needs them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from freshet.storage.model.schema import TableSchema
+from freshet.storage.options.core import CoreOptions
+from freshet.storage.options.supported import Access, check_access
+
+
+def readable_options(schema: TableSchema, location: str, options: Mapping[str, str] | None = None) -> CoreOptions:
+    """The schema's options, or these in their place; raises `UnsupportedFeatureError` where the table cannot be read
+    rightly."""
+    parsed = CoreOptions.parse(
+        schema.options if options is None else options,
+        has_primary_key=schema.has_primary_key,
+        schema_version=schema.version,
+        strict=False,
+    )
+    check_access(parsed, Access.READ, location)
+    return parsed

@@ -1,0 +1,17 @@
+"""The list of commands says what their modules say."""
+
+from __future__ import annotations
+
+import inspect
+from importlib import import_module
+
+import pytest
+
+from freshet.pipeline.commands.command_list import COMMANDS
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_text_is_the_first_paragraph_of_the_function(name: str) -> None:
+    module = import_module(f"freshet.pipeline.commands.{COMMANDS[name].module}")
+    text = inspect.getdoc(getattr(module, name.replace("-", "_"))) or ""
+    assert COMMANDS[name].text == " ".join(text.partition("\n\n")[0].split())
