@@ -269,6 +269,28 @@ def test_a_crash_between_commit_and_publication_loses_nothing(log: FakeLog, tmp_
 
 
 @pytest.mark.parametrize("step", ["begin", "send", "commit", "committed"])
+def test_a_session_goes_on_after_it_was_interrupted(log: FakeLog, tmp_path: Path, step: str) -> None:
+    table = make(tmp_path)
+    with table.writer("u") as writer:
+        writer.write(rows("+I 1 a"))
+        writer.commit()
+
+        def interrupt(reached: str) -> None:
+            if reached == step:
+                raise KeyboardInterrupt
+
+        log.reach = interrupt
+        writer.write(rows("+I 1 b"))
+        with pytest.raises(KeyboardInterrupt):
+            writer.commit()
+        log.reach = lambda reached: None
+        writer.abort()
+        writer.write(rows("+I 1 c"))
+        writer.commit()
+    assert changes(log) == [changelog(table)]
+
+
+@pytest.mark.parametrize("step", ["begin", "send", "commit", "committed"])
 def test_a_crash_in_the_very_first_transaction_keeps_nobody_out(log: FakeLog, tmp_path: Path, step: str) -> None:
     table = make(tmp_path)
 

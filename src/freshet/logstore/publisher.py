@@ -138,6 +138,10 @@ class TopicPublisher:
                 self._facts.name,
                 error,
             )
+        except BaseException:
+            # Interrupted: whether the transaction took effect is unknown, so the next try asks the topic.
+            self._transactions = None
+            raise
 
     def close(self) -> None:
         """Tries once more where something is left, and lets go of connections."""
