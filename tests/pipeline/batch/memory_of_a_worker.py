@@ -53,7 +53,7 @@ def main() -> None:
     told = [batch.column(0)[0].as_py() for batch in task(decoder(arriving))]
     peak = _peak()
     result = sum_results(told)
-    Committer(table.store, "p").commit(0, result.messages)
+    Committer(table.store, "p").commit(0, result.messages[0])
     print(start, peak, result.applied, result.dead_count)
 
 

@@ -56,7 +56,7 @@ class BucketTask:
 
     `options` are those given beside the table's own. `columns` are the table's columns that `_d0` … hold: columns that
     the table got since are NULL; `bucket_count` is that of `Routing`. `pin` is None for the tasks of a query's own
-    plan: the driver hands it over.
+    plan: the driver hands it over. `table_index` is that of the table in the query.
     """
 
     location: str
@@ -66,6 +66,7 @@ class BucketTask:
     bucket_count: int | None
     dead_letter_location: str | None = None
     pin: BatchPin | None = None
+    table_index: int = 0
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Takes the rows of one Spark partition, gives one row: the result. Nothing in, nothing out."""
@@ -82,7 +83,7 @@ class BucketTask:
 
     def pinned(self) -> BatchPin:
         """What the driver has pinned for the batch that runs."""
-        return self.pin or pin_of_this_task()
+        return self.pin or pin_of_this_task(self.table_index)
 
     def _run(self, batches: Iterator[pa.RecordBatch]) -> TaskResult | None:
         clock = LapClock()
@@ -93,12 +94,12 @@ class BucketTask:
             if arrived.is_empty:
                 return None
             clock.lap("receive")
-            return self._write(arrived, clock)
+            pin = self.pinned()
+            return arrived.only_counted() if pin.is_committed else self._write(arrived, pin, clock)
         finally:
             arrived.close()
 
-    def _write(self, arrived: _Arrived, clock: LapClock) -> TaskResult:
-        pin = self.pinned()
+    def _write(self, arrived: _Arrived, pin: BatchPin, clock: LapClock) -> TaskResult:
         table = open_worker_table(self.location, pin.schema_id, self.options, pin.schema_time_ms)
         counts = arrived.counts
         log = task_log(pin)
@@ -131,7 +132,7 @@ class BucketTask:
         dead_letter_messages = arrived.finish_dead()
         clock.lap("dead letters")
         return TaskResult(
-            messages=messages,
+            messages={self.table_index: messages},
             dead_letter_messages=dead_letter_messages,
             row_count=arrived.gathered.row_count,
             applied=counts.applied,
@@ -210,6 +211,13 @@ class _Arrived:
                 micro_batch_id=self._task.pinned().micro_batch_id,
             )
         self._dead_writer.write(dead)
+
+    def only_counted(self) -> TaskResult:
+        """What is told of a batch that the table holds already, so that its records are accounted for."""
+        for rows in self.gathered.slices(self.order_columns):
+            self.counts.add_data(rows, restored=0)
+        counts = self.counts
+        return TaskResult(applied=counts.applied, dead=counts.dead, read=self.read, skipped=counts.skipped)
 
     def finish_dead(self) -> tuple[Any, ...]:
         """The files of the dead letters."""

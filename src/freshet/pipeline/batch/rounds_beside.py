@@ -71,6 +71,19 @@ class BesideReport:
     failure: str | None = None
 
 
+def joined_report(reports: Iterable[BesideReport]) -> BesideReport | None:
+    """What was done beside all tables of a query; None where there is nothing beside any."""
+    found = list(reports)
+    if not found:
+        return None
+    return BesideReport(
+        sum(each.units for each in found),
+        sum(each.given_way for each in found),
+        sum(each.input_bytes for each in found),
+        next((each.failure for each in found if each.failure is not None), None),
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class UnitTask:
     """The work of a unit in a Python worker; a value that travels there."""
