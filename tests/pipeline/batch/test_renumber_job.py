@@ -11,8 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from freshet import Catalog, Table
-from freshet.pipeline.batch.batch_report import BatchReport
-from freshet.pipeline.batch.query_run import QueryRun
+from freshet.pipeline.batch.micro_batch import BatchReport, MicroBatchWriter
 from freshet.pipeline.batch.table_sink import table_sink
 
 pytestmark = pytest.mark.spark
@@ -24,7 +23,7 @@ SUM = {"merge-engine": "aggregation", "fields.n.aggregate-function": "sum", "cha
 def overtake(monkeypatch: pytest.MonkeyPatch, keys: range) -> list[BatchReport]:
     """Before each batch commits, another writer commits these keys; gives the reports of the batches."""
     reports: list[BatchReport] = []
-    write, complete = QueryRun.write, Table.complete_full_compaction
+    write, complete = MicroBatchWriter.write, Table.complete_full_compaction
 
     def complete_late(self: Table, *arguments: Any) -> Any:
         with Table.open(self.location).writer("other", parallelism=1) as other:
@@ -32,12 +31,12 @@ def overtake(monkeypatch: pytest.MonkeyPatch, keys: range) -> list[BatchReport]:
             other.commit()
         return complete(self, *arguments)
 
-    def reported(self: QueryRun, *arguments: Any) -> BatchReport:
+    def reported(self: MicroBatchWriter, *arguments: Any) -> BatchReport:
         reports.append(write(self, *arguments))
         return reports[-1]
 
     monkeypatch.setattr(Table, "complete_full_compaction", complete_late)
-    monkeypatch.setattr(QueryRun, "write", reported)
+    monkeypatch.setattr(MicroBatchWriter, "write", reported)
     return reports
 
 

@@ -94,15 +94,12 @@ class SnapshotStore:
         snapshot = decode_snapshot(data, path)
         if snapshot.id != snapshot_id:
             raise CorruptDataError(f"the file holds snapshot {snapshot.id}", path=path)
-        self._keep(snapshot)
-        return snapshot
-
-    def _keep(self, snapshot: Snapshot) -> None:
-        if self._cache.get(snapshot.id, snapshot) != snapshot:
+        if self._cache.get(snapshot_id, snapshot) != snapshot:
             self._cache.clear()
         elif len(self._cache) >= _CACHE_SIZE:
             self._cache.pop(min(self._cache))
-        self._cache[snapshot.id] = snapshot
+        self._cache[snapshot_id] = snapshot
+        return snapshot
 
     def list_ids(self) -> list[int]:
         """Ids of all visible snapshots, ascending."""
@@ -230,8 +227,9 @@ class SnapshotStore:
 
     def remember(self, snapshot: Snapshot) -> None:
         """Keeps in memory the snapshot that was just made visible: it need not be read."""
-        self._keep(snapshot)
-        self._newest = (snapshot.id, encode_snapshot(snapshot))
+        data = encode_snapshot(snapshot)
+        self._decoded(snapshot.id, data)
+        self._newest = (snapshot.id, data)
 
     def write_latest_hint(self, snapshot_id: int) -> None:
         """Says which snapshot is the newest; only after it is visible, a hint that runs ahead breaks other readers."""
