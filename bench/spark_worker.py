@@ -30,7 +30,7 @@ from pyspark.sql.types import LongType, StructType
 from bench.cells import paimon_type
 from bench.freshet_worker import serve
 from bench.workloads import W1, WORKLOADS, Workload
-from freshet.pipeline.batch.micro_batch import BatchReport
+from freshet.pipeline.batch.batch_report import BatchReport
 from freshet.pipeline.batch.routing import TaskPlan, route_rows
 from freshet.pipeline.batch.table_sink import table_sink
 from freshet.pipeline.spark.jars import ensure_jars

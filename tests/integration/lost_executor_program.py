@@ -27,9 +27,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.pandas.types import from_arrow_schema
 
-import freshet.pipeline.batch.micro_batch
+import freshet.pipeline.batch.one_table
+from freshet.pipeline.batch.batch_report import BatchReport
 from freshet.pipeline.batch.bucket_task import BucketTask
-from freshet.pipeline.batch.micro_batch import BatchReport
 from freshet.pipeline.batch.table_sink import table_sink
 from freshet.pipeline.spark.arrow_map import KeptColumns
 from freshet.pipeline.spark.session import SHORT_LIVED, create_session
@@ -103,7 +103,7 @@ def main() -> None:
     def killing(**arguments: Any) -> BucketTask:
         return KillingTask(**arguments, marker=str(folder / "killed"), is_in_compaction=kind == "compaction")
 
-    freshet.pipeline.batch.micro_batch.BucketTask = killing  # type: ignore[assignment, misc]
+    freshet.pipeline.batch.one_table.BucketTask = killing  # type: ignore[assignment, misc]
     settings = {**SHORT_LIVED, "spark.sql.shuffle.partitions": str(BUCKETS), "spark.executor.memory": "512m"}
     spark = create_session("lost-executor", settings=settings, master="local-cluster[2,1,1024]")
     reports: list[BatchReport] = []

@@ -27,7 +27,7 @@ from typing import Any
 
 import pyarrow as pa
 
-import freshet.pipeline.batch.micro_batch
+import freshet.pipeline.batch.one_table
 from freshet.pipeline.batch.bucket_task import BucketTask
 from freshet.pipeline.config.pipeline_file import load_pipelines
 from freshet.pipeline.running.runner import Runner, spark_settings
@@ -103,7 +103,7 @@ def doom(folder: Path, point: str, batch: int) -> None:
                 **arguments, point=point, batch=batch, marker=marker, group=os.getpgid(0), driver=os.getpid()
             )
 
-        freshet.pipeline.batch.micro_batch.BucketTask = doomed  # type: ignore[assignment, misc]
+        freshet.pipeline.batch.one_table.BucketTask = doomed  # type: ignore[assignment, misc]
         return
     commit = Committer.commit
 

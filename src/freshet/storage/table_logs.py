@@ -28,10 +28,10 @@ _NOBODY: Final = "nobody"
 class TableLogs:
     """The log of one table; whatever needs one raises `InvalidRequestError` where the table has none of that kind."""
 
-    def __init__(self, store: TableStore) -> None:
+    def __init__(self, store: TableStore, name: str) -> None:
         self._store = store
         self._options = store.options
-        self._name = store.name
+        self._name = name
 
     def open_publisher(self) -> LogPublisher:
         """A publisher, which publishes at once what was committed and not published."""

@@ -45,15 +45,15 @@ def main() -> None:
     dead = open_dead_letters(catalog, "db.dead")
     decoder = decoder_of(pipeline_of(columns, format="json"))
     task = BucketTask(
-        table.handle, pipeline="p", columns=tuple(columns), bucket_count=1,
-        dead_letters=dead.handle, pin=BatchPin(0, 0, None, None),
+        table.location, (), pipeline="p", columns=tuple(columns), bucket_count=1,
+        dead_letter_location=dead.location, pin=BatchPin(0, 0, None, None),
     )  # fmt: skip
     arriving = many_records(rounds) if kind == "many" else records(rounds, kind)
     start = _peak()
     told = [batch.column(0)[0].as_py() for batch in task(decoder(arriving))]
     peak = _peak()
     result = sum_results(told)
-    Committer(table.store, "p").commit(0, result.messages)
+    Committer(table.store, "p").commit(0, result.messages[0])
     print(start, peak, result.applied, result.dead_count)
 
 

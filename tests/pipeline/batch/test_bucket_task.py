@@ -35,7 +35,7 @@ def keyed(tmp_path: Path) -> Table:
 
 def _task(table: Table) -> BucketTask:
     pin = BatchPin(0, table.schema.id, None, None)
-    return BucketTask(table.handle, pipeline="p", columns=("k", "v"), bucket_count=table.options.bucket, pin=pin)
+    return BucketTask(table.location, (), pipeline="p", columns=("k", "v"), bucket_count=table.options.bucket, pin=pin)
 
 
 @pytest.mark.parametrize("error", [pa.ArrowInvalid("offset overflow"), pa.lib.ArrowCapacityError("full"), KeyError(3)])
@@ -65,7 +65,7 @@ def test_an_error_that_may_pass_is_raised(keyed: Table, monkeypatch: pytest.Monk
 
 def test_the_second_row_of_a_dead_letter_is_left_out(keyed: Table, tmp_path: Path) -> None:
     dead_letters = open_dead_letters(Catalog(str(tmp_path)), "db.dead")
-    task = replace(_task(keyed), dead_letters=dead_letters.handle)
+    task = replace(_task(keyed), dead_letter_location=dead_letters.location)
     gone = dead(2, column=None) | {SUB: 1, TAG: TAG_GONE}
     rows = outcome_table(keyed.schema, [data(1, 1, "a"), dead(2, column=None), gone, tally(2)])
     result = sum_results([batch.column(0)[0].as_py() for batch in task(iter(rows.to_batches()))])
@@ -93,7 +93,7 @@ def test_a_row_goes_to_the_bucket_that_its_partition_has_for_it(
     rows = outcome_table(table.schema, [*(data(key, key, "new") for key in keys), tally(20)], bucket_count=routed or 1)
     told = [batch.column(0)[0].as_py() for batch in task(iter(rows.to_batches()))]
     if routed is None:
-        Committer(table.store, "stream").commit(0, sum_results(told).messages)
+        Committer(table.store, "stream").commit(0, sum_results(told).messages[0])
         assert {entry.total_buckets for entry in table.files()} == {files}
         assert table.scan().to_arrow()["v"].to_pylist() == ["new"] * 20
     else:
@@ -109,7 +109,7 @@ def test_rows_of_a_task_are_newer_than_those_committed_since_the_driver_looked(k
         writer.commit()
     rows = outcome_table(keyed.schema, [data(1, 1, "task"), tally(1)])
     told = [batch.column(0)[0].as_py() for batch in _task(keyed)(iter(rows.to_batches()))]
-    Committer(keyed.store, "stream").commit(0, sum_results(told).messages)
+    Committer(keyed.store, "stream").commit(0, sum_results(told).messages[0])
     assert sorted(map(tuple, (row.values() for row in keyed.scan().to_arrow().to_pylist()))) == [
         (1, "task"),
         (2, "other"),
@@ -127,7 +127,7 @@ def test_so_are_those_that_are_logged_as_they_are_written(tmp_path: Path, produc
         pin = BatchPin(0, 0, None, None, log=TaskLog(driver.identity, driver.epoch, 0))
         rows = outcome_table(table.schema, [data(1, 1, "task"), tally(1)])
         told = [batch.column(0)[0].as_py() for batch in replace(_task(table), pin=pin)(iter(rows.to_batches()))]
-        table.committer("stream", log=driver.identity).commit(0, sum_results(told).messages)
+        table.committer("stream", log=driver.identity).commit(0, sum_results(told).messages[0])
         table.without_log().compact()
         assert {row["k"]: row["v"] for row in table.scan().to_arrow().to_pylist()} == {1: "task", 2: "other"}
 
@@ -139,7 +139,7 @@ def test_a_worker_that_had_a_table_open_does_not_take_the_next_one_of_the_name_f
         rows = outcome_table(table.schema, [data(1, 1, "task"), tally(1)])
         task = replace(_task(table), columns=tuple(columns), pin=BatchPin(0, 0, table.schema.time_ms, None))
         told = [batch.column(0)[0].as_py() for batch in task(iter(rows.to_batches()))]
-        Committer(table.store, "stream").commit(0, sum_results(told).messages)
+        Committer(table.store, "stream").commit(0, sum_results(told).messages[0])
         assert [tuple(row.values()) for row in table.scan().to_arrow().to_pylist()] == [(1, "task")]
         catalog.drop_table("db.k")
     catalog.create_table("db.k", schema={"k": "BIGINT", "v": "STRING"}, primary_keys=["k"], options={"bucket": "1"})

@@ -11,7 +11,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from freshet import Catalog, Table
-from freshet.pipeline.batch.micro_batch import BatchReport, MicroBatchWriter
+from freshet.pipeline.batch.batch_report import BatchReport
+from freshet.pipeline.batch.query_run import QueryRun
 from freshet.pipeline.batch.table_sink import table_sink
 
 pytestmark = pytest.mark.spark
@@ -23,7 +24,7 @@ SUM = {"merge-engine": "aggregation", "fields.n.aggregate-function": "sum", "cha
 def overtake(monkeypatch: pytest.MonkeyPatch, keys: range) -> list[BatchReport]:
     """Before each batch commits, another writer commits these keys; gives the reports of the batches."""
     reports: list[BatchReport] = []
-    write, complete = MicroBatchWriter.write, Table.complete_full_compaction
+    write, complete = QueryRun.write, Table.complete_full_compaction
 
     def complete_late(self: Table, *arguments: Any) -> Any:
         with Table.open(self.location).writer("other", parallelism=1) as other:
@@ -31,12 +32,12 @@ def overtake(monkeypatch: pytest.MonkeyPatch, keys: range) -> list[BatchReport]:
             other.commit()
         return complete(self, *arguments)
 
-    def reported(self: MicroBatchWriter, *arguments: Any) -> BatchReport:
+    def reported(self: QueryRun, *arguments: Any) -> BatchReport:
         reports.append(write(self, *arguments))
         return reports[-1]
 
     monkeypatch.setattr(Table, "complete_full_compaction", complete_late)
-    monkeypatch.setattr(MicroBatchWriter, "write", reported)
+    monkeypatch.setattr(QueryRun, "write", reported)
     return reports
 
 

@@ -12,7 +12,8 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from freshet.pipeline.batch.micro_batch import BatchReport, MicroBatchWriter
+from freshet.pipeline.batch.batch_report import BatchReport
+from freshet.pipeline.batch.one_table import OneTableJob
 from freshet.pipeline.batch.outcome_counts import HALF_APPLIED, IGNORED
 from freshet.pipeline.batch.routing import Routing
 from freshet.pipeline.batch.table_sink import QUERY_ID_PROPERTY, TableSink, table_sink
@@ -100,7 +101,7 @@ def test_a_query_of_a_users_session_hands_over_large_arrow_batches(
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "a.txt").write_text("".join(f"{number}\n" for number in range(20_000)))
     seen = tmp_path / "seen"
-    original = MicroBatchWriter._task
+    original = OneTableJob._task
 
     def watched(*arguments: Any) -> Any:
         task = original(*arguments)
@@ -116,7 +117,7 @@ def test_a_query_of_a_users_session_hands_over_large_arrow_batches(
 
         return run
 
-    monkeypatch.setattr(MicroBatchWriter, "_task", watched)
+    monkeypatch.setattr(OneTableJob, "_task", watched)
     keys = ("spark.sql.execution.arrow.maxBytesPerBatch", "spark.sql.execution.arrow.maxRecordsPerBatch")
     before = [spark.conf.get(key, None) for key in keys]
     spark.conf.set(keys[0], "1000")

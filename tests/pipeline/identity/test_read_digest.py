@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from freshet.logstore.log_position import LogPosition
 from freshet.logstore.reader_state import OpenLane, ReaderState, Run
 from freshet.logstore.record import Attempt
-from freshet.pipeline.batch.micro_batch import BatchReport
+from freshet.pipeline.batch.batch_report import BatchReport
 from freshet.pipeline.batch.table_sink import TableSink, table_sink
 from freshet.pipeline.identity.read_digest import SourceRange, digest_of, files_between
 from freshet.pipeline.sources.first_offset import FIRST, end_offset

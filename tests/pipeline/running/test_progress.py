@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from freshet.pipeline.batch.micro_batch import BatchReport
+from freshet.pipeline.batch.batch_report import BatchReport
 from freshet.pipeline.batch.task_result import TaskResult, encode_result, sum_results
 from freshet.pipeline.running.progress import Progress, ProgressHub, lag_of
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
-from freshet.pipeline.batch.micro_batch import BatchReport
+from freshet.pipeline.batch.batch_report import BatchReport
 from freshet.pipeline.batch.task_result import TaskResult
 from freshet.pipeline.running.progress import Progress
 from freshet.pipeline.running.progress_report import SUMMARY_EVERY, ProgressReporter, progress_line

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from freshet.pipeline.batch.micro_batch import MicroBatchWriter
+from freshet.pipeline.batch.query_run import QueryRun
 from freshet.pipeline.config.pipeline_file import load_pipelines
 from freshet.pipeline.errors.error_kind import ErrorKind
 from freshet.pipeline.exceptions import PipelineFailedError
@@ -45,9 +45,9 @@ class Pipelines:
         self.errors: list[Exception | None] = []
         self.tries: Counter[str] = Counter()
         self._spark, self._folder = spark, folder
-        write: Callable[..., Any] = MicroBatchWriter.write
+        write: Callable[..., Any] = QueryRun.write
 
-        def failing(writer: MicroBatchWriter, *arguments: Any) -> Any:
+        def failing(writer: QueryRun, *arguments: Any) -> Any:
             name = writer._commit_user
             self.tries[name] += 1
             error = self.errors.pop(0) if name == "a" and self.errors else None
@@ -55,7 +55,7 @@ class Pipelines:
                 raise error
             return write(writer, *arguments)
 
-        monkeypatch.setattr(MicroBatchWriter, "write", failing)
+        monkeypatch.setattr(QueryRun, "write", failing)
         (folder / "in").mkdir()
         (folder / "in" / "1.json").write_text(json.dumps({"id": 1}) + "\n")
 

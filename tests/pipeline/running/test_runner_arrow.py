@@ -14,7 +14,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from freshet.pipeline.batch import arrow_batches
-from freshet.pipeline.batch.micro_batch import MicroBatchWriter
+from freshet.pipeline.batch.one_table import OneTableJob
 from freshet.pipeline.config.pipeline_file import load_pipeline
 from freshet.pipeline.running.runner import Runner
 from freshet.pipeline.sources import outcome_frame
@@ -89,7 +89,7 @@ def test_neither_decoder_nor_task_gets_small_batches(
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "a.json").write_text("".join(json.dumps({"id": number}) + "\n" for number in range(ROWS)))
     (tmp_path / "p.yaml").write_text(TEXT.replace("FOLDER", str(tmp_path)))
-    decoder, task = outcome_frame.RecordDecoder, MicroBatchWriter._task
+    decoder, task = outcome_frame.RecordDecoder, OneTableJob._task
 
     def watched_decoder(plan: Any) -> Function:
         return noting(decoder(plan), tmp_path / "decoder")
@@ -98,7 +98,7 @@ def test_neither_decoder_nor_task_gets_small_batches(
         return noting(task(*arguments), tmp_path / "task")
 
     monkeypatch.setattr(outcome_frame, "RecordDecoder", watched_decoder)
-    monkeypatch.setattr(MicroBatchWriter, "_task", watched_task)
+    monkeypatch.setattr(OneTableJob, "_task", watched_task)
     before = {key: spark.conf.get(key, None) for key in (BYTES, RECORDS)}
     spark.conf.set(BYTES, "1000")
     spark.conf.unset(RECORDS)

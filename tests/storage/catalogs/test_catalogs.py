@@ -21,6 +21,8 @@ from freshet import (
     Table,
     UnsupportedFeatureError,
 )
+from freshet.storage.catalogs.claims import ClaimAnswer
+from freshet.storage.model.snapshot import Snapshot
 
 COLUMNS = {"id": "BIGINT", "v": "STRING"}
 
@@ -272,6 +274,37 @@ def test_a_name_that_is_taken_or_nowhere_is_not_given(catalog: Catalog, kind: Ki
     with pytest.raises(InvalidRequestError, match="table name"):
         catalog.rename_table("shop.orders", "shop.a$b")
     assert (held(catalog.table("shop.orders")), held(catalog.table("shop.items"))) == ([1], [2])
+
+
+@pytest.mark.parametrize("commits", [0, 1])
+@pytest.mark.parametrize("what", ["drop", "rename"])
+def test_a_commit_that_is_overtaken_between_its_last_look_and_its_claim(
+    catalog: Catalog, kind: Kind, what: str, commits: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = create(catalog)
+    if what == "rename" and not kind.renames:
+        with pytest.raises(UnsupportedFeatureError):
+            catalog.rename_table("shop.orders", "shop.old")
+        return
+    for number in range(commits):
+        put(table, number)
+    claim = table.store.claims.claim_snapshot
+
+    def overtaken(snapshot: Snapshot) -> ClaimAnswer:
+        monkeypatch.undo()
+        catalog.drop_table("shop.orders") if what == "drop" else catalog.rename_table("shop.orders", "shop.old")
+        return claim(snapshot)
+
+    monkeypatch.setattr(table.store.claims, "claim_snapshot", overtaken)
+    if what == "rename" and kind.renames_open_tables:
+        put(table, 9)
+        assert held(catalog.table("shop.old")) == [*range(commits), 9]
+    else:
+        with pytest.raises(NotFoundError, match="while it was open"):
+            put(table, 9)
+    if what == "rename" and not kind.renames_open_tables:
+        assert held(catalog.table("shop.old")) == [*range(commits)]
+    assert held(create(catalog)) == [], "nothing of the old table is left under its name"
 
 
 def test_whoever_has_a_table_open_when_it_is_renamed(catalog: Catalog, kind: Kind) -> None:

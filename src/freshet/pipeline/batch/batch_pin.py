@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import pickle
 from base64 import b64decode, b64encode
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -21,7 +22,7 @@ PROPERTY: Final = "freshet.batch"
 
 @dataclass(frozen=True, slots=True)
 class BatchPin:
-    """The number of the batch, the schema it is written in, and the snapshot it was begun on.
+    """The number of the batch, the schema that it is written to a table in, and the snapshot it was begun on.
 
     `limit` is how much its tasks compact where larger rounds run beside the stream, `log` what they need to log changes
     where the table has a log.
@@ -34,10 +35,13 @@ class BatchPin:
     base_snapshot_id: int | None
     limit: CompactionLimit | None = None
     log: TaskLog | None = None
+    is_committed: bool = False
+    """True where the table holds the batch already, while another table of the query does not: nothing is written."""
 
-    def hand_over(self, context: SparkContext) -> None:
-        """The tasks of the jobs that this thread runs from now on find this pin."""
-        context.setLocalProperty(PROPERTY, b64encode(pickle.dumps(self)).decode())
+
+def hand_over(pins: Mapping[int, BatchPin], context: SparkContext) -> None:
+    """The tasks of the jobs that this thread runs from now on find these pins, by the index of the table."""
+    context.setLocalProperty(PROPERTY, b64encode(pickle.dumps(pins)).decode())
 
 
 def task_log(pin: BatchPin) -> TaskLog | None:
@@ -49,11 +53,11 @@ def task_log(pin: BatchPin) -> TaskLog | None:
     return pin.log if context is None else replace(pin.log, attempt=context.taskAttemptId())
 
 
-def pin_of_this_task() -> BatchPin:
-    """What the driver has handed over to the task that runs."""
+def pin_of_this_task(table_index: int) -> BatchPin:
+    """What the driver has handed over for a table to the task that runs."""
     context = TaskContext.get()
     text = None if context is None else context.getLocalProperty(PROPERTY)
     if text is None:
         raise RuntimeError("the driver has pinned no batch for this task: this is a bug of Freshet, please report it")
-    pin: BatchPin = pickle.loads(b64decode(text))
-    return pin
+    pins: Mapping[int, BatchPin] = pickle.loads(b64decode(text))
+    return pins[table_index]

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -43,27 +43,30 @@ from freshet.pipeline.decode.carriers import carrier_arrow_type, restore_array
 from freshet.pipeline.decode.outcomes import BUCKET, DATA_PREFIX, KIND, ORDER_COLUMNS, TAG, TAG_DATA, TAG_DEAD
 from freshet.pipeline.errors.repeating_errors import REPEATING_ERRORS, ToldError
 from freshet.storage.exceptions import InvalidRequestError, RetryableError
+from freshet.storage.io.env import local_env
 from freshet.storage.model.arrow_types import arrow_schema
 from freshet.storage.model.data_type import DataField
 from freshet.storage.model.row_kind import ROW_KIND_COLUMN
 from freshet.storage.model.schema import TableSchema
-from freshet.storage.table import TableHandle
 
 
 @dataclass(frozen=True, slots=True)
 class BucketTask:
     """The work of each task of a micro-batch; a value that travels to the workers.
 
-    `columns` are the table's columns that `_d0` … hold: columns that the table got since are NULL; `bucket_count` is
-    that of `Routing`. `pin` is None for the tasks of a query's own plan: the driver hands it over.
+    `options` are those given beside the table's own. `columns` are the table's columns that `_d0` … hold: columns that
+    the table got since are NULL; `bucket_count` is that of `Routing`. `pin` is None for the tasks of a query's own
+    plan: the driver hands it over. `table_index` is that of the table in the query.
     """
 
-    table: TableHandle
+    location: str
+    options: tuple[tuple[str, str], ...]
     pipeline: str
     columns: tuple[str, ...]
     bucket_count: int | None
-    dead_letters: TableHandle | None = None
+    dead_letter_location: str | None = None
     pin: BatchPin | None = None
+    table_index: int = 0
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Takes the rows of one Spark partition, gives one row: the result. Nothing in, nothing out."""
@@ -80,7 +83,7 @@ class BucketTask:
 
     def pinned(self) -> BatchPin:
         """What the driver has pinned for the batch that runs."""
-        return self.pin or pin_of_this_task()
+        return self.pin or pin_of_this_task(self.table_index)
 
     def _run(self, batches: Iterator[pa.RecordBatch]) -> TaskResult | None:
         clock = LapClock()
@@ -91,13 +94,13 @@ class BucketTask:
             if arrived.is_empty:
                 return None
             clock.lap("receive")
-            return self._write(arrived, clock)
+            pin = self.pinned()
+            return arrived.only_counted() if pin.is_committed else self._write(arrived, pin, clock)
         finally:
             arrived.close()
 
-    def _write(self, arrived: _Arrived, clock: LapClock) -> TaskResult:
-        pin = self.pinned()
-        table = open_worker_table(self.table.at_schema(pin.schema_id, pin.schema_time_ms))
+    def _write(self, arrived: _Arrived, pin: BatchPin, clock: LapClock) -> TaskResult:
+        table = open_worker_table(self.location, pin.schema_id, self.options, pin.schema_time_ms)
         counts = arrived.counts
         log = task_log(pin)
         writer = table.task_writer(base_snapshot_id=pin.base_snapshot_id, log=log)
@@ -129,7 +132,7 @@ class BucketTask:
         dead_letter_messages = arrived.finish_dead()
         clock.lap("dead letters")
         return TaskResult(
-            messages=messages,
+            messages={self.table_index: messages},
             dead_letter_messages=dead_letter_messages,
             row_count=arrived.gathered.row_count,
             applied=counts.applied,
@@ -156,7 +159,7 @@ class _Arrived:
         self._dead_writer: DeadLetterWriter | None = None
         self._is_outcomes = False
         self._batch_count = 0
-        self.gathered = GatheredRows(task.table.env)
+        self.gathered = GatheredRows(local_env())
         self.read = ReadCount()
         self.counts = OutcomeCounts()
 
@@ -198,16 +201,23 @@ class _Arrived:
         if not dead.num_rows:
             return
         self.counts.add_dead(dead)
-        handle = self._task.dead_letters
-        if handle is None:
+        location = self._task.dead_letter_location
+        if location is None:
             raise ValueError("a frame with dead letters needs a table for them; name one")
         if self._dead_writer is None:
             self._dead_writer = DeadLetterWriter(
-                open_worker_table(replace(handle, options=WRITE_OPTIONS)),
+                open_worker_table(location, 0, WRITE_OPTIONS),
                 pipeline=self._task.pipeline,
                 micro_batch_id=self._task.pinned().micro_batch_id,
             )
         self._dead_writer.write(dead)
+
+    def only_counted(self) -> TaskResult:
+        """What is told of a batch that the table holds already, so that its records are accounted for."""
+        for rows in self.gathered.slices(self.order_columns):
+            self.counts.add_data(rows, restored=0)
+        counts = self.counts
+        return TaskResult(applied=counts.applied, dead=counts.dead, read=self.read, skipped=counts.skipped)
 
     def finish_dead(self) -> tuple[Any, ...]:
         """The files of the dead letters."""

@@ -21,6 +21,7 @@ A task writes them as they arrive, in no order: `DeadLetterWriter` holds a bound
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 import pyarrow as pa
@@ -37,8 +38,9 @@ from freshet.pipeline.decode.outcomes import (
     TOPIC,
 )
 from freshet.pipeline.exceptions import InvalidRequestError
+from freshet.pipeline.identity.batch_identity import BatchIdentity
 from freshet.storage.catalog import Catalog
-from freshet.storage.distributed_write import CommitMessage
+from freshet.storage.distributed_write import CommitMessage, Committer
 from freshet.storage.table import Table
 
 DEAD_LETTER_COLUMNS: Final = {
@@ -91,6 +93,29 @@ class DeadLetterWriter:
     def close(self) -> None:
         """Removes files that no message names."""
         self._writer.close()
+
+
+class DeadLetterCommit:
+    """Commits the dead letters of one query, whichever of its tables they are of."""
+
+    def __init__(self, table: Table, commit_user: str) -> None:
+        self._table = table
+        self._commit_user = commit_user
+        self._committers: dict[str | None, Committer] = {}
+
+    def commit(self, batch: BatchIdentity, messages: Sequence[CommitMessage]) -> None:
+        """Commits those of a batch, unless an earlier attempt at it has."""
+        if not messages:
+            return
+        committer = self._committers.get(batch.query_id)
+        if committer is None:
+            committer = self._committers[batch.query_id] = self._table.committer(self._commit_user, batch.query_id)
+        if not committer.has_committed(batch.micro_batch_id, digest=batch.digest).is_committed:
+            committer.commit(batch.micro_batch_id, messages, digest=batch.digest)
+
+    def discard(self, messages: Sequence[CommitMessage]) -> None:
+        """Removes what the tasks wrote."""
+        self._table.discard(messages)
 
 
 def dead_letter_rows(rows: pa.Table, *, pipeline: str, micro_batch_id: int) -> pa.Table:

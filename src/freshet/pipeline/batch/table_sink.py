@@ -19,8 +19,10 @@ from collections.abc import Callable, Mapping
 from pyspark.sql import DataFrame
 
 from freshet.pipeline.batch.arrow_batches import ArrowBatches
+from freshet.pipeline.batch.batch_report import BatchReport
 from freshet.pipeline.batch.dead_letters import open_dead_letters
-from freshet.pipeline.batch.micro_batch import BatchReport, MicroBatchWriter
+from freshet.pipeline.batch.one_table import one_table_run
+from freshet.pipeline.batch.query_run import QueryRun
 from freshet.pipeline.config.model import CompactionConfig, MaxDeadLetters
 from freshet.pipeline.errors.failure import kind_of
 from freshet.pipeline.exceptions import InvalidRequestError, PipelineFailedError, brief_reason
@@ -36,7 +38,7 @@ class TableSink:
     `failure` is the error that ended the last batch, as it was raised: Spark's own exception carries only its text.
     """
 
-    def __init__(self, writer: MicroBatchWriter, on_report: Callable[[BatchReport], None] | None = None) -> None:
+    def __init__(self, writer: QueryRun, on_report: Callable[[BatchReport], None] | None = None) -> None:
         self._writer = writer
         self._on_report = on_report
         self.failure: Exception | None = None
@@ -119,7 +121,7 @@ def table_sink(
     if on_report is not None and not callable(on_report):
         raise InvalidRequestError(f"on_report must be a function that takes a BatchReport, not {on_report!r}")
     catalog = Catalog(warehouse)
-    writer = MicroBatchWriter(
+    writer = one_table_run(
         catalog.table(table),
         commit_user,
         dead_letters=None if dead_letters is None else open_dead_letters(catalog, dead_letters),

@@ -8,7 +8,7 @@ try again.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -34,7 +34,8 @@ class TaskResult:
     `times_ms` says where the time of the tasks went, added up over them.
     """
 
-    messages: tuple[CommitMessage, ...] = ()
+    messages: Mapping[int, tuple[CommitMessage, ...]] = field(default_factory=dict)
+    """Of the tables that rows were written to, by their index in the query (`query_run`)."""
     dead_letter_messages: tuple[CommitMessage, ...] = ()
     row_count: int = 0
     applied: int = 0
@@ -84,7 +85,7 @@ class TaskResult:
 def encode_result(result: TaskResult) -> pa.RecordBatch:
     """One row for Spark to collect."""
     document = {
-        "messages": encode_commit_messages(result.messages).decode(),
+        "messages": [[index, encode_commit_messages(each).decode()] for index, each in result.messages.items()],
         "dead_letter_messages": encode_commit_messages(result.dead_letter_messages).decode(),
         "row_count": result.row_count,
         "applied": result.applied,
@@ -116,7 +117,7 @@ def sum_results(rows: Sequence[bytes]) -> TaskResult:
         if "error" in document:
             raise error_of(document)
     return TaskResult(
-        messages=tuple(m for d in documents for m in decode_commit_messages(d["messages"])),
+        messages=_joined_messages(entry for document in documents for entry in document["messages"]),
         dead_letter_messages=tuple(m for d in documents for m in decode_commit_messages(d["dead_letter_messages"])),
         row_count=sum(d["row_count"] for d in documents),
         applied=sum(d["applied"] for d in documents),
@@ -133,6 +134,13 @@ def sum_results(rows: Sequence[bytes]) -> TaskResult:
         waited_buckets=sum(d["waited_buckets"] for d in documents),
         times_ms=_sum_by_key([d["times_ms"] for d in documents]),
     )
+
+
+def _joined_messages(parts: Iterable[tuple[int, str]]) -> dict[int, tuple[CommitMessage, ...]]:
+    joined: dict[int, list[CommitMessage]] = {}
+    for index, encoded in parts:
+        joined.setdefault(index, []).extend(decode_commit_messages(encoded))
+    return {index: tuple(messages) for index, messages in joined.items() if messages}
 
 
 def _sum_read(parts: Sequence[Mapping[str, Any]]) -> ReadCount:

@@ -23,7 +23,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import SparkSession
 
-from freshet.pipeline.batch.micro_batch import BatchReport, MicroBatchWriter
+from freshet.pipeline.batch.batch_report import BatchReport
+from freshet.pipeline.batch.one_table import one_table_run
 from freshet.pipeline.batch.table_setup import refuse_other_table
 from freshet.pipeline.commands.replay_choice import SharedTopic, shared_topics
 from freshet.pipeline.commands.replayed import remove_replayed
@@ -127,7 +128,7 @@ def carry_out(spark: SparkSession, config: PipelineConfig, replay: Replay) -> Ba
         whole = whole.unionByName(frame)
     dead = catalog.table(config.dead_letter_table)
     table = _unlogged(config, catalog.table(config.table.name))
-    writer = MicroBatchWriter(
+    writer = one_table_run(
         table,
         replay.commit_user,
         pipeline=config.name,

@@ -22,7 +22,7 @@ from typing import Any, Final
 from pyspark import SparkContext
 from pyspark.sql.streaming import StreamingQueryListener
 
-from freshet.pipeline.batch.micro_batch import BatchReport
+from freshet.pipeline.batch.batch_report import BatchReport
 from freshet.pipeline.errors.error_kind import ErrorKind
 from freshet.pipeline.running.restarts import Restart
 

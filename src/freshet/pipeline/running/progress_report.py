@@ -20,8 +20,8 @@ from typing import Any, Final
 
 import orjson
 
+from freshet.pipeline.batch.batch_report import BatchReport
 from freshet.pipeline.batch.left_out import left_out_text
-from freshet.pipeline.batch.micro_batch import BatchReport
 from freshet.pipeline.running.progress import PipelineState, Progress
 from freshet.storage.model.display import size_text
 

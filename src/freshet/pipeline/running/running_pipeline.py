@@ -21,7 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from freshet.pipeline.batch.dead_letters import open_dead_letters
-from freshet.pipeline.batch.micro_batch import MicroBatchWriter
+from freshet.pipeline.batch.one_table import one_table_run
 from freshet.pipeline.batch.table_setup import open_or_create, with_table_options
 from freshet.pipeline.batch.table_sink import TableSink
 from freshet.pipeline.checks.unread_records import UnreadRecords, unread_records
@@ -109,7 +109,7 @@ class RunningPipeline:
         dead_letters = None
         if not config.follows_tables:  # what is read there are rows already, none of which becomes a dead letter
             dead_letters = open_dead_letters(Catalog(config.table.warehouse), config.dead_letter_table)
-        writer = MicroBatchWriter(
+        writer = one_table_run(
             table,
             config.name,
             decoded=config.table.table_schema,

@@ -1,4 +1,4 @@
-"""Makes one change visible as the next snapshot: an exclusive create of `snapshot-N`, tried again until it is won.
+"""Makes one change visible as the next snapshot: a claim of `snapshot-N` (`claim`), made again until it is won.
 
 One round:
 
@@ -8,7 +8,7 @@ One round:
    committed since (else the caller numbers them anew), and conflicts; a compaction gives way bucket by bucket, anything
    else raises;
 4. write delta manifests, merge old manifests, write both manifest lists, build the snapshot;
-5. create `snapshot-N` exclusively. Won: write the LATEST hint. Lost: remove what only this round named, wait, again.
+5. claim `snapshot-N`. Won: write the LATEST hint. Lost: remove what only this round named, wait, again.
 
 | crash or error           | left behind                 | who deals with it                                      |
 |--------------------------|-----------------------------|--------------------------------------------------------|

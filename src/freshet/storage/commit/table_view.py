@@ -1,7 +1,7 @@
 """What one round of a commit sees of the table, read once: the latest snapshot, the commits it knows of, the schema.
 
-Everything that the round decides is decided by this view. Whether the view is still true at the end, the exclusive
-create of the next snapshot tells: where somebody was quicker, the round is lost and another one looks again.
+Everything that the round decides is decided by this view. Whether the view is still true at the end, the claim of the
+next snapshot tells: where somebody was quicker, the round is lost and another one looks again.
 """
 
 from __future__ import annotations

@@ -94,12 +94,15 @@ class SnapshotStore:
         snapshot = decode_snapshot(data, path)
         if snapshot.id != snapshot_id:
             raise CorruptDataError(f"the file holds snapshot {snapshot.id}", path=path)
-        if self._cache.get(snapshot_id, snapshot) != snapshot:
+        self._keep(snapshot)
+        return snapshot
+
+    def _keep(self, snapshot: Snapshot) -> None:
+        if self._cache.get(snapshot.id, snapshot) != snapshot:
             self._cache.clear()
         elif len(self._cache) >= _CACHE_SIZE:
             self._cache.pop(min(self._cache))
-        self._cache[snapshot_id] = snapshot
-        return snapshot
+        self._cache[snapshot.id] = snapshot
 
     def list_ids(self) -> list[int]:
         """Ids of all visible snapshots, ascending."""
@@ -227,9 +230,8 @@ class SnapshotStore:
 
     def remember(self, snapshot: Snapshot) -> None:
         """Keeps in memory the snapshot that was just made visible: it need not be read."""
-        data = encode_snapshot(snapshot)
-        self._decoded(snapshot.id, data)
-        self._newest = (snapshot.id, data)
+        self._keep(snapshot)
+        self._newest = (snapshot.id, encode_snapshot(snapshot))
 
     def write_latest_hint(self, snapshot_id: int) -> None:
         """Says which snapshot is the newest; only after it is visible, a hint that runs ahead breaks other readers."""

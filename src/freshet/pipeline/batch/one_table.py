@@ -1,0 +1,102 @@
+"""A query into one table: how the rows of its frames reach the tasks that write them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from pyspark.sql import DataFrame
+
+from freshet.pipeline.batch.batch_pin import BatchPin
+from freshet.pipeline.batch.bucket_task import BucketTask
+from freshet.pipeline.batch.query_run import QueryRun
+from freshet.pipeline.batch.routing import Routing, TaskPlan, is_outcomes, route_outcomes, route_rows
+from freshet.pipeline.batch.table_commit import TableCommit
+from freshet.pipeline.batch.task_result import RESULT_SPARK_SCHEMA
+from freshet.pipeline.config.model import CompactionConfig, MaxDeadLetters
+from freshet.pipeline.spark.arrow_map import schema_text
+from freshet.storage.model.schema import TableSchema
+from freshet.storage.table import Table
+
+_SHUFFLE_PARTITIONS: Final = "spark.sql.shuffle.partitions"
+
+
+def one_table_run(
+    table: Table,
+    commit_user: str,
+    *,
+    decoded: TableSchema | None = None,
+    dead_letters: Table | None = None,
+    max_dead_letters: MaxDeadLetters | None = None,
+    options: Mapping[str, str] | None = None,
+    tasks_max: int | None = None,
+    pipeline: str | None = None,
+    compaction: CompactionConfig | None = None,
+    writes_all_batches: bool = False,
+    follows_polls: bool = False,
+) -> QueryRun:
+    """A query whose rows all go into `table`; arguments as those of `TableCommit`, `OneTableJob` and `QueryRun`."""
+    commit = TableCommit(table, commit_user, decoded=decoded, options=options, compaction=compaction)
+    location = None if dead_letters is None else dead_letters.location
+    return QueryRun(
+        [commit],
+        OneTableJob(commit, pipeline or commit_user, dead_letter_location=location, tasks_max=tasks_max),
+        commit_user,
+        pipeline=pipeline,
+        dead_letters=dead_letters,
+        max_dead_letters=max_dead_letters,
+        writes_all_batches=writes_all_batches,
+        follows_polls=follows_polls,
+    )
+
+
+class OneTableJob:
+    """The job of a batch whose rows all go into one table."""
+
+    def __init__(
+        self, commit: TableCommit, pipeline: str, *, dead_letter_location: str | None, tasks_max: int | None
+    ) -> None:
+        """`pipeline` is the name that dead letters carry."""
+        self._commit = commit
+        self._pipeline = pipeline
+        self._dead_letter_location = dead_letter_location
+        self._tasks_max = tasks_max
+        self._decoded_options = commit.table.options
+        self._routing: tuple[object, Routing] | None = None
+
+    def tasks(self, frame: DataFrame, pins: Mapping[int, BatchPin] | None = None) -> tuple[DataFrame, int]:
+        """As `BatchJob` says."""
+        routing = self._plan(frame)
+        task = self._task(routing, None if pins is None else pins[0])
+        rows = routing.crossing.map_in_arrow(routing.distributed(frame), task, RESULT_SPARK_SCHEMA)
+        return rows, routing.task_count
+
+    def _plan(self, frame: DataFrame) -> Routing:
+        """The routing of this frame, planned once per schema of table and frame."""
+        identity = (self._commit.table.schema.id, schema_text(frame))
+        if self._routing is None or self._routing[0] != identity:
+            self._routing = (identity, self._route(frame))
+        return self._routing[1]
+
+    def _route(self, frame: DataFrame) -> Routing:
+        spark, table = frame.sparkSession, self._commit.table
+        tasks = TaskPlan(
+            shuffle_partitions=self._tasks_max or int(spark.conf.get(_SHUFFLE_PARTITIONS) or "200"),
+            parallelism=spark.sparkContext.defaultParallelism,
+        )
+        names, is_rescaled = frame.columns, table.is_rescaled()
+        if not is_outcomes(names):
+            return route_rows(frame, table.schema, table.options, tasks, is_rescaled=is_rescaled)
+        self._commit.refuse_other_columns()
+        return route_outcomes(names, self._commit.decoded, self._decoded_options, tasks, is_rescaled=is_rescaled)
+
+    def _task(self, routing: Routing, pin: BatchPin | None) -> BucketTask:
+        return BucketTask(
+            location=self._commit.table.location,
+            options=self._commit.options,
+            pipeline=self._pipeline,
+            columns=routing.columns,
+            bucket_count=routing.bucket_count,
+            dead_letter_location=self._dead_letter_location,
+            pin=pin,
+        )

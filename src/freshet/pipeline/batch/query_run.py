@@ -1,0 +1,282 @@
+"""One streaming query on the driver: asks whether a micro-batch is done, runs its one job, commits it table by table.
+
+    1. pin what each table is written upon, and ask it whether it holds the batch: if all do, nothing is run
+    2. one Spark job: route, shuffle, write files (`bucket_task`), collect commit messages by table. The queries of
+       `runner` have it in their plan (`with_tasks`); for frames of users it is planned here, batch by batch
+    3. check: records that entered (`read_count`) = applied + dead letters + skipped, and not too many are dead letters
+    4. commit the dead letters under the identity of the batch, unless an earlier attempt did
+    5. commit the rows of each table (`table_commit`) that does not hold the batch yet. A table that is alone is
+       committed though the batch has no rows, so that the numbers of its batches have no gaps (`missing_batches`)
+
+| the driver dies | the replay finds | and |
+|---|---|---|
+| before 4 | no table knows the batch | writes all again; the files of the dead attempt are orphans |
+| between 4 and 5 | the dead letters know it | writes the rows, leaves the dead letters |
+| between two tables of 5 | the first knows it | writes and commits the rows of the others |
+| after 5, before Spark's commit log | the tables that have rows of it know it | runs no job, where that is all tables |
+| while its tasks go on (zombie) | any of these | the commit that comes second finds the other, gives up |
+
+Identity = (commit user, batch id, Spark's query id), and a digest of what the batch read (`read_digest`): a batch of a
+known number that read something else is refused, and so is one of a pipeline whose batches before it are not in the
+table (`missing_batches`). Source: pipeline/README.md, "How Spark 4.2.1 behaves".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from typing import Final, Protocol
+
+from pyspark.sql import DataFrame
+
+from freshet.pipeline.batch.arrow_batches import ArrowBatches
+from freshet.pipeline.batch.batch_pin import BatchPin, hand_over
+from freshet.pipeline.batch.batch_report import BatchReport
+from freshet.pipeline.batch.dead_letter_sample import limit_text, sample_text
+from freshet.pipeline.batch.dead_letters import DeadLetterCommit
+from freshet.pipeline.batch.kafka_polls import follow_sizes
+from freshet.pipeline.batch.lap_clock import LapClock
+from freshet.pipeline.batch.rounds_beside import joined_report
+from freshet.pipeline.batch.table_commit import TableCommit
+from freshet.pipeline.batch.task_result import TaskResult, sum_results
+from freshet.pipeline.config.model import MaxDeadLetters
+from freshet.pipeline.errors.error_kind import ErrorKind
+from freshet.pipeline.exceptions import PipelineFailedError, StoppedByRecordError
+from freshet.pipeline.identity.batch_identity import BatchIdentity
+from freshet.pipeline.identity.first_tables import FirstTables, after_batch, carried_text, first_tables
+from freshet.pipeline.identity.missing_batches import refuse_missing_batches
+from freshet.pipeline.identity.read_digest import ReadDigests
+from freshet.pipeline.spark.active_query import ActiveQuery
+from freshet.storage.distributed_write import CommitTrace, CompactionLimit
+from freshet.storage.exceptions import InvalidRequestError
+from freshet.storage.table import Table
+
+_RUN_PROPERTY: Final = "spark.jobGroup.id"
+"""Spark runs a query under the id of this run as its job group."""
+
+
+class BatchJob(Protocol):
+    """The one job of a batch: how the rows of a frame reach the tasks that write them."""
+
+    def tasks(self, frame: DataFrame, pins: Mapping[int, BatchPin] | None = None) -> tuple[DataFrame, int]:
+        """The frame followed by the work of its tasks, a row for each (`task_result`), and how many there are at most.
+
+        `pins` are those of the batch by the index of the table; None for the plan of a query, whose tasks find those
+        of each batch (`pin_of_this_task`).
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class _ActiveRun:
+    """One run of a streaming query."""
+
+    query: ActiveQuery
+    digests: ReadDigests
+
+
+class QueryRun:
+    """Writes the batches of one streaming query into its tables, each once; `commit_user` is the name of the pipeline.
+
+    The index of a table in `tables` is the one that results of tasks have it under.
+    """
+
+    def __init__(
+        self,
+        tables: Sequence[TableCommit],
+        job: BatchJob,
+        commit_user: str,
+        *,
+        pipeline: str | None = None,
+        dead_letters: Table | None = None,
+        max_dead_letters: MaxDeadLetters | None = None,
+        writes_all_batches: bool = False,
+        follows_polls: bool = False,
+    ) -> None:
+        """`pipeline` is the name that dead letters carry, by default the commit user. `writes_all_batches` says that
+        every batch of the query comes here, so that one which the table does not hold is an error; only a table that
+        is alone holds all. `follows_polls` says that the polls of its Kafka sources follow the sizes of their records.
+        """
+        if writes_all_batches and len(tables) > 1:
+            raise ValueError("a batch is committed to the tables that it has rows for: no table of several holds all")
+        self._tables = tuple(tables)
+        self._job = job
+        self._commit_user = commit_user
+        self._pipeline = pipeline or commit_user
+        self._dead_letters = None if dead_letters is None else DeadLetterCommit(dead_letters, commit_user)
+        self._max_dead_letters = max_dead_letters or MaxDeadLetters()
+        self._writes_all_batches = writes_all_batches
+        self._follows_polls = follows_polls
+        self._planned_tasks: int | None = None
+        self.arrow = ArrowBatches()
+        """What bounds the Arrow batches of the query."""
+        self._run: tuple[object, _ActiveRun | None] | None = None
+
+    @property
+    def table_name(self) -> str:
+        """What messages call the tables."""
+        return ", ".join(each.table.name for each in self._tables)
+
+    def with_tasks(self, frame: DataFrame) -> DataFrame:
+        """A streaming frame followed by the work of its tasks: a row for each, which `write` collects.
+
+        So the plan of a query holds all that a batch does, and nothing is planned for one batch but what Spark plans.
+        """
+        rows, self._planned_tasks = self._job.tasks(frame)
+        return rows
+
+    def close(self) -> None:
+        """Ends what runs beside the batches."""
+        for table in self._tables:
+            table.close()
+
+    def write(self, frame: DataFrame, micro_batch_id: int, query_id: str | None) -> BatchReport:
+        """Writes one batch, once: of the frame that `with_tasks` gave, or else of outcomes or the table's columns.
+
+        `query_id` is Spark's id of the streaming query.
+        """
+        clock = LapClock()
+        for table in self._tables:
+            table.follow_schema(is_planned=self._planned_tasks is not None)
+        with ExitStack() as turns:
+            limits = [turns.enter_context(table.turn()) for table in self._tables]
+            clock.lap("turn")
+            report = self._write(frame, micro_batch_id, query_id, limits, clock)
+        written = report.result.messages
+        beside = [
+            table.after_batch(frame.sparkSession, written.get(index, ())) for index, table in enumerate(self._tables)
+        ]
+        return replace(report, beside=joined_report(each for each in beside if each is not None))
+
+    def _write(
+        self,
+        frame: DataFrame,
+        micro_batch_id: int,
+        query_id: str | None,
+        limits: Sequence[CompactionLimit | None],
+        clock: LapClock,
+    ) -> BatchReport:
+        context = frame.sparkSession.sparkContext
+        pins = [table.pin(micro_batch_id, limit, context) for table, limit in zip(self._tables, limits, strict=True)]
+        run = self._active_run(frame, query_id)
+        batch = BatchIdentity(micro_batch_id, query_id, None if run is None else run.digests.digest(micro_batch_id))
+        clock.lap("digest")
+        checks = [table.has_committed(batch) for table in self._tables]
+        if all(check.is_committed for check in checks):  # 1
+            return BatchReport(self._commit_user, micro_batch_id, is_replay=True)
+        last = _newest(check.last for check in checks)
+        if self._writes_all_batches:
+            number = None if last is None else last.identifier
+            refuse_missing_batches(number, micro_batch_id, table=self.table_name, pipeline=self._commit_user)
+        if run is not None:
+            run.digests.refuse_missing_files()
+        clock.lap("look")
+        for index, check in enumerate(checks):
+            pins[index] = replace(pins[index], is_committed=check.is_committed)
+        collected, task_count = self._collect(frame, dict(enumerate(pins)), run)  # 2
+        result = sum_results(collected)
+        self._follow_sizes(frame, result, run)
+        clock.lap("job")
+        carried = self._check(result, micro_batch_id, last)  # 3
+        if self._dead_letters is not None:
+            self._dead_letters.commit(batch, result.dead_letter_messages)  # 4
+        reports = [
+            table.commit(batch, result.messages.get(index, ()), carried, clock)  # 5
+            for index, (table, check) in enumerate(zip(self._tables, checks, strict=True))
+            if not check.is_committed and (index in result.messages or len(self._tables) == 1)
+        ]
+        return BatchReport.of_tables(
+            self._commit_user,
+            micro_batch_id,
+            result,
+            reports,
+            task_count=task_count,
+            left_out=tuple(name for table in self._tables for name in table.left_out(result.notes)),
+            times_ms=clock.times_ms,
+        )
+
+    def _collect(
+        self, frame: DataFrame, pins: Mapping[int, BatchPin], run: _ActiveRun | None
+    ) -> tuple[list[bytes], int]:
+        """What the tasks tell, and how many tasks there are at most."""
+        if self._planned_tasks is not None:
+            if run is None:
+                raise InvalidRequestError("a frame of with_tasks runs in a streaming query; this batch belongs to none")
+            hand_over(pins, frame.sparkSession.sparkContext)
+            return run.query.collect_binary(), self._planned_tasks
+        with self.arrow.in_force(frame.sparkSession):
+            rows, task_count = self._job.tasks(frame, pins)
+            return [row[0] for row in rows.collect()], task_count
+
+    def _follow_sizes(self, frame: DataFrame, result: TaskResult, run: _ActiveRun | None) -> None:
+        """The Arrow batches and polls of the batch that comes next follow the records of this one."""
+        self.arrow.saw(result.read.sizes)
+        if self._planned_tasks is None:
+            return
+        self.arrow.follow(frame.sparkSession)
+        if run is not None and self._follows_polls and result.read.sizes.largest:
+            follow_sizes(run.query, self.arrow.sizes)
+
+    def _active_run(self, frame: DataFrame, query_id: str | None) -> _ActiveRun | None:
+        """The run of the query that this batch belongs to, looked for once."""
+        if query_id is None:
+            return None
+        context = frame.sparkSession.sparkContext
+        identity = (query_id, context.getLocalProperty(_RUN_PROPERTY))
+        if self._run is None or self._run[0] != identity:
+            query = ActiveQuery.find(frame, query_id)
+            found = None if query is None else _ActiveRun(query, ReadDigests(frame.sparkSession, query))
+            self._run = (identity, found)
+        return self._run[1]
+
+    def _check(self, result: TaskResult, micro_batch_id: int, last: CommitTrace | None) -> str | None:
+        """Raises where the batch must not be committed; gives what the history is to carry."""
+        broken = result.read.broken_partitions()
+        if broken or result.read_count != result.record_count:
+            where = f"; rows of Spark partitions {broken} are missing or there twice" if broken else ""
+            raise PipelineFailedError(
+                f"{result.read_count} records entered, but the tasks tell of {result.applied} applied, "
+                f"{result.dead_count} dead-lettered and {result.skipped_count} skipped{where}; nothing was committed. "
+                "Either the source gave other rows when Spark computed a part of the batch again, or this is a bug of "
+                "Freshet: please report it with the log of the run",
+                pipeline=self._commit_user,
+                micro_batch_id=micro_batch_id,
+            )
+        try:
+            tables = after_batch(self._first_tables(last), result.tables)
+        except StoppedByRecordError:
+            self._discard(result)
+            raise
+        if self._max_dead_letters.is_exceeded(result.dead_count, result.read_count):
+            self._discard(result)
+            raise PipelineFailedError(
+                f"{result.dead_count} of the {result.read_count} records of the batch are dead letters, more than "
+                f"{limit_text(self._max_dead_letters)} allows; nothing was committed, the dead letters neither. "
+                f"The first are:\n{sample_text(result.first_dead)}\nLook whether format and schema of the source are "
+                "right; to go on all the same, raise the limit",
+                pipeline=self._commit_user,
+                micro_batch_id=micro_batch_id,
+                kind=ErrorKind.INVALID_REQUEST,
+            )
+        return None if self._is_replay else carried_text(tables)
+
+    @property
+    def _is_replay(self) -> bool:
+        """Of dead letters: what they are was read under the name of their pipeline."""
+        return self._pipeline != self._commit_user
+
+    def _first_tables(self, last: CommitTrace | None) -> FirstTables:
+        if self._is_replay:
+            last = _newest(table.last_commit_of(self._pipeline) for table in self._tables)
+        return first_tables(None if last is None else last.carried)
+
+    def _discard(self, result: TaskResult) -> None:
+        for index, messages in result.messages.items():
+            self._tables[index].discard(messages)
+        if self._dead_letters is not None:
+            self._dead_letters.discard(result.dead_letter_messages)
+
+
+def _newest(commits: Iterable[CommitTrace | None]) -> CommitTrace | None:
+    """Of the last commits in the tables of a query, the one of its newest batch."""
+    return max((each for each in commits if each is not None), key=lambda each: each.identifier, default=None)

@@ -1,0 +1,172 @@
+"""One table of a streaming query, on the driver: what batches are written upon, their commit, compaction beside them.
+
+    pin      the base snapshot and the schema for the tasks of a batch
+    commit   the rows, APPEND and then COMPACT; an empty batch is committed too. Files whose numbers lost the claim to
+             another writer are written again by a job of their own (`renumber_job`). Where
+             `full-compaction.delta-commits` has this batch compact the table, the driver compacts the buckets that no
+             task wrote. Then the log is told, or what is committed is published
+
+What a batch read, and whether it may be committed, the query knows (`query_run`).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Final
+
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
+
+from freshet.pipeline.batch.batch_pin import BatchPin
+from freshet.pipeline.batch.batch_report import TableReport
+from freshet.pipeline.batch.lap_clock import LapClock
+from freshet.pipeline.batch.left_out import carried_columns, left_out_columns
+from freshet.pipeline.batch.renumber_job import RenumberJob
+from freshet.pipeline.batch.rounds_beside import BesideReport, RoundsBeside
+from freshet.pipeline.batch.schema_follow import refuse_other_columns
+from freshet.pipeline.config.model import CompactionConfig
+from freshet.pipeline.identity.batch_identity import BatchIdentity
+from freshet.pipeline.identity.replays import is_same_input, unproven_replay_text
+from freshet.storage.distributed_write import CommitCheck, CommitMessage, Committer, CommitTrace, CompactionLimit
+from freshet.storage.exceptions import InvalidRequestError
+from freshet.storage.model.schema import TableSchema
+from freshet.storage.table import Table, TaskLog
+
+_LOG: Final = logging.getLogger(__name__)
+
+
+class TableCommit:
+    """Commits the batches of one query into one table; `commit_user` is the name of the pipeline."""
+
+    def __init__(
+        self,
+        table: Table,
+        commit_user: str,
+        *,
+        decoded: TableSchema | None = None,
+        options: Mapping[str, str] | None = None,
+        compaction: CompactionConfig | None = None,
+    ) -> None:
+        """`decoded` is the schema that frames of outcomes were decoded for, by default the table's of now; `options`
+        override the table's own."""
+        self.table = table.with_options(options) if options else table
+        """At the schema of the batch that runs."""
+        self.decoded = decoded or table.schema
+        self.options = tuple(sorted((options or {}).items()))
+        self._commit_user = commit_user
+        self._warn(self.table.warnings())
+        self._committers: dict[str | None, Committer] = {}
+        self._renumber_job: RenumberJob | None = None
+        self._log = self.table.open_log(commit_user) if self.table.has_log else None
+        self._publisher = self.table.open_publisher() if self.table.publishes else None
+        for source in (self._log, self._publisher):
+            self._warn(() if source is None else source.warnings)
+        self._rounds = self._open_rounds(compaction or CompactionConfig())
+
+    def _warn(self, warnings: Iterable[str]) -> None:
+        for warning in warnings:
+            _LOG.warning("table %s: %s", self.table.name, warning)
+
+    def _open_rounds(self, compaction: CompactionConfig) -> RoundsBeside | None:
+        if not compaction.beside:
+            return None
+        try:
+            return RoundsBeside(self.table, self._commit_user, budget_ms=compaction.budget_ms, options=self.options)
+        except InvalidRequestError as error:
+            _LOG.warning("%s: %s", self._commit_user, error)
+            return None
+
+    def follow_schema(self, *, is_planned: bool) -> None:
+        """Follows a schema change made while the query runs; the plan of a query may not follow every one."""
+        latest_id = self.table.latest_schema_id()
+        if latest_id is None or latest_id == self.table.schema.id:
+            return
+        self.table = self.table.with_options(dict(self.options))
+        self._committers.clear()
+        if is_planned:
+            self.refuse_other_columns()
+
+    def refuse_other_columns(self) -> None:
+        """Raises `InvalidRequestError` where the rows of a frame of outcomes do not fit the table any more."""
+        refuse_other_columns(self.decoded, self.table.schema, self.table.name)
+
+    def turn(self) -> AbstractContextManager[CompactionLimit | None]:
+        """Belongs around a batch, from its pin to its commit; gives how much its tasks compact."""
+        return nullcontext() if self._rounds is None else self._rounds.batch(self.table)
+
+    def pin(self, micro_batch_id: int, limit: CompactionLimit | None, context: SparkContext) -> BatchPin:
+        """What the tasks of a batch write upon; the batch is the one that `commit` takes next."""
+        base, schema = self.table.latest_snapshot(), self.table.schema
+        log = None if self._log is None else TaskLog(self._log.identity, self._log.epoch, 0)
+        pin = BatchPin(micro_batch_id, schema.id, schema.time_ms, None if base is None else base.id, limit, log)
+        self._renumber_job = RenumberJob(context, self.table.location, self.options, pin)
+        return pin
+
+    def has_committed(self, batch: BatchIdentity) -> CommitCheck:
+        """Whether the table holds the batch; raises where it holds another one of that number."""
+        check = self._committer(batch.query_id).has_committed(batch.micro_batch_id, digest=batch.digest)
+        if check.is_committed and not is_same_input(check, batch.micro_batch_id, batch.digest):
+            _LOG.warning(unproven_replay_text(self.table.name, self._commit_user, batch.micro_batch_id))
+        return check
+
+    def commit(
+        self, batch: BatchIdentity, messages: Sequence[CommitMessage], carried: str | None, clock: LapClock
+    ) -> TableReport:
+        """Commits what the tasks wrote; `carried` is what the history is to carry."""
+        number, committer = batch.micro_batch_id, self._committer(batch.query_id)
+        rest = self.table.complete_full_compaction(number, messages)
+        committed = committer.commit(number, (*messages, *rest), digest=batch.digest, carried=carried)
+        committed = self.table.show_hidden_rows(committer, number, committed)
+        if self._log is not None and committed.snapshots:
+            self._log.committed(number, committed.snapshots[-1].id)
+        clock.lap("commit")
+        if self._publisher is not None:
+            self._publisher.publish()
+            clock.lap("publish")
+        buckets = {message.bucket_id for message in messages}
+        level0 = self.table.level0_counts(committed.snapshots[-1], buckets) if committed.snapshots else ()
+        clock.lap("count")
+        ids = tuple(snapshot.id for snapshot in committed.snapshots)
+        return TableReport(ids, committed.already_committed, level0, committed.rewrite_count, committed.rewritten_bytes)
+
+    def discard(self, messages: Sequence[CommitMessage]) -> None:
+        """Removes what the tasks wrote."""
+        self.table.discard(messages)
+
+    def left_out(self, notes: Mapping[str, int]) -> tuple[str, ...]:
+        """Columns of the table that were not decoded, though records carry a field of the name."""
+        return carried_columns(left_out_columns(self.table.schema, self.decoded), notes)
+
+    def last_commit_of(self, commit_user: str) -> CommitTrace | None:
+        """The last commit that somebody made."""
+        return self.table.committer(commit_user).last_commit()
+
+    def after_batch(self, spark: SparkSession, messages: Sequence[CommitMessage]) -> BesideReport | None:
+        """The batch is over: compaction beside the stream goes on. Gives what it did, None where there is none."""
+        if self._rounds is None:
+            return None
+        self._rounds.after_batch(spark, {message.bucket_id for message in messages})
+        return self._rounds.report()
+
+    def close(self) -> None:
+        """Ends what runs beside the batches."""
+        for each in (self._rounds, self._log, self._publisher):
+            if each is not None:
+                each.close()
+
+    def _committer(self, query_id: str | None) -> Committer:
+        """Kept from batch to batch: a committer knows the live files and reads only what is new."""
+        if query_id not in self._committers:
+            log = None if self._log is None else self._log.identity
+            self._committers[query_id] = self.table.committer(
+                self._commit_user, query_id, log=log, renumber=self._renumber
+            )
+        return self._committers[query_id]
+
+    def _renumber(
+        self, _identifier: int, messages: Sequence[CommitMessage], base_id: int, headroom: int
+    ) -> Sequence[CommitMessage]:
+        assert self._renumber_job is not None, "only batches are committed"
+        return self._renumber_job.run(messages, base_id, headroom)

@@ -1,0 +1,16 @@
+"""What tells one batch of a query from all others, and what each of its commits carries beside the commit user."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from freshet.storage.distributed_write import CommitDigest
+
+
+@dataclass(frozen=True, slots=True)
+class BatchIdentity:
+    """`query_id` is Spark's id of the streaming query, `digest` what the batch read, None where Spark does not say."""
+
+    micro_batch_id: int
+    query_id: str | None
+    digest: CommitDigest | None
