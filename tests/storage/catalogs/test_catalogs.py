@@ -22,6 +22,8 @@ from freshet import (
     UnsupportedFeatureError,
 )
 from freshet.storage.catalogs.claims import ClaimAnswer
+from freshet.storage.catalogs.metastore import TableName
+from freshet.storage.model.schema import TableSchema
 from freshet.storage.model.snapshot import Snapshot
 
 COLUMNS = {"id": "BIGINT", "v": "STRING"}
@@ -305,6 +307,67 @@ def test_a_commit_that_is_overtaken_between_its_last_look_and_its_claim(
     if what == "rename" and not kind.renames_open_tables:
         assert held(catalog.table("shop.old")) == [*range(commits)]
     assert held(create(catalog)) == [], "nothing of the old table is left under its name"
+
+
+@pytest.mark.parametrize("what", ["drop", "rename"])
+def test_a_change_of_the_schema_that_is_overtaken_makes_no_table(
+    catalog: Catalog, kind: Kind, what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = create(catalog)
+    claim = table.store.claims.claim_schema
+    is_lost = what == "drop" or (kind.renames and not kind.renames_open_tables)
+
+    def overtaken(schema: TableSchema) -> bool:
+        monkeypatch.undo()
+        if what == "drop":
+            catalog.drop_table("shop.orders")
+        elif kind.renames:
+            catalog.rename_table("shop.orders", "shop.old")
+        return claim(schema)
+
+    monkeypatch.setattr(table.store.claims, "claim_schema", overtaken)
+    if is_lost:
+        with pytest.raises(NotFoundError, match="while it was open"):
+            table.alter(AddColumn("w", "INT"))
+    else:
+        assert table.alter(AddColumn("w", "INT")).schema.id == 1
+    left = {"drop": [], "rename": ["old"] if kind.renames else ["orders"]}[what]
+    assert catalog.list_tables("shop") == left
+    assert [catalog.table(f"shop.{name}").schema.id for name in left] == [0 if is_lost else 1] * len(left)
+
+
+def test_of_tables_that_are_given_one_name_at_once_one_gets_it(catalog: Catalog, kind: Kind) -> None:
+    for number in range(8):
+        put(create(catalog, f"shop.t{number}"), number)
+
+    def attempt(number: int) -> bool:
+        try:
+            catalog.rename_table(f"shop.t{number}", "shop.one")
+        except (AlreadyExistsError, UnsupportedFeatureError):
+            return False
+        return True
+
+    with ThreadPoolExecutor(8) as pool:
+        won = [number for number, is_won in enumerate(pool.map(attempt, range(8))) if is_won]
+    assert len(won) == (1 if kind.renames else 0)
+    assert [held(catalog.table("shop.one")) for _ in won] == [[number] for number in won]
+    assert len(catalog.list_tables("shop")) == 8
+
+
+def test_who_comes_too_late_is_told(catalog: Catalog, kind: Kind) -> None:
+    """What the port answers where others were faster than the look before."""
+    metastore, table = catalog._metastore, create(catalog)
+    create(catalog, "shop.items")
+    orders, items, gone = (TableName("shop", name) for name in ("orders", "items", "gone"))
+    assert not metastore.create_database("shop", {})
+    assert not metastore.create_table(orders, table.schema)
+    assert not metastore.drop_table(gone)
+    assert metastore.find_table(gone) is None
+    with pytest.raises(AlreadyExistsError if kind.renames else UnsupportedFeatureError):
+        metastore.rename_table(orders, items)
+    with pytest.raises(NotFoundError if kind.renames else UnsupportedFeatureError):
+        metastore.rename_table(gone, TableName("shop", "other"))
+    assert catalog.list_tables("shop") == ["items", "orders"]
 
 
 def test_whoever_has_a_table_open_when_it_is_renamed(catalog: Catalog, kind: Kind) -> None:

@@ -28,7 +28,7 @@ from typing import Final, Protocol, TypeAlias
 
 from freshet.storage.codec.schema_json import encode_schema
 from freshet.storage.codec.snapshot_json import encode_snapshot
-from freshet.storage.exceptions import InvalidRequestError, StorageError
+from freshet.storage.exceptions import InvalidRequestError, NotFoundError, StorageError
 from freshet.storage.io.file_io import Created, FileIO, create_or_ask
 from freshet.storage.model.schema import TableSchema
 from freshet.storage.model.snapshot import Snapshot
@@ -60,7 +60,7 @@ class TableClaims(Protocol):
 
     def claim_schema(self, schema: TableSchema) -> bool:
         """Makes the schema the latest one; False when another writer has taken its id. `UnknownOutcomeError` when
-        nobody knows."""
+        nobody knows, `NotFoundError` where the table is gone."""
 
     def claim_snapshot(self, snapshot: Snapshot) -> ClaimAnswer:
         """Makes the snapshot visible under its id, if that is free."""
@@ -78,8 +78,18 @@ class FileClaims:
         self._paths = paths
 
     def claim_schema(self, schema: TableSchema) -> bool:
-        """Creates the file of the schema."""
-        return create_or_ask(self._file_io, self._paths.schema(schema.id), encode_schema(schema))
+        """Creates the file of the schema. Where the one before it is gone, that made a table of this one alone: it is
+        taken back."""
+        path = self._paths.schema(schema.id)
+        if not create_or_ask(self._file_io, path, encode_schema(schema)):
+            return False
+        if schema.id > 0 and not self._file_io.exists(self._paths.schema(schema.id - 1)):
+            self._file_io.delete(path)
+            location = self._paths.location
+            raise NotFoundError(
+                f"the table at {location} was dropped while it was open; nothing was changed", table=location, path=path
+            )
+        return True
 
     def claim_snapshot(self, snapshot: Snapshot) -> ClaimAnswer:
         """Creates the file of the snapshot."""

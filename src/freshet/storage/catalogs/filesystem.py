@@ -89,7 +89,12 @@ class FilesystemMetastore:
         if self._is_table(paths):
             return False
         if has_remains:
-            raise _remains_error(f"table {name} cannot be created", name, paths)
+            raise InvalidRequestError(
+                f"table {name} cannot be created: {paths.location} holds snapshots of an earlier table, which was not "
+                "dropped to the end, and they would show in the new one; remove them with drop_table",
+                table=str(name),
+                path=paths.location,
+            )
         return FileClaims(self._env.file_io, paths).claim_schema(schema)
 
     def drop_table(self, name: TableName) -> bool:
@@ -103,7 +108,7 @@ class FilesystemMetastore:
 
     def rename_table(self, name: TableName, to: TableName) -> None:
         """Renames the folder at once; a commit that comes after it finds no table and is refused."""
-        folders, source, target = self._env.file_io.folders, self._paths(name), self._paths(to)
+        folders = self._env.file_io.folders
         if folders is None:
             raise UnsupportedFeatureError(
                 f"table {name} cannot be renamed: its files bear its name, and the store of {self._warehouse} cannot "
@@ -111,9 +116,7 @@ class FilesystemMetastore:
                 "keeps names apart from files",
                 table=str(name),
             )
-        if self._has_remains(target):
-            raise _remains_error(f"table {name} cannot be renamed", to, target)
-        folders.rename(source.location, target.location)
+        folders.rename(self._paths(name).location, self._paths(to).location)
 
     def _is_table(self, paths: TablePaths) -> bool:
         return bool(numbered_files(self._env.file_io, paths.schema_folder, SCHEMA_PREFIX))
@@ -133,12 +136,3 @@ class FilesystemMetastore:
 
     def _paths(self, name: TableName) -> TablePaths:
         return TablePaths(f"{self._folder(name.database)}/{name.table}")
-
-
-def _remains_error(refusal: str, name: TableName, paths: TablePaths) -> InvalidRequestError:
-    return InvalidRequestError(
-        f"{refusal}: {paths.location} holds snapshots of an earlier table, which was not dropped to the end, and they "
-        f"would show in the new one; remove them with drop_table",
-        table=str(name),
-        path=paths.location,
-    )

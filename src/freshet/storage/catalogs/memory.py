@@ -7,8 +7,7 @@ its name, and its ids are claimed while a lock is held. Catalogs of one warehous
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -99,7 +98,7 @@ class MemoryMetastore:
         if location is None:
             return None
         claims = FileClaims(self._env.file_io, TablePaths(location))
-        return FoundTable(location, LockedClaims(claims, lambda: self._held(location)))
+        return FoundTable(location, LockedClaims(claims, lambda: self._names.lock))
 
     def create_table(self, name: TableName, schema: TableSchema) -> bool:
         """The file, then the name."""
@@ -141,15 +140,3 @@ class MemoryMetastore:
         if database is None:
             raise NotFoundError(f"there is no database {name!r} any more in {self._warehouse}")
         return database
-
-    @contextmanager
-    def _held(self, location: str) -> Iterator[None]:
-        """The lock, as long as the table is there."""
-        with self._names.lock:
-            if not any(location in database.tables.values() for database in self._names.databases.values()):
-                raise NotFoundError(
-                    f"the table at {location} was dropped while it was open; nothing was committed, open the table "
-                    "again if it is to go on",
-                    path=location,
-                )
-            yield
