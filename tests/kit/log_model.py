@@ -3,8 +3,8 @@
     run_schedule(seed, equal_replays=True)  ->  Counts      raises Violation, named by the invariant that does not hold
 
 One step belongs to one actor, chosen by chance: a driver (claim an epoch, log chunk by chunk, retry a task, commit,
-note it), a zombie (a driver that was replaced and goes on), or a reader (fetch some records of one partition, look
-at some snapshots, restart from its state as JSON). Records come twice now and then, drivers die at any step, also
+note it), a zombie (a driver that was replaced and goes on), or a reader (wait for records, take a snapshot or what was
+fetched, restart from its state as JSON). Records come twice now and then, drivers die at any step, also
 between the two snapshots of one commit. Drivers log in several formats.
 
 The table is a dict. A batch is a list of changes that fit on what the last settled batch left; which of them stand is
@@ -16,26 +16,30 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from typing import Any
 
 import pyarrow as pa
 
-from freshet.logstore.client import TopicPartition
 from freshet.logstore.control import ControlKind, ControlRecord, claim_epoch, note
-from freshet.logstore.decide import RowRange, Step, is_settling, opened, settle, show_records
-from freshet.logstore.reader_state import state_at, state_from_json, state_to_json
+from freshet.logstore.isolation import Isolation
+from freshet.logstore.log_position import LogPosition
+from freshet.logstore.pieces import LogPiece, Piece
+from freshet.logstore.reader_state import state_at
 from freshet.logstore.record import ARROW_FORMAT, DEBEZIUM_FORMAT, JSON_FORMAT, KIND_FIELD
-from freshet.logstore.rows import LogRows
+from freshet.logstore.split_stream import LogSplitStream
 from freshet.logstore.topic import ensure_topics
 from freshet.logstore.writer import LogWriter, WriterSettings
 from freshet.storage.commit.committer import Committer
 from freshet.storage.exceptions import StorageError
 from freshet.storage.io.env import CrashPoint
+from freshet.storage.logs.log_systems import LoggedTable
 from freshet.storage.metadata.table_store import open_table_store
 from freshet.storage.model.commit_message import CommitMessage
 from freshet.storage.model.data_file import EMPTY_ROW
 from freshet.storage.model.row_kind import RowKind
 from freshet.storage.model.snapshot import Snapshot
+from freshet.storage.model.stream_step import StreamLimit
 from freshet.storage.model.table_log import NO_BATCH, LogIdentity, LogProgress, log_of
 from tests.kit.fake_log import FakeLog
 from tests.kit.hand_made import make_table
@@ -47,6 +51,7 @@ BUCKETS = 2
 BATCHES = 4
 KEYS = 6
 SCHEMA = pa.schema([pa.field("k", pa.int64()), pa.field("v", pa.int64())])
+OUT = pa.schema([pa.field("kind", pa.int8()), *SCHEMA, pa.field("_SNAPSHOT_ID", pa.int64())])
 
 Row = tuple[int, int, int]
 """(kind, key, value)."""
@@ -244,8 +249,51 @@ def driver(world: World, number: int) -> Iterator[None]:
         yield
 
 
+class ModelHistory:
+    """The snapshots of a world; every change of theirs is in the log."""
+
+    schema = OUT
+    fields = ()
+    consumer_id = None
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def latest(self) -> Snapshot | None:
+        return self._world.store.snapshots.latest()
+
+    def find(self, snapshot_id: int) -> Snapshot | None:
+        self._world.look()
+        return self._world.store.snapshots.snapshot(snapshot_id) if 0 < snapshot_id <= self._world.seen else None
+
+    find_left = find
+
+    def start(self) -> tuple[int, Snapshot | None]:
+        self._world.look()
+        return self._world.seen + 1, None
+
+    def check_same(self, snapshot_id: int, time_ms: int | None) -> None: ...
+
+    def has_changes(self, snapshot: Snapshot) -> bool:
+        return False
+
+    def log_schema(self, schema_id: int) -> pa.Schema:
+        return SCHEMA
+
+    def shaped(self, schema_id: int, rows: pa.RecordBatch, snapshot_id: int | None = None) -> pa.RecordBatch:
+        beside = pa.repeat(pa.scalar(snapshot_id, pa.int64()), rows.num_rows)
+        return pa.RecordBatch.from_arrays([*rows.columns, beside], schema=OUT)
+
+    def wait(self, seconds: float) -> None: ...
+
+    def handed_over(self, next_id: int, *, is_state: bool) -> None: ...
+
+    def __getattr__(self, name: str) -> Any:
+        raise AssertionError(f"nothing here is read from files: {name}")
+
+
 class Reader:
-    """Reads what others log, in one of the two isolations, and folds it."""
+    """Reads what others log, in one of the two isolations, as `Table.stream` does, and folds it."""
 
     def __init__(self, world: World, *, speculative: bool, number: int) -> None:
         self.world = world
@@ -253,81 +301,64 @@ class Reader:
         self.chance = random.Random(f"{world.seed}/reader/{number}")
         world.look()
         at = self.chance.randrange(world.seen + 1)
-        progress = progress_of(world.store.snapshots.snapshot(at)) if at else None
-        self.state = state_at(at, progress)
+        self.state = state_at(at, progress_of(world.store.snapshots.snapshot(at)) if at else None)
         self.table = dict(world.states[world.batch_of.get(at, NO_BATCH)])
-        self.client = world.log.client()
-        self.rows = LogRows(self.client, lambda schema_id: SCHEMA)
+        self.stream = self.opened()
+        self.position = LogPosition(self.state)
         self.watermark = self.state.batch
         self.updating: set[int] = set()
 
+    def opened(self) -> LogSplitStream:
+        table = LoggedTable("t", BUCKETS, 0, {}, 0)
+        isolation = Isolation.SPECULATIVE if self.speculative else Isolation.COMMITTED
+        return LogSplitStream(table, ModelHistory(self.world), isolation, self.world.log.client)  # type: ignore[arg-type]
+
     def step(self) -> None:
         what = self.chance.random()
-        if what < 0.4 and self.speculative and self.state.has_log:
-            self.fetch(self.chance.randrange(BUCKETS))
-        elif what < 0.8:
-            self.look(self.chance.randrange(1, 4))
-        elif what < 0.9:
+        if what < 0.2:
             self.restart()
+        elif what < 0.4:
+            self.world.log.chunk = self.chance.randrange(1, 6)
+            self.stream.wait(self.position, 0.0)
+        else:
+            self.move()
 
     def finish(self) -> None:
         """Reads everything that is there."""
-        for partition in range(BUCKETS) if self.speculative and self.state.has_log else ():
-            self.fetch(partition)
-        self.look(10**9)
+        while self.move():
+            pass
 
     def restart(self) -> None:
-        self.state = state_from_json(json.loads(json.dumps(state_to_json(self.state))))
-        self.client = self.world.log.client()
-        self.rows = LogRows(self.client, lambda schema_id: SCHEMA)
+        self.stream = self.opened()
+        self.position = self.stream.resumed(json.loads(json.dumps(self.stream.state_of(self.position))))
 
-    def fetch(self, partition: int) -> None:
-        place = TopicPartition(TOPIC, partition)
-        position = self.state.positions[partition]
-        self.world.log.chunk = self.chance.randrange(1, 6)
-        found = self.client.fetch({place: position}, wait_s=0).get(place)
-        if found is None:
-            return
-        if self.chance.random() < 0.7:
-            self.rows.remember(place, position, found)
-        step = show_records(self.state, partition, found.records, found.next_offset, self.rows)
-        self.take(step)
-        if step.stops_at is not None:
-            self.look(10**9)
-            self.state = opened(self.state, step.stops_at)
+    def move(self) -> bool:
+        """Hands out what comes next; False where that is nothing."""
+        start = self.position
+        end = self.stream.advance(start, StreamLimit(snapshots=1))
+        self.note(self.stream.pieces(start, end))
+        apply(self.table, rows_of(self.stream.read_between(start, end)), "I6", self.updating)
+        self.stream.handed_over(end)
+        self.position, self.state = end, end.state
+        self.check()
+        return end != start
 
-    def look(self, count: int) -> None:
-        self.world.look()
-        for snapshot_id in range(self.state.snapshot_id + 1, min(self.state.snapshot_id + count, self.world.seen) + 1):
-            progress = progress_of(self.world.store.snapshots.snapshot(snapshot_id))
-            if not is_settling(self.state, progress):
-                self.state = replace(self.state, snapshot_id=snapshot_id)
+    def note(self, pieces: Sequence[Piece]) -> None:
+        for wanted in (wanted for piece in pieces if isinstance(piece, LogPiece) for wanted in piece.ranges):
+            count = wanted.end_sequence - wanted.first_sequence
+            if not wanted.is_retracted:
+                self.world.counts.shown += count
                 continue
-            self.take(settle(self.state, snapshot_id, progress, self.rows))
-            self.check()
-
-    def take(self, step: Step) -> None:
-        for wanted in step.ranges:
-            self.emit(wanted)
-        self.state = step.state
-
-    def emit(self, wanted: RowRange) -> None:
-        rows: list[Row] = []
-        for _, batch in self.rows.read(wanted):
-            rows += zip(*(column.to_pylist() for column in batch.columns), strict=True)
-        if len(rows) != wanted.end_sequence - wanted.first_sequence:
-            raise Violation(f"I7: {wanted} gave {len(rows)} rows")
-        if wanted.is_retracted:
-            self.world.counts.retracted += len(rows)
+            self.world.counts.retracted += count
             if not self.speculative:
-                raise Violation(f"I3: a committed reader takes back {rows}")
+                raise Violation(f"I3: a committed reader takes back {wanted}")
             if self.world.equal_replays and not self.world.counts.lost_compactions:
-                raise Violation(f"I5: an equal replay takes back {rows}")
-        else:
-            self.world.counts.shown += len(rows)
-        apply(self.table, rows, "I6", self.updating)
+                raise Violation(f"I5: an equal replay takes back {wanted}")
 
     def check(self) -> None:
+        """Where no batch is open the reader holds what the table holds."""
+        if self.state.lanes:
+            return
         if self.state.batch < self.watermark:
             raise Violation(f"I10: the watermark goes back from {self.watermark} to {self.state.batch}")
         self.watermark = self.state.batch
@@ -337,6 +368,10 @@ class Reader:
         if self.table != wanted:
             raise Violation(f"I4/I1: at batch {self.state.batch} a reader holds {self.table}, the table {wanted}")
         self.world.counts.settled += 1
+
+
+def rows_of(batches: Iterator[pa.RecordBatch]) -> list[Row]:
+    return [row for each in batches for row in zip(*(column.to_pylist() for column in each.columns[:3]), strict=True)]
 
 
 def run_schedule(

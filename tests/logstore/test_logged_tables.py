@@ -22,7 +22,7 @@ from freshet.logstore.exceptions import (
     LogTruncatedError,
     LogUnavailableError,
 )
-from freshet.storage.exceptions import InvalidRequestError
+from freshet.storage.exceptions import InvalidRequestError, NotFoundError
 from freshet.storage.logs.writers import TableLog, TaskLog
 from freshet.storage.model.commit_message import CommitMessage
 from freshet.storage.table import RenameColumn, SetOption, Table
@@ -195,12 +195,48 @@ def test_starts(log: FakeLog, tmp_path: Path, isolation: str) -> None:
     assert told(table, isolation, scan_mode="from-snapshot-full", from_snapshot=snapshots[0])() == f"+I 1 a | {updates}"
     assert told(table, isolation, from_timestamp=0)() == f"+I 1 a | {updates}"
     assert told(table, isolation, from_timestamp=2**62)() == ""  # V32
-    with pytest.raises(InvalidRequestError, match="with an isolation, scan_mode is one of"):
-        told(table, isolation, scan_mode="compacted-full")
+    with pytest.raises(NotFoundError, match="snapshot 99 was not committed yet"):
+        told(table, isolation, from_snapshot=99)
     with pytest.raises(InvalidRequestError, match="needs from_snapshot"):
         told(table, isolation, scan_mode="from-snapshot")
     with pytest.raises(InvalidRequestError, match="isolation is one of committed, speculative"):
         told(table, "serializable")
+
+
+@pytest.mark.parametrize("isolation", ISOLATIONS)
+def test_compacted_full_begins_with_the_rows_of_the_last_compaction(
+    log: FakeLog, tmp_path: Path, isolation: str
+) -> None:
+    table = make_logged(tmp_path, changelog_producer="input")
+    write(table, "+I 1 a | +I 2 b")
+    table.without_log().compact(full=True)
+    write(table, "-U 1 a | +U 1 c")
+    stream = told(table, isolation, scan_mode="compacted-full", with_snapshot_id=True)
+    assert stream() == "+I 1 a 2 | +I 2 b 2 | -U 1 a 3 | +U 1 c 3"
+
+
+@pytest.mark.parametrize("isolation", ISOLATIONS)
+def test_a_consumer_goes_on_where_it_stopped_and_holds_back_expiry(
+    log: FakeLog, tmp_path: Path, isolation: str
+) -> None:
+    table = make_logged(tmp_path)
+    write(table, "+I 1 a")
+    asked = {"isolation": isolation, "consumer_id": "c", "max_wait_s": 0.0}
+    first = table.stream(**asked)
+    assert table.consumers() == {"c.state": 2}, "the rows that come first are kept"
+    assert [batch.to_pylist() for batch in first] == [[{"k": 1, "v": "a", "_ROW_KIND": "+I"}]]
+    assert table.consumers() == {"c": 3} and first.next_snapshot_id == 3
+    write(table, "+I 1 b")
+    stopped = table.stream(**asked)
+    assert next(stopped).num_rows == 2
+    stopped.close()
+    assert table.consumers() == {"c": 3}, "not come back from"
+    write(table, "+I 2 c")
+    table.expire_snapshots(retain_max=1, retain_min=1, older_than_ms=0)
+    assert [each.id for each in table.snapshots()] == [3, 4, 5, 6]
+    again = told(table, isolation, consumer_id="c", scan_mode="latest", with_snapshot_id=True)
+    assert again() == "-U 1 a 4 | +U 1 b 4 | +I 2 c 6"
+    assert table.consumers() == {"c": 7}
 
 
 def test_a_lost_record_is_never_a_gap(log: FakeLog, tmp_path: Path) -> None:

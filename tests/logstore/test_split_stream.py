@@ -12,11 +12,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from freshet.logstore.exceptions import LogConfigError, LogLakeOnlyError, LogLostError, LogTruncatedError
+from freshet.logstore.exceptions import LogConfigError, LogLostError, LogTruncatedError
 from freshet.logstore.split_stream import SILENT_SNAPSHOTS_MAX, LogSplitStream
 from freshet.storage.exceptions import InvalidRequestError, RetryableError
 from freshet.storage.logs.writers import TaskLog
-from freshet.storage.table import RenameColumn, SplitStream, StreamLimit, Table
+from freshet.storage.table import SplitStream, StreamLimit, Table
 from tests.kit.fake_log import FakeLog
 from tests.kit.log_model import Counts, run_schedule
 from tests.kit.log_model_pieces import PieceReader
@@ -124,18 +124,6 @@ def test_rows_are_there_before_their_commit_and_belong_to_no_snapshot(log: FakeL
     assert (fast(), safe()) == ("-U 1 a null | +U 1 b null", "")
     commit()
     assert (fast(), safe()) == ("", "-U 1 a 4 | +U 1 b 4")
-
-
-def test_a_crash_between_log_and_commit_is_healed(log: FakeLog, tmp_path: Path) -> None:
-    table = make_logged(tmp_path)
-    write(table, "+I 1 a")
-    query = Query(table, "speculative")
-    query()
-    begun(table, "+I 1 b | +I 2 x")
-    assert query() == "-U 1 a | +U 1 b | +I 2 x"
-    query.restart()
-    write(table, "+I 1 b")  # the replay has other rows
-    assert query() == "-D 2 x"
 
 
 def test_a_batch_that_was_planned_is_the_same_when_it_is_planned_again(log: FakeLog, tmp_path: Path) -> None:
@@ -252,49 +240,6 @@ def test_snapshots_without_changes_may_expire(log: FakeLog, tmp_path: Path, kept
         query.restart()
 
 
-def test_filters_and_projections_give_well_formed_streams(log: FakeLog, tmp_path: Path) -> None:
-    table = make_logged(tmp_path)
-    write(table, "+I 1 a")
-    asked: list[dict[str, Any]] = [{"filter": "v = 'a'"}, {"filter": "v = 'b'"}, {"columns": ["k"]}]
-    queries = [Query(table, "speculative", scan_mode="latest", **each) for each in asked]
-    write(table, "+I 1 b")
-    assert [query() for query in queries] == ["-D 1 a", "+I 1 b", ""]
-
-
-def test_a_replay_that_differs_after_a_minus_u_is_well_formed_when_filtered(log: FakeLog, tmp_path: Path) -> None:
-    table = make_logged(tmp_path)
-    write(table, "+I 1 a")
-    query = Query(table, "speculative", scan_mode="latest", filter="v = 'c'")
-    begun(table, "+I 1 b")
-    assert query() == ""
-    write(table, "+I 1 c")
-    assert query() == "+I 1 c"
-
-
-def test_schemas_may_change_under_a_reader(log: FakeLog, tmp_path: Path) -> None:
-    table = make_logged(tmp_path)
-    write(table, "+I 1 a")
-    query = Query(table, "speculative", scan_mode="latest")
-    with table.alter(RenameColumn("v", "w")).writer("u") as writer:
-        writer.write({"k": [1], "w": ["b"]})
-        writer.commit()
-    assert query() == "-U 1 a | +U 1 b"
-
-
-@pytest.mark.parametrize("isolation", ISOLATIONS)
-def test_retention_that_overtakes_a_reader_is_told_or_hopped_over(log: FakeLog, tmp_path: Path, isolation: str) -> None:
-    table = make_logged(tmp_path)
-    failing = Query(table, isolation, scan_mode="latest")
-    hopping = Query(table.with_options({"log.on-truncated": "hop"}), isolation, scan_mode="latest")
-    write(table, "+I 1 a", "+I 1 b", "+I 2 c")
-    log.truncate("t", 0, 2)
-    with pytest.raises(LogTruncatedError, match="topic t partition 0 has offsets 2 to 3"):
-        failing()
-    assert hopping() == "+I 1 a | -U 1 a | +U 1 b | +I 2 c"
-    write(table, "+I 3 d")
-    assert hopping() == "+I 3 d"
-
-
 def test_what_was_planned_before_retention_came_is_read_from_files(log: FakeLog, tmp_path: Path) -> None:
     table = make_logged(tmp_path)
     query = Query(table.with_options({"log.on-truncated": "hop"}), "committed", scan_mode="latest")
@@ -317,42 +262,6 @@ def test_open_rows_that_retention_took_are_an_error(log: FakeLog, tmp_path: Path
     query.restart()
     with pytest.raises((LogTruncatedError, LogLostError)):
         query()
-
-
-@pytest.mark.parametrize("isolation", ISOLATIONS)
-def test_commits_without_a_log_follow_the_policy(log: FakeLog, tmp_path: Path, isolation: str) -> None:
-    table = make_logged(tmp_path)
-    write(table, "+I 1 a")
-    queries = {
-        policy: Query(table.with_options({"log.on-lake-only": policy}), isolation, scan_mode="latest")
-        for policy in ("apply", "skip", "fail")
-    }
-    begun(table, "+I 2 x")
-    shown = queries["apply"]()
-    write(table.with_options({"log.system": "none"}), "+I 1 b", user="loader")
-    with pytest.raises(LogLakeOnlyError, match="by 'loader'. changes rows and was not logged"):
-        queries["fail"]()
-    told = queries["apply"]()
-    assert fold(["+I 1 a", shown, told] if shown else ["+I 1 a", told])[1] == "b"
-    assert "-U 1 a" not in queries["skip"]()
-
-
-def test_a_topic_that_was_created_again_is_refused(log: FakeLog, tmp_path: Path) -> None:
-    table = make_logged(tmp_path)
-    write(table, "+I 1 a")
-    query = Query(table, "committed", scan_mode="latest")
-    log.recreate("t")
-    with pytest.raises(LogConfigError, match="deleted and created again"):
-        query()
-
-
-def test_a_lost_record_is_never_a_gap(log: FakeLog, tmp_path: Path) -> None:
-    table = make_logged(tmp_path)
-    write(table, "+I 1 a")
-    log.lose("t", 0, 0)
-    for isolation in ISOLATIONS:
-        with pytest.raises(LogLostError, match="topic t partition 0"):
-            Query(table, isolation, scan_mode="from-snapshot", from_snapshot=1)()
 
 
 def test_a_consumer_keeps_what_was_not_read_and_goes_on_there(log: FakeLog, tmp_path: Path) -> None:
@@ -416,17 +325,6 @@ def test_what_a_consumer_cannot_keep_is_told(log: FakeLog, tmp_path: Path, caplo
     assert caplog.messages == []
     Query(table, "committed", consumer_id="c")()
     assert "not the records of topic t, which its brokers delete after 3600000 ms" in caplog.messages[0]
-
-
-def test_expiry_that_overtakes_a_reader_is_told(log: FakeLog, tmp_path: Path) -> None:
-    table = make_logged(tmp_path)
-    write(table, "+I 1 a")
-    query = Query(table, "committed")
-    query()
-    write(table, "+I 1 b", "+I 1 c")
-    table.expire_snapshots(retain_max=1, retain_min=1, older_than_ms=0)
-    with pytest.raises(RetryableError, match="expired before its changes were read"):
-        query()
 
 
 def test_a_rollback_is_told(log: FakeLog, tmp_path: Path) -> None:

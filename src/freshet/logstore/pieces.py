@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from freshet.logstore.client import Fetched, TopicPartition
 from freshet.logstore.decide import RowRange
 from freshet.logstore.reader_state import ReaderState
+from freshet.logstore.recent_records import RecentRecords
 from freshet.storage.model.split import ChangeSplit
-from freshet.storage.model.stream_step import StepSize
+from freshet.storage.model.stream_step import StepSize, by_bucket
 from freshet.storage.model.table_log import Lane
+
+GROUP_ROWS: Final = 50_000
+"""Buckets with fewer changes are read by one task, up to so many rows."""
+
+CARRIED_BYTES_MAX: Final = 1024 * 1024
+"""Records that the planning reader has fetched travel with their group, up to so many bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +32,22 @@ class LogPiece:
     ranges: tuple[RowRange, ...]
     snapshot_id: int | None
     total_buckets: int
+
+    @property
+    def partition(self) -> bytes:
+        """That of the table."""
+        return self.lane[0]
+
+    @property
+    def bucket(self) -> int:
+        """Which is the partition of the topic."""
+        return self.lane[1]
+
+    @property
+    def size(self) -> StepSize:
+        """Rows, and the offsets they lie in."""
+        rows = sum(row_count(each) for each in self.ranges)
+        return StepSize(rows=rows, offsets=sum(each.stop_offset - each.start_offset for each in self.ranges))
 
 
 Piece = LogPiece | ChangeSplit
@@ -46,17 +70,43 @@ def by_lane(ranges: Sequence[RowRange], snapshot_id: int | None, *states: Reader
     return [LogPiece(lane, tuple(found), snapshot_id, counts[topic]) for (topic, lane), found in lanes.items()]
 
 
+def grouped(pieces: Iterable[Piece], state_id: int | None) -> list[list[Piece]]:
+    """Pieces by who reads them, as `by_bucket` says; small buckets together."""
+    groups: list[list[Piece]] = []
+    room = 0
+    for found in by_bucket(pieces, state_id):
+        rows = sum(piece.size.rows for piece in found)
+        is_of_state = state_id is not None and found[0].snapshot_id == state_id
+        if is_of_state or rows > room:
+            groups.append([])
+            room = 0 if is_of_state else GROUP_ROWS
+        groups[-1] += found
+        room -= rows
+    return groups
+
+
+def carried(pieces: Iterable[Piece], recent: RecentRecords) -> tuple[tuple[TopicPartition, int, Fetched], ...]:
+    """The records of some pieces, as far as they were fetched."""
+    ranges: dict[TopicPartition, tuple[int, int]] = {}
+    for piece in pieces:
+        for wanted in piece.ranges if isinstance(piece, LogPiece) else ():
+            topic_partition = TopicPartition(wanted.topic, wanted.lane[1])
+            first, stop = ranges.get(topic_partition, (wanted.start_offset, wanted.stop_offset))
+            ranges[topic_partition] = min(first, wanted.start_offset), max(stop, wanted.stop_offset)
+    found = []
+    size_bytes = 0
+    for topic_partition, (first, stop) in ranges.items():
+        known = recent.at(topic_partition, first)
+        if known is None or known.next_offset < stop:
+            continue
+        records = tuple(record for record in known.records if record.offset < stop)
+        size_bytes += sum(len(record.value) for record in records)
+        if size_bytes > CARRIED_BYTES_MAX:
+            break
+        found.append((topic_partition, first, Fetched(records, stop)))
+    return tuple(found)
+
+
 def row_count(wanted: RowRange) -> int:
     """Rows of a range."""
     return wanted.end_sequence - wanted.first_sequence
-
-
-def size_of(piece: Piece) -> StepSize:
-    """What reading it costs."""
-    if isinstance(piece, LogPiece):
-        rows = sum(row_count(each) for each in piece.ranges)
-        return StepSize(rows=rows, offsets=sum(each.stop_offset - each.start_offset for each in piece.ranges))
-    files = list(piece.files)
-    for state in (piece.removed, piece.added):
-        files += [] if state is None else state.files
-    return StepSize(len(files), sum(file.file_size_bytes for file in files), sum(file.row_count for file in files))

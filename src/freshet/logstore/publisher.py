@@ -36,7 +36,7 @@ from freshet.logstore.topic import topic_warnings
 from freshet.logstore.writer import LogWriter, settings_of
 from freshet.storage.exceptions import RetryableError, StorageError
 from freshet.storage.logs.log_systems import LoggedTable
-from freshet.storage.logs.readers import SplitHistory
+from freshet.storage.logs.readers import TableHistory
 from freshet.storage.model.row_kind import KIND_TEXTS, ROW_KIND_COLUMN, RowKind
 from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.model.table_log import LogIdentity
@@ -89,7 +89,7 @@ class TopicPublisher:
         committed: LogClient,
         table: LoggedTable,
         facts: TopicFacts,
-        histories: Callable[[int], SplitHistory],
+        histories: Callable[[int], TableHistory],
         check_owner: Callable[[LogClient], None],
     ) -> None:
         """`committed` is the client that sees what is committed; `histories` gives the changes in the columns of a
@@ -152,7 +152,7 @@ class TopicPublisher:
         self._client.close()
 
     @property
-    def _newest(self) -> SplitHistory:
+    def _newest(self) -> TableHistory:
         return self._history(self._table.schema_id)
 
     def _take_over(self) -> LogTransactions:

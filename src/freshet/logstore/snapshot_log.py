@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from freshet.logstore.client import LogClient, TopicFacts
-from freshet.logstore.exceptions import LogConfigError, LogLakeOnlyError
+from freshet.logstore.exceptions import LogConfigError, LogLakeOnlyError, LogTruncatedError
 from freshet.logstore.reader_state import ReaderState
 from freshet.logstore.topic import existing_topic
 from freshet.storage.logs.readers import TableHistory
@@ -37,6 +37,20 @@ def checked_topic(client: LogClient, state: ReaderState, *, table: str) -> Topic
             option="kafka.topic",
         )
     return facts
+
+
+def check_bounds(client: LogClient, state: ReaderState, *, table: str) -> None:
+    """Raises `LogTruncatedError` where retention has taken what comes next."""
+    bounds = client.bounds(state.topic)
+    for number, offset in state.settled.items():
+        if not bounds[number].first <= offset <= bounds[number].end:
+            raise LogTruncatedError(
+                f"table {table}: topic {state.topic} partition {number} has offsets {bounds[number].first} to "
+                f"{bounds[number].end}, and the log after snapshot {state.snapshot_id} begins at {offset}. Begin at a "
+                "newer snapshot (scan_mode='latest-full'), read on from the files (log.on-truncated=hop), and raise "
+                "retention.ms of the topic",
+                table=table,
+            )
 
 
 def lake_only_error(snapshot: Snapshot, *, table: str, begin: str) -> LogLakeOnlyError:

@@ -28,7 +28,7 @@ from freshet.logstore.rows import LogRows
 from freshet.logstore.snapshot_log import checked_topic, lake_only_error
 from freshet.storage.exceptions import InvalidRequestError, OvertakenError
 from freshet.storage.logs.log_systems import LoggedTable
-from freshet.storage.logs.readers import SplitHistory
+from freshet.storage.logs.readers import TableHistory
 from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.model.split import ChangeSplit
 from freshet.storage.model.table_log import LogProgress, log_of
@@ -56,7 +56,7 @@ class SnapshotSteps:
     def __init__(
         self,
         table: LoggedTable,
-        history: SplitHistory,
+        history: TableHistory,
         client: Callable[[], LogClient],
         rows: Callable[[], LogRows],
         *,

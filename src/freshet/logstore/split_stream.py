@@ -18,7 +18,7 @@ While nothing comes to hand out it stays at its position, so that snapshots with
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Any, Final
@@ -26,24 +26,25 @@ from typing import Any, Final
 import pyarrow as pa
 
 from freshet.logstore.client import Fetched, LogClient, TopicPartition
-from freshet.logstore.decide import opened, show_records, shown_between
+from freshet.logstore.decide import headroom, opened, show_records, shown_between
 from freshet.logstore.exceptions import LogTruncatedError, LogUnavailableError
 from freshet.logstore.isolation import Isolation
 from freshet.logstore.log_position import LogPosition, position_from
-from freshet.logstore.pieces import LogGroup, LogPiece, Piece, by_lane, row_count, size_of
-from freshet.logstore.reader_state import ReaderState, state_at
+from freshet.logstore.pieces import LogGroup, Piece, by_lane, carried, grouped, row_count
+from freshet.logstore.reader_state import ReaderState, state_at, state_from_json, state_to_json
 from freshet.logstore.recent_records import RecentRecords
 from freshet.logstore.rows import FETCH_TRIES, FETCH_WAIT_S, LogRows
 from freshet.logstore.shaping import shaped_rows
-from freshet.logstore.snapshot_log import progress_at
+from freshet.logstore.snapshot_log import check_bounds, progress_at
 from freshet.logstore.snapshot_steps import SnapshotSteps
 from freshet.logstore.tail import LogTail, first_of
+from freshet.logstore.waiting import LogWaiting
 from freshet.storage.exceptions import InvalidRequestError, OvertakenError
 from freshet.storage.logs.log_systems import LoggedTable, provider_named
-from freshet.storage.logs.readers import SplitHistory
+from freshet.storage.logs.readers import TableHistory
 from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.model.split import ChangeSplit
-from freshet.storage.model.stream_step import ReadGroups, StepSize, StreamLimit
+from freshet.storage.model.stream_step import Budget, StepSize, StreamLimit
 
 SILENT_SNAPSHOTS_MAX: Final = 8
 """After so many snapshots without changes the position moves on all the same, or earlier where fewer are kept: a query
@@ -53,11 +54,10 @@ STEP_OFFSETS_MAX: Final = 1_000_000
 """So many offsets of open batches are shown in one step where the engine sets no limit: while a writer logs faster than
 they are looked at, a step would have no end."""
 
-GROUP_ROWS: Final = 50_000
-"""Buckets with fewer changes are read by one task, up to so many rows."""
+POLL_S: Final = 0.2
+"""How long a reader waits for the log before it looks at the snapshots again: what wakes it may be lost."""
 
-CARRIED_BYTES_MAX: Final = 1024 * 1024
-"""Records that the planning reader has fetched travel with their group, up to so many bytes."""
+_FROM_FILES: Final = "from_files"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,34 +68,13 @@ class Bound:
     ends: Mapping[int, int]
 
 
-@dataclass(slots=True)
-class _Budget:
-    """What a call of `advance` may still take."""
-
-    limit: StreamLimit
-    used: StepSize = StepSize()  # noqa: RUF009 - a frozen value
-    has_pieces: bool = False
-
-    def takes(self, size: StepSize) -> bool:
-        """Takes something, unless that would be too much; the first thing is always taken."""
-        more = self.used.plus(size)
-        if self.has_pieces and not self.limit.allows(more):
-            return False
-        self.used, self.has_pieces = more, True
-        return True
-
-    def left(self, limit: int | None, used: int) -> int | None:
-        """How much of one limit is left; one at least where nothing was taken."""
-        return None if limit is None else max(limit - used, 0 if self.has_pieces else 1)
-
-
 class LogSplitStream:
     """Belongs to one thread. `open_client` connects; nothing is connected to before it is needed."""
 
     def __init__(
         self,
         table: LoggedTable,
-        history: SplitHistory,
+        history: TableHistory,
         isolation: Isolation,
         open_client: Callable[[], LogClient],
     ) -> None:
@@ -115,6 +94,8 @@ class LogSplitStream:
         self._silent_max = max(1, min(SILENT_SNAPSHOTS_MAX, kept - 1))
         self._frontier: tuple[LogPosition, LogPosition] | None = None
         """A position that was given out, and how far one got from there without anything to hand out."""
+        self._has_rows = False
+        """Rows have woken the reader: they are shown before it looks for snapshots, which takes longer."""
 
     @cached_property
     def _client(self) -> LogClient:
@@ -126,7 +107,12 @@ class LogSplitStream:
 
     @cached_property
     def _tail(self) -> LogTail:
-        return LogTail(self._open_client(), self._recent)
+        return LogTail(self._client, self._recent)
+
+    @cached_property
+    def _waiting(self) -> LogWaiting:
+        is_speculative = self._isolation is Isolation.SPECULATIVE
+        return LogWaiting(self._table.name, self._history, self._client, self._tail, is_speculative, self._steps.hops)
 
     @property
     def schema(self) -> pa.Schema:
@@ -152,6 +138,8 @@ class LogSplitStream:
             begun = state_at(state.id, progress_at(self._history, state))
             return LogPosition(begun, is_state=True, of_ms=state.time_ms)
         return self._before(next_id)
+
+    begin = first
 
     def latest(self) -> LogPosition:
         """After everything that has been committed, for people: it does not say where the log stands."""
@@ -194,44 +182,52 @@ class LogSplitStream:
         """
         at = self._frontier[1] if self._frontier is not None and self._frontier[0] == start else start
         self._steps.check_topic(at.state)
-        budget = _Budget(limit)
+        budget = Budget(limit)
         end = self._advanced(at, budget, until)
-        is_silent = not budget.has_pieces and not start.is_state and until is None
+        is_silent = not budget.has_pieces and not start.is_state and until is None and limit.snapshots is None
         if is_silent and end.state.snapshot_id - start.state.snapshot_id < self._silent_max:
             self._frontier = (start, end)
             return start
         self._frontier = None
         return end
 
-    def _advanced(self, position: LogPosition, budget: _Budget, until: Bound | None) -> LogPosition:
+    def _advanced(self, position: LogPosition, budget: Budget, until: Bound | None) -> LogPosition:
         stops_at: int | None = None
+        looks, self._has_rows = not self._has_rows, False
         while True:
-            position, is_full = self._past_snapshots(position, budget, until)
+            if looks:
+                position, is_full = self._past_snapshots(position, budget, until)
+                if is_full:
+                    return position
             state = position.state
-            if is_full or self._isolation is not Isolation.SPECULATIVE or not state.has_log:
+            if self._isolation is not Isolation.SPECULATIVE or not state.has_log:
                 return position
             if stops_at is not None:
                 state = opened(state, stops_at)
             if stops_at is not None and state == position.state:
                 return position  # a batch before it is still open
             shown, stops_at = self._past_records(state, budget, until)
-            if stops_at is None and shown == state:
-                return replace(position, state=shown)
+            is_end = stops_at is None and shown == state
             position = replace(position, state=shown)
+            if (is_end and looks) or (budget.has_pieces and budget.limit.snapshots is not None):
+                return position
+            looks = True
 
-    def _past_snapshots(self, position: LogPosition, budget: _Budget, until: Bound | None) -> tuple[LogPosition, bool]:
+    def _past_snapshots(self, position: LogPosition, budget: Budget, until: Bound | None) -> tuple[LogPosition, bool]:
         """Behind the snapshots that are there; True where the limit has stopped it."""
         while until is None or position.is_state or position.state.snapshot_id < until.snapshot_id:
             step = self._steps.step(position)
             if step is None:
                 break
             for taken in range(position.taken, len(step.pieces)):
-                if not budget.takes(size_of(step.pieces[taken])):
+                if not budget.takes(step.pieces[taken].size):
                     return position.within(taken, len(step.pieces), step.time_ms, from_files=step.from_files), True
             position = step.after
+            if budget.is_full_after(len(step.pieces)):
+                return position, True
         return position, False
 
-    def _past_records(self, state: ReaderState, budget: _Budget, until: Bound | None) -> tuple[ReaderState, int | None]:
+    def _past_records(self, state: ReaderState, budget: Budget, until: Bound | None) -> tuple[ReaderState, int | None]:
         """Behind records that came, and the first batch for which the snapshots must be looked at."""
         ends = {} if until is None else until.ends
         wanted = {
@@ -283,22 +279,10 @@ class LogSplitStream:
         """What lies between, by who reads it: all changes of a bucket in one group, in their order. Where the number of
         buckets changed, what one group has of a key comes before what a later one has."""
         state_id = start.state.snapshot_id if start.is_state else None
-        lanes: dict[object, list[Piece]] = {}
-        counts = ReadGroups()
-        for index, piece in enumerate(self.pieces(start, end)):
-            lane = piece.lane if isinstance(piece, LogPiece) else (piece.partition, piece.bucket)
-            of_lane = counts.group(*lane, piece.total_buckets)
-            lanes.setdefault(index if _is_of_state(piece, state_id) else of_lane, []).append(piece)
-        groups: list[list[Piece]] = []
-        room = 0
-        for key, pieces in lanes.items():
-            rows = sum(size_of(piece).rows for piece in pieces)
-            if isinstance(key, int) or rows > room:
-                groups.append([])
-                room = 0 if isinstance(key, int) else GROUP_ROWS
-            groups[-1] += pieces
-            room -= rows
-        return [LogGroup(tuple(group), self._carried(group)) for group in groups]
+        return [
+            LogGroup(tuple(pieces), carried(pieces, self._recent))
+            for pieces in grouped(self.pieces(start, end), state_id)
+        ]
 
     def pieces(self, start: LogPosition, end: LogPosition) -> list[Piece]:
         """What lies between, in its order; `InvalidRequestError` where `start` lies beyond `end`."""
@@ -339,30 +323,57 @@ class LogSplitStream:
         for topic_partition, position, fetched in group.carried:
             self._recent.add(topic_partition, position, fetched)
         for piece in group.pieces:
-            if isinstance(piece, ChangeSplit):
-                yield from self._history.read_split(piece)
-            else:
-                yield from shaped_rows(self._rows, self._history, piece.ranges, piece.snapshot_id)
+            yield from self._read(piece)
 
-    def _carried(self, pieces: Sequence[Piece]) -> tuple[tuple[TopicPartition, int, Fetched], ...]:
-        ranges: dict[TopicPartition, tuple[int, int]] = {}
-        for piece in pieces:
-            for wanted in piece.ranges if isinstance(piece, LogPiece) else ():
-                topic_partition = TopicPartition(wanted.topic, wanted.lane[1])
-                first, stop = ranges.get(topic_partition, (wanted.start_offset, wanted.stop_offset))
-                ranges[topic_partition] = min(first, wanted.start_offset), max(stop, wanted.stop_offset)
-        found = []
-        size_bytes = 0
-        for topic_partition, (first, stop) in ranges.items():
-            known = self._recent.at(topic_partition, first)
-            if known is None or known.next_offset < stop:
-                continue
-            records = tuple(record for record in known.records if record.offset < stop)
-            size_bytes += sum(len(record.value) for record in records)
-            if size_bytes > CARRIED_BYTES_MAX:
-                break
-            found.append((topic_partition, first, Fetched(records, stop)))
-        return tuple(found)
+    def read_between(self, start: LogPosition, end: LogPosition) -> Iterator[pa.RecordBatch]:
+        """What lies between, in its order, for who plans and reads in one process."""
+        for piece in self.pieces(start, end):
+            yield from self._read(piece, ahead=True)
+
+    def _read(self, piece: Piece, *, ahead: bool = False) -> Iterator[pa.RecordBatch]:
+        if isinstance(piece, ChangeSplit):
+            yield from self._history.read_split(piece, ahead=ahead)
+        else:
+            yield from shaped_rows(self._rows, self._history, piece.ranges, piece.snapshot_id)
+
+    # ------------------------------------------------------------------------------------------------ following
+
+    @property
+    def pause_s(self) -> float:
+        """How long to wait before looking again, if nothing is logged."""
+        return POLL_S
+
+    def wait(self, position: LogPosition, seconds: float) -> None:
+        """Waits so long, or until something is logged or committed."""
+        self._has_rows = self._waiting.wait(position.state, seconds)
+
+    def check_begin(self, position: LogPosition) -> None:
+        """Raises `LogConfigError` for another topic of the name, `LogTruncatedError` where retention was faster."""
+        self._steps.check_topic(position.state)
+        if position.state.has_log and not self._steps.hops:
+            check_bounds(self._client, position.state, table=self._table.name)
+
+    def state_of(self, position: LogPosition) -> dict[str, Any]:
+        """What people keep of a position before the changes of a snapshot (`log_state`)."""
+        found = state_to_json(position.state)
+        return {**found, _FROM_FILES: True} if position.from_files else found
+
+    def resumed(self, state: Mapping[str, Any]) -> LogPosition:
+        """The inverse."""
+        return LogPosition(state_from_json(state), from_files=bool(state.get(_FROM_FILES)))
+
+    def headroom(self, position: LogPosition) -> dict[int, int]:
+        """By partition: how many offsets retention may still take before a reader there loses changes."""
+        if not position.state.has_log:
+            return {}
+        bounds = self._client.bounds(position.state.topic)
+        return headroom(position.state, {number: each.first for number, each in bounds.items()})
+
+    def close(self) -> None:
+        """Lets go of connections."""
+        for connected in (self.__dict__.get(name) for name in ("_client", "_rows")):
+            if connected is not None:
+                connected.close()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _reopened, (pickle.dumps((self._table, self._history, self._isolation)),)
@@ -375,7 +386,3 @@ def _reopened(pickled: bytes) -> LogSplitStream:
     found = provider_named(table.options["log.system"]).split_stream(table, history, isolation)
     assert isinstance(found, LogSplitStream)
     return found
-
-
-def _is_of_state(piece: Piece, state_id: int | None) -> bool:
-    return isinstance(piece, ChangeSplit) and piece.snapshot_id == state_id

@@ -3,40 +3,60 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from freshet.logstore.client import Fetched, LogClient, TopicPartition
+from freshet.logstore.control import control_topic, end_of_control
 from freshet.logstore.recent_records import RecentRecords
 from freshet.logstore.record import decode_header
 
 
-@dataclass(frozen=True, slots=True)
 class LogTail:
-    """Belongs to one reader; `recent` is shared with whoever reads rows."""
+    """Belongs to one reader; `recent` is shared with whoever reads rows.
 
-    client: LogClient
-    recent: RecentRecords
+    A reader that waits follows the control topic as well, in all it fetches: a client that is asked for other
+    partitions begins anew.
+    """
+
+    def __init__(self, client: LogClient, recent: RecentRecords) -> None:
+        self._client = client
+        self._recent = recent
+        self._control: dict[TopicPartition, int] = {}
+        """What is read next of the control topic, once somebody has waited."""
+        self._is_woken = False
 
     def fetch(self, positions: Mapping[TopicPartition, int], wait_s: float) -> Mapping[TopicPartition, Fetched]:
         """What lies from these positions on; waits so long where that is nothing."""
-        known = {
-            topic_partition: self.recent.at(topic_partition, position)
-            for topic_partition, position in positions.items()
-        }
-        if not positions or all(each is not None for each in known.values()):
-            return {topic_partition: each for topic_partition, each in known.items() if each is not None}
-        ahead = {
-            topic_partition: positions[topic_partition] if each is None else each.next_offset
-            for topic_partition, each in known.items()
-        }
-        is_empty = all(each is None for each in known.values())
-        for topic_partition, fetched in self.client.fetch(ahead, wait_s=wait_s if is_empty else 0.0).items():
-            self.recent.add(topic_partition, ahead[topic_partition], fetched)
-        found = {
-            topic_partition: self.recent.at(topic_partition, position)
-            for topic_partition, position in positions.items()
-        }
-        return {topic_partition: each for topic_partition, each in found.items() if each is not None}
+        known = self._known(positions)
+        if len(known) == len(positions):
+            return known
+        self._fetch_ahead(positions, 0.0 if known else wait_s)
+        return self._known(positions)
+
+    def wait(self, topic: str, positions: Mapping[TopicPartition, int], wait_s: float) -> bool:
+        """Waits so long for records behind those that are known, or of the control topic; True where rows came."""
+        control = control_topic(topic)
+        if control not in self._control:
+            self._control = {control: end_of_control(self._client, topic)}
+        is_woken, self._is_woken = self._is_woken, False
+        if is_woken:
+            return False
+        has_rows = self._fetch_ahead(positions, wait_s)
+        self._is_woken = False
+        return has_rows
+
+    def _known(self, positions: Mapping[TopicPartition, int]) -> dict[TopicPartition, Fetched]:
+        known = {each: self._recent.at(each, position) for each, position in positions.items()}
+        return {each: fetched for each, fetched in known.items() if fetched is not None}
+
+    def _fetch_ahead(self, positions: Mapping[TopicPartition, int], wait_s: float) -> bool:
+        ahead = {**positions, **{each: known.next_offset for each, known in self._known(positions).items()}}
+        fetched = dict(self._client.fetch({**self._control, **ahead}, wait_s=wait_s))
+        for control in self._control.keys() & fetched.keys():
+            self._control[control] = fetched.pop(control).next_offset
+            self._is_woken = True
+        for topic_partition, each in fetched.items():
+            self._recent.add(topic_partition, ahead[topic_partition], each)
+        return bool(fetched)
 
 
 def first_of(fetched: Fetched, position: int, *, offsets: int | None, rows: int | None, stop: int | None) -> Fetched:

@@ -18,12 +18,11 @@ from freshet.logstore.exceptions import LogConfigError, LogUnavailableError
 from freshet.logstore.isolation import isolation_for
 from freshet.logstore.publisher import TopicPublisher
 from freshet.logstore.split_stream import LogSplitStream
-from freshet.logstore.stream import LogStream
 from freshet.logstore.topic import check_topic, ensure_topics, existing_topic, topic_warnings
 from freshet.logstore.topic_owner import TOPIC_OPTION, check_owner, refuse_foreign
 from freshet.logstore.writer import LogWriter, settings_of
 from freshet.storage.logs.log_systems import LoggedTable
-from freshet.storage.logs.readers import LogStreamRequest, SplitHistory, TableHistory
+from freshet.storage.logs.readers import TableHistory
 from freshet.storage.logs.writers import TaskLog
 from freshet.storage.model.table_log import LogIdentity, LogProgress
 
@@ -128,7 +127,7 @@ class TopicLogs:
         settings = settings_of(table, facts, log.identity, log.epoch, table.schema_id)
         return LogWriter(producer, settings, attempt=log.attempt)
 
-    def open_publisher(self, table: LoggedTable, histories: Callable[[int], SplitHistory]) -> TopicPublisher:
+    def open_publisher(self, table: LoggedTable, histories: Callable[[int], TableHistory]) -> TopicPublisher:
         """Publishes the committed changes of a table, from where the topic says that it stands."""
         client = self._open_client(table.options)
         name = _topic_name(table)
@@ -173,12 +172,8 @@ class TopicLogs:
             self._task_clients.pop(next(iter(self._task_clients)))[0].close()
         return found
 
-    def stream(self, table: LoggedTable, history: TableHistory, request: LogStreamRequest) -> LogStream:
-        """Reads the log."""
-        return LogStream(table, history, request, lambda: self._open_client(table.options))
-
-    def split_stream(self, table: LoggedTable, history: SplitHistory, isolation: str) -> LogSplitStream:
-        """Reads the log in pieces."""
+    def split_stream(self, table: LoggedTable, history: TableHistory, isolation: str) -> LogSplitStream:
+        """Reads snapshots, then the log."""
         return LogSplitStream(table, history, isolation_for(table, isolation), lambda: self._open_client(table.options))
 
 

@@ -15,22 +15,21 @@ from typing import Any, Final, overload
 import pyarrow as pa
 
 from freshet.storage.changes.between import EndGiven, changes_between
-from freshet.storage.changes.change_range import TimeGiven, change_range, time_ms
+from freshet.storage.changes.change_range import TimeGiven, change_range
 from freshet.storage.changes.change_source import ChangeRules, check_has_changelog
 from freshet.storage.changes.changelog import Changelog
 from freshet.storage.changes.history import ChangeHistory
 from freshet.storage.changes.split_stream import SplitStream, StreamPosition
-from freshet.storage.changes.stream import ChangeStream
+from freshet.storage.changes.stream import ChangeStream, LogStream
 from freshet.storage.changes.stream_start import StartRequest
 from freshet.storage.commit.committer import CommitCheck, CommitResult, Committer, Renumber
 from freshet.storage.commit.expire import ExpireResult, expire_snapshots
 from freshet.storage.commit.orphan_files import DEFAULT_AGE_MS, OrphanResult, remove_orphan_files
 from freshet.storage.describe import CommitRows, commit_rows, describe_table, marked_row_counts, table_facts
 from freshet.storage.distributed_write import TaskWriter, discard_messages
-from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.filters.filter_text import FilterGiven, to_predicate
 from freshet.storage.io.env import Env, absolute_path, open_env
-from freshet.storage.logs.readers import LogSplitStream, LogStream, LogStreamRequest
+from freshet.storage.logs.readers import LogSplitStream
 from freshet.storage.logs.writers import LogPublisher, TableLog, TaskLog
 from freshet.storage.lookup.file_lookup import FoundRows
 from freshet.storage.lookup.lookup_metrics import LookupMetrics
@@ -424,7 +423,10 @@ class Table:
         scan_mode: str | None = None,
         from_snapshot: int | None = None,
         from_timestamp: TimeGiven | None = None,
+        consumer_id: str | None = None,
         max_wait_s: float | None = None,
+        with_snapshot_id: bool = False,
+        upserts: bool = False,
         log_state: Mapping[str, object] | None = None,
     ) -> LogStream: ...
 
@@ -454,24 +456,14 @@ class Table:
 
         With an `isolation` the changes come from the log of the table (`log.system`): `committed` when their snapshot
         is there, `speculative` as soon as they are logged. What a speculative stream has shown and a crash undid is
-        taken back by rows of the inverse kind. `log_state` goes on where another stream stopped (its `state`).
+        taken back by rows of the inverse kind. Scan modes, `consumer_id` and `with_snapshot_id` are the same (NULL in
+        rows whose snapshot is still to come); `log_state` goes on where another stream stopped (its `state`).
 
         Raises `InvalidRequestError` as `changelog` does and for a scan mode that does not go with the rest,
         `NotFoundError` naming what is left when the changes to begin with have expired; while it is read
         `RetryableError` when expiry or a rollback has overtaken it.
         """
-        if isolation is not None and self._logs.is_read(isolation, log_state):
-            if consumer_id is not None or with_snapshot_id or upserts:
-                raise InvalidRequestError("isolation goes without consumer_id, with_snapshot_id and upserts")
-            request = LogStreamRequest(
-                isolation,
-                scan_mode,
-                from_snapshot,
-                None if from_timestamp is None else time_ms("from_timestamp", from_timestamp),
-                max_wait_s,
-                state=log_state,
-            )
-            return self._logs.stream(request, columns, to_predicate(filter))
+        is_logged = isolation is not None and self._logs.is_read(isolation, log_state)
         stream = self.split_stream(
             columns,
             filter,
@@ -480,11 +472,12 @@ class Table:
             from_timestamp=from_timestamp,
             consumer_id=consumer_id,
             with_snapshot_id=with_snapshot_id,
-            upserts=upserts,
-            isolation="none",
+            upserts=upserts or is_logged,
+            isolation=isolation or "none",
         )
-        assert isinstance(stream, SplitStream)
-        return ChangeStream(stream, max_wait_s=max_wait_s)
+        if isinstance(stream, SplitStream):
+            return ChangeStream(stream, max_wait_s=max_wait_s)
+        return LogStream(stream, max_wait_s=max_wait_s, state=log_state)
 
     def split_stream(
         self,

@@ -10,13 +10,12 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from freshet.storage.changes.log_history import LogHistory
-from freshet.storage.changes.log_split_history import LogSplitHistory
 from freshet.storage.changes.stream_start import StartRequest
 from freshet.storage.commit.committer import Committer
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.filters.predicate import Predicate
 from freshet.storage.logs.log_systems import LoggedTable, LogProvider, log_system
-from freshet.storage.logs.readers import LogSplitStream, LogStream, LogStreamRequest
+from freshet.storage.logs.readers import LogSplitStream
 from freshet.storage.logs.writers import PUBLISHER_CONSUMER, WITHOUT_LOG, ChangeSink, LogPublisher, TableLog, TaskLog
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.options.core import OnLakeOnly
@@ -36,9 +35,9 @@ class TableLogs:
     def open_publisher(self) -> LogPublisher:
         """A publisher, which publishes at once what was committed and not published."""
 
-        def history(schema_id: int) -> LogSplitHistory:
+        def history(schema_id: int) -> LogHistory:
             store = self._store if schema_id == self._store.schema.id else self._store.at_schema(schema_id)
-            return LogSplitHistory(store, StartRequest.of(None, None, None), consumer_id=PUBLISHER_CONSUMER)
+            return LogHistory(store, StartRequest.of(None, None, None), consumer_id=PUBLISHER_CONSUMER)
 
         if not self._options.publishes_changes:
             raise InvalidRequestError(
@@ -124,13 +123,6 @@ class TableLogs:
             )
         return False
 
-    def stream(
-        self, request: LogStreamRequest, columns: Sequence[str] | None, predicate: Predicate | None
-    ) -> LogStream:
-        """Reads the log."""
-        history = LogHistory(self._store, columns=columns, filter=predicate)
-        return self._system.stream(self.logged_table, history, request)
-
     def split_stream(
         self,
         request: StartRequest,
@@ -141,9 +133,9 @@ class TableLogs:
         consumer_id: str | None,
         with_snapshot_id: bool,
     ) -> LogSplitStream:
-        """Reads the log in pieces."""
+        """Reads snapshots, then the log."""
         system = self._system
-        history = LogSplitHistory(
+        history = LogHistory(
             self._store,
             request,
             columns=columns,

@@ -50,13 +50,16 @@ def test_where_it_cannot_begin_is_told_in_the_words_of_the_command(
 ) -> None:
     table = make_logged(tmp_path)
     place = (tmp_path, "db.t", "--max-wait", 0)
-    assert "snapshot 7 are asked for, and there is none yet" in freshet(*("tail", *place), "--from-snapshot", 7).err
+    assert "Begin at one that is there, or at 1, the next one" in freshet("tail", *place, "--from-snapshot", 7).err
     with table.writer("u") as writer:
         writer.write(rows("+I 1 a"))
         writer.commit()
     latest = table.latest_snapshot()
     assert latest is not None
-    assert f"the latest is {latest.id}" in freshet("tail", *place, "--from-snapshot", latest.id + 2).err
+    assert (
+        f"changes of snapshots 1 to {latest.id} are there"
+        in freshet("tail", *place, "--from-snapshot", latest.id + 2).err
+    )
     assert freshet.good("tail", *place, "--from-snapshot", latest.id + 1).out.splitlines()[1:] == []
     assert "--scan-mode" in freshet("tail", *place, "--scan-mode", "from-timestamp").err
 

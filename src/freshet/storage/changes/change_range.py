@@ -73,8 +73,8 @@ def start_id(history: ChangeHistory, latest: int, from_snapshot: int | None, fro
         )
     if from_snapshot > latest + 1:
         raise NotFoundError(
-            f"snapshot {from_snapshot} was not committed yet: {history.left_text()}; the table may have been rolled "
-            "back or created anew"
+            f"snapshot {from_snapshot} was not committed yet: {history.left_text()}. Begin at one that is there, or at "
+            f"{latest + 1}, the next one; if it was there before, the table was rolled back or created anew"
         )
     return from_snapshot
 

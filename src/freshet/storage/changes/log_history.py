@@ -1,4 +1,5 @@
-"""What a reader of the log asks of the table: its snapshots, the rows of one, and rows of the log in today's columns.
+"""What a reader of the log asks of the table: where it begins, its snapshots, their splits, the consumer that
+keeps from expiry what was not read, and rows of the log in today's columns.
 
 Rows of the log come in the columns of the schema they were logged with, and are brought into those asked for by field
 id, as old files are. Their kinds are well-formed after the filter too (`kind_repair`): a pair stands in one batch.
@@ -7,7 +8,7 @@ id, as old files are. Their kinds are well-formed after the filter too (`kind_re
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -16,43 +17,102 @@ import pyarrow.compute as pc
 
 from freshet.storage.casts.evolution import ReadColumn, map_columns
 from freshet.storage.changes.change_source import ChangeRules, ChangeSource
+from freshet.storage.changes.consumer_progress import ConsumerProgress
 from freshet.storage.changes.history import ChangeHistory
 from freshet.storage.changes.kind_repair import repaired_kinds, unchanged_pairs
 from freshet.storage.changes.planner import ChangePlanner
 from freshet.storage.changes.reader import ChangeReader
+from freshet.storage.changes.stream_start import StartRequest, stream_start
+from freshet.storage.exceptions import OvertakenError
 from freshet.storage.filters.predicate import Predicate
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.arrow_types import arrow_field, arrow_schema
+from freshet.storage.model.data_type import DataField
 from freshet.storage.model.row_kind import KIND_TEXTS, ROW_KIND_COLUMN
 from freshet.storage.model.snapshot import CommitKind, Snapshot
+from freshet.storage.model.split import SNAPSHOT_ID_COLUMN, ChangeSplit
 from freshet.storage.scan.pruning import ScanFilter
 from freshet.storage.scan.split_reader import check_columns
 from freshet.storage.scan.table_scan import decoders
 
 
 class LogHistory:
-    """Of one table, for readers with these columns and this filter."""
+    """Of one table, for one reader. `shows_open_rows`: its rows may belong to no snapshot yet."""
 
     def __init__(
         self,
         store: TableStore,
+        request: StartRequest,
         *,
         columns: Sequence[str] | None = None,
         filter: Predicate | None = None,  # noqa: A002  # the word every reader library uses
+        consumer_id: str | None = None,
         with_snapshot_id: bool = False,
+        shows_open_rows: bool = False,
     ) -> None:
+        store.check_is_there()
         self._store = store
+        self._request = request
         self._filter = ScanFilter.bind(store.schema, filter)
         self._reader = ChangeReader(store, check_columns(store, columns), self._filter, with_snapshot_id)
         self._planner = ChangePlanner(store, self._filter)
         self._history = ChangeHistory(store)
         self._rules = ChangeRules.of(store.options)
         self._mapping = lru_cache(maxsize=16)(self._read_columns)
+        self._shows_open_rows = shows_open_rows
+        self._progress = ConsumerProgress(store, consumer_id)
 
     @property
     def schema(self) -> pa.Schema:
-        """Columns that come out."""
-        return self._reader.schema
+        """Columns that come out; `_SNAPSHOT_ID` is NULL in rows that belong to no snapshot yet."""
+        schema = self._reader.schema
+        index = schema.get_field_index(SNAPSHOT_ID_COLUMN) if self._reader.with_snapshot_id else -1
+        if index < 0 or not self._shows_open_rows:
+            return schema
+        return schema.set(index, schema.field(index).with_nullable(True))
+
+    @property
+    def consumer_id(self) -> str | None:
+        """What keeps from expiry what was not read."""
+        return self._progress.consumer_id
+
+    @property
+    def fields(self) -> tuple[DataField, ...]:
+        """The table's columns among them."""
+        return tuple(self._store.schema.by_name[name] for name in self._reader.columns)
+
+    def start(self) -> tuple[int, Snapshot | None]:
+        """Where the consumer stopped, else where the scan mode begins; of a table without snapshots, its first."""
+        found = stream_start(self._store, self._history, self._request, self._progress.consumer_id)
+        return (self._history.latest_id() + 1, None) if found is None else (found.next_id, found.state)
+
+    def first_rows(self, snapshot_id: int) -> Snapshot:
+        """The snapshot whose rows come first; `NotFoundError` when it has expired."""
+        return self._history.first_rows(snapshot_id)
+
+    def check_same(self, snapshot_id: int, time_ms: int | None) -> None:
+        """`OvertakenError` where the table was rolled back, or created anew, since this snapshot was read."""
+        found = self._history.find(snapshot_id) if snapshot_id > 0 else None
+        if found is None:
+            self._store.check_is_there()
+        is_other = time_ms is not None and found is not None and found.time_ms != time_ms
+        if is_other or (found is None and self._history.latest_id() < snapshot_id):
+            raise OvertakenError(
+                f"snapshot {snapshot_id} of {self._store.location} is not the one that this stream has read: the table "
+                f"was rolled back or created anew; {self._history.left_text()}. Read the table again in full, with a "
+                "new checkpoint",
+                table=self._store.location,
+            )
+
+    def state_splits(self, snapshot: Snapshot) -> list[ChangeSplit]:
+        """The rows that the changelog has told up to a snapshot, as +I, in pieces."""
+        with self._history.explained(snapshot):
+            return self._planner.state(snapshot)
+
+    def change_splits(self, snapshot: Snapshot) -> list[ChangeSplit]:
+        """The changes of a snapshot from its files, in pieces."""
+        with self._history.explained(snapshot):
+            return self._planner.plan(snapshot, self._source(snapshot))
 
     def latest(self) -> Snapshot | None:
         """The newest snapshot."""
@@ -69,26 +129,21 @@ class LogHistory:
         """A snapshot that may have expired; None then."""
         return self._history.find(snapshot_id)
 
-    def state(self, snapshot: Snapshot) -> Iterator[pa.RecordBatch]:
-        """The rows that the changelog has told up to a snapshot, as +I."""
-        with self._history.explained(snapshot):
-            for split in self._planner.state(snapshot):
-                yield from self._reader.read(split, decoders())
-
     def has_changes(self, snapshot: Snapshot) -> bool:
         """True where the snapshot changes rows as its files tell, or changes them without telling."""
         return self._source(snapshot) is not ChangeSource.NOTHING
 
-    def changes(self, snapshot: Snapshot) -> Iterator[pa.RecordBatch]:
-        """These changes, from the files; such as the log would tell them (`log.ignore-delete`)."""
-        with self._history.explained(snapshot):
-            for split in self._planner.plan(snapshot, self._source(snapshot)):
-                for rows in self._reader.read(split, decoders()):
-                    yield as_inserts(rows) if self._store.options.log_ignore_delete else rows
+    def read_split(self, split: ChangeSplit, *, ahead: bool = False) -> Iterator[pa.RecordBatch]:
+        """The rows of a piece, such as the log would tell them (`log.ignore-delete`)."""
+        schema = self.schema
+        with self._history.explained(self._history.still_there(split.snapshot_id)):
+            for rows in self._reader.read(split, decoders() if ahead else None):
+                batch = _as_inserts(rows) if self._store.options.log_ignore_delete else rows
+                yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)
 
-    def first_at_or_after(self, time_ms: int) -> int:
-        """Id of the oldest snapshot committed at or after a time; the next id to come when all are older."""
-        return self._history.first_at_or_after(time_ms)
+    def handed_over(self, next_id: int, *, is_state: bool) -> None:
+        """What lies before this snapshot will not be asked for again; `is_state`: its rows are still being read."""
+        self._progress.moved(next_id, is_state=is_state)
 
     def log_schema(self, schema_id: int) -> pa.Schema:
         """The columns of the table at a schema id."""
@@ -145,8 +200,21 @@ class LogHistory:
         is_silent = source is ChangeSource.NOTHING and snapshot.commit_kind is CommitKind.OVERWRITE
         return ChangeSource.REPLACED if is_silent else source
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        reopened = partial(
+            LogHistory,
+            self._store,
+            self._request,
+            columns=self._reader.columns,
+            filter=None if self._filter is None else self._filter.predicate,
+            consumer_id=self._progress.consumer_id,
+            with_snapshot_id=self._reader.with_snapshot_id,
+            shows_open_rows=self._shows_open_rows,
+        )
+        return reopened, ()
 
-def as_inserts(rows: pa.RecordBatch) -> pa.RecordBatch:
+
+def _as_inserts(rows: pa.RecordBatch) -> pa.RecordBatch:
     """What `log.ignore-delete` leaves of changes: rows that are there now, as +I."""
     index = rows.schema.get_field_index(ROW_KIND_COLUMN)
     kept = rows.filter(pc.is_in(rows.column(index), pa.array(["+I", "+U"])))

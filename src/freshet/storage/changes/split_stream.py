@@ -18,7 +18,6 @@ Source: MERGING.md §7.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Executor
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any, Final
@@ -35,7 +34,7 @@ from freshet.storage.filters.predicate import Predicate
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.data_type import DataField
 from freshet.storage.model.split import ChangeSplit
-from freshet.storage.model.stream_step import ReadGroups, StepSize, StreamLimit
+from freshet.storage.model.stream_step import Budget, StreamLimit, by_bucket
 from freshet.storage.scan.pruning import ScanFilter
 from freshet.storage.scan.split_reader import check_columns
 from freshet.storage.scan.table_scan import decoders
@@ -146,20 +145,16 @@ class SplitStream:
 
         Raises as `Table.stream` does when expiry, a rollback or a drop has overtaken the position.
         """
-        position, used = start, StepSize()
+        position, budget = start, Budget(limit)
         while until_id is None or position.is_state or position.snapshot_id < until_id:
             step = self._step(position)
             if step is None:
                 break
-            taken = position.taken
-            for split in step.splits[taken:]:
-                more = used.plus(split_size(split))
-                if used != StepSize() and not limit.allows(more):
+            for taken in range(position.taken, len(step.splits)):
+                if not budget.takes(step.splits[taken].size):
                     return _within(position, step, taken)
-                taken, used = taken + 1, more
             position = StreamPosition(step.next_id, before_ms=step.snapshot.time_ms)
-            used = used.plus(StepSize(snapshots=min(1, len(step.splits))))
-            if limit.is_full(used):
+            if budget.is_full_after(len(step.splits)):
                 break
         return position
 
@@ -197,12 +192,7 @@ class SplitStream:
         """The splits of `splits` by who reads them: those of a state one by one, the keys of each are its own; later
         ones by bucket, in their order. What one group has of a key comes before what a later one has."""
         state_id = start.snapshot_id if start.is_state else None
-        counts = ReadGroups()
-        groups: dict[object, list[ChangeSplit]] = {}
-        for index, split in enumerate(self.splits(start, end)):
-            of_bucket = counts.group(split.partition, split.bucket, split.total_buckets)
-            groups.setdefault(index if split.snapshot_id == state_id else of_bucket, []).append(split)
-        return [tuple(group) for group in groups.values()]
+        return [tuple(group) for group in by_bucket(self.splits(start, end), state_id)]
 
     def read_group(self, group: tuple[ChangeSplit, ...]) -> Iterator[pa.RecordBatch]:
         """The changes of a group, in their order."""
@@ -213,17 +203,18 @@ class SplitStream:
         """A position out of a checkpoint; `InvalidRequestError` for what is none."""
         return StreamPosition.from_document(document)
 
-    def read_split(self, split: ChangeSplit, executor: Executor | None = None) -> Iterator[pa.RecordBatch]:
-        """The changes of one split: the columns, `_ROW_KIND`, on request `_SNAPSHOT_ID`. An executor decodes ahead."""
+    def read_split(self, split: ChangeSplit, *, ahead: bool = False) -> Iterator[pa.RecordBatch]:
+        """The changes of one split: the columns, `_ROW_KIND`, on request `_SNAPSHOT_ID`. `ahead`: threads of this
+        process decode what comes next."""
         keys = ((split.snapshot_id, is_state) for is_state in (False, True))
         known = next((self._steps[key].snapshot for key in keys if key in self._steps), None)
         with self._history.explained(known or self._history.still_there(split.snapshot_id)):
-            yield from self._reader.read(split, executor)
+            yield from self._reader.read(split, decoders() if ahead else None)
 
     def read_between(self, start: StreamPosition, end: StreamPosition) -> Iterator[pa.RecordBatch]:
         """What lies between two positions, in its order, for who plans and reads in one process."""
         for split in self.splits(start, end):
-            yield from self.read_split(split, decoders())
+            yield from self.read_split(split, ahead=True)
 
     @property
     def pause_s(self) -> float:
@@ -302,14 +293,6 @@ class SplitStream:
             with_snapshot_id=self._reader.with_snapshot_id,
         )
         return reopened, ()
-
-
-def split_size(split: ChangeSplit) -> StepSize:
-    """Files, bytes and rows of a split."""
-    files = list(split.files)
-    for state in (split.removed, split.added):
-        files += [] if state is None else state.files
-    return StepSize(len(files), sum(file.file_size_bytes for file in files), sum(file.row_count for file in files))
 
 
 def _key(position: StreamPosition) -> tuple[int, bool]:

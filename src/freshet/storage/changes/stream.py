@@ -23,63 +23,25 @@ A consumer's snapshots do not expire, nor does the one whose rows come first (`C
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
-from typing import Any, Final, Protocol
+from collections.abc import Generator, Iterator, Mapping
+from typing import Any, Final
 
 import pyarrow as pa
 
+from freshet.storage.changes.split_stream import SplitStream
 from freshet.storage.exceptions import InvalidRequestError
+from freshet.storage.logs.readers import LogSplitStream
 from freshet.storage.model.stream_step import StreamLimit
 
 _ONE_SNAPSHOT: Final = StreamLimit(snapshots=1)
 
 
-class Position(Protocol):
-    """Where a stream stands."""
-
-    @property
-    def is_state(self) -> bool:
-        """True while the rows of a snapshot come next, not its changes."""
-
-    @property
-    def next_id(self) -> int:
-        """The first snapshot that is still needed."""
-
-
-class PositionedStream(Protocol):
-    """What the loop asks of a stream in pieces."""
-
-    @property
-    def schema(self) -> pa.Schema:
-        """Columns of the batches."""
-
-    @property
-    def pause_s(self) -> float:
-        """How long to wait before looking again."""
-
-    def begin(self) -> Any:
-        """Where a new reader begins; None while there is nothing that it could begin with."""
-
-    def advance(self, start: Any, limit: StreamLimit) -> Any:
-        """How far a reader at `start` may go now."""
-
-    def read_between(self, start: Any, end: Any) -> Iterator[pa.RecordBatch]:
-        """What lies between, read in this process."""
-
-    def handed_over(self, end: Any) -> None:
-        """What lies before this position will not be asked for again."""
-
-    def wait(self, position: Any, seconds: float) -> None:
-        """Waits, or until there is something new; the position is None before there is one."""
-
-    def close(self) -> None:
-        """Lets go of connections."""
-
-
 class ChangeStream(Iterator[pa.RecordBatch]):
     """Batches of changes; `Table.stream` gives it. Belongs to one thread; `close` lets go of open files."""
 
-    def __init__(self, stream: PositionedStream, *, max_wait_s: float | None = None, start: Any = None) -> None:
+    def __init__(
+        self, stream: SplitStream | LogSplitStream, *, max_wait_s: float | None = None, start: Any = None
+    ) -> None:
         if max_wait_s is not None and (not isinstance(max_wait_s, int | float) or not max_wait_s >= 0):
             raise InvalidRequestError(f"max_wait_s is a number of seconds from 0 on, or None, not {max_wait_s!r}")
         self._stream = stream
@@ -100,8 +62,8 @@ class ChangeStream(Iterator[pa.RecordBatch]):
         Another stream goes on there with `from_snapshot`. None while the rows with which the stream begins were not
         handed over in full.
         """
-        position: Position | None = self._position
-        return None if position is None or position.is_state else position.next_id
+        position = self._position
+        return None if position is None or position.is_state else int(position.next_id)
 
     def __next__(self) -> pa.RecordBatch:
         return next(self._batches)
@@ -121,8 +83,9 @@ class ChangeStream(Iterator[pa.RecordBatch]):
         while True:
             if self._position is None:
                 self._begin()
-            start = self._position
-            end = None if start is None else self._stream.advance(start, _ONE_SNAPSHOT)
+            start = end = self._position
+            if start is not None:
+                end = self._stream.advance(start, _ONE_SNAPSHOT)
             if end != start:
                 waited_s = 0.0
                 yield from self._stream.read_between(start, end)
@@ -139,3 +102,30 @@ class ChangeStream(Iterator[pa.RecordBatch]):
     def _hand_over(self, position: Any) -> None:
         self._position = position
         self._stream.handed_over(position)
+
+
+class LogStream(ChangeStream):
+    """The same from the log of a table: `Table.stream` with an isolation gives it."""
+
+    def __init__(
+        self, stream: LogSplitStream, *, max_wait_s: float | None = None, state: Mapping[str, Any] | None = None
+    ) -> None:
+        start = stream.first() if state is None else stream.resumed(state)
+        stream.check_begin(start)
+        self._log = stream
+        super().__init__(stream, max_wait_s=max_wait_s, start=start)
+
+    @property
+    def state(self) -> Mapping[str, Any] | None:
+        """Where another stream may go on (`log_state`), as JSON holds it; everything before it was handed out. None,
+        which begins anew, while the rows to begin with were not handed out in full."""
+        return None if self._position.is_state else self._log.state_of(self._position)
+
+    @property
+    def progress(self) -> Any:
+        """The committed watermark (`batch`, `snapshot_id`), and how far the log was read."""
+        return self._position.state
+
+    def headroom(self) -> Mapping[int, int]:
+        """By partition: how many offsets retention may still take before this reader loses changes."""
+        return self._log.headroom(self._position)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from freshet.storage.exceptions import InvalidRequestError
-from freshet.storage.logs.readers import LogSplitStream, LogStream, LogStreamRequest, SplitHistory, TableHistory
+from freshet.storage.logs.readers import LogSplitStream, TableHistory
 from freshet.storage.logs.registry import PROVIDERS
 from freshet.storage.logs.writers import ChangeSink, LogPublisher, TableLog, TaskLog
 from freshet.storage.model.table_log import LogProgress
@@ -49,15 +49,12 @@ class LogProvider(Protocol):
     def task_sink(self, table: LoggedTable, log: TaskLog) -> ChangeSink:
         """The sink of a task."""
 
-    def open_publisher(self, table: LoggedTable, histories: Callable[[int], SplitHistory]) -> LogPublisher:
+    def open_publisher(self, table: LoggedTable, histories: Callable[[int], TableHistory]) -> LogPublisher:
         """A publisher of the table, which takes the place of the one before; `histories` gives the changes in the
         columns of a schema."""
 
-    def stream(self, table: LoggedTable, history: TableHistory, request: LogStreamRequest) -> LogStream:
-        """Reads the log."""
-
-    def split_stream(self, table: LoggedTable, history: SplitHistory, isolation: str) -> LogSplitStream:
-        """Reads the log in pieces."""
+    def split_stream(self, table: LoggedTable, history: TableHistory, isolation: str) -> LogSplitStream:
+        """Reads snapshots, then the log."""
 
 
 def provider_named(name: str) -> LogProvider:

@@ -1,14 +1,8 @@
-"""What the readers of a log ask of its table, and what a table asks of them, as protocols.
-
-| whole table, one process | in pieces, for an engine that plans on one machine and reads on many |
-|---|---|
-| `TableHistory`, `LogStream` | `SplitHistory`, `LogSplitStream` |
-"""
+"""What the reader of a log asks of its table, and what a table asks of it, as protocols."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -20,7 +14,7 @@ from freshet.storage.model.stream_step import StreamLimit
 
 
 class TableHistory(Protocol):
-    """What a reader of the log asks of the table."""
+    """What a reader of the log asks of the table. Can be pickled."""
 
     @property
     def schema(self) -> pa.Schema:
@@ -35,17 +29,8 @@ class TableHistory(Protocol):
     def find_left(self, snapshot_id: int) -> Snapshot | None:
         """A snapshot that may have expired; None then."""
 
-    def state(self, snapshot: Snapshot) -> Iterator[pa.RecordBatch]:
-        """The rows that the changelog has told up to a snapshot, as +I."""
-
     def has_changes(self, snapshot: Snapshot) -> bool:
         """True where the snapshot changes rows as its files tell."""
-
-    def changes(self, snapshot: Snapshot) -> Iterator[pa.RecordBatch]:
-        """These changes, from the files."""
-
-    def first_at_or_after(self, time_ms: int) -> int:
-        """Id of the oldest snapshot committed at or after a time; the next id to come when all are older."""
 
     def log_schema(self, schema_id: int) -> pa.Schema:
         """The columns of the table at a schema id."""
@@ -58,10 +43,6 @@ class TableHistory(Protocol):
 
     def wait(self, seconds: float) -> None:
         """Waits."""
-
-
-class SplitHistory(TableHistory, Protocol):
-    """What an engine that plans apart from reading asks besides. Can be pickled."""
 
     @property
     def fields(self) -> tuple[DataField, ...]:
@@ -77,13 +58,13 @@ class SplitHistory(TableHistory, Protocol):
         """`RetryableError` where the table was rolled back, or created anew, since this snapshot was read."""
 
     def state_splits(self, snapshot: Snapshot) -> list[ChangeSplit]:
-        """What `state` reads, in pieces."""
+        """The rows that the changelog has told up to a snapshot, as +I, in pieces."""
 
     def change_splits(self, snapshot: Snapshot) -> list[ChangeSplit]:
-        """What `changes` reads, in pieces."""
+        """The changes of a snapshot from its files, in pieces."""
 
-    def read_split(self, split: ChangeSplit) -> Iterator[pa.RecordBatch]:
-        """The rows of a piece."""
+    def read_split(self, split: ChangeSplit, *, ahead: bool = False) -> Iterator[pa.RecordBatch]:
+        """The rows of a piece. `ahead`: threads of this process decode what comes next."""
 
     @property
     def consumer_id(self) -> str | None:
@@ -93,43 +74,8 @@ class SplitHistory(TableHistory, Protocol):
         """What lies before this snapshot will not be asked for again; `is_state`: its rows are still being read."""
 
 
-@dataclass(frozen=True, slots=True)
-class LogStreamRequest:
-    """Where and how to read. `isolation` is committed or speculative; `state` goes on where another stream stopped."""
-
-    isolation: str
-    scan_mode: str | None = None
-    from_snapshot: int | None = None
-    from_timestamp_ms: int | None = None
-    max_wait_s: float | None = None
-    poll_s: float = 0.2
-    state: Mapping[str, object] | None = None
-
-
-class LogStream(Protocol):
-    """Changes from the log: an iterator of Arrow batches."""
-
-    @property
-    def schema(self) -> pa.Schema:
-        """Columns of the batches."""
-
-    @property
-    def state(self) -> Mapping[str, object] | None:
-        """Where another stream may go on, as JSON holds it; everything before it was handed out; None is the start."""
-
-    def headroom(self) -> Mapping[int, int]:
-        """By partition: how many offsets retention may still take before this reader loses changes."""
-
-    def __iter__(self) -> Iterator[pa.RecordBatch]: ...
-
-    def __next__(self) -> pa.RecordBatch: ...
-
-    def close(self) -> None:
-        """Ends the stream."""
-
-
 class LogSplitStream(Protocol):
-    """Changes from snapshots and the log, for an engine that plans on one machine and reads on many."""
+    """Changes from snapshots and the log in pieces: positions, and what lies between two of them."""
 
     @property
     def schema(self) -> pa.Schema:
@@ -162,3 +108,33 @@ class LogSplitStream(Protocol):
 
     def handed_over(self, end: Any) -> None:
         """What lies before this position will not be asked for again."""
+
+    # For a reader that plans and reads in one process, and waits (`Table.stream`).
+
+    @property
+    def pause_s(self) -> float:
+        """How long to wait before looking again."""
+
+    def begin(self) -> Any:
+        """`first`; of a stream without a log None while there is nothing to begin with."""
+
+    def check_begin(self, position: Any) -> None:
+        """Raises what keeps a reader of the log from going on at a position: another topic, retention, no brokers."""
+
+    def read_between(self, start: Any, end: Any) -> Iterator[pa.RecordBatch]:
+        """What lies between, in its order."""
+
+    def wait(self, position: Any, seconds: float) -> None:
+        """Waits so long, or until something is logged or committed."""
+
+    def state_of(self, position: Any) -> Mapping[str, Any]:
+        """What people keep of a position, as JSON (`log_state`)."""
+
+    def resumed(self, state: Mapping[str, Any]) -> Any:
+        """The inverse."""
+
+    def headroom(self, position: Any) -> Mapping[int, int]:
+        """By partition: how many offsets retention may still take before a reader there loses changes."""
+
+    def close(self) -> None:
+        """Lets go of connections."""

@@ -24,6 +24,7 @@ from dataclasses import dataclass
 
 from freshet.storage.model.data_file import DataFileMeta
 from freshet.storage.model.manifest import IndexFileMeta
+from freshet.storage.model.stream_step import StepSize
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,3 +82,10 @@ class ChangeSplit:
         """Rows stored; fewer may come out of states that are merged, and of a filter."""
         states = sum(state.row_count_max for state in (self.removed, self.added) if state is not None)
         return states + sum(file.row_count for file in self.files)
+
+    @property
+    def size(self) -> StepSize:
+        """Files, bytes and rows."""
+        states = [state.files for state in (self.removed, self.added) if state is not None]
+        files = [file for part in (self.files, *states) for file in part]
+        return StepSize(len(files), sum(file.file_size_bytes for file in files), sum(file.row_count for file in files))

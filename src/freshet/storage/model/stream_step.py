@@ -7,8 +7,9 @@ before.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, TypeVar
 
 
 class StepSize(NamedTuple):
@@ -50,29 +51,61 @@ class StreamLimit:
         limits = (self.files, self.size_bytes, self.rows, self.offsets, self.snapshots)
         return all(limit is None or given <= limit for given, limit in zip(size, limits, strict=True))
 
-    def is_full(self, size: StepSize) -> bool:
-        """True where as many snapshots were taken as it allows."""
-        return self.snapshots is not None and size.snapshots >= self.snapshots
+
+@dataclass(slots=True)
+class Budget:
+    """What one step may still take."""
+
+    limit: StreamLimit
+    used: StepSize = StepSize()  # noqa: RUF009 - a frozen value
+    has_pieces: bool = False
+
+    def takes(self, size: StepSize) -> bool:
+        """Takes something, unless that would be too much; the first thing is always taken."""
+        more = self.used.plus(size)
+        if self.has_pieces and not self.limit.allows(more):
+            return False
+        self.used, self.has_pieces = more, True
+        return True
+
+    def is_full_after(self, piece_count: int) -> bool:
+        """Counts a snapshot of which all pieces were taken; True where the step may have no more snapshots."""
+        self.used = self.used.plus(StepSize(snapshots=min(1, piece_count)))
+        return self.limit.snapshots is not None and self.used.snapshots >= self.limit.snapshots
+
+    def left(self, limit: int | None, used: int) -> int | None:
+        """How much of one limit is left; one at least where nothing was taken."""
+        return None if limit is None else max(limit - used, 0 if self.has_pieces else 1)
 
 
-class ReadGroup(NamedTuple):
-    """Changes of one group are read one after the other; those of a later section after those of all earlier ones."""
+class Piece(Protocol):
+    """Changes of one bucket that one snapshot made, or that lie in a log."""
 
-    section: int
-    partition: bytes
-    bucket: int
+    @property
+    def partition(self) -> bytes: ...
+    @property
+    def bucket(self) -> int: ...
+    @property
+    def total_buckets(self) -> int: ...
+    @property
+    def snapshot_id(self) -> int | None: ...
 
 
-class ReadGroups:
-    """The numbers of buckets that the changes of one batch have shown so far, in their order."""
+_P = TypeVar("_P", bound="Piece")
 
-    def __init__(self) -> None:
-        self._section = 0
-        self._counts: dict[bytes, int] = {}
 
-    def group(self, partition: bytes, bucket: int, total_buckets: int) -> ReadGroup:
-        """The group of the next change, which is in this bucket of so many."""
-        if self._counts.setdefault(partition, total_buckets) != total_buckets:
-            self._section += 1
-            self._counts[partition] = total_buckets
-        return ReadGroup(self._section, partition, bucket)
+def by_bucket(pieces: Iterable[_P], state_id: int | None) -> list[list[_P]]:
+    """The pieces of a step by who reads them, each in its order: those of a bucket together; those of the rows of a
+    snapshot, `state_id`, one by one, as the keys of each are its own. What one group has of a key comes before what a
+    later one has."""
+    section = 0
+    counts: dict[bytes, int] = {}
+    groups: dict[object, list[_P]] = {}
+    for index, piece in enumerate(pieces):
+        if counts.setdefault(piece.partition, piece.total_buckets) != piece.total_buckets:
+            section += 1
+            counts[piece.partition] = piece.total_buckets
+        is_of_state = state_id is not None and piece.snapshot_id == state_id
+        key = index if is_of_state else (section, piece.partition, piece.bucket)
+        groups.setdefault(key, []).append(piece)
+    return list(groups.values())
