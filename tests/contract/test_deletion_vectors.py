@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 from freshet import Table
+from freshet.storage.io.env import local_env
 from freshet.storage.metadata.table_store import open_table_store
 from tests.contract.cases import arrow_rows, canonical
 from tests.contract.test_lookup_tables import PLAIN, Row, Shape, create, drawn, same_rows
@@ -135,7 +136,7 @@ def test_level_0_of_either_side_is_taken_up_by_the_other(
 
 @pytest.mark.parametrize("wide", [False, True], ids=["narrow", "wide"])
 def test_append_tables_with_vectors(wide: bool, tmp_path: Path, paimon: PaimonJudge) -> None:
-    table = PlacedTable(tmp_path, SCHEMA, options=VECTORS)
+    table = PlacedTable(tmp_path, SCHEMA, options=VECTORS, env=local_env())
     table.place(rows(range(50)))
     table.place(rows(range(50, 90), 1))
     mark(table, [0, 3, 49], [5], wide=wide)

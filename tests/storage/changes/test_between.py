@@ -18,6 +18,7 @@ from freshet.storage.changes.planner import ChangePlanner
 from freshet.storage.codec.snapshot_json import encode_snapshot
 from freshet.storage.commit.committer import Committer
 from freshet.storage.exceptions import InvalidRequestError, NotFoundError
+from freshet.storage.io.env import local_env
 from tests.kit.hand_made import make_table, message, new_file
 from tests.kit.hypothesis_profile import examples
 from tests.kit.sim_env import SimDisk
@@ -29,7 +30,7 @@ WRITE_ONLY = {"write-only": "true"}
 @pytest.fixture
 def logged(tmp_path: Path) -> LoggedTable:
     """1: keys 1, 2, 3 come; 2: 1 changes, 2 goes; 3: 4 comes and 3 is written as it was."""
-    made = LoggedTable(tmp_path, options=WRITE_ONLY)
+    made = LoggedTable(tmp_path, options=WRITE_ONLY, env=local_env())
     made.log([row(1, "a"), row(2, "b"), row(3, "c")], [row(1, "a"), row(2, "b"), row(3, "c")])
     made.log([row(1, "a", "-U"), row(1, "A", "+U"), row(2, "b", "-D")], [row(1, "A", "+U"), row(2, "b", "-D")])
     made.log([row(4, "d")], [row(3, "c"), row(4, "d")])

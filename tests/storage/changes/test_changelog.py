@@ -12,6 +12,7 @@ import pytest
 
 from freshet.storage.exceptions import InvalidRequestError, NotFoundError, RetryableError
 from freshet.storage.filters.predicate import col
+from freshet.storage.io.env import local_env
 from freshet.storage.schema.change import AddColumn, RenameColumn
 from freshet.storage.table import Table
 from tests.storage.changes.change_tables import LoggedTable, row, told
@@ -22,7 +23,7 @@ WRITE_ONLY = {"write-only": "true"}
 @pytest.fixture
 def logged(tmp_path: Path) -> LoggedTable:
     """Snapshot 1: keys 1 and 2; 2: key 1 changes; 3: nothing logged; 4: key 2 goes."""
-    made = LoggedTable(tmp_path, options=WRITE_ONLY)
+    made = LoggedTable(tmp_path, options=WRITE_ONLY, env=local_env())
     made.log([row(1, "a"), row(2, "b")])
     made.log([row(1, "a", "-U"), row(1, "A", "+U")])
     made.place([row(9, "not logged")])

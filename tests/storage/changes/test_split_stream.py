@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from freshet.storage.exceptions import InvalidRequestError, NotFoundError, RetryableError
+from freshet.storage.io.env import local_env
 from freshet.storage.table import SplitStream, StreamLimit, StreamPosition
 from tests.kit.hypothesis_profile import examples
 from tests.storage.changes.change_tables import LoggedTable, row, told
@@ -23,6 +24,7 @@ SMALL_SPLITS = {"bucket": "2", "source.split.open-file-cost": "1 gb"}
 
 def make(folder: Path, **more: Any) -> LoggedTable:
     """Two buckets, four snapshots; key 1 changes in each."""
+    more.setdefault("env", local_env())
     made = LoggedTable(folder, options={"write-only": "true", **SMALL_SPLITS, **more.pop("options", {})}, **more)
     made.log([row(key, "a") for key in range(8)], [row(key, "a") for key in range(8)])
     for number in range(3):
@@ -167,7 +169,7 @@ def test_a_consumer_moves_on_with_what_was_handed_over(tmp_path: Path) -> None:
 
 
 def test_a_table_without_snapshots_begins_with_its_first(tmp_path: Path) -> None:
-    logged = LoggedTable(tmp_path)
+    logged = LoggedTable(tmp_path, env=local_env())
     reader = stream(logged)
     start = reader.first()
     assert reader.advance(start, StreamLimit()) == start == StreamPosition(1)

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 import freshet.storage.lookup.store_cache as store_cache
 from freshet.storage.exceptions import MissingFileError
 from freshet.storage.files.data_file_paths import data_file_path
-from freshet.storage.io.env import Env
+from freshet.storage.io.env import Env, local_env
 from freshet.storage.io.local_cache import LocalCache
 from freshet.storage.io.local_file_io import LocalFileIO
 from freshet.storage.lookup.cached_lookup import CachedLookup
@@ -149,7 +149,7 @@ def test_a_broken_store_is_thrown_away_and_built_again(tmp_path: Path, how: str)
 
 def test_a_data_file_that_is_gone_is_no_affair_of_the_cache(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     table = LookupTable(tmp_path)
-    os.unlink(data_file_path(table.placed.store, EMPTY_ROW, 0, table.file))
+    table.placed.env.file_io.delete(data_file_path(table.placed.store, EMPTY_ROW, 0, table.file))
     with pytest.raises(MissingFileError):
         _values(table.lookup(), table.file)
     assert not table.stores
@@ -377,7 +377,7 @@ print(int(found.is_found.sum()), sum(found.rows["w"].to_pylist()), flush=True)
 def test_processes_that_build_one_store_at_once_all_succeed(tmp_path: Path) -> None:
     count = 100_000
     rows = pa.table({"k": range(0, 2 * count, 2), "v": ["text"] * count, "w": pa.array(range(count), pa.int32())})
-    table = LookupTable(tmp_path, rows)
+    table = LookupTable(tmp_path, rows, env=local_env())
     command = [sys.executable, "-c", BUILDER, table.placed.location]
     processes = [subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(3)]
     try:

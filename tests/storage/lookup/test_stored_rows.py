@@ -131,7 +131,7 @@ def test_files_without_the_keys_are_not_opened(placed: PlacedTable) -> None:
     sort_key = KeyComparator(store.key_types).sort_key
     for file in store.live.at(store.snapshots.latest()).files_of(EMPTY_ROW, 0):
         if not any(sort_key(file.min_key) <= (key,) <= sort_key(file.max_key) for key in (3, 777)):
-            Path(store.data_file(EMPTY_ROW, 0, file.file_name)).unlink()
+            store.env.file_io.delete(store.data_file(EMPTY_ROW, 0, file.file_name))
     keys = pa.table({"k": [777, 3, 777, -5]})
     found = find_stored_rows(store, store.snapshots.latest(), keys, ["v"])
     assert found.by_key()["v"].to_pylist() == ["v777", "v3", "v777", None]

@@ -15,7 +15,8 @@ from freshet.storage.codec.binary_row_arrays import distinct_rows
 from freshet.storage.codec.bucket_function import bucket_ids
 from freshet.storage.commit.committer import Committer
 from freshet.storage.files.data_file_writer import AppendFileWriter, KeyValueFileWriter
-from freshet.storage.io.env import Env, local_env
+from freshet.storage.io.env import Env
+from freshet.storage.io.memory_file_io import MemoryFileIO
 from freshet.storage.merge.engine import merge_function, row_order
 from freshet.storage.merge.merge_reader import merge_table
 from freshet.storage.merge.row_levels import with_level
@@ -52,7 +53,7 @@ class PlacedTable:
         options: Mapping[str, str] | None = None,
         env: Env | None = None,
     ) -> None:
-        self.env = env or local_env()
+        self.env = env or Env(MemoryFileIO())
         self.location = str(folder / "table")
         fields, highest = fields_from_arrow(columns, keys, partitions)
         spelled = {"bucket": "1" if keys else "-1", **(options or {})}

@@ -18,6 +18,7 @@ from freshet.storage.commit.committer import Committer
 from freshet.storage.describe import describe_table, table_facts
 from freshet.storage.exceptions import CorruptDataError, MissingFileError
 from freshet.storage.filters.predicate import col
+from freshet.storage.io.env import local_env
 from freshet.storage.lookup.stored_rows import find_stored_rows
 from freshet.storage.model.commit_message import CommitMessage
 from freshet.storage.model.data_file import EMPTY_ROW
@@ -30,7 +31,9 @@ VECTORS = {"deletion-vectors.enabled": "true"}
 
 
 def placed(folder: Path, options: Mapping[str, str] | None = None, *, keyed: bool = True) -> PlacedTable:
-    return PlacedTable(folder, SCHEMA, keys=["k"] if keyed else [], options=VECTORS if options is None else options)
+    return PlacedTable(
+        folder, SCHEMA, keys=["k"] if keyed else [], options=VECTORS if options is None else options, env=local_env()
+    )
 
 
 def rows(keys: Iterable[int], v: int = 0) -> list[dict[str, object]]:

@@ -14,6 +14,7 @@ import pytest
 from freshet.storage.exceptions import CorruptDataError, InvalidRequestError, NotFoundError
 from freshet.storage.filters.filter_text import to_predicate
 from freshet.storage.filters.predicate import Predicate, col
+from freshet.storage.io.env import local_env
 from freshet.storage.model.data_type import DataField, parse_data_type
 from tests.kit.oracle import DeduplicateOracle, Row
 from tests.storage.scan.scan_tables import PlacedTable
@@ -139,7 +140,8 @@ def test_limit_stops_reading(table: PlacedTable) -> None:
     assert reader.read_all().num_rows == 5
 
 
-def test_an_abandoned_scan_closes_its_files(table: PlacedTable) -> None:
+def test_an_abandoned_scan_closes_its_files(tmp_path: Path) -> None:
+    table = PlacedTable(tmp_path, COLUMNS, keys=["k"], env=local_env())
     for _ in range(4):
         table.place([row(i) for i in range(30_000)])
     batches = table.scan().to_batches()
@@ -286,8 +288,8 @@ def test_travelling_shows_the_columns_of_that_time(table: PlacedTable) -> None:
 
 def test_missing_file_is_named(table: PlacedTable) -> None:
     table.place([row(1)])
-    (file,) = Path(table.location).rglob("data-*.parquet")
-    file.unlink()
+    (file,) = table.env.file_io.entries(f"{table.location}/bucket-0")
+    table.env.file_io.delete(file.path)
     with pytest.raises(CorruptDataError, match=file.name):
         table.rows()
 

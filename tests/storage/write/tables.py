@@ -11,7 +11,8 @@ import pyarrow as pa
 
 from freshet.storage.catalogs.claims import FileClaims
 from freshet.storage.files.data_file_reader import read_data_file
-from freshet.storage.io.env import Env, local_env
+from freshet.storage.io.env import Env
+from freshet.storage.io.memory_file_io import MemoryFileIO
 from freshet.storage.merge.engine import merge_function, row_order
 from freshet.storage.merge.key_order import KeyComparator
 from freshet.storage.merge.merge_reader import merge_section
@@ -29,6 +30,7 @@ from freshet.storage.options.core import MergeEngine
 from freshet.storage.paths import TablePaths
 from freshet.storage.write.bucket_state import BucketStates
 from freshet.storage.write.table_writer import TableWriter
+from tests.kit.hand_made import data_files_on_disk
 
 KEYED = pa.schema([pa.field("k", pa.int64(), nullable=False), ("v", pa.string())])
 
@@ -68,7 +70,7 @@ class WrittenTable:
         env: Env | None = None,
         **options: str,
     ) -> None:
-        self.env = env or local_env(str(folder))
+        self.env = env or Env(MemoryFileIO(), str(folder))
         spelled = {name.replace("__", ".").replace("_", "-"): value for name, value in options.items()}
         spelled.setdefault("bucket", "1")
         fields, highest = fields_from_arrow(arrow, keys, partitions)
@@ -98,7 +100,7 @@ class WrittenTable:
         number = 1 if self.snapshot is None else self.snapshot.id + 1
         base = self.committed.at(self.snapshot)
         for entry in entries:
-            assert Path(self.path_of(entry)).is_file() or entry.kind is EntryKind.DELETE
+            assert self.env.file_io.exists(self.path_of(entry)) or entry.kind is EntryKind.DELETE
         self.committed.states[number] = committed(base, number, entries)
         self.snapshot = Snapshot(number, 0, "", "", "test", number, CommitKind.APPEND, 0, 0, 0)
         return self.snapshot
@@ -115,7 +117,7 @@ class WrittenTable:
         return comparator.sort_key(file.min_key), comparator.sort_key(file.max_key)
 
     def data_files_on_disk(self) -> set[str]:
-        return {path.name for path in Path(self.store.location).rglob("bucket-*/*")}
+        return {f"{name}.parquet" for name in data_files_on_disk(self.store)}
 
     def rows(self) -> list[dict[str, Any]]:
         """Merged rows of all buckets, bucket by bucket, in key order."""
