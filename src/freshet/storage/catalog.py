@@ -64,7 +64,7 @@ class Catalog:
         """`warehouse` is a path or a `file:` URI, a relative one against the current folder; the folder is created with
         the first database. `options` are those of the catalog, such as `metastore`."""
         self.warehouse = _warehouse_folder(warehouse)
-        self._env = env or open_env(self.warehouse)
+        self._env = env or open_env(fspath(warehouse))  # as it was typed, for an error to show
         self._metastore = open_metastore(self._env, self.warehouse, option_texts(options))
 
     def create_database(
