@@ -118,7 +118,7 @@ class Worker:
 
     def told(self, location: str) -> dict[str, object]:
         """How many changes of each kind a table tells, and the sum of their keys."""
-        table = Table(open_table_store(local_env(), location), name=location)
+        table = Table(open_table_store(local_env(), location))
         key = table.schema.primary_keys[0]
         kinds: Counter[str] = Counter()
         rows = checksum = 0
@@ -133,7 +133,7 @@ class Worker:
 
     def amplification(self, location: str) -> dict[str, object]:
         """Bytes of all data files ever written, over those of level 0; of any table in the format."""
-        table = Table(open_table_store(local_env(), location), name=location)
+        table = Table(open_table_store(local_env(), location))
         flushed = written = 0
         for snapshot in table.snapshots():
             entries = delta_entries(table.store.manifests, snapshot)

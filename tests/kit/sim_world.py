@@ -169,5 +169,5 @@ class World:
 
 def read(store: TableStore) -> Counter[tuple[int, str]]:
     """Rows of the latest snapshot."""
-    rows = Table(store, name="db.t").scan().to_arrow()
+    rows = Table(store).scan().to_arrow()
     return Counter(zip(rows.column("id").to_pylist(), rows.column("v").to_pylist(), strict=True))

@@ -82,14 +82,14 @@ class BesideWorld(World):
         """Somebody else compacts the table in full, so that a unit has to give way."""
         self._commit_batch(self.disk.boot(), RIVAL, self.rival_batches, None)
         self.rival_batches += 1
-        Table(self.open(), name="db.t").compact()
+        Table(self.open()).compact()
 
     def check(self) -> None:
-        Table(self.open(), name="db.t").compact()
+        Table(self.open()).compact()
         super().check()
         if "changelog-producer" not in self.options:
             return
-        told = folded(changelog(Table(self.open(), name="db.t")).values(), ["id"])
+        told = folded(changelog(Table(self.open())).values(), ["id"])
         assert Counter((row["id"], row["v"]) for row in told.values()) == self.oracle()
 
 

@@ -46,9 +46,9 @@ class ChangelogWorld(World):
 
     def check(self) -> None:
         is_full = self.options["changelog-producer"] == "full-compaction"
-        Table(self.open(), name="db.t").compact(full=is_full)
+        Table(self.open()).compact(full=is_full)
         super().check()
-        table = Table(self.open(), name="db.t")
+        table = Table(self.open())
         told = folded(changelog(table).values(), ["id"], is_strict=self.options["changelog-producer"] != "input")
         assert Counter((row["id"], row["v"]) for row in told.values()) == self.oracle()
 

@@ -23,8 +23,8 @@ class LookupWorld(World):
     """Deduplicate with force-lookup."""
 
     def check(self) -> None:
-        Table(self.open(), name="db.t").compact(full=False)
-        assert all(entry.file.level > 0 for entry in Table(self.open(), name="db.t").files())
+        Table(self.open()).compact(full=False)
+        assert all(entry.file.level > 0 for entry in Table(self.open()).files())
         super().check()
 
 
@@ -77,12 +77,12 @@ def test_crash_at_every_point(engine: str, parity: int, which: str) -> None:
 def test_rows_of_a_lost_compaction_show_with_the_next_commit() -> None:
     world = world_of("first-row")
     world.run_stream(Fault(point=CrashPoint.COMMIT_BEFORE_COMPACT, visit=2))
-    table = Table(world.open(), name="db.t")
+    table = Table(world.open())
     assert {entry.file.level for entry in table.files()} >= {0}
     shown = set(table.scan().to_arrow()["id"].to_pylist())
     assert shown == {key for _, key, _ in world.rows(0)}
     world.acknowledged = 1
     world.batch_count = 3
     world.run_stream()
-    assert all(entry.file.level > 0 for entry in Table(world.open(), name="db.t").files())
+    assert all(entry.file.level > 0 for entry in Table(world.open()).files())
     world.check()

@@ -98,9 +98,9 @@ def test_turns(seed: int, keyed: bool) -> None:
             case "commit":
                 actor.commit()
             case "compact":
-                Table(world.open(), name="t").compact(full=True)
+                Table(world.open()).compact(full=True)
             case "minor":
-                Table(world.open(), name="t").compact(full=False)
+                Table(world.open()).compact(full=False)
             case "expire":
                 expire_snapshots(world.open(), retain_max=chance.randrange(1, 4))
             case "clean" if not any(known.pending for known in actors):
@@ -109,7 +109,7 @@ def test_turns(seed: int, keyed: bool) -> None:
                 actor.reopen()
             case "alter":
                 columns += 1
-                Table(world.open(), name="t").alter(AddColumn(f"extra{columns}", "INT"))
+                Table(world.open()).alter(AddColumn(f"extra{columns}", "INT"))
             case _:
                 continue
         store = world.open()

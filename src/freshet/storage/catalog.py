@@ -160,8 +160,10 @@ class Catalog:
         if found is None:
             raise NotFoundError(self._missing(identifier))
         dynamic = option_texts(options)
-        store = _stores.open_table_store(self._env, found.location, options=dynamic or None, claims=found.claims)
-        return _tables.Table(store, name=identifier)
+        store = _stores.open_table_store(
+            self._env, found.location, options=dynamic or None, name=identifier, claims=found.claims
+        )
+        return _tables.Table(store)
 
     def summary(self, identifier: str) -> TableSummary:
         """What there is to say of a table without opening it; raises as `table` does."""

@@ -211,6 +211,12 @@ def scheme_of(location: str) -> str:
     return FILE_SCHEME if not scheme or "/" in location.split(":", 1)[0] else scheme
 
 
+def store_of(location: str) -> str:
+    """The root of the store that a location is in: `/` of the disk, `s3://bucket/`."""
+    scheme = scheme_of(location)
+    return "/" if scheme == FILE_SCHEME else f"{scheme}://{urlsplit(location).netloc}/"
+
+
 def canonical_location(location: str) -> str:
     """One text for one place: `/a/b` for `file:///a/b/`, `file:/a/b` and `/a/b`, and `x:/a/b` for `X:///a/b/`."""
     scheme = scheme_of(location)

@@ -50,7 +50,8 @@ from freshet.storage.maintenance.table_compaction import (
     repair_levels,
     run_compaction,
 )
-from freshet.storage.metadata.table_store import TableStore, alter_table, open_table_store
+from freshet.storage.metadata.table_handle import TableHandle
+from freshet.storage.metadata.table_store import TableStore, alter_table, open_store, open_table_store
 from freshet.storage.model.arrow_types import arrow_schema
 from freshet.storage.model.commit_message import CommitMessage
 from freshet.storage.model.manifest import ManifestEntry
@@ -110,6 +111,7 @@ __all__ = [
     "StreamLimit",
     "StreamPosition",
     "Table",
+    "TableHandle",
     "TableScan",
     "TaskLog",
 ]
@@ -124,9 +126,13 @@ _LOG: Final = logging.getLogger(__name__)
 class Table:
     """One table of a warehouse; `Catalog.table` and `Catalog.create_table` give it."""
 
-    def __init__(self, store: TableStore, *, name: str) -> None:
+    def __init__(self, store: TableStore) -> None:
         self.store = store
-        self.name = name
+
+    @property
+    def name(self) -> str:
+        """What messages call the table: `database.table`, or its folder."""
+        return self.store.name
 
     @classmethod
     def open(
@@ -147,12 +153,23 @@ class Table:
         """
         texts = option_texts(options)
         folder = absolute_path(fspath(location))
-        store = open_table_store(env or open_env(folder), folder, options=texts or None, schema_id=schema_id)
-        return cls(store, name=name or store.paths.location)
+        return cls(
+            open_table_store(env or open_env(folder), folder, options=texts or None, schema_id=schema_id, name=name)
+        )
+
+    @classmethod
+    def of(cls, handle: TableHandle) -> Table:
+        """The table of a handle, in any process; raises where it was dropped or created again meanwhile."""
+        return cls(open_store(handle))
+
+    @property
+    def handle(self) -> TableHandle:
+        """The table as a value for other processes; `InvalidRequestError` where they cannot reach it."""
+        return self.store.handle
 
     @property
     def _logs(self) -> TableLogs:
-        return TableLogs(self.store, self.name)
+        return TableLogs(self.store)
 
     @property
     def location(self) -> str:
@@ -743,11 +760,10 @@ class Table:
         Raises `InvalidRequestError` naming the change that is refused, `ConflictError` when others change the schema
         all the time.
         """
-        return Table(alter_table(self.store, self.name, changes, allow_lossy=allow_lossy), name=self.name)
+        return Table(alter_table(self.store, changes, allow_lossy=allow_lossy))
 
     def with_options(self, options: Mapping[str, object]) -> Table:
         """The same table with options overridden for this object only."""
         texts = option_texts(options)
-        return Table(
-            open_table_store(self.store.env, self.location, options=texts, claims=self.store.claims), name=self.name
-        )
+        store = self.store
+        return Table(open_table_store(store.env, store.location, options=texts, name=store.name, claims=store.claims))

@@ -27,10 +27,10 @@ _NOBODY: Final = "nobody"
 class TableLogs:
     """The log of one table; whatever needs one raises `InvalidRequestError` where the table has none of that kind."""
 
-    def __init__(self, store: TableStore, name: str) -> None:
+    def __init__(self, store: TableStore) -> None:
         self._store = store
         self._options = store.options
-        self._name = name
+        self._name = store.name
 
     def open_publisher(self) -> LogPublisher:
         """A publisher, which publishes at once what was committed and not published."""

@@ -45,8 +45,8 @@ def main() -> None:
     dead = open_dead_letters(catalog, "db.dead")
     decoder = decoder_of(pipeline_of(columns, format="json"))
     task = BucketTask(
-        table.location, (), pipeline="p", columns=tuple(columns), bucket_count=1,
-        dead_letter_location=dead.location, pin=BatchPin(0, 0, None, None),
+        table.handle, pipeline="p", columns=tuple(columns), bucket_count=1,
+        dead_letters=dead.handle, pin=BatchPin(0, 0, None, None),
     )  # fmt: skip
     arriving = many_records(rounds) if kind == "many" else records(rounds, kind)
     start = _peak()

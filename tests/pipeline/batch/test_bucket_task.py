@@ -35,7 +35,7 @@ def keyed(tmp_path: Path) -> Table:
 
 def _task(table: Table) -> BucketTask:
     pin = BatchPin(0, table.schema.id, None, None)
-    return BucketTask(table.location, (), pipeline="p", columns=("k", "v"), bucket_count=table.options.bucket, pin=pin)
+    return BucketTask(table.handle, pipeline="p", columns=("k", "v"), bucket_count=table.options.bucket, pin=pin)
 
 
 @pytest.mark.parametrize("error", [pa.ArrowInvalid("offset overflow"), pa.lib.ArrowCapacityError("full"), KeyError(3)])
@@ -65,7 +65,7 @@ def test_an_error_that_may_pass_is_raised(keyed: Table, monkeypatch: pytest.Monk
 
 def test_the_second_row_of_a_dead_letter_is_left_out(keyed: Table, tmp_path: Path) -> None:
     dead_letters = open_dead_letters(Catalog(str(tmp_path)), "db.dead")
-    task = replace(_task(keyed), dead_letter_location=dead_letters.location)
+    task = replace(_task(keyed), dead_letters=dead_letters.handle)
     gone = dead(2, column=None) | {SUB: 1, TAG: TAG_GONE}
     rows = outcome_table(keyed.schema, [data(1, 1, "a"), dead(2, column=None), gone, tally(2)])
     result = sum_results([batch.column(0)[0].as_py() for batch in task(iter(rows.to_batches()))])

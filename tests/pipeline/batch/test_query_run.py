@@ -43,7 +43,7 @@ class TwoTableJob:
     def tasks(self, frame: DataFrame, pins: Mapping[int, BatchPin] | None = None) -> tuple[DataFrame, int]:
         assert pins is not None
         tasks = [
-            BucketTask(each.table.location, (), "p", COLUMNS, 1, pin=pins[index], table_index=index)
+            BucketTask(each.table.handle, "p", COLUMNS, 1, pin=pins[index], table_index=index)
             for index, each in enumerate(self._commits)
         ]
         data = [F.col(name).alias(f"_d{index}") for index, name in enumerate(COLUMNS)]

@@ -219,7 +219,7 @@ def test_a_table_dropped_under_a_frame(spark: SparkSession, tmp_path: Path) -> N
     frame = _load_small(spark, tmp_path)
     assert frame.count() == 1
     Catalog(str(tmp_path)).drop_table("a.b")
-    with pytest.raises(PySparkException, match="was dropped after its scan was planned"):
+    with pytest.raises(PySparkException, match="was dropped after this was planned"):
         frame.collect()
 
 

@@ -46,7 +46,7 @@ class LoggedTable(PlacedTable):
     @property
     def table(self) -> Table:
         """As a reader opens it."""
-        return Table(open_table_store(self.env, self.location), name="db.t")
+        return Table(open_table_store(self.env, self.location, name="db.t"))
 
     def log(self, changes: Rows, rows: Rows = ()) -> Snapshot:
         """Commits changes as changelog files, with rows as data files; both have `_ROW_KIND`, +I by default."""

@@ -181,7 +181,7 @@ def test_changes_that_expired(logged: LoggedTable) -> None:
 def test_files_that_expire_while_they_are_read(logged: LoggedTable) -> None:
     log = logged.table.changelog()
     splits = log.plan()
-    Table(logged.store, name="other").expire_snapshots(retain_max=1, retain_min=1, older_than_ms=0)
+    Table(logged.store).expire_snapshots(retain_max=1, retain_min=1, older_than_ms=0)
     with pytest.raises(RetryableError, match="expired before its changes were read"):
         list(log.read_split(splits[0]))
 

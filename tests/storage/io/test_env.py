@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from freshet.storage.exceptions import NotFoundError
+from freshet.storage.exceptions import StorageError
 from freshet.storage.io.env import Env, local_env
 from freshet.storage.io.local_file_io import LocalFileIO
 
@@ -68,9 +68,12 @@ def test_scratch_folders_are_new_and_removed_with_their_contents(tmp_path: Path)
     assert os.listdir(tmp_path) == [os.path.basename(second)]
 
 
-def test_a_missing_scratch_root_is_named(tmp_path: Path) -> None:
-    with pytest.raises(NotFoundError, match="scratch folder in .*gone"):
-        local_env(str(tmp_path / "gone")).scratch_folder()
+def test_a_missing_scratch_root_is_made_or_named(tmp_path: Path) -> None:
+    folder = local_env(str(tmp_path / "a" / "b")).scratch_folder()
+    assert Path(folder).parent == tmp_path / "a" / "b"
+    (tmp_path / "file").touch()
+    with pytest.raises(StorageError, match="scratch folder in .*file"):
+        local_env(str(tmp_path / "file")).scratch_folder()
 
 
 def _leave_a_folder(root: Path) -> Path:

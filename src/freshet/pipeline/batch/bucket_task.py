@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -43,28 +43,27 @@ from freshet.pipeline.decode.carriers import carrier_arrow_type, restore_array
 from freshet.pipeline.decode.outcomes import BUCKET, DATA_PREFIX, KIND, ORDER_COLUMNS, TAG, TAG_DATA, TAG_DEAD
 from freshet.pipeline.errors.repeating_errors import REPEATING_ERRORS, ToldError
 from freshet.storage.exceptions import InvalidRequestError, RetryableError
-from freshet.storage.io.env import local_env
 from freshet.storage.model.arrow_types import arrow_schema
 from freshet.storage.model.data_type import DataField
 from freshet.storage.model.row_kind import ROW_KIND_COLUMN
 from freshet.storage.model.schema import TableSchema
+from freshet.storage.table import TableHandle
 
 
 @dataclass(frozen=True, slots=True)
 class BucketTask:
     """The work of each task of a micro-batch; a value that travels to the workers.
 
-    `options` are those given beside the table's own. `columns` are the table's columns that `_d0` … hold: columns that
-    the table got since are NULL; `bucket_count` is that of `Routing`. `pin` is None for the tasks of a query's own
-    plan: the driver hands it over. `table_index` is that of the table in the query.
+    `columns` are the table's columns that `_d0` … hold: columns that the table got since are NULL; `bucket_count` is
+    that of `Routing`. `pin` is None for the tasks of a query's own plan: the driver hands it over. `table_index` is
+    that of the table in the query.
     """
 
-    location: str
-    options: tuple[tuple[str, str], ...]
+    table: TableHandle
     pipeline: str
     columns: tuple[str, ...]
     bucket_count: int | None
-    dead_letter_location: str | None = None
+    dead_letters: TableHandle | None = None
     pin: BatchPin | None = None
     table_index: int = 0
 
@@ -100,7 +99,7 @@ class BucketTask:
             arrived.close()
 
     def _write(self, arrived: _Arrived, pin: BatchPin, clock: LapClock) -> TaskResult:
-        table = open_worker_table(self.location, pin.schema_id, self.options, pin.schema_time_ms)
+        table = open_worker_table(self.table.at_schema(pin.schema_id, pin.schema_time_ms))
         counts = arrived.counts
         log = task_log(pin)
         writer = table.task_writer(base_snapshot_id=pin.base_snapshot_id, log=log)
@@ -159,7 +158,7 @@ class _Arrived:
         self._dead_writer: DeadLetterWriter | None = None
         self._is_outcomes = False
         self._batch_count = 0
-        self.gathered = GatheredRows(local_env())
+        self.gathered = GatheredRows(task.table.env)
         self.read = ReadCount()
         self.counts = OutcomeCounts()
 
@@ -201,12 +200,12 @@ class _Arrived:
         if not dead.num_rows:
             return
         self.counts.add_dead(dead)
-        location = self._task.dead_letter_location
-        if location is None:
+        handle = self._task.dead_letters
+        if handle is None:
             raise ValueError("a frame with dead letters needs a table for them; name one")
         if self._dead_writer is None:
             self._dead_writer = DeadLetterWriter(
-                open_worker_table(location, 0, WRITE_OPTIONS),
+                open_worker_table(replace(handle, options=WRITE_OPTIONS)),
                 pipeline=self._task.pipeline,
                 micro_batch_id=self._task.pinned().micro_batch_id,
             )

@@ -16,7 +16,7 @@ from freshet.pipeline.batch.task_result import RESULT_SPARK_SCHEMA
 from freshet.pipeline.config.model import CompactionConfig, MaxDeadLetters
 from freshet.pipeline.spark.arrow_map import schema_text
 from freshet.storage.model.schema import TableSchema
-from freshet.storage.table import Table
+from freshet.storage.table import Table, TableHandle
 
 _SHUFFLE_PARTITIONS: Final = "spark.sql.shuffle.partitions"
 
@@ -37,10 +37,10 @@ def one_table_run(
 ) -> QueryRun:
     """A query whose rows all go into `table`; arguments as those of `TableCommit`, `OneTableJob` and `QueryRun`."""
     commit = TableCommit(table, commit_user, decoded=decoded, options=options, compaction=compaction)
-    location = None if dead_letters is None else dead_letters.location
+    letters = None if dead_letters is None else dead_letters.handle
     return QueryRun(
         [commit],
-        OneTableJob(commit, pipeline or commit_user, dead_letter_location=location, tasks_max=tasks_max),
+        OneTableJob(commit, pipeline or commit_user, dead_letters=letters, tasks_max=tasks_max),
         commit_user,
         pipeline=pipeline,
         dead_letters=dead_letters,
@@ -54,12 +54,12 @@ class OneTableJob:
     """The job of a batch whose rows all go into one table."""
 
     def __init__(
-        self, commit: TableCommit, pipeline: str, *, dead_letter_location: str | None, tasks_max: int | None
+        self, commit: TableCommit, pipeline: str, *, dead_letters: TableHandle | None, tasks_max: int | None
     ) -> None:
         """`pipeline` is the name that dead letters carry."""
         self._commit = commit
         self._pipeline = pipeline
-        self._dead_letter_location = dead_letter_location
+        self._dead_letters = dead_letters
         self._tasks_max = tasks_max
         self._decoded_options = commit.table.options
         self._routing: tuple[object, Routing] | None = None
@@ -92,11 +92,10 @@ class OneTableJob:
 
     def _task(self, routing: Routing, pin: BatchPin | None) -> BucketTask:
         return BucketTask(
-            location=self._commit.table.location,
-            options=self._commit.options,
+            table=self._commit.table.handle,
             pipeline=self._pipeline,
             columns=routing.columns,
             bucket_count=routing.bucket_count,
-            dead_letter_location=self._dead_letter_location,
+            dead_letters=self._dead_letters,
             pin=pin,
         )

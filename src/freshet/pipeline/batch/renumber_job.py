@@ -18,22 +18,21 @@ from pyspark import SparkContext
 from freshet.pipeline.batch.batch_pin import BatchPin, task_log
 from freshet.pipeline.batch.worker_tables import open_worker_table
 from freshet.storage.distributed_write import CommitMessage, decode_commit_messages, encode_commit_messages
+from freshet.storage.table import TableHandle
 
 
 @dataclass(frozen=True, slots=True)
 class RenumberTask:
     """The work on some buckets in a Python worker; a value that travels there."""
 
-    location: str
-    options: tuple[tuple[str, str], ...]
+    table: TableHandle
     pin: BatchPin
     base_snapshot_id: int
     headroom: int
 
     def __call__(self, messages: bytes) -> bytes:
         """Takes and gives encoded commit messages."""
-        table = open_worker_table(self.location, self.pin.schema_id, self.options, self.pin.schema_time_ms)
-        made = table.renumbered(
+        made = open_worker_table(self.table).renumbered(
             self.pin.micro_batch_id,
             decode_commit_messages(messages),
             base_snapshot_id=self.base_snapshot_id,
@@ -49,13 +48,12 @@ class RenumberJob:
     """Renumbers for one batch."""
 
     context: SparkContext
-    location: str
-    options: tuple[tuple[str, str], ...]
+    table: TableHandle
     pin: BatchPin
 
     def run(self, messages: Sequence[CommitMessage], base_id: int, headroom: int) -> list[CommitMessage]:
         """The messages in place of those given."""
-        task = RenumberTask(self.location, self.options, self.pin, base_id, headroom)
+        task = RenumberTask(self.table, self.pin, base_id, headroom)
         works = [encode_commit_messages([message]) for message in messages]
         parts = min(len(works), self.context.defaultParallelism)
         made = self.context.parallelize(works, parts).map(task).collect()

@@ -45,7 +45,7 @@ from freshet.storage.distributed_write import (
     encode_commit_messages,
 )
 from freshet.storage.exceptions import InvalidRequestError
-from freshet.storage.table import BesideUnit, Table
+from freshet.storage.table import BesideUnit, Table, TableHandle
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -88,32 +88,22 @@ def joined_report(reports: Iterable[BesideReport]) -> BesideReport | None:
 class UnitTask:
     """The work of a unit in a Python worker; a value that travels there."""
 
-    location: str
-    schema_id: int
-    options: tuple[tuple[str, str], ...]
-    schema_time_ms: int | None
+    table: TableHandle
 
     def __call__(self, unit: BesideUnit) -> bytes:
         """Encoded commit messages."""
-        table = open_worker_table(self.location, self.schema_id, self.options, self.schema_time_ms)
-        return encode_commit_messages(table.carry_out_beside(unit))
+        return encode_commit_messages(open_worker_table(self.table).carry_out_beside(unit))
 
 
 class RoundsBeside:
     """The rounds beside one query into one table; batches come from one thread."""
 
-    def __init__(
-        self, table: Table, commit_user: str, *, budget_ms: int, options: tuple[tuple[str, str], ...] = ()
-    ) -> None:
-        """`options` are those of this stream over the table's own.
-
-        Raises `InvalidRequestError` where the compactions of this table must stay in its batches.
-        """
+    def __init__(self, table: Table, commit_user: str, *, budget_ms: int) -> None:
+        """Raises `InvalidRequestError` where the compactions of this table must stay in its batches."""
         self._beside = table.compaction_beside(commit_user + USER_SUFFIX)
         self._table = table
         self._name = commit_user
         self._budget_ms = budget_ms
-        self._options = options
         self._group = f"{POOL}-{uuid4()}"
         self._lock = threading.Lock()
         self._wake = threading.Event()
@@ -232,9 +222,7 @@ class RoundsBeside:
         self._recover()
 
     def _carry_out(self, context: SparkContext, unit: BesideUnit) -> Sequence[CommitMessage]:
-        schema = self._table.schema
-        task = UnitTask(self._table.location, schema.id, self._options, schema.time_ms)
-        (encoded,) = context.parallelize([unit], 1).map(task).collect()
+        (encoded,) = context.parallelize([unit], 1).map(UnitTask(self._table.handle)).collect()
         return decode_commit_messages(encoded)
 
     def _recover(self) -> None:

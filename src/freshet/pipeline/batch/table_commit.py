@@ -54,7 +54,6 @@ class TableCommit:
         self.table = table.with_options(options) if options else table
         """At the schema of the batch that runs."""
         self.decoded = decoded or table.schema
-        self.options = tuple(sorted((options or {}).items()))
         self._commit_user = commit_user
         self._warn(self.table.warnings())
         self._committers: dict[str | None, Committer] = {}
@@ -73,7 +72,7 @@ class TableCommit:
         if not compaction.beside:
             return None
         try:
-            return RoundsBeside(self.table, self._commit_user, budget_ms=compaction.budget_ms, options=self.options)
+            return RoundsBeside(self.table, self._commit_user, budget_ms=compaction.budget_ms)
         except InvalidRequestError as error:
             _LOG.warning("%s: %s", self._commit_user, error)
             return None
@@ -83,7 +82,7 @@ class TableCommit:
         latest_id = self.table.latest_schema_id()
         if latest_id is None or latest_id == self.table.schema.id:
             return
-        self.table = self.table.with_options(dict(self.options))
+        self.table = self.table.with_options(self.table.dynamic_options)
         self._committers.clear()
         if is_planned:
             self.refuse_other_columns()
@@ -101,7 +100,7 @@ class TableCommit:
         base, schema = self.table.latest_snapshot(), self.table.schema
         log = None if self._log is None else TaskLog(self._log.identity, self._log.epoch, 0)
         pin = BatchPin(micro_batch_id, schema.id, schema.time_ms, None if base is None else base.id, limit, log)
-        self._renumber_job = RenumberJob(context, self.table.location, self.options, pin)
+        self._renumber_job = RenumberJob(context, self.table.handle, pin)
         return pin
 
     def has_committed(self, batch: BatchIdentity) -> CommitCheck:

@@ -5,24 +5,13 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Final
 
-from freshet.storage.exceptions import ConflictError
-from freshet.storage.table import Table
+from freshet.storage.table import Table, TableHandle
 
 TABLES_MAX: Final = 16
 
 
 @lru_cache(TABLES_MAX)
-def open_worker_table(
-    location: str, schema_id: int, options: tuple[tuple[str, str], ...], schema_time_ms: int | None = None
-) -> Table:
-    """The table at this schema, with these options over its own.
-
-    A Python worker lives longer than a query, so what it has open is told apart by the time of the schema.
-    """
-    table = Table.open(location, options=dict(options), schema_id=schema_id)
-    if schema_time_ms is not None and table.schema.time_ms != schema_time_ms:
-        raise ConflictError(
-            f"the table at {location} was dropped and created again while it was written to; start the pipeline anew",
-            table=location,
-        )
-    return table
+def open_worker_table(handle: TableHandle) -> Table:
+    """The table of a handle. A Python worker lives longer than a query: the time of the schema in the handle tells a
+    table that is open here from a later one of its name."""
+    return Table.of(handle)

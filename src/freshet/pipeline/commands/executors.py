@@ -9,17 +9,18 @@ from dataclasses import dataclass
 from freshet.pipeline.batch.worker_tables import open_worker_table
 from freshet.pipeline.spark.session import session_of_a_command
 from freshet.storage.distributed_write import CommitMessage, decode_commit_messages, encode_commit_messages
-from freshet.storage.table import BucketCompaction, Elsewhere
+from freshet.storage.table import BucketCompaction, Elsewhere, TableHandle
 
 
 @dataclass(frozen=True, slots=True)
 class CompactTask:
     """The work of one bucket in a Python worker; a value that travels there."""
 
+    table: TableHandle
+
     def __call__(self, work: BucketCompaction) -> bytes:
         """Encoded commit messages."""
-        table = open_worker_table(work.location, work.schema_id, (), work.schema_time_ms)
-        return encode_commit_messages(table.carry_out_compaction(work))
+        return encode_commit_messages(open_worker_table(self.table).carry_out_compaction(work))
 
 
 @contextmanager
@@ -28,8 +29,8 @@ def executors() -> Iterator[Elsewhere]:
     with session_of_a_command("freshet compact") as spark:
         context = spark.sparkContext
 
-        def carry_out(works: Sequence[BucketCompaction]) -> Sequence[Sequence[CommitMessage]]:
-            encoded = context.parallelize(list(works), len(works)).map(CompactTask()).collect()
+        def carry_out(table: TableHandle, works: Sequence[BucketCompaction]) -> Sequence[Sequence[CommitMessage]]:
+            encoded = context.parallelize(list(works), len(works)).map(CompactTask(table)).collect()
             return [decode_commit_messages(messages) for messages in encoded]
 
         yield Elsewhere(carry_out, context.defaultParallelism)

@@ -16,23 +16,27 @@ import re
 import threading
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from enum import StrEnum
-from types import MappingProxyType
-from typing import Final, TypeVar
+from functools import lru_cache
+from typing import Final, Never, Self, TypeVar
 from urllib.parse import unquote
 
 from freshet.storage.exceptions import InvalidRequestError
+from freshet.storage.io.env_settings import EnvSettings
 from freshet.storage.io.file_io import FileIO
 from freshet.storage.io.local_cache import LocalCache
-from freshet.storage.io.local_file_io import LocalFileIO
-from freshet.storage.io.registry import open_file_io
+from freshet.storage.io.registry import is_of_this_process, open_file_io
 from freshet.storage.io.scratch_folders import ScratchFolders
+from freshet.storage.paths import store_of
 
 T = TypeVar("T")
 
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
+
+ENVS_MAX: Final = 16
+"""Environments that a process keeps for what comes from others."""
 
 HELPERS_MAX: Final = 8
 """Threads for calls that are made side by side."""
@@ -164,12 +168,25 @@ class Helpers:
 class Env:
     """The real world. Tests replace single methods in a subclass."""
 
-    def __init__(self, file_io: FileIO, scratch_root: str | None = None) -> None:
+    def __init__(
+        self, file_io: FileIO, scratch_root: str | None = None, *, settings: EnvSettings | None = None
+    ) -> None:
+        """`settings` are what `open_env` makes the same world of, in another process; None: there is no other."""
         self.file_io = file_io
+        self.settings = settings
         self._scratch_root = scratch_root
         self._scratch = ScratchFolders(scratch_root)
         self._background = Background()
         self._helpers = Helpers()
+
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, _memo: object) -> Self:
+        return self
+
+    def __reduce__(self) -> Never:
+        raise InvalidRequestError("an Env stays in its process; send a table, which is opened again with its settings")
 
     def now_ms(self) -> int:
         """Wall clock, milliseconds since the epoch."""
@@ -238,12 +255,23 @@ class Env:
 
 def local_env(scratch_root: str | None = None) -> Env:
     """The environment of a program that works on local or mounted disks."""
-    return Env(LocalFileIO(), scratch_root)
+    return open_env("/", EnvSettings(scratch_root=scratch_root))
 
 
-def open_env(location: str, settings: Mapping[str, str] = MappingProxyType({}), scratch_root: str | None = None) -> Env:
-    """The environment of a program that works on a location, with the settings of its store."""
-    return Env(open_file_io(location, settings), scratch_root)
+def open_env(location: str, settings: EnvSettings = EnvSettings()) -> Env:  # noqa: B008 - a frozen value
+    """An environment that reaches this location, and all others of its store."""
+    file_io = open_file_io(location, settings.resolved(os.environ))
+    return Env(file_io, settings.scratch_root, settings=None if is_of_this_process(location) else settings)
+
+
+def process_env(location: str, settings: EnvSettings) -> Env:
+    """The environment for tables that come from other processes: one for each store and settings, and after a fork."""
+    return _process_env(os.getpid(), store_of(location), settings)
+
+
+@lru_cache(ENVS_MAX)
+def _process_env(process_id: int, store: str, settings: EnvSettings) -> Env:
+    return open_env(store, settings)
 
 
 def absolute_path(location: str) -> str:

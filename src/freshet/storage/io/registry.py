@@ -1,4 +1,5 @@
-"""Which `FileIO` reaches a location: the scheme of the location decides. A new store is one entry of `SCHEMES`."""
+"""Which `FileIO` reaches a location: the scheme of the location decides. A new store is one entry of `SCHEMES`, and of
+`OF_THIS_PROCESS` where other processes do not see it."""
 
 from __future__ import annotations
 
@@ -18,12 +19,21 @@ Opener: TypeAlias = Callable[[str, Mapping[str, str]], FileIO]
 _MEMORY: Final = MemoryFileIO()
 """What `memory:` locations of this process share."""
 
+MEMORY_SCHEME: Final = "memory"
+
 SCHEMES: Final[Mapping[str, Opener]] = MappingProxyType(
     {
         FILE_SCHEME: lambda location, settings: LocalFileIO(),
-        "memory": lambda location, settings: _MEMORY,
+        MEMORY_SCHEME: lambda location, settings: _MEMORY,
     }
 )
+
+OF_THIS_PROCESS: Final = frozenset({MEMORY_SCHEME})
+
+
+def is_of_this_process(location: str) -> bool:
+    """True where another process that opens the location finds other files, or none."""
+    return scheme_of(location) in OF_THIS_PROCESS
 
 
 def open_file_io(location: str, settings: Mapping[str, str]) -> FileIO:

@@ -34,11 +34,12 @@ class ScratchFolders:
         self._has_swept = False
 
     def new(self) -> str:
-        """A new empty folder; the first call removes what dead processes have left."""
+        """A new empty folder; the first call makes the root and removes what dead processes have left."""
         root = self._root or tempfile.gettempdir()
         try:
             if not self._has_swept:
                 self._has_swept = True
+                os.makedirs(root, exist_ok=True)
                 self.sweep()
             for _ in range(_ATTEMPTS):
                 folder = tempfile.mkdtemp(prefix=PREFIX, dir=root)

@@ -30,6 +30,7 @@ from freshet.storage.merge.key_order import KeyComparator
 from freshet.storage.merge.overlaps import overlap_error, overlapping_levels
 from freshet.storage.merge.sorted_runs import Levels, build_levels
 from freshet.storage.metadata.deletion_vector_store import BucketVectors
+from freshet.storage.metadata.table_handle import TableHandle
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.commit_message import CommitMessage
 from freshet.storage.model.data_file import DataFileMeta
@@ -54,10 +55,6 @@ class BucketCompaction:
     bucket: int
     full: bool
     inputs: tuple[DataFileMeta, ...]
-    location: str
-    schema_id: int
-    schema_time_ms: int | None
-    """Folder of the table, and the schema it was opened with: another process opens the same one."""
 
     @property
     def bucket_id(self) -> BucketId:
@@ -88,7 +85,7 @@ class Elsewhere:
     `parallelism`, and gives the messages of each (`carry_out` of this module, in any process, makes them).
     """
 
-    carry_out: Callable[[Sequence[BucketCompaction]], Sequence[Sequence[CommitMessage]]]
+    carry_out: Callable[[TableHandle, Sequence[BucketCompaction]], Sequence[Sequence[CommitMessage]]]
     parallelism: int
 
 
@@ -153,8 +150,7 @@ def _planned(
         marked = BucketVectors(store.vectors, marking.get((name, bucket), ())).marked_files
         inputs = planned_inputs(store, files, total_buckets=total, full=full, marked=marked)
         if inputs:
-            schema = store.schema
-            found.append(BucketCompaction(name, bucket, full, inputs, store.location, schema.id, schema.time_ms))
+            found.append(BucketCompaction(name, bucket, full, inputs))
     return sorted(found, key=lambda work: (-work.input_bytes, work.partition, work.bucket))
 
 
@@ -189,7 +185,7 @@ def run_compaction(
                 writer.compact_buckets(buckets, full=batch[0].full, may_start=account.may_start, on_end=account.on_end)
                 messages = writer.take_messages()
             else:
-                messages = _carried_out(batch, elsewhere, account)
+                messages = _carried_out(store.handle, batch, elsewhere, account)
             result = committer.commit(identifier, messages, force_empty=False)
             snapshots += result.snapshots
             given_way += result.given_way
@@ -205,7 +201,9 @@ def run_compaction(
     )
 
 
-def _carried_out(batch: Sequence[BucketCompaction], elsewhere: Elsewhere, account: _Account) -> list[CommitMessage]:
+def _carried_out(
+    table: TableHandle, batch: Sequence[BucketCompaction], elsewhere: Elsewhere, account: _Account
+) -> list[CommitMessage]:
     messages: list[CommitMessage] = []
     waiting = list(batch)
     while waiting:
@@ -213,7 +211,7 @@ def _carried_out(batch: Sequence[BucketCompaction], elsewhere: Elsewhere, accoun
         begun = [work for work in begun if account.may_start(work.bucket_id)]
         if not begun:
             continue
-        for work, made in zip(begun, elsewhere.carry_out(begun), strict=True):
+        for work, made in zip(begun, elsewhere.carry_out(table, begun), strict=True):
             messages += made
             account.on_end(work.bucket_id)
     return messages
@@ -251,8 +249,7 @@ def _damaged(
         damaged = overlapping_levels(levels_of(store, files)) if is_chosen(name) else {}
         if damaged:
             inputs = tuple(file for file in files if file.level in damaged)
-            schema = store.schema
-            found.append(BucketCompaction(name, bucket, False, inputs, store.location, schema.id, schema.time_ms))
+            found.append(BucketCompaction(name, bucket, False, inputs))
     return found
 
 

@@ -18,7 +18,7 @@ from freshet.storage.catalogs.claims import FileClaims, TableClaims
 from freshet.storage.codec.binary_row import decode_row
 from freshet.storage.codec.partition_path import partition_path
 from freshet.storage.exceptions import ConflictError, CorruptDataError, InvalidRequestError, NotFoundError
-from freshet.storage.io.env import Env, open_env
+from freshet.storage.io.env import Env
 from freshet.storage.metadata.changelog_store import ChangelogStore
 from freshet.storage.metadata.consumer_store import ConsumerStore
 from freshet.storage.metadata.deletion_vector_store import DeletionVectorStore
@@ -26,6 +26,7 @@ from freshet.storage.metadata.live_file_index import LiveFileIndex
 from freshet.storage.metadata.manifest_store import ManifestStore
 from freshet.storage.metadata.schema_store import SchemaStore
 from freshet.storage.metadata.snapshot_store import SnapshotStore
+from freshet.storage.metadata.table_handle import TableHandle
 from freshet.storage.model.data_type import DataType
 from freshet.storage.model.schema import TableSchema
 from freshet.storage.model.snapshot import Snapshot
@@ -52,12 +53,15 @@ _NEVER_DYNAMIC: Final = IMMUTABLE_KEYS | {"bucket"}
 
 @dataclass(frozen=True)
 class TableStore:
-    """One table at one schema. May be shared by threads; a process that it is pickled to opens the table again."""
+    """One table at one schema. May be shared by threads; it is pickled as its handle."""
 
     env: Env
+    name: str
     paths: TablePaths
     schema: TableSchema
     options: CoreOptions
+    dynamic_options: Mapping[str, str]
+    """What was given for this opening, over the options of the table."""
     schemas: SchemaStore
     snapshots: SnapshotStore
     manifests: ManifestStore
@@ -65,8 +69,30 @@ class TableStore:
     vectors: DeletionVectorStore
     claims: TableClaims
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _reopened, (self.location, self.schema.id, self.dynamic_options)
+    def __reduce__(self) -> tuple[Callable[[TableHandle], TableStore], tuple[TableHandle]]:
+        return open_store, (self.handle,)
+
+    def __copy__(self) -> TableStore:
+        return self
+
+    def __deepcopy__(self, _memo: object) -> TableStore:
+        return self
+
+    @property
+    def handle(self) -> TableHandle:
+        """The table for other processes; `InvalidRequestError` where they cannot reach it as this one does."""
+        settings = self.env.settings
+        if settings is None or type(self.claims) is not FileClaims:
+            own = self.env if settings is None else self.claims
+            raise InvalidRequestError(
+                f"table {self.name} cannot be sent to another process: it is reached through a {type(own).__name__} of "
+                f"this process ({type(self.env.file_io).__name__} at {self.location}), and another one would take "
+                "other files for it, or none. Use it in this process, or open it without env= at a location that all "
+                "processes reach",
+                table=self.name,
+            )
+        options = tuple(sorted(self.dynamic_options.items()))
+        return TableHandle(self.location, self.name, self.schema.id, self.schema.time_ms, options, settings)
 
     @property
     def location(self) -> str:
@@ -177,11 +203,6 @@ class TableStore:
                 snapshot = latest
         return read(snapshot)
 
-    @property
-    def dynamic_options(self) -> dict[str, str]:
-        """What was given for this opening, beside the options of the table."""
-        return {key: text for key, text in self.options.given.items() if self.schema.options.get(key) != text}
-
     def at_schema(self, schema_id: int) -> TableStore:
         """The table as it was at another schema: its columns, and options that fit them.
 
@@ -203,7 +224,14 @@ class TableStore:
 
     def with_options(self, options: Mapping[str, str]) -> TableStore:
         """The same table with dynamic options on top of its own."""
-        return open_table_store(self.env, self.location, options=options, schema_id=self.schema.id, claims=self.claims)
+        return open_table_store(
+            self.env,
+            self.location,
+            options=options,
+            schema_id=self.schema.id,
+            name=self.name,
+            claims=self.claims,
+        )
 
 
 def open_table_store(
@@ -212,9 +240,11 @@ def open_table_store(
     *,
     options: Mapping[str, str] | None = None,
     schema_id: int | None = None,
+    name: str | None = None,
     claims: TableClaims | None = None,
 ) -> TableStore:
-    """Opens the table in a folder, at its latest schema unless another is asked for.
+    """Opens the table in a folder, at its latest schema unless another is asked for; messages call it by its name, or
+    else by its folder.
 
     `claims` are those of the table's catalog; without them commits are exclusive creates.
 
@@ -236,9 +266,11 @@ def open_table_store(
     manifests = ManifestStore(env, paths, core, schema.types_of(schema.partition_keys))
     return TableStore(
         env=env,
+        name=name or location,
         paths=paths,
         schema=schema,
         options=core,
+        dynamic_options=dict(options or {}),
         schemas=schemas,
         snapshots=snapshots,
         manifests=manifests,
@@ -248,16 +280,42 @@ def open_table_store(
     )
 
 
-def _reopened(location: str, schema_id: int, options: dict[str, str]) -> TableStore:
-    return open_table_store(open_env(location), location, options=options, schema_id=schema_id)
+def open_store(handle: TableHandle) -> TableStore:
+    """The table of a handle that came from another process; every table that travels is opened here.
+
+    Raises `NotFoundError` where it was dropped since, `ConflictError` where it was created again besides.
+    """
+    try:
+        store = open_table_store(
+            handle.env,
+            handle.location,
+            options=dict(handle.options) or None,
+            schema_id=handle.schema_id,
+            name=handle.name,
+        )
+    except NotFoundError as error:
+        raise NotFoundError(
+            f"the table at {handle.location} was dropped after this was planned; open it again if there is one of this "
+            "name",
+            table=handle.location,
+        ) from error
+    if handle.schema_time_ms not in (None, store.schema.time_ms):
+        raise ConflictError(
+            f"the table at {handle.location} was dropped and created again after this was planned; open it anew, or "
+            "start the pipeline anew",
+            table=handle.location,
+        )
+    return store
 
 
-def alter_table(store: TableStore, name: str, changes: Sequence[SchemaChange], *, allow_lossy: bool) -> TableStore:
+def alter_table(store: TableStore, changes: Sequence[SchemaChange], *, allow_lossy: bool) -> TableStore:
     """The table at its schema with these changes, upon what others change meanwhile; raises as `Table.alter` says."""
     for _ in range(ALTER_ATTEMPTS):
         current = store.schemas.latest()
         if current is None:
-            raise NotFoundError(f"table {name} was dropped while it was open; there is nothing to alter", table=name)
+            raise NotFoundError(
+                f"table {store.name} was dropped while it was open; there is nothing to alter", table=store.name
+            )
         changed = apply_changes(
             current,
             changes,
@@ -267,8 +325,10 @@ def alter_table(store: TableStore, name: str, changes: Sequence[SchemaChange], *
         )
         validate_changed_schema(current, changed)
         if store.claims.claim_schema(changed):
-            return open_table_store(store.env, store.location, claims=store.claims)
-    raise ConflictError(f"table {name}: the schema was changed by others {ALTER_ATTEMPTS} times; try again", table=name)
+            return open_table_store(store.env, store.location, name=store.name, claims=store.claims)
+    raise ConflictError(
+        f"table {store.name}: the schema was changed by others {ALTER_ATTEMPTS} times; try again", table=store.name
+    )
 
 
 def _effective_options(schema: TableSchema, dynamic: Mapping[str, str]) -> dict[str, str]:

@@ -28,10 +28,9 @@ from typing import Any, Final, SupportsIndex
 import pyarrow as pa
 
 from freshet.storage.codec.snapshot_json import decode_snapshot, encode_snapshot
-from freshet.storage.exceptions import InvalidRequestError, NotFoundError
+from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.filters.predicate import Predicate, from_lists
-from freshet.storage.io.env import open_env
-from freshet.storage.metadata.table_store import TableStore, open_table_store
+from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.data_type import DataField
 from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.model.split import Split
@@ -161,11 +160,9 @@ class TableScan:
         return self._filter.is_on_partitions_only and pruning.holds(split.partition)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        store = self._store
         predicate = None if self._filter is None else self._filter.predicate
         snapshot = None if self.snapshot is None else encode_snapshot(self.snapshot)
-        request = (self._reader.columns, predicate, snapshot, self._limit, self._threads)
-        return _reopened, (store.location, store.schema.id, store.dynamic_options, *request)
+        return _reopened, (self._store, self._reader.columns, predicate, snapshot, self._limit, self._threads)
 
     @cached_property
     def _splits(self) -> list[Split]:
@@ -200,9 +197,7 @@ def _decoders(process_id: int, threads: int) -> Executor:
 
 
 def _reopened(
-    location: str,
-    schema_id: int,
-    options: dict[str, str],
+    store: TableStore,
     columns: tuple[str, ...],
     predicate: Predicate | None,
     encoded_snapshot: bytes | None,
@@ -210,16 +205,8 @@ def _reopened(
     threads: int,
 ) -> TableScan:
     """A scan that was pickled; the snapshot is the one chosen then."""
-    snapshot = None if encoded_snapshot is None else decode_snapshot(encoded_snapshot, location)
-    try:
-        store = open_table_store(open_env(location), location, options=options, schema_id=schema_id)
-        scan = TableScan(store, columns=columns, filter=predicate, snapshot=snapshot, limit=limit, threads=threads)
-    except NotFoundError as error:
-        raise NotFoundError(
-            f"the table at {location} was dropped after its scan was planned; open it again if there is one of this "
-            "name",
-            table=location,
-        ) from error
+    snapshot = None if encoded_snapshot is None else decode_snapshot(encoded_snapshot, store.location)
+    scan = TableScan(store, columns=columns, filter=predicate, snapshot=snapshot, limit=limit, threads=threads)
     scan.snapshot = snapshot  # also where there was none yet
     return scan
 
