@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -15,14 +15,15 @@ import pytest
 from freshet.storage.catalogs.claims import LOST, WON, ClaimAnswer, ClaimOutcome, FileClaims, LockedClaims, TableClaims
 from freshet.storage.commit.committer import Committer
 from freshet.storage.commit.expire import expire_snapshots
-from freshet.storage.exceptions import NotFoundError, StorageError, UnknownOutcomeError
+from freshet.storage.exceptions import NotFoundError, UnknownOutcomeError
 from freshet.storage.io.env import Env
-from freshet.storage.io.file_io import Created, FileIO
+from freshet.storage.io.file_io import FileIO
 from freshet.storage.io.local_file_io import LocalFileIO
 from freshet.storage.io.memory_file_io import MemoryFileIO
 from freshet.storage.metadata.table_store import TableStore, open_table_store
 from freshet.storage.model.snapshot import CommitKind, Snapshot
 from tests.kit.hand_made import assert_contiguous, live_names, make_table, message, new_file
+from tests.kit.lost_answers import LostAnswers
 
 T = TypeVar("T")
 
@@ -142,34 +143,6 @@ def test_twenty_committers_at_once_all_commit_once(place: Place) -> None:
     assert_contiguous(place.again())
     assert live_names(place.again()) == sorted(f"u{number}-0@0" for number in range(RACERS))
     assert [made.id for made in store.snapshots.all()] == list(range(1, RACERS + 1))
-
-
-@dataclass
-class LostAnswers:
-    """A store that loses the answers to exclusive creates of snapshots: before they take effect, or after."""
-
-    inner: FileIO
-    takes_effect: bool
-    is_error: bool
-    left: int = 1
-    asked: list[str] = field(default_factory=list)
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(self.inner, name)
-
-    def create_exclusive(self, path: str, data: bytes) -> Created:
-        if "/snapshot-" not in path or not self.left:
-            return self.inner.create_exclusive(path, data)
-        self.left -= 1
-        if self.takes_effect:
-            self.inner.create_exclusive(path, data)
-        if self.is_error:
-            raise StorageError("the answer is lost")
-        return Created.UNKNOWN
-
-    def asked_again(self, path: str, data: bytes) -> Created:
-        self.asked.append(path)
-        return self.inner.asked_again(path, data)
 
 
 @pytest.mark.parametrize("is_error", [True, False])

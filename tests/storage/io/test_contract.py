@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -12,11 +13,12 @@ import pyarrow as pa
 import pytest
 
 from freshet.storage.exceptions import AlreadyExistsError, NotFoundError, StorageError, UnknownOutcomeError
+from freshet.storage.io.env import Env
 from freshet.storage.io.file_io import Created, Deleted, FileIO, Folders, create_or_ask, numbered_files, write_all
 from freshet.storage.io.local_file_io import LocalFileIO
 from freshet.storage.io.memory_file_io import MemoryFileIO
-from freshet.storage.io.ranges import ByteRange
-from tests.kit.lossy_file_io import LossyFileIO
+from freshet.storage.io.ranges import ByteRange, read_ranges
+from tests.kit.lost_answers import LostAnswers
 from tests.kit.sim_env import SimDisk
 
 T = TypeVar("T")
@@ -106,6 +108,16 @@ def test_a_range_has_the_bytes_there_are(store: Store, offset: int, length: int,
     found = store.io.read_range(store.put("f", b"0123456789"), ByteRange(offset, length))
     assert isinstance(found, pa.Buffer)
     assert found.to_pybytes() == expected
+
+
+def test_ranges_are_read_by_the_plan_of_the_store(store: Store) -> None:
+    content = bytes(number % 251 for number in range(300_000))
+    path = store.put("f", content)
+    wanted = [ByteRange(299_990, 99), ByteRange(0, 4), ByteRange(100_000, 50_000), ByteRange(120_000, 5)]
+    read = partial(store.io.read_range, path)
+    for size in (None, len(content)):
+        found = read_ranges(read, wanted, store.io.read_costs, Env(store.io).together, size_bytes=size)
+        assert [part.to_pybytes() for part in found] == [content[each.offset : each.end] for each in wanted]
 
 
 def test_a_range_of_an_empty_file(store: Store) -> None:
@@ -247,10 +259,11 @@ def test_who_created_a_file_can_be_asked_again(store: Store) -> None:
 
 
 def test_a_create_whose_answer_is_lost_is_asked_again(store: Store) -> None:
-    lossy: FileIO = LossyFileIO(store.io, True, True, False)
+    lossy: FileIO = LostAnswers(store.io, takes_effect=True, left=2)
     assert create_or_ask(lossy, store.path("snapshot-1"), b"mine"), "it arrived"
     store.put("snapshot-2", b"another's")
     assert not create_or_ask(lossy, store.path("snapshot-2"), b"mine")
+    lossy = LostAnswers(store.io, takes_effect=False)
     with pytest.raises(UnknownOutcomeError, match="snapshot-3 was to be created and the store does not say"):
         create_or_ask(lossy, store.path("snapshot-3"), b"mine")
     assert create_or_ask(lossy, store.path("snapshot-3"), b"mine"), "answered again"
@@ -258,7 +271,7 @@ def test_a_create_whose_answer_is_lost_is_asked_again(store: Store) -> None:
 
 def test_of_many_whose_answers_are_lost_one_finds_its_file(store: Store) -> None:
     target = store.path("snapshot-1")
-    outcomes = raced(lambda number: create_or_ask(LossyFileIO(store.io, True), target, b"%d" % number))
+    outcomes = raced(lambda number: create_or_ask(LostAnswers(store.io, takes_effect=True), target, b"%d" % number))
     assert outcomes.count(True) == 1
 
 

@@ -34,6 +34,11 @@ def test_other_schemes_are_refused_with_those_that_are_known(location: str) -> N
     assert location in str(caught.value)
 
 
+def test_a_password_in_a_location_is_not_shown() -> None:
+    with pytest.raises(InvalidRequestError, match=r"not s3://\*\*\*@bucket/a$"):
+        open_file_io("s3://me:secret@bucket/a", {})
+
+
 def test_a_table_in_memory_is_opened_by_its_location() -> None:
     warehouse = f"memory:/{uuid.uuid4()}"
     table = Catalog(warehouse).create_table("shop.orders", schema={"id": "BIGINT NOT NULL"})

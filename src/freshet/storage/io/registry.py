@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Final, TypeAlias
@@ -36,6 +37,10 @@ def is_of_this_process(location: str) -> bool:
     return scheme_of(location) in OF_THIS_PROCESS
 
 
+_USER: Final = re.compile(r"//[^/@]*@")
+"""Of a URI: who asks, maybe with a password."""
+
+
 def open_file_io(location: str, settings: Mapping[str, str]) -> FileIO:
     """The `FileIO` that reaches a location; a path without a scheme is on the local disk.
 
@@ -44,5 +49,6 @@ def open_file_io(location: str, settings: Mapping[str, str]) -> FileIO:
     opener = SCHEMES.get(scheme_of(location))
     if opener is None:
         known = " and ".join(f"{scheme}:" for scheme in SCHEMES)
-        raise InvalidRequestError(f"only local paths and {known} URIs can be opened, not {location}")
+        shown = _USER.sub("//***@", location)
+        raise InvalidRequestError(f"only local paths and {known} URIs can be opened, not {shown}")
     return opener(location, settings)
