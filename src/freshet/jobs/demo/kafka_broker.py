@@ -92,6 +92,11 @@ class ForeignBroker:
         admin.create_topics([topic], operation_timeout=ANSWER_TIMEOUT_S)[name].result(ANSWER_TIMEOUT_S)
         self._wait_for_topic(admin, name, is_there=True)
 
+    def topics(self) -> frozenset[str]:
+        """The names of all topics."""
+        admin = AdminClient({"bootstrap.servers": self.bootstrap_servers})
+        return frozenset(admin.list_topics(timeout=ANSWER_TIMEOUT_S).topics)
+
     def delete_topic(self, name: str) -> None:
         """Deletes a topic and waits until the broker no longer knows it."""
         admin = AdminClient({"bootstrap.servers": self.bootstrap_servers})

@@ -15,10 +15,11 @@ DEMOS = "freshet.jobs.demo"
 
 def demo(
     which: Annotated[
-        Literal["shop", "join"],
+        Literal["shop", "join", "broker"],
         typer.Argument(
             help="shop: a change stream becomes two tables, two readers follow its log, and the writer is killed; "
-            "join: three change streams make one wide row each, by one query and by several."
+            "join: three change streams make one wide row each, by one query and by several; broker: a broker with the "
+            "shop's change stream, for pipelines of your own, which runs until Ctrl-C."
         ),
     ] = "shop",
     output: Annotated[
@@ -36,8 +37,12 @@ def demo(
     """
     if variant and which != "join":
         raise InvalidRequestError("--variant belongs to `freshet demo join`")
+    if output and which == "broker":
+        raise InvalidRequestError("--output belongs to the other demos; a broker's topics go when it ends")
     if which == "join":
         code: int = spark_part("join_demo", DEMOS).play_join(output, variant or "both")
+    elif which == "broker":
+        code = spark_part("broker_demo", DEMOS).serve_shop()
     else:
         code = spark_part("shop_demo", DEMOS).play_shop(output)
     return code
