@@ -97,13 +97,6 @@ def test_wrong_tables_are_refused_before_anything_is_written(
     assert nothing_written(catalog)
 
 
-def test_a_catalog_that_there_is_not_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InvalidRequestError, match=r"metastore=hive.*filesystem, memory"):
-        Catalog(tmp_path, options={"metastore": "hive"})
-    with pytest.raises(InvalidRequestError, match="metastor:.*leave it out"):
-        Catalog(tmp_path, options={"metastor": "memory"})
-
-
 def test_dynamic_options_are_for_one_object_only(catalog: Catalog) -> None:
     create(catalog)
     tuned = catalog.table("shop.orders", options={"write-buffer-size": "1 mb", "write-only": True})

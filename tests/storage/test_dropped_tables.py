@@ -85,14 +85,14 @@ def test_a_writer_that_misses_files_of_a_dropped_table_says_so(catalog: Catalog)
     with table.writer("loader") as writer:
         writer.write(pa.table({"id": [3]}))
         half_dropped(table, "bucket-0/*")
-        with pytest.raises(NotFoundError, match=r"a\.db/b was dropped while it was open"):
+        with pytest.raises(NotFoundError, match=r"a\.db/b was dropped or renamed while it was open"):
             writer.compact(full=True)
         writer.abort()
 
 
 def test_a_compaction_that_misses_files_of_a_dropped_table_says_so(catalog: Catalog, tmp_path: Path) -> None:
     table = with_runs(catalog)
-    with pytest.raises(NotFoundError, match=r"a\.db/b was dropped while it was open"):
+    with pytest.raises(NotFoundError, match=r"a\.db/b was dropped or renamed while it was open"):
         table.compact(progress=lambda _: half_dropped(table, "bucket-0/*"))
 
 
@@ -101,7 +101,7 @@ def test_a_sort_that_misses_files_of_a_dropped_table_says_so(catalog: Catalog) -
     with table.writer("loader") as writer:
         writer.write(pa.table({"id": [1]}))
         writer.commit(0)
-    with pytest.raises(NotFoundError, match=r"a\.db/b was dropped while it was open"):
+    with pytest.raises(NotFoundError, match=r"a\.db/b was dropped or renamed while it was open"):
         table.sort_compact(["id"], progress=lambda _: half_dropped(table, "bucket-0/*"))
 
 
@@ -116,7 +116,7 @@ def test_a_lookup_that_misses_files_of_a_dropped_table_says_so(
         return found(*arguments, **named)
 
     monkeypatch.setattr(table_module, "find_snapshot", drop_then)
-    with pytest.raises(NotFoundError, match=r"a\.db/b was dropped while it was open"):
+    with pytest.raises(NotFoundError, match=r"a\.db/b was dropped or renamed while it was open"):
         table.lookup(pa.table({"id": [1]}))
 
 
@@ -135,7 +135,7 @@ def test_a_commit_that_misses_snapshots_of_a_dropped_table_says_so(
     with table.writer("loader") as writer:
         writer.write(pa.table({"id": [3]}))
         monkeypatch.setattr(SchemaStore, "check_current", drop_after)
-        with pytest.raises(NotFoundError, match=r"a\.db/b was dropped while it was open"):
+        with pytest.raises(NotFoundError, match=r"a\.db/b was dropped or renamed while it was open"):
             writer.commit(2)
         writer.abort()
 
@@ -152,7 +152,7 @@ def test_packing_changelogs_of_a_dropped_table_says_so(catalog: Catalog, monkeyp
             return pack(*arguments)
 
         monkeypatch.setattr(committer_module, "packed_change", drop_then)
-        with pytest.raises(NotFoundError, match=r"a\.db/b was dropped while it was open"):
+        with pytest.raises(NotFoundError, match=r"a\.db/b was dropped or renamed while it was open"):
             writer.commit(2)
         writer.abort()
 
@@ -219,7 +219,7 @@ def test_a_dropped_table_is_not_brought_back_by_its_readers(
 ) -> None:
     old = made_anew(catalog)
     catalog.drop_table("a.b")
-    with unchanged(tmp_path), pytest.raises(NotFoundError, match=r"a\.db/b was dropped while it was open"):
+    with unchanged(tmp_path), pytest.raises(NotFoundError, match=r"a\.db/b was dropped or renamed while it was open"):
         read(old)
     assert not (tmp_path / "a.db" / "b").exists()
 
@@ -229,7 +229,7 @@ def test_a_stream_does_not_bring_a_dropped_table_back_for_its_consumer(catalog: 
     stream = catalog.table("a.b").stream(consumer_id="c", max_wait_s=0)
     assert next(stream).to_pylist() == [{"key": 7, "_ROW_KIND": "+I"}]
     catalog.drop_table("a.b")
-    with pytest.raises(NotFoundError, match="was dropped while it was open"):
+    with pytest.raises(NotFoundError, match="was dropped or renamed while it was open"):
         next(stream)
     assert not (tmp_path / "a.db" / "b").exists()
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from freshet._lazy import LazyModule
 from freshet.storage.catalogs.metastore import TableName
-from freshet.storage.catalogs.registry import open_metastore
+from freshet.storage.catalogs.registry import catalog_settings, open_metastore
 from freshet.storage.exceptions import AlreadyExistsError, InvalidRequestError, NotFoundError
 from freshet.storage.io.env import Env, absolute_path, open_env
 from freshet.storage.metadata.schema_store import SchemaStore
@@ -64,8 +64,10 @@ class Catalog:
         """`warehouse` is a path or a `file:` URI, a relative one against the current folder; the folder is created with
         the first database. `options` are those of the catalog, such as `metastore`."""
         self.warehouse = _warehouse_folder(warehouse)
-        self._env = env or open_env(fspath(warehouse))  # as it was typed, for an error to show
-        self._metastore = open_metastore(self._env, self.warehouse, option_texts(options))
+        texts = option_texts(options)
+        settings = catalog_settings(self.warehouse, texts)
+        self._env = env or open_env(fspath(warehouse), settings)  # as it was typed, for an error to show
+        self._metastore = open_metastore(self._env, self.warehouse, texts)
 
     def create_database(
         self, name: str, *, if_not_exists: bool = False, properties: Mapping[str, str] | None = None

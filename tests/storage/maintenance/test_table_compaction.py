@@ -249,7 +249,7 @@ def test_a_schema_that_changes_while_a_table_is_compacted(tmp_path: Path, monkey
 def test_a_table_that_was_dropped_since_it_was_opened(tmp_path: Path) -> None:
     table = a_table(tmp_path, days=1)
     Catalog(str(tmp_path)).drop_table("db.t")
-    with pytest.raises(NotFoundError, match="was dropped while it was open"):
+    with pytest.raises(NotFoundError, match="was dropped or renamed while it was open"):
         table.compact()
     a_table(tmp_path, days=1)
     with pytest.raises(ConflictError, match="dropped and created again"):

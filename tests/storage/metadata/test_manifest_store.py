@@ -200,5 +200,5 @@ def test_manifest_of_a_dropped_table_says_so(tmp_path: Path) -> None:
     with pytest.raises(NotFoundError, match=r"expired meanwhile.*snapshot\.time-retained"):
         fresh.read_manifest(meta)
     (tmp_path / "schema" / "schema-0").unlink()
-    with pytest.raises(NotFoundError, match=r"was dropped while it was open"):
+    with pytest.raises(NotFoundError, match=r"was dropped or renamed while it was open"):
         fresh.read_manifest(meta)

@@ -107,7 +107,7 @@ def test_all_snapshots_lost_is_no_empty_table(tmp_path: Path) -> None:
 def test_a_hint_that_a_drop_has_left_is_no_damage(tmp_path: Path) -> None:
     store_with(tmp_path, [], latest="3")
     (tmp_path / "schema" / "schema-0").unlink()
-    with pytest.raises(NotFoundError, match="was dropped while it was open"):
+    with pytest.raises(NotFoundError, match="was dropped or renamed while it was open"):
         SnapshotStore(local_env(), TablePaths(str(tmp_path))).latest()
 
 

@@ -54,7 +54,7 @@ def test_a_table_dropped_while_it_is_read(table: Table, tmp_path: Path) -> None:
     travelling = pickle.dumps(scan)
     Catalog(str(tmp_path)).drop_table("a.b")
     for read in (lambda: list(scan.read_split(splits[0])), scan.to_arrow, table.scan):
-        with pytest.raises(NotFoundError, match="was dropped while it was open"):
+        with pytest.raises(NotFoundError, match="was dropped or renamed while it was open"):
             read()
     with pytest.raises(NotFoundError, match="was dropped after this was planned"):
         pickle.loads(travelling)

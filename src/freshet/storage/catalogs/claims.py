@@ -87,7 +87,9 @@ class FileClaims:
             self._file_io.delete(path)
             location = self._paths.location
             raise NotFoundError(
-                f"the table at {location} was dropped while it was open; nothing was changed", table=location, path=path
+                f"the table at {location} was dropped or renamed while it was open; nothing was changed",
+                table=location,
+                path=path,
             )
         return True
 

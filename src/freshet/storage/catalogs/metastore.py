@@ -8,7 +8,7 @@ as it is told or answers that it was too late. What there is:
 | `filesystem` | folders of the warehouse | where its name says | none | renames the folder, where the store can |
 | `memory` | in the memory of this process | in a folder without its name | kept | changes the name |
 
-A new catalog is a module of this room, an entry of `registry.METASTORES`, and a parameter of
+A new catalog is a module of this room, an entry of `registry.METASTORES`, and a `Kind` of
 `tests/storage/catalogs/test_catalogs.py`, which runs for all.
 """
 

@@ -315,7 +315,7 @@ class ManifestStore:
 
     def _why_missing(self, path: str) -> str:
         if not any(self._env.file_io.entries(self._paths.schema_folder)):
-            return f"the table at {self._paths.location} was dropped while it was open ({path} is gone)"
+            return f"the table at {self._paths.location} was dropped or renamed while it was open ({path} is gone)"
         return (
             f"{path} does not exist although a snapshot names it; the snapshot has expired meanwhile: read a newer "
             "one, and keep snapshots longer than reads take (snapshot.time-retained, snapshot.num-retained.min). If "

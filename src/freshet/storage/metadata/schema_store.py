@@ -81,7 +81,7 @@ class SchemaStore:
 
     def _dropped(self, missing: str) -> NotFoundError:
         return NotFoundError(
-            f"the table at {self._paths.location} was dropped while it was open ({missing} is gone)",
+            f"the table at {self._paths.location} was dropped or renamed while it was open ({missing} is gone)",
             table=self._paths.location,
             path=self._paths.location,
         )
@@ -110,8 +110,8 @@ class SchemaStore:
             data = self._env.file_io.read_bytes(path)
         except NotFoundError as error:
             raise NotFoundError(
-                f"the table at {self._paths.location} was dropped while it was open ({path} is gone); nothing was "
-                "committed, open the table again if it is to go on",
+                f"the table at {self._paths.location} was dropped or renamed while it was open ({path} is gone); "
+                "nothing was committed, open the table again if it is to go on",
                 path=self._paths.location,
             ) from error
         if decode_schema(data, path) != schema:

@@ -172,7 +172,8 @@ class SnapshotStore:
         if known > newest:
             if not any(self._env.file_io.entries(self._paths.schema_folder)):
                 raise NotFoundError(
-                    f"the table at {self._paths.location} was dropped while it was open ({proof} is left of it)",
+                    f"the table at {self._paths.location} was dropped or renamed while it was open ({proof} is left of "
+                    "it)",
                     path=self._paths.location,
                 )
             there, remedy = "there are none", f"or, where the table is to be empty, remove {proof}"

@@ -15,6 +15,7 @@ from functools import cached_property, lru_cache
 from typing import Any, Final, TypeVar
 
 from freshet.storage.catalogs.claims import FileClaims, TableClaims
+from freshet.storage.catalogs.registry import claims_of, is_found_again
 from freshet.storage.codec.binary_row import decode_row
 from freshet.storage.codec.partition_path import partition_path
 from freshet.storage.exceptions import ConflictError, CorruptDataError, InvalidRequestError, NotFoundError
@@ -82,7 +83,7 @@ class TableStore:
     def handle(self) -> TableHandle:
         """The table for other processes; `InvalidRequestError` where they cannot reach it as this one does."""
         settings = self.env.settings
-        if settings is None or type(self.claims) is not FileClaims:
+        if settings is None or not is_found_again(self.claims, settings):
             own = self.env if settings is None else self.claims
             raise InvalidRequestError(
                 f"table {self.name} cannot be sent to another process: it is reached through a {type(own).__name__} of "
@@ -169,7 +170,7 @@ class TableStore:
             ) from error
         except NotFoundError as error:
             raise NotFoundError(
-                f"the table at {self.location} was dropped while it was open", table=self.location
+                f"the table at {self.location} was dropped or renamed while it was open", table=self.location
             ) from error
 
     @contextmanager
@@ -292,6 +293,7 @@ def open_store(handle: TableHandle) -> TableStore:
             options=dict(handle.options) or None,
             schema_id=handle.schema_id,
             name=handle.name,
+            claims=claims_of(handle.env, handle.settings, handle.name),
         )
     except NotFoundError as error:
         raise NotFoundError(
@@ -314,7 +316,8 @@ def alter_table(store: TableStore, changes: Sequence[SchemaChange], *, allow_los
         current = store.schemas.latest()
         if current is None:
             raise NotFoundError(
-                f"table {store.name} was dropped while it was open; there is nothing to alter", table=store.name
+                f"table {store.name} was dropped or renamed while it was open; there is nothing to alter",
+                table=store.name,
             )
         changed = apply_changes(
             current,
