@@ -201,7 +201,7 @@ def test_a_listing_is_sorted_and_has_the_times_of_the_disk(tmp_path: Path) -> No
 
 def test_what_cannot_be_deleted_is_counted(tmp_path: Path) -> None:
     (tmp_path / "folder" / "below").mkdir(parents=True)
-    gone = FILES.delete_all([str(tmp_path / "folder"), str(tmp_path / "folder" / "below")])
+    gone = FILES.delete_all([str(tmp_path / name) for name in ("folder", "missing", "folder/below")])
     assert gone == Deleted(0, 2)
     assert "folder" in str(gone.cause)
 

@@ -53,7 +53,8 @@ class Created(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Deleted:
-    """What became of the deletion of several files; those that were not there count as neither."""
+    """What became of the deletion of several files. Those that were not there count as neither, or as deleted where a
+    store does not tell."""
 
     deleted_count: int = 0
     failed_count: int = 0
@@ -162,7 +163,7 @@ class FileIO(Protocol):
         """What lies directly below a path, in no order that is promised; a page is asked for when it is needed."""
 
     def delete(self, path: str) -> bool:
-        """Removes a file; False when it was not there."""
+        """Removes a file; False when it was not there. Of several who remove it at once more than one may get True."""
 
     def delete_all(self, paths: Sequence[str], *, in_turn: bool = False) -> Deleted:
         """Removes files, best effort; `in_turn`: one after the other, none after the first that cannot be removed."""
