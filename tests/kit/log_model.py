@@ -272,7 +272,8 @@ class ModelHistory:
         self._world.look()
         return self._world.seen + 1, None
 
-    def check_same(self, snapshot_id: int, time_ms: int | None) -> None: ...
+    def is_same(self, snapshot_id: int, time_ms: int | None) -> bool:
+        return True
 
     def has_changes(self, snapshot: Snapshot) -> bool:
         return False

@@ -12,7 +12,7 @@ Positions of a reader of snapshots alone (`StreamPosition`) are understood, so t
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final
 
 from freshet.logstore.reader_state import ReaderState, state_from_json, state_to_json
@@ -56,17 +56,12 @@ class LogPosition:
         """The first snapshot that is still needed."""
         return self.state.snapshot_id + (not self.is_state)
 
-    def is_beyond(self, other: LogPosition) -> bool:
-        """True where a reader comes to the other one first."""
-        mine, others = ((each.state.snapshot_id, not each.is_state, each.taken) for each in (self, other))
-        if mine != others:
-            return mine > others
+    def reads_beyond(self, other: LogPosition) -> bool:
+        """True where a reader that is at the same snapshot has read less of the log at the other one."""
+        if (self.next_id, self.is_state, self.taken) != (other.next_id, other.is_state, other.taken):
+            return False
         read = other.state.positions
         return any(offset > read.get(partition, offset) for partition, offset in self.state.positions.items())
-
-    def within(self, taken: int, of: int, of_ms: int | None, *, from_files: bool) -> LogPosition:
-        """After the first pieces of the next snapshot."""
-        return replace(self, taken=taken, of=of, of_ms=of_ms, from_files=from_files) if taken else self
 
 
 def position_from(document: Mapping[str, Any]) -> LogPosition | int:

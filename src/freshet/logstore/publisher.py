@@ -263,13 +263,11 @@ class TopicPublisher:
 
     def _check_not_rolled_back(self) -> None:
         published = self._published
-        try:
-            self._newest.check_same(published.snapshot_id, None if published.time_ms < 0 else published.time_ms)
-        except RetryableError as error:
+        if not self._newest.is_same(published.snapshot_id, None if published.time_ms < 0 else published.time_ms):
             raise self._config_error(
                 f"has the changes up to snapshot {published.snapshot_id}, and since then the table was rolled back: "
                 "what was published cannot be taken back"
-            ) from error
+            )
 
     def _check_deletes(self, rows: pa.Table, snapshot: Snapshot) -> None:
         """A record of log.format=json tells of a delete by its key alone."""

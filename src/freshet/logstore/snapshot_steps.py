@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from freshet.logstore.client import LogClient
@@ -26,31 +26,19 @@ from freshet.logstore.pieces import Piece, by_lane
 from freshet.logstore.reader_state import ReaderState
 from freshet.logstore.rows import LogRows
 from freshet.logstore.snapshot_log import checked_topic, lake_only_error
-from freshet.storage.exceptions import InvalidRequestError, OvertakenError
 from freshet.storage.logs.log_systems import LoggedTable
 from freshet.storage.logs.readers import TableHistory
 from freshet.storage.model.snapshot import Snapshot
+from freshet.storage.model.snapshot_walk import SnapshotStep, SnapshotWalk
 from freshet.storage.model.split import ChangeSplit
 from freshet.storage.model.table_log import LogProgress, log_of
 
 _LOG: Final = logging.getLogger(__name__)
 
-
-@dataclass(frozen=True, slots=True)
-class SnapshotStep:
-    """What one snapshot gives."""
-
-    pieces: tuple[Piece, ...]
-    after: LogPosition
-    from_files: bool = False
-
-    @property
-    def time_ms(self) -> int | None:
-        """When it was committed."""
-        return self.after.before_ms
+_Step = SnapshotStep[LogPosition, Piece]
 
 
-class SnapshotSteps:
+class SnapshotSteps(SnapshotWalk[LogPosition, Piece]):
     """Of one reader. `client` and `rows` connect when they are first called."""
 
     def __init__(
@@ -62,7 +50,7 @@ class SnapshotSteps:
         *,
         is_speculative: bool,
     ) -> None:
-        self._table = table
+        super().__init__(table.name)
         self._history = history
         self._client = client
         self._rows = rows
@@ -79,26 +67,19 @@ class SnapshotSteps:
         self._splits = {key: splits for key, splits in self._splits.items() if key[0] >= snapshot_id}
         self._snapshots = {key: snapshot for key, snapshot in self._snapshots.items() if key >= snapshot_id}
 
-    def step(self, position: LogPosition) -> SnapshotStep | None:
+    def planned(self, position: LogPosition) -> _Step | None:
         """What the snapshot after a position gives, or the one whose rows come next; None while it is not there."""
-        step = self._state_step(position) if position.is_state else self._change_step(position)
-        if step is not None and position.of_ms not in (None, step.time_ms):
-            what = "has read in part" if position.taken else "begins with"
-            raise OvertakenError(
-                f"snapshot {position.next_id} of table {self._table.name} is not the one that this stream {what}: the "
-                "table was rolled back or created anew. Read it again in full, with a new checkpoint",
-                table=self._table.name,
-            )
-        if step is not None and position.taken and position.of != len(step.pieces):
-            raise InvalidRequestError(
-                f"snapshot {position.next_id} of table {self._table.name} was read in {position.of} pieces, of which "
-                f"{position.taken} were taken, and now it has {len(step.pieces)}: options that cut splits "
-                "(source.split.*) or the filter were changed. Put them back until this snapshot has been read",
-                table=self._table.name,
-            )
-        return step
+        return self._state_step(position) if position.is_state else self._change_step(position)
 
-    def _state_step(self, position: LogPosition) -> SnapshotStep:
+    def within(self, position: LogPosition, step: _Step, taken: int) -> LogPosition:
+        """After the first pieces of a snapshot."""
+        return replace(position, taken=taken, of=len(step.pieces), of_ms=step.time_ms, from_files=step.from_files)
+
+    def left_text(self) -> str:
+        """What is left of the history; raises where the table was dropped."""
+        return self._history.left_text()
+
+    def _state_step(self, position: LogPosition) -> _Step:
         snapshot_id = position.state.snapshot_id
         if (snapshot_id, True) not in self._splits:
             self._snapshots[snapshot_id] = self._history.first_rows(snapshot_id)
@@ -106,12 +87,12 @@ class SnapshotSteps:
         after = LogPosition(position.state, before_ms=snapshot.time_ms)
         return SnapshotStep(self._planned(snapshot, self._history.state_splits, is_state=True), after)
 
-    def _change_step(self, position: LogPosition) -> SnapshotStep | None:
+    def _change_step(self, position: LogPosition) -> _Step | None:
         state = position.state
         is_known = state.snapshot_id + 1 in self._snapshots
         snapshot = self._snapshot(state.snapshot_id + 1)
-        if not is_known:
-            self._history.check_same(state.snapshot_id, position.before_ms)
+        if not is_known and not self._history.is_same(state.snapshot_id, position.before_ms):
+            raise self.other_history(state.snapshot_id, "has read")
         if snapshot is None:
             return None
         progress = log_of(snapshot.properties, snapshot.id)
@@ -123,22 +104,22 @@ class SnapshotSteps:
             return self._lake_only(position, snapshot)
         return SnapshotStep((), _moved(replace(state, snapshot_id=snapshot.id), snapshot))
 
-    def _settling(self, position: LogPosition, snapshot: Snapshot, progress: LogProgress) -> SnapshotStep:
+    def _settling(self, position: LogPosition, snapshot: Snapshot, progress: LogProgress) -> _Step:
         step = settle(position.state, snapshot.id, progress, self._rows())
         self.check_topic(step.state)
         if step.ranges and self.hops and not self._reaches(step.ranges):
             if position.state.lanes or position.taken:
                 raise LogTruncatedError(
-                    f"table {self._table.name}: retention has taken records of topic {progress.identity.topic} that "
+                    f"table {self.table}: retention has taken records of topic {progress.identity.topic} that "
                     f"this reader has handed out in part, before snapshot {snapshot.id} settled them: they cannot be "
                     "taken back. Begin at a newer snapshot with a new checkpoint, and raise retention.ms of the topic",
-                    table=self._table.name,
+                    table=self.table,
                 )
             return self._from_files(position, snapshot, progress)
         pieces = by_lane(step.ranges, snapshot.id, position.state, step.state)
         return SnapshotStep(tuple(pieces), _moved(step.state, snapshot))
 
-    def _from_files(self, position: LogPosition, snapshot: Snapshot, progress: LogProgress | None) -> SnapshotStep:
+    def _from_files(self, position: LogPosition, snapshot: Snapshot, progress: LogProgress | None) -> _Step:
         pieces = self._planned(snapshot, self._history.change_splits, is_state=False)
         state = replace(position.state, snapshot_id=snapshot.id)
         if progress is not None:
@@ -148,9 +129,9 @@ class SnapshotSteps:
             after = replace(after, from_files=True)
         return SnapshotStep(pieces, after, from_files=True)
 
-    def _lake_only(self, position: LogPosition, snapshot: Snapshot) -> SnapshotStep:
+    def _lake_only(self, position: LogPosition, snapshot: Snapshot) -> _Step:
         if self._on_lake_only == "fail":
-            raise lake_only_error(snapshot, table=self._table.name, begin="scan.mode=latest")
+            raise lake_only_error(snapshot, table=self.table, begin="scan.mode=latest")
         step = all_taken_back(position.state, self._ends(position.state))
         pieces: tuple[Piece, ...] = tuple(by_lane(step.ranges, snapshot.id, position.state))
         if self._on_lake_only == "apply":
@@ -189,7 +170,7 @@ class SnapshotSteps:
         """Once for each topic: raises `LogConfigError` for another one of its name."""
         if not state.has_log or state.topic_id in self._checked:
             return
-        facts = checked_topic(self._client(), state, table=self._table.name)
+        facts = checked_topic(self._client(), state, table=self.table)
         self._checked.add(state.topic_id)
         retention_ms = int(facts.settings.get("retention.ms", -1))
         if self._history.consumer_id is not None and not self.hops and retention_ms >= 0:
@@ -197,7 +178,7 @@ class SnapshotSteps:
                 "table %s: consumer %s keeps snapshots from expiry, not the records of topic %s, which its brokers "
                 "delete after %d ms: a reader that pauses longer will fail. With log.on-truncated=hop it goes on with "
                 "the files of these snapshots",
-                self._table.name, self._history.consumer_id, state.topic, retention_ms,
+                self.table, self._history.consumer_id, state.topic, retention_ms,
             )  # fmt: skip
 
 

@@ -39,7 +39,6 @@ from freshet.logstore.snapshot_log import check_bounds, progress_at
 from freshet.logstore.snapshot_steps import SnapshotSteps
 from freshet.logstore.tail import LogTail, first_of
 from freshet.logstore.waiting import LogWaiting
-from freshet.storage.exceptions import InvalidRequestError, OvertakenError
 from freshet.storage.logs.log_systems import LoggedTable, provider_named
 from freshet.storage.logs.readers import TableHistory
 from freshet.storage.model.snapshot import Snapshot
@@ -196,7 +195,8 @@ class LogSplitStream:
         looks, self._has_rows = not self._has_rows, False
         while True:
             if looks:
-                position, is_full = self._past_snapshots(position, budget, until)
+                until_id = None if until is None else until.snapshot_id + 1
+                position, is_full = self._steps.past_snapshots(position, budget, until_id)
                 if is_full:
                     return position
             state = position.state
@@ -212,20 +212,6 @@ class LogSplitStream:
             if (is_end and looks) or (budget.has_pieces and budget.limit.snapshots is not None):
                 return position
             looks = True
-
-    def _past_snapshots(self, position: LogPosition, budget: Budget, until: Bound | None) -> tuple[LogPosition, bool]:
-        """Behind the snapshots that are there; True where the limit has stopped it."""
-        while until is None or position.is_state or position.state.snapshot_id < until.snapshot_id:
-            step = self._steps.step(position)
-            if step is None:
-                break
-            for taken in range(position.taken, len(step.pieces)):
-                if not budget.takes(step.pieces[taken].size):
-                    return position.within(taken, len(step.pieces), step.time_ms, from_files=step.from_files), True
-            position = step.after
-            if budget.is_full_after(len(step.pieces)):
-                return position, True
-        return position, False
 
     def _past_records(self, state: ReaderState, budget: Budget, until: Bound | None) -> tuple[ReaderState, int | None]:
         """Behind records that came, and the first batch for which the snapshots must be looked at."""
@@ -286,37 +272,11 @@ class LogSplitStream:
 
     def pieces(self, start: LogPosition, end: LogPosition) -> list[Piece]:
         """What lies between, in its order; `InvalidRequestError` where `start` lies beyond `end`."""
-        if start.is_beyond(end):
-            raise InvalidRequestError(
-                f"changes of table {self._table.name} are asked for from snapshot {start.next_id} on and up to "
-                f"{end.next_id}, or from one offset of its log to an earlier one. These are not two positions of one "
-                "reader: its checkpoint was put together from several, or changed. Begin with a new checkpoint",
-                table=self._table.name,
-            )
-        found: list[Piece] = []
-        position = start
-        while (position.state.snapshot_id, not position.is_state) < (end.state.snapshot_id, not end.is_state):
-            step = self._steps.step(position)
-            if step is None:
-                raise OvertakenError(
-                    f"the changes of table {self._table.name} up to snapshot {end.state.snapshot_id} were there before "
-                    "and are not now: the table was rolled back. Read it again in full, with a new checkpoint",
-                    table=self._table.name,
-                )
-            found += step.pieces[position.taken :]
-            position = step.after
-        if None not in (position.before_ms, end.before_ms) and position.before_ms != end.before_ms:
-            raise OvertakenError(
-                f"snapshot {end.state.snapshot_id} of table {self._table.name} is not the one that this stream has "
-                "read: the table was rolled back or created anew. Read it again in full, with a new checkpoint",
-                table=self._table.name,
-            )
-        ranges = shown_between(position.state, end.state, self._rows)
-        found += by_lane(ranges, None, end.state)
-        if end.taken:
-            step = self._steps.step(end)
-            found += [] if step is None else step.pieces[position.taken : end.taken]
-        return found
+        if start.reads_beyond(end):
+            raise self._steps.not_of_one_reader(start, end)
+        found, position = self._steps.whole_between(start, end)
+        found += by_lane(shown_between(position.state, end.state, self._rows), None, end.state)
+        return [*found, *self._steps.part(position, end)]
 
     def read_group(self, group: LogGroup) -> Iterator[pa.RecordBatch]:
         """The rows of a group, in their order."""

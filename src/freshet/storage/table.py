@@ -19,8 +19,9 @@ from freshet.storage.changes.change_range import TimeGiven, change_range
 from freshet.storage.changes.change_source import ChangeRules, check_has_changelog
 from freshet.storage.changes.changelog import Changelog
 from freshet.storage.changes.history import ChangeHistory
-from freshet.storage.changes.split_stream import SplitStream, StreamPosition
+from freshet.storage.changes.split_stream import SplitStream
 from freshet.storage.changes.stream import ChangeStream, LogStream
+from freshet.storage.changes.stream_position import StreamPosition
 from freshet.storage.changes.stream_start import StartRequest
 from freshet.storage.commit.committer import CommitCheck, CommitResult, Committer, Renumber
 from freshet.storage.commit.expire import ExpireResult, expire_snapshots

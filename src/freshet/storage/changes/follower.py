@@ -1,7 +1,4 @@
-"""Follows the commits of a table: what comes next, planned; it neither reads rows nor waits.
-
-    step = follower.step()     the next snapshot's changes as splits, or None while there is none
-    step.next_id               where the next step goes on, and where another follower may be started
+"""Follows the commits of a table: what comes after a position, planned; it neither reads rows nor waits.
 
 Each step makes sure that the history it goes on with is the one it came from:
 
@@ -18,65 +15,97 @@ Source: MERGING.md §7.2.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import replace
 
 from freshet.storage.changes.change_source import ChangeRules
 from freshet.storage.changes.history import ChangeHistory
 from freshet.storage.changes.planner import ChangePlanner
-from freshet.storage.changes.stream_start import StreamStart
+from freshet.storage.changes.stream_position import StreamPosition
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.snapshot import Snapshot
+from freshet.storage.model.snapshot_walk import SnapshotStep, SnapshotWalk
 from freshet.storage.model.split import ChangeSplit
 from freshet.storage.scan.pruning import ScanFilter
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
-    """What one snapshot gives. Without splits it has no changes that can match."""
+class Follower(SnapshotWalk[StreamPosition, ChangeSplit]):
+    """Goes from snapshot to snapshot; what it has planned is kept until it is forgotten."""
 
-    snapshot: Snapshot
-    splits: tuple[ChangeSplit, ...]
-    next_id: int
-
-
-class Follower:
-    """Goes from snapshot to snapshot."""
-
-    def __init__(self, store: TableStore, start: StreamStart, scan_filter: ScanFilter | None = None) -> None:
+    def __init__(self, store: TableStore, scan_filter: ScanFilter | None = None) -> None:
+        super().__init__(store.location)
         self._store = store
         self._planner = ChangePlanner(store, scan_filter)
         self._rules = ChangeRules.of(store.options)
         self._history = ChangeHistory(store)
-        self._state = start.state
         self._last: Snapshot | None = None
-        self.next_id = start.next_id
-        """The snapshot whose changes come next, after those of the state with which it begins."""
+        """The snapshot that was read last."""
+        self._steps: dict[tuple[int, bool], tuple[Snapshot, SnapshotStep[StreamPosition, ChangeSplit]]] = {}
+        """By snapshot, and whether it is its rows."""
 
-    def step(self) -> Step | None:
-        """The next snapshot's changes; None when it was not committed yet."""
-        state, self._state = self._state, None
-        if state is not None:
-            with self._history.explained(state):
-                splits = self._planner.state(state)
-            return self._stepped(state, splits)
-        snapshot = self._history.find(self.next_id)
+    def planned(self, position: StreamPosition) -> SnapshotStep[StreamPosition, ChangeSplit] | None:
+        """The next snapshot's changes, or rows; None when it was not committed yet."""
+        key = (position.snapshot_id, position.is_state)
+        if key not in self._steps:
+            snapshot = self._history.first_rows(position.snapshot_id) if position.is_state else self._next(position)
+            if snapshot is None:
+                return None
+            with self._history.explained(snapshot):
+                splits = (
+                    self._planner.state(snapshot)
+                    if position.is_state
+                    else self._planner.plan(snapshot, self._rules.source(snapshot))
+                )
+            self._last = snapshot
+            after = StreamPosition(snapshot.id + 1, before_ms=snapshot.time_ms)
+            self._steps[key] = snapshot, SnapshotStep(tuple(splits), after)
+        return self._steps[key][1]
+
+    def within(
+        self, position: StreamPosition, step: SnapshotStep[StreamPosition, ChangeSplit], taken: int
+    ) -> StreamPosition:
+        """After the first splits of a snapshot."""
+        return replace(position, taken=taken, of=len(step.pieces), of_ms=step.time_ms)
+
+    def left_text(self) -> str:
+        """What is left of the history; `NotFoundError` where the table was dropped."""
+        self._store.check_is_there()
+        return self._history.left_text()
+
+    def snapshot(self, snapshot_id: int) -> Snapshot:
+        """One of those planned, or as it is on disk; `OvertakenError` where it is gone."""
+        for key in ((snapshot_id, False), (snapshot_id, True)):
+            if key in self._steps:
+                return self._steps[key][0]
+        return self._history.still_there(snapshot_id)
+
+    def forget(self, snapshot_id: int) -> None:
+        """Lets go of snapshots before this one."""
+        self._steps = {key: step for key, step in self._steps.items() if key[0] >= snapshot_id}
+
+    def _next(self, position: StreamPosition) -> Snapshot | None:
+        snapshot_id = position.snapshot_id
+        if self._last is None or self._last.id + 1 != snapshot_id:
+            self._last = self._before(position)
+        snapshot = self._history.find(snapshot_id)
         if self._last is not None:
             self._history.check_not_replaced(self._last)
         else:  # no snapshot was read that could tell this table from a later one of its name
             self._store.check_is_there()
         if snapshot is None:
-            latest = self._history.latest_id()
-            if latest + 1 == self.next_id:
+            if self._history.latest_id() + 1 == snapshot_id:
                 return None
-            snapshot = self._history.still_there(self.next_id)  # committed a moment ago, or gone
+            snapshot = self._history.still_there(snapshot_id)  # committed a moment ago, or gone
         delay_ms = self._store.options.streaming_read_delay_ms
         if delay_ms and snapshot.time_ms > self._store.env.now_ms() - delay_ms:  # without, no clock is asked
             return None
-        with self._history.explained(snapshot):
-            splits = self._planner.plan(snapshot, self._rules.source(snapshot))
-        return self._stepped(snapshot, splits)
+        return snapshot
 
-    def _stepped(self, snapshot: Snapshot, splits: list[ChangeSplit]) -> Step:
-        self._last = snapshot
-        self.next_id = snapshot.id + 1
-        return Step(snapshot, tuple(splits), self.next_id)
+    def _before(self, position: StreamPosition) -> Snapshot | None:
+        """The snapshot before a position, where it is there: a position that was read from a checkpoint may be of a
+        history that a rollback has replaced."""
+        if position.before_ms is None:
+            return None
+        before = self._history.find(position.snapshot_id - 1)
+        if before is not None and before.time_ms != position.before_ms:
+            raise self.other_history(before.id, "has read")
+        return before

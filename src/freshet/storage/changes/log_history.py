@@ -23,7 +23,6 @@ from freshet.storage.changes.kind_repair import repaired_kinds, unchanged_pairs
 from freshet.storage.changes.planner import ChangePlanner
 from freshet.storage.changes.reader import ChangeReader
 from freshet.storage.changes.stream_start import StartRequest, stream_start
-from freshet.storage.exceptions import OvertakenError
 from freshet.storage.filters.predicate import Predicate
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.arrow_types import arrow_field, arrow_schema
@@ -90,19 +89,18 @@ class LogHistory:
         """The snapshot whose rows come first; `NotFoundError` when it has expired."""
         return self._history.first_rows(snapshot_id)
 
-    def check_same(self, snapshot_id: int, time_ms: int | None) -> None:
-        """`OvertakenError` where the table was rolled back, or created anew, since this snapshot was read."""
+    def is_same(self, snapshot_id: int, time_ms: int | None) -> bool:
+        """False where the table was rolled back, or created anew, since this snapshot was read."""
         found = self._history.find(snapshot_id) if snapshot_id > 0 else None
-        if found is None:
-            self._store.check_is_there()
-        is_other = time_ms is not None and found is not None and found.time_ms != time_ms
-        if is_other or (found is None and self._history.latest_id() < snapshot_id):
-            raise OvertakenError(
-                f"snapshot {snapshot_id} of {self._store.location} is not the one that this stream has read: the table "
-                f"was rolled back or created anew; {self._history.left_text()}. Read the table again in full, with a "
-                "new checkpoint",
-                table=self._store.location,
-            )
+        if found is not None:
+            return time_ms in (None, found.time_ms)
+        self._store.check_is_there()
+        return self._history.latest_id() >= snapshot_id
+
+    def left_text(self) -> str:
+        """What is left of the history, for messages; `NotFoundError` where the table was dropped."""
+        self._store.check_is_there()
+        return self._history.left_text()
 
     def state_splits(self, snapshot: Snapshot) -> list[ChangeSplit]:
         """The rows that the changelog has told up to a snapshot, as +I, in pieces."""

@@ -18,18 +18,17 @@ Source: MERGING.md §7.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
 import pyarrow as pa
 
 from freshet.storage.changes.consumer_progress import ConsumerProgress
-from freshet.storage.changes.follower import Follower, Step
+from freshet.storage.changes.follower import Follower
 from freshet.storage.changes.history import ChangeHistory
 from freshet.storage.changes.reader import ChangeReader
-from freshet.storage.changes.stream_start import StartRequest, StreamStart, stream_start
-from freshet.storage.exceptions import InvalidRequestError, OvertakenError
+from freshet.storage.changes.stream_position import StreamPosition
+from freshet.storage.changes.stream_start import StartRequest, stream_start
 from freshet.storage.filters.predicate import Predicate
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.data_type import DataField
@@ -38,49 +37,6 @@ from freshet.storage.model.stream_step import Budget, StreamLimit, by_bucket
 from freshet.storage.scan.pruning import ScanFilter
 from freshet.storage.scan.split_reader import check_columns
 from freshet.storage.scan.table_scan import decoders
-
-LOG_STATE: Final = "log"
-"""Positions of readers of a log have this key."""
-
-
-@dataclass(frozen=True, slots=True)
-class StreamPosition:
-    """Everything before a snapshot was taken, and of the snapshot the first `taken` of `of` splits.
-
-    `is_state` says that it is the rows of the snapshot with which the stream begins, not its changes. `before_ms` is
-    the commit time of the snapshot before, where it was there, `of_ms` that of the snapshot whose rows come first, or
-    which was read in part: they tell a history from another one of the same ids.
-    """
-
-    snapshot_id: int
-    is_state: bool = False
-    taken: int = 0
-    of: int = 0
-    before_ms: int | None = None
-    of_ms: int | None = None
-
-    @property
-    def next_id(self) -> int:
-        """The first snapshot that is still needed."""
-        return self.snapshot_id
-
-    def to_document(self) -> dict[str, Any]:
-        """The position for JSON."""
-        return asdict(self)
-
-    @classmethod
-    def from_document(cls, document: Mapping[str, Any]) -> StreamPosition:
-        """The inverse; `InvalidRequestError` for what is no position, or one of a reader of the log."""
-        if LOG_STATE in document:
-            raise InvalidRequestError(
-                "the checkpoint was made by a reader of the log, which has its place there: go on with "
-                "log.read.isolation=committed or speculative, or begin with a new checkpoint",
-                option="log.read.isolation",
-            )
-        try:
-            return cls(**document)
-        except TypeError as error:
-            raise InvalidRequestError(f"{dict(document)!r} is no position in the changes of a table: {error}") from None
 
 
 class SplitStream:
@@ -104,9 +60,7 @@ class SplitStream:
         self._history = ChangeHistory(store)
         self._consumer_id = consumer_id
         self._progress = ConsumerProgress(store, consumer_id)
-        self._follower: Follower | None = None
-        self._steps: dict[tuple[int, bool], Step] = {}
-        """Those planned and not handed over yet, by snapshot and whether it is a state."""
+        self._follower = Follower(store, self._filter)
 
     @property
     def schema(self) -> pa.Schema:
@@ -145,48 +99,15 @@ class SplitStream:
 
         Raises as `Table.stream` does when expiry, a rollback or a drop has overtaken the position.
         """
-        position, budget = start, Budget(limit)
-        while until_id is None or position.is_state or position.snapshot_id < until_id:
-            step = self._step(position)
-            if step is None:
-                break
-            for taken in range(position.taken, len(step.splits)):
-                if not budget.takes(step.splits[taken].size):
-                    return _within(position, step, taken)
-            position = StreamPosition(step.next_id, before_ms=step.snapshot.time_ms)
-            if budget.is_full_after(len(step.splits)):
-                break
-        return position
+        return self._follower.past_snapshots(start, Budget(limit), until_id)[0]
 
     def splits(self, start: StreamPosition, end: StreamPosition) -> list[ChangeSplit]:
         """The splits from one position up to the other, in the order of the snapshots.
 
         `InvalidRequestError` where the first lies beyond the other.
         """
-        if _place(start) > _place(end):
-            raise InvalidRequestError(
-                f"changes of {self._store.location} are asked for from snapshot {start.snapshot_id} on and up to "
-                f"{end.snapshot_id}, which lies before it. These are not two positions of one reader: its checkpoint "
-                "was put together from several, or changed. Begin with a new checkpoint"
-            )
-        found: list[ChangeSplit] = []
-        position = start
-        while _key(position) != _key(end):
-            step = self._step(position)
-            if step is None:
-                raise OvertakenError(
-                    f"the changes of {self._store.location} up to snapshot {end.snapshot_id} were there before and are "
-                    f"not now: {self._history.left_text()}",
-                    table=self._store.location,
-                )
-            found += step.splits[position.taken :]
-            position = StreamPosition(step.next_id, before_ms=step.snapshot.time_ms)
-        if None not in (position.before_ms, end.before_ms) and position.before_ms != end.before_ms:
-            raise self._other_history(end.snapshot_id - 1, "has read")
-        if end.taken > position.taken:
-            step = self._step(end)
-            found += [] if step is None else step.splits[position.taken : end.taken]
-        return found
+        found, position = self._follower.whole_between(start, end)
+        return [*found, *self._follower.part(position, end)]
 
     def groups(self, start: StreamPosition, end: StreamPosition) -> list[tuple[ChangeSplit, ...]]:
         """The splits of `splits` by who reads them: those of a state one by one, the keys of each are its own; later
@@ -206,9 +127,7 @@ class SplitStream:
     def read_split(self, split: ChangeSplit, *, ahead: bool = False) -> Iterator[pa.RecordBatch]:
         """The changes of one split: the columns, `_ROW_KIND`, on request `_SNAPSHOT_ID`. `ahead`: threads of this
         process decode what comes next."""
-        keys = ((split.snapshot_id, is_state) for is_state in (False, True))
-        known = next((self._steps[key].snapshot for key in keys if key in self._steps), None)
-        with self._history.explained(known or self._history.still_there(split.snapshot_id)):
+        with self._history.explained(self._follower.snapshot(split.snapshot_id)):
             yield from self._reader.read(split, decoders() if ahead else None)
 
     def read_between(self, start: StreamPosition, end: StreamPosition) -> Iterator[pa.RecordBatch]:
@@ -233,54 +152,8 @@ class SplitStream:
 
         While it reads the rows of a snapshot, that snapshot is kept by a consumer of another name (`ConsumerProgress`).
         """
-        for key in [key for key in self._steps if key[0] < end.snapshot_id]:
-            del self._steps[key]
+        self._follower.forget(end.snapshot_id)
         self._progress.moved(end.snapshot_id, is_state=end.is_state)
-
-    def _step(self, position: StreamPosition) -> Step | None:
-        """The plan of a position's snapshot; None while it was not committed."""
-        step = self._steps.get(_key(position))
-        if step is None:
-            step = self._next_step(position)
-            if step is None:
-                return None
-            self._steps[_key(position)] = step
-        if position.of_ms not in (None, step.snapshot.time_ms):
-            raise self._other_history(position.snapshot_id, "has read in part" if position.taken else "begins with")
-        if position.taken and position.of != len(step.splits):
-            raise InvalidRequestError(
-                f"snapshot {position.snapshot_id} of {self._store.location} was read in {position.of} splits, of which "
-                f"{position.taken} were taken, and now it has {len(step.splits)}: options that cut splits "
-                "(source.split.*) or the filter were changed. Put them back until this snapshot has been read",
-                table=self._store.location,
-            )
-        return step
-
-    def _next_step(self, position: StreamPosition) -> Step | None:
-        follower = self._follower
-        if follower is None or position.is_state or follower.next_id != position.snapshot_id:
-            self._check_history(position)
-            state = self._history.first_rows(position.snapshot_id) if position.is_state else None
-            start = StreamStart(position.snapshot_id + (state is not None), state)
-            self._follower = follower = Follower(self._store, start, self._filter)
-        return follower.step()
-
-    def _check_history(self, position: StreamPosition) -> None:
-        """A position that was read from a checkpoint may be of a history that a rollback has replaced."""
-        if position.before_ms is None:
-            return
-        before = self._history.find(position.snapshot_id - 1)
-        if before is not None and before.time_ms != position.before_ms:
-            raise self._other_history(before.id, "has read")
-
-    def _other_history(self, snapshot_id: int, what: str) -> OvertakenError:
-        self._store.check_is_there()
-        return OvertakenError(
-            f"snapshot {snapshot_id} of {self._store.location} is not the one that this stream {what}: the table was "
-            f"rolled back or created anew; {self._history.left_text()}. Read the table again in full, with a new "
-            "checkpoint",
-            table=self._store.location,
-        )
 
     def __reduce__(self) -> tuple[Any, ...]:
         reopened = partial(
@@ -293,18 +166,3 @@ class SplitStream:
             with_snapshot_id=self._reader.with_snapshot_id,
         )
         return reopened, ()
-
-
-def _key(position: StreamPosition) -> tuple[int, bool]:
-    return position.snapshot_id, position.is_state
-
-
-def _place(position: StreamPosition) -> tuple[int, bool, int]:
-    """Grows from each position to those after it."""
-    return position.snapshot_id, not position.is_state, position.taken
-
-
-def _within(position: StreamPosition, step: Step, taken: int) -> StreamPosition:
-    if not taken:
-        return position
-    return replace(position, taken=taken, of=len(step.splits), of_ms=step.snapshot.time_ms)

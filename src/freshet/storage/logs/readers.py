@@ -54,8 +54,11 @@ class TableHistory(Protocol):
     def first_rows(self, snapshot_id: int) -> Snapshot:
         """The snapshot whose rows come first; `NotFoundError` when it has expired."""
 
-    def check_same(self, snapshot_id: int, time_ms: int | None) -> None:
-        """`RetryableError` where the table was rolled back, or created anew, since this snapshot was read."""
+    def is_same(self, snapshot_id: int, time_ms: int | None) -> bool:
+        """False where the table was rolled back, or created anew, since this snapshot was read."""
+
+    def left_text(self) -> str:
+        """What is left of the history, for messages."""
 
     def state_splits(self, snapshot: Snapshot) -> list[ChangeSplit]:
         """The rows that the changelog has told up to a snapshot, as +I, in pieces."""
