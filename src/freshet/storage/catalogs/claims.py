@@ -94,21 +94,25 @@ class FileClaims:
         return True
 
     def claim_snapshot(self, snapshot: Snapshot) -> ClaimAnswer:
-        """Creates the file of the snapshot."""
-        return _answer(self._file_io.create_exclusive, self._paths.snapshot(snapshot.id), encode_snapshot(snapshot))
+        """Creates the file of the snapshot. A store that refuses the call has created nothing; any other error leaves
+        it open."""
+        try:
+            return self._ask(self._file_io.create_exclusive, snapshot)
+        except InvalidRequestError:
+            raise
+        except StorageError as error:
+            return ClaimAnswer(ClaimOutcome.UNKNOWN, error)
 
     def ask_again(self, snapshot: Snapshot) -> ClaimAnswer:
-        """Compares the bytes that are there."""
-        return _answer(self._file_io.asked_again, self._paths.snapshot(snapshot.id), encode_snapshot(snapshot))
+        """Compares the bytes that are there; an error tells nothing of the claim."""
+        try:
+            return self._ask(self._file_io.asked_again, snapshot)
+        except StorageError as error:
+            return ClaimAnswer(ClaimOutcome.UNKNOWN, error)
 
-
-def _answer(call: Callable[[str, bytes], Created], path: str, data: bytes) -> ClaimAnswer:
-    try:
-        return ClaimAnswer(ClaimOutcome(call(path, data).value))
-    except InvalidRequestError:
-        raise
-    except StorageError as error:
-        return ClaimAnswer(ClaimOutcome.UNKNOWN, error)
+    def _ask(self, call: Callable[[str, bytes], Created], snapshot: Snapshot) -> ClaimAnswer:
+        created = call(self._paths.snapshot(snapshot.id), encode_snapshot(snapshot))
+        return ClaimAnswer(ClaimOutcome(created.value))
 
 
 Lock: TypeAlias = Callable[[], AbstractContextManager[object]]
