@@ -130,18 +130,9 @@ class BucketTask:
             writer.close()
         dead_letter_messages = arrived.finish_dead()
         clock.lap("dead letters")
-        return TaskResult(
+        return arrived.result(
             messages={self.table_index: messages},
             dead_letter_messages=dead_letter_messages,
-            row_count=arrived.gathered.row_count,
-            applied=counts.applied,
-            dead=counts.dead,
-            first_dead=tuple(counts.first_dead.rows()),
-            read=arrived.read,
-            skipped=counts.skipped,
-            notes=counts.notes,
-            tables=tuple(counts.tables),
-            restored=counts.restored,
             keys_merged=writer.merge_metrics.keys_merged,
             keys_in_python=writer.merge_metrics.keys_in_python,
             lookups=writer.lookup_metrics.counts(),
@@ -215,8 +206,23 @@ class _Arrived:
         """What is told of a batch that the table holds already, so that its records are accounted for."""
         for rows in self.gathered.slices(self.order_columns):
             self.counts.add_data(rows, restored=0)
+        return self.result()
+
+    def result(self, **written: Any) -> TaskResult:
+        """What became of the records; `written` is what else the task tells."""
         counts = self.counts
-        return TaskResult(applied=counts.applied, dead=counts.dead, read=self.read, skipped=counts.skipped)
+        return TaskResult(
+            row_count=self.gathered.row_count,
+            applied=counts.applied,
+            dead=counts.dead,
+            first_dead=tuple(counts.first_dead.rows()),
+            read=self.read,
+            skipped=counts.skipped,
+            notes=counts.notes,
+            tables=tuple(counts.tables),
+            restored=counts.restored,
+            **written,
+        )
 
     def finish_dead(self) -> tuple[Any, ...]:
         """The files of the dead letters."""
