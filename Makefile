@@ -22,7 +22,7 @@ ARGS ?=
 PYTHON_CHECK := import sys; sys.version_info >= (3, 11) or sys.exit("Freshet needs Python 3.11 or newer: make PYTHON=python3.11 …")
 
 .DEFAULT_GOAL := help
-.PHONY: help venv venv-pypaimon venv-flink venv-lowest frames jars demo demo-join demo-clean test test-all soak lint format options bench docs clean
+.PHONY: help venv venv-pypaimon venv-flink venv-lowest frames jars demo demo-join demo-clean test test-all soak lint format reference bench docs clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -125,9 +125,10 @@ bench: venv venv-pypaimon venv-flink jars
 
 PAGE := src/freshet/storage/OPTIONS.md
 
-# OPTIONS.md from the declaration of the options; a test compares them.
-options: venv
+# OPTIONS.md and the reference pages of the site, from the code; a test compares them.
+reference: venv
 	$(BIN)/python -m tests.kit.option_list > $(PAGE).new && mv $(PAGE).new $(PAGE)
+	$(BIN)/python -m tests.docs.reference
 
 # Warnings are errors: a page that no menu names, a link or an anchor that leads nowhere.
 docs: $(DOCS)/.stamp

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.docs import reference
 from tests.docs.page import ROOT, Page, is_run, read_page
 from tests.docs.page_run import PageError, run_page
 
@@ -60,6 +61,12 @@ def test_a_page_that_says_something_else_fails(
     with pytest.raises(PageError) as caught:
         run_page(read_page(path), tmp_path, {})
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("name", reference.PAGES)
+def test_reference_pages_are_those_of_the_code(name: str) -> None:
+    page = (reference.FOLDER / name).read_text(encoding="utf-8")
+    assert page == reference.PAGES[name](), "run `make reference` and look at what changed"
 
 
 def test_nothing_is_installed_by_name() -> None:

@@ -11,7 +11,7 @@ PAGE = Path(__file__).parents[3] / "src" / "freshet" / "storage" / "OPTIONS.md"
 
 
 def test_the_page_is_up_to_date() -> None:
-    assert PAGE.read_text(encoding="utf-8") == option_list.markdown(), "run `make options`"
+    assert PAGE.read_text(encoding="utf-8") == option_list.markdown(), "run `make reference`"
 
 
 def test_every_option_is_listed_and_explained() -> None:

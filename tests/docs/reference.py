@@ -1,0 +1,149 @@
+"""The reference pages of the site, made from the code: `python -m tests.docs.reference` (`make reference`).
+
+They are committed, so that the repository reads as well, and a test compares them.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import textwrap
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import freshet
+from freshet.pipeline.commands import command_line
+from freshet.pipeline.commands.command_list import PANELS
+from tests.docs.page import ROOT
+
+FOLDER: Final = ROOT / "docs" / "reference"
+MADE: Final = "This page is made from the code (`make reference`); do not edit it."
+_CONTROL: Final = re.compile(r"\s+")
+
+
+def commands_page() -> str:
+    """Every command with its arguments and options."""
+    parts = [
+        f"# Commands\n\n{MADE} `freshet COMMAND --help` shows the same in a terminal. Exit codes are in "
+        "[Errors and exit codes](errors.md); `--debug`, anywhere in a call, adds the traceback of an error.\n"
+    ]
+    for panel, listed in PANELS.items():
+        parts.append(f"\n## {panel}\n")
+        parts += [_command(name) for name, each in listed.items() if not each.hidden]
+    return "".join(parts)
+
+
+def _command(name: str) -> str:
+    command = command_line._loaded(name)
+    arguments = [each for each in command.params if not each.opts[0].startswith("-")]
+    words = " ".join(_argument(each) for each in arguments)
+    lines = [f"\n### freshet {name}\n\n`{f'freshet {name} {words}'.rstrip()}`\n\n{_markdown(command.help)}\n"]
+    rows = [(each, "/".join([*each.opts, *each.secondary_opts])) for each in command.params if each.help]
+    if rows:
+        lines.append("\n| | |\n|---|---|\n")
+    for each, text in rows:
+        default = f" Default: `{each.default}`." if isinstance(each.default, str | int | float) and each.default else ""
+        lines.append(f"| `{text}` | {_cell(each.help)}{default if 'efault' not in each.help else ''} |\n")
+    return "".join(lines)
+
+
+def _argument(argument: Any) -> str:
+    name = (argument.metavar or argument.name).upper().rstrip(".")
+    text = f"{name}…" if argument.nargs != 1 else name
+    return text if argument.required else f"[{text}]"
+
+
+def pipeline_keys_page() -> str:
+    """The annotated pipeline files."""
+    parts = [
+        f"# Keys of pipeline files\n\n{MADE} `freshet check FILE` says what is wrong with a file, with the line.\n"
+    ]
+    for title, name in (("Records into a table", "reference.yaml"), ("A table into a table", "reference-table.yaml")):
+        text = (ROOT / "conf" / name).read_text(encoding="utf-8")
+        parts.append(f"\n## {title}\n\n`conf/{name}`:\n\n```yaml\n{text}```\n")
+    return "".join(parts)
+
+
+def python_page() -> str:
+    """Every public name of `freshet`."""
+    parts = [f"# Python API\n\n{MADE} Everything is imported from `freshet`.\n"]
+    names = [name for name in freshet.__all__ if not name.startswith("__")]
+    objects = {name: getattr(freshet, name) for name in names}
+    functions = [name for name in names if inspect.isroutine(objects[name])]
+    errors = [name for name in names if _is_error(objects[name])]
+    constants = [name for name in names if isinstance(objects[name], str)]
+    classes = [name for name in names if name not in {*functions, *errors, *constants}]
+    for name in sorted(classes, key=lambda each: (each not in ("Catalog", "Table"), each)):
+        parts.append(f"\n## {name}\n\n{_markdown(inspect.getdoc(objects[name]))}\n")
+        if inspect.isclass(objects[name]):
+            parts += _members(objects[name])
+    parts.append("\n## Functions\n")
+    parts += [_function(name, objects[name], "###") for name in functions]
+    parts.append("\n## Errors\n\n| | |\n|---|---|\n")
+    parts += [f"| `{name}` | {_cell(inspect.getdoc(objects[name]) or '')} |\n" for name in errors]
+    parts.append("\n## Columns\n\n| | |\n|---|---|\n")
+    parts += [f"| `{name}` | `{objects[name]}` |\n" for name in constants]
+    return "".join(parts)
+
+
+def _members(found: type) -> Iterator[str]:
+    properties = []
+    for name, member in vars(found).items():
+        if name.startswith("_") or not inspect.getdoc(member):
+            continue
+        if isinstance(member, property):
+            properties.append(f"| `{name}` | {_cell(inspect.getdoc(member) or '')} |\n")
+        elif isinstance(member, staticmethod | classmethod) or inspect.isfunction(member):
+            yield _function(f"{found.__name__}.{name}", getattr(member, "__func__", member), "###")
+    if properties:
+        yield f"\n### Properties of {found.__name__}\n\n| | |\n|---|---|\n" + "".join(properties)
+
+
+def _function(name: str, function: Callable[..., Any], heading: str) -> str:
+    signature = inspect.signature(function)
+    parameters = [each for each in signature.parameters.values() if each.name not in ("self", "cls")]
+    text = str(signature.replace(parameters=parameters)).replace("'", "")
+    shown = f"{name.split('.')[-1]}{text}"
+    if len(shown) > 100:
+        inside = ",\n    ".join(str(each).replace("'", "") for each in _with_marks(parameters))
+        result = text.rpartition(" -> ")[2] if " -> " in text else "None"
+        shown = f"{name.split('.')[-1]}(\n    {inside},\n) -> {result}"
+    return f"\n{heading} {name}\n\n```text\n{shown}\n```\n\n{_markdown(inspect.getdoc(function))}\n"
+
+
+def _with_marks(parameters: list[inspect.Parameter]) -> Iterator[object]:
+    is_marked = False
+    for each in parameters:
+        if each.kind is each.KEYWORD_ONLY and not is_marked:
+            is_marked = True
+            yield "*"
+        yield each
+
+
+def _is_error(found: object) -> bool:
+    return inspect.isclass(found) and issubclass(found, Exception)
+
+
+def _markdown(text: str | None) -> str:
+    return textwrap.dedent(text or "").strip()
+
+
+def _cell(text: str) -> str:
+    return _CONTROL.sub(" ", text).strip().replace("|", "\\|")
+
+
+PAGES: Final = {
+    "commands.md": commands_page,
+    "pipeline-keys.md": pipeline_keys_page,
+    "python-api.md": python_page,
+}
+
+
+def main() -> None:
+    for name, page in PAGES.items():
+        Path(FOLDER / name).write_text(page(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
