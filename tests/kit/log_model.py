@@ -17,12 +17,10 @@ import json
 import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import pyarrow as pa
 
 from freshet.logstore.control import ControlKind, ControlRecord, claim_epoch, note
-from freshet.logstore.isolation import Isolation
 from freshet.logstore.log_position import LogPosition
 from freshet.logstore.pieces import LogPiece, Piece
 from freshet.logstore.reader_state import state_at
@@ -33,7 +31,6 @@ from freshet.logstore.writer import LogWriter, WriterSettings
 from freshet.storage.commit.committer import Committer
 from freshet.storage.exceptions import StorageError
 from freshet.storage.io.env import CrashPoint
-from freshet.storage.logs.log_systems import LoggedTable
 from freshet.storage.metadata.table_store import open_table_store
 from freshet.storage.model.commit_message import CommitMessage
 from freshet.storage.model.data_file import EMPTY_ROW
@@ -43,6 +40,7 @@ from freshet.storage.model.stream_step import StreamLimit
 from freshet.storage.model.table_log import NO_BATCH, LogIdentity, LogProgress, log_of
 from tests.kit.fake_log import FakeLog
 from tests.kit.hand_made import make_table
+from tests.kit.log_reader import SnapshotsAlone, reader_of
 from tests.kit.sim_env import Crash, Fault, SimDisk
 
 TOPIC = "model"
@@ -51,7 +49,6 @@ BUCKETS = 2
 BATCHES = 4
 KEYS = 6
 SCHEMA = pa.schema([pa.field("k", pa.int64()), pa.field("v", pa.int64())])
-OUT = pa.schema([pa.field("kind", pa.int8()), *SCHEMA, pa.field("_SNAPSHOT_ID", pa.int64())])
 
 Row = tuple[int, int, int]
 """(kind, key, value)."""
@@ -144,6 +141,12 @@ class World:
                 self.states[progress.batch] = table
             self.seen = snapshot_id
             self.counts.snapshots += 1
+
+    def snapshot(self, snapshot_id: int | None) -> Snapshot | None:
+        """One of those that are there, or the latest."""
+        self.look()
+        wanted = self.seen if snapshot_id is None else snapshot_id
+        return self.store.snapshots.snapshot(wanted) if 0 < wanted <= self.seen else None
 
     def told(self) -> tuple[int, dict[int, int]]:
         """The last settled batch, and what the table holds then."""
@@ -249,50 +252,6 @@ def driver(world: World, number: int) -> Iterator[None]:
         yield
 
 
-class ModelHistory:
-    """The snapshots of a world; every change of theirs is in the log."""
-
-    schema = OUT
-    fields = ()
-    consumer_id = None
-
-    def __init__(self, world: World) -> None:
-        self._world = world
-
-    def latest(self) -> Snapshot | None:
-        return self._world.store.snapshots.latest()
-
-    def find(self, snapshot_id: int) -> Snapshot | None:
-        self._world.look()
-        return self._world.store.snapshots.snapshot(snapshot_id) if 0 < snapshot_id <= self._world.seen else None
-
-    find_left = find
-
-    def start(self) -> tuple[int, Snapshot | None]:
-        self._world.look()
-        return self._world.seen + 1, None
-
-    def is_same(self, snapshot_id: int, time_ms: int | None) -> bool:
-        return True
-
-    def has_changes(self, snapshot: Snapshot) -> bool:
-        return False
-
-    def log_schema(self, schema_id: int) -> pa.Schema:
-        return SCHEMA
-
-    def shaped(self, schema_id: int, rows: pa.RecordBatch, snapshot_id: int | None = None) -> pa.RecordBatch:
-        beside = pa.repeat(pa.scalar(snapshot_id, pa.int64()), rows.num_rows)
-        return pa.RecordBatch.from_arrays([*rows.columns, beside], schema=OUT)
-
-    def wait(self, seconds: float) -> None: ...
-
-    def handed_over(self, next_id: int, *, is_state: bool) -> None: ...
-
-    def __getattr__(self, name: str) -> Any:
-        raise AssertionError(f"nothing here is read from files: {name}")
-
-
 class Reader:
     """Reads what others log, in one of the two isolations, as `Table.stream` does, and folds it."""
 
@@ -310,9 +269,7 @@ class Reader:
         self.updating: set[int] = set()
 
     def opened(self) -> LogSplitStream:
-        table = LoggedTable("t", BUCKETS, 0, {}, 0)
-        isolation = Isolation.SPECULATIVE if self.speculative else Isolation.COMMITTED
-        return LogSplitStream(table, ModelHistory(self.world), isolation, self.world.log.client)  # type: ignore[arg-type]
+        return reader_of(self.world.log, SnapshotsAlone(SCHEMA, self.world.snapshot), speculative=self.speculative)
 
     def step(self) -> None:
         what = self.chance.random()

@@ -10,23 +10,34 @@ Table T(k, v), key k, one bucket. Readers start at the snapshot that is the late
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
-from dataclasses import replace
+from types import SimpleNamespace
+from typing import cast
 
 import pyarrow as pa
 
-from freshet.logstore.client import TopicPartition
 from freshet.logstore.control import claim_epoch
-from freshet.logstore.decide import RowRange, is_settling, opened, settle, show_records
-from freshet.logstore.reader_state import state_at
 from freshet.logstore.record import KIND_FIELD
-from freshet.logstore.rows import LogRows
+from freshet.logstore.split_stream import LogSplitStream
 from freshet.logstore.topic import ensure_topics
 from freshet.logstore.writer import LogWriter, WriterSettings
 from freshet.storage.model.data_file import EMPTY_ROW
 from freshet.storage.model.row_kind import KIND_TEXTS
-from freshet.storage.model.table_log import NO_BATCH, Lane, LogIdentity, LogIncrement, LogProgress, settled
+from freshet.storage.model.snapshot import Snapshot
+from freshet.storage.model.stream_step import StreamLimit
+from freshet.storage.model.table_log import (
+    LOG_PROPERTY,
+    NO_BATCH,
+    Lane,
+    LogIdentity,
+    LogIncrement,
+    LogProgress,
+    log_to_text,
+    settled,
+)  # fmt: skip
 from tests.kit.fake_log import FakeLog
+from tests.kit.log_reader import SnapshotsAlone, reader_of
 
 TOPIC = "t"
 SCHEMA = pa.schema([pa.field("k", pa.int64()), pa.field("v", pa.string())])
@@ -42,7 +53,7 @@ def table_of(text: str) -> pa.Table:
 
 
 def text_of(batches: list[pa.RecordBatch]) -> str:
-    rows = [row for batch in batches for row in zip(*(column.to_pylist() for column in batch.columns), strict=True)]
+    rows = [row for batch in batches for row in zip(*(column.to_pylist() for column in batch.columns[:3]), strict=True)]
     return " | ".join(f"{KIND_TEXTS[kind]} {key} {'null' if value is None else value}" for kind, key, value in rows)
 
 
@@ -63,49 +74,27 @@ class StoryWriter:
 
 
 class StoryReader:
-    """Reads what it is told to, and remembers what it handed out."""
+    """Reads what came since, step by step as `Table.stream` does."""
 
-    def __init__(self, story: Story, *, speculative: bool, at: int | None = None) -> None:
+    def __init__(self, story: Story, *, speculative: bool) -> None:
         self.story, self.speculative = story, speculative
-        start = len(story.snapshots) if at is None else at
-        progress = story.snapshots[start - 1] if start else None
-        self.state = state_at(start, progress)
-        self.rows = LogRows(story.log_.client(), lambda schema_id: SCHEMA)
+        self.stream = self.opened()
+        self.position = self.stream.first()
+
+    def opened(self) -> LogSplitStream:
+        return reader_of(self.story.log_, SnapshotsAlone(SCHEMA, self.story.snapshot), speculative=self.speculative)
 
     def __call__(self) -> str:
-        found = self.look()
-        while self.speculative and self.state.has_log:
-            places = {TopicPartition(TOPIC, number): offset for number, offset in self.state.positions.items()}
-            fetched = self.story.log_.client().fetch(places, wait_s=0)
-            if not fetched:
-                break
-            stops = False
-            for place, each in fetched.items():
-                step = show_records(self.state, place.partition, each.records, each.next_offset, self.rows)
-                found += self.taken(step.ranges)
-                self.state = step.state
-                if step.stops_at is not None:
-                    found += self.look()
-                    before, self.state = self.state, opened(self.state, step.stops_at)
-                    stops = before == self.state
-            if stops:
-                break
+        found: list[pa.RecordBatch] = []
+        while (end := self.stream.advance(self.position, StreamLimit(snapshots=1))) != self.position:
+            found += self.stream.read_between(self.position, end)
+            self.position = end
         return text_of(found)
 
-    def look(self) -> list[pa.RecordBatch]:
-        found: list[pa.RecordBatch] = []
-        while self.state.snapshot_id < len(self.story.snapshots):
-            progress = self.story.snapshots[self.state.snapshot_id]
-            if not is_settling(self.state, progress):
-                self.state = replace(self.state, snapshot_id=self.state.snapshot_id + 1)
-                continue
-            step = settle(self.state, self.state.snapshot_id + 1, progress, self.rows)
-            found += self.taken(step.ranges)
-            self.state = step.state
-        return found
-
-    def taken(self, ranges: tuple[RowRange, ...]) -> list[pa.RecordBatch]:
-        return [batch for wanted in ranges for _, batch in self.rows.read(wanted)]
+    def restart(self) -> None:
+        state = json.loads(json.dumps(self.stream.state_of(self.position)))
+        self.stream = self.opened()
+        self.position = self.stream.resumed(state)
 
 
 class Story:
@@ -124,8 +113,16 @@ class Story:
     def start(self) -> StoryWriter:
         return StoryWriter(self)
 
-    def reader(self, *, speculative: bool, at: int | None = None) -> StoryReader:
-        return StoryReader(self, speculative=speculative, at=at)
+    def reader(self, *, speculative: bool) -> StoryReader:
+        return StoryReader(self, speculative=speculative)
+
+    def snapshot(self, snapshot_id: int | None) -> Snapshot | None:
+        number = len(self.snapshots) if snapshot_id is None else snapshot_id
+        if not 0 < number <= len(self.snapshots):
+            return None
+        progress = self.snapshots[number - 1]
+        properties = {} if progress is None else {LOG_PROPERTY: log_to_text(progress)}
+        return cast("Snapshot", SimpleNamespace(id=number, time_ms=number, properties=properties))
 
     def commit(self, batch: int, won: Mapping[Lane, LogIncrement]) -> None:
         last = next((each for each in reversed(self.snapshots) if each is not None), None)
