@@ -15,6 +15,7 @@ import pytest
 from freshet.logstore.exceptions import LogConfigError, LogLostError, LogTruncatedError
 from freshet.logstore.split_stream import SILENT_SNAPSHOTS_MAX, LogSplitStream
 from freshet.storage.exceptions import InvalidRequestError, RetryableError
+from freshet.storage.io.local_file_io import LocalFileIO
 from freshet.storage.logs.writers import TaskLog
 from freshet.storage.table import SplitStream, StreamLimit, Table
 from tests.kit.fake_log import FakeLog
@@ -450,6 +451,50 @@ def test_small_batches_carry_what_the_planning_reader_has_fetched(log: FakeLog, 
     reader = pickle.loads(pickle.dumps(query.stream))
     assert sum(batch.num_rows for batch in reader.read_group(group)) == 3
     assert log.fetches == fetches
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Files that are read, and folders that are listed."""
+    found: list[str] = []
+    read, listed = LocalFileIO.read_bytes, LocalFileIO.entries
+    monkeypatch.setattr(LocalFileIO, "read_bytes", lambda self, path: found.append(Path(path).name) or read(self, path))
+    monkeypatch.setattr(LocalFileIO, "entries", lambda self, path: found.append(path) or listed(self, path))
+    return found
+
+
+@pytest.mark.parametrize("isolation", ISOLATIONS)
+def test_looking_for_more_reads_five_files_and_lists_none(
+    log: FakeLog, tmp_path: Path, isolation: str, calls: list[str]
+) -> None:
+    table = make_logged(tmp_path)
+    write(table, "+I 1 a")
+    stream = table.split_stream(isolation=isolation, scan_mode="latest")
+    position = stream.first()
+    for _ in range(2):
+        calls.clear()
+        assert stream.advance(position, StreamLimit(snapshots=1)) == position
+        stream.wait(position, 0.0)
+        assert sorted(calls) == ["changelog-3", "snapshot-2", "snapshot-2", "snapshot-3", "snapshot-3"]
+
+
+def test_rows_that_wake_a_reader_are_shown_before_it_looks_for_snapshots(
+    log: FakeLog, tmp_path: Path, calls: list[str]
+) -> None:
+    table = make_logged(tmp_path)
+    write(table, "+I 1 a")
+    stream = table.split_stream(isolation="speculative", scan_mode="latest")
+    position = stream.first()
+    assert stream.advance(position, StreamLimit(snapshots=1)) == position
+    commit = begun(table, "+I 1 b")
+    stream.wait(position, 0.0)
+    calls.clear()
+    end = stream.advance(position, StreamLimit(snapshots=1))
+    assert [line for batch in stream.read_between(position, end) for line in lines(batch)] == ["-U 1 a", "+U 1 b"]
+    assert calls == []
+    commit()
+    settled = stream.advance(end, StreamLimit(snapshots=1))
+    assert settled.next_id == 5 and list(stream.read_between(end, settled)) == []
 
 
 def schedules(seeds: range, *, equal_replays: bool) -> Counts:

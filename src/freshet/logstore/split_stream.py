@@ -1,4 +1,5 @@
-"""Snapshots, then the log, in pieces: for an engine that plans on one machine, reads on many, and has a checkpoint.
+"""Snapshots, then the log, in pieces: for an engine that plans on one machine, reads on many, and has a checkpoint; and
+for `Table.stream`, which does all of it in one process and waits.
 
     start = stream.first()                         the rows of a snapshot, or the changes after one
     end   = stream.advance(start, StreamLimit())   as far as has been committed, or logged, or as the limit allows
@@ -12,7 +13,8 @@ that plans the same two positions again, in another process, gets the same rows;
 way is not among them.
 
 What a snapshot gives is said in `snapshot_steps`. The reader that plans keeps its connections and what it fetched.
-While nothing comes to hand out it stays at its position, so that snapshots without changes cost no batch.
+While nothing comes to hand out it stays at its position, so that snapshots without changes cost no batch; who goes
+snapshot by snapshot (`StreamLimit.snapshots`) moves on, and gets open rows each time that some were fetched.
 """
 
 from __future__ import annotations

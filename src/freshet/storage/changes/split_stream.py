@@ -1,4 +1,5 @@
-"""A stream in pieces: positions and splits, for an engine that plans on one machine and reads on many.
+"""A stream in pieces: positions and splits, for an engine that plans on one machine and reads on many, and for the loop
+of `Table.stream`.
 
     stream = table.split_stream(scan_mode="latest-full")
     start  = stream.first()                        where it begins
