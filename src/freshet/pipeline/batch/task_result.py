@@ -9,7 +9,7 @@ try again.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, Final
 
 import orjson
@@ -29,7 +29,8 @@ _ARROW_SCHEMA: Final = pa.schema([pa.field(RESULT_COLUMN, pa.binary())])
 
 @dataclass(frozen=True, slots=True)
 class TaskResult:
-    """Result of one task, or the sum of several. Counts are of records, `row_count` of rows.
+    """Result of one task, or the sum of several. Counts are of records, `row_count` of rows. A new count is a field
+    here, and an argument where the task makes its result: it travels, and is added up, as the others are.
 
     `times_ms` says where the time of the tasks went, added up over them.
     """
@@ -82,25 +83,21 @@ class TaskResult:
         return self.applied + self.dead_count + self.skipped_count
 
 
+_ADDED_UP: Final = frozenset(each.name for each in fields(TaskResult)) - {
+    "messages", "dead_letter_messages", "first_dead", "read", "tables",
+}  # fmt: skip
+"""Counts and times: numbers, or numbers by name."""
+
+
 def encode_result(result: TaskResult) -> pa.RecordBatch:
     """One row for Spark to collect."""
     document = {
+        **{name: getattr(result, name) for name in _ADDED_UP},
         "messages": [[index, encode_commit_messages(each).decode()] for index, each in result.messages.items()],
         "dead_letter_messages": encode_commit_messages(result.dead_letter_messages).decode(),
-        "row_count": result.row_count,
-        "applied": result.applied,
-        "dead": dict(result.dead),
-        "first_dead": [dict(row) for row in result.first_dead],
+        "first_dead": result.first_dead,
         "read": result.read.to_document(),
-        "skipped": dict(result.skipped),
-        "restored": result.restored,
-        "notes": dict(result.notes),
         "tables": [[each.source_index, list(each.table), each.where] for each in result.tables],
-        "keys_merged": result.keys_merged,
-        "keys_in_python": result.keys_in_python,
-        "lookups": dict(result.lookups),
-        "waited_buckets": result.waited_buckets,
-        "times_ms": dict(result.times_ms),
     }
     return _row(document)
 
@@ -119,20 +116,10 @@ def sum_results(rows: Sequence[bytes]) -> TaskResult:
     return TaskResult(
         messages=_joined_messages(entry for document in documents for entry in document["messages"]),
         dead_letter_messages=tuple(m for d in documents for m in decode_commit_messages(d["dead_letter_messages"])),
-        row_count=sum(d["row_count"] for d in documents),
-        applied=sum(d["applied"] for d in documents),
-        dead=_sum_by_key([d["dead"] for d in documents]),
         first_dead=tuple(merged_sample([d["first_dead"] for d in documents])),
         read=_sum_read([d["read"] for d in documents]),
-        skipped=_sum_by_key([d["skipped"] for d in documents]),
-        restored=sum(d["restored"] for d in documents),
-        notes=_sum_by_key([d["notes"] for d in documents]),
         tables=tuple(MetTable.of(each) for d in documents for each in d["tables"]),
-        keys_merged=sum(d["keys_merged"] for d in documents),
-        keys_in_python=sum(d["keys_in_python"] for d in documents),
-        lookups=_sum_by_key([d["lookups"] for d in documents]),
-        waited_buckets=sum(d["waited_buckets"] for d in documents),
-        times_ms=_sum_by_key([d["times_ms"] for d in documents]),
+        **{name: _sum([d[name] for d in documents]) for name in _ADDED_UP if documents},
     )
 
 
@@ -150,7 +137,10 @@ def _sum_read(parts: Sequence[Mapping[str, Any]]) -> ReadCount:
     return total
 
 
-def _sum_by_key(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _sum(parts: Sequence[Any]) -> Any:
+    """Of numbers, or of each key's."""
+    if not isinstance(parts[0], dict):
+        return sum(parts)
     total: dict[str, Any] = {}
     for part in parts:
         for key, number in part.items():
