@@ -16,6 +16,7 @@ from freshet.storage.codec.bucket_function import bucket_ids
 from freshet.storage.codec.schema_json import decode_schema, encode_schema
 from freshet.storage.codec.snapshot_json import decode_snapshot, encode_snapshot
 from freshet.storage.codec.stats import decode_stats, encode_stats
+from freshet.storage.commit.table_check import check_table
 from freshet.storage.exceptions import UnsupportedFeatureError
 from freshet.storage.io.env import local_env
 from freshet.storage.metadata.live_file_index import LiveFileIndex
@@ -96,6 +97,7 @@ def test_the_metadata_of_a_paimon_table(case: Case, tmp_path: Path, paimon: Paim
             index = store.live
         check_live_files(store, judge, index)
         check_manifests(store)
+        assert check_table(store).damage == []
         check_json(store)
 
 

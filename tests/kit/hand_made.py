@@ -7,17 +7,20 @@ folder under the name given plus `.parquet`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
-from freshet.storage.catalogs.claims import FileClaims
+from freshet.storage.catalogs.claims import WON, FileClaims
 from freshet.storage.codec.binary_row import encode_row
 from freshet.storage.io.env import Env
-from freshet.storage.metadata.live_files import live_entries
+from freshet.storage.metadata.live_files import data_manifests, live_entries
 from freshet.storage.metadata.table_store import TableStore, open_table_store
 from freshet.storage.model.commit_message import CommitMessage
 from freshet.storage.model.data_file import EMPTY_ROW, EMPTY_STATS, DataFileMeta, FileSource, SimpleStats
 from freshet.storage.model.data_type import DataField, ScalarType, TypeRoot
+from freshet.storage.model.manifest import EntryKind, ManifestEntry
 from freshet.storage.model.schema import TableSchema
-from freshet.storage.model.snapshot import Snapshot
+from freshet.storage.model.snapshot import CommitKind, Snapshot
 from freshet.storage.paths import TablePaths
 
 KEY = DataField(0, "id", ScalarType(TypeRoot.BIGINT, nullable=False))
@@ -115,6 +118,30 @@ def message(
         compact_before=tuple(before),
         compact_after=tuple(after),
     )
+
+
+def force(store: TableStore, entries: Sequence[ManifestEntry], **facts: Any) -> Snapshot:
+    """Commits entries whatever they break, with these facts of the snapshot."""
+    latest = store.snapshots.latest()
+    assert latest is not None
+    base, base_size = store.manifests.write_manifest_list(data_manifests(store.manifests, latest))
+    delta, delta_size = store.manifests.write_manifest_list(store.manifests.write_manifests(entries))
+    rows = sum(entry.file.row_count * (1 if entry.kind is EntryKind.ADD else -1) for entry in entries)
+    snapshot = replace(
+        latest,
+        id=latest.id + 1,
+        uuid=store.env.new_uuid(),
+        base_manifest_list=base,
+        base_manifest_list_size=base_size,
+        delta_manifest_list=delta,
+        delta_manifest_list_size=delta_size,
+        total_record_count=latest.total_record_count + rows,
+        delta_record_count=rows,
+        commit_kind=CommitKind.COMPACT,
+    )
+    assert store.claims.claim_snapshot(replace(snapshot, **facts)) == WON
+    store.snapshots.write_latest_hint(snapshot.id)
+    return replace(snapshot, **facts)
 
 
 def live_names(store: TableStore, snapshot: Snapshot | None = None) -> list[str]:

@@ -277,7 +277,9 @@ def test_describe_draws_the_levels(catalog: Catalog) -> None:
 
 
 @pytest.mark.parametrize(("count", "lines"), [(20, 20), (21, 21), (300, 21)])
-def test_describe_leaves_out_runs_in_the_middle(catalog: Catalog, count: int, lines: int) -> None:
+def test_describe_leaves_out_runs_in_the_middle(
+    catalog: Catalog, unchecked_claims: None, count: int, lines: int
+) -> None:
     """Many small commits without a compaction: the newest and the oldest runs, and how many lie between them."""
     table = catalog.create_table("shop.log", schema={"id": "BIGINT"}, options={"bucket": "-1"})
     with table.writer("loader") as writer:

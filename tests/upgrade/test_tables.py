@@ -34,6 +34,7 @@ def manifest(warehouse: Path) -> dict[str, Any]:
 def test_a_table_is_read_and_continued(warehouse: Path, manifest: dict[str, Any], shape: Shape) -> None:
     then = manifest[shape.name]
     table = Catalog(str(warehouse)).table(f"db.{shape.name}")
+    assert table.check().damage == []
     written, rest = ([Commit(**commit) for commit in then[name]] for name in ("written", "rest"))
     assert _rows(shape, table.scan()) == then["rows"]
     assert _rows(shape, table.scan(tag=TAG)) == then["rows of the tag"]
@@ -50,6 +51,7 @@ def test_a_table_is_read_and_continued(warehouse: Path, manifest: dict[str, Any]
     assert _rows(shape, table.scan()) == then["rows in the end"]
     table.compact(full=True)
     assert _rows(shape, table.scan()) == then["rows in the end"]
+    assert table.check().damage == []
     if shape.tells:
         assert folded(shape, told, _told(table)) == then["rows in the end"]
         assert folded(shape, [], table.changelog().to_arrow().to_pylist()) == then["rows in the end"]

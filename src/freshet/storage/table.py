@@ -26,6 +26,7 @@ from freshet.storage.changes.stream_start import StartRequest
 from freshet.storage.commit.committer import CommitCheck, CommitResult, Committer, Renumber
 from freshet.storage.commit.expire import ExpireResult, expire_snapshots
 from freshet.storage.commit.orphan_files import DEFAULT_AGE_MS, OrphanResult, remove_orphan_files
+from freshet.storage.commit.table_check import TableCheck, check_table
 from freshet.storage.describe import CommitRows, commit_rows, describe_table, marked_row_counts, table_facts
 from freshet.storage.distributed_write import TaskWriter, discard_messages
 from freshet.storage.filters.filter_text import FilterGiven, to_predicate
@@ -644,6 +645,13 @@ class Table:
     def carry_out_compaction(self, work: BucketCompaction) -> list[CommitMessage]:
         """Compacts one bucket here, for the process whose `compact` has sent it elsewhere."""
         return carry_out(self.store, work)
+
+    def check(self) -> TableCheck:
+        """Looks for damage in the newest snapshot: lost files, and metadata that breaks an invariant of the format.
+
+        The rows of the data files are not read. `freshet check-table` prints what it finds.
+        """
+        return check_table(self.store)
 
     def compaction_beside(self, commit_user: str) -> CompactionBeside:
         """Compaction beside the streams of this process, under a commit user of its own.

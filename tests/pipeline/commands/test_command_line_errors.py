@@ -34,7 +34,7 @@ def code_and_error(called: Called) -> tuple[int, str]:
 LOOKING = ["describe", "snapshots", "files", "compact", "expire", "orphans", "read", "dead-letters"]
 
 
-@pytest.mark.parametrize("command", LOOKING)
+@pytest.mark.parametrize("command", [*LOOKING, "check-table"])
 def test_tables_that_are_not_there(freshet: Freshet, table: Table, tmp_path: Path, command: str) -> None:
     warehouse = tmp_path / "w"
     with unchanged(tmp_path):

@@ -79,7 +79,7 @@ class LaterEnv(Env):
 
 
 @pytest.fixture
-def env() -> LaterEnv:
+def env(unchecked_claims: None) -> LaterEnv:
     return LaterEnv()
 
 

@@ -68,7 +68,7 @@ def cost_of_commits(file_count: int) -> Cost:
     )
 
 
-def test_cost_of_a_commit_does_not_grow_with_the_table() -> None:
+def test_cost_of_a_commit_does_not_grow_with_the_table(unchecked_claims: None) -> None:
     small, large = cost_of_commits(160), cost_of_commits(10_000)
     assert large.reads <= small.reads * 1.1
     assert large.read_bytes <= small.read_bytes * 1.3

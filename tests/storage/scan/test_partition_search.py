@@ -42,7 +42,7 @@ def day(number: int) -> str:
 
 
 @pytest.fixture
-def table(tmp_path: Path) -> Table:
+def table(tmp_path: Path, unchecked_claims: None) -> Table:
     """One manifest with 4000 files, none of which is there."""
     table = Catalog(tmp_path).create_table(
         "a.b", schema={"dt": "STRING", "hh": "INT", "id": "BIGINT"}, partition_keys=["dt", "hh"]

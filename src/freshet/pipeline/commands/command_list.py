@@ -68,6 +68,7 @@ PANELS: Final[Mapping[str, Mapping[str, Listed]]] = {
             "Remove old snapshots and the files that only they use. What is not given comes from the table's options.",
         ),
         "orphans": Listed("maintenance", "List or remove files that no snapshot uses, as crashes leave them."),
+        "check-table": Listed("maintenance", "Look for damage in a table: lost files and metadata that does not fit."),
         "consumers": Listed(
             "changelog",
             "List the streaming readers that have a name and the snapshot each wants next; or reset or delete one.",

@@ -1,7 +1,8 @@
-"""Commands that look after a table: expire, orphans."""
+"""Commands that look after a table: expire, orphans, check-table."""
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Annotated
 
 import typer
@@ -9,6 +10,7 @@ import typer
 from freshet.pipeline.commands.arguments import AsJson, TableName, Warehouse, age_ms, open_table
 from freshet.pipeline.commands.bars import working
 from freshet.pipeline.commands.output import plural, print_json, say
+from freshet.pipeline.errors.error_kind import EXIT_DATA
 from freshet.storage.model.display import size_text
 
 
@@ -66,3 +68,29 @@ def orphans(
     say(
         f"{plural(len(result.files), 'file')}, {size_text(result.size_bytes)}; {done}" if result.files else "no orphans"
     )
+
+
+def check_table(warehouse: Warehouse, table: TableName, as_json: AsJson = False) -> None:
+    """Look for damage in a table: lost files and metadata that does not fit.
+
+    The newest snapshot is looked at, and how the snapshots follow each other; the rows of data files are not read. Each
+    finding says what is damaged, where, and what mends it. Exit code 65 where there is one, 0 where there is none.
+    """
+    with working(f"checking {table}"):
+        found = open_table(warehouse, table).check()
+    # The remedy as it can be typed here.
+    damage = [
+        {**asdict(each), "remedy": each.remedy.replace("WAREHOUSE TABLE", f"{warehouse} {table}")}
+        for each in found.damage
+    ]
+    if as_json:
+        facts = {"snapshot": found.snapshot_id, "buckets": found.bucket_count, "files": found.file_count}
+        print_json({**facts, "damage": damage})
+    else:
+        for each in damage:
+            say(f"{each['where']}: {each['what']}\n    {each['invariant']}; {each['remedy']}")
+        looked = f"{plural(found.file_count, 'file')} in {plural(found.bucket_count, 'bucket')}"
+        at = "no snapshot" if found.snapshot_id is None else f"snapshot {found.snapshot_id}, {looked}"
+        say(f"{table}: {at}; {plural(len(damage), 'finding') if damage else 'no damage found'}")
+    if damage:
+        raise typer.Exit(EXIT_DATA)

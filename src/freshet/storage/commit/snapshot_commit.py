@@ -40,6 +40,7 @@ from freshet.storage.commit.manifest_merge import MergeRule
 from freshet.storage.commit.next_snapshot import CommitRequest, next_snapshot
 from freshet.storage.commit.numbering import outnumbered_buckets
 from freshet.storage.commit.strict_mode import StrictMode
+from freshet.storage.commit.table_check import check_claim
 from freshet.storage.commit.table_view import TableView, look
 from freshet.storage.exceptions import (
     ConflictError,
@@ -187,6 +188,8 @@ class SnapshotCommit:
         # 4. Everything the snapshot names, then the snapshot.
         lists = files.write(fitting, manifests, self._next_index(fitting, latest))
         snapshot = next_snapshot(view, request, fitting, lists, now_ms=store.env.now_ms(), uuid=store.env.new_uuid())
+        if store.env.checks_claims:
+            check_claim(store, latest, snapshot, fitting)
         store.env.reach(CrashPoint.COMMIT_MANIFESTS_WRITTEN)
         # 5. The claim.
         if not self._take(snapshot, identity, rounds):

@@ -31,6 +31,9 @@ from freshet.storage.io.registry import is_of_this_process, open_file_io
 from freshet.storage.io.scratch_folders import ScratchFolders
 from freshet.storage.paths import store_of
 
+CHECK_CLAIMS: Final = "FRESHET_CHECK_CLAIMS"
+"""Variable that switches `Env.checks_claims` on in a process and in those that it starts."""
+
 T = TypeVar("T")
 
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
@@ -167,6 +170,9 @@ class Helpers:
 
 class Env:
     """The real world. Tests replace single methods in a subclass."""
+
+    checks_claims: bool = os.environ.get(CHECK_CLAIMS) == "1"
+    """Whether each commit is checked against the invariants before its claim, as tests have it."""
 
     def __init__(
         self, file_io: FileIO, scratch_root: str | None = None, *, settings: EnvSettings | None = None

@@ -77,7 +77,13 @@ class ManifestStore:
     """Manifests of one table. May be shared by threads."""
 
     def __init__(
-        self, env: Env, paths: TablePaths, options: CoreOptions, partition_types: Sequence[DataType] = ()
+        self,
+        env: Env,
+        paths: TablePaths,
+        options: CoreOptions,
+        partition_types: Sequence[DataType] = (),
+        *,
+        cache_entries: int | None = None,
     ) -> None:
         self._env = env
         self._paths = paths
@@ -86,7 +92,9 @@ class ManifestStore:
         self._drops_stats = options.manifest_delete_file_drop_stats
         self._partition_types = tuple(partition_types)
         self._bytes_per_entry = float(_BYTES_PER_ENTRY)
-        self._manifests: SizedCache[str, tuple[ManifestEntry, ...]] = SizedCache(CACHE_ENTRIES)
+        self._manifests: SizedCache[str, tuple[ManifestEntry, ...]] = SizedCache(
+            CACHE_ENTRIES if cache_entries is None else cache_entries
+        )
         self._lists: SizedCache[str, tuple[ManifestFileMeta, ...]] = SizedCache(CACHE_METAS)
         self._rows: dict[bytes, tuple[Any, ...]] = {}
         self._without_deletion_vectors: set[str] = set()

@@ -293,6 +293,11 @@ class SnapshotStore:
         """The snapshots and tags of a branch."""
         return SnapshotStore(self._env, self._paths.branch(name))
 
+    def hints(self) -> dict[str, int]:
+        """The snapshots that the hints name, by path; those that are missing or no number are left out."""
+        found = {path: self._hint(path) for path in (self._paths.latest_hint, self._paths.earliest_hint)}
+        return {path: number for path, number in found.items() if number is not None}
+
     def _hint(self, path: str) -> int | None:
         try:
             text = self._env.file_io.read_bytes(path).decode("ascii", "replace")

@@ -1,0 +1,249 @@
+"""Looks for damage (`invariants`): in all of a table's newest snapshot, or in what a commit is about to make of it.
+
+`check_table` reads what an operator wants to know from the disk, whatever is in memory: hints before the list of
+snapshots, as a commit goes the other way; then the manifests, one at a time; then the buckets, as many together as have
+`ENTRIES_MAX` entries, each with the list of its folder. Where something is damaged and the snapshot has expired
+meanwhile, the next one is looked at instead.
+
+`check_claim` looks at the buckets of one commit before its snapshot id is claimed. Tests run it before every claim
+(`Env.checks_claims`); a program does not, for it reads the live files of appended buckets, which commits do without.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Final
+
+from freshet.storage.commit.changes import SnapshotChange
+from freshet.storage.commit.invariants import (
+    RESTORE,
+    BucketVersion,
+    Damage,
+    bucket_damage,
+    hints_are_not_ahead,
+    identifiers_grow,
+    ids_are_contiguous,
+    recorded_files_are_there,
+    records_add_up,
+)
+from freshet.storage.commit.named_files import manifest_lists
+from freshet.storage.exceptions import CorruptDataError, NotFoundError, StorageError, UnknownOutcomeError
+from freshet.storage.merge.key_order import KeyComparator
+from freshet.storage.metadata.live_files import data_manifests, grouped_by_bucket
+from freshet.storage.metadata.manifest_store import ManifestStore
+from freshet.storage.metadata.table_store import EXPIRED_MAX, TableStore
+from freshet.storage.model.manifest import BucketId, EntryKind, IndexEntry, ManifestEntry, ManifestFileMeta
+from freshet.storage.model.snapshot import Snapshot
+from freshet.storage.paths import canonical_location
+
+ENTRIES_MAX: Final = 20_000
+"""Manifest entries held at a time, those of one manifest and of one bucket at least."""
+
+
+@dataclass(slots=True)
+class TableCheck:
+    """What was looked at, and the damage found. `snapshot_id` is None for a table without snapshots."""
+
+    snapshot_id: int | None = None
+    bucket_count: int = 0
+    file_count: int = 0
+    damage: list[Damage] = field(default_factory=list)
+
+
+def check_table(store: TableStore) -> TableCheck:
+    """Checks the newest snapshot and how it fits those before; finds damage of metadata and lost files, not what is
+    wrong within a data file."""
+    for _ in range(EXPIRED_MAX):
+        check = _Checker(store).run()
+        if not check.damage or check.snapshot_id is None or store.snapshots.exists(check.snapshot_id):
+            break
+    return check
+
+
+def check_claim(store: TableStore, latest: Snapshot | None, snapshot: Snapshot, change: SnapshotChange) -> None:
+    """Raises `AssertionError`, for that is a defect of this program, where the snapshot, which makes the change on top
+    of the latest, would break what holds of its buckets, or names new files that are not there."""
+    path = store.paths.snapshot(snapshot.id)
+    found = list(identifiers_grow(path, latest, snapshot))
+    live = store.live.of_buckets(latest, change.buckets)
+    delta, moved = grouped_by_bucket(change.entries), _names(change.entries, EntryKind.DELETE)
+    index = _of_buckets(store.manifests.read_index_manifest(snapshot.index_manifest))
+    for bucket in change.buckets:
+        before, entries = live.of_bucket(*bucket), delta.get(bucket, [])
+        known = bucket_damage(_version(store, snapshot, bucket, before))
+        version = _version(store, snapshot, bucket, [*before, *entries], index.get(bucket, ()))
+        found += [damage for damage in bucket_damage(version) if damage not in known]
+        new = [each for each in entries if each.kind is EntryKind.ADD and each.file.file_name not in moved]
+        found += _lost_files(store, snapshot, version.folder, new)
+    if found:
+        raise AssertionError(
+            f"snapshot {snapshot.id} of table {store.location} was not committed, it would break "
+            f"{found[0].invariant}: {found[0]}"
+        )
+
+
+class _Checker:
+    """One look at a table."""
+
+    def __init__(self, store: TableStore) -> None:
+        self._store = store
+        self._manifests = ManifestStore(store.env, store.paths, store.options, store.partition_types, cache_entries=0)
+        self._check = TableCheck()
+        self._found = self._check.damage
+
+    def run(self) -> TableCheck:
+        """What there is to say."""
+        snapshots, folder = self._store.snapshots, self._store.paths.snapshot_folder
+        try:
+            tags = {self._store.paths.tag(name): tag.id for name, tag in snapshots.tags().items()}
+            named = snapshots.hints() | tags
+            ids = snapshots.list_ids()
+            if any(True for _ in ids_are_contiguous(folder, ids)):
+                ids = snapshots.list_ids()  # expiry may have been at work
+            self._found += ids_are_contiguous(folder, ids)
+            self._found += hints_are_not_ahead(folder, ids, named)
+            self._look_at_identifiers(ids)
+            if ids:
+                self._check.snapshot_id = ids[-1]
+                self._look_at_snapshot(snapshots.fresh(ids[-1]))
+        except (CorruptDataError, NotFoundError, UnknownOutcomeError) as error:
+            self._store.check_is_there()
+            self._found.append(_unreadable(error, self._store.location))
+        return self._check
+
+    def _look_at_identifiers(self, ids: Sequence[int]) -> None:
+        for before, after in pairwise(ids):
+            with suppress(NotFoundError):  # expired while we looked
+                pair = map(self._store.snapshots.snapshot, (before, after))
+                self._found += identifiers_grow(self._store.paths.snapshot(after), *pair)
+
+    def _look_at_snapshot(self, snapshot: Snapshot) -> None:
+        index = self._manifests.read_index_manifest(snapshot.index_manifest)
+        manifests = data_manifests(self._manifests, snapshot)
+        lost = self._lost_metadata(snapshot, manifests, index)
+        self._found += lost
+        if any(damage.where.startswith(f"{self._store.paths.manifest_folder}/") for damage in lost):
+            return  # nothing can be said of the files
+        totals: dict[bytes, int] = {}
+        row_count, vectors = 0, _of_buckets(index)
+        for buckets in self._portions(manifests, vectors):
+            for bucket, entries in self._entries_of(manifests, buckets).items():
+                total = totals.get(bucket[0])
+                version = _version(self._store, snapshot, bucket, entries, vectors.get(bucket, ()), total)
+                self._found += bucket_damage(version)
+                self._found += _lost_files(self._store, snapshot, version.folder, version.live)
+                self._check.bucket_count += bool(version.live)
+                self._check.file_count += len(version.live)
+                row_count += sum(file.row_count for file in version.files)
+                for entry in version.live[:1]:
+                    totals.setdefault(bucket[0], entry.total_buckets)
+        self._found += records_add_up(self._store.paths.snapshot(snapshot.id), snapshot, row_count)
+
+    def _lost_metadata(
+        self, snapshot: Snapshot, manifests: Iterable[ManifestFileMeta], index: Iterable[IndexEntry]
+    ) -> list[Damage]:
+        paths, file_io = self._store.paths, self._store.env.file_io
+        recorded: dict[str, int | None] = {paths.manifest(name): size for name, size in manifest_lists(snapshot)}
+        recorded |= {paths.manifest(meta.file_name): meta.file_size_bytes for meta in manifests}
+        found = {status.path: status.size_bytes for status in file_io.entries(paths.manifest_folder)}
+        files: dict[str, int | None] = {
+            paths.index_file(entry.file.file_name)
+            if entry.file.external_path is None
+            else canonical_location(entry.file.external_path): entry.file.file_size_bytes
+            for entry in index
+        }
+        there = _sizes_of(self._store, paths.index_folder, files)
+        return [
+            *recorded_files_are_there(self._store.location, snapshot.id, recorded, found),
+            *recorded_files_are_there(self._store.location, snapshot.id, files, there),
+        ]
+
+    def _portions(
+        self, manifests: Iterable[ManifestFileMeta], vectors: Mapping[BucketId, object]
+    ) -> Iterator[frozenset[BucketId]]:
+        """All buckets, as many together as have few entries; those of a partition after each other."""
+        counts = Counter(vectors.keys())
+        for meta in manifests:
+            counts.update(entry.bucket_id for entry in self._manifests.read_manifest(meta))
+        portion: list[BucketId] = []
+        size = 0
+        for bucket, count in sorted(counts.items()):
+            if portion and size + count > ENTRIES_MAX:
+                yield frozenset(portion)
+                portion, size = [], 0
+            portion.append(bucket)
+            size += count
+        if portion:
+            yield frozenset(portion)
+
+    def _entries_of(
+        self, manifests: Iterable[ManifestFileMeta], buckets: frozenset[BucketId]
+    ) -> Mapping[BucketId, list[ManifestEntry]]:
+        entries: dict[BucketId, list[ManifestEntry]] = {bucket: [] for bucket in sorted(buckets)}
+        partitions = {partition for partition, _ in buckets}
+        for meta in manifests:
+            if self._manifests.may_hold(meta, partitions):
+                for entry in self._manifests.read_manifest_with(meta, partitions):
+                    if entry.bucket_id in buckets:
+                        entries[entry.bucket_id].append(entry)
+        return entries
+
+
+def _version(
+    store: TableStore,
+    snapshot: Snapshot,
+    bucket: BucketId,
+    entries: Sequence[ManifestEntry],
+    index: Sequence[IndexEntry] = (),
+    total_buckets: int | None = None,
+) -> BucketVersion:
+    sort_key = KeyComparator(store.key_types).sort_key if store.schema.has_primary_key else None
+    return BucketVersion(snapshot.id, store.bucket_folder(*bucket), bucket[1], entries, index, sort_key, total_buckets)
+
+
+def _lost_files(
+    store: TableStore, snapshot: Snapshot, folder: str, entries: Iterable[ManifestEntry]
+) -> Iterator[Damage]:
+    """Of data files in one bucket, with their side-cars, those that are not there as recorded."""
+    recorded: dict[str, int | None] = {}
+    for entry in entries:
+        file, partition = entry.file, store.partition_path(entry.partition)
+        for name in file.extra_files:
+            recorded[store.paths.extra_file(partition, entry.bucket, name, file.external_path)] = None
+        path = store.paths.data_file(partition, entry.bucket, file.file_name, file.external_path)
+        recorded[path] = file.file_size_bytes
+    yield from recorded_files_are_there(folder, snapshot.id, recorded, _sizes_of(store, folder, recorded))
+
+
+def _sizes_of(store: TableStore, folder: str, paths: Collection[str]) -> dict[str, int]:
+    """Sizes of those files that are there, most of them in the folder."""
+    if not paths:
+        return {}
+    found = {status.path: status.size_bytes for status in store.env.file_io.entries(folder)}
+    for path in paths:
+        if path.rpartition("/")[0] != folder:
+            with suppress(NotFoundError):
+                found[path] = store.env.file_io.size(path)
+    return found
+
+
+def _of_buckets(index: Iterable[IndexEntry]) -> dict[BucketId, list[IndexEntry]]:
+    """Index files with deletion vectors, by bucket."""
+    found: dict[BucketId, list[IndexEntry]] = {}
+    for entry in index:
+        if entry.marked_files:
+            found.setdefault(entry.bucket_id, []).append(entry)
+    return found
+
+
+def _names(entries: Iterable[ManifestEntry], kind: EntryKind) -> set[str]:
+    return {entry.file.file_name for entry in entries if entry.kind is kind}
+
+
+def _unreadable(error: StorageError, location: str) -> Damage:
+    """A metadata file that cannot be read says itself what is wrong."""
+    return Damage("metadata_is_readable", error.path or location, str(error), RESTORE.format("the file"))
