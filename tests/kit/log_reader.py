@@ -11,12 +11,14 @@ from freshet.logstore.isolation import Isolation
 from freshet.logstore.split_stream import LogSplitStream
 from freshet.storage.logs.log_systems import LoggedTable
 from freshet.storage.model.snapshot import Snapshot
+from freshet.storage.options.core import CoreOptions
 from tests.kit.fake_log import FakeLog
 
 
 def reader_of(log: FakeLog, history: SnapshotsAlone, *, speculative: bool) -> LogSplitStream:
     isolation = Isolation.SPECULATIVE if speculative else Isolation.COMMITTED
-    return LogSplitStream(LoggedTable("t", 2, 0, {}, 0), history, isolation, log.client)  # type: ignore[arg-type]
+    table = LoggedTable("t", 0, CoreOptions.parse({"bucket": "2"}, has_primary_key=False))
+    return LogSplitStream(table, history, isolation, log.client)  # type: ignore[arg-type]
 
 
 class SnapshotsAlone:

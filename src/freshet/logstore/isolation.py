@@ -27,7 +27,7 @@ def isolation_for(table: LoggedTable, text: str) -> Isolation:
         raise InvalidRequestError(
             f"isolation is one of {', '.join(Isolation)}, not {text!r}", option="log.read.isolation"
         ) from None
-    if found is Isolation.SPECULATIVE and not table.logs_before_images:
+    if found is Isolation.SPECULATIVE and not table.options.logs_before_images:
         raise LogConfigError(
             f"table {table.name} logs no rows before updates (log.changelog-mode=upsert or log.ignore-delete), so "
             "what a speculative reader has seen cannot be taken back; read with isolation='committed', or set "

@@ -214,7 +214,7 @@ class TopicPublisher:
         writer.begin(snapshot.id, snapshot.time_ms)
         for split in history.change_splits(snapshot):
             for rows in whole_updates(history.read_split(split)):
-                logged = log_rows(rows, has_before_images=self._table.logs_before_images)
+                logged = log_rows(rows, has_before_images=self._table.options.logs_before_images)
                 self._check_deletes(logged, snapshot)
                 writer.log(split.partition, split.bucket, logged)
         writer.finish()
@@ -271,7 +271,7 @@ class TopicPublisher:
 
     def _check_deletes(self, rows: pa.Table, snapshot: Snapshot) -> None:
         """A record of log.format=json tells of a delete by its key alone."""
-        is_told = self._table.primary_keys or self._table.options.get("log.format", "").lower() != "json"
+        is_told = self._table.primary_keys or self._table.options.log_format != "json"
         if not is_told and pc.any(pc.is_in(rows.column(0), _GONE)).as_py():
             raise LogConfigError(
                 f"snapshot {snapshot.id} of table {self._table.name} takes rows away, which log.format=json cannot "

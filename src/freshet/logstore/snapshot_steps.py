@@ -55,8 +55,8 @@ class SnapshotSteps(SnapshotWalk[LogPosition, Piece]):
         self._client = client
         self._rows = rows
         self._is_speculative = is_speculative
-        self._on_lake_only = table.options.get("log.on-lake-only", "apply").lower()
-        self.hops = table.options.get("log.on-truncated", "fail").lower() == "hop"
+        self._on_lake_only = table.options.log_on_lake_only
+        self.hops = table.options.log_on_truncated == "hop"
         self._checked: set[str] = set()
         self._snapshots: dict[int, Snapshot] = {}
         self._splits: dict[tuple[int, bool], tuple[ChangeSplit, ...]] = {}

@@ -91,8 +91,7 @@ class LogSplitStream:
             lambda: self._rows,
             is_speculative=isolation is Isolation.SPECULATIVE,
         )
-        kept = int(table.options.get("snapshot.num-retained.min", SILENT_SNAPSHOTS_MAX + 1))
-        self._silent_max = max(1, min(SILENT_SNAPSHOTS_MAX, kept - 1))
+        self._silent_max = max(1, min(SILENT_SNAPSHOTS_MAX, table.options.snapshot_num_retained_min - 1))
         self._frontier: tuple[LogPosition, LogPosition] | None = None
         """A position that was given out, and how far one got from there without anything to hand out."""
         self._has_rows = False
@@ -345,6 +344,6 @@ class LogSplitStream:
 def _reopened(pickled: bytes) -> LogSplitStream:
     """A stream that was pickled, for reading groups; the same one again, with its connections, in this process."""
     table, history, isolation = pickle.loads(pickled)
-    found = provider_named(table.options["log.system"]).split_stream(table, history, isolation)
+    found = provider_named(table.options.log_system).split_stream(table, history, isolation)
     assert isinstance(found, LogSplitStream)
     return found

@@ -49,7 +49,7 @@ class TopicLog:
         self.identity = identity
         self.epoch = claim_epoch(self._producer, identity.topic, identity.commit_user, now_ms, table.table_id)
         check_owner(client, identity.topic, table=table.name, table_id=table.table_id, kind=ControlKind.RECOVER)
-        self.warnings = topic_warnings(facts, snapshot_time_retained_ms=table.snapshot_time_retained_ms)
+        self.warnings = topic_warnings(facts, snapshot_time_retained_ms=table.options.snapshot_time_retained_ms)
         self._attempt = 0
 
     def sink(self, schema_id: int) -> LogWriter:
@@ -95,11 +95,11 @@ class TopicLogs:
 
     def open_log(self, table: LoggedTable, commit_user: str, progress: LogProgress | None, now_ms: int) -> TopicLog:
         """Opens the log of a table for its user."""
-        client = self._open_client(table.options)
+        client = self._open_client(table.options.given)
         name = _topic_name(table)
         known = progress is not None and progress.identity.topic == name
         _refuse_foreign(client, name, table, ControlKind.RECOVER, is_known=known)
-        facts = ensure_topics(client, name, table.bucket_count, table=table.name)
+        facts = ensure_topics(client, name, table.options.bucket, table=table.name)
         if known and progress is not None:
             start: Mapping[int, int] = progress.identity.start
         else:
@@ -108,7 +108,7 @@ class TopicLogs:
 
     def check(self, table: LoggedTable, progress: LogProgress | None, *, publishes: bool) -> None:
         """Raises what keeps the log of a table from its topic; makes and writes nothing."""
-        client = self._open_client(table.options)
+        client = self._open_client(table.options.given)
         try:
             name = _topic_name(table)
             kind = ControlKind.PUBLISHED if publishes else ControlKind.RECOVER
@@ -116,24 +116,24 @@ class TopicLogs:
             _refuse_foreign(client, name, table, kind, is_known=known)
             facts = client.topic(name)
             if facts is not None:
-                check_topic(facts, table.bucket_count, table=table.name)
+                check_topic(facts, table.options.bucket, table=table.name)
         finally:
             client.close()
 
     def task_sink(self, table: LoggedTable, log: TaskLog) -> LogWriter:
         """The sink of a task that logs one attempt of one batch."""
-        client, producer = self._task_client(table.options)
+        client, producer = self._task_client(table.options.given)
         facts = self._task_topic(client, table, log)
         settings = settings_of(table, facts, log.identity, log.epoch, table.schema_id)
         return LogWriter(producer, settings, attempt=log.attempt)
 
     def open_publisher(self, table: LoggedTable, histories: Callable[[int], TableHistory]) -> TopicPublisher:
         """Publishes the committed changes of a table, from where the topic says that it stands."""
-        client = self._open_client(table.options)
+        client = self._open_client(table.options.given)
         name = _topic_name(table)
         if client.topic(name + CONTROL_SUFFIX) is None:  # else the publisher looks, once nobody else publishes
             _refuse_foreign(client, name, table, ControlKind.PUBLISHED, is_known=False)
-        facts = ensure_topics(client, name, table.bucket_count, table=table.name)
+        facts = ensure_topics(client, name, table.options.bucket, table=table.name)
 
         def check_ours(committed: LogClient) -> None:
             check_owner(committed, name, table=table.name, table_id=table.table_id, kind=ControlKind.PUBLISHED)
@@ -144,12 +144,12 @@ class TopicLogs:
 
     def _task_topic(self, client: LogClient, table: LoggedTable, log: TaskLog) -> TopicFacts:
         """The topic that the driver has opened, checked not long ago."""
-        key = (log.identity.topic, log.identity.topic_id, table.bucket_count)
+        key = (log.identity.topic, log.identity.topic_id, table.options.bucket)
         now = self._clock()
         known = self._task_topics.get(key)
         if known is not None and now < known[1] + TOPIC_CHECK_S:
             return known[0]
-        facts = existing_topic(client, log.identity.topic, table.bucket_count, table=table.name)
+        facts = existing_topic(client, log.identity.topic, table.options.bucket, table=table.name)
         if facts.topic_id != log.identity.topic_id:
             raise LogConfigError(
                 f"topic {log.identity.topic} of table {table.name} was deleted and created again while it was written; "
@@ -174,7 +174,9 @@ class TopicLogs:
 
     def split_stream(self, table: LoggedTable, history: TableHistory, isolation: str) -> LogSplitStream:
         """Reads snapshots, then the log."""
-        return LogSplitStream(table, history, isolation_for(table, isolation), lambda: self._open_client(table.options))
+        return LogSplitStream(
+            table, history, isolation_for(table, isolation), lambda: self._open_client(table.options.given)
+        )
 
 
 def _refuse_foreign(client: LogClient, name: str, table: LoggedTable, kind: ControlKind, *, is_known: bool) -> None:
@@ -182,7 +184,7 @@ def _refuse_foreign(client: LogClient, name: str, table: LoggedTable, kind: Cont
 
 
 def _topic_name(table: LoggedTable) -> str:
-    name = table.options.get(TOPIC_OPTION, "").strip()
+    name = table.options.given.get(TOPIC_OPTION, "").strip()
     if not name:
         raise LogConfigError(
             f"table {table.name}: its log needs the option {TOPIC_OPTION}", table=table.name, option=TOPIC_OPTION

@@ -67,8 +67,10 @@ def settings_of(
     table: LoggedTable, facts: TopicFacts, identity: LogIdentity, epoch: int, schema_id: int
 ) -> WriterSettings:
     """What the options of a table and its topic say."""
-    kafka = {key.removeprefix("kafka."): value for key, value in table.options.items() if key.startswith("kafka.")}
-    value_format = FORMATS.get(table.options.get("log.format", "arrow").lower(), ARROW_FORMAT)
+    kafka = {
+        key.removeprefix("kafka."): value for key, value in table.options.given.items() if key.startswith("kafka.")
+    }
+    value_format = FORMATS.get(table.options.log_format, ARROW_FORMAT)
     keys = () if value_format == ARROW_FORMAT else table.primary_keys
     return WriterSettings(identity, epoch, schema_id, record_bytes_max(facts, kafka), value_format, keys)
 

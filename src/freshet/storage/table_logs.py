@@ -18,7 +18,7 @@ from freshet.storage.logs.log_systems import LoggedTable, LogProvider, log_syste
 from freshet.storage.logs.readers import LogSplitStream
 from freshet.storage.logs.writers import PUBLISHER_CONSUMER, WITHOUT_LOG, ChangeSink, LogPublisher, TableLog, TaskLog
 from freshet.storage.metadata.table_store import TableStore
-from freshet.storage.options.core import OnLakeOnly
+from freshet.storage.options.choices import OnLakeOnly
 
 _NOBODY: Final = "nobody"
 """A commit user for those who only look."""
@@ -155,11 +155,8 @@ class TableLogs:
         """The table as a log system sees it."""
         return LoggedTable(
             self._name,
-            self._options.bucket,
             self._store.schema.id,
-            {**self._options.given},
-            self._options.snapshot_time_retained_ms,
-            self._options.logs_before_images,
+            self._options,
             tuple(self._store.schema.primary_keys),
             str(self._store.schemas.created_ms()),
         )

@@ -14,7 +14,8 @@ from freshet.storage.changes.change_source import (
 from freshet.storage.changes.planner import told_levels
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.model.snapshot import CommitKind, Snapshot
-from freshet.storage.options.core import ChangelogProducer, CoreOptions
+from freshet.storage.options.choices import ChangelogProducer
+from freshet.storage.options.core import CoreOptions
 
 NONE, INPUT, LOOKUP, FULL = ChangelogProducer
 NOTHING, DELTA, CHANGELOG, REPLACED = ChangeSource

@@ -26,6 +26,7 @@ from freshet.storage.model.arrow_types import arrow_schema
 from freshet.storage.model.data_file import EMPTY_ROW, EMPTY_STATS, DataFileMeta, FileSource
 from freshet.storage.model.data_type import DataField, RowType, parse_data_type
 from freshet.storage.model.schema import TableSchema
+from freshet.storage.options.core import CoreOptions
 from freshet.storage.paths import TablePaths
 
 COLUMNS = {"k": "BIGINT NOT NULL", "s": "STRING", "d": "DOUBLE", "t9": "TIMESTAMP(9)"}
@@ -223,7 +224,7 @@ def test_abort_removes_every_file_and_no_rows_make_no_file(tmp_path: Path) -> No
 
 def test_a_level_that_wants_another_format_is_refused(tmp_path: Path) -> None:
     store = make_store(tmp_path)
-    object.__setattr__(store, "options", store.options.model_copy(update={"file_format_per_level": (("0", "avro"),)}))
+    object.__setattr__(store, "options", CoreOptions.parse({"file.format.per.level": "0:avro"}, has_primary_key=True))
     with pytest.raises(UnsupportedFeatureError, match="avro"):
         KeyValueFileWriter(store, EMPTY_ROW, 0, 0, FileSource.APPEND)
     KeyValueFileWriter(store, EMPTY_ROW, 0, 1, FileSource.COMPACT)

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
+import pickle
 
 import pytest
 
 from freshet.storage.exceptions import InvalidRequestError, UnsupportedFeatureError
 from freshet.storage.model.data_type import DataField, parse_data_type
 from freshet.storage.model.schema import TableSchema
-from freshet.storage.options.core import ChangelogProducer, CoreOptions, MergeEngine
-from freshet.storage.options.keys import CORE_KEYS, IMMUTABLE_KEYS, OWN_KEYS, is_known_key, nearest_key
-from freshet.storage.options.supported import RULES, Access, check_access
+from freshet.storage.options.choices import ChangelogProducer, MergeEngine
+from freshet.storage.options.core import CoreOptions
+from freshet.storage.options.keys import IMMUTABLE_KEYS, nearest_key, option_status
+from freshet.storage.options.option import Status
+from freshet.storage.options.refusal import Access
+from freshet.storage.options.supported import check_access
 from freshet.storage.options.values import (
     parse_bool,
     parse_duration_ms,
@@ -223,7 +227,10 @@ def test_names_that_are_not_trimmed(text: str, names: tuple[str, ...]) -> None:
         ({"write-only": "yes"}, "option write-only = 'yes'.*true or false"),
         ({"merge-engine": "dedup"}, "option merge-engine = 'dedup'.*deduplicate, partial-update"),
         ({"changelog-producer": "outputs"}, "option changelog-producer.*lookup"),
-        ({"target-file-row-num": "0"}, "option target-file-row-num = '0'"),
+        ({"target-file-row-num": "0"}, "option target-file-row-num = '0'.*greater than 0"),
+        ({"commit.max-retries": "-1"}, "option commit.max-retries = '-1'.*greater than or equal to 0"),
+        ({"write.compaction-skip": "yes"}, "option write-only = 'yes'.*true or false"),
+        ({"write-only": "yes", "bucket": "x"}, "option bucket = 'x'"),
         ({"snapshot.num-retained.min": "0"}, "option snapshot.num-retained.min = '0'"),
         ({"compaction.small-file-ratio": "much"}, "option compaction.small-file-ratio = 'much'"),
         ({"file.format.per.level": "avro"}, "option file.format.per.level.*key:value"),
@@ -251,15 +258,23 @@ def test_a_table_of_somebody_else_may_have_keys_nobody_knows() -> None:
     ],
 )
 def test_keys_of_engines_and_families_are_known(key: str) -> None:
-    assert is_known_key(key)
+    assert option_status(key) is Status.TOLERATED
 
 
-def test_every_option_that_is_parsed_and_every_rule_is_about_a_known_key() -> None:
-    aliases = {field.alias for field in CoreOptions.model_fields.values() if field.alias and field.alias[0] != " "}
-    assert aliases <= CORE_KEYS | OWN_KEYS
-    assert {rule.key for rule in RULES if not is_known_key(rule.key)} == set()
-    assert IMMUTABLE_KEYS <= CORE_KEYS
+def test_what_options_cannot_be_changed_later_and_which_is_meant() -> None:
+    assert {"merge-engine", "bucket-key", "partition", "type", "dynamic-bucket.initial-buckets"} <= IMMUTABLE_KEYS
+    assert len(IMMUTABLE_KEYS) == 21
     assert nearest_key("merge-engin") == "merge-engine"
+    assert nearest_key("zzzzzz") is None
+
+
+def test_options_are_values() -> None:
+    options = keyed({"bucket": "4", "kafka.sasl.password": "hush"})
+    assert options == keyed({"bucket": "4", "kafka.sasl.password": "hush"}) != keyed({"bucket": "4"})
+    assert pickle.loads(pickle.dumps(options)) == options
+    assert repr(options) == "CoreOptions(bucket=4, has_primary_key=True)"
+    with pytest.raises(AttributeError, match="not changed"):
+        options.bucket = 8  # type: ignore[misc]
 
 
 def test_changelogs_that_outlive_their_snapshots_are_noticed() -> None:

@@ -1,20 +1,27 @@
-"""No option is declared that nobody reads: what is accepted works, is refused or is told to do nothing."""
+"""Each option is declared once, and what is done with it is what its declaration says: it is read, refused or without
+effect."""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from freshet.storage.options import CoreOptions, silent_traps, unheeded_options
-from freshet.storage.options.supported import RULES
+from freshet.storage.options.declaration import ATTRIBUTES, GROUPS
+from freshet.storage.options.declared.refused import MOVED_OUT, REFUSED
+from freshet.storage.options.declared.tolerated import ENGINE_KEYS, FORMAT_KEYS, IMMUTABLE_TOLERATED_KEYS
+from freshet.storage.options.option import FLAG, Option, Status
 
 SOURCES = Path(__file__).parents[3] / "src" / "freshet"
-DECLARATION = "storage/options/core.py"
-NAMES = "storage/options/keys.py"
+CORE = "storage/options/core.py"
+HOLDERS = {"options", "_options", "core", "CoreOptions"}
+"""What values of `CoreOptions` are called; in their own module `self` is one."""
 
 
 @cache
@@ -23,24 +30,59 @@ def sources() -> dict[str, ast.Module]:
     return {path.relative_to(SOURCES).as_posix(): ast.parse(path.read_text(encoding="utf-8")) for path in files}
 
 
-def unread(declared: Iterable[tuple[str, str]]) -> list[str]:
-    """Keys of declared options (field, key) that no code asks for, neither as an attribute nor by the key."""
-    attributes, texts = set(), {rule.key for rule in RULES}
-    for path, module in sources().items():
-        for node in ast.walk(module):
-            if isinstance(node, ast.Attribute):
-                attributes.add(node.attr)
-            elif isinstance(node, ast.Call) and path not in (DECLARATION, NAMES):  # options.get("key", …)
-                texts |= {
-                    arg.value for arg in node.args if isinstance(arg, ast.Constant) and isinstance(arg.value, str)
-                }
-    return [key for field, key in declared if field not in attributes and key not in texts]
+@cache
+def read_attributes(besides: frozenset[str] = frozenset()) -> frozenset[str]:
+    """Attributes that code asks options for, in all modules but these."""
+    return frozenset(
+        node.attr
+        for path, module in sources().items()
+        for node in ast.walk(module)
+        if path not in besides and isinstance(node, ast.Attribute) and _holder(node.value, path)
+    )
 
 
-def test_every_declared_option_is_read() -> None:
-    declared = [(name, str(field.alias)) for name, field in CoreOptions.model_fields.items()]
-    assert len(declared) > 80
-    assert unread([*declared, ("a_field_that_nobody_reads", "a-key.that-nobody-reads")]) == ["a-key.that-nobody-reads"]
+def _holder(value: ast.expr, path: str) -> bool:
+    name = value.attr if isinstance(value, ast.Attribute) else value.id if isinstance(value, ast.Name) else ""
+    return name in HOLDERS or (name == "self" and path == CORE)
+
+
+def unread(declared: Mapping[str, Option[Any]]) -> list[str]:
+    """Keys of options with status *read* that no code asks for."""
+    return [
+        option.key
+        for name, option in declared.items()
+        if option.status is Status.READ and name not in read_attributes()
+    ]
+
+
+def test_every_option_that_is_declared_read_is_read() -> None:
+    nobodys = Option("a-key.that-nobody-reads", FLAG, False)
+    assert len(ATTRIBUTES) > 110
+    assert unread({**ATTRIBUTES, "a_field_that_nobody_reads": nobodys}) == [nobodys.key]
+
+
+def test_options_that_are_refused_or_tolerated_are_not_read() -> None:
+    others = {name: option for name, option in ATTRIBUTES.items() if option.status is not Status.READ}
+    assert len(others) == 5
+    assert others.keys() & read_attributes(frozenset({"storage/options/traps.py"})) == set()
+
+
+def test_every_key_is_declared_once() -> None:
+    once: Iterable[str] = [
+        *(key for option in (*ATTRIBUTES.values(), *REFUSED) for key in (option.key, *option.former)),
+        *FORMAT_KEYS,
+        *ENGINE_KEYS,
+        *MOVED_OUT,
+    ]
+    assert {key: count for key, count in Counter(once).items() if count > 1} == {}
+    assert sum(len([o for o in vars(group).values() if isinstance(o, Option)]) for group in GROUPS) == len(ATTRIBUTES)
+    assert IMMUTABLE_TOLERATED_KEYS <= FORMAT_KEYS
+
+
+def test_what_is_refused_has_a_refusal() -> None:
+    refused = [option for option in (*ATTRIBUTES.values(), *REFUSED) if option.status is Status.REFUSED]
+    assert len(refused) > 40
+    assert [option.key for option in refused if not option.refusals] == []
 
 
 @pytest.mark.parametrize(

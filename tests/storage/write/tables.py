@@ -26,7 +26,7 @@ from freshet.storage.model.data_file import DataFileMeta
 from freshet.storage.model.manifest import BucketId, EntryKind, ManifestEntry
 from freshet.storage.model.schema import TableSchema
 from freshet.storage.model.snapshot import CommitKind, Snapshot
-from freshet.storage.options.core import MergeEngine
+from freshet.storage.options.choices import MergeEngine
 from freshet.storage.paths import TablePaths
 from freshet.storage.write.bucket_state import BucketStates
 from freshet.storage.write.table_writer import TableWriter

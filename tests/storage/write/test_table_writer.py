@@ -19,6 +19,7 @@ from freshet.storage.io.file_io import OutputFile
 from freshet.storage.io.local_file_io import LocalFileIO
 from freshet.storage.model.data_file import EMPTY_ROW, FileSource
 from freshet.storage.model.manifest import EntryKind
+from freshet.storage.options.core import CoreOptions
 from tests.storage.write.tables import KEYED, WrittenTable, committed
 
 
@@ -35,6 +36,11 @@ def commit(table: WrittenTable, *batches: pa.Table) -> None:
         writer.write(batch)
     table.commit(writer.prepare_commit())
     writer.close()
+
+
+def set_options(table: WrittenTable, options: dict[str, str]) -> None:
+    given = {**table.store.options.given, **options}
+    table.store = replace(table.store, options=CoreOptions.parse(given, has_primary_key=True))
 
 
 def test_the_last_row_of_a_key_stands_in_one_level_0_file(tmp_path: Path) -> None:
@@ -202,7 +208,7 @@ def test_more_runs_than_the_stop_trigger_are_compacted_before_return(tmp_path: P
     table = WrittenTable(tmp_path, write_only="true")
     for number in range(12):
         commit(table, rows(*[(key, "x" * (1 + number)) for key in range(number * 40, number * 40 + 40)]))
-    table.store = replace(table.store, options=table.store.options.model_copy(update={"write_only": False}))
+    set_options(table, {"write-only": "false"})
     commit(table, rows((1, "new")))
     assert len(table.files()) <= table.store.options.stop_trigger
     assert table.rows()[1] == {"k": 1, "v": "new"}
@@ -229,7 +235,7 @@ def test_a_full_compaction_moves_a_large_file_and_drops_nothing(tmp_path: Path) 
 def test_a_partition_keeps_the_number_of_buckets_it_has(tmp_path: Path) -> None:
     table = WrittenTable(tmp_path, bucket="2")
     commit(table, rows(*[(number, "a") for number in range(20)]))
-    table.store = replace(table.store, options=table.store.options.model_copy(update={"bucket": 4}))
+    set_options(table, {"bucket": "4"})
     commit(table, rows(*[(number, "b") for number in range(20)]))
     assert {(entry.bucket, entry.total_buckets) for entry in table.committed.at(table.snapshot).entries()} == {
         (0, 2),
@@ -269,7 +275,7 @@ def test_spilled_rows_are_numbered_when_they_are_flushed(tmp_path: Path) -> None
 def test_rows_routed_for_another_number_of_buckets_are_refused(tmp_path: Path) -> None:
     table = WrittenTable(tmp_path, bucket="2")
     commit(table, rows(*[(number, "a") for number in range(20)]))
-    table.store = replace(table.store, options=table.store.options.model_copy(update={"bucket": 4}))
+    set_options(table, {"bucket": "4"})
     writer = table.writer()
     with pytest.raises(InvalidRequestError, match="was written with 2 buckets, rows for it were routed to 4"):
         writer.write_bucket(EMPTY_ROW, 1, rows((1, "a")))

@@ -16,7 +16,8 @@ from freshet.storage.changelog.full_compaction import FullCompactionChangelog
 from freshet.storage.changelog.lookup import FirstRowChangelog, LookupChangelog
 from freshet.storage.changelog.row_deduplicate import SameValues
 from freshet.storage.model.schema import TableSchema
-from freshet.storage.options.core import ChangelogProducer, CoreOptions, MergeEngine
+from freshet.storage.options.choices import ChangelogProducer, MergeEngine
+from freshet.storage.options.core import CoreOptions
 
 
 def compaction_changelog(

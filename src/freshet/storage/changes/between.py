@@ -35,7 +35,7 @@ from freshet.storage.exceptions import InvalidRequestError, NotFoundError
 from freshet.storage.filters.predicate import Predicate
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.snapshot import Snapshot
-from freshet.storage.options.core import ChangelogProducer
+from freshet.storage.options.choices import ChangelogProducer
 
 EndGiven = int | str | datetime.datetime
 """A snapshot id, the name of a tag, or a datetime with a time zone."""

@@ -21,7 +21,8 @@ from enum import Enum
 
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.model.snapshot import CommitKind, Snapshot
-from freshet.storage.options.core import ChangelogProducer, CoreOptions
+from freshet.storage.options.choices import ChangelogProducer
+from freshet.storage.options.core import CoreOptions
 
 
 class ChangeSource(Enum):

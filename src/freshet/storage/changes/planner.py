@@ -28,7 +28,8 @@ from freshet.storage.model.data_file import DataFileMeta
 from freshet.storage.model.manifest import BucketId, EntryKind, IndexFileMeta, ManifestEntry, ManifestFileMeta
 from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.model.split import ChangeSplit, Split
-from freshet.storage.options.core import ChangelogProducer, CoreOptions, MergeEngine
+from freshet.storage.options.choices import ChangelogProducer, MergeEngine
+from freshet.storage.options.core import CoreOptions
 from freshet.storage.scan.planner import Packing, plan_scan, split_bucket
 from freshet.storage.scan.pruning import (
     BucketPruning,

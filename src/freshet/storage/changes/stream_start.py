@@ -30,7 +30,8 @@ from freshet.storage.exceptions import InvalidRequestError, NotFoundError
 from freshet.storage.metadata.snapshot_store import SnapshotStore
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.snapshot import BATCH_COMMIT_IDENTIFIER, CommitKind, Snapshot
-from freshet.storage.options.core import ChangelogProducer, CoreOptions
+from freshet.storage.options.choices import ChangelogProducer
+from freshet.storage.options.core import CoreOptions
 
 
 class ScanMode(StrEnum):

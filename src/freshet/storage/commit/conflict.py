@@ -31,7 +31,8 @@ from freshet.storage.commit.changes import SnapshotChange
 from freshet.storage.metadata.live_files import BucketFiles
 from freshet.storage.model.manifest import BucketId, EntryKind, FileIdentity, ManifestEntry
 from freshet.storage.model.snapshot import CommitKind
-from freshet.storage.options.core import ChangelogProducer, CoreOptions, MergeEngine
+from freshet.storage.options.choices import ChangelogProducer, MergeEngine
+from freshet.storage.options.core import CoreOptions
 
 SortKey = Callable[[bytes], Any]
 """Turns a serialized key (`min_key`, `max_key`) into something that compares as keys do."""

@@ -62,7 +62,7 @@ from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.data_file import FileSource
 from freshet.storage.model.manifest import EntryKind, ManifestEntry
 from freshet.storage.model.snapshot import CommitKind, Snapshot
-from freshet.storage.options.core import ChangelogProducer
+from freshet.storage.options.choices import ChangelogProducer
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,7 +58,7 @@ from freshet.storage.metadata.live_files import NO_FILES, LiveFiles, data_manife
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.manifest import BucketId, IndexEntry, ManifestFileMeta
 from freshet.storage.model.snapshot import CommitKind, Snapshot
-from freshet.storage.options.core import UNAWARE_BUCKET
+from freshet.storage.options.choices import UNAWARE_BUCKET
 
 WAIT_FACTOR_MAX: Final = 0.2
 """Share by which jitter lengthens a wait after an error at most."""

@@ -13,12 +13,13 @@ from __future__ import annotations
 from typing import Final
 
 from freshet.storage.commit.changes import SnapshotChange
-from freshet.storage.exceptions import ConflictError, InvalidRequestError
+from freshet.storage.exceptions import ConflictError
 from freshet.storage.metadata.live_files import delta_entries
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.snapshot import CommitKind, Snapshot
+from freshet.storage.options.core import CoreOptions
 
-STRICT_MODE_OPTION: Final = "commit.strict-mode.last-safe-snapshot"
+_KEY: Final = CoreOptions.commit_strict_mode_last_safe_snapshot.key
 
 
 class StrictMode:
@@ -27,7 +28,7 @@ class StrictMode:
     def __init__(self, store: TableStore, commit_user: str) -> None:
         self._store = store
         self._commit_user = commit_user
-        self._safe_id = _safe_snapshot_id(store)
+        self._safe_id = store.options.commit_strict_mode_last_safe_snapshot
 
     def check(self, change: SnapshotChange, latest: Snapshot | None) -> None:
         """Raises `ConflictError` when somebody else was in the partitions of the change."""
@@ -39,7 +40,7 @@ class StrictMode:
             if snapshot.commit_user != self._commit_user and self._collides(snapshot, change.kind, partitions):
                 raise ConflictError(
                     f"table {self._store.location}: snapshot {snapshot_id} ({snapshot.commit_kind} by "
-                    f"{snapshot.commit_user!r}) touched a partition of this commit, and {STRICT_MODE_OPTION} is set; "
+                    f"{snapshot.commit_user!r}) touched a partition of this commit, and {_KEY} is set; "
                     "nothing was committed, look at what it did and start again from there"
                 )
         self._safe_id = max(self._safe_id, latest.id)
@@ -55,13 +56,3 @@ class StrictMode:
             entry.partition in partitions and (least_bucket is None or entry.bucket >= least_bucket)
             for entry in delta_entries(self._store.manifests, snapshot)
         )
-
-
-def _safe_snapshot_id(store: TableStore) -> int | None:
-    text = store.options.given.get(STRICT_MODE_OPTION)
-    if text is None:
-        return None
-    try:
-        return int(text)
-    except ValueError as error:
-        raise InvalidRequestError(f"option {STRICT_MODE_OPTION} = {text!r} is not a snapshot id") from error

@@ -64,7 +64,7 @@ from freshet.storage.metadata.deletion_vector_store import BucketVectors
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.arrow_types import arrow_schema
 from freshet.storage.model.data_file import DataFileMeta, FileSource
-from freshet.storage.options.core import ChangelogProducer, MergeEngine
+from freshet.storage.options.choices import ChangelogProducer, MergeEngine
 
 BATCH_ROWS_MAX: Final = 8 * 1024
 """Rows decoded at a time: larger batches leave the processor's caches."""

@@ -8,8 +8,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Protocol
 
 from freshet.storage.exceptions import InvalidRequestError
@@ -22,15 +22,11 @@ from freshet.storage.options.core import CoreOptions
 
 @dataclass(frozen=True, slots=True)
 class LoggedTable:
-    """What a log system must know of a table. `options` are all of its options as texts."""
+    """What a log system must know of a table."""
 
     name: str
-    bucket_count: int
     schema_id: int
-    options: Mapping[str, str] = field(repr=False)
-    """They may hold secrets."""
-    snapshot_time_retained_ms: int
-    logs_before_images: bool = True
+    options: CoreOptions
     primary_keys: tuple[str, ...] = ()
     table_id: str = ""
     """Tells tables apart, whatever they are called."""

@@ -38,7 +38,8 @@ from freshet.storage.merge.row_levels import levels_of, with_rows
 from freshet.storage.merge.sorted_runs import LevelRun
 from freshet.storage.model.data_file import DataFileMeta
 from freshet.storage.model.schema import SEQUENCE_NUMBER_COLUMN, VALUE_KIND_COLUMN
-from freshet.storage.options.core import CoreOptions, MergeEngine
+from freshet.storage.options.choices import MergeEngine
+from freshet.storage.options.core import CoreOptions
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,7 +53,8 @@ from freshet.storage.model.commit_message import CommitMessage
 from freshet.storage.model.data_file import DataFileMeta, FileId
 from freshet.storage.model.manifest import BucketId
 from freshet.storage.model.snapshot import Snapshot
-from freshet.storage.options.core import CoreOptions, LookupCompact
+from freshet.storage.options.choices import LookupCompact
+from freshet.storage.options.core import CoreOptions
 from freshet.storage.write.compaction_limit import CompactionLimit
 from freshet.storage.write.table_writer import TableWriter
 

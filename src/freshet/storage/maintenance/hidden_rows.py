@@ -20,7 +20,7 @@ from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.commit_message import CommitMessage
 from freshet.storage.model.manifest import BucketId
 from freshet.storage.model.snapshot import Snapshot
-from freshet.storage.options.core import LookupCompact
+from freshet.storage.options.choices import LookupCompact
 from freshet.storage.write.table_writer import TableWriter
 
 _LOG: Final = logging.getLogger(__name__)

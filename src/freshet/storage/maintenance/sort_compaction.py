@@ -55,7 +55,7 @@ from freshet.storage.model.data_file import DataFileMeta, FileSource
 from freshet.storage.model.data_type import ScalarType
 from freshet.storage.model.manifest import BucketId
 from freshet.storage.model.snapshot import Snapshot
-from freshet.storage.options.core import UNAWARE_BUCKET
+from freshet.storage.options.choices import UNAWARE_BUCKET
 
 BITS_MAX: Final = 12
 """Of one column: 4096 ranges of values, more than any partition has files that matter."""

@@ -29,7 +29,8 @@ from freshet.storage.merge.standing_row import Deduplicate, FirstRow
 from freshet.storage.model.data_type import DataType
 from freshet.storage.model.schema import TableSchema
 from freshet.storage.options.aggregate_function import AggregateFunction, ColumnAggregate
-from freshet.storage.options.core import ChangelogProducer, CoreOptions, MergeEngine, SortOrder
+from freshet.storage.options.choices import ChangelogProducer, MergeEngine, SortOrder
+from freshet.storage.options.core import CoreOptions
 from freshet.storage.options.engine import EngineOptions, engine_options
 
 

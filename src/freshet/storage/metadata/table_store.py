@@ -33,7 +33,8 @@ from freshet.storage.model.schema import TableSchema
 from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.options.core import CoreOptions
 from freshet.storage.options.keys import IMMUTABLE_KEYS
-from freshet.storage.options.supported import Access, check_access
+from freshet.storage.options.refusal import Access
+from freshet.storage.options.supported import check_access
 from freshet.storage.paths import TablePaths, canonical_location
 from freshet.storage.schema.change import SchemaChange, apply_changes
 from freshet.storage.schema.readable_options import readable_options

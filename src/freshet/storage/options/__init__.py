@@ -4,7 +4,8 @@ Other packages import from here.
 """
 
 from freshet.storage.options.aggregate_function import CAPABILITIES
-from freshet.storage.options.core import ChangelogProducer, CoreOptions, MergeEngine
+from freshet.storage.options.choices import ChangelogProducer, MergeEngine
+from freshet.storage.options.core import CoreOptions
 from freshet.storage.options.engine import EngineOptions, SequenceGroup, engine_options
 from freshet.storage.options.keys import IMMUTABLE_KEYS
 from freshet.storage.options.traps import silent_traps, unheeded_options

@@ -34,7 +34,8 @@ from freshet.storage.options.aggregate_function import (
     column_aggregate,
     read_function_name,
 )
-from freshet.storage.options.core import CoreOptions, MergeEngine
+from freshet.storage.options.choices import MergeEngine
+from freshet.storage.options.core import CoreOptions
 from freshet.storage.options.values import split_names
 
 __all__ = ["AggregateFunction", "ColumnAggregate", "EngineOptions", "SequenceGroup", "engine_options"]

@@ -18,7 +18,8 @@ Source: MERGING.md §1.5, §4.3.
 
 from __future__ import annotations
 
-from freshet.storage.options.core import ChangelogProducer, CoreOptions
+from freshet.storage.options.choices import ChangelogProducer
+from freshet.storage.options.core import CoreOptions
 
 
 def silent_traps(options: CoreOptions) -> list[str]:

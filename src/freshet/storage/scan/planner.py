@@ -30,7 +30,7 @@ from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.data_file import DataFileMeta
 from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.model.split import Split
-from freshet.storage.options.core import MergeEngine
+from freshet.storage.options.choices import MergeEngine
 from freshet.storage.scan.pruning import (
     BucketPruning,
     FileStatistics,

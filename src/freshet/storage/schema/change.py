@@ -26,6 +26,7 @@ from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.model.data_type import DataField, DataType, with_nullable
 from freshet.storage.model.schema import TableSchema, assign_ids
 from freshet.storage.model.sql_type import column_type
+from freshet.storage.options.core import CoreOptions
 from freshet.storage.options.keys import IMMUTABLE_KEYS
 from freshet.storage.options.values import option_text
 from freshet.storage.schema.type_change import check_stored_rows
@@ -204,8 +205,7 @@ def _add(schema: TableSchema, change: AddColumn) -> TableSchema:
 
 
 def _goes_before_partition(schema: TableSchema) -> bool:
-    wanted = schema.options.get("add-column-before-partition", "false").lower() == "true"
-    return wanted and bool(schema.partition_keys)
+    return bool(schema.partition_keys) and CoreOptions.add_column_before_partition.of(schema.options)
 
 
 def _drop(schema: TableSchema, name: str) -> TableSchema:
@@ -243,8 +243,8 @@ def _retype(schema: TableSchema, name: str, target: DataType, *, has_snapshot: b
     column = _column(schema, name, "change the type of")
     _refuse_keys(schema, name, "change the type of")
     target = with_nullable(target, column.type.nullable)
-    explicit = schema.options.get("disable-explicit-type-casting", "false").lower() != "true"
-    if not can_cast(column.type, target, explicit=explicit):
+    is_implicit = CoreOptions.explicit_type_casting_disabled.of(schema.options)
+    if not can_cast(column.type, target, explicit=not is_implicit):
         raise InvalidRequestError(
             f"cannot change column {name!r} from {column.type} to {target}: existing values cannot be cast; "
             f"add a new column instead",
@@ -259,7 +259,7 @@ def _set_nullable(schema: TableSchema, name: str, nullable: bool) -> TableSchema
     column = _column(schema, name, "change")
     if nullable and name in schema.primary_keys:
         raise InvalidRequestError(f"cannot make column {name!r} nullable: it belongs to the primary key", column=name)
-    forbidden = schema.options.get("alter-column-null-to-not-null.disabled", "true").lower() != "false"
+    forbidden = CoreOptions.null_to_not_null_disabled.of(schema.options)
     if column.type.nullable and not nullable and forbidden:
         raise InvalidRequestError(
             f"cannot make column {name!r} NOT NULL: existing rows may hold nulls; set "

@@ -22,7 +22,8 @@ from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.model.data_type import TypeRoot
 from freshet.storage.model.schema import TableSchema
 from freshet.storage.options.aggregate_function import AggregateFunction, options_of
-from freshet.storage.options.core import ChangelogProducer, CoreOptions, MergeEngine
+from freshet.storage.options.choices import ChangelogProducer, MergeEngine
+from freshet.storage.options.core import CoreOptions
 from freshet.storage.options.engine import DEFAULT_FUNCTION_KEY, EngineOptions, engine_options, own_function_key
 from freshet.storage.options.values import parse_bool
 

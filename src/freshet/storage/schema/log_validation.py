@@ -27,15 +27,15 @@ from typing import Final
 
 from freshet.storage.exceptions import InvalidRequestError, UnsupportedFeatureError
 from freshet.storage.model.schema import TableSchema
-from freshet.storage.options.core import (
+from freshet.storage.options.choices import (
     ChangelogProducer,
-    CoreOptions,
     LogChangelogMode,
     LogConsistency,
     LogSystem,
     LookupCompact,
     MergeEngine,
 )
+from freshet.storage.options.core import CoreOptions
 
 _NEED_A_LOG: Final = {
     "log.changelog-mode": LogChangelogMode.UPSERT,

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 
 from freshet.storage.model.schema import TableSchema
 from freshet.storage.options.core import CoreOptions
-from freshet.storage.options.supported import Access, check_access
+from freshet.storage.options.refusal import Access
+from freshet.storage.options.supported import check_access
 
 
 def readable_options(schema: TableSchema, location: str, options: Mapping[str, str] | None = None) -> CoreOptions:

@@ -18,7 +18,7 @@ from freshet.storage.casts.losses import possible_loss
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.model.data_type import DataField, DataType, ScalarType, TypeRoot
 from freshet.storage.model.schema import TableSchema
-from freshet.storage.options.values import parse_names
+from freshet.storage.options.core import CoreOptions
 
 _VARYING: Final = (TypeRoot.VARCHAR, TypeRoot.VARBINARY)
 _GROUP_PREFIX: Final = "fields."
@@ -34,7 +34,7 @@ def check_stored_rows(schema: TableSchema, column: DataField, target: DataType, 
     if target == column.type:
         return
     what = f"cannot change column {name!r} from {column.type} to {target}"
-    if name in parse_names(schema.options.get("bucket-key", "")) and not _keeps_hash(column.type, target):
+    if name in CoreOptions.bucket_key.of(schema.options) and not _keeps_hash(column.type, target):
         raise InvalidRequestError(
             f"{what}: it belongs to the bucket-key, and rows written already would be looked for in other buckets; "
             "create another table and copy the rows",
@@ -69,7 +69,7 @@ def _keeps_hash(source: DataType, target: DataType) -> bool:
 
 def _ordering_option(schema: TableSchema, name: str) -> str | None:
     """The option that makes a column decide which of two changes is later."""
-    if name in parse_names(schema.options.get("sequence.field", "")):
+    if name in CoreOptions.sequence_field.of(schema.options):
         return "sequence.field"
     for key in schema.options:
         is_group = key.startswith(_GROUP_PREFIX) and key.endswith(_GROUP_SUFFIX)

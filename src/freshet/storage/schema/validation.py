@@ -22,13 +22,15 @@ from freshet.storage.codec.stats import parse_stats_mode
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.model.data_type import ArrayType, DataField, DataType, MapType, RowType, ScalarType, TypeRoot
 from freshet.storage.model.schema import KEY_COLUMN_PREFIX, SYSTEM_COLUMNS, TableSchema
-from freshet.storage.options.core import DYNAMIC_BUCKET, UNAWARE_BUCKET, ChangelogProducer, CoreOptions
-from freshet.storage.options.supported import Access, check_access
+from freshet.storage.options.choices import DYNAMIC_BUCKET, UNAWARE_BUCKET, ChangelogProducer
+from freshet.storage.options.core import CoreOptions
+from freshet.storage.options.declared.refused import MOVED_OUT
+from freshet.storage.options.refusal import Access
+from freshet.storage.options.supported import check_access
 from freshet.storage.schema.engine_validation import check_engine
 from freshet.storage.schema.log_validation import check_log_options
 
 _NO_PARTITION_FOLDER: Final = frozenset({TypeRoot.BINARY, TypeRoot.VARBINARY})
-_MOVED_OUT: Final = {"primary-key": "primary_keys", "partition": "partition_keys"}
 
 
 def validate_new_table(schema: TableSchema) -> CoreOptions:
@@ -38,7 +40,7 @@ def validate_new_table(schema: TableSchema) -> CoreOptions:
     """
     check_columns(schema)
     _check_keys(schema)
-    for key, argument in _MOVED_OUT.items():
+    for key, argument in MOVED_OUT.items():
         if key in schema.options:
             raise InvalidRequestError(f"{key} cannot be given as an option; give {argument} instead", option=key)
     options = CoreOptions.parse(schema.options, has_primary_key=schema.has_primary_key, schema_version=schema.version)

@@ -26,7 +26,7 @@ from freshet.storage.files.data_file_writer import AppendFileWriter
 from freshet.storage.io.env import CrashPoint
 from freshet.storage.model.commit_message import CommitMessage
 from freshet.storage.model.data_file import DataFileMeta, FileId, FileSource
-from freshet.storage.options.core import UNAWARE_BUCKET
+from freshet.storage.options.choices import UNAWARE_BUCKET
 from freshet.storage.write.bucket_state import BucketState
 from freshet.storage.write.bucket_writer import BucketTools, BucketWriter
 from freshet.storage.write.compaction_limit import CompactionTime

@@ -43,7 +43,8 @@ from freshet.storage.model.data_type import DataType
 from freshet.storage.model.manifest import BucketId
 from freshet.storage.model.schema import TableSchema
 from freshet.storage.model.snapshot import Snapshot
-from freshet.storage.options.core import UNAWARE_BUCKET
+from freshet.storage.options.choices import UNAWARE_BUCKET
+from freshet.storage.options.core import CoreOptions
 from freshet.storage.write.records import AcceptedRows, Kinds
 
 
@@ -91,10 +92,9 @@ class BucketCounts:
 
     def _option_at(self, schema_id: int) -> int | None:
         try:
-            text = self._store.schemas.schema(schema_id).options.get("bucket", "")
+            return CoreOptions.bucket.of(self._store.schemas.schema(schema_id).options)
         except NotFoundError:
             return None
-        return int(text) if text.lstrip("-").isdigit() else None
 
 
 SEPARATE_GROUPS_MAX: Final = 64

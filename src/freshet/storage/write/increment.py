@@ -32,7 +32,8 @@ from freshet.storage.codec.roaring_bitmaps import Bitmap32
 from freshet.storage.compact.rewriter import CompactionResult
 from freshet.storage.model.commit_message import CommitMessage
 from freshet.storage.model.data_file import DataFileMeta, FileId
-from freshet.storage.options.core import ChangelogProducer, CoreOptions
+from freshet.storage.options.choices import ChangelogProducer
+from freshet.storage.options.core import CoreOptions
 
 TOLD_BYTES_MAX: Final = 64 * 1024 * 1024
 """Of one bucket, in each of the two halves of a commit."""

@@ -50,7 +50,7 @@ from freshet.storage.merge.sorted_runs import Levels, build_levels
 from freshet.storage.model.commit_message import CommitMessage
 from freshet.storage.model.data_file import DataFileMeta, FileId, FileSource
 from freshet.storage.model.schema import SEQUENCE_NUMBER_COLUMN, VALUE_KIND_COLUMN
-from freshet.storage.options.core import ChangelogProducer, LookupCompact
+from freshet.storage.options.choices import ChangelogProducer, LookupCompact
 from freshet.storage.write.bucket_index import BucketIndex
 from freshet.storage.write.bucket_state import BucketState
 from freshet.storage.write.bucket_writer import BucketTools, BucketWriter

@@ -30,7 +30,8 @@ from freshet.storage.merge.merged_table import key_text
 from freshet.storage.merge.partial_update import NO_RULE
 from freshet.storage.model.row_kind import KIND_TEXTS, RowKind
 from freshet.storage.model.schema import TableSchema
-from freshet.storage.options.core import CoreOptions, MergeEngine
+from freshet.storage.options.choices import MergeEngine
+from freshet.storage.options.core import CoreOptions
 from freshet.storage.options.engine import EngineOptions, SequenceGroup, engine_options
 
 

@@ -13,7 +13,7 @@ from freshet.storage.merge.key_order import KeyComparator
 from freshet.storage.merge.merged_table import MergeMetrics
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.snapshot import Snapshot
-from freshet.storage.options.core import ChangelogProducer, MergeEngine
+from freshet.storage.options.choices import ChangelogProducer, MergeEngine
 from freshet.storage.options.engine import engine_options
 from freshet.storage.write.append_bucket_writer import AppendBucketWriter
 from freshet.storage.write.bucket_writer import BucketTools

@@ -1,0 +1,1 @@
+"""The declarations of all table options, by what they are about."""

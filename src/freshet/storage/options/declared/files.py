@@ -1,0 +1,192 @@
+"""The options of a table: where rows lie and how files are written."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from freshet.storage.options.choices import DYNAMIC_BUCKET
+from freshet.storage.options.option import FLAG, INT, LONG, MB, PAIRS, RAW_NAMES, SIZE, TEXT, WORD, Option, Status
+from freshet.storage.options.refusal import LATER, Access, Refusal, has_level_not_of, is_none_of
+from freshet.storage.options.values import LONG_MAX
+from freshet.storage.paths import DEFAULT_PARTITION_NAME
+
+_CODECS: Final = ("zstd", "snappy", "gzip", "none", "lz4")
+_NO_CODEC: Final = ("Paimon does not read it, or it cannot be written here", f"use one of {', '.join(_CODECS)}")
+
+
+class BucketOptions:
+    """Buckets."""
+
+    bucket = Option(
+        "bucket",
+        INT,
+        DYNAMIC_BUCKET,
+        refusals=(
+            Refusal(
+                Access.READ,
+                lambda text, has_key: has_key and text == "-2",
+                "rows not yet assigned to a bucket would be missed",
+                LATER,
+            ),
+            Refusal(
+                Access.WRITE,
+                lambda text, has_key: has_key and text == "-1",
+                "dynamic buckets need an index of all keys",
+                "set bucket to a number of buckets, for example 4",
+            ),
+        ),
+    )
+    """Buckets of each table partition; every row of a key lies in one bucket, which one task writes. More buckets write
+    faster and make smaller files. Keyed tables need a number; -1 is an append table without buckets. Cannot change
+    once the table has data."""
+    bucket_key = Option("bucket-key", RAW_NAMES, (), immutable=True)
+    """Columns whose hash decides the bucket; for keyed tables a part of the primary key, which is the default. Names
+    are not trimmed: that is how the format reads them."""
+    bucket_function_type = Option("bucket-function.type", WORD, "default", immutable=True)
+    """Hash of the bucket key: `default`, `mod` (one INT or BIGINT column) or `hive`. Another function would look for
+    rows in other buckets, so it never changes."""
+    bucket_append_ordered = Option("bucket-append-ordered", FLAG, True)
+    """Sequence numbers of a bucketed append table continue from the bucket's maximum, so that rows keep the order in
+    which they came."""
+
+
+class FileOptions:
+    """Files."""
+
+    file_format = Option(
+        "file.format",
+        WORD,
+        "parquet",
+        refusals=(
+            Refusal(Access.READ, is_none_of("parquet"), "only Parquet data files are read", "use file.format=parquet"),
+        ),
+    )
+    """Format of data files. Only `parquet` is read and written here."""
+    file_format_per_level = Option(
+        "file.format.per.level",
+        PAIRS,
+        (),
+        refusals=(
+            Refusal(
+                Access.READ,
+                has_level_not_of("parquet"),
+                "only Parquet data files are read",
+                "use parquet at every level",
+            ),
+        ),
+    )
+    """Format by level, as `0:parquet,5:parquet`; other formats than Parquet are refused."""
+    file_compression = Option(
+        "file.compression", WORD, "zstd", refusals=(Refusal(Access.WRITE, is_none_of(*_CODECS), *_NO_CODEC),)
+    )
+    """Codec of data files: `zstd`, `snappy`, `gzip`, `lz4` or `none`."""
+    file_compression_per_level = Option(
+        "file.compression.per.level",
+        PAIRS,
+        (),
+        refusals=(Refusal(Access.WRITE, has_level_not_of(*_CODECS), *_NO_CODEC),),
+    )
+    """Codec by level, as `0:lz4,5:zstd`. A fast codec at level 0 makes commits quicker; files of level 0 are rewritten
+    soon."""
+    file_compression_zstd_level = Option("file.compression.zstd-level", INT, 1)
+    """Level of zstd; higher levels make smaller files and slower commits."""
+    file_block_size_bytes = Option("file.block-size", SIZE, None, above=0)
+    """Bytes of the rows of a Parquet row group, as they are in memory; 16 MB unless set. Smaller groups let filters
+    skip more and compress less; a writer holds a group of each open file, and a reader a few."""
+    data_file_prefix = Option("data-file.prefix", TEXT, "data-")
+    """How names of data files begin."""
+    data_file_path_directory = Option("data-file.path-directory", TEXT, None, immutable=True)
+    """Folder below the table's in which partitions and buckets lie. Never changes once the table has a snapshot."""
+    changelog_file_prefix = Option("changelog-file.prefix", TEXT, "changelog-")
+    """How names of changelog files begin."""
+    changelog_file_format_given = Option(
+        "changelog-file.format",
+        TEXT,
+        None,
+        refusals=(
+            Refusal(
+                Access.WRITE,
+                is_none_of("parquet"),
+                "only Parquet changelog files are written",
+                "use changelog-file.format=parquet",
+            ),
+        ),
+    )
+    """Format of changelog files, by default that of data files; only `parquet` is supported."""
+    changelog_file_compression_given = Option(
+        "changelog-file.compression", TEXT, None, refusals=(Refusal(Access.WRITE, is_none_of(*_CODECS), *_NO_CODEC),)
+    )
+    """Codec of changelog files, by default that of data files at the same level."""
+    changelog_file_stats_mode_given = Option("changelog-file.stats-mode", TEXT, None)
+    """Statistics kept of changelog files, by default those of data files at the same level. `none` makes their
+    manifests small; changelogs are read whole anyway."""
+    file_suffix_include_compression = Option("file.suffix.include.compression", FLAG, False)
+    """Names the codec in the file name (`.zst.parquet`)."""
+    thin_mode = Option("data-file.thin-mode", FLAG, False)
+    """Leaves the `_KEY_` columns out of data files, which hold the same values as columns anyway. Smaller files; tools
+    that read files by themselves may expect the columns."""
+    target_file_size_given_bytes = Option("target-file-size", SIZE, None)
+    """Size at which a data file is closed; 128 MB for keyed tables, 256 MB for append tables. Larger files are cheaper
+    to plan and dearer to rewrite."""
+    target_file_row_num = Option("target-file-row-num", LONG, LONG_MAX, above=0)
+    """Rows at which a data file is closed when it is written; compaction goes by size only."""
+    partition_default_name = Option("partition.default-name", TEXT, DEFAULT_PARTITION_NAME)
+    """Folder of rows whose partition value is NULL or blank. A change makes earlier files of such partitions
+    unreadable."""
+    partition_legacy_name = Option("partition.legacy-name", FLAG, True)
+    """Writes dates in partition folders as days since 1970 and timestamps in ISO form, as Paimon does by default. A
+    change makes earlier partitions unreadable."""
+
+
+class StatisticsOptions:
+    """Statistics."""
+
+    metadata_stats_mode = Option("metadata.stats-mode", TEXT, "truncate(16)")
+    """Statistics kept per column: `none`, `counts`, `truncate(n)` or `full`. Filters skip files by them; more
+    statistics make larger manifests."""
+    metadata_stats_mode_per_level = Option("metadata.stats-mode.per.level", PAIRS, ())
+    """Statistics mode by level, as `0:none`."""
+    stats_dense_store = Option("metadata.stats-dense-store", FLAG, True)
+    """Leaves columns without statistics out of manifest entries."""
+    stats_keep_first_n_columns = Option("metadata.stats-keep-first-n-columns", INT, -1)
+    """Keeps statistics of the first n columns only; -1 keeps them of all. Worth setting for very wide tables."""
+
+
+class ManifestOptions:
+    """Manifests."""
+
+    manifest_format = Option(
+        "manifest.format",
+        WORD,
+        "avro",
+        status=Status.REFUSED,
+        refusals=(
+            Refusal(Access.READ, is_none_of("avro"), "only Avro manifests are read", "use manifest.format=avro"),
+        ),
+    )
+    """Format of manifests; only `avro` is supported."""
+    manifest_compression = Option(
+        "manifest.compression",
+        WORD,
+        "zstd",
+        refusals=(
+            Refusal(
+                Access.WRITE,
+                is_none_of("zstd", "snappy", "deflate", "none", "null"),
+                "the codec is not supported for manifests",
+                "use zstd, snappy, deflate or none",
+            ),
+        ),
+    )
+    """Codec of manifests: `zstd`, `snappy`, `deflate` or `none`."""
+    manifest_target_file_size_bytes = Option("manifest.target-file-size", SIZE, 8 * MB)
+    """Size to which small manifests are merged."""
+    manifest_full_compaction_threshold_bytes = Option("manifest.full-compaction-threshold-size", SIZE, 16 * MB)
+    """Size of manifests with deletions, or too small, at which all of them are rewritten. Larger values rewrite more
+    rarely and make more to read."""
+    manifest_merge_min_count = Option("manifest.merge-min-count", INT, 30)
+    """Small manifests at the end of the list that are worth merging. Lower values make commits slower and plans faster.
+    """
+    manifest_delete_file_drop_stats = Option("manifest.delete-file-drop-stats", FLAG, False)
+    """Leaves the statistics of columns out of the entries of deleted files, for smaller manifests. Releases of Paimon
+    from before the option existed may miss them."""
