@@ -25,6 +25,7 @@ from bench.measure import tell
 from bench.results import Results
 from freshet.storage.catalog import Catalog
 from freshet.storage.catalogs.claims import WON
+from freshet.storage.cleaning.expire import expire_later
 from freshet.storage.codec.binary_row import encode_row
 from freshet.storage.codec.snapshot_json import encode_snapshot
 from freshet.storage.commit.committer import Committer
@@ -142,7 +143,7 @@ def many_partitions(folder: Path, count: int) -> float:
     """Seconds of one commit that adds a file to each of many partitions, in a table that has them already."""
     env = LaterEnv()
     store = open_table_store(env, make_table(folder, env, TableShape(count, count, 0)))
-    committer = Committer(store, "loader")
+    committer = Committer(store, "loader", after_commit=expire_later)
     messages = [
         CommitMessage(_partition(number), 0, BUCKETS, new_files=(_file(f"new-{number}", 0, number),))
         for number in range(count)
@@ -211,7 +212,7 @@ class _BucketWriter:
             compact_before=(*self._last, new),
             compact_after=(after,),
         )
-        result = Committer(self._store, "loader").commit(self._number, [message])
+        result = Committer(self._store, "loader", after_commit=expire_later).commit(self._number, [message])
         assert len(result.snapshots) == 2, result
         self._last = (after,)
         self._number += 1

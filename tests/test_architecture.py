@@ -56,7 +56,7 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
         "files",
         "merge",
         "scan commit",
-        "lookup",
+        "cleaning lookup",
         "changelog",
         "changes",
         "compact",
@@ -81,11 +81,11 @@ PIPELINE_LAYERS: tuple[frozenset[str], ...] = tuple(
         "commands",
     )
 )
-# Beside the order: a scan never commits and a commit never scans.
-NEVER = {"scan": {"commit"}, "commit": {"scan"}, "lookup": {"scan", "commit"}, "changelog": {"scan", "commit"}} | {
-    unit: {"scan", "commit"} for unit in ("compact", "write")
+# Beside the order: a scan never commits and a commit never scans; who makes files neither commits nor removes old ones.
+NEVER = {"scan": {"commit"}, "cleaning": {"scan"}} | {
+    unit: {"scan", "commit", "cleaning"} for unit in ("lookup", "changelog", "compact", "write")
 }
-NEVER |= {"changes": {"commit"}, "commit": {"scan", "changes"}}
+NEVER |= {"changes": {"commit", "cleaning"}, "commit": {"scan", "changes"}}
 
 # Library -> where it may be imported (a file, or a folder ending in a slash).
 OWNERS = {
@@ -475,6 +475,7 @@ BAD = [
     (wrong_layers, "storage/merge/x.py", "from freshet.storage.write.table_writer import TableWriter"),
     (wrong_layers, "storage/scan/x.py", "from freshet.storage.commit.committer import Committer"),
     (wrong_layers, "storage/merge/x.py", "_t = LazyModule('freshet.storage.table')"),
+    (wrong_layers, "storage/commit/x.py", "from freshet.storage.cleaning.expire import expire_after_commit"),
     (wrong_layers, "storage/brand_new.py", ""),
     (wrong_layers, "pipeline/brand_new.py", ""),
     (wrong_layers, "pipeline/batch/x.py", "from freshet.pipeline.sources.raw_frame import raw_frame"),

@@ -11,6 +11,7 @@ from __future__ import annotations
 import sys
 from uuid import uuid4
 
+from freshet.storage.cleaning.expire import expire_later
 from freshet.storage.commit.committer import Committer
 from freshet.storage.io.env import local_env
 from freshet.storage.metadata.live_files import live_entries
@@ -28,7 +29,7 @@ def batch_of(file_name: str) -> str:
 def run(location: str, user: str, count: int, *, compacts: bool, new: int | None = None) -> int:
     """Commits `count` times; the number of compactions that gave way. Never returns where `new` commits are made."""
     store = open_table_store(local_env(), location)
-    committer = Committer(store, user, query_id="q")
+    committer = Committer(store, user, query_id="q", after_commit=expire_later)
     given_way = done = 0
     for number in range(count):
         if committer.has_committed(number).is_committed:

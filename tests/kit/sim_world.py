@@ -18,10 +18,10 @@ from typing import Any, Final
 import pyarrow as pa
 
 from freshet.storage.catalogs.claims import FileClaims
+from freshet.storage.cleaning.expire import expire_later, expire_snapshots
+from freshet.storage.cleaning.orphan_files import remove_orphan_files
 from freshet.storage.codec.snapshot_json import decode_snapshot
 from freshet.storage.commit.committer import CommitResult, Committer
-from freshet.storage.commit.expire import expire_snapshots
-from freshet.storage.commit.orphan_files import remove_orphan_files
 from freshet.storage.io.env import Env
 from freshet.storage.metadata.table_store import TableStore, open_table_store
 from freshet.storage.model.data_type import DataField, ScalarType, TypeRoot
@@ -109,7 +109,7 @@ class World:
 
     def _commit_batch(self, env: Env, user: str, batch: int, query_id: str | None) -> CommitResult | None:
         store = self.open(env)
-        committer = Committer(store, user, query_id)
+        committer = Committer(store, user, query_id, after_commit=expire_later)
         if committer.has_committed(batch).is_committed:
             return None
         writer = TableWriter(store, base_snapshot=store.snapshots.latest(), parallelism=1)

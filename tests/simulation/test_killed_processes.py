@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from freshet.jobs.demo.child_process import start_child, tail
-from freshet.storage.commit.orphan_files import remove_orphan_files
+from freshet.storage.cleaning.orphan_files import remove_orphan_files
 from freshet.storage.io.env import local_env
 from freshet.storage.metadata.table_store import TableStore, open_table_store
 from tests.kit.commit_worker import batch_of

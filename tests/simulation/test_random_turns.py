@@ -12,8 +12,8 @@ import random
 import pyarrow as pa
 import pytest
 
-from freshet.storage.commit.expire import expire_snapshots
-from freshet.storage.commit.orphan_files import remove_orphan_files
+from freshet.storage.cleaning.expire import expire_snapshots
+from freshet.storage.cleaning.orphan_files import remove_orphan_files
 from freshet.storage.schema.change import AddColumn
 from freshet.storage.table import Table
 from freshet.storage.table_session import TableSession

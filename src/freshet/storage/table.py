@@ -23,9 +23,9 @@ from freshet.storage.changes.split_stream import SplitStream
 from freshet.storage.changes.stream import ChangeStream, LogStream
 from freshet.storage.changes.stream_position import StreamPosition
 from freshet.storage.changes.stream_start import StartRequest
+from freshet.storage.cleaning.expire import ExpireResult, expire_later, expire_snapshots
+from freshet.storage.cleaning.orphan_files import DEFAULT_AGE_MS, OrphanResult, remove_orphan_files
 from freshet.storage.commit.committer import CommitCheck, CommitResult, Committer, Renumber
-from freshet.storage.commit.expire import ExpireResult, expire_snapshots
-from freshet.storage.commit.orphan_files import DEFAULT_AGE_MS, OrphanResult, remove_orphan_files
 from freshet.storage.commit.table_check import TableCheck, check_table
 from freshet.storage.describe import CommitRows, commit_rows, describe_table, marked_row_counts, table_facts
 from freshet.storage.distributed_write import TaskWriter, discard_messages
@@ -235,7 +235,8 @@ class Table:
         the table, where it has one (`open_log`). `renumber` writes files again whose rows others have overtaken, by
         default in this process; a table with a log has no default."""
         self._logs.check_logs(log is not None)
-        return Committer(self.store, commit_user, query_id, log, renumber or (None if log else self._renumbered_here))
+        renumber = renumber or (None if log else self._renumbered_here)
+        return Committer(self.store, commit_user, query_id, log, renumber, expire_later)
 
     def _renumbered_here(
         self, identifier: int, messages: Sequence[CommitMessage], base_id: int, headroom: int

@@ -24,6 +24,7 @@ from operator import index
 from types import TracebackType
 from typing import Final
 
+from freshet.storage.cleaning.expire import expire_later
 from freshet.storage.commit.committer import CommitResult, Committer
 from freshet.storage.commit.identity import check_identifier
 from freshet.storage.commit.replays import replay_text
@@ -318,7 +319,7 @@ class TableSession:
 
     def _open_committer(self, store: TableStore) -> Committer:
         log = None if self._log is None else self._log.identity
-        return Committer(store, self._commit_user, log=log, renumber=self._renumber)
+        return Committer(store, self._commit_user, log=log, renumber=self._renumber, after_commit=expire_later)
 
     def _renumber(
         self, identifier: int, messages: Sequence[CommitMessage], base_id: int, headroom: int

@@ -13,8 +13,8 @@ from typing import TypeVar
 import pytest
 
 from freshet.storage.catalogs.claims import LOST, WON, ClaimAnswer, ClaimOutcome, FileClaims, LockedClaims, TableClaims
+from freshet.storage.cleaning.expire import expire_snapshots
 from freshet.storage.commit.committer import Committer
-from freshet.storage.commit.expire import expire_snapshots
 from freshet.storage.exceptions import InvalidRequestError, NotFoundError, UnknownOutcomeError
 from freshet.storage.io.env import Env
 from freshet.storage.io.file_io import Created, FileIO

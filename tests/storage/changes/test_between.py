@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from freshet.storage.changes.difference import difference
 from freshet.storage.changes.planner import ChangePlanner
+from freshet.storage.cleaning.expire import expire_later
 from freshet.storage.codec.snapshot_json import encode_snapshot
 from freshet.storage.commit.committer import Committer
 from freshet.storage.exceptions import InvalidRequestError, NotFoundError
@@ -161,7 +162,7 @@ def test_rows_written_by_snapshots_that_left_only_their_changelog(tmp_path: Path
 
 def test_other_buckets_cannot_be_compared() -> None:
     store = make_table(SimDisk().boot(), options=WRITE_ONLY)
-    committer, old = Committer(store, "u"), new_file(store, "a")
+    committer, old = Committer(store, "u", after_commit=expire_later), new_file(store, "a")
     committer.commit(0, [message(store, new=[old])])
     rescaled = replace(message(store, deleted=[old], new=[new_file(store, "b")]), total_buckets=4)
     committer.commit(1, [rescaled])

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 from freshet import Catalog, Table
+from freshet.storage.cleaning.expire import expire_snapshots
 from freshet.storage.commit.committer import Committer
-from freshet.storage.commit.expire import expire_snapshots
 from freshet.storage.exceptions import NotFoundError, RetryableError
 from freshet.storage.metadata.table_store import EXPIRED_MAX, TableStore, open_table_store
 from freshet.storage.model.snapshot import Snapshot

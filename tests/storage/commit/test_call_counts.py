@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 from freshet.storage.catalog import Catalog
-from freshet.storage.commit.expire import expire_after_commit
+from freshet.storage.cleaning.expire import expire_after_commit
 from freshet.storage.io.env import Env
 from freshet.storage.io.local_file_io import LocalFileIO
 from freshet.storage.table import Table

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from freshet.storage.catalogs.claims import WON, ClaimAnswer
+from freshet.storage.cleaning.expire import expire_snapshots
 from freshet.storage.commit.committer import Committer
-from freshet.storage.commit.expire import expire_snapshots
 from freshet.storage.io.env import CrashPoint
 from freshet.storage.metadata.table_store import TableStore, open_table_store
 from freshet.storage.model.snapshot import CommitKind, Snapshot

@@ -6,6 +6,7 @@ import time
 from dataclasses import dataclass, replace
 from statistics import median
 
+from freshet.storage.cleaning.expire import expire_later
 from freshet.storage.codec.binary_row import encode_row
 from freshet.storage.commit.committer import Committer
 from freshet.storage.metadata.table_store import open_table_store
@@ -41,10 +42,10 @@ def cost_of_commits(file_count: int) -> Cost:
             for number, key in enumerate(keys)
         ]
         messages.append(message(store, bucket=bucket, new=files))
-    Committer(store, "load").commit(0, messages)
+    Committer(store, "load", after_commit=expire_later).commit(0, messages)
 
     store = open_table_store(env, LOCATION)
-    committer = Committer(store, "u")
+    committer = Committer(store, "u", after_commit=expire_later)
     committer.commit(0, [])
     before = {bucket: [replace(template, file_name=f"b{bucket}-0.parquet", level=4)] for bucket in range(BUCKETS)}
     committer.commit(1, [message(store, bucket=bucket, new=files) for bucket, files in before.items()])
@@ -58,7 +59,7 @@ def cost_of_commits(file_count: int) -> Cost:
             messages.append(message(store, bucket=bucket, new=[new], before=[*before[bucket], new], after=after))
             before[bucket] = after
         started = time.process_time()
-        Committer(store, "u").commit(number, messages)
+        Committer(store, "u", after_commit=expire_later).commit(number, messages)
         times.append(time.process_time() - started)
     return Cost(
         (env.file_io.read_count - reads) / COMMITS,

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from freshet.storage.cleaning.expire import expire_later
+from freshet.storage.cleaning.orphan_files import remove_orphan_files
 from freshet.storage.commit.committer import Committer
-from freshet.storage.commit.orphan_files import remove_orphan_files
 from freshet.storage.io.env import local_env
 from freshet.storage.metadata.table_store import TableStore, open_table_store
 from freshet.storage.model.snapshot import CommitKind
@@ -97,7 +98,7 @@ def test_expiry_that_lags_behind_commits_catches_up(tmp_path: Path) -> None:
 
     store.env.run_later("another", wait)
     assert is_busy.wait(300)
-    committer = Committer(store, "a")
+    committer = Committer(store, "a", after_commit=expire_later)
     for number in range(5):
         committer.commit(number, [append(store, f"a-{number}")])
     assert store.snapshots.list_ids() == [1, 2, 3, 4, 5]

@@ -1,1 +1,1 @@
-"""Making changes visible, exactly once, and taking away what nothing names any more."""
+"""Making changes visible, exactly once."""

@@ -12,8 +12,8 @@ A compaction never fails a stream. Buckets whose inputs were compacted away by s
 returned as `given_way`, and the writer restores those buckets before it compacts again; likewise all of them when the
 COMPACT snapshot could not be made although the APPEND stands.
 
-After a commit has returned, a bounded number of snapshots expires in the background (`snapshot.expire.limit`; not where
-the table is write-only). Failures there are logged: the commit stands.
+Snapshots that expire after a commit are no matter of this room: who opens a committer hands in what follows a commit
+(`cleaning.expire.expire_later`).
 
 Source: FORMAT.md §3, MERGING.md §1.4; identity: `commit.identity`.
 """
@@ -28,7 +28,6 @@ from typing import Final
 
 from freshet.storage.commit.changes import append_change, compact_change
 from freshet.storage.commit.conflict import Conflict
-from freshet.storage.commit.expire import expire_after_commit
 from freshet.storage.commit.history import CommitTrace
 from freshet.storage.commit.identity import CommitIdentity, check_identifier, is_committed, snapshot_that_added
 from freshet.storage.commit.log_progress import check_log
@@ -88,6 +87,9 @@ Renumber = Callable[[int, Sequence[CommitMessage], int, int], Sequence[CommitMes
 """Of a commit (its identifier), makes messages with the same rows, numbered above what is live at the snapshot (its id)
 and so much more. What the messages given name stays."""
 
+AfterCommit = Callable[[TableStore, Snapshot], None]
+"""Called with the last snapshot of a commit before `commit` returns; it must not fail."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Rewrites:
@@ -108,9 +110,10 @@ class Committer:
         query_id: str | None = None,
         log: LogIdentity | None = None,
         renumber: Renumber | None = None,
+        after_commit: AfterCommit | None = None,
     ) -> None:
         """`log` is given by the one user who writes the log of the table. Without `renumber`, a commit whose rows
-        others have overtaken with theirs is refused."""
+        others have overtaken with theirs is refused; without `after_commit`, no snapshots expire."""
         if not commit_user.strip():
             raise InvalidRequestError("the commit user must not be blank; give the writer or the pipeline a name")
         store.check_writable()
@@ -119,6 +122,7 @@ class Committer:
         self._query_id = query_id
         self._log = log
         self._renumber = renumber
+        self._after_commit = after_commit
         self._snapshot_commit = SnapshotCommit(store, commit_user)
 
     def log_progress(self) -> LogProgress | None:
@@ -207,8 +211,8 @@ class Committer:
             if given_way and outcome.is_certain:
                 lost = {conflict.bucket_id for conflict in given_way}
                 discard_messages(self._store, [each.compaction for each in messages if each.bucket_id in lost])
-        if snapshots:
-            self._expire_later(snapshots[-1])
+        if snapshots and self._after_commit is not None:
+            self._after_commit(self._store, snapshots[-1])
         return CommitResult(
             tuple(snapshots),
             given_way=given_way,
@@ -284,19 +288,6 @@ class Committer:
             _LOG.warning("table %s: a compaction was given up: %s", self._store.location, error)
             given_way = tuple(Conflict(*bucket, str(error)) for bucket in sorted(request.change.buckets))
             return SnapshotOutcome(None, given_way=given_way, is_certain=False)
-
-    def _expire_later(self, latest: Snapshot) -> None:
-        store = self._store
-        if store.options.write_only:
-            return
-
-        def expire() -> None:
-            try:
-                expire_after_commit(store, latest)
-            except StorageError as error:
-                _LOG.warning("table %s: snapshots were not expired: %s", store.location, error)
-
-        store.env.run_later(store.location, expire)
 
 
 def discard_messages(

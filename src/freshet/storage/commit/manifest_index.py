@@ -16,16 +16,7 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 from weakref import WeakKeyDictionary, proxy
 
-from freshet.storage.commit.manifest_merge import cancel_pairs
-from freshet.storage.commit.named_files import (
-    KeptSnapshot,
-    ManifestSource,
-    MetadataNames,
-    ReadableManifests,
-    metadata_names,
-)
-from freshet.storage.exceptions import NotFoundError
-from freshet.storage.metadata.live_files import base_manifests, data_manifests
+from freshet.storage.metadata.live_files import base_manifests
 from freshet.storage.metadata.manifest_store import VALUES_MAX, ManifestStore
 from freshet.storage.metadata.sized_cache import SizedCache
 from freshet.storage.model.manifest import EntryKind, ManifestEntry, ManifestFileMeta
@@ -33,10 +24,6 @@ from freshet.storage.model.snapshot import Snapshot
 
 ANSWERS_MAX: Final = 200_000
 """Bucket counts remembered, one for each manifest and partition asked for."""
-
-
-SNAPSHOTS_MAX: Final = 5_000
-"""Snapshots and tags whose metadata files are remembered by name; some 30 names each."""
 
 
 class ManifestIndex:
@@ -47,36 +34,6 @@ class ManifestIndex:
         self._manifests: ManifestStore = proxy(manifests)
         self._counts: SizedCache[str, dict[bytes, int | None]] = SizedCache(ANSWERS_MAX)
         """By manifest, the bucket count of each partition asked for; None where the manifest has no entry of it."""
-        self._names: SizedCache[tuple[int, str, bool], MetadataNames] = SizedCache(SNAPSHOTS_MAX, lambda _: 1)
-
-    def names(self, source: ManifestSource, snapshot: Snapshot) -> MetadataNames:
-        """`metadata_names`, remembered: in each round expiry asks for those of all tags."""
-        identity = (snapshot.id, snapshot.delta_manifest_list, isinstance(source, ReadableManifests))
-        cached = self._names.get(identity)
-        if cached is None:
-            cached = metadata_names(source, snapshot)
-            self._names.put(identity, cached)
-        return cached
-
-    def live_among(self, snapshots: Iterable[KeptSnapshot], entries: Sequence[ManifestEntry]) -> set[str]:
-        """Names of those files that are live at one of the snapshots, as far as their manifests are kept.
-
-        A manifest that many of the snapshots share is looked into once.
-        """
-        wanted = {entry.file.file_name for entry in entries}
-        partitions = {entry.partition for entry in entries}
-        found: dict[str, list[ManifestEntry]] = {}
-        live: set[str] = set()
-        for source, snapshot in snapshots:
-            if not wanted:
-                break
-            hits: list[ManifestEntry] = []
-            for meta in data_manifests(source, snapshot):
-                if meta.file_name not in found:
-                    found[meta.file_name] = self._entries_of(source, meta, wanted, partitions)
-                hits += found[meta.file_name]
-            live |= {entry.file.file_name for entry in cancel_pairs(hits) if entry.kind is EntryKind.ADD}
-        return live & wanted
 
     def is_in_base(self, snapshot: Snapshot, entry: ManifestEntry) -> bool:
         """True when the base of the snapshot has an ADD entry of this file, dead or alive."""
@@ -84,7 +41,7 @@ class ManifestIndex:
         return any(
             other.kind is EntryKind.ADD and other.identity == identity
             for meta in base_manifests(self._manifests, snapshot)
-            for other in self._entries_of(self._manifests, meta, name, {entry.partition})
+            for other in entries_of_files(self._manifests, meta, name, {entry.partition})
         )
 
     def newest_bucket_counts(
@@ -119,26 +76,6 @@ class ManifestIndex:
             self._counts.put(meta.file_name, cached)
         return {partition: count for partition in partitions if (count := cached.get(partition)) is not None}
 
-    def _entries_of(
-        self,
-        source: ManifestSource,
-        meta: ManifestFileMeta,
-        file_names: Collection[str],
-        partitions: Collection[bytes],
-    ) -> list[ManifestEntry]:
-        """Entries of the files in one manifest."""
-        if not self._manifests.may_hold(meta, partitions):
-            return []
-        by_name = len(file_names) <= VALUES_MAX
-        values = [name.encode() for name in file_names] if by_name else list(partitions)
-        try:
-            entries = self._manifests.read_manifest_with(meta, values)
-        except NotFoundError:
-            if isinstance(source, ReadableManifests):
-                return []
-            raise
-        return [entry for entry in entries if entry.file.file_name in file_names]
-
 
 _INDEXES: Final[WeakKeyDictionary[ManifestStore, ManifestIndex]] = WeakKeyDictionary()
 
@@ -146,3 +83,14 @@ _INDEXES: Final[WeakKeyDictionary[ManifestStore, ManifestIndex]] = WeakKeyDictio
 def index_of(manifests: ManifestStore) -> ManifestIndex:
     """The index of an open table: one for all of its committers, who come and go with each batch."""
     return _INDEXES.setdefault(manifests, ManifestIndex(manifests))
+
+
+def entries_of_files(
+    manifests: ManifestStore, meta: ManifestFileMeta, file_names: Collection[str], partitions: Collection[bytes]
+) -> list[ManifestEntry]:
+    """Entries of these files of these partitions in one manifest."""
+    if not manifests.may_hold(meta, partitions):
+        return []
+    by_name = len(file_names) <= VALUES_MAX
+    values = [name.encode() for name in file_names] if by_name else list(partitions)
+    return [entry for entry in manifests.read_manifest_with(meta, values) if entry.file.file_name in file_names]

@@ -30,7 +30,6 @@ from freshet.storage.commit.invariants import (
     recorded_files_are_there,
     records_add_up,
 )
-from freshet.storage.commit.named_files import manifest_lists
 from freshet.storage.exceptions import CorruptDataError, NotFoundError, StorageError, UnknownOutcomeError
 from freshet.storage.merge.key_order import KeyComparator
 from freshet.storage.metadata.live_files import data_manifests, grouped_by_bucket
@@ -147,7 +146,7 @@ class _Checker:
         self, snapshot: Snapshot, manifests: Iterable[ManifestFileMeta], index: Iterable[IndexEntry]
     ) -> list[Damage]:
         paths, file_io = self._store.paths, self._store.env.file_io
-        recorded: dict[str, int | None] = {paths.manifest(name): size for name, size in manifest_lists(snapshot)}
+        recorded: dict[str, int | None] = {paths.manifest(name): size for name, size in snapshot.manifest_lists}
         recorded |= {paths.manifest(meta.file_name): meta.file_size_bytes for meta in manifests}
         found = {status.path: status.size_bytes for status in file_io.entries(paths.manifest_folder)}
         files: dict[str, int | None] = {

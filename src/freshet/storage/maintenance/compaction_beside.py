@@ -41,6 +41,7 @@ from dataclasses import dataclass
 from typing import Final
 from weakref import WeakValueDictionary
 
+from freshet.storage.cleaning.expire import expire_later
 from freshet.storage.commit.committer import CommitResult, Committer
 from freshet.storage.compact.bucket_plan import pick_rules, plan_append
 from freshet.storage.compact.picker import CompactionUnit, pick_upper
@@ -150,7 +151,7 @@ class CompactionBeside:
         self._noted: dict[BucketId, None] = {}
         self._knows_table = False
         self._store = store
-        self._committer = Committer(store, commit_user)
+        self._committer = Committer(store, commit_user, after_commit=expire_later)
 
     @contextmanager
     def batch(self, budget_ms: int) -> Iterator[CompactionLimit]:

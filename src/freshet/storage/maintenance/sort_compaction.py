@@ -31,6 +31,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from freshet.storage.cleaning.expire import expire_later
 from freshet.storage.commit.committer import Committer
 from freshet.storage.commit.conflict import Conflict
 from freshet.storage.compact.curves import UInt64s, hilbert, z_order
@@ -153,7 +154,7 @@ def sort_compact(
     tell = progress or (lambda _: None)
     done = CompactionProgress(0, 0, sum(sizes.values()))
     tell(done)
-    committer = Committer(store, compaction_user(store))
+    committer = Committer(store, compaction_user(store), after_commit=expire_later)
     snapshots: list[Snapshot] = []
     given_way: list[Conflict] = []
     for identifier, ((name, bucket), files) in enumerate(sorted(works.items())):

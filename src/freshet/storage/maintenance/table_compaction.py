@@ -21,6 +21,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Final
 
+from freshet.storage.cleaning.expire import expire_later
 from freshet.storage.commit.committer import Committer
 from freshet.storage.commit.conflict import Conflict
 from freshet.storage.compact.bucket_plan import last_full_ms, plan_append, plan_due, plan_full
@@ -174,7 +175,7 @@ def run_compaction(
     account = _Account(store, works, budget or CompactionBudget(), progress)
     snapshots: list[Snapshot] = []
     given_way: list[Conflict] = []
-    committer = Committer(store, compaction_user(store))
+    committer = Committer(store, compaction_user(store), after_commit=expire_later)
     writer = TableWriter(store, base_snapshot=store.snapshots.latest(), parallelism=2)
     try:
         for identifier, batch in enumerate(_batches(works)):
@@ -224,7 +225,7 @@ def repair_levels(
     is_chosen = partition_test(store, partition)
     works = store.at_latest(lambda snapshot: _damaged(store, snapshot, is_chosen))
     account = _Account(store, works, CompactionBudget(), progress)
-    committer = Committer(store, COMPACT_USER_PREFIX + store.env.new_uuid())
+    committer = Committer(store, COMPACT_USER_PREFIX + store.env.new_uuid(), after_commit=expire_later)
     snapshots: list[Snapshot] = []
     given_way: list[Conflict] = []
     with closing(TableWriter(store, base_snapshot=store.snapshots.latest(), parallelism=2)) as writer:

@@ -55,3 +55,14 @@ class Snapshot:
     operation: str | None = None
     uuid: str | None = None
     version: int = SNAPSHOT_VERSION
+
+    @property
+    def manifest_lists(self) -> list[tuple[str, int | None]]:
+        """Name and size of each of its lists: base, delta, and changelog where there is one."""
+        lists = [
+            (self.base_manifest_list, self.base_manifest_list_size),
+            (self.delta_manifest_list, self.delta_manifest_list_size),
+        ]
+        if self.changelog_manifest_list is not None:
+            lists.append((self.changelog_manifest_list, self.changelog_manifest_list_size))
+        return lists

@@ -11,11 +11,11 @@ import pytest
 
 from freshet.storage.changes.change_source import ChangeSource
 from freshet.storage.changes.planner import ChangePlanner
+from freshet.storage.cleaning.expire import ExpireResult, expire_later, expire_snapshots
+from freshet.storage.cleaning.expire_changelogs import changelogs_end
+from freshet.storage.cleaning.orphan_files import remove_orphan_files
+from freshet.storage.cleaning.retention import Retention
 from freshet.storage.commit.committer import Committer
-from freshet.storage.commit.expire import ExpireResult, expire_snapshots
-from freshet.storage.commit.expire_changelogs import changelogs_end
-from freshet.storage.commit.orphan_files import remove_orphan_files
-from freshet.storage.commit.retention import Retention
 from freshet.storage.exceptions import StorageError
 from freshet.storage.io.env import CrashPoint
 from freshet.storage.metadata.table_store import TableStore, open_table_store
@@ -75,7 +75,7 @@ def logged(store: TableStore, rounds: Sequence[int], before: Sequence[DataFileMe
 
     Returns the file that is live at the end.
     """
-    committer = Committer(store, "u")
+    committer = Committer(store, "u", after_commit=expire_later)
     for number in rounds:
         new, after = new_file(store, f"a{number}"), new_file(store, f"c{number}", level=5)
         log = [new_file(store, f"l{number}")] if store.options.given.get("changelog-producer") == "input" else []

@@ -86,8 +86,8 @@ class MetadataNames:
 
 def metadata_names(source: ManifestSource, snapshot: Snapshot) -> MetadataNames:
     """Everything that the snapshot names except data and changelog files."""
-    manifests = {name for name, _ in manifest_lists(snapshot)}
-    for name, size in manifest_lists(snapshot):
+    manifests = {name for name, _ in snapshot.manifest_lists}
+    for name, size in snapshot.manifest_lists:
         manifests |= {meta.file_name for meta in source.read_manifest_list(name, size)}
     index_files: set[str] = set()
     if snapshot.index_manifest is not None:
@@ -95,17 +95,6 @@ def metadata_names(source: ManifestSource, snapshot: Snapshot) -> MetadataNames:
         index_files |= {entry.file.file_name for entry in source.read_index_manifest(snapshot.index_manifest)}
     statistics = frozenset() if snapshot.statistics is None else frozenset({snapshot.statistics})
     return MetadataNames(frozenset(manifests), frozenset(index_files), statistics)
-
-
-def manifest_lists(snapshot: Snapshot) -> list[tuple[str, int | None]]:
-    """Name and size of the lists of a snapshot."""
-    lists = [
-        (snapshot.base_manifest_list, snapshot.base_manifest_list_size),
-        (snapshot.delta_manifest_list, snapshot.delta_manifest_list_size),
-    ]
-    if snapshot.changelog_manifest_list is not None:
-        lists.append((snapshot.changelog_manifest_list, snapshot.changelog_manifest_list_size))
-    return lists
 
 
 def kept_outside_main(store: TableStore) -> list[KeptSnapshot]:

@@ -32,17 +32,18 @@ Source: FORMAT.md §12, §12.1 (there snapshot files go last).
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
+from typing import Final
 
-from freshet.storage.commit.expire_changelogs import (
+from freshet.storage.cleaning.expire_changelogs import (
     Expired,
     changelog_retention,
     expire_changelogs,
     release_changelogs,
 )
-from freshet.storage.commit.manifest_index import index_of
-from freshet.storage.commit.named_files import (
+from freshet.storage.cleaning.named_files import (
     KeptSnapshot,
     MetadataNames,
     ReadableManifests,
@@ -53,8 +54,9 @@ from freshet.storage.commit.named_files import (
     kept_refs,
     metadata_paths,
 )
-from freshet.storage.commit.retention import Retention, check_whole, expire_end
-from freshet.storage.exceptions import NotFoundError, RetryableError
+from freshet.storage.cleaning.named_index import named_index_of
+from freshet.storage.cleaning.retention import Retention, check_whole, expire_end
+from freshet.storage.exceptions import NotFoundError, RetryableError, StorageError
 from freshet.storage.io.env import CrashPoint
 from freshet.storage.metadata.live_files import changelog_entries, changelog_manifests, delta_entries, delta_manifests
 from freshet.storage.metadata.manifest_store import READ_WHOLE_MAX
@@ -63,6 +65,8 @@ from freshet.storage.model.data_file import FileSource
 from freshet.storage.model.manifest import EntryKind, ManifestEntry
 from freshet.storage.model.snapshot import CommitKind, Snapshot
 from freshet.storage.options.choices import ChangelogProducer
+
+_LOG: Final = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,12 +134,27 @@ def expire_after_commit(store: TableStore, latest: Snapshot) -> ExpireResult:
     return _Expiry(store).run(retention, latest)
 
 
+def expire_later(store: TableStore, latest: Snapshot) -> None:
+    """`expire_after_commit` in the background, not where the table is write-only. Failures are logged: the commit
+    is there."""
+    if store.options.write_only:
+        return
+
+    def expire() -> None:
+        try:
+            expire_after_commit(store, latest)
+        except StorageError as error:
+            _LOG.warning("table %s: snapshots were not expired: %s", store.location, error)
+
+    store.env.run_later(store.location, expire)
+
+
 class _Expiry:
     """One round."""
 
     def __init__(self, store: TableStore) -> None:
         self._store = store
-        self._index = index_of(store.manifests)
+        self._index = named_index_of(store.manifests)
         # What expires may have lost files to an earlier round that was interrupted.
         self._partial = ReadableManifests(store.manifests)
         self._has_copies = True

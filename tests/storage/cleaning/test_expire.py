@@ -10,10 +10,10 @@ from dataclasses import replace
 import pytest
 
 from freshet.storage.catalogs.claims import WON
+from freshet.storage.cleaning.expire import ExpireResult, expire_later, expire_snapshots
+from freshet.storage.cleaning.orphan_files import remove_orphan_files
 from freshet.storage.codec.snapshot_json import encode_snapshot
 from freshet.storage.commit.committer import Committer
-from freshet.storage.commit.expire import ExpireResult, expire_snapshots
-from freshet.storage.commit.orphan_files import remove_orphan_files
 from freshet.storage.exceptions import NotFoundError, StorageError
 from freshet.storage.io.env import CrashPoint
 from freshet.storage.io.file_io import Created
@@ -41,7 +41,7 @@ KEEP_ALL = {"write-only": "true"}
 def compacted(store: TableStore, rounds: int) -> None:
     """Each round appends `a<n>` and compacts it with the file before into `c<n>`: one live file at the end."""
     before: list[DataFileMeta] = []
-    committer = Committer(store, "u")
+    committer = Committer(store, "u", after_commit=expire_later)
     for number in range(rounds):
         new = new_file(store, f"a{number}")
         after = new_file(store, f"c{number}", level=5)
@@ -250,7 +250,7 @@ def test_commit_expires_a_bounded_number() -> None:
     store = make_table(disk.boot(), options=KEEP_ALL)
     compacted(store, 4)
     store = store.with_options({**options, "write-only": "false"})
-    Committer(store, "u").commit(10, [])
+    Committer(store, "u", after_commit=expire_later).commit(10, [])
     assert store.snapshots.list_ids() == list(range(3, 10))
 
 
@@ -323,7 +323,7 @@ def test_failing_deletes_do_not_fail_the_commit_and_leave_orphans() -> None:
     store = store.with_options({"write-only": "false"})
     patched: Callable[[str], bool] = fail
     store.env.file_io.delete = patched  # type: ignore[method-assign]
-    result = Committer(store, "u").commit(10, [])
+    result = Committer(store, "u", after_commit=expire_later).commit(10, [])
     assert len(result.snapshots) == 1
     store = open_table_store(disk.boot(), LOCATION)
     assert_contiguous(store)

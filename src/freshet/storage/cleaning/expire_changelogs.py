@@ -1,4 +1,4 @@
-"""Takes away changelogs that were kept longer than their snapshots (`commit.expire` keeps them).
+"""Takes away changelogs that were kept longer than their snapshots (`cleaning.expire` keeps them).
 
     start = max(latest snapshot - retain_max + 1, earliest copy)
     end   = min(latest snapshot - retain_min + 1, smallest next of a consumer, earliest copy + limit, latest copy)
@@ -22,8 +22,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 
-from freshet.storage.commit.manifest_index import ManifestIndex
-from freshet.storage.commit.named_files import (
+from freshet.storage.cleaning.named_files import (
     KeptSnapshot,
     MetadataNames,
     ReadableManifests,
@@ -31,11 +30,11 @@ from freshet.storage.commit.named_files import (
     delete_data,
     delete_metadata,
     kept_refs,
-    manifest_lists,
     metadata_names,
     metadata_paths,
 )
-from freshet.storage.commit.retention import Retention, bounds
+from freshet.storage.cleaning.named_index import NamedIndex
+from freshet.storage.cleaning.retention import Retention, bounds
 from freshet.storage.exceptions import RetryableError
 from freshet.storage.io.file_io import Deleted
 from freshet.storage.metadata.live_files import changelog_entries, delta_entries
@@ -92,7 +91,7 @@ def changelogs_end(
     return end
 
 
-def expire_changelogs(store: TableStore, index: ManifestIndex, retention: Retention, latest: Snapshot) -> Expired:
+def expire_changelogs(store: TableStore, index: NamedIndex, retention: Retention, latest: Snapshot) -> Expired:
     """One round; `latest` is the newest snapshot."""
     ids = store.changelogs.list_ids()
     earliest_snapshot = store.snapshots.earliest()
@@ -112,7 +111,7 @@ def expire_changelogs(store: TableStore, index: ManifestIndex, retention: Retent
 
 
 def _expire(
-    store: TableStore, index: ManifestIndex, ids: list[int], end: int, earliest_snapshot: Snapshot, latest: Snapshot
+    store: TableStore, index: NamedIndex, ids: list[int], end: int, earliest_snapshot: Snapshot, latest: Snapshot
 ) -> Expired:
     """Takes away the copies before `end`, which is a copy that stays, or the first snapshot."""
     found = (store.changelogs.find(snapshot_id) for snapshot_id in ids if snapshot_id < end)
@@ -145,7 +144,7 @@ def _expire(
 
 
 def release_changelogs(
-    store: TableStore, index: ManifestIndex, ids: list[int], limit: int | None, latest: Snapshot
+    store: TableStore, index: NamedIndex, ids: list[int], limit: int | None, latest: Snapshot
 ) -> Expired:
     """One round in a table whose options keep no changelogs; `ids` are the copies that it has nevertheless."""
     earliest_snapshot = store.snapshots.earliest() if ids else None
@@ -160,7 +159,7 @@ def release_changelogs(
 
 def _doomed_files(
     source: ReadableManifests,
-    index: ManifestIndex,
+    index: NamedIndex,
     expired: list[Snapshot],
     follower: Snapshot | None,
     kept: list[KeptSnapshot],
@@ -187,7 +186,7 @@ def _doomed_manifests(source: ReadableManifests, expired: list[Snapshot], kept: 
     """Index files and statistics went with the snapshot."""
     names: set[str] = set()
     for copy in expired:
-        for name, size in manifest_lists(copy):
+        for name, size in copy.manifest_lists:
             names |= {name, *(meta.file_name for meta in source.read_manifest_list(name, size))}
     for kept_source, snapshot in kept:
         names -= metadata_names(kept_source, snapshot).manifests

@@ -27,8 +27,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from freshet.storage.cleaning.named_files import ManifestSource, ReadableManifests, metadata_names
 from freshet.storage.commit.manifest_merge import cancel_pairs
-from freshet.storage.commit.named_files import ManifestSource, ReadableManifests, manifest_lists, metadata_names
 from freshet.storage.exceptions import CorruptDataError, InvalidRequestError, NotFoundError
 from freshet.storage.io.file_io import FileStatus
 from freshet.storage.metadata.live_files import base_manifests, changelog_entries, delta_entries, entries_of
@@ -228,7 +228,7 @@ def _names_of_copy(source: ManifestSource, copy: Snapshot) -> set[str]:
         lists = [(copy.changelog_manifest_list, copy.changelog_manifest_list_size)]
         entries = changelog_entries(source, copy)
     else:
-        lists = manifest_lists(copy)
+        lists = copy.manifest_lists
         written = (entry for entry in delta_entries(source, copy) if entry.file.file_source is not FileSource.COMPACT)
         entries = [entry for entry in written if entry.kind is EntryKind.ADD]
     manifests = {meta.file_name for name, size in lists for meta in source.read_manifest_list(name, size)}
