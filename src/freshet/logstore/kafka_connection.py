@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeVar
 
@@ -10,10 +9,10 @@ from confluent_kafka import KafkaError, KafkaException
 
 from freshet.logstore.exceptions import LogConfigError, LogUnavailableError
 from freshet.logstore.kafka_client import NOISE, PREFIX, ClientSettings, client_settings, error_text
+from freshet.storage.options import without_secrets
 
 C = TypeVar("C")
 
-_SECRET: Final = re.compile(r"password|secret|jaas|token|\.key|credential|userinfo", re.IGNORECASE)
 _OWN: Final = frozenset({"topic"})
 """Options below `kafka.` that are not the client's."""
 
@@ -48,10 +47,8 @@ def made_client(make: Callable[[dict[str, Any]], C], settings: dict[str, Any]) -
     try:
         return make(settings)
     except KafkaException as error:
-        text = error_text(error)
-        for key, value in settings.items():
-            if _SECRET.search(key) and isinstance(value, str) and value:
-                text = text.replace(value, "***")
+        texts = {key: value for key, value in settings.items() if isinstance(value, str)}
+        text = without_secrets(error_text(error), texts)
         raise LogConfigError(f"the kafka.* options of the log are refused: {text}", option="kafka.*") from None
 
 
@@ -60,7 +57,7 @@ class Trouble:
 
     def __init__(self, settings: Mapping[str, str]) -> None:
         self._brokers = settings.get("bootstrap.servers", "")
-        self._secrets = [text for key, text in settings.items() if _SECRET.search(key) and len(text) > 3]
+        self._settings = settings
         self.last: KafkaError | None = None
 
     def keep(self, error: KafkaError) -> None:
@@ -73,9 +70,7 @@ class Trouble:
         found = f" (kafka.bootstrap.servers={self._brokers}"
         if self.last is not None:
             found += f": {NOISE.sub('', self.last.str())}"
-        for secret in self._secrets:
-            found = found.replace(secret, "***")
-        return found + ")"
+        return without_secrets(found, self._settings) + ")"
 
     def unavailable(self, what: str, error: KafkaException) -> LogUnavailableError:
         """The error of a call."""

@@ -32,6 +32,7 @@ from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.model.snapshot_walk import SnapshotStep, SnapshotWalk
 from freshet.storage.model.split import ChangeSplit
 from freshet.storage.model.table_log import LogProgress, log_of
+from freshet.storage.options.choices import OnLakeOnly, OnTruncated
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -56,7 +57,7 @@ class SnapshotSteps(SnapshotWalk[LogPosition, Piece]):
         self._rows = rows
         self._is_speculative = is_speculative
         self._on_lake_only = table.options.log_on_lake_only
-        self.hops = table.options.log_on_truncated == "hop"
+        self.hops = table.options.log_on_truncated is OnTruncated.HOP
         self._checked: set[str] = set()
         self._snapshots: dict[int, Snapshot] = {}
         self._splits: dict[tuple[int, bool], tuple[ChangeSplit, ...]] = {}
@@ -130,11 +131,11 @@ class SnapshotSteps(SnapshotWalk[LogPosition, Piece]):
         return SnapshotStep(pieces, after, from_files=True)
 
     def _lake_only(self, position: LogPosition, snapshot: Snapshot) -> _Step:
-        if self._on_lake_only == "fail":
+        if self._on_lake_only is OnLakeOnly.FAIL:
             raise lake_only_error(snapshot, table=self.table, begin="scan.mode=latest")
         step = all_taken_back(position.state, self._ends(position.state))
         pieces: tuple[Piece, ...] = tuple(by_lane(step.ranges, snapshot.id, position.state))
-        if self._on_lake_only == "apply":
+        if self._on_lake_only is OnLakeOnly.APPLY:
             pieces += self._planned(snapshot, self._history.change_splits, is_state=False)
         return SnapshotStep(pieces, _moved(replace(step.state, snapshot_id=snapshot.id), snapshot))
 

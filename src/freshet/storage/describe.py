@@ -26,7 +26,7 @@ from freshet.storage.model.data_file import DataFileMeta
 from freshet.storage.model.display import printable, size_text, time_text
 from freshet.storage.model.manifest import BucketId, EntryKind
 from freshet.storage.model.snapshot import CommitKind, Snapshot
-from freshet.storage.options.secrets import shown_options
+from freshet.storage.options.secrets import shown_options, shown_text
 
 WIDTH: Final = 100
 BAR_WIDTH: Final = 12
@@ -70,7 +70,7 @@ def _facts(store: TableStore, name: str, snapshot: Snapshot | None) -> dict[str,
     schema = store.schema
     return {
         "table": name,
-        "location": store.paths.location,
+        "location": shown_text(store.paths.location),
         "schema_id": schema.id,
         "comment": schema.comment,
         "columns": [

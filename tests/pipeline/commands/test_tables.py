@@ -10,6 +10,7 @@ import pytest
 import freshet as front_door
 from freshet import Catalog, Table
 from tests.pipeline.commands.kit import Freshet
+from tests.storage.options.test_secrets import SECRETS, WITHIN, table_with
 
 
 @pytest.fixture
@@ -29,6 +30,16 @@ def table(tmp_path: Path) -> Table:
         writer.commit(2)
     table.compact()
     return table
+
+
+def test_no_command_shows_a_secret_of_a_table(freshet: Freshet, tmp_path: Path) -> None:
+    table_with(tmp_path, SECRETS | WITHIN)
+    for command in ("tables", "describe", "snapshots", "files", "alter"):
+        arguments = [command, tmp_path] + ["db.t"] * (command != "tables") + ["--comment", "x"] * (command == "alter")
+        for how in ((), ("--json",)):
+            answer = freshet.good(*arguments, *how)
+            assert "hunter2" not in answer.out + answer.err
+            assert command != "describe" or answer.out.count("***") == len(SECRETS) + len(WITHIN)
 
 
 def test_tables_are_listed_with_those_that_cannot_be_read(freshet: Freshet, table: Table, tmp_path: Path) -> None:

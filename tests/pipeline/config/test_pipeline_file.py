@@ -108,7 +108,17 @@ def test_secrets_are_masked_in_every_output_but_reach_the_library(tmp_path: Path
     assert "hunter2" not in shown
     assert "s3cr3t" not in shown
     assert revealed(config.spark)["spark.hadoop.fs.s3a.secret.key"] == "s3cr3t"
-    assert config.without_secrets("boom: user=x password=hunter2!") == "boom: **********!"
+    assert config.without_secrets("boom: user=x password=hunter2!") == "boom: ***!"
+
+
+def test_secrets_of_the_table_are_masked_too(tmp_path: Path) -> None:
+    text = GOOD.replace("ignore-delete: false}", "ignore-delete: false, kafka.sasl.password: pw1}")
+    config = read(text.replace("  columns:", "  write_options: {kafka.ssl.key.pem: pw2}\n  columns:"), tmp_path)
+    shown = f"{config} {config!r} {config.model_dump()} {config.model_dump_json()}"
+    assert "pw1" not in shown and "pw2" not in shown
+    assert config.table.options["kafka.sasl.password"] == "pw1"
+    assert config.table.write_options == {"kafka.ssl.key.pem": "pw2"}
+    assert config.without_secrets("boom: pw1 pw2") == "boom: *** ***"
 
 
 @pytest.mark.parametrize(

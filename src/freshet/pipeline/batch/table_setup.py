@@ -11,11 +11,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from shlex import quote
 
-from freshet.pipeline.config.model import PipelineConfig, TableConfig, is_secret_key
+from freshet.pipeline.config.model import PipelineConfig, TableConfig
 from freshet.pipeline.config.rules import decides_meaning
 from freshet.pipeline.exceptions import ConfigurationError
 from freshet.storage.catalog import Catalog
 from freshet.storage.model.schema import TableSchema
+from freshet.storage.options import is_secret
 from freshet.storage.table import Table
 
 
@@ -62,7 +63,7 @@ def with_table_options(config: PipelineConfig) -> PipelineConfig:
     if not catalog.has_table(config.table.name):
         return config
     options = {**config.table.options, **catalog.table(config.table.name).schema.options}
-    table = TableConfig.model_validate({**config.table.model_dump(), "options": options})
+    table = TableConfig.model_validate({**dict(config.table), "options": options})
     return config.model_copy(update={"table": table})
 
 
@@ -74,7 +75,8 @@ def unused_options(config: TableConfig) -> Iterator[str]:
     found = catalog.table(config.name).schema.options
     for key, value in config.table_schema.options.items():
         if found.get(key) != value and not decides_meaning(key):
-            there, here = ("another value", "…") if is_secret_key(key) else (found.get(key), value)
+            is_hidden = is_secret(key, value) or is_secret(key, found.get(key, ""))
+            there, here = ("another value", "…") if is_hidden else (found.get(key), value)
             yield (
                 f"{config.name} exists, and its own options count: {key} is {there if key in found else 'not set'} "
                 f"there, so {key}={here} of the file does nothing. It is changed with: freshet alter "

@@ -7,8 +7,8 @@
       └── compaction: CompactionConfig ── beside, batch_budget
 
 Defaults stand here and nowhere else; `config.pipeline_file` reads the files and reports what is wrong. A value whose
-key names a secret (password, secret, jaas, key, token, credential) is a `SecretStr`: every output of a model masks it,
-`revealed` alone gives the texts.
+key names a secret (`storage.options.secrets`), or which has one in it, is a `SecretStr`: every output of a model masks
+it, `revealed` alone gives the texts. The options of the table that is written hide theirs wherever they are shown.
 
 Source: conf/reference.yaml.
 """
@@ -16,7 +16,6 @@ Source: conf/reference.yaml.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from functools import cached_property
 from typing import Annotated, Any, Final, Literal
@@ -27,6 +26,7 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    PlainSerializer,
     PrivateAttr,
     SecretStr,
     StrictBool,
@@ -41,6 +41,7 @@ from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.model.data_type import DataField, with_nullable
 from freshet.storage.model.schema import TableSchema, assign_ids
 from freshet.storage.model.sql_type import parse_sql_type
+from freshet.storage.options import is_secret, shown_options, without_secrets
 
 Format = Literal["debezium-json", "debezium-unwrapped", "json", "row-kind"]
 DEBEZIUM_FORMATS: Final = frozenset({"debezium-json", "debezium-unwrapped"})
@@ -74,12 +75,12 @@ _OPTION_NAMES: Final = {"isolation": "log.read.isolation"}
 SHARE_RECORDS_MIN: Final = 1000
 """`max_dead_letters.share` says nothing about smaller batches: a few bad records may be most of them."""
 
-_SECRET_KEY: Final = re.compile(r"password|secret|jaas|key|token|credential", re.IGNORECASE)
 
+class OptionTexts(dict[str, str]):
+    """Options of a table; its text hides secrets."""
 
-def is_secret_key(key: str) -> bool:
-    """True when the value of an option of this name must never be shown."""
-    return _SECRET_KEY.search(key) is not None
+    def __repr__(self) -> str:
+        return repr(shown_options(self))
 
 
 def option_value(value: Any) -> str:
@@ -101,7 +102,7 @@ def _masked(value: Any) -> Any:
     texts = _texts(value)
     if not isinstance(texts, Mapping):
         return texts
-    return {key: SecretStr(item) if is_secret_key(key) else item for key, item in texts.items()}
+    return {key: SecretStr(item) if is_secret(key, item) else item for key, item in texts.items()}
 
 
 def _number_text(value: Any) -> Any:
@@ -119,6 +120,7 @@ def _table_name(text: str) -> str:
 
 TableName = Annotated[str, AfterValidator(_table_name)]
 Texts = Annotated[dict[str, str], BeforeValidator(_texts)]
+TableTexts = Annotated[Texts, AfterValidator(OptionTexts), PlainSerializer(shown_options)]
 MaskedTexts = Annotated[dict[str, str | SecretStr], BeforeValidator(_masked)]
 
 
@@ -242,9 +244,9 @@ class TableConfig(_Model):
     columns: Texts = Field(min_length=1)
     primary_key: tuple[str, ...] = ()
     partition_by: tuple[str, ...] = ()
-    options: Texts = Field(default_factory=dict)
+    options: TableTexts = Field(default_factory=OptionTexts)
     """Options that the table gets when it is created."""
-    write_options: Texts = Field(default_factory=dict)
+    write_options: TableTexts = Field(default_factory=OptionTexts)
     """Options of this writer alone, over those of the table; for example write-only where others compact."""
 
     @cached_property
@@ -340,9 +342,8 @@ class PipelineConfig(_Model):
 
     def without_secrets(self, text: str) -> str:
         """`text` with every secret of this file replaced, for messages that others wrote."""
-        tables = (source.table.options for source in self.sources if source.table is not None)
-        for options in (self.spark, *(source.kafka or {} for source in self.sources), *tables):
-            for value in options.values():
-                if isinstance(value, SecretStr) and value.get_secret_value():
-                    text = text.replace(value.get_secret_value(), "**********")
-        return text
+        for source in self.sources:
+            read = source.table.options if source.table else source.kafka or {}
+            text = without_secrets(text, revealed(read))
+        own = {**self.table.options, **self.table.write_options}
+        return without_secrets(text, revealed(self.spark) | own)

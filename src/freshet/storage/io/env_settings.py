@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from freshet.storage.exceptions import InvalidRequestError
-from freshet.storage.options.secrets import is_secret, shown_settings
+from freshet.storage.options.secrets import is_secret, shown_option
 
 REFERENCE: Final = "env:"
 
@@ -35,7 +35,8 @@ class EnvSettings:
         return cls(tuple(sorted(catalog.items())), scratch_root)
 
     def __repr__(self) -> str:
-        return f"EnvSettings({shown_settings(dict(self.catalog))}, scratch_root={self.scratch_root!r})"
+        shown = {key: text if text.startswith(REFERENCE) else shown_option(key, text) for key, text in self.catalog}
+        return f"EnvSettings({shown}, scratch_root={self.scratch_root!r})"
 
     def resolved(self, environment: Mapping[str, str]) -> dict[str, str]:
         """The catalog options with the values of what they refer to; they are not to be shown or kept."""

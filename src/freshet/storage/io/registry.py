@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Final, TypeAlias
@@ -12,6 +11,7 @@ from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.io.file_io import FileIO
 from freshet.storage.io.local_file_io import LocalFileIO
 from freshet.storage.io.memory_file_io import MemoryFileIO
+from freshet.storage.options.secrets import shown_text
 from freshet.storage.paths import FILE_SCHEME, scheme_of
 
 Opener: TypeAlias = Callable[[str, Mapping[str, str]], FileIO]
@@ -37,10 +37,6 @@ def is_of_this_process(location: str) -> bool:
     return scheme_of(location) in OF_THIS_PROCESS
 
 
-_USER: Final = re.compile(r"//[^/@]*@")
-"""Of a URI: who asks, maybe with a password."""
-
-
 def open_file_io(location: str, settings: Mapping[str, str]) -> FileIO:
     """The `FileIO` that reaches a location; a path without a scheme is on the local disk.
 
@@ -49,6 +45,5 @@ def open_file_io(location: str, settings: Mapping[str, str]) -> FileIO:
     opener = SCHEMES.get(scheme_of(location))
     if opener is None:
         known = " and ".join(f"{scheme}:" for scheme in SCHEMES)
-        shown = _USER.sub("//***@", location)
-        raise InvalidRequestError(f"only local paths and {known} URIs can be opened, not {shown}")
+        raise InvalidRequestError(f"only local paths and {known} URIs can be opened, not {shown_text(location)}")
     return opener(location, settings)

@@ -19,7 +19,7 @@ import msgspec
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.io.env import Env, process_env
 from freshet.storage.io.env_settings import EnvSettings
-from freshet.storage.options.secrets import shown_uri
+from freshet.storage.options.secrets import shown_text
 
 TABLE_HANDLE_VERSION: Final = 1
 
@@ -68,7 +68,7 @@ class TableHandle:
 
     def __repr__(self) -> str:
         options = ", ".join(key for key, _ in self.options)
-        place = f"{self.name!r} at {shown_uri(self.location)}, schema {self.schema_id}"
+        place = f"{self.name!r} at {shown_text(self.location)}, schema {self.schema_id}"
         return f"TableHandle({place}, options [{options}], {self.settings})"
 
 

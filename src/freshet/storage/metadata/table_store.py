@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import Any, Final, TypeVar
 
@@ -62,7 +62,7 @@ class TableStore:
     paths: TablePaths
     schema: TableSchema
     options: CoreOptions
-    dynamic_options: Mapping[str, str]
+    dynamic_options: Mapping[str, str] = field(repr=False)
     """What was given for this opening, over the options of the table."""
     schemas: SchemaStore
     snapshots: SnapshotStore

@@ -43,7 +43,8 @@ class TableSchema:
     highest_field_id: int
     partition_keys: tuple[str, ...] = ()
     primary_keys: tuple[str, ...] = ()
-    options: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    options: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}), repr=False)
+    """They may hold secrets."""
     comment: str | None = None
     time_ms: int = 0
     version: int = SCHEMA_VERSION

@@ -8,10 +8,12 @@ from freshet.storage.options.choices import ChangelogProducer, MergeEngine
 from freshet.storage.options.core import CoreOptions
 from freshet.storage.options.engine import EngineOptions, SequenceGroup, engine_options
 from freshet.storage.options.keys import IMMUTABLE_KEYS
+from freshet.storage.options.secrets import HIDDEN, is_secret, shown_options, without_secrets
 from freshet.storage.options.traps import silent_traps, unheeded_options
 
 __all__ = [
     "CAPABILITIES",
+    "HIDDEN",
     "IMMUTABLE_KEYS",
     "ChangelogProducer",
     "CoreOptions",
@@ -19,6 +21,9 @@ __all__ = [
     "MergeEngine",
     "SequenceGroup",
     "engine_options",
+    "is_secret",
+    "shown_options",
     "silent_traps",
     "unheeded_options",
+    "without_secrets",
 ]

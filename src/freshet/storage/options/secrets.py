@@ -1,11 +1,10 @@
-"""Options as they may be shown: passwords and keys are not.
+"""Which options are secret, and how they are shown: those of tables, catalogs and sources, of Spark and of clients.
 
-| key | shown |
+| option | shown |
 |---|---|
-| of a table: `kafka.*` with password, secret, jaas, token, key or credential in it | `***` |
-| of a catalog: with password, secret, token, credential, access key or the like in it, but `env:NAME` | `***` |
-| of a catalog: a URI with a user's password | without that |
-| other | as it is |
+| its key names a password, a secret, a token, credentials, a JAAS line or a key of that kind | `***` |
+| its value has a password in it, as `scheme://user:password@host` or `?password=…` | `***` in its place |
+| of a column or an index (`fields.password.stats-mode`), and every other | as it is |
 """
 
 from __future__ import annotations
@@ -16,36 +15,47 @@ from typing import Final
 
 HIDDEN: Final = "***"
 
-_SECRET: Final = re.compile(r"kafka\..*(password|secret|jaas|token|\.key|credential|userinfo)", re.IGNORECASE)
-
-_SECRET_SETTING: Final = re.compile(
-    r"password|passwd|secret|jaas|(token|credentials?)(?![.-](provider|enabled))|userinfo|authorization"
-    r"|(access|account|private|api|sas|encryption)[._-]?key",
+_SECRET_KEY: Final = re.compile(
+    r"passw(or)?d|passphrase|secret|jaas|(token|credential)(?!s?[._-](provider|enabled))|user[._-]?info|authorization|signature"
+    r"|(access|account|private|api|sas|encryption|shared|ssl)[._-]?key(?!store)|\.key$",
     re.IGNORECASE,
 )
-_IN_URI: Final = re.compile(
-    r"(?P<before>//[^/?#@\s:]*:)[^/?#@\s]+(?=@)|(?P<name>(password|secret|token|sslkey)=)[^&;\s]+", re.IGNORECASE
+_OF_COLUMNS: Final = ("fields.", "file-index.")
+_IN_TEXT: Final = re.compile(
+    r"(?P<before>//)[^/?#@\s:]*:[^/?#@\s]+(?=@)|(?P<oracle>\bjdbc:oracle:\w+:[^/@\s]+/)[^@\s]+(?=@)"
+    r"|(?P<name>(password|passwd|pwd|secret|token|sslkey|signature)=)[^&;\s]+",
+    re.IGNORECASE,
 )
 
 
-def shown_options(options: Mapping[str, str]) -> dict[str, str]:
-    """The options of a table, secrets hidden."""
-    return {key: HIDDEN if _SECRET.match(key) else value for key, value in options.items()}
+def is_secret_key(key: str) -> bool:
+    """Whether the value of an option of this name is a secret."""
+    return _SECRET_KEY.search(key) is not None and not key.startswith(_OF_COLUMNS)
 
 
 def is_secret(key: str, text: str) -> bool:
-    """Whether an option of a catalog is a secret, or a URI with one in it."""
-    return bool(_SECRET_SETTING.search(key)) or shown_uri(text) != text
+    """Whether an option is a secret, or a text with one in it."""
+    return is_secret_key(key) or shown_text(text) != text
 
 
-def shown_settings(settings: Mapping[str, str]) -> dict[str, str]:
-    """The options of a catalog, secrets hidden; names of environment variables are none."""
-    return {
-        key: HIDDEN if _SECRET_SETTING.search(key) and not text.startswith("env:") else shown_uri(text)
-        for key, text in settings.items()
-    }
+def shown_option(key: str, text: str) -> str:
+    """The value of an option, secrets hidden."""
+    return HIDDEN if is_secret_key(key) else shown_text(text)
 
 
-def shown_uri(text: str) -> str:
-    """A location without the password in it."""
-    return _IN_URI.sub(lambda found: f"{found['before'] or found['name']}{HIDDEN}", text)
+def shown_options(options: Mapping[str, str]) -> dict[str, str]:
+    """The options, secrets hidden."""
+    return {key: shown_option(key, text) for key, text in options.items()}
+
+
+def shown_text(text: str) -> str:
+    """A location, a JDBC URI or a text with one, without the passwords in it."""
+    return _IN_TEXT.sub(lambda found: f"{found['before'] or found['oracle'] or found['name']}{HIDDEN}", text)
+
+
+def without_secrets(text: str, options: Mapping[str, str]) -> str:
+    """What others wrote about these options, such as an error, secrets hidden."""
+    secrets = sorted((text for key, text in options.items() if text and is_secret_key(key)), key=len, reverse=True)
+    for secret in secrets:
+        text = text.replace(secret, HIDDEN)
+    return shown_text(text)

@@ -9,6 +9,7 @@ from freshet.storage.exceptions import UnsupportedFeatureError
 from freshet.storage.options.core import CoreOptions
 from freshet.storage.options.declaration import refusals
 from freshet.storage.options.refusal import LATER, Access
+from freshet.storage.options.secrets import shown_text
 
 _REFUSALS: Final = tuple(refusals())
 
@@ -24,8 +25,9 @@ def check_access(options: CoreOptions, access: Access, where: str, keys: Collect
             continue
         text = _value(options, key)
         if text is not None and refusal.access <= access and refusal.applies(text, options.has_primary_key):
+            given = f"{key}={shown_text(text)}"
             raise UnsupportedFeatureError(
-                f"table {where} cannot be {verb}: {key}={text} is not supported ({refusal.reason}); {refusal.remedy}",
+                f"table {where} cannot be {verb}: {given} is not supported ({refusal.reason}); {refusal.remedy}",
                 option=key,
             )
     for key, text in options.given.items():
