@@ -24,7 +24,7 @@ from freshet.logstore.control import ControlKind, ControlRecord, claim_epoch, no
 from freshet.logstore.log_position import LogPosition
 from freshet.logstore.pieces import LogPiece, Piece
 from freshet.logstore.reader_state import state_at
-from freshet.logstore.record import ARROW_FORMAT, DEBEZIUM_FORMAT, JSON_FORMAT, KIND_FIELD
+from freshet.logstore.record import KIND_FIELD
 from freshet.logstore.split_stream import LogSplitStream
 from freshet.logstore.topic import ensure_topics
 from freshet.logstore.writer import LogWriter, WriterSettings
@@ -203,9 +203,7 @@ def driver(world: World, number: int) -> Iterator[None]:
     fault = Fault(point=CrashPoint.COMMIT_BEFORE_COMPACT) if chance.random() < 0.3 else None
     env = world.disk.boot(fault)
     committer = Committer(open_table_store(env, world.store.location), USER, log=world.identity)
-    formats = (ARROW_FORMAT, DEBEZIUM_FORMAT, JSON_FORMAT)  # the others cost more time: in some schedules alone
-    value_format = formats[number % 3] if world.seed % 5 == 4 else ARROW_FORMAT
-    writer = LogWriter(producer, WriterSettings(world.identity, epoch, 0, 1_000_000, value_format, ("k",)))
+    writer = LogWriter(producer, WriterSettings(world.identity, epoch, 0, 1_000_000))
     attempt = -1
     yield
     while True:

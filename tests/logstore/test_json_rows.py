@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from freshet.logstore.exceptions import LogConfigError, LogLostError
-from freshet.logstore.json_rows import parsed, rows_of
+from freshet.logstore.exceptions import LogConfigError
 from freshet.logstore.json_text import object_texts
 from freshet.logstore.rows import equal_rows
 from tests.kit.hypothesis_profile import examples
+from tests.logstore.json_rows import parsed, rows_of
 
 TIMES = st.datetimes(dt.datetime(1, 1, 1), dt.datetime(9999, 12, 31))
 NANOS = st.integers(-(2**63) + 10**9, 2**63 - 1)
@@ -170,9 +170,3 @@ def test_maps_with_a_key_twice_are_refused_by_column(value: list[tuple[object, i
         assert [text.count(":") for text in object_texts(["c"], [part]).to_pylist()] == [3, 1][: len(part)]
     with pytest.raises(LogConfigError, match=r"column c: a map has a key twice"):
         object_texts(["c"], [pa.array([[None], [value]], pa.list_(column.type))])
-
-
-@pytest.mark.parametrize("value", [b"{", b"[]", b'{"d":1}', b'{"c":"x"}', b'{"c":[1]}', b"7"])
-def test_other_values_are_errors(value: bytes) -> None:
-    with pytest.raises(LogLostError, match="does not hold rows of this table"):
-        rows_of(parsed([value]), [pa.field("c", pa.int64())])

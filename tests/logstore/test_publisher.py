@@ -329,7 +329,7 @@ def test_topics_that_do_not_fit_are_refused(log: FakeLog, tmp_path: Path) -> Non
     table = make(tmp_path / "2", kafka__topic="t2")
     write(table, "+I 1 a")
     with pytest.raises(LogConfigError, match="were written with log.consistency=transactional"):
-        table.with_options({"log.consistency": "eventual"}).writer("u")
+        table.with_options({"log.consistency": "eventual", "log.format": "arrow"}).writer("u")
     other = make(tmp_path / "3", kafka__topic="t2")
     with pytest.raises(LogConfigError, match="topic t2 has the log of another table"):
         other.writer("u")

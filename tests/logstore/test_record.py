@@ -38,7 +38,6 @@ SCHEMA = pa.schema([KIND_FIELD, pa.field("k", pa.int64()), pa.field("v", pa.stri
         NUMBERS,
         st.binary(min_size=8, max_size=8),
         st.integers(0, 2),
-        st.binary(max_size=50),
     )
 )
 def test_headers_are_read_back(header: RecordHeader) -> None:

@@ -106,7 +106,7 @@ def pipelines(kafka: str) -> list[Pipeline]:
         Pipeline("appended", 1, "before-commit", LONG, is_keyed=False),
         Pipeline("appended_after", 1, "after-commit", LONG, is_keyed=False),
         Pipeline("logged", 2, "before-commit", {**COMPUTED, **logged("log-logged", kafka)}),
-        Pipeline("logged_sums", 2, "after-commit", {**SUMS, **logged("log-sums", kafka, log__format="debezium-json")}),
+        Pipeline("logged_sums", 2, "after-commit", {**SUMS, **logged("log-sums", kafka)}),
         Pipeline("published", 2, "after-commit", {**SUMS, **published}),
         Pipeline("copy", 1, "before-commit", COMPUTED, follows="orders"),
         Pipeline("copy_after", 1, "after-commit", COMPUTED, follows="orders"),

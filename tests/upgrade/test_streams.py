@@ -22,10 +22,12 @@ from pyspark.sql import SparkSession
 
 from freshet import Catalog, Table
 from freshet.jobs.demo.kafka_broker import KafkaBroker
+from freshet.logstore.exceptions import LogLostError
 from freshet.pipeline.config.pipeline_file import load_pipelines
 from freshet.pipeline.exceptions import PipelineFailedError
 from freshet.pipeline.running.runner import Runner
 from freshet.storage.model.snapshot import CommitKind
+from freshet.storage.table import SetOption
 from tests.logstore.caught_up import CaughtUp
 from tests.upgrade.archive import ARCHIVE, unpack
 from tests.upgrade.shapes import Row, in_order
@@ -113,6 +115,7 @@ def _read_on_in_larger_batches(folder: Path) -> None:
 @pytest.fixture(scope="module")
 def continued(spark: SparkSession, world: World) -> World:
     """After all pipelines have run to the end: those of records by the command, those that follow tables in turn."""
+    _log_as_arrow(world, "logged_sums")
     done = world.run(*(each.name for each in PIPELINES if each.follows is None))
     assert done.returncode == 0, done.stdout + done.stderr
     for pipeline in PIPELINES:
@@ -139,11 +142,20 @@ def test_a_pipeline_is_continued(continued: World, pipeline: Pipeline) -> None:
 
 
 @pytest.mark.parametrize("isolation", ["committed", "speculative"])
-@pytest.mark.parametrize("name", ["logged", "logged_sums"])
-def test_the_log_of_a_pipeline_tells_its_table(continued: World, name: str, isolation: str) -> None:
+def test_the_log_of_a_pipeline_tells_its_table(continued: World, isolation: str) -> None:
     """From the first record of then to the last of now, over the attempt that nobody committed."""
-    told = _told(continued.table(name), isolation, scan_mode="from-snapshot", from_snapshot=1)
-    assert folded_changes(told, name) == continued.rows(name)
+    told = _told(continued.table("logged"), isolation, scan_mode="from-snapshot", from_snapshot=1)
+    assert folded_changes(told, "logged") == continued.rows("logged")
+
+
+@pytest.mark.parametrize("isolation", ["committed", "speculative"])
+def test_a_log_of_json_is_read_from_a_snapshot_on(continued: World, isolation: str) -> None:
+    """What was logged as JSON before its commit is refused; behind it is what was logged since."""
+    table = continued.table("logged_sums")
+    with pytest.raises(LogLostError, match=r"logged as JSON.*scan_mode='latest-full'"):
+        _told(table, isolation, scan_mode="from-snapshot", from_snapshot=1)
+    told = _told(table, isolation, scan_mode="from-snapshot-full", from_snapshot=continued.manifest["json until"])
+    assert folded_changes(told, "logged_sums") == continued.rows("logged_sums")
 
 
 def test_what_is_published_is_each_change_once(continued: World) -> None:
@@ -187,6 +199,21 @@ def test_a_pipeline_killed_inside_its_first_batch_of_a_table_is_refused(spark: S
     with pytest.raises(PipelineFailedError, match=REFUSED):
         world.follow(spark, pipeline)
     assert world.rows(pipeline.name) == []
+
+
+def _log_as_arrow(world: World, name: str) -> None:
+    """A pipeline that logged as JSON before the commit is refused, until its file and its table are changed."""
+    file = world.folder / "pipelines" / f"{name}.yaml"
+    table = world.table(name)
+    world.manifest["json until"] = table.snapshots()[-1].id
+    for remedy in (
+        lambda: file.write_text(file.read_text().replace(',\n   "log.format": "debezium-json"', "")),
+        lambda: table.alter(SetOption("log.format", "arrow")),
+    ):
+        done = world.run(name)
+        assert done.returncode == 2 and "log.format=debezium-json is for consumers" in done.stdout + done.stderr
+        remedy()
+    assert table.snapshots()[-1].id == world.manifest["json until"], "nothing was written"
 
 
 def _told(table: Table, isolation: str, **start: Any) -> list[Row]:

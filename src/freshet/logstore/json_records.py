@@ -6,16 +6,15 @@
 | -U and its +U | only the +U is logged | one record: `{"before":{…},"after":{…},"op":"u"}` |
 | -D, lone -U | no value (a tombstone) | `{"before":{…},"after":null,"op":"d"}` |
 
-A record has one row, or a pair. The key is the primary key as a JSON object, none for append tables. What the value
-does not tell, the header does (`record`): kinds, and the whole row that a tombstone deletes; so readers of this library
-have the same rows as from a log of Arrow batches.
+A record has one row, or a pair. The key is the primary key as a JSON object, none for append tables. Readers of this
+library do not read them: they follow the snapshots of a table that is published.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import repeat
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -23,9 +22,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from freshet.logstore.exceptions import LogConfigError
-from freshet.logstore.json_rows import parsed, rows_of
 from freshet.logstore.json_text import object_texts
-from freshet.logstore.record import DEBEZIUM_FORMAT, JSON_FORMAT, RecordHeader
+from freshet.logstore.record import DEBEZIUM_FORMAT, JSON_FORMAT
 from freshet.storage.model.row_kind import RowKind
 
 FORMATS: Final = {"json": JSON_FORMAT, "debezium-json": DEBEZIUM_FORMAT}
@@ -47,7 +45,6 @@ class JsonRecord(NamedTuple):
     row_count: int
     key: bytes | None
     value: bytes | None
-    tail: bytes
 
 
 def json_records(
@@ -64,7 +61,7 @@ def json_records(
         start += count
         [batch] = piece.slice(0, count).combine_chunks().to_batches()
         for record in _records(batch, value_format, key_names):
-            size = len(record.key or b"") + len(record.value or b"") + len(record.tail)
+            size = len(record.key or b"") + len(record.value or b"")
             if size > size_bytes_max:
                 raise LogConfigError(
                     f"a row with key {record.key!r} takes {size} bytes in the log, and a record may have "
@@ -72,25 +69,6 @@ def json_records(
                     option="kafka.message.max.bytes",
                 )
             yield record
-
-
-def decoded(records: Sequence[tuple[RecordHeader, bytes]], schema: pa.Schema) -> pa.RecordBatch:
-    """The rows of records of one format; `schema` begins with `_ROW_KIND`. `LogLostError` where they are others."""
-    fields = list(schema)[1:]
-    kinds = np.frombuffer(b"".join(header.tail[: header.row_count] for header, _ in records), np.int8)
-    values = parsed(value or header.tail[header.row_count :] for header, value in records)
-    images = values if records[0][0].value_format == JSON_FORMAT else _images(values, records)
-    return pa.RecordBatch.from_arrays([pa.array(kinds), *rows_of(images, fields)], schema=schema)
-
-
-def _images(envelopes: Sequence[Any], records: Sequence[tuple[RecordHeader, bytes]]) -> list[Any]:
-    found: list[Any] = []
-    for envelope, (header, _) in zip(envelopes, records, strict=True):
-        sides = ("before", "after") if header.row_count == 2 else ("after",)
-        if header.row_count == 1 and _IS_GONE[header.tail[0]]:
-            sides = ("before",)
-        found += [envelope.get(side) if isinstance(envelope, dict) else None for side in sides]
-    return found
 
 
 def _records(batch: pa.RecordBatch, value_format: int, key_names: Sequence[str]) -> Iterator[JsonRecord]:
@@ -104,13 +82,9 @@ def _records(batch: pa.RecordBatch, value_format: int, key_names: Sequence[str])
         yield from _envelopes(kinds, images, keys)
         return
     key_bytes = repeat(None) if keys is None else keys.cast(pa.binary()).to_pylist()
-    codes = kinds.tobytes()
-    for index, (key, image) in enumerate(zip(key_bytes, images.cast(pa.binary()).to_pylist(), strict=False)):
-        code = codes[index : index + 1]
-        if _IS_GONE[code[0]]:
-            yield JsonRecord(1, key, None, code + image)
-        else:
-            yield JsonRecord(1, key, image, code)
+    values = pc.if_else(pa.array(_IS_GONE[kinds]), pa.scalar(None, pa.string()), images).cast(pa.binary()).to_pylist()
+    for key, value in zip(key_bytes, values, strict=False):
+        yield JsonRecord(1, key, value)
 
 
 def _envelopes(kinds: npt.NDArray[np.int8], images: pa.Array, keys: pa.Array | None) -> Iterator[JsonRecord]:
@@ -131,9 +105,5 @@ def _envelopes(kinds: npt.NDArray[np.int8], images: pa.Array, keys: pa.Array | N
     operations = pa.array(np.where(pairs, "u", np.where(gone, "d", "c")).tolist(), pa.string())
     texts = pc.binary_join_element_wise('{"before":', before, ',"after":', after, ',"op":"', operations, '"}', "")
     key_bytes = repeat(None) if keys is None else keys.take(pa.array(starts)).cast(pa.binary()).to_pylist()
-    codes = kinds.tobytes()
-    for start, pair, key, value in zip(
-        starts.tolist(), pairs.tolist(), key_bytes, texts.cast(pa.binary()).to_pylist(), strict=False
-    ):
-        count = 2 if pair else 1
-        yield JsonRecord(count, key, value, codes[start : start + count])
+    for pair, key, value in zip(pairs.tolist(), key_bytes, texts.cast(pa.binary()).to_pylist(), strict=False):
+        yield JsonRecord(2 if pair else 1, key, value)

@@ -87,7 +87,8 @@ def _refuse_keys_twice(column: pa.Array, name: str) -> None:
     pairs = pa.table({"index": pc.list_parent_indices(texts), "key": pc.list_flatten(texts)})
     if pairs.group_by(["index", "key"]).aggregate([]).num_rows < pairs.num_rows:
         raise LogConfigError(
-            f"column {name}: a map has a key twice, which JSON logs cannot hold; use log.format=arrow",
+            f"column {name}: a map has a key twice, which JSON logs cannot hold; set "
+            "log.consistency=eventual and log.format=arrow",
             option="log.format",
         )
 
@@ -158,8 +159,8 @@ def _calendar(column: pa.Array, name: str) -> pa.Array:
     texts = column.cast(pa.string())
     if pc.all(pc.match_substring_regex(texts, r"^\d{4}-")).as_py() is False:
         raise LogConfigError(
-            f"column {name}: a date or time lies outside the years 0 to 9999, which JSON logs cannot hold; use "
-            "log.format=arrow",
+            f"column {name}: a date or time lies outside the years 0 to 9999, which JSON logs cannot hold; set "
+            "log.consistency=eventual and log.format=arrow",
             option="log.format",
         )
     if pt.is_timestamp(column.type) and column.type.unit != "s":

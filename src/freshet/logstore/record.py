@@ -16,11 +16,10 @@ Header `freshet` of every record, little-endian, part of the format:
 | 8 | row hash | rolls over the values of the attempt in this lane up to here |
 | 4 | bucket | with the table partition: the lane |
 | 2 + n | table partition | length, bytes |
-| row count | kinds | only in formats other than Arrow, where values do not tell them: their codes |
-| rest | deleted row | only of a record without a value: the row as JSON |
 
 The value in format Arrow is an Arrow record batch message without its schema: `_ROW_KIND` as int8, then the columns of
-the table at the schema id; the other formats are those of `json_records`. A -U and its +U are never in different
+the table at the schema id; the other formats are those of `json_records`, which nobody here reads. Bytes after the
+table partition, which earlier versions wrote in their headers, are passed over. A -U and its +U are never in different
 records. A record holds whole rows only, so that dropping a record that came twice, or is of a dead attempt, is dropping
 whole rows.
 
@@ -75,8 +74,6 @@ class RecordHeader(NamedTuple):
     schema_id: int
     row_hash: bytes
     value_format: int = ARROW_FORMAT
-    tail: bytes = b""
-    """Kinds and a deleted row, in formats whose values do not have them."""
 
     @property
     def end_sequence(self) -> int:
@@ -115,7 +112,6 @@ def encode_header(header: RecordHeader) -> bytes:
             len(partition),
         )
         + partition
-        + header.tail
     )
 
 
@@ -131,9 +127,7 @@ def decode_header(data: bytes) -> RecordHeader:
     )
     end = _FIXED.size + length
     lane = (data[_FIXED.size : end], bucket)
-    return RecordHeader(
-        user, Attempt(epoch, attempt), batch, lane, first, count, schema_id, row_hash, value_format, data[end:]
-    )
+    return RecordHeader(user, Attempt(epoch, attempt), batch, lane, first, count, schema_id, row_hash, value_format)
 
 
 def encode_values(rows: pa.Table, *, size_bytes: int, size_bytes_max: int) -> Iterator[tuple[int, bytes]]:

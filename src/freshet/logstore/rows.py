@@ -16,7 +16,6 @@ import pyarrow as pa
 from freshet.logstore.client import Fetched, LogClient, StoredRecord, TopicPartition
 from freshet.logstore.decide import RowRange
 from freshet.logstore.exceptions import LogLostError, LogUnavailableError
-from freshet.logstore.json_records import decoded
 from freshet.logstore.recent_records import RecentRecords
 from freshet.logstore.record import ARROW_FORMAT, RecordHeader, decode_header, decode_value, log_schema, user_hash
 from freshet.storage.model.row_kind import RowKind
@@ -28,10 +27,6 @@ FETCH_WAIT_S: Final = 5.0
 FETCH_TRIES: Final = 18
 """Records in a range were acknowledged, so they are there: a broker that gives nothing so often is in trouble. A minute
 without brokers is waited for."""
-
-GROUP_RECORDS: Final = 8_192
-GROUP_BYTES: Final = 4 * 1024 * 1024
-"""Records of a row each that are decoded together: as Python's values they take many times their bytes."""
 
 Record = tuple[RecordHeader, bytes]
 """A header and a value."""
@@ -58,13 +53,13 @@ class LogRows:
 
     def read(self, wanted: RowRange) -> Iterator[tuple[int, pa.RecordBatch]]:
         """(schema id, rows): `_ROW_KIND` as int8, then the columns of that schema."""
-        groups = self._groups(wanted)
+        records = self._records(wanted)
         if not wanted.is_retracted:
-            for group in groups:
-                yield group[0][0].schema_id, self._rows(wanted, group)
+            for header, value in records:
+                yield header.schema_id, self._rows(wanted, header, value)
             return
-        for group in reversed(list(groups)):
-            yield group[0][0].schema_id, _taken_back(self._rows(wanted, group))
+        for header, value in reversed(list(records)):
+            yield header.schema_id, _taken_back(self._rows(wanted, header, value))
 
     def first_difference(self, old: RowRange, new: RowRange) -> int:
         """The first sequence at which the rows differ, or the end."""
@@ -87,34 +82,17 @@ class LogRows:
 
     def _spans(self, wanted: RowRange) -> Iterator[tuple[int, int, pa.RecordBatch]]:
         start = wanted.first_sequence
-        for group in self._groups(wanted):
-            rows = self._rows(wanted, group)
-            yield group[0][0].schema_id, start, rows
+        for header, value in self._records(wanted):
+            rows = self._rows(wanted, header, value)
+            yield header.schema_id, start, rows
             start += rows.num_rows
 
-    def _groups(self, wanted: RowRange) -> Iterator[list[Record]]:
-        """Records that are decoded together: of a format with a row each, many of one schema."""
-        group: list[Record] = []
-        size_bytes = 0
-        for header, value in self._records(wanted):
-            is_like = group and (header.value_format, header.schema_id) == (
-                group[0][0].value_format, group[0][0].schema_id,
-            )  # fmt: skip
-            is_full = len(group) == GROUP_RECORDS or size_bytes > GROUP_BYTES
-            if group and (not is_like or header.value_format == ARROW_FORMAT or is_full):
-                yield group
-                group, size_bytes = [], 0
-            group.append((header, value))
-            size_bytes += len(value) + len(header.tail)
-        if group:
-            yield group
-
-    def _rows(self, wanted: RowRange, group: list[Record]) -> pa.RecordBatch:
-        header, value = group[0]
-        schema = log_schema(self._schema_of(header.schema_id))
-        rows = decode_value(value, schema) if header.value_format == ARROW_FORMAT else decoded(group, schema)
+    def _rows(self, wanted: RowRange, header: RecordHeader, value: bytes) -> pa.RecordBatch:
+        if header.value_format != ARROW_FORMAT:
+            raise self._lost(wanted, "they were logged as JSON, which readers of Freshet read no more")
+        rows = decode_value(value, log_schema(self._schema_of(header.schema_id)))
         first = max(wanted.first_sequence, header.first_sequence)
-        end = min(wanted.end_sequence, group[-1][0].end_sequence)
+        end = min(wanted.end_sequence, header.end_sequence)
         return rows.slice(first - header.first_sequence, end - first)
 
     def _records(self, wanted: RowRange) -> Iterator[Record]:

@@ -104,7 +104,7 @@ class LogWriter:
             progress = self._lanes.setdefault(lane, _LaneProgress())
         topic_partition = TopicPartition(self._settings.log.topic, bucket)
         for record in self._records(rows):
-            progress.row_hash = rolled_hash(progress.row_hash, (record.value or b"") + record.tail)
+            progress.row_hash = rolled_hash(progress.row_hash, record.value or b"")
             header = RecordHeader(
                 self._user,
                 self._attempt,
@@ -115,7 +115,6 @@ class LogWriter:
                 self._settings.schema_id,
                 progress.row_hash,
                 self._settings.value_format,
-                record.tail,
             )
             progress.row_count += record.row_count
             self._producer.send(topic_partition, encode_header(header), record.value, self._time_ms, lane, record.key)
@@ -127,7 +126,7 @@ class LogWriter:
             yield from json_records(rows, settings.value_format, settings.key_names, size_bytes_max=size_max)
             return
         for count, value in encode_values(rows, size_bytes=min(RECORD_BYTES, size_max), size_bytes_max=size_max):
-            yield JsonRecord(count, None, value, b"")
+            yield JsonRecord(count, None, value)
 
     def finish(self) -> Mapping[Lane, LogIncrement]:
         """Waits for acknowledgements; what was logged, of every lane that has rows."""

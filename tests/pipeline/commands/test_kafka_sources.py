@@ -140,7 +140,7 @@ def test_a_topic_that_is_not_there_is_warned_of_and_waited_for(
 
 
 LOG = (
-    "changelog-producer: lookup, log.system: kafka, log.format: json, log.changelog-mode: upsert, "
+    "changelog-producer: lookup, log.system: kafka, log.format: FORMAT, log.changelog-mode: upsert, "
     "log.consistency: KIND, kafka.topic: TOPIC"
 )
 
@@ -150,7 +150,8 @@ def test_a_log_goes_into_a_topic_of_its_own_or_an_empty_one(
     freshet: Freshet, tmp_path: Path, kafka_broker: ForeignBroker, topic: str, kind: str
 ) -> None:
     def refused(source: str, log: str, wanted: str, **options: object) -> None:
-        own = f"{LOG.replace('KIND', kind).replace('TOPIC', log)}, kafka.bootstrap.servers: '{servers}'"
+        own = LOG.replace("KIND", kind).replace("TOPIC", log).replace("FORMAT", log_format)
+        own = f"{own}, kafka.bootstrap.servers: '{servers}'"
         file = pipeline(tmp_path, kafka_broker, source, startingOffsets="earliest", **options)
         text = file.read_text().replace('"subscribe": null, ', "")
         file.write_text(text.replace("{bucket: 1}", f"{{bucket: {buckets}, {own}}}"))
@@ -161,6 +162,7 @@ def test_a_log_goes_into_a_topic_of_its_own_or_an_empty_one(
             assert [path.name for path in tmp_path.iterdir()] == ["p.yaml"]
 
     servers, buckets = kafka_broker.bootstrap_servers, 2
+    log_format = "arrow" if kind == "eventual" else "json"
     reads = f"sources[0] reads topic {topic}"
     empty = f"empty-{uuid.uuid4()}"
     kafka_broker.create_topic(empty)

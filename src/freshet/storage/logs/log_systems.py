@@ -67,6 +67,7 @@ def log_system(options: CoreOptions, table: str) -> LogProvider:
             table=table,
             option="log.system",
         )
+    refuse_uncommitted_json(options, table)
     if options.log_system not in PROVIDERS:
         raise InvalidRequestError(
             f"table {table}: log.system={options.log_system} is not provided here; import freshet, which does",
@@ -74,3 +75,17 @@ def log_system(options: CoreOptions, table: str) -> LogProvider:
             option="log.system",
         )
     return provider_named(options.log_system)
+
+
+def refuse_uncommitted_json(options: CoreOptions, table: str | None = None) -> None:
+    """Raises `InvalidRequestError` for a format of other consumers in a log that only readers of ours can tell what
+    counts in; tables that earlier versions made have such logs."""
+    if options.logs_changes and options.log_format != "arrow":
+        raise InvalidRequestError(
+            f"{f'table {table}: ' if table else ''}log.format={options.log_format} is for consumers that know nothing "
+            "of Freshet, and with log.consistency=eventual they would read records of attempts that were never "
+            "committed; set log.consistency=transactional and kafka.topic to a new name, or log.format=arrow, which "
+            "is for readers of Freshet, and remove log.key.format",
+            table=table,
+            option="log.format",
+        )

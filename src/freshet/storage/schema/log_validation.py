@@ -13,7 +13,7 @@ What is logged is what the table will hold:
 
 With `log.consistency=transactional` the changes are read from the table after their commit, so a lookup need not wait,
 compactions may run elsewhere, and the producer full-compaction tells all. Who reads such a log knows nothing of this
-library: `log.format` is json or debezium-json.
+library: `log.format` is json or debezium-json, and these are for such logs alone.
 
 `log.ignore-delete` leaves -U and -D out, and logs +U as +I: what readers of the log see is a stream of inserts, as it
 was in Paimon. `log.format=json` has no word for updates, so keyed tables need `upsert` or `log.ignore-delete` with it.
@@ -26,6 +26,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from freshet.storage.exceptions import InvalidRequestError, UnsupportedFeatureError
+from freshet.storage.logs.log_systems import refuse_uncommitted_json
 from freshet.storage.model.schema import TableSchema
 from freshet.storage.options.choices import (
     ChangelogProducer,
@@ -117,6 +118,7 @@ def _check_formats(schema: TableSchema, options: CoreOptions) -> None:
             "log.format=arrow; set log.format=debezium-json or json",
             option="log.format",
         )
+    refuse_uncommitted_json(options)
     if options.log_key_format not in (None, "json"):
         raise UnsupportedFeatureError(
             f"log.key.format={options.log_key_format} is not supported; keys are JSON: leave the option out",

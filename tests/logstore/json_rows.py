@@ -1,4 +1,4 @@
-"""JSON objects as Arrow rows: the inverse of `json_text`, exact for every value.
+"""JSON objects as Arrow rows, as a consumer would read them: the inverse of `json_text`, exact for every value.
 
 Numbers with a point or an exponent are kept as texts until the type of their column is known: a decimal has more digits
 than a float holds.
@@ -15,26 +15,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from freshet.logstore.exceptions import LogLostError
 from freshet.logstore.json_text import is_text
 
 _DECODER: Final = msgspec.json.Decoder(float_hook=str)
 
 
 def parsed(values: Iterable[bytes]) -> list[Any]:
-    """What these JSON texts hold; `LogLostError` where one is none."""
-    try:
-        return list(_DECODER.decode(b"[" + b",".join(values) + b"]"))
-    except (msgspec.DecodeError, ValueError) as error:
-        raise LogLostError(f"a record of the log does not hold rows of this table: {error}") from error
+    """What these JSON texts hold."""
+    return list(_DECODER.decode(b"[" + b",".join(values) + b"]"))
 
 
 def rows_of(objects: Sequence[Any], fields: Iterable[pa.Field]) -> list[pa.Array]:
-    """A column for each field; `LogLostError` where a field is missing or holds something else."""
-    try:
-        return [_column([row[field.name] for row in objects], field.type) for field in fields]
-    except (pa.ArrowInvalid, pa.ArrowTypeError, KeyError, TypeError, ValueError, AttributeError) as error:
-        raise LogLostError(f"a record of the log does not hold rows of this table: {error!r}") from error
+    """A column for each field."""
+    return [_column([row[field.name] for row in objects], field.type) for field in fields]
 
 
 def _column(values: list[Any], kind: pa.DataType) -> pa.Array:
