@@ -24,8 +24,14 @@ import numpy as np
 
 from bench.lookup_worker import SCHEMA, rows_of
 from freshet.storage.catalog import Catalog
-from freshet.storage.distributed_write import CompactionLimit, decode_commit_messages, encode_commit_messages
-from freshet.storage.table import BesideUnit, CompactionBeside, Table
+from freshet.storage.table import Table
+from freshet.storage.table_engine import (
+    BesideUnit,
+    CompactionBeside,
+    CompactionLimit,
+    decode_commit_messages,
+    encode_commit_messages,
+)
 
 OPTIONS = {
     "bucket": 2,
@@ -41,7 +47,7 @@ CAUSES = ("busy", "by_reading", "stores_built")
 
 def carry_out(location: str, unit: BesideUnit) -> bytes:
     """The work of a unit, in a process of its own."""
-    return encode_commit_messages(Table.open(location).carry_out_beside(unit))
+    return encode_commit_messages(Table.open(location).engine.carry_out_beside(unit))
 
 
 def look_at(location: str) -> int:
@@ -81,8 +87,8 @@ def main() -> None:
     batches, batch_rows, keys = map(int, sys.argv[2:5])
     options = {**OPTIONS, "lookup.cache-dir": f"{warehouse}/cache"}
     table = Catalog(warehouse).create_table("bench.t", schema=SCHEMA, primary_keys=["id"], options=options)
-    committer, chance = table.committer("stream"), np.random.default_rng(7)
-    beside = None if sys.argv[5] == "none" else table.compaction_beside("stream-compact")
+    committer, chance = table.engine.committer("stream"), np.random.default_rng(7)
+    beside = None if sys.argv[5] == "none" else table.engine.compaction_beside("stream-compact")
     units = None if beside is None else Units(table, beside)
     if units is not None:
         units.start()
@@ -108,7 +114,7 @@ def main() -> None:
         with turn() as limit:
             times.append(time.perf_counter())
             base = table.latest_snapshot()
-            writer = table.task_writer(base_snapshot_id=None if base is None else base.id, parallelism=2)
+            writer = table.engine.task_writer(base_snapshot_id=None if base is None else base.id, parallelism=2)
             writer.write(rows)
             messages = writer.prepare_commit(number, limit=limit)
             writer.close()
@@ -126,7 +132,7 @@ def main() -> None:
         if units is not None:
             units.beside.note(buckets)
             units.wake.set()
-        answer["level0_files"].append(sum(table.level0_counts(committed.snapshots[-1], buckets)))
+        answer["level0_files"].append(sum(table.engine.level0_counts(committed.snapshots[-1], buckets)))
         answer["changelog_files"].append(sum(1 for _ in Path(table.location).rglob("changelog-*.parquet")))
         answer["open_files"].append(len(os.listdir("/proc/self/fd")))
         answer["units"].append(0 if units is None else units.committed)

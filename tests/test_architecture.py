@@ -62,6 +62,8 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
         "compact",
         "write",
         "describe distributed_write maintenance table_logs table_session",
+        "table_engine",
+        "readable_table",
         "table",
         "catalog",
     )
@@ -120,7 +122,7 @@ BORDER = {
     # the façades, with what their methods take and give
     "catalog",
     "table",
-    "distributed_write",
+    "table_engine",
     # values
     "exceptions",
     "options",

@@ -48,7 +48,7 @@ def base(shape: Shape) -> list[Row]:
 
 
 def marks(table: Table) -> int:
-    return sum(table.marked_rows().values())
+    return sum(table.engine.marked_rows().values())
 
 
 @pytest.mark.parametrize("shape", some_now(SHAPES), ids=lambda shape: shape.name)
@@ -155,6 +155,6 @@ def test_pypaimon_reads_narrow_vectors(tmp_path: Path, pypaimon: PypaimonJudge) 
             given = base(shape) if identifier == 1 else drawn(shape, random.Random(identifier), 20, keys=1500)
             writer.write(arrow_rows(given, shape.columns))
             writer.commit(identifier)
-    assert sum(table.marked_rows().values())
+    assert sum(table.engine.marked_rows().values())
     ours: pa.Table = table.scan().to_arrow()
     assert canonical(pypaimon.read_arrow(table.location)) == canonical(ours)

@@ -89,7 +89,9 @@ def python_page() -> str:
 
 def _members(found: type) -> Iterator[str]:
     properties = []
-    for name, member in vars(found).items():
+    bases = [each for each in found.__mro__ if each.__module__.startswith("freshet.")]
+    members = {name: member for each in reversed(bases) for name, member in vars(each).items()}
+    for name, member in members.items():
         if name.startswith("_") or not inspect.getdoc(member):
             continue
         if isinstance(member, property):

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from freshet import Catalog, Table
 from freshet.storage.model.manifest import BucketId
-from freshet.storage.table import CompactionBeside
+from freshet.storage.table_engine import CompactionBeside
 from tests.kit.child_process import wait_to_be_killed
 
 AND_WAIT = "and-wait"
@@ -40,7 +40,7 @@ def stream(table: Table, user: str, first_key: int, commits: int, rows: int, new
 
     Every fifth commit waits for the units that are due by then, so that some are carried out on every machine.
     """
-    beside, committer = table.compaction_beside(f"{user}-compact"), table.committer(user, "query")
+    beside, committer = table.engine.compaction_beside(f"{user}-compact"), table.engine.committer(user, "query")
     written: Buckets = queue.Queue()
     units = threading.Thread(target=_units, args=(table, beside, written))
     units.start()
@@ -53,7 +53,7 @@ def stream(table: Table, user: str, first_key: int, commits: int, rows: int, new
                 if committer.has_committed(number).is_committed:
                     continue
                 latest = table.latest_snapshot()
-                writer = table.task_writer(base_snapshot_id=None if latest is None else latest.id)
+                writer = table.engine.task_writer(base_snapshot_id=None if latest is None else latest.id)
                 try:
                     writer.write(_rows(user, first_key, number, rows))
                     messages = writer.prepare_commit(number, limit=limit)
@@ -74,7 +74,7 @@ def _units(table: Table, beside: CompactionBeside, written: Buckets) -> None:
         try:
             beside.note(buckets)
             while (unit := beside.next_unit()) is not None:
-                beside.commit(unit, table.carry_out_beside(unit))
+                beside.commit(unit, table.engine.carry_out_beside(unit))
                 beside.release(unit)
         finally:
             written.task_done()

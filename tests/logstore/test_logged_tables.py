@@ -105,14 +105,14 @@ def test_rows_are_there_before_their_commit(log: FakeLog, tmp_path: Path) -> Non
     write(table, "+I 1 a")
     fast, safe = told(table, "speculative"), told(table)
     assert fast() == safe() == "+I 1 a"
-    driver = table.open_log("u")
+    driver = table.engine.log.open("u")
     base = table.latest_snapshot()
     assert base is not None
-    task = table.task_writer(base_snapshot_id=base.id, log=_task_log(driver, 1))
+    task = table.engine.task_writer(base_snapshot_id=base.id, log=_task_log(driver, 1))
     task.write(rows("+I 1 b"))
     messages = task.prepare_commit(1)
     assert (fast(), safe()) == ("-U 1 a | +U 1 b", "")
-    table.committer("u", log=driver.identity).commit(1, messages)
+    table.engine.committer("u", log=driver.identity).commit(1, messages)
     assert (fast(), safe()) == ("", "-U 1 a | +U 1 b")
 
 
@@ -125,10 +125,10 @@ def test_a_crash_between_log_and_commit_is_healed(log: FakeLog, tmp_path: Path) 
     write(table, "+I 1 a")
     fast, safe = told(table, "speculative"), told(table)
     fast(), safe()
-    dead = table.open_log("u")
+    dead = table.engine.log.open("u")
     base = table.latest_snapshot()
     assert base is not None
-    task = table.task_writer(base_snapshot_id=base.id, log=_task_log(dead, 1))
+    task = table.engine.task_writer(base_snapshot_id=base.id, log=_task_log(dead, 1))
     task.write(rows("+I 1 b | +I 2 x"))
     task.prepare_commit(1)
     assert (fast(), safe()) == ("-U 1 a | +U 1 b | +I 2 x", "")
@@ -164,7 +164,7 @@ def test_a_replay_that_differs_after_a_minus_u_is_well_formed_when_filtered(log:
     stream()
     base = table.latest_snapshot()
     assert base is not None
-    task = table.task_writer(base_snapshot_id=base.id, log=_task_log(table.open_log("u"), 1))
+    task = table.engine.task_writer(base_snapshot_id=base.id, log=_task_log(table.engine.log.open("u"), 1))
     task.write(rows("+I 1 b"))
     task.prepare_commit(1)
     assert stream() == ""
@@ -285,9 +285,9 @@ def test_a_second_user_is_refused(log: FakeLog, tmp_path: Path) -> None:
     with pytest.raises(InvalidRequestError, match="a log has one commit user; 'v' cannot"):
         table.writer("v")
     with pytest.raises(InvalidRequestError, match="this writer does not write it"):
-        table.task_writer(base_snapshot_id=None)
+        table.engine.task_writer(base_snapshot_id=None)
     with pytest.raises(InvalidRequestError, match="this writer does not write it"):
-        table.committer("u")
+        table.engine.committer("u")
 
 
 def test_commits_without_a_log_follow_the_policy(log: FakeLog, tmp_path: Path) -> None:
@@ -313,12 +313,12 @@ def test_n17_an_overwrite_is_read_from_its_files(log: FakeLog, tmp_path: Path, i
     write(table, "+I 1 a | +I 2 b")
     stream = told(table, isolation, scan_mode="latest")
     unlogged = table.with_options({"log.system": "none"})
-    task = unlogged.task_writer(base_snapshot_id=None)
+    task = unlogged.engine.task_writer(base_snapshot_id=None)
     task.write(rows("+I 3 q"))
     [message] = task.prepare_commit(0)
     gone = tuple(entry.file for entry in table.files())
     overwrite = CommitMessage(message.partition, 0, 1, new_files=message.new_files, deleted_files=gone)
-    unlogged.committer("loader").commit(0, [overwrite])
+    unlogged.engine.committer("loader").commit(0, [overwrite])
     text = stream()
     write(table, "+I 4 r")
     text = " | ".join(part for part in (text, stream()) if part)
@@ -331,12 +331,12 @@ def test_an_overwrite_of_an_append_table_is_read_from_its_files(log: FakeLog, tm
     write(table, "+I 1 a | +I 2 b")
     stream = told(table, scan_mode="latest")
     unlogged = table.with_options({"log.system": "none"})
-    task = unlogged.task_writer(base_snapshot_id=None)
+    task = unlogged.engine.task_writer(base_snapshot_id=None)
     task.write(rows("+I 3 q"))
     [message] = task.prepare_commit(0)
     gone = tuple(entry.file for entry in table.files())
     overwrite = CommitMessage(message.partition, 0, 1, new_files=message.new_files, deleted_files=gone)
-    unlogged.committer("loader").commit(0, [overwrite])
+    unlogged.engine.committer("loader").commit(0, [overwrite])
     assert stream() == "-D 1 a | -D 2 b | +I 3 q"
 
 
@@ -397,15 +397,15 @@ def test_a_compaction_that_gives_way_takes_what_it_logged_along(log: FakeLog, tm
     fast, safe = told(table, "speculative"), told(table)
     before = folded(fast())
     assert folded(safe()) == before
-    driver = table.open_log("u")
+    driver = table.engine.log.open("u")
     base = table.latest_snapshot()
     assert base is not None
-    task = table.task_writer(base_snapshot_id=base.id, log=_task_log(driver, 1))
+    task = table.engine.task_writer(base_snapshot_id=base.id, log=_task_log(driver, 1))
     task.write(rows("+I 1 c"))
     messages = task.prepare_commit(2)
     shown = fast()
     table.with_options({"log.system": "none"}).compact(full=True)
-    result = table.committer("u", log=driver.identity).commit(2, messages)
+    result = table.engine.committer("u", log=driver.identity).commit(2, messages)
     assert result.given_way
     write(table, "+I 3 e")
     assert folded(shown + " | " + fast(), before) == held(table) == folded(safe(), before)
@@ -421,16 +421,16 @@ def test_what_a_lost_compaction_logged_is_not_shown_again_once_files_have_told_i
     write(table, "+I 1 a | +I 2 b", "+I 9 z")
     fast = told(table, "speculative")
     before = folded(fast())
-    driver = table.open_log("u")
+    driver = table.engine.log.open("u")
     base = table.latest_snapshot()
     assert base is not None
-    task = table.task_writer(base_snapshot_id=base.id, log=_task_log(driver, 1))
+    task = table.engine.task_writer(base_snapshot_id=base.id, log=_task_log(driver, 1))
     task.write(rows("+I 1 c"))
     messages = task.prepare_commit(2)
     shown = fast() if is_read_early else ""
     unlogged = table.without_log()
     unlogged.compact(full=True)
-    assert table.committer("u", log=driver.identity).commit(2, messages).given_way
+    assert table.engine.committer("u", log=driver.identity).commit(2, messages).given_way
     for text in ("+I 1 d", "+I 5 e"):
         write(unlogged, text)
         shown = " | ".join(filter(None, [shown, fast()]))
@@ -519,7 +519,7 @@ def test_batches_of_a_future_that_was_rolled_back_do_not_keep_a_reader_busy(
 
 
 def test_a_commit_does_not_wait_for_its_note(log: FakeLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    opened = make_logged(tmp_path).open_log("u")
+    opened = make_logged(tmp_path).engine.log.open("u")
     flushed = 0
     flush = FakeProducer.flush
 

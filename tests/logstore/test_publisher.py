@@ -155,7 +155,7 @@ def test_compactions_may_run_elsewhere(log: FakeLog, tmp_path: Path) -> None:
     write(table, "+I 1 c")
     assert changes(log) == ["+I 1 a | +I 2 b"]
     compacting.compact()
-    table.open_publisher().close()
+    table.engine.log.open_publisher().close()
     assert changes(log) == ["+I 1 a | +I 2 b | -U 1 a | +U 1 c"] == [changelog(table)]
 
 
@@ -195,7 +195,7 @@ def test_a_table_with_rows_begins_with_the_changes_to_come(
     assert "topic t begins with the changes after snapshot 4: rows that were in the table before" in caplog.text
     write(table.without_log(), "+I 1 d")  # of another program: published by who publishes
     assert changes(log) == ["-U 1 b | +U 1 c"]
-    table.open_publisher().close()
+    table.engine.log.open_publisher().close()
     assert changes(log) == ["-U 1 b | +U 1 c | -U 1 c | +U 1 d"]
 
 
@@ -262,7 +262,7 @@ def test_a_crash_between_commit_and_publication_loses_nothing(log: FakeLog, tmp_
             writer.commit()
         log.reach = lambda step: None
         assert held(table) == {1: value}
-    table.open_publisher()
+    table.engine.log.open_publisher()
     assert changes(log) == [changelog(table)]
     [partition] = log.topics["t"].partitions
     assert len(partition.records) > len(partition.committed())  # what came to nothing is there, and not seen
@@ -389,11 +389,11 @@ def test_what_expired_unpublished_and_what_was_rolled_back_is_told(log: FakeLog,
 
 def overwritten(table: Table, text: str) -> None:
     unlogged = table.without_log()
-    task = unlogged.task_writer(base_snapshot_id=None)
+    task = unlogged.engine.task_writer(base_snapshot_id=None)
     task.write(rows(text))
     [message] = task.prepare_commit(0)
     gone = tuple(entry.file for entry in table.files())
-    unlogged.committer("loader").commit(
+    unlogged.engine.committer("loader").commit(
         0, [CommitMessage(message.partition, 0, 1, new_files=message.new_files, deleted_files=gone)]
     )
 
@@ -420,16 +420,16 @@ def test_readers_of_this_library_follow_the_snapshots(log: FakeLog, tmp_path: Pa
     write(table, "+I 1 a", "+I 1 b")
     stream = table.stream(isolation="committed", scan_mode="from-snapshot", from_snapshot=1, max_wait_s=0.0)
     assert text_of(pa.Table.from_batches(stream)) == "+I 1 a | -U 1 a | +U 1 b"
-    assert table.split_stream(isolation="committed").schema == table.split_stream().schema
-    for read in (table.stream, table.split_stream):
+    assert table.engine.split_stream(isolation="committed").schema == table.engine.split_stream().schema
+    for read in (table.stream, table.engine.split_stream):
         with pytest.raises(
             InvalidRequestError, match="changes are published after their commit.*isolation is committed"
         ):
             read(isolation="speculative")
     with pytest.raises(InvalidRequestError, match="tasks log nothing"):
-        table.open_log("u")
+        table.engine.log.open("u")
     with pytest.raises(InvalidRequestError, match="publishes nothing; set log.system=kafka"):
-        table.with_options({"log.system": "none"}).open_publisher()
+        table.with_options({"log.system": "none"}).engine.log.open_publisher()
     with pytest.raises(InvalidRequestError, match="have no log_state"):
         table.stream(isolation="committed", log_state={})
 
@@ -489,7 +489,7 @@ def run_schedule(log: FakeLog, table: Table, seed: int, steps: int) -> dict[str,
         counts["zombie"] += 1
         is_within = True  # another process publishes everything while this one stands still
         try:
-            other = table.open_publisher()
+            other = table.engine.log.open_publisher()
             if chance.random() < 0.5:
                 other.publish()
         finally:
@@ -508,7 +508,7 @@ def run_schedule(log: FakeLog, table: Table, seed: int, steps: int) -> dict[str,
             elif driver.session is not None:
                 driver.session.abort()
     log.reach = lambda step: None
-    table.open_publisher().close()
+    table.engine.log.open_publisher().close()
     return counts
 
 
@@ -521,7 +521,7 @@ def check_schedules(tmp_path: Path, seeds: range, steps: int) -> dict[str, int]:
     for seed in seeds:
         with fake_kafka() as log:
             table = make(tmp_path / str(seed), bucket="2", snapshot__num_retained__max="1000")
-            table.open_publisher().close()
+            table.engine.log.open_publisher().close()
             for what, count in run_schedule(log, table, seed, steps).items():
                 counts[what] += count
             expected = lanes(table)

@@ -13,7 +13,8 @@ import pytest
 from freshet.logstore.exceptions import LogConfigError
 from freshet.storage.model.commit_message import CommitMessage
 from freshet.storage.model.table_log import LogProgress, log_of
-from freshet.storage.table import LogSplitStream, SetOption, SplitStream, StreamLimit, Table
+from freshet.storage.table import SetOption, Table
+from freshet.storage.table_engine import LogSplitStream, SplitStream, StreamLimit
 from tests.kit.fake_log import FakeLog
 from tests.kit.rescaled import with_buckets
 from tests.logstore.logged_tables import fake_kafka, make_logged, rows, told
@@ -31,7 +32,7 @@ def rescaled(table: Table, buckets: int) -> None:
     """Puts all rows into that many buckets, as an overwrite does."""
     unlogged = table.without_log()
     gone = tuple(unlogged.files())
-    with closing(unlogged.task_writer(base_snapshot_id=None)) as task:
+    with closing(unlogged.engine.task_writer(base_snapshot_id=None)) as task:
         task.write(rows(" | ".join(f"+I {key} {value}" for key, value in held(table).items())))
         messages = list(task.prepare_commit(0))
     assert {message.total_buckets for message in messages} == {buckets}
@@ -39,7 +40,7 @@ def rescaled(table: Table, buckets: int) -> None:
     messages += [
         CommitMessage(entry.partition, entry.bucket, entry.total_buckets, deleted_files=(entry.file,)) for entry in gone
     ]
-    unlogged.committer("rescale").commit(0, messages)
+    unlogged.engine.committer("rescale").commit(0, messages)
 
 
 def progress(table: Table) -> LogProgress:
@@ -92,7 +93,7 @@ def test_keys_that_change_their_bucket_within_a_batch_keep_their_order(
 ) -> None:
     table = make_logged(tmp_path, bucket=str(before), log__on_lake_only=policy)
     filled(table, "a")
-    stream = table.split_stream(isolation=isolation)
+    stream = table.engine.split_stream(isolation=isolation)
     start = stream.first()
     filled(table, "b")
     more = in_buckets(table, after)
@@ -109,7 +110,7 @@ def in_a_batch(stream: SplitStream | LogSplitStream, start: Any) -> list[str]:
 def test_without_the_log_as_well(log: FakeLog, tmp_path: Path, before: int, after: int) -> None:
     table = make_logged(tmp_path, bucket=str(before))
     filled(table, "a")
-    stream = table.split_stream(isolation="none")
+    stream = table.engine.split_stream(isolation="none")
     start = stream.first()
     filled(table, "b")
     more = in_buckets(table, after)
@@ -130,6 +131,6 @@ def test_an_overwrite_into_other_buckets_takes_all_rows_away_first(
     text = stream()
     assert text.startswith("-D") and folded(text, seen) == held(more)
     filled(more, "b")
-    again = more.split_stream(scan_mode="from-snapshot", from_snapshot=1)
+    again = more.engine.split_stream(scan_mode="from-snapshot", from_snapshot=1)
     last = {int(key): (kind, value) for kind, key, value in (line.split() for line in in_a_batch(again, again.first()))}
     assert last == dict.fromkeys(ALL_KEYS, ("+I", "b"))

@@ -1,4 +1,4 @@
-"""`Table.split_stream` with a log: however it is cut, whoever plans and reads it, it gives the changes of the table."""
+"""`TableEngine.split_stream` with a log: however it is cut and whoever reads it, it gives the changes of the table."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from freshet.logstore.split_stream import SILENT_SNAPSHOTS_MAX, LogSplitStream
 from freshet.storage.exceptions import InvalidRequestError, RetryableError
 from freshet.storage.io.local_file_io import LocalFileIO
 from freshet.storage.logs.writers import TaskLog
-from freshet.storage.table import SplitStream, StreamLimit, Table
+from freshet.storage.table import Table
+from freshet.storage.table_engine import SplitStream, StreamLimit
 from tests.kit.fake_log import FakeLog
 from tests.kit.log_model import Counts, run_schedule
 from tests.kit.log_model_pieces import PieceReader
@@ -50,7 +51,7 @@ class Query:
         self.offset = self.stream.first().to_document()
 
     def start(self) -> None:
-        stream = self.table.split_stream(**self.asked)
+        stream = self.table.engine.split_stream(**self.asked)
         assert isinstance(stream, LogSplitStream)
         self.stream = stream
 
@@ -86,14 +87,14 @@ def lines(batch: pa.RecordBatch) -> list[str]:
 
 def begun(table: Table, text: str, attempt: int = 1, batch: int = 1) -> Any:
     """A batch that is logged and not committed: called, it commits."""
-    driver = table.open_log("u")
+    driver = table.engine.log.open("u")
     base = table.latest_snapshot()
-    task = table.task_writer(
+    task = table.engine.task_writer(
         base_snapshot_id=None if base is None else base.id, log=TaskLog(driver.identity, driver.epoch, attempt)
     )
     task.write(rows(text))
     messages = task.prepare_commit(batch)
-    return lambda: table.committer("u", log=driver.identity).commit(batch, messages)
+    return lambda: table.engine.committer("u", log=driver.identity).commit(batch, messages)
 
 
 @pytest.mark.parametrize("isolation", ISOLATIONS)
@@ -112,7 +113,7 @@ def test_options_may_be_spelled_in_capitals_and_with_spaces(log: FakeLog, tmp_pa
     table = make_logged(tmp_path, log__system="KAFKA", kafka__topic=" t ")
     write(table, "+I 1 a")
     assert Query(table, "committed", scan_mode="from-snapshot", from_snapshot=1)() == "+I 1 a"
-    assert table.log_user() == "u"
+    assert table.engine.log.user() == "u"
 
 
 def test_rows_are_there_before_their_commit_and_belong_to_no_snapshot(log: FakeLog, tmp_path: Path) -> None:
@@ -394,7 +395,7 @@ def test_a_start_beyond_its_end_is_refused(log: FakeLog, tmp_path: Path) -> None
 def test_a_reader_of_snapshots_alone_may_go_on_with_the_log(log: FakeLog, tmp_path: Path) -> None:
     table = make_logged(tmp_path)
     write(table, "+I 1 a")
-    alone = table.split_stream(isolation="none")
+    alone = table.engine.split_stream(isolation="none")
     assert isinstance(alone, SplitStream)
     within = alone.first().to_document()
     after = alone.advance(alone.first(), StreamLimit()).to_document()
@@ -427,15 +428,15 @@ def test_an_isolation_may_be_changed_between_runs(log: FakeLog, tmp_path: Path) 
 def test_what_cannot_be_read_is_refused(log: FakeLog, tmp_path: Path) -> None:
     upserts = make_logged(tmp_path / "1", changelog_producer="none")
     with pytest.raises(InvalidRequestError, match="upserts=True"):
-        upserts.split_stream()
+        upserts.engine.split_stream()
     with pytest.raises(LogConfigError, match="logs no rows before updates"):
-        upserts.split_stream(isolation="speculative", upserts=True)
+        upserts.engine.split_stream(isolation="speculative", upserts=True)
     with pytest.raises(InvalidRequestError, match="isolation is one of"):
-        make_logged(tmp_path / "2", kafka__topic="t2").split_stream(isolation="serializable")
+        make_logged(tmp_path / "2", kafka__topic="t2").engine.split_stream(isolation="serializable")
     plain = make_logged(tmp_path / "3", log__system="none")
-    assert isinstance(plain.split_stream(), SplitStream)
+    assert isinstance(plain.engine.split_stream(), SplitStream)
     with pytest.raises(InvalidRequestError, match="has no log"):
-        plain.split_stream(isolation="committed")
+        plain.engine.split_stream(isolation="committed")
 
 
 def test_small_batches_carry_what_the_planning_reader_has_fetched(log: FakeLog, tmp_path: Path) -> None:
@@ -469,7 +470,7 @@ def test_looking_for_more_reads_five_files_and_lists_none(
 ) -> None:
     table = make_logged(tmp_path)
     write(table, "+I 1 a")
-    stream = table.split_stream(isolation=isolation, scan_mode="latest")
+    stream = table.engine.split_stream(isolation=isolation, scan_mode="latest")
     position = stream.first()
     for _ in range(2):
         calls.clear()
@@ -483,7 +484,7 @@ def test_rows_that_wake_a_reader_are_shown_before_it_looks_for_snapshots(
 ) -> None:
     table = make_logged(tmp_path)
     write(table, "+I 1 a")
-    stream = table.split_stream(isolation="speculative", scan_mode="latest")
+    stream = table.engine.split_stream(isolation="speculative", scan_mode="latest")
     position = stream.first()
     assert stream.advance(position, StreamLimit(snapshots=1)) == position
     commit = begun(table, "+I 1 b")

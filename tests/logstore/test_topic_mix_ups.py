@@ -14,7 +14,8 @@ from freshet.logstore.control import control_topic, first_claim
 from freshet.logstore.exceptions import LogConfigError, LogUnavailableError
 from freshet.logstore.topic_logs import TOPIC_CHECK_S, TopicLogs
 from freshet.storage.catalog import Catalog
-from freshet.storage.table import Table, TaskLog
+from freshet.storage.table import Table
+from freshet.storage.table_engine import TaskLog
 from tests.kit.fake_log import FakeClient, FakeLog
 from tests.logstore.logged_tables import fake_kafka, make_logged, rows, told
 from tests.logstore.test_logged_tables import folded, held, write
@@ -41,7 +42,7 @@ def test_two_tables_cannot_share_a_topic(log: FakeLog, tmp_path: Path) -> None:
         with pytest.raises(LogConfigError, match=r"topic t has the log of another table.*Set kafka.topic to a name"):
             other.writer(user)
     with pytest.raises(LogConfigError, match="has the log of another table"):
-        other.open_log("u")
+        other.engine.log.open("u")
     assert other.latest_snapshot() is None
     stream = told(one)
     assert stream() == "+I 1 a"
@@ -57,7 +58,7 @@ def test_of_two_tables_that_begin_at_once_the_first_has_the_topic(log: FakeLog, 
         nonlocal other_is_opened
         if place == control_topic("t") and not other_is_opened:
             other_is_opened = True
-            other.open_log("u")
+            other.engine.log.open("u")
 
     log.before_append = open_other
     with pytest.raises(LogConfigError, match="has the log of another table"):
@@ -110,7 +111,7 @@ def test_a_log_may_be_switched_off_and_on_again(log: FakeLog, tmp_path: Path, is
 def test_tasks_ask_for_their_topic_now_and_then(log: FakeLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not for each batch: the answer takes longer than the log itself."""
     table = make_logged(tmp_path)
-    opened = table.open_log("u")
+    opened = table.engine.log.open("u")
     now, asked = 0.0, 0
     logs = TopicLogs(lambda options: log.client(), clock=lambda: now)
     topic = FakeClient.topic
@@ -122,14 +123,14 @@ def test_tasks_ask_for_their_topic_now_and_then(log: FakeLog, tmp_path: Path, mo
 
     monkeypatch.setattr(FakeClient, "topic", counted)
     task = TaskLog(opened.identity, opened.epoch, 0)
-    logs.task_sink(table._logs.logged_table, task)
+    logs.task_sink(table.engine.log.logged_table, task)
     log.recreate("t")
     now = TOPIC_CHECK_S - 1
-    logs.task_sink(table._logs.logged_table, task)
+    logs.task_sink(table.engine.log.logged_table, task)
     assert asked == 1
     now = TOPIC_CHECK_S
     with pytest.raises(LogConfigError, match="deleted and created again while it was written"):
-        logs.task_sink(table._logs.logged_table, task)
+        logs.task_sink(table.engine.log.logged_table, task)
 
 
 @pytest.mark.parametrize("isolation", ["committed", "speculative"])
@@ -182,8 +183,10 @@ def test_a_topic_with_records_of_others_is_refused_before_anything_is_made(
     log.client().create_topic(place, 1, {})
     log.topics[place].partitions[0].append(None, b'{"id": 1}', 0)
     table = make_logged(tmp_path, **options)
-    open_log = table.open_publisher if table.publishes else lambda: table.open_log("u")
-    for ask in (table.check_log, lambda: table.writer("u"), open_log):
+    open_log = (
+        table.engine.log.open_publisher if table.options.publishes_changes else lambda: table.engine.log.open("u")
+    )
+    for ask in (table.engine.log.check, lambda: table.writer("u"), open_log):
         with pytest.raises(
             LogConfigError, match=rf"topic ({place} has records of which|t has a control topic, {place}, of)"
         ):
@@ -200,33 +203,33 @@ def test_a_topic_of_its_own_and_an_empty_one_are_right(log: FakeLog, tmp_path: P
     table = make_logged(tmp_path / "1", **given)
     time.sleep(0.002)  # tables are told apart by the millisecond in which they were made
     other = make_logged(tmp_path / "2", kafka__topic="u", **given)
-    table.check_log()
+    table.engine.log.check()
     assert not log.topics, "asking makes nothing"
     log.client().create_topic("t", 1, {})
     log.topics["t"].partitions[0].append(None, b"expired", 0)
     log.truncate("t", 0, 1)
-    table.check_log()
+    table.engine.log.check()
     if consistency == "transactional":
         log.topics.clear()
     write(table, "+I 1 a")
     for again in (table, Catalog(str(tmp_path / "1")).table("db.t")):
-        again.check_log()
+        again.engine.log.check()
         write(again, "+I 1 b")
     with pytest.raises(LogConfigError, match="has the log of another table"):
-        other.with_options({"kafka.topic": "t"}).check_log()
+        other.with_options({"kafka.topic": "t"}).engine.log.check()
     switched = {"eventual": "transactional", "transactional": "eventual"}[consistency]
     with pytest.raises(LogConfigError, match=f"were written with log.consistency={consistency}"):
-        table.with_options({"log.consistency": switched, "log.format": formats[switched]}).check_log()
+        table.with_options({"log.consistency": switched, "log.format": formats[switched]}).engine.log.check()
 
 
 def test_a_claim_that_came_to_nothing_keeps_its_table_in(log: FakeLog, tmp_path: Path) -> None:
     """It named itself, logged rows, and died before its first commit: what is in the topic is its own."""
     table = make_logged(tmp_path)
-    sink = table.open_log("u").sink(table.schema.id)
+    sink = table.engine.log.open("u").sink(table.schema.id)
     sink.begin(0, 0)
     sink.log(b"", 0, logged_rows())
     sink.finish()
-    table.check_log()
+    table.engine.log.check()
     write(table, "+I 1 a")
     assert held(table) == {1: "a"}
 

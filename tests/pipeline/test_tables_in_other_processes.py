@@ -25,12 +25,12 @@ from freshet.pipeline.batch.renumber_job import RenumberTask
 from freshet.pipeline.batch.task_result import sum_results
 from freshet.pipeline.commands.executors import CompactTask
 from freshet.storage.catalog import Catalog
-from freshet.storage.distributed_write import decode_commit_messages, encode_commit_messages
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.io.env import Env, open_env
 from freshet.storage.io.env_settings import EnvSettings
 from freshet.storage.io.local_file_io import LocalFileIO
-from freshet.storage.table import Elsewhere, StreamLimit, Table
+from freshet.storage.table import Elsewhere, Table
+from freshet.storage.table_engine import StreamLimit, decode_commit_messages, encode_commit_messages
 from tests.kit.kit_store import PASSWORD, KitFileIO, in_fresh_process, kit_store
 from tests.logstore.logged_tables import fake_kafka
 from tests.pipeline.batch.outcome_rows import data, dead, outcome_table, tally
@@ -68,8 +68,8 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 
 
 def _carriers(world: World) -> dict[str, Any]:
-    changes = world.keyed.split_stream(scan_mode="latest-full")
-    logged = world.catalog.table("db.logged").split_stream(scan_mode="latest-full", isolation="committed")
+    changes = world.keyed.engine.split_stream(scan_mode="latest-full")
+    logged = world.catalog.table("db.logged").engine.split_stream(scan_mode="latest-full", isolation="committed")
     return {
         "table": (world.keyed, None),
         "scan": (world.keyed.scan(["v", "k"], "k > 0"), None),
@@ -150,8 +150,8 @@ def test_a_task_of_a_micro_batch_writes_where_its_driver_commits(world: World) -
     task = BucketTask(table.handle, "p", ("k", "v"), 1, dead_letters=letters.handle, pin=pin)
     rows = outcome_table(table.schema, [data(1, 1, "a"), data(2, 2, "b"), dead(3), tally(3)], bucket_count=1)
     result = sum_results(in_fresh_process(_run_rows, task, rows))
-    table.committer("p").commit(0, result.messages[0])
-    letters.committer("p").commit(0, result.dead_letter_messages)
+    table.engine.committer("p").commit(0, result.messages[0])
+    letters.engine.committer("p").commit(0, result.dead_letter_messages)
     assert table.scan().to_arrow().to_pylist() == [{"k": 1, "v": "a"}, {"k": 2, "v": "b"}]
     assert letters.scan().count() == 1
 
@@ -160,7 +160,7 @@ def test_so_do_the_other_tasks(world: World) -> None:
     table = world.catalog.create_table(
         "db.others", schema={"k": "BIGINT", "v": "STRING"}, primary_keys=["k"], options=OPTIONS
     )
-    with closing(table.task_writer(base_snapshot_id=None)) as writer:
+    with closing(table.engine.task_writer(base_snapshot_id=None)) as writer:
         writer.write(pa.table({"k": [1, 2], "v": ["a", "b"]}))
         messages = writer.prepare_commit(0)
     with table.writer("before") as session:
@@ -168,7 +168,7 @@ def test_so_do_the_other_tasks(world: World) -> None:
         session.commit()
     task = RenumberTask(table.handle, BatchPin(0, 0, table.schema.time_ms, None), 1, headroom=100)
     made = decode_commit_messages(in_fresh_process(_run, task, encode_commit_messages(messages)))
-    table.committer("p").commit(0, made)
+    table.engine.committer("p").commit(0, made)
     works: list[Any] = []
 
     def carried_out(handle: Any, given: Any) -> Any:
@@ -207,7 +207,7 @@ def test_a_world_of_this_process_does_not_travel(tmp_path: Path, kind: str) -> N
     with table.writer("u") as writer:
         writer.write([{"k": 1}])
         writer.commit()
-    scan, stream = table.scan(), table.split_stream(scan_mode="latest-full")
+    scan, stream = table.scan(), table.engine.split_stream(scan_mode="latest-full")
     for carrier in (table, scan, table.changelog(from_snapshot=1), stream):
         with pytest.raises(InvalidRequestError, match="db.t cannot be sent to another process.*open it without env="):
             pickle.dump(carrier, io.BytesIO())

@@ -69,7 +69,7 @@ def test_a_forced_compaction_is_waited_for(tmp_path: Path, force: str, level_0: 
     load(table, 1, 2)
     assert {entry.file.level for entry in table.files()} == level_0
     assert (table.snapshots()[-1].commit_kind is CommitKind.COMPACT) is (force == "true")
-    assert bool(table.warnings()) is (force == "false")
+    assert bool(table.engine.warnings()) is (force == "false")
     assert ("commit.force-compact" in (why_not_beside(table.options) or "")) is (force == "true")
 
 

@@ -287,7 +287,7 @@ def test_describe_leaves_out_runs_in_the_middle(
         writer.commit()
     [entry] = table.files()
     copies = [replace(entry.file, file_name=f"data-{number}-0.parquet") for number in range(count - 1)]
-    table.committer("copier").commit(0, [CommitMessage(entry.partition, 0, -1, new_files=tuple(copies))])
+    table.engine.committer("copier").commit(0, [CommitMessage(entry.partition, 0, -1, new_files=tuple(copies))])
     drawn = table.describe().partition("bucket-0")[2].splitlines()
     assert f"  {count} runs, {count} rows" in drawn[0]
     assert len(drawn) == 1 + lines
@@ -449,4 +449,4 @@ def test_level_0_is_counted_without_a_look_at_all_files(catalog: Catalog, monkey
 
     monkeypatch.setattr("freshet.storage.metadata.live_file_index.SMALL_ENTRIES_MAX", 0)
     monkeypatch.setattr(LiveFileIndex, "at", everything)
-    assert fresh.level0_counts(latest, iter([(partition, 1), (partition, 7)])) == [3, 0]
+    assert fresh.engine.level0_counts(latest, iter([(partition, 1), (partition, 7)])) == [3, 0]

@@ -84,9 +84,9 @@ def stop_commits(stops: Stops, all_pipelines: Sequence[Pipeline]) -> None:
 
 def begin_attempt(table: Table, identifier: int) -> None:
     """An attempt at a commit stands in the log, and will never be committed."""
-    driver, base = table.open_log("orders-cdc"), table.latest_snapshot()
+    driver, base = table.engine.log.open("orders-cdc"), table.latest_snapshot()
     assert base is not None
-    task = table.task_writer(base_snapshot_id=base.id, log=TaskLog(driver.identity, driver.epoch, 1))
+    task = table.engine.task_writer(base_snapshot_id=base.id, log=TaskLog(driver.identity, driver.epoch, 1))
     task.write([{"k": key, "v": f"never {key}", "_ROW_KIND": "+I"} for key in range(0, 30, 4)])
     task.prepare_commit(identifier)
 

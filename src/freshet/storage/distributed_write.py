@@ -1,16 +1,4 @@
-"""Writing one table from many processes: tasks write files, one driver commits them.
-
-    in each task     writer = table.task_writer(base_snapshot_id=41)
-                     writer.write_routed(rows, buckets, bucket_count=2)   any number of times
-                     writer.rebase()
-                     sent = encode_commit_messages(writer.prepare_commit(7))
-    in the driver    committer = table.committer("loader-1")
-                     committer.commit(7, decode_commit_messages(sent))
-                     table.discard(messages)                       instead, where they will not be committed
-
-Files are invisible until the driver has committed the messages that name them, so a task may run twice. A program that
-writes and commits in one process uses `Table.writer`.
-"""
+"""Writes the rows of one task into files, for a commit that another process makes (`table_engine`)."""
 
 from __future__ import annotations
 
@@ -18,36 +6,18 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from freshet.storage.codec.commit_message_json import decode_commit_messages, encode_commit_messages
-from freshet.storage.commit.committer import CommitCheck, CommitResult, Committer, discard_messages
-from freshet.storage.commit.history import CommitTrace
 from freshet.storage.logs.writers import ChangeSink
 from freshet.storage.lookup.lookup_metrics import LookupMetrics
 from freshet.storage.merge.merged_table import MergeMetrics
 from freshet.storage.metadata.table_store import TableStore
-from freshet.storage.model.commit_message import CommitDigest, CommitMessage
+from freshet.storage.model.commit_message import CommitMessage
 from freshet.storage.write.bucketing import rows_by_bucket
 from freshet.storage.write.compaction_limit import CompactionLimit
 from freshet.storage.write.table_writer import TableWriter
 
-__all__ = [
-    "CommitCheck",
-    "CommitDigest",
-    "CommitMessage",
-    "CommitResult",
-    "CommitTrace",
-    "Committer",
-    "CompactionLimit",
-    "LookupMetrics",
-    "TaskWriter",
-    "decode_commit_messages",
-    "discard_messages",
-    "encode_commit_messages",
-]
-
 
 class TaskWriter:
-    """Writes the rows of one task into files; `Table.task_writer` gives it, `close` it whatever happens."""
+    """Writes the rows of one task into files; `TableEngine.task_writer` gives it, `close` it whatever happens."""
 
     def __init__(
         self, store: TableStore, *, base_snapshot_id: int | None, parallelism: int = 1, sink: ChangeSink | None = None

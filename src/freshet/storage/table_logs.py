@@ -1,4 +1,4 @@
-"""The log of a table for its façade: opened for those who write it, published to, read from.
+"""The log of a table, `TableEngine.log`: opened for those who write it, published to, read from.
 
 Either changes are logged before their commit (`log.consistency=eventual`), or committed changes are published after it
 (`transactional`); readers of the latter follow snapshots.
@@ -33,7 +33,11 @@ class TableLogs:
         self._name = store.name
 
     def open_publisher(self) -> LogPublisher:
-        """A publisher, which publishes at once what was committed and not published."""
+        """Publishes the committed changes of the table, whoever commits them; for drivers of task writers.
+
+        What is committed and was not published is published at once. Raises `InvalidRequestError` for a topic that
+        does not fit, `RetryableError` where the brokers do not answer.
+        """
 
         def history(schema_id: int) -> LogHistory:
             store = self._store if schema_id == self._store.schema.id else self._store.at_schema(schema_id)
@@ -47,13 +51,16 @@ class TableLogs:
             )
         return self._system.open_publisher(self.logged_table, history)
 
-    def open_log(self, commit_user: str) -> TableLog:
-        """The log for the one user who writes it, checked."""
+    def open(self, commit_user: str) -> TableLog:
+        """The log for the one user who writes it, checked; for drivers of task writers.
+
+        Raises `InvalidRequestError` for a table without a log, a topic that does not fit and a second user.
+        """
         system = self._system
         if self._options.publishes_changes:
             raise InvalidRequestError(
                 f"table {self._name} has log.consistency=transactional: tasks log nothing, changes are published after "
-                "their commit (Table.open_publisher)",
+                "their commit (Table.engine.log.open_publisher)",
                 table=self._name,
                 option="log.consistency",
             )
@@ -63,12 +70,19 @@ class TableLogs:
         return log
 
     def check(self) -> None:
-        """Raises what keeps the log from where it is to go; makes and writes nothing."""
+        """Looks whether the log of the table can go where its options say; makes and writes nothing.
+
+        Raises `InvalidRequestError` where it cannot, such as into a topic with records of others, and for a table
+        without a log; `RetryableError` where nobody answers.
+        """
         progress = Committer(self._store, _NOBODY).log_progress()
         self._system.check(self.logged_table, progress, publishes=self._options.publishes_changes)
 
-    def task_sink(self, log: TaskLog) -> ChangeSink:
-        """The sink of a task, by what its driver says of the log."""
+    def task_sink(self, log: TaskLog | None) -> ChangeSink | None:
+        """The sink of a task, by what its driver says of the log; None for a table without a log."""
+        self.check_logs(log is not None)
+        if log is None:
+            return None
         return self._system.task_sink(self.logged_table, log)
 
     def check_logs(self, is_logged: bool) -> None:
@@ -77,13 +91,14 @@ class TableLogs:
             raise InvalidRequestError(
                 f"table {self._name} has a log (log.system={self._options.log_system}), and this writer does not write "
                 "it: readers of the log would miss its changes. Write with Table.writer, or give the log "
-                "of Table.open_log",
+                "of Table.engine.log.open",
                 table=self._name,
                 option="log.system",
             )
 
     def user(self) -> str | None:
-        """The commit user who writes the log; None where nothing was logged yet into the topic of the options."""
+        """The commit user who writes the log, as the snapshots tell; None where nothing was logged yet into the topic
+        of the options."""
         progress = Committer(self._store, _NOBODY).log_progress() if self._options.logs_changes else None
         if progress is None or progress.identity.topic != self._options.given.get("kafka.topic", "").strip():
             return None

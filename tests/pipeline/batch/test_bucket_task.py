@@ -19,7 +19,8 @@ from freshet.pipeline.exceptions import PipelineFailedError, StoppedByRecordErro
 from freshet.storage.catalog import Catalog
 from freshet.storage.commit.committer import Committer
 from freshet.storage.exceptions import ConflictError, InvalidRequestError, RetryableError
-from freshet.storage.table import Table, TaskLog
+from freshet.storage.table import Table
+from freshet.storage.table_engine import TaskLog
 from tests.kit.rescaled import with_buckets
 from tests.logstore.logged_tables import fake_kafka, make_logged
 from tests.pipeline.batch.outcome_rows import data, dead, outcome_table, tally
@@ -87,7 +88,7 @@ def test_a_row_goes_to_the_bucket_that_its_partition_has_for_it(
         writer.commit()
     if option != files:
         table = with_buckets(table, str(option))
-    assert table.is_rescaled() == (option != files)
+    assert table.engine.is_rescaled() == (option != files)
     task = replace(_task(table), bucket_count=routed, pin=BatchPin(0, table.schema.id, None, 1))
     keys = range(20) if routed is None else [0]
     rows = outcome_table(table.schema, [*(data(key, key, "new") for key in keys), tally(20)], bucket_count=routed or 1)
@@ -120,14 +121,14 @@ def test_rows_of_a_task_are_newer_than_those_committed_since_the_driver_looked(k
 def test_so_are_those_that_are_logged_as_they_are_written(tmp_path: Path, producer: str) -> None:
     with fake_kafka():
         table = make_logged(tmp_path, changelog_producer=producer)
-        driver = table.open_log("stream")
+        driver = table.engine.log.open("stream")
         with table.without_log().writer("other") as writer:
             writer.write(pa.table({"k": [1, 1, 1, 2], "v": ["x", "y", "z", "other"]}))
             writer.commit()
         pin = BatchPin(0, 0, None, None, log=TaskLog(driver.identity, driver.epoch, 0))
         rows = outcome_table(table.schema, [data(1, 1, "task"), tally(1)])
         told = [batch.column(0)[0].as_py() for batch in replace(_task(table), pin=pin)(iter(rows.to_batches()))]
-        table.committer("stream", log=driver.identity).commit(0, sum_results(told).messages[0])
+        table.engine.committer("stream", log=driver.identity).commit(0, sum_results(told).messages[0])
         table.without_log().compact()
         assert {row["k"]: row["v"] for row in table.scan().to_arrow().to_pylist()} == {1: "task", 2: "other"}
 

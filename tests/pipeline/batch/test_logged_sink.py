@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 from freshet import Catalog, Table
 from freshet.jobs.demo.kafka_broker import ForeignBroker
 from freshet.logstore.publisher import TopicPublisher
+from freshet.pipeline.batch.table_commit import TableCommit
 from freshet.pipeline.batch.table_sink import table_sink
 from freshet.storage.commit.committer import Committer
 from freshet.storage.exceptions import InvalidRequestError, RetryableError
@@ -109,15 +110,15 @@ def test_rows_that_another_writer_overtook_are_logged_as_another_attempt(
     _run(spark, tmp_path, [("+I", key, "a") for key in range(10)])
     readers = _readers(table)
     found = {isolation: folded(reader()) for isolation, reader in readers.items()}
-    complete = Table.complete_full_compaction
+    commit = TableCommit.commit
 
-    def complete_late(self: Table, *arguments: Any) -> Any:
-        with Table.open(self.location).without_log().writer("other", parallelism=1) as other:
+    def commit_late(self: TableCommit, *arguments: Any) -> Any:
+        with Table.open(self.table.location).without_log().writer("other", parallelism=1) as other:
             other.write([{"k": key, "v": "other"} for key in range(3)])
             other.commit()
-        return complete(self, *arguments)
+        return commit(self, *arguments)
 
-    monkeypatch.setattr(Table, "complete_full_compaction", complete_late)
+    monkeypatch.setattr(TableCommit, "commit", commit_late)
     _run(spark, tmp_path, [("+I", 1, "b"), ("-D", 2, "x"), ("+I", 30, "c")])
     assert held(table) == {0: "other", 1: "b", **dict.fromkeys(range(3, 10), "a"), 30: "c"}
     for isolation, reader in readers.items():

@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 from freshet import Catalog, Table
 from freshet.pipeline.batch.batch_report import BatchReport
 from freshet.pipeline.batch.query_run import QueryRun
+from freshet.pipeline.batch.table_commit import TableCommit
 from freshet.pipeline.batch.table_sink import table_sink
 
 pytestmark = pytest.mark.spark
@@ -24,19 +25,19 @@ SUM = {"merge-engine": "aggregation", "fields.n.aggregate-function": "sum", "cha
 def overtake(monkeypatch: pytest.MonkeyPatch, keys: range) -> list[BatchReport]:
     """Before each batch commits, another writer commits these keys; gives the reports of the batches."""
     reports: list[BatchReport] = []
-    write, complete = QueryRun.write, Table.complete_full_compaction
+    write, commit = QueryRun.write, TableCommit.commit
 
-    def complete_late(self: Table, *arguments: Any) -> Any:
-        with Table.open(self.location).writer("other", parallelism=1) as other:
+    def commit_late(self: TableCommit, *arguments: Any) -> Any:
+        with Table.open(self.table.location).writer("other", parallelism=1) as other:
             other.write(pa.Table.from_pylist([{"k": key, "v": "other", "n": 10} for key in keys]))
             other.commit()
-        return complete(self, *arguments)
+        return commit(self, *arguments)
 
     def reported(self: QueryRun, *arguments: Any) -> BatchReport:
         reports.append(write(self, *arguments))
         return reports[-1]
 
-    monkeypatch.setattr(Table, "complete_full_compaction", complete_late)
+    monkeypatch.setattr(TableCommit, "commit", commit_late)
     monkeypatch.setattr(QueryRun, "write", reported)
     return reports
 

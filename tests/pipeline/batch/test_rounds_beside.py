@@ -81,11 +81,11 @@ def rounds(table: Table) -> Iterator[RoundsBeside]:
 def batch(table: Table, rounds: RoundsBeside, number: int, played: PlayedSpark) -> None:
     with rounds.batch(table) as limit:
         base = table.latest_snapshot()
-        writer = table.task_writer(base_snapshot_id=None if base is None else base.id)
+        writer = table.engine.task_writer(base_snapshot_id=None if base is None else base.id)
         writer.write(pa.table({"k": [number, number + 1], "v": [str(number)] * 2}))
         messages = writer.prepare_commit(number, limit=limit)
         writer.close()
-        table.committer("stream").commit(number, messages)
+        table.engine.committer("stream").commit(number, messages)
     rounds.after_batch(played.session, [(message.partition, message.bucket) for message in messages])
 
 

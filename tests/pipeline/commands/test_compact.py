@@ -42,7 +42,7 @@ def compacted(table: Table) -> list[str]:
     """Partitions that have no level 0."""
     levels: dict[str, set[int]] = {}
     for entry in table.files():
-        levels.setdefault(table.partition_path(entry.partition), set()).add(entry.file.level)
+        levels.setdefault(table.engine.partition_path(entry.partition), set()).add(entry.file.level)
     return sorted(path for path, found in levels.items() if 0 not in found)
 
 

@@ -69,4 +69,4 @@ def test_secrets_are_in_no_output(freshet: Freshet, log: FakeLog, tmp_path: Path
     for how in ((), ("--json",)):
         out = freshet.good("describe", tmp_path, "db.t", *how).out
         assert "hunter2" not in out and "***" in out
-    assert "hunter2" not in repr(table._logs.logged_table) + repr(table) + repr(table.options)
+    assert "hunter2" not in repr(table.engine.log.logged_table) + repr(table) + repr(table.options)

@@ -22,7 +22,7 @@ from freshet.pipeline.identity.read_digest import SourceRange, digest_of, files_
 from freshet.pipeline.sources.first_offset import FIRST, end_offset
 from freshet.storage.catalog import Catalog
 from freshet.storage.exceptions import DifferentInputError
-from freshet.storage.table import StreamPosition
+from freshet.storage.table_engine import StreamPosition
 
 
 def test_offsets_decide_and_the_order_of_keys_does_not() -> None:

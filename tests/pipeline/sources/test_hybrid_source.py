@@ -132,13 +132,13 @@ def test_a_batch_that_failed_comes_again_as_it_was(spark: SparkSession, table: T
 
 
 def _begun(table: Table, text: str) -> Callable[[], Any]:
-    driver = table.open_log("u")
+    driver = table.engine.log.open("u")
     base = table.latest_snapshot()
     assert base is not None
-    task = table.task_writer(base_snapshot_id=base.id, log=TaskLog(driver.identity, driver.epoch, 1))
+    task = table.engine.task_writer(base_snapshot_id=base.id, log=TaskLog(driver.identity, driver.epoch, 1))
     task.write(rows(text))
     messages = task.prepare_commit(1)
-    return lambda: table.committer("u", log=driver.identity).commit(1, messages)
+    return lambda: table.engine.committer("u", log=driver.identity).commit(1, messages)
 
 
 def test_a_running_query_shows_rows_before_their_commit(spark: SparkSession, table: Table, tmp_path: Path) -> None:

@@ -15,7 +15,8 @@ from freshet.pipeline.config.stream_options import stream_options
 from freshet.pipeline.exceptions import InvalidRequestError
 from freshet.pipeline.sources.batch_source import register
 from freshet.storage.catalog import Catalog
-from freshet.storage.table import StreamLimit, Table
+from freshet.storage.table import Table
+from freshet.storage.table_engine import StreamLimit
 
 pytestmark = pytest.mark.spark
 

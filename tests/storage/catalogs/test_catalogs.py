@@ -216,7 +216,7 @@ def test_a_dropped_table_is_gone_and_the_next_of_its_name_is_another(catalog: Ca
         lambda: put(table, 2),
         lambda: held(table),
         lambda: table.alter(AddColumn("x", "INT")),
-        table.created_ms,
+        table.engine.created_ms,
     ):
         with pytest.raises(NotFoundError, match="while it was open"):
             late()
@@ -244,7 +244,7 @@ def test_changes_of_a_schema_follow_each_other(catalog: Catalog, opened: Callabl
 
 def test_a_renamed_table_is_the_same_table(catalog: Catalog, kind: Kind) -> None:
     made = create(catalog)
-    created_ms = made.created_ms()
+    created_ms = made.engine.created_ms()
     put(made, 1)
     put(made, 2)
     catalog.create_database("archive")
@@ -257,7 +257,7 @@ def test_a_renamed_table_is_the_same_table(catalog: Catalog, kind: Kind) -> None
     catalog.rename_table("shop.old", "archive.orders")
     assert (catalog.list_tables("shop"), catalog.list_tables("archive")) == ([], ["orders"])
     table = catalog.table("archive.orders")
-    assert (table.name, table.created_ms()) == ("archive.orders", created_ms)
+    assert (table.name, table.engine.created_ms()) == ("archive.orders", created_ms)
     assert [snapshot.id for snapshot in table.snapshots()] == [1, 2]
     put(table, 3)
     assert held(table) == [1, 2, 3]

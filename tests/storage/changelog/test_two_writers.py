@@ -44,14 +44,14 @@ def test_a_change_of_one_old_row_is_told_once(tmp_path: Path, vectors: str, firs
     table.compact()
     latest = table.latest_snapshot()
     assert latest is not None
-    slow = table.task_writer(base_snapshot_id=latest.id)
+    slow = table.engine.task_writer(base_snapshot_id=latest.id)
     keys = pa.array(range(400), pa.int32())
     kinds = pa.array(["-D", *["+I"] * 399])
     slow.write(pa.table({"id": keys, "v": pa.array(["A"] * 400), "_ROW_KIND": kinds}))
     message = slow.prepare_commit(0)
     slow.close()
     put(table, "b", {"id": 0, "v": "B"})
-    table.committer("c").commit(0, message)
+    table.engine.committer("c").commit(0, message)
     table.compact()
     rows = table.scan().to_arrow().to_pylist()
     assert folded(table) == {row["id"]: row["v"] for row in rows}

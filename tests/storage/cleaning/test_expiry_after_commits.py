@@ -26,9 +26,9 @@ def by_a_session(table: Table) -> None:
 
 def by_tasks(table: Table) -> None:
     latest = table.latest_snapshot()
-    writer = table.task_writer(base_snapshot_id=latest.id if latest else None)
+    writer = table.engine.task_writer(base_snapshot_id=latest.id if latest else None)
     writer.write(rows())
-    table.committer("tasks").commit(0, writer.prepare_commit(0))
+    table.engine.committer("tasks").commit(0, writer.prepare_commit(0))
     writer.close()
 
 
@@ -37,10 +37,10 @@ def by_compaction(table: Table) -> None:
 
 
 def by_compaction_in_the_background(table: Table) -> None:
-    background = table.compaction_beside("stream-compact")
+    background = table.engine.compaction_beside("stream-compact")
     unit = background.next_unit()
     assert unit is not None
-    assert background.commit(unit, table.carry_out_beside(unit)).snapshots
+    assert background.commit(unit, table.engine.carry_out_beside(unit)).snapshots
 
 
 def by_sorting(table: Table) -> None:

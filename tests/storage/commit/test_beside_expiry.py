@@ -153,7 +153,7 @@ def test_a_task_whose_base_expires_before_its_first_row_goes_on(tmp_path: Path) 
     table = a_table(tmp_path)
     base = table.store.snapshots.latest()
     assert base is not None
-    task = table.task_writer(base_snapshot_id=base.id)
+    task = table.engine.task_writer(base_snapshot_id=base.id)
     written_by_another(tmp_path)(1)
     other = open_table_store(table.store.env, table.location)
     expire_snapshots(other, retain_max=1, retain_min=1, time_retained_ms=0)

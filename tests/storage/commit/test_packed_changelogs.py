@@ -81,7 +81,7 @@ def test_the_option_has_an_older_name_and_few_files_are_left_alone(tmp_path: Pat
         writer.write(pa.table({"k": pa.array([1], pa.int32())}))
         writer.commit()
     assert len(on_disk(table, "changelog-*.parquet")) == 1
-    assert any("precommit-compact=true" in warning for warning in table.warnings())
+    assert any("precommit-compact=true" in warning for warning in table.engine.warnings())
 
 
 def test_large_files_stay_by_themselves(tmp_path: Path) -> None:
@@ -93,14 +93,14 @@ def test_large_files_stay_by_themselves(tmp_path: Path) -> None:
 
 def test_a_commit_that_was_made_already_leaves_nothing(tmp_path: Path) -> None:
     table = a_table(tmp_path, **{"changelog-producer": "input"})
-    committer = table.committer("stream")
+    committer = table.engine.committer("stream")
     for _ in range(2):
-        writer = table.task_writer(base_snapshot_id=None)
+        writer = table.engine.task_writer(base_snapshot_id=None)
         writer.write(pa.table({"p": ["a"] * 20, "k": pa.array(range(20), pa.int32()), "v": ["x"] * 20}))
         messages = writer.prepare_commit(0)
         writer.close()
         if committer.commit(0, messages).already_committed:
-            table.discard(messages)
+            table.engine.discard(messages)
     assert len(on_disk(table, "compacted-changelog-*")) == 1
     assert on_disk(table, "changelog-*.parquet") == []
     assert table.remove_orphan_files(older_than_ms=-1_000_000).files == ()

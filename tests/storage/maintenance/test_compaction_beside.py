@@ -39,15 +39,15 @@ class Stream:
 
     def __init__(self, table: Table, budget_ms: int = 0) -> None:
         self.table = table
-        self.beside = table.compaction_beside("stream-compact")
-        self.committer = table.committer("stream", "query")
+        self.beside = table.engine.compaction_beside("stream-compact")
+        self.committer = table.engine.committer("stream", "query")
         self.budget_ms = budget_ms
         self.batch = 0
         self.waited = 0
 
     def write(self, rows: Mapping[str, Any]) -> None:
         with self.beside.batch(self.budget_ms) as limit:
-            writer = self.table.task_writer(base_snapshot_id=getattr(self.table.latest_snapshot(), "id", None))
+            writer = self.table.engine.task_writer(base_snapshot_id=getattr(self.table.latest_snapshot(), "id", None))
             try:
                 writer.write(pa.table(dict(rows)))
                 messages = writer.prepare_commit(self.batch, limit=limit)
@@ -62,7 +62,7 @@ class Stream:
     def round(self) -> int:
         count = 0
         while (unit := self.beside.next_unit()) is not None:
-            assert self.finish(unit, self.table.carry_out_beside(unit))
+            assert self.finish(unit, self.table.engine.carry_out_beside(unit))
             count += 1
         return count
 
@@ -133,7 +133,7 @@ def test_a_unit_lasts_over_batches_and_still_fits(tmp_path: Path) -> None:
     unit = stream.beside.next_unit()
     assert unit is not None
     assert {level for _, level in unit.inputs} == {2, 3, 4, 5}
-    messages = stream.table.carry_out_beside(unit)
+    messages = stream.table.engine.carry_out_beside(unit)
     stream.budget_ms = 10_000
     for number in range(4, 9):
         stream.write(rows_of(number))
@@ -149,7 +149,7 @@ def test_a_unit_gives_way_and_its_files_go(tmp_path: Path) -> None:
         stream.write(rows_of(number))
     unit = stream.beside.next_unit()
     assert unit is not None
-    messages = stream.table.carry_out_beside(unit)
+    messages = stream.table.engine.carry_out_beside(unit)
     made = [file.file_name for message in messages for file in message.compact_after]
     assert made
     Table.open(stream.table.location).compact()
@@ -167,7 +167,7 @@ def test_a_unit_whose_files_are_gone_does_nothing(tmp_path: Path) -> None:
     unit = stream.beside.next_unit()
     assert unit is not None
     stream.table.compact()
-    assert stream.table.carry_out_beside(unit) == []
+    assert stream.table.engine.carry_out_beside(unit) == []
     assert not stream.finish(unit, [])
 
 
@@ -179,7 +179,7 @@ def test_a_unit_makes_the_stores_of_its_files_so_that_no_batch_has_to(tmp_path: 
             stream.write(rows_of(0))
         unit = stream.beside.next_unit()
         assert unit is not None
-        messages = stream.table.carry_out_beside(unit)
+        messages = stream.table.engine.carry_out_beside(unit)
         stream.write(rows_of(0))  # before the unit is committed: its stores stay
         assert stream.finish(unit, messages)
         (new,) = [entry.file.file_name for entry in stream.table.files() if entry.file.level > 1]
@@ -228,7 +228,7 @@ def test_level_0_that_a_crash_left_behind_is_taken_up(tmp_path: Path, monkeypatc
     store = Table.open(table.location, options={"write-only": "true"}).store
     writer = TableWriter(store, base_snapshot=store.snapshots.latest())
     writer.write(pa.table(rows_of(5)))
-    table.committer("crashed").commit(0, writer.prepare_commit(0))
+    table.engine.committer("crashed").commit(0, writer.prepare_commit(0))
     writer.close()
     stream.beside.note([(table.files()[0].partition, 0)])
     assert stream.beside.next_unit() is None, "it may belong to a commit that goes on"
@@ -301,7 +301,7 @@ def test_units_beside_a_stream_change_nothing_that_is_read_or_told(
         plain.write(pa.table(rows))
         plain.commit()
         if pending is None and (unit := stream.beside.next_unit()) is not None:
-            pending = (unit, stream.table.carry_out_beside(unit))
+            pending = (unit, stream.table.engine.carry_out_beside(unit))
         elif pending is not None and batch % 2:
             finished += stream.finish(*pending)
             pending = None
@@ -339,7 +339,7 @@ def test_a_unit_is_chosen_and_committed_between_batches(tmp_path: Path) -> None:
 
 def test_two_streams_of_a_process_share_their_turns(tmp_path: Path) -> None:
     table = a_table(tmp_path, LOOKUP)
-    one, other = table.compaction_beside("one-compact"), table.compaction_beside("other-compact")
+    one, other = table.engine.compaction_beside("one-compact"), table.engine.compaction_beside("other-compact")
     with one.batch(0), other.batch(0):
         pass
     stream = Stream(table)
@@ -412,5 +412,5 @@ def test_a_table_altered_meanwhile_is_followed(tmp_path: Path) -> None:
     stream = Stream(newer)
     unit = stream.beside.next_unit()
     assert unit is not None
-    assert stream.finish(unit, newer.carry_out_beside(unit))
+    assert stream.finish(unit, newer.engine.carry_out_beside(unit))
     assert plan_compaction(newer.store, full=False) == []

@@ -48,7 +48,7 @@ def damaged(path: Path, monkeypatch: pytest.MonkeyPatch, **options: str) -> Tabl
         unchecked.setattr(snapshot_commit, "find_conflicts", lambda *_, **__: [])
         unchecked.setattr(snapshot_commit, "outnumbered_buckets", lambda *_: frozenset())
         for number, messages in enumerate(made):
-            table.committer(f"u{number}").commit(0, messages)
+            table.engine.committer(f"u{number}").commit(0, messages)
     assert table.scan().count() == 40, "each key stands there twice"
     return table
 

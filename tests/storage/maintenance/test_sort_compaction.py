@@ -151,7 +151,9 @@ def test_partitions_one_by_one(tmp_path: Path) -> None:
     assert (len(result.snapshots), result.buckets_done) == (1, 1)
     assert [step.buckets_done for step in seen] == [0, 1]
     assert seen[-1].bytes_done == seen[-1].bytes_planned > 0
-    assert {table.partition_path(entry.partition) for entry in table.files() if entry.file.file_source == 1} == {"dt=b"}
+    assert {table.engine.partition_path(entry.partition) for entry in table.files() if entry.file.file_source == 1} == {
+        "dt=b"
+    }
     assert held(table) == before
     assert len(table.sort_compact(["x"]).snapshots) == 2
 

@@ -130,7 +130,7 @@ def test_a_table_comes_back_as_it_was(tmp_path: Path) -> None:
     again = Table.of(handle)
     assert again.handle == handle
     assert (again.name, again.schema, again.options.given) == ("db.t", given.schema, given.options.given)
-    assert again.dynamic_options == {"source.split.target-size": "1 kb", "write-buffer-size": "8 mb"}
+    assert again.engine.dynamic_options == {"source.split.target-size": "1 kb", "write-buffer-size": "8 mb"}
     assert Table.of(handle).store.env is again.store.env is not table.store.env
     assert Path(again.store.env.scratch_folder()).parent == tmp_path / "scratch"
 

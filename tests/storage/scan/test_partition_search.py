@@ -62,7 +62,7 @@ def table(tmp_path: Path, unchecked_claims: None) -> Table:
         for d in range(DAYS)
         for h in range(HOURS)
     ]
-    table.committer("w").commit(1, made)
+    table.engine.committer("w").commit(1, made)
     return Catalog(tmp_path).table("a.b")
 
 

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from freshet import Catalog, Table
-from freshet.storage.commit.committer import Committer
-from freshet.storage.distributed_write import discard_messages
+from freshet.storage.commit.committer import Committer, discard_messages
 from freshet.storage.exceptions import InvalidRequestError, UnsupportedFeatureError
 from freshet.storage.model.commit_message import CommitMessage
 from freshet.storage.write.table_writer import TableWriter

@@ -62,7 +62,7 @@ def read(table: Table, **request: Any) -> dict[int, tuple[Any, Any]]:
 
 
 def marked(table: Table) -> int:
-    return sum(table.marked_rows().values())
+    return sum(table.engine.marked_rows().values())
 
 
 def index_files(table: Table) -> list[str]:
@@ -79,7 +79,7 @@ def test_a_newer_row_marks_the_older_one_and_the_older_file_stays(tmp_path: Path
     write(table, [row(3, 1, "new"), row(BASE + 1, 1, "new")])
     assert before < {entry.file.file_name for entry in table.files()}
     assert all(entry.file.level > 0 for entry in table.files())
-    assert list(table.marked_rows()) == list(before)
+    assert list(table.engine.marked_rows()) == list(before)
     assert marked(table) == 1
     assert all(split.raw_convertible for split in table.scan().plan())
     found = read(table)
@@ -91,7 +91,7 @@ def test_a_newer_row_marks_the_older_one_and_the_older_file_stays(tmp_path: Path
     name = next(iter(before))
     data = (Path(table.location) / "index" / index_files(table)[-1]).read_bytes()
     assert (b"\xd1\xd3\x39\x64" in data) == (wide == "true")
-    assert name in table.marked_rows()
+    assert name in table.engine.marked_rows()
 
 
 def test_a_delete_leaves_a_mark_and_no_row(tmp_path: Path) -> None:

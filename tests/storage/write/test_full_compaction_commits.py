@@ -50,15 +50,15 @@ def test_writers_that_share_a_commit_leave_the_other_buckets_to_the_committer(tm
     with table.with_options({"write-only": "true"}).writer("others") as writer:
         writer.write({"k": list(range(20)), "v": [0] * 20})
         writer.commit(1)
-    committer = table.committer("stream")
+    committer = table.engine.committer("stream")
     for identifier in (2, 3):
         latest = table.latest_snapshot()
-        task = table.task_writer(base_snapshot_id=None if latest is None else latest.id)
+        task = table.engine.task_writer(base_snapshot_id=None if latest is None else latest.id)
         task.write(pa.table({"k": pa.array([1], pa.int32()), "v": pa.array([identifier], pa.int32())}))
         messages = list(task.prepare_commit(identifier))
         task.close()
         assert len(messages) == 1
-        rest = table.complete_full_compaction(identifier, messages)
+        rest = table.engine.complete_full_compaction(identifier, messages)
         assert len(rest) == (3 if identifier == 3 else 0)
         committer.commit(identifier, [*messages, *rest])
     assert levels(table) == {5}

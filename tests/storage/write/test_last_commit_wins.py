@@ -70,7 +70,7 @@ def test_the_commit_that_comes_last_is_seen_though_it_was_numbered_first(tmp_pat
     late = prepared(table, 0, (1, 1, "late"))
     for number in range(3):
         write_as(table, "quick", (1, number, "quick"), (2, number, "quick"))
-    result = table.committer("late").commit(0, late)
+    result = table.engine.committer("late").commit(0, late)
     assert found(table)[1] == (1, "late")
     assert result.rewrite_count == 1
     assert result.rewritten_bytes > 0
@@ -89,7 +89,7 @@ def test_files_that_need_no_new_numbers_after_all_keep_their_changelog(tmp_path:
     late = prepared(table, 0, (2, 1, "late"))
     write_as(table, "quick", (1, 50, "older"))
     table.compact(full=True)
-    table.committer("late").commit(0, late)
+    table.engine.committer("late").commit(0, late)
     assert found(table) == {1: (100, "newest"), 2: (1, "late")}
     assert table.changelog().to_arrow()["w"].to_pylist() == ["newest", "older", "late"]
 
@@ -104,12 +104,12 @@ def test_rows_numbered_anew_leave_room_for_commits_that_come_meanwhile(tmp_path:
     def renumber(
         identifier: int, messages: Sequence[CommitMessage], base_id: int, headroom: int
     ) -> list[CommitMessage]:
-        made = table.renumbered(identifier, messages, base_snapshot_id=base_id, headroom=headroom)
+        made = table.engine.renumbered(identifier, messages, base_snapshot_id=base_id, headroom=headroom)
         asked.append(headroom)
         write_as(table, "quick", (1, 3, "quick"))
         return made
 
-    result = table.committer("late", renumber=renumber).commit(0, late)
+    result = table.engine.committer("late", renumber=renumber).commit(0, late)
     assert asked == [HEADROOM_PER_ROW]
     assert result.rewrite_count == 1
     assert found(table) == {1: (1, "late")}
@@ -123,7 +123,7 @@ def test_only_buckets_that_were_overtaken_are_written_again(tmp_path: Path) -> N
     write_as(table, "quick", (7, 2, "quick"))
     (touched,) = {(entry.partition, entry.bucket) for entry in table.files()}
     given = {message.bucket_id: message.new_files for message in late}
-    result = table.committer("late").commit(0, late)
+    result = table.engine.committer("late").commit(0, late)
     kept = {message.bucket_id: message.new_files for message in result.messages}
     assert {bucket for bucket in given if kept[bucket] != given[bucket]} == {touched}
     assert found(table) == dict.fromkeys(range(40), (1, "late"))
@@ -134,7 +134,7 @@ def test_other_partitions_and_compactions_cost_nothing(tmp_path: Path) -> None:
     write_as(table, "quick", *((key, 0, "old") for key in range(10)))
     late = prepared(table, 0, (1, 1, "late"))
     table.compact(full=True)
-    assert table.committer("late").commit(0, late).rewrite_count == 0
+    assert table.engine.committer("late").commit(0, late).rewrite_count == 0
     assert found(table)[1] == (1, "late")
 
 
@@ -144,7 +144,7 @@ def test_snapshots_that_expired_meanwhile_do_not_hide_what_they_brought(tmp_path
     for number in range(4):
         write_as(table, "quick", (1, number, "quick"))
     table.expire_snapshots(retain_max=1, retain_min=1, older_than_ms=2**60)
-    assert table.committer("late").commit(0, late).rewrite_count == 1
+    assert table.engine.committer("late").commit(0, late).rewrite_count == 1
     assert found(table) == {1: (1, "late")}
 
 
@@ -155,7 +155,7 @@ def test_a_committer_that_cannot_number_anew_refuses_and_commits_nothing(tmp_pat
     with pytest.raises(RetryableError, match="sequence numbers"):
         Committer(table.store, "late").commit(0, late)
     assert found(table) == {1: (2, "quick")}
-    assert table.committer("late").commit(0, late).rewrite_count == 1, "its files are still there"
+    assert table.engine.committer("late").commit(0, late).rewrite_count == 1, "its files are still there"
     assert found(table) == {1: (1, "late")}
 
 
@@ -165,7 +165,7 @@ def test_columns_of_two_writers_are_both_kept(tmp_path: Path) -> None:
     late = prepared(table, 0, (1, None, "slow"), (2, None, "slow"))
     write_as(table, "quick", (1, 5, None), (2, 6, None))
     write_as(table, "other", (1, None, "older"))
-    table.committer("late").commit(0, late)
+    table.engine.committer("late").commit(0, late)
     assert found(table) == {1: (5, "slow"), 2: (6, "slow")}
 
 
@@ -174,7 +174,7 @@ def test_sums_with_lookup_are_whole_and_so_is_their_changelog(tmp_path: Path) ->
     late = [prepared(table, 0, *((key, 1, "x") for key in range(20))) for _ in range(3)]
     write_as(table, "quick", *((key, 10, "y") for key in range(20)))
     for number, messages in enumerate(late):
-        table.committer(f"late-{number}").commit(0, messages)
+        table.engine.committer(f"late-{number}").commit(0, messages)
     assert found(table) == dict.fromkeys(range(20), (13, "x"))
     assert folded(table) == found(table)
 
@@ -189,7 +189,7 @@ def test_rows_that_became_files_early_are_numbered_again_before_the_commit(tmp_p
     writer.rebase(table.latest_snapshot())
     writer.write(rows((2, 2, "late")))
     messages = writer.prepare_commit(0)
-    assert table.committer("late").commit(0, messages).rewrite_count == 0
+    assert table.engine.committer("late").commit(0, messages).rewrite_count == 0
     writer.close()
     assert found(table) == {1: (1, "late"), 2: (2, "late")}
 
@@ -198,7 +198,7 @@ def test_append_tables_with_buckets_keep_the_order_of_their_commits(tmp_path: Pa
     table = Catalog(str(tmp_path)).create_table("db.t", schema=COLUMNS, options={"bucket": "1", "bucket-key": "k"})
     late = prepared(table, 0, (1, 1, "late"))
     write_as(table, "quick", (1, 2, "quick"))
-    result = table.committer("late").commit(0, late)
+    result = table.engine.committer("late").commit(0, late)
     assert result.rewrite_count == 1
     assert [row["w"] for row in table.scan().to_arrow().to_pylist()] == ["quick", "late"]
     assert [file.file_name for file in result.messages[0].new_files] == [
@@ -210,7 +210,7 @@ def test_append_tables_without_buckets_are_never_numbered_anew(tmp_path: Path) -
     table = Catalog(str(tmp_path)).create_table("db.t", schema=COLUMNS)
     late = prepared(table, 0, (1, 1, "late"))
     write_as(table, "quick", (1, 2, "quick"))
-    assert table.committer("late").commit(0, late).rewrite_count == 0
+    assert table.engine.committer("late").commit(0, late).rewrite_count == 0
     assert len(found(table)) == 1
 
 
@@ -245,7 +245,7 @@ def test_a_message_that_says_nothing_of_its_numbers_is_taken_as_it_is(tmp_path: 
     table = create(tmp_path)
     late = [replace(message, numbered_at=None) for message in prepared(table, 0, (1, 1, "late"))]
     write_as(table, "quick", (1, 2, "quick"))
-    result = table.committer("late").commit(0, late)
+    result = table.engine.committer("late").commit(0, late)
     assert result.rewrite_count == 0
     assert [snapshot.commit_kind for snapshot in result.snapshots] == [CommitKind.APPEND]
 

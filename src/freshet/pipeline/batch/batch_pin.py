@@ -14,8 +14,7 @@ from typing import Final
 
 from pyspark import SparkContext, TaskContext
 
-from freshet.storage.distributed_write import CompactionLimit
-from freshet.storage.table import TaskLog
+from freshet.storage.table_engine import CompactionLimit, TaskLog
 
 PROPERTY: Final = "freshet.batch"
 

@@ -102,7 +102,7 @@ class BucketTask:
         table = open_worker_table(self.table.at_schema(pin.schema_id, pin.schema_time_ms))
         counts = arrived.counts
         log = task_log(pin)
-        writer = table.task_writer(base_snapshot_id=pin.base_snapshot_id, log=log)
+        writer = table.engine.task_writer(base_snapshot_id=pin.base_snapshot_id, log=log)
         try:
             unavailable = UnavailableValues(table, writer.base_snapshot_id, self.columns, writer.lookup_metrics)
             unavailable.watch(arrived.gathered.batches())

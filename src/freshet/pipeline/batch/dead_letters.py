@@ -40,8 +40,8 @@ from freshet.pipeline.decode.outcomes import (
 from freshet.pipeline.exceptions import InvalidRequestError
 from freshet.pipeline.identity.batch_identity import BatchIdentity
 from freshet.storage.catalog import Catalog
-from freshet.storage.distributed_write import CommitMessage, Committer
 from freshet.storage.table import Table
+from freshet.storage.table_engine import CommitMessage, Committer
 
 DEAD_LETTER_COLUMNS: Final = {
     "pipeline": "STRING NOT NULL",
@@ -80,7 +80,7 @@ class DeadLetterWriter:
     def __init__(self, table: Table, *, pipeline: str, micro_batch_id: int) -> None:
         self._pipeline = pipeline
         self._micro_batch_id = micro_batch_id
-        self._writer = table.task_writer(base_snapshot_id=None)
+        self._writer = table.engine.task_writer(base_snapshot_id=None)
 
     def write(self, dead: pa.Table) -> None:
         """Takes outcomes that are dead letters."""
@@ -109,13 +109,15 @@ class DeadLetterCommit:
             return
         committer = self._committers.get(batch.query_id)
         if committer is None:
-            committer = self._committers[batch.query_id] = self._table.committer(self._commit_user, batch.query_id)
+            committer = self._committers[batch.query_id] = self._table.engine.committer(
+                self._commit_user, batch.query_id
+            )
         if not committer.has_committed(batch.micro_batch_id, digest=batch.digest).is_committed:
             committer.commit(batch.micro_batch_id, messages, digest=batch.digest)
 
     def discard(self, messages: Sequence[CommitMessage]) -> None:
         """Removes what the tasks wrote."""
-        self._table.discard(messages)
+        self._table.engine.discard(messages)
 
 
 def dead_letter_rows(rows: pa.Table, *, pipeline: str, micro_batch_id: int) -> pa.Table:

@@ -84,7 +84,7 @@ class OneTableJob:
             shuffle_partitions=self._tasks_max or int(spark.conf.get(_SHUFFLE_PARTITIONS) or "200"),
             parallelism=spark.sparkContext.defaultParallelism,
         )
-        names, is_rescaled = frame.columns, table.is_rescaled()
+        names, is_rescaled = frame.columns, table.engine.is_rescaled()
         if not is_outcomes(names):
             return route_rows(frame, table.schema, table.options, tasks, is_rescaled=is_rescaled)
         self._commit.refuse_other_columns()

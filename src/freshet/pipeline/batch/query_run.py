@@ -48,9 +48,9 @@ from freshet.pipeline.identity.first_tables import FirstTables, after_batch, car
 from freshet.pipeline.identity.missing_batches import refuse_missing_batches
 from freshet.pipeline.identity.read_digest import ReadDigests
 from freshet.pipeline.spark.active_query import ActiveQuery
-from freshet.storage.distributed_write import CommitTrace, CompactionLimit
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.table import Table
+from freshet.storage.table_engine import CommitTrace, CompactionLimit
 
 _RUN_PROPERTY: Final = "spark.jobGroup.id"
 """Spark runs a query under the id of this run as its job group."""

@@ -17,8 +17,8 @@ from pyspark import SparkContext
 
 from freshet.pipeline.batch.batch_pin import BatchPin, task_log
 from freshet.pipeline.batch.worker_tables import open_worker_table
-from freshet.storage.distributed_write import CommitMessage, decode_commit_messages, encode_commit_messages
 from freshet.storage.table import TableHandle
+from freshet.storage.table_engine import CommitMessage, decode_commit_messages, encode_commit_messages
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class RenumberTask:
 
     def __call__(self, messages: bytes) -> bytes:
         """Takes and gives encoded commit messages."""
-        made = open_worker_table(self.table).renumbered(
+        made = open_worker_table(self.table).engine.renumbered(
             self.pin.micro_batch_id,
             decode_commit_messages(messages),
             base_snapshot_id=self.base_snapshot_id,

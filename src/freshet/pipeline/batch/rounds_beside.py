@@ -38,14 +38,15 @@ from pyspark.sql import SparkSession
 from freshet.pipeline.batch.worker_tables import open_worker_table
 from freshet.pipeline.errors.repeating_errors import REPEATING_ERRORS
 from freshet.pipeline.exceptions import brief_reason
-from freshet.storage.distributed_write import (
+from freshet.storage.exceptions import InvalidRequestError
+from freshet.storage.table import Table, TableHandle
+from freshet.storage.table_engine import (
+    BesideUnit,
     CommitMessage,
     CompactionLimit,
     decode_commit_messages,
     encode_commit_messages,
 )
-from freshet.storage.exceptions import InvalidRequestError
-from freshet.storage.table import BesideUnit, Table, TableHandle
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -92,7 +93,7 @@ class UnitTask:
 
     def __call__(self, unit: BesideUnit) -> bytes:
         """Encoded commit messages."""
-        return encode_commit_messages(open_worker_table(self.table).carry_out_beside(unit))
+        return encode_commit_messages(open_worker_table(self.table).engine.carry_out_beside(unit))
 
 
 class RoundsBeside:
@@ -100,7 +101,7 @@ class RoundsBeside:
 
     def __init__(self, table: Table, commit_user: str, *, budget_ms: int) -> None:
         """Raises `InvalidRequestError` where the compactions of this table must stay in its batches."""
-        self._beside = table.compaction_beside(commit_user + USER_SUFFIX)
+        self._beside = table.engine.compaction_beside(commit_user + USER_SUFFIX)
         self._table = table
         self._name = commit_user
         self._budget_ms = budget_ms
@@ -125,7 +126,7 @@ class RoundsBeside:
     def _follow(self, table: Table) -> None:
         """Goes on with the table as it was altered; where that does not let it, the batches go on alone."""
         try:
-            beside = table.compaction_beside(self._name + USER_SUFFIX)
+            beside = table.engine.compaction_beside(self._name + USER_SUFFIX)
         except InvalidRequestError as error:
             self._is_possible = False
             self._fail(str(error))

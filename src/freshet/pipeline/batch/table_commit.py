@@ -29,10 +29,10 @@ from freshet.pipeline.batch.schema_follow import refuse_other_columns
 from freshet.pipeline.config.model import CompactionConfig
 from freshet.pipeline.identity.batch_identity import BatchIdentity
 from freshet.pipeline.identity.replays import is_same_input, unproven_replay_text
-from freshet.storage.distributed_write import CommitCheck, CommitMessage, Committer, CommitTrace, CompactionLimit
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.model.schema import TableSchema
-from freshet.storage.table import Table, TaskLog
+from freshet.storage.table import Table
+from freshet.storage.table_engine import CommitCheck, CommitMessage, Committer, CommitTrace, CompactionLimit, TaskLog
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -55,11 +55,11 @@ class TableCommit:
         """At the schema of the batch that runs."""
         self.decoded = decoded or table.schema
         self._commit_user = commit_user
-        self._warn(self.table.warnings())
+        self._warn(self.table.engine.warnings())
         self._committers: dict[str | None, Committer] = {}
         self._renumber_job: RenumberJob | None = None
-        self._log = self.table.open_log(commit_user) if self.table.has_log else None
-        self._publisher = self.table.open_publisher() if self.table.publishes else None
+        self._log = self.table.engine.log.open(commit_user) if self.table.options.logs_changes else None
+        self._publisher = self.table.engine.log.open_publisher() if self.table.options.publishes_changes else None
         for source in (self._log, self._publisher):
             self._warn(() if source is None else source.warnings)
         self._rounds = self._open_rounds(compaction or CompactionConfig())
@@ -79,10 +79,10 @@ class TableCommit:
 
     def follow_schema(self, *, is_planned: bool) -> None:
         """Follows a schema change made while the query runs; the plan of a query may not follow every one."""
-        latest_id = self.table.latest_schema_id()
+        latest_id = self.table.engine.latest_schema_id()
         if latest_id is None or latest_id == self.table.schema.id:
             return
-        self.table = self.table.with_options(self.table.dynamic_options)
+        self.table = self.table.with_options(self.table.engine.dynamic_options)
         self._committers.clear()
         if is_planned:
             self.refuse_other_columns()
@@ -115,9 +115,9 @@ class TableCommit:
     ) -> TableReport:
         """Commits what the tasks wrote; `carried` is what the history is to carry."""
         number, committer = batch.micro_batch_id, self._committer(batch.query_id)
-        rest = self.table.complete_full_compaction(number, messages)
+        rest = self.table.engine.complete_full_compaction(number, messages)
         committed = committer.commit(number, (*messages, *rest), digest=batch.digest, carried=carried)
-        committed = self.table.show_hidden_rows(committer, number, committed)
+        committed = self.table.engine.show_hidden_rows(committer, number, committed)
         if self._log is not None and committed.snapshots:
             self._log.committed(number, committed.snapshots[-1].id)
         clock.lap("commit")
@@ -125,14 +125,14 @@ class TableCommit:
             self._publisher.publish()
             clock.lap("publish")
         buckets = {message.bucket_id for message in messages}
-        level0 = self.table.level0_counts(committed.snapshots[-1], buckets) if committed.snapshots else ()
+        level0 = self.table.engine.level0_counts(committed.snapshots[-1], buckets) if committed.snapshots else ()
         clock.lap("count")
         ids = tuple(snapshot.id for snapshot in committed.snapshots)
         return TableReport(ids, committed.already_committed, level0, committed.rewrite_count, committed.rewritten_bytes)
 
     def discard(self, messages: Sequence[CommitMessage]) -> None:
         """Removes what the tasks wrote."""
-        self.table.discard(messages)
+        self.table.engine.discard(messages)
 
     def left_out(self, notes: Mapping[str, int]) -> tuple[str, ...]:
         """Columns of the table that were not decoded, though records carry a field of the name."""
@@ -140,7 +140,7 @@ class TableCommit:
 
     def last_commit_of(self, commit_user: str) -> CommitTrace | None:
         """The last commit that somebody made."""
-        return self.table.committer(commit_user).last_commit()
+        return self.table.engine.committer(commit_user).last_commit()
 
     def after_batch(self, spark: SparkSession, messages: Sequence[CommitMessage]) -> BesideReport | None:
         """The batch is over: compaction beside the stream goes on. Gives what it did, None where there is none."""
@@ -159,7 +159,7 @@ class TableCommit:
         """Kept from batch to batch: a committer knows the live files and reads only what is new."""
         if query_id not in self._committers:
             log = None if self._log is None else self._log.identity
-            self._committers[query_id] = self.table.committer(
+            self._committers[query_id] = self.table.engine.committer(
                 self._commit_user, query_id, log=log, renumber=self._renumber
             )
         return self._committers[query_id]

@@ -20,7 +20,7 @@ from freshet.pipeline.batch.dead_letter_sample import merged_sample
 from freshet.pipeline.batch.read_count import ReadCount
 from freshet.pipeline.decode.outcomes import MetTable
 from freshet.pipeline.errors.repeating_errors import ToldError, error_document, error_of
-from freshet.storage.distributed_write import CommitMessage, decode_commit_messages, encode_commit_messages
+from freshet.storage.table_engine import CommitMessage, decode_commit_messages, encode_commit_messages
 
 RESULT_COLUMN: Final = "result"
 RESULT_SPARK_SCHEMA: Final = spark.StructType([spark.StructField(RESULT_COLUMN, spark.BinaryType())])

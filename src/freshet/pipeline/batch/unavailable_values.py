@@ -40,10 +40,10 @@ import pyarrow.compute as pc
 from freshet.pipeline.config.engine_rules import engine_rules
 from freshet.pipeline.decode.carriers import carrier_arrow_type, carry_array, restore_array
 from freshet.pipeline.decode.outcomes import COLUMN, DATA_PREFIX, KIND, REASON, TAG, TAG_DEAD, UNAVAILABLE
-from freshet.storage.distributed_write import LookupMetrics
 from freshet.storage.merge.gather import take_rows
 from freshet.storage.model.row_kind import RowKind
 from freshet.storage.table import Table
+from freshet.storage.table_engine import LookupMetrics
 
 NOT_STORED: Final = "a value that the change did not carry is not stored in the table either"
 """Reason of the dead letters made here."""

@@ -54,7 +54,7 @@ def warnings_before_start(config: PipelineConfig) -> list[str]:
     try:
         known = with_table_options(config)
         catalog = Catalog(config.table.warehouse)
-        is_compacted = catalog.has_table(config.table.name) and catalog.table(config.table.name).is_compacted()
+        is_compacted = catalog.has_table(config.table.name) and catalog.table(config.table.name).engine.is_compacted()
         unused = list(unused_options(config.table))
     except (StorageError, OSError):
         known, is_compacted, unused = config, False, []
@@ -105,7 +105,7 @@ def _tables(config: PipelineConfig) -> Iterator[Finding]:
         yield ("table", "warehouse"), f"{config.table.warehouse} cannot be written: {reason}; choose another folder"
         return
     if table is not None:
-        remedy = _REMEDY_TABLE + (_REMEDY_LOG if table.has_log else "")
+        remedy = _REMEDY_TABLE + (_REMEDY_LOG if table.options.logs_changes else "")
         yield from _earlier_query(config, table, ("checkpoint",), remedy)
         yield from _other_log_user(config, table)
     if dead is None:
@@ -134,7 +134,7 @@ def _earlier_query(config: PipelineConfig, table: Table, key_path: KeyPath, reme
         return  # its query id is not known here; the first commit will find out
     query_id = query_id_of(config.checkpoint)
     try:
-        table.has_committed(config.name, query_id or _NEW_QUERY, 0)
+        table.engine.has_committed(config.name, query_id or _NEW_QUERY, 0)
     except UnknownOutcomeError:
         return  # history has expired: for a batch to decide
     except InvalidRequestError:
@@ -151,7 +151,7 @@ def _earlier_query(config: PipelineConfig, table: Table, key_path: KeyPath, reme
 def _other_log_user(config: PipelineConfig, table: Table) -> Iterator[Finding]:
     """Whether somebody else writes the log of the table."""
     try:
-        user = table.with_options(dict(config.table.write_options)).log_user()
+        user = table.with_options(dict(config.table.write_options)).engine.log.user()
     except (StorageError, OSError) as error:
         yield ("table",), str(error), kind_of(error)
         return

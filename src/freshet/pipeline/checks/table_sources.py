@@ -36,7 +36,7 @@ def open_source(source: TableSourceConfig) -> Table:
 
 
 def planned_stream(source: TableSourceConfig, table: Table) -> PlannedStream:
-    """The changes asked for; raises as `Table.split_stream` does."""
+    """The changes asked for; raises as `TableEngine.split_stream` does."""
     options = stream_options(source.given)
     assert options is not None
     return options.stream(table, column_list(source.given))

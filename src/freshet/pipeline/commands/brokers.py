@@ -139,7 +139,7 @@ def _check_owner(config: PipelineConfig, options: Mapping[str, str], topic: str)
     """Raises where the topic holds what is not the log of the table, which may not be there yet."""
     catalog = Catalog(config.table.warehouse)
     if catalog.has_table(config.table.name):
-        catalog.table(config.table.name).with_options(dict(config.table.write_options)).check_log()
+        catalog.table(config.table.name).with_options(dict(config.table.write_options)).engine.log.check()
         return
     client = KafkaLogClient.of_options(options)
     publishes = options.get("log.consistency", "").lower() == "transactional"

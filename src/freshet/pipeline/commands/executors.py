@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from freshet.pipeline.batch.worker_tables import open_worker_table
 from freshet.pipeline.spark.session import session_of_a_command
-from freshet.storage.distributed_write import CommitMessage, decode_commit_messages, encode_commit_messages
-from freshet.storage.table import BucketCompaction, Elsewhere, TableHandle
+from freshet.storage.table import Elsewhere, TableHandle
+from freshet.storage.table_engine import BucketCompaction, CommitMessage, decode_commit_messages, encode_commit_messages
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +20,7 @@ class CompactTask:
 
     def __call__(self, work: BucketCompaction) -> bytes:
         """Encoded commit messages."""
-        return encode_commit_messages(open_worker_table(self.table).carry_out_compaction(work))
+        return encode_commit_messages(open_worker_table(self.table).engine.carry_out_compaction(work))
 
 
 @contextmanager

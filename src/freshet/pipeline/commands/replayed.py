@@ -19,9 +19,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from freshet.pipeline.exceptions import InvalidRequestError
-from freshet.storage.distributed_write import CommitMessage
 from freshet.storage.exceptions import ConflictError, NotFoundError
-from freshet.storage.table import Split, Table
+from freshet.storage.table import Table
+from freshet.storage.table_engine import CommitMessage, Split
 
 
 def remove_replayed(dead: Table, snapshot_id: int, pipelines: Sequence[str], *, user: str, query_id: str) -> None:
@@ -29,7 +29,7 @@ def remove_replayed(dead: Table, snapshot_id: int, pipelines: Sequence[str], *, 
 
     Raises `InvalidRequestError` where they cannot be told from later ones any more.
     """
-    committer = dead.committer(user, query_id)
+    committer = dead.engine.committer(user, query_id)
     if committer.has_committed(snapshot_id).is_committed:
         return
     taken = _files_at(dead, snapshot_id)
@@ -39,7 +39,7 @@ def remove_replayed(dead: Table, snapshot_id: int, pipelines: Sequence[str], *, 
             f"table {dead.name} was compacted or rewritten since the last replay, so the dead letters that are new "
             "cannot be told from those replayed already; --all takes all of them"
         )
-    with closing(dead.task_writer(base_snapshot_id=None)) as writer:
+    with closing(dead.engine.task_writer(base_snapshot_id=None)) as writer:
         gone: list[Any] = []
         scan = dead.scan()
         for split in scan.plan():
@@ -60,7 +60,7 @@ def remove_replayed(dead: Table, snapshot_id: int, pipelines: Sequence[str], *, 
         try:
             committer.commit(snapshot_id, messages)
         except ConflictError as error:
-            dead.discard(messages)
+            dead.engine.discard(messages)
             raise InvalidRequestError(
                 f"table {dead.name} was compacted while its replayed letters were removed; the next replay needs --all"
             ) from error

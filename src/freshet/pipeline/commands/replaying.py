@@ -35,7 +35,8 @@ from freshet.pipeline.running.runner import spark_settings
 from freshet.pipeline.sources.record_frame import RECORD_SCHEMA, read_record_frame
 from freshet.pipeline.spark.session import session_of_a_command
 from freshet.storage.catalog import Catalog
-from freshet.storage.table import Split, Table, TableScan
+from freshet.storage.table import Table, TableScan
+from freshet.storage.table_engine import Split
 
 REPLAY_SUFFIX: Final = "-replay"
 QUERY_ID: Final = "freshet-replay"
@@ -135,7 +136,7 @@ def carry_out(spark: SparkSession, config: PipelineConfig, replay: Replay) -> Ba
         decoded=config.table.table_schema,
         dead_letters=dead,
         max_dead_letters=MaxDeadLetters(share=1.0),
-        options=table.dynamic_options,
+        options=table.engine.dynamic_options,
     )
     report = writer.write(whole, replay.identifier, QUERY_ID)
     _remove(config, dead, replay.identifier)
@@ -161,7 +162,7 @@ def _plan(config: PipelineConfig, table: Table, dead: Table, *, everything: bool
     if everything:
         user = f"{user}-{uuid4()}"
     else:
-        last = table.committer(user, QUERY_ID).has_committed(0).last
+        last = table.engine.committer(user, QUERY_ID).has_committed(0).last
         if last is not None:
             _remove(config, dead, last.identifier)
     latest = dead.latest_snapshot()

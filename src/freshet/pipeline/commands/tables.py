@@ -52,7 +52,7 @@ def snapshots(warehouse: Warehouse, table: TableName, as_json: AsJson = False) -
     opened = open_table(warehouse, table)
     facts = []
     for snapshot in opened.snapshots():
-        rows = opened.commit_rows(snapshot)
+        rows = opened.engine.commit_rows(snapshot)
         facts.append(
             {
                 "snapshot": snapshot.id,
@@ -83,10 +83,10 @@ def files(
     """List the data files of a snapshot."""
     opened = open_table(warehouse, table)
     facts: list[dict[str, Any]] = []
-    marked = opened.marked_rows(snapshot_id=snapshot_id)
+    marked = opened.engine.marked_rows(snapshot_id=snapshot_id)
     for entry in opened.files(snapshot_id=snapshot_id):
         file = entry.file
-        folder = opened.partition_path(entry.partition)
+        folder = opened.engine.partition_path(entry.partition)
         facts.append(
             {
                 "bucket": f"{folder}/{entry.bucket}" if folder else str(entry.bucket),

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from freshet.pipeline.exceptions import InvalidRequestError
-from freshet.storage.table import LogSplitStream, SplitStream, StreamLimit, Table
+from freshet.storage.table import Table
+from freshet.storage.table_engine import LogSplitStream, SplitStream, StreamLimit
 
 FILTER_OPTION: Final = "filter"
 COLUMNS_OPTION: Final = "columns"
@@ -62,7 +63,7 @@ class StreamOptions:
 
     def stream(self, table: Table, columns: Sequence[str] | None) -> PlannedStream:
         """The changes asked for; raises as `Table.stream` does."""
-        return table.split_stream(
+        return table.engine.split_stream(
             columns,
             self.filter,
             scan_mode=self.mode,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from freshet.storage.distributed_write import CommitDigest
+from freshet.storage.table_engine import CommitDigest
 
 
 @dataclass(frozen=True, slots=True)

@@ -90,7 +90,7 @@ def query_id_of(checkpoint: str) -> str | None:
 
 
 def _owner(pipeline: str, table: Table) -> dict[str, object]:
-    return {"pipeline": pipeline, "table": table.location, "created_ms": table.created_ms()}
+    return {"pipeline": pipeline, "table": table.location, "created_ms": table.engine.created_ms()}
 
 
 def _remedy_of_damaged(folder: Path, pipeline: str, table: Table | None) -> str:

@@ -33,7 +33,7 @@ from freshet.pipeline.errors.error_kind import ErrorKind
 from freshet.pipeline.errors.known_causes import gone_text
 from freshet.pipeline.exceptions import PipelineFailedError
 from freshet.pipeline.spark.active_query import ActiveQuery
-from freshet.storage.distributed_write import CommitDigest
+from freshet.storage.table_engine import CommitDigest
 
 FILES_OFFSET: Final = "logOffset"
 COMPACT_INTERVAL_MAX: Final = 1000

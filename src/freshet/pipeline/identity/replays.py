@@ -7,7 +7,7 @@ is passed over all the same, and a warning says so.
 
 from __future__ import annotations
 
-from freshet.storage.distributed_write import CommitCheck, CommitDigest
+from freshet.storage.table_engine import CommitCheck, CommitDigest
 
 
 def is_same_input(check: CommitCheck, micro_batch_id: int, digest: CommitDigest | None) -> bool:

@@ -54,7 +54,8 @@ from freshet.pipeline.sources.stream_source import ChangeStreamReader, check_str
 from freshet.pipeline.spark.arrow_bridge import spark_struct
 from freshet.storage.catalog import Catalog
 from freshet.storage.model.data_type import DataField, with_nullable
-from freshet.storage.table import Split, Table, TableScan
+from freshet.storage.table import Table, TableScan
+from freshet.storage.table_engine import Split
 
 FORMAT: Final = "freshet"
 _TRAVEL: Final = (SNAPSHOT_OPTION, TAG_OPTION, TIMESTAMP_OPTION)

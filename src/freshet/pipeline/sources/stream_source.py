@@ -43,7 +43,7 @@ from freshet.pipeline.exceptions import InvalidRequestError
 from freshet.pipeline.sources.first_offset import FIRST, begin_of, end_offset, position_of
 from freshet.pipeline.spark.arrow_bridge import spark_struct
 from freshet.storage.exceptions import OvertakenError
-from freshet.storage.table import StreamLimit
+from freshet.storage.table_engine import StreamLimit
 
 _BESIDE: Final[dict[Any, spark.DataType]] = {pa.string(): spark.StringType(), pa.int64(): spark.LongType()}
 """Types of the columns that come with every change."""

@@ -41,7 +41,7 @@ from freshet.storage.scan.table_scan import decoders
 
 
 class SplitStream:
-    """Changes of one table from a position on; `Table.split_stream` gives it. Belongs to one thread."""
+    """Changes of one table from a position on; `TableEngine.split_stream` gives it. Belongs to one thread."""
 
     def __init__(
         self,

@@ -1,0 +1,285 @@
+"""A table as readers see it: its rows, its changes, its history; nothing here writes but the position of a consumer.
+
+`Table` adds what changes it. The object is a view of one schema, taken when it was opened. It keeps no files open and
+may be shared by threads; scans and streams may not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, overload
+
+import pyarrow as pa
+
+from freshet.storage.changes.between import EndGiven, changes_between
+from freshet.storage.changes.change_range import TimeGiven, change_range
+from freshet.storage.changes.change_source import ChangeRules, check_has_changelog
+from freshet.storage.changes.changelog import Changelog
+from freshet.storage.changes.history import ChangeHistory
+from freshet.storage.changes.split_stream import SplitStream
+from freshet.storage.changes.stream import ChangeStream, LogStream
+from freshet.storage.describe import describe_table, table_facts
+from freshet.storage.filters.filter_text import FilterGiven, to_predicate
+from freshet.storage.lookup.file_lookup import FoundRows
+from freshet.storage.lookup.lookup_metrics import LookupMetrics
+from freshet.storage.lookup.stored_rows import find_stored_rows
+from freshet.storage.metadata.table_handle import TableHandle
+from freshet.storage.metadata.table_store import TableStore
+from freshet.storage.model.arrow_types import arrow_schema
+from freshet.storage.model.manifest import ManifestEntry
+from freshet.storage.model.schema import TableSchema
+from freshet.storage.model.snapshot import Snapshot
+from freshet.storage.options.core import CoreOptions
+from freshet.storage.scan.read_snapshot import explained, find_snapshot
+from freshet.storage.scan.table_scan import TableScan
+from freshet.storage.table_engine import TableEngine
+
+
+class ReadableTable:
+    """What reads a table, and describes it."""
+
+    def __init__(self, store: TableStore) -> None:
+        self.store = store
+
+    @property
+    def name(self) -> str:
+        """What messages call the table: `database.table`, or its folder."""
+        return self.store.name
+
+    @property
+    def handle(self) -> TableHandle:
+        """The table as a value for other processes; `InvalidRequestError` where they cannot reach it."""
+        return self.store.handle
+
+    @property
+    def engine(self) -> TableEngine:
+        """What drives the table over many processes: planning, tasks, commits, its log (`table_engine`)."""
+        return TableEngine(self.store)
+
+    @property
+    def location(self) -> str:
+        """Folder of the table."""
+        return self.store.paths.location
+
+    @property
+    def schema(self) -> TableSchema:
+        """The schema this object was opened with."""
+        return self.store.schema
+
+    @property
+    def options(self) -> CoreOptions:
+        """The options this object works with: the table's own, and those given when it was opened."""
+        return self.store.options
+
+    @property
+    def arrow_schema(self) -> pa.Schema:
+        """Columns as Arrow types, as scans give them and writers want them."""
+        return arrow_schema(self.store.schema)
+
+    def scan(
+        self,
+        columns: Sequence[str] | None = None,
+        filter: FilterGiven = None,  # noqa: A002  # the word every reader library uses
+        *,
+        snapshot_id: int | None = None,
+        tag: str | None = None,
+        timestamp_ms: int | None = None,
+        limit: int | None = None,
+    ) -> TableScan:
+        """Rows of one snapshot (the latest, or at most one of snapshot id, tag and timestamp), merged.
+
+        `filter` is SQL text such as `"total > 10"` (`filter_text` says what it may hold), built with `col`, or a list
+        as pyarrow takes them. Nothing is read yet. Raises `InvalidRequestError` for unknown columns and
+        `NotFoundError` for a snapshot or tag that is not there.
+        """
+        return TableScan(
+            self.store,
+            columns=columns,
+            filter=to_predicate(filter),
+            snapshot_id=snapshot_id,
+            tag=tag,
+            timestamp_ms=timestamp_ms,
+            limit=limit,
+        )
+
+    def changelog(
+        self,
+        columns: Sequence[str] | None = None,
+        filter: FilterGiven = None,  # noqa: A002  # the word every reader library uses
+        *,
+        from_snapshot: int | None = None,
+        to_snapshot: int | None = None,
+        from_timestamp: TimeGiven | None = None,
+        limit: int | None = None,
+    ) -> Changelog:
+        """Changes of the snapshots asked for: the columns, `_ROW_KIND` ('+I' '-U' '+U' '-D') and `_SNAPSHOT_ID`.
+
+        Both ends belong to the range; without them it is all that is there. `from_timestamp` is in epoch milliseconds,
+        or a datetime with a time zone. `filter` is as in `scan`, applied to each change by itself. An append table has
+        a +I for each row; a keyed table has what its `changelog-producer` wrote. Nothing is read yet.
+
+        Raises `InvalidRequestError` for unknown columns and for a keyed table without a changelog producer, and
+        `NotFoundError` naming what is left when changes have expired or are not committed yet.
+        """
+        otherwise = "read the rows as they were written with changes_between(…, mode='delta')"
+        check_has_changelog(ChangeRules.of(self.options), self.name, otherwise)
+        ids = change_range(
+            ChangeHistory(self.store),
+            from_snapshot=from_snapshot,
+            to_snapshot=to_snapshot,
+            from_timestamp=from_timestamp,
+        )
+        return Changelog(self.store, ids, columns=columns, filter=to_predicate(filter), limit=limit)
+
+    def changes_between(
+        self,
+        start: EndGiven,
+        end: EndGiven,
+        columns: Sequence[str] | None = None,
+        filter: FilterGiven = None,  # noqa: A002  # the word every reader library uses
+        *,
+        mode: str = "auto",
+        limit: int | None = None,
+    ) -> Changelog:
+        """What happened after one point of the table's history up to another, as `changelog` gives it.
+
+        A point is a snapshot id (0 is the table before its first), the name of a tag, or a datetime with a time zone.
+        `mode` is `delta` (the rows that were written, with the kinds they were written with), `changelog`, `diff`
+        (what differs between the two states, whatever happened between) or `auto`: diff between two tags, else
+        changelog where the table has one, delta elsewhere. `changes/between.py` says more.
+
+        Raises `InvalidRequestError` for points or a mode that make no sense, for `changelog` of a keyed table without
+        a changelog producer and for `diff` without a key; `NotFoundError` for what is not there.
+        """
+        return changes_between(
+            self.store, self.name, start, end, mode, columns=columns, filter=to_predicate(filter), limit=limit
+        )
+
+    @overload
+    def stream(
+        self,
+        columns: Sequence[str] | None = None,
+        filter: FilterGiven = None,  # the word every reader library uses
+        *,
+        scan_mode: str | None = None,
+        from_snapshot: int | None = None,
+        from_timestamp: TimeGiven | None = None,
+        consumer_id: str | None = None,
+        max_wait_s: float | None = None,
+        with_snapshot_id: bool = False,
+        upserts: bool = False,
+        isolation: None = None,
+    ) -> ChangeStream: ...
+
+    @overload
+    def stream(
+        self,
+        columns: Sequence[str] | None = None,
+        filter: FilterGiven = None,  # the word every reader library uses
+        *,
+        isolation: str,
+        scan_mode: str | None = None,
+        from_snapshot: int | None = None,
+        from_timestamp: TimeGiven | None = None,
+        consumer_id: str | None = None,
+        max_wait_s: float | None = None,
+        with_snapshot_id: bool = False,
+        upserts: bool = False,
+        log_state: Mapping[str, object] | None = None,
+    ) -> LogStream: ...
+
+    def stream(
+        self,
+        columns: Sequence[str] | None = None,
+        filter: FilterGiven = None,  # noqa: A002  # the word every reader library uses
+        *,
+        scan_mode: str | None = None,
+        from_snapshot: int | None = None,
+        from_timestamp: TimeGiven | None = None,
+        consumer_id: str | None = None,
+        max_wait_s: float | None = None,
+        with_snapshot_id: bool = False,
+        upserts: bool = False,
+        isolation: str | None = None,
+        log_state: Mapping[str, object] | None = None,
+    ) -> ChangeStream | LogStream:
+        """Changes as they are committed: an iterator of Arrow batches that waits for the next snapshot.
+
+        `scan_mode` says what it begins with: `latest-full` (the default: the rows of the latest snapshot, as +I),
+        `latest`, `compacted-full`, `from-snapshot`, `from-snapshot-full` or `from-timestamp`. With a `consumer_id` it
+        goes on where the stream of that name stopped, and what it has not read yet does not expire. `max_wait_s` ends
+        it after so many seconds without a new snapshot. Batches have the columns and `_ROW_KIND`, on request
+        `_SNAPSHOT_ID`. `upserts` reads a keyed table without a changelog producer: rows as they were written, without
+        those they replaced.
+
+        With an `isolation` the changes come from the log of the table (`log.system`): `committed` when their snapshot
+        is there, `speculative` as soon as they are logged. What a speculative stream has shown and a crash undid is
+        taken back by rows of the inverse kind. Scan modes, `consumer_id` and `with_snapshot_id` are the same (NULL in
+        rows whose snapshot is still to come); `log_state` goes on where another stream stopped (its `state`).
+
+        Raises `InvalidRequestError` as `changelog` does and for a scan mode that does not go with the rest,
+        `NotFoundError` naming what is left when the changes to begin with have expired; while it is read
+        `RetryableError` when expiry or a rollback has overtaken it.
+        """
+        engine = self.engine
+        is_logged = isolation is not None and engine.log.is_read(isolation, log_state)
+        stream = engine.split_stream(
+            columns,
+            filter,
+            scan_mode=scan_mode,
+            from_snapshot=from_snapshot,
+            from_timestamp=from_timestamp,
+            consumer_id=consumer_id,
+            with_snapshot_id=with_snapshot_id,
+            upserts=upserts or is_logged,
+            isolation=isolation or "none",
+        )
+        if isinstance(stream, SplitStream):
+            return ChangeStream(stream, max_wait_s=max_wait_s)
+        return LogStream(stream, max_wait_s=max_wait_s, state=log_state)
+
+    def lookup(
+        self,
+        keys: pa.Table,
+        columns: Sequence[str] | None = None,
+        *,
+        snapshot_id: int | None = None,
+        metrics: LookupMetrics | None = None,
+    ) -> FoundRows:
+        """The rows that stand for some keys at a snapshot (the latest if none is named), without a scan of the table.
+
+        `keys` has every column of the primary key, one row for each key asked; `columns` are those wanted, all if None.
+        The answer has the rows found and, for each key asked, the position of its row or -1. Columns are those of this
+        object's schema; `metrics` counts how files were asked. Raises `InvalidRequestError` for a table without a
+        primary key, a key column that is missing, NULL or of another type, and unknown columns; `NotFoundError` for a
+        snapshot that is not there.
+        """
+        self.store.check_is_there()
+        snapshot = find_snapshot(self.store.snapshots, snapshot_id=snapshot_id)
+        with explained(self.store, snapshot):
+            return find_stored_rows(self.store, snapshot, keys, columns, metrics)
+
+    def consumers(self) -> dict[str, int]:
+        """Streaming readers that have a name, and the snapshot each wants next."""
+        return self.store.consumers.positions()
+
+    def snapshots(self) -> list[Snapshot]:
+        """All snapshots that are still there, oldest first."""
+        return self.store.snapshots.all()
+
+    def latest_snapshot(self) -> Snapshot | None:
+        """The newest snapshot; None for a table that nothing was committed to."""
+        return self.store.snapshots.latest()
+
+    def files(self, *, snapshot_id: int | None = None) -> list[ManifestEntry]:
+        """Live data files of a snapshot, the latest if none is named."""
+        snapshot = find_snapshot(self.store.snapshots, snapshot_id=snapshot_id)
+        return list(self.store.live.at(snapshot).entries())
+
+    def describe(self) -> str:
+        """The table in words and the levels of each bucket as a drawing."""
+        return describe_table(self.store, self.name)
+
+    def facts(self) -> dict[str, Any]:
+        """What `describe` says, as values that JSON can hold."""
+        return table_facts(self.store, self.name)

@@ -1,0 +1,284 @@
+"""What drives a table over many processes, such as Spark does; `Table.engine` gives it.
+
+A program that reads and writes in one process needs nothing of it: `Table.scan`, `Table.stream`, `Table.writer`.
+
+| step | where | names |
+|---|---|---|
+| plan | driver | `log`, `has_committed`, `latest_schema_id`, `is_rescaled`; for readers `split_stream` |
+| write | task | `task_writer`, `renumbered`; `carry_out_compaction`, `carry_out_beside` of what a driver chose |
+| commit | driver | `complete_full_compaction`, `committer`, `show_hidden_rows`; `discard` where nothing is committed |
+| compact | driver | `compaction_beside`, between batches |
+| look | anywhere | `warnings`, `level0_counts`, `commit_rows`, `marked_rows`, … |
+
+    in each task     writer = engine.task_writer(base_snapshot_id=41)
+                     writer.write_routed(rows, buckets, bucket_count=2)   any number of times
+                     writer.rebase()
+                     sent = encode_commit_messages(writer.prepare_commit(7))
+    in the driver    committer = engine.committer("loader-1")
+                     committer.commit(7, decode_commit_messages(sent))
+                     engine.discard(messages)                      instead, where they will not be committed
+
+Files are invisible until the driver has committed the messages that name them, so a task may run twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
+from typing import Final
+
+from freshet.storage.changes.change_range import TimeGiven
+from freshet.storage.changes.change_source import ChangeRules, check_has_changelog
+from freshet.storage.changes.split_stream import SplitStream
+from freshet.storage.changes.stream_position import StreamPosition
+from freshet.storage.changes.stream_start import StartRequest
+from freshet.storage.cleaning.expire import expire_later
+from freshet.storage.codec.commit_message_json import decode_commit_messages, encode_commit_messages
+from freshet.storage.commit.committer import CommitCheck, CommitResult, Committer, Renumber, discard_messages
+from freshet.storage.commit.history import CommitTrace
+from freshet.storage.describe import CommitRows, commit_rows, marked_row_counts
+from freshet.storage.distributed_write import TaskWriter
+from freshet.storage.filters.filter_text import FilterGiven, to_predicate
+from freshet.storage.logs.readers import LogSplitStream
+from freshet.storage.logs.writers import TaskLog
+from freshet.storage.lookup.lookup_metrics import LookupMetrics
+from freshet.storage.maintenance.compaction_beside import BesideUnit, CompactionBeside, carry_out_beside
+from freshet.storage.maintenance.hidden_rows import show_hidden_rows
+from freshet.storage.maintenance.table_compaction import BucketCompaction, carry_out, complete_full_compaction
+from freshet.storage.metadata.table_store import TableStore
+from freshet.storage.model.commit_message import CommitDigest, CommitMessage
+from freshet.storage.model.snapshot import CommitKind, Snapshot
+from freshet.storage.model.split import ChangeSplit, Split
+from freshet.storage.model.stream_step import StreamLimit
+from freshet.storage.model.table_log import LogIdentity
+from freshet.storage.options.traps import silent_traps, unheeded_options
+from freshet.storage.scan.read_snapshot import find_snapshot
+from freshet.storage.table_logs import TableLogs
+from freshet.storage.write.bucketing import BucketCounts
+from freshet.storage.write.compaction_limit import CompactionLimit
+from freshet.storage.write.renumbering import renumbered
+
+__all__ = [
+    "BesideUnit",
+    "BucketCompaction",
+    "ChangeSplit",
+    "CommitCheck",
+    "CommitDigest",
+    "CommitMessage",
+    "CommitResult",
+    "CommitTrace",
+    "Committer",
+    "CompactionBeside",
+    "CompactionLimit",
+    "LogSplitStream",
+    "LookupMetrics",
+    "Split",
+    "SplitStream",
+    "StreamLimit",
+    "StreamPosition",
+    "TableEngine",
+    "TaskLog",
+    "TaskWriter",
+    "decode_commit_messages",
+    "encode_commit_messages",
+]
+"""The engine of a table, and what its methods take and give."""
+
+COMMITS_LOOKED_AT: Final = 100
+"""Who has not compacted for so many commits does not."""
+
+
+class TableEngine:
+    """What the driver and the tasks of an engine do with one table, at the schema of a `Table`."""
+
+    def __init__(self, store: TableStore) -> None:
+        self._store = store
+
+    @property
+    def log(self) -> TableLogs:
+        """The log of the table, where it has one (`log.system`): opened for drivers, and checked."""
+        return TableLogs(self._store)
+
+    def warnings(self) -> list[str]:
+        """What the options of this table lead to without anybody saying so, and which of them do nothing; for logs, and
+        for those who check."""
+        return [*silent_traps(self._store.options), *unheeded_options(self._store.options)]
+
+    @property
+    def dynamic_options(self) -> Mapping[str, str]:
+        """What was given with `Table.with_options`, beside the options of the table."""
+        return self._store.dynamic_options
+
+    def latest_schema_id(self) -> int | None:
+        """Id of the newest schema, which may be newer than this object's; None where the table was dropped."""
+        latest = self._store.schemas.latest()
+        return None if latest is None else latest.id
+
+    def created_ms(self) -> int:
+        """When the table was created, in milliseconds since 1970: this tells it from an earlier one of its name, and
+        stays with it when it is renamed.
+        """
+        return self._store.schemas.created_ms()
+
+    def is_compacted(self, *, commits: int = COMMITS_LOOKED_AT) -> bool:
+        """Whether somebody has compacted the table among the last commits, as far as they are still there."""
+        recent = islice(self._store.snapshots.newest_first(self._store.snapshots.latest()), commits)
+        return any(snapshot.commit_kind is CommitKind.COMPACT for snapshot in recent)
+
+    def is_rescaled(self) -> bool:
+        """Whether a partition has another number of buckets than the option `bucket` says: Apache Paimon rescales one
+        partition after the other. Rows for such a partition go to buckets by the number that its files have."""
+        return BucketCounts(self._store, self._store.snapshots.latest()).differ()
+
+    def has_committed(self, commit_user: str, query_id: str | None, identifier: int) -> CommitCheck:
+        """Whether a commit is there, as `Committer.has_committed` finds it and raises, for those who commit nothing."""
+        return Committer(self._store, commit_user, query_id).has_committed(identifier)
+
+    def split_stream(
+        self,
+        columns: Sequence[str] | None = None,
+        filter: FilterGiven = None,  # noqa: A002  # the word every reader library uses
+        *,
+        scan_mode: str | None = None,
+        from_snapshot: int | None = None,
+        from_timestamp: TimeGiven | None = None,
+        consumer_id: str | None = None,
+        with_snapshot_id: bool = False,
+        upserts: bool = False,
+        isolation: str | None = None,
+    ) -> SplitStream | LogSplitStream:
+        """The changes that `Table.stream` gives, as positions and splits for an engine with a checkpoint of its own.
+
+        `isolation` is `none` (snapshots alone), `committed` or `speculative` (snapshots, then the log); if it is not
+        given, `committed` for a table with a log and `none` for others. Raises as
+        `Table.stream` does.
+        """
+        options = self._store.options
+        if not upserts:
+            otherwise = "stream the rows as they are written, without those they replace: upserts=True"
+            check_has_changelog(ChangeRules.of(options), self._store.name, otherwise)
+        wanted = isolation or ("committed" if options.logs_changes else "none")
+        request = StartRequest.of(scan_mode, from_snapshot, from_timestamp)
+        if wanted.lower() != "none" and self.log.is_read(wanted):
+            return self.log.split_stream(
+                request,
+                wanted,
+                columns=columns,
+                predicate=to_predicate(filter),
+                consumer_id=consumer_id,
+                with_snapshot_id=with_snapshot_id,
+            )
+        return SplitStream(
+            self._store,
+            request,
+            columns=columns,
+            filter=to_predicate(filter),
+            consumer_id=consumer_id,
+            with_snapshot_id=with_snapshot_id,
+        )
+
+    def task_writer(
+        self, *, base_snapshot_id: int | None, parallelism: int = 1, log: TaskLog | None = None
+    ) -> TaskWriter:
+        """Writes files for a commit that another process makes.
+
+        Buckets are restored from the snapshot named, or the latest where that has expired; None is a table without any.
+        `log` is what the driver says of the log of the table, where it has one (`log.open`).
+        """
+        return TaskWriter(
+            self._store, base_snapshot_id=base_snapshot_id, parallelism=parallelism, sink=self.log.task_sink(log)
+        )
+
+    def renumbered(
+        self,
+        identifier: int,
+        messages: Sequence[CommitMessage],
+        *,
+        base_snapshot_id: int,
+        headroom: int,
+        log: TaskLog | None = None,
+        limit: CompactionLimit | None = None,
+    ) -> list[CommitMessage]:
+        """The rows of messages that task writers have made, numbered anew upon a snapshot and `headroom` above what is
+        live there: what a committer asks its `renumber` for, in this or another process. `log` is as for `task_writer`.
+        """
+        base = self._store.snapshots.or_latest(base_snapshot_id)
+        return renumbered(
+            self._store,
+            messages,
+            base,
+            identifier=identifier,
+            headroom=headroom,
+            parallelism=1,
+            sink=self.log.task_sink(log),
+            limit=limit,
+        )
+
+    def carry_out_compaction(self, work: BucketCompaction) -> list[CommitMessage]:
+        """Compacts one bucket here, for the process whose `Table.compact` has sent it elsewhere."""
+        return carry_out(self._store, work)
+
+    def carry_out_beside(self, unit: BesideUnit) -> list[CommitMessage]:
+        """Does the work of a unit that `CompactionBeside` has chosen, in this process or another one."""
+        return carry_out_beside(self._store, unit)
+
+    def committer(
+        self,
+        commit_user: str,
+        query_id: str | None = None,
+        *,
+        log: LogIdentity | None = None,
+        renumber: Renumber | None = None,
+    ) -> Committer:
+        """Commits what task writers have made; `query_id` tells streaming queries of one name apart. `log` is that of
+        the table, where it has one (`log.open`). `renumber` writes files again whose rows others have overtaken, by
+        default in this process; a table with a log has no default."""
+        self.log.check_logs(log is not None)
+        renumber = renumber or (None if log else self._renumbered_here)
+        return Committer(self._store, commit_user, query_id, log, renumber, expire_later)
+
+    def _renumbered_here(
+        self, identifier: int, messages: Sequence[CommitMessage], base_id: int, headroom: int
+    ) -> Sequence[CommitMessage]:
+        return self.renumbered(identifier, messages, base_snapshot_id=base_id, headroom=headroom)
+
+    def complete_full_compaction(self, identifier: int, messages: Sequence[CommitMessage]) -> list[CommitMessage]:
+        """Messages to commit with those of task writers, where `full-compaction.delta-commits` has this commit compact
+        the whole table: the buckets that none of them wrote are compacted here and now. None where nothing is due.
+        """
+        return complete_full_compaction(self._store, identifier, messages)
+
+    def show_hidden_rows(self, committer: Committer, identifier: int, result: CommitResult) -> CommitResult:
+        """What a driver calls after its commit: compacts rows of it that readers do not see yet, where level 0 is
+        hidden and the compaction of the commit was lost to another one. The result says what is hidden still."""
+        return show_hidden_rows(self._store, committer, identifier, result)
+
+    def discard(self, messages: Sequence[CommitMessage]) -> None:
+        """Removes the files of messages that will not be committed."""
+        discard_messages(self._store, messages)
+
+    def compaction_beside(self, commit_user: str) -> CompactionBeside:
+        """Compaction beside the streams of this process, under a commit user of its own.
+
+        Raises `InvalidRequestError` where the compactions of this table must stay in its batches.
+        """
+        return CompactionBeside(self._store, commit_user)
+
+    def commit_rows(self, snapshot: Snapshot) -> CommitRows:
+        """How many rows the commit of a snapshot wrote and deleted, as far as its files say."""
+        return commit_rows(self._store, snapshot)
+
+    def marked_rows(self, *, snapshot_id: int | None = None) -> dict[str, int]:
+        """How many rows deletion vectors mark as deleted, by name of the data file; others have none."""
+        snapshot = find_snapshot(self._store.snapshots, snapshot_id=snapshot_id)
+        return marked_row_counts(self._store, snapshot)
+
+    def level0_counts(self, snapshot: Snapshot, buckets: Iterable[tuple[bytes, int]]) -> list[int]:
+        """Number of level-0 files of each bucket named; other buckets are not looked at, however many there are."""
+        wanted = list(buckets)
+        live = self._store.live.of_buckets(snapshot, wanted)
+        return [sum(file.level == 0 for file in live.files_of(*bucket)) for bucket in wanted]
+
+    def partition_path(self, partition: bytes) -> str:
+        """Folder of a serialized partition below the table, such as `dt=2024-01-01`; empty where there is none."""
+        return self._store.partition_path(partition)
