@@ -1,4 +1,5 @@
-"""What code and documents cite is in the repository: FORMAT.md, MERGING.md and their sections, and linked files."""
+"""What code and documents cite is in the repository: FORMAT.md, MERGING.md and their sections, and linked files; pages
+that must stay short do."""
 
 from __future__ import annotations
 
@@ -9,7 +10,8 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 STORAGE = ROOT / "src" / "freshet" / "storage"
-FOLDERS = ("src/freshet", "tests", "bench", "conf", "docker")
+FOLDERS = ("src/freshet", "tests", "bench", "conf", "docker", "docs")
+README_LINES_MAX = 150
 PAGES = {"FORMAT.md": STORAGE / "FORMAT.md", "MERGING.md": STORAGE / "MERGING.md"}
 
 HEADING = re.compile(r"^#{2,4} (?P<number>\d+(?:\.\d+)*)\.? ", re.MULTILINE)
@@ -61,3 +63,16 @@ def test_links_lead_somewhere() -> None:
         if not (path.parent / match["target"]).exists()
     ]
     assert not broken, "\n".join(broken)
+
+
+@pytest.mark.parametrize("room", ["storage", "pipeline", "logstore"])
+def test_the_readme_of_a_room_is_short(room: str) -> None:
+    lines = (ROOT / "src" / "freshet" / room / "README.md").read_text(encoding="utf-8").count("\n")
+    assert lines <= README_LINES_MAX, "move what explains to docs/, and leave a link"
+
+
+def test_every_decision_is_in_the_index() -> None:
+    folder = ROOT / "docs" / "decisions"
+    records = {path.name for path in folder.glob("*.md")} - {"index.md"}
+    assert all(re.match(r"20\d\d-[01]\d-[a-z0-9-]+\.md$", name) for name in records)
+    assert records == set(LINK.findall((folder / "index.md").read_text(encoding="utf-8")))

@@ -38,7 +38,7 @@ COLUMNS = {
 OTHERS = ("first-row", "deduplicate")
 VALUES = [name for name in COLUMNS if name != "k"]
 FUNCTIONS = [*AggregateFunction, "first_not_null_value", "last_value", "last_non_null_value", "count"]
-# What Freshet refuses at creation though Paimon creates the table and writes rows without values: storage/README.md.
+# What Freshet refuses at creation though Paimon creates the table and writes rows without values: docs/differences.md.
 KNOWN = (
     "has no effect",
     "unknown option",

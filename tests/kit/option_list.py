@@ -45,7 +45,8 @@ def markdown() -> str:
                 )
             )
     parts.append(
-        "\n## Refused\n\nOptions with which a table cannot be used, since rows would be lost, wrong or late.\n"
+        "\n## Refused\n\nOptions with which a table cannot be used, since rows would be lost, wrong or late. What else "
+        "differs from\nApache Paimon: [docs/differences.md](../../../docs/differences.md).\n"
     )
     parts.append("| option | refuses | because | instead |\n|---|---|---|---|")
     parts += [f"| `{key}` | {_REFUSED[r.access]} | {r.reason} | {r.remedy} |" for key, r in refusals()]

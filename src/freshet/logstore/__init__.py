@@ -1,4 +1,4 @@
-"""The Kafka log of a table: changes before their commit. Nothing is here yet; see README.md for what will be."""
+"""The Kafka log of a table: changes before their commit. README.md has its rooms and invariants."""
 
 from freshet._distribution import check_front_door
 

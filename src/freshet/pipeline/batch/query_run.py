@@ -18,7 +18,7 @@
 
 Identity = (commit user, batch id, Spark's query id), and a digest of what the batch read (`read_digest`): a batch of a
 known number that read something else is refused, and so is one of a pipeline whose batches before it are not in the
-table (`missing_batches`). Source: pipeline/README.md, "How Spark 4.2.1 behaves".
+table (`missing_batches`). Source: docs/explanation/spark.md.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ what to do. Nothing is started or read here.
 
 A source that fills a column of a sequence group must fill what orders the group, or nothing of it would ever be taken.
 
-Source: pipeline/README.md, "Glossary" (input order) and "What becomes of a record" (sequence fields of deletes).
+Source: pipeline/README.md, "Glossary" (input order); docs/reference/debezium.md (sequence fields of deletes).
 """
 
 from __future__ import annotations

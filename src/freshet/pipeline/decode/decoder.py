@@ -7,7 +7,7 @@
 A record that breaks a rule of its row, or any other, goes the careful way, alone; its fast neighbours do not notice.
 A record that must stop the run, or an error, ends the stream; the tally says why.
 
-Source: pipeline/README.md, "What becomes of a record".
+Source: docs/reference/debezium.md.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Inside `foreachBatch` a frame knows nothing of its query: it is found among the 
 Spark sets on the thread. This is the one place that touches what Spark keeps to itself of a query (`offsetLog`,
 `lastExecution`); the version of PySpark is pinned.
 
-Source: pipeline/README.md, "How Spark 4.2.1 behaves".
+Source: docs/explanation/spark.md.
 """
 
 from __future__ import annotations

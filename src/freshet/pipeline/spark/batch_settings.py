@@ -12,7 +12,7 @@ column of 16384. Who knows the records says so (`arrow_batches`); a session's ow
 Spark reads them when a frame is planned. The frame of a batch belongs to a session of the query's own, a copy that is
 made when the query starts: so they are set around `start()` for the streaming frame, and again around each batch.
 
-Source: pipeline/README.md, "How Spark 4.2.1 behaves".
+Source: docs/explanation/spark.md.
 """
 
 from __future__ import annotations
