@@ -1,7 +1,8 @@
 """The rules of the house as tests: who may import whom, one owner per library, one door to the world.
 
     jobs, front door -> pipeline -> { logstore, storage }        logstore -> storage.model, exceptions, logs, options
-    inside storage: LAYERS, lower ones first; a module imports its own unit and lower layers, and no cycles anywhere
+    inside storage, logstore and pipeline: layers, lower ones first; a module imports its own unit and lower layers
+    and no cycles anywhere
 
 Names here are those below `freshet`: storage.model is what code imports as freshet.storage.model.
 
@@ -83,24 +84,21 @@ PIPELINE_LAYERS: tuple[frozenset[str], ...] = tuple(
         "commands",
     )
 )
+LOGSTORE_LAYERS: tuple[frozenset[str], ...] = tuple(
+    frozenset(units.split()) for units in ("exceptions", "protocol", "json", "reading writing", "topic_logs", "kafka")
+)
 # Beside the order: a scan never commits and a commit never scans; who makes files neither commits nor removes old ones.
 NEVER = {"scan": {"commit"}, "cleaning": {"scan"}} | {
     unit: {"scan", "commit", "cleaning"} for unit in ("lookup", "changelog", "compact", "write")
 }
+NEVER |= {"reading": {"writing"}, "writing": {"reading"}}
 NEVER |= {"changes": {"commit", "cleaning"}, "commit": {"scan", "changes"}}
 
 # Library -> where it may be imported (a file, or a folder ending in a slash).
 OWNERS = {
     "pyspark": ["pipeline/", "jobs/"],
     "pyspark.sql.datasource": ["pipeline/sources/"],
-    "confluent_kafka": [
-        "logstore/kafka_client.py",
-        "logstore/kafka_connection.py",
-        "logstore/kafka_log_client.py",
-        "logstore/kafka_producer.py",
-        "logstore/kafka_look.py",
-        "jobs/demo/",
-    ],
+    "confluent_kafka": ["logstore/kafka/", "jobs/demo/"],
     "pyarrow.parquet": ["storage/files/parquet_file.py", "jobs/demo/paimon_reader.py"],
     "pyarrow.dataset": ["storage/files/parquet_file.py"],
     "pyarrow.fs": ["storage/io/local_file_io.py", "storage/io/object_file_io.py"],
@@ -275,8 +273,8 @@ def crossed_borders(module: Module) -> Iterator[str]:
 
 
 def wrong_layers(module: Module) -> Iterator[str]:
-    """Imports inside storage and inside pipeline that point upwards."""
-    layers = {"storage": LAYERS, "pipeline": PIPELINE_LAYERS}.get(module.package)
+    """Imports inside storage, logstore and pipeline that point upwards."""
+    layers = {"storage": LAYERS, "pipeline": PIPELINE_LAYERS, "logstore": LOGSTORE_LAYERS}.get(module.package)
     if layers is None or module.name == module.package:
         return
     unit = module.name.split(".")[1]
@@ -284,7 +282,7 @@ def wrong_layers(module: Module) -> Iterator[str]:
     if unit not in rank:
         yield f"{module.path} belongs to no layer; add {unit!r} to those in {Path(__file__).name}"
         return
-    never = NEVER.get(unit, ()) if module.package == "storage" else ()
+    never = NEVER.get(unit, ())
     for line, name in module.imports():
         if not name.startswith(f"{module.package}."):
             continue
@@ -479,6 +477,9 @@ BAD = [
     (wrong_layers, "storage/merge/x.py", "_t = LazyModule('freshet.storage.table')"),
     (wrong_layers, "storage/commit/x.py", "from freshet.storage.cleaning.expire import expire_after_commit"),
     (wrong_layers, "storage/brand_new.py", ""),
+    (wrong_layers, "logstore/brand_new.py", ""),
+    (wrong_layers, "logstore/reading/x.py", "from freshet.logstore.kafka.log_client import KafkaLogClient"),
+    (wrong_layers, "logstore/reading/x.py", "from freshet.logstore.writing.publisher import LogPublisher"),
     (wrong_layers, "pipeline/brand_new.py", ""),
     (wrong_layers, "pipeline/batch/x.py", "from freshet.pipeline.sources.raw_frame import raw_frame"),
     (foreign_owners, "storage/scan/x.py", "import pyarrow.parquet as pq"),

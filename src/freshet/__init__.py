@@ -90,7 +90,7 @@ _MODULES = {
     "freshet.storage.table_session": ("TableSession",),
 }
 # A table with log.system=kafka asks for this; nothing of Kafka is loaded before.
-register_log_system("kafka", lambda: import_module("freshet.logstore.kafka_logs").KAFKA_LOGS)
+register_log_system("kafka", lambda: import_module("freshet.logstore.kafka.logs").KAFKA_LOGS)
 
 _EXTRAS = {"pyspark": "spark", "py4j": "spark", "confluent_kafka": "kafka"}
 """What is installed with which extra, by the name that is imported."""

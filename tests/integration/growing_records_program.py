@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from freshet.logstore.record_sizes import RecordSizes
+from freshet.logstore.kafka.record_sizes import RecordSizes
 from freshet.pipeline.batch import micro_batch
 from freshet.pipeline.batch.kafka_polls import follow_sizes
 from freshet.pipeline.checks.unread_records import UnreadRecords

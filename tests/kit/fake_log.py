@@ -17,8 +17,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from freshet.logstore.client import Fetched, OffsetBounds, StoredRecord, TopicFacts, TopicPartition
 from freshet.logstore.exceptions import LogTruncatedError, LogUnavailableError
+from freshet.logstore.protocol.client import Fetched, OffsetBounds, StoredRecord, TopicFacts, TopicPartition
 
 
 @dataclass(eq=False)

@@ -20,14 +20,14 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from freshet.logstore.control import ControlKind, ControlRecord, claim_epoch, note
-from freshet.logstore.log_position import LogPosition
-from freshet.logstore.pieces import LogPiece, Piece
-from freshet.logstore.reader_state import state_at
-from freshet.logstore.record import KIND_FIELD
-from freshet.logstore.split_stream import LogSplitStream
-from freshet.logstore.topic import ensure_topics
-from freshet.logstore.writer import LogWriter, WriterSettings
+from freshet.logstore.protocol.control import ControlKind, ControlRecord, claim_epoch, note
+from freshet.logstore.protocol.record import KIND_FIELD
+from freshet.logstore.protocol.topic import ensure_topics
+from freshet.logstore.reading.log_position import LogPosition
+from freshet.logstore.reading.pieces import LogPiece, Piece
+from freshet.logstore.reading.reader_state import state_at
+from freshet.logstore.reading.split_stream import LogSplitStream
+from freshet.logstore.writing.writer import LogWriter, WriterSettings
 from freshet.storage.commit.committer import Committer
 from freshet.storage.exceptions import StorageError
 from freshet.storage.io.env import CrashPoint

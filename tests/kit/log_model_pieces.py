@@ -13,8 +13,8 @@ from typing import Any
 
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
-from freshet.logstore.pieces import LogGroup
-from freshet.logstore.split_stream import LogSplitStream
+from freshet.logstore.reading.pieces import LogGroup
+from freshet.logstore.reading.split_stream import LogSplitStream
 from freshet.pipeline.sources.first_offset import BEGIN, position_of
 from freshet.pipeline.sources.stream_source import ChangeStreamReader
 from freshet.storage.model.stream_step import StreamLimit

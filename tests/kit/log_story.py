@@ -17,11 +17,11 @@ from typing import cast
 
 import pyarrow as pa
 
-from freshet.logstore.control import claim_epoch
-from freshet.logstore.record import KIND_FIELD
-from freshet.logstore.split_stream import LogSplitStream
-from freshet.logstore.topic import ensure_topics
-from freshet.logstore.writer import LogWriter, WriterSettings
+from freshet.logstore.protocol.control import claim_epoch
+from freshet.logstore.protocol.record import KIND_FIELD
+from freshet.logstore.protocol.topic import ensure_topics
+from freshet.logstore.reading.split_stream import LogSplitStream
+from freshet.logstore.writing.writer import LogWriter, WriterSettings
 from freshet.storage.model.data_file import EMPTY_ROW
 from freshet.storage.model.row_kind import KIND_TEXTS
 from freshet.storage.model.snapshot import Snapshot

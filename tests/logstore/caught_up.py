@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from freshet import Table
-from freshet.logstore.kafka_log_client import KafkaLogClient
+from freshet.logstore.kafka.log_client import KafkaLogClient
 from tests.logstore.logged_tables import Stream
 
 WAIT_S = 0.2

@@ -11,8 +11,8 @@ import pytest
 from confluent_kafka import Producer
 
 from freshet import Catalog, Table
-from freshet.logstore import kafka_log_client
 from freshet.logstore.exceptions import LogUnavailableError
+from freshet.logstore.kafka import log_client as kafka_log_client
 from tests.kit.kafka_broker import SaslBroker
 from tests.logstore.caught_up import CaughtUp
 from tests.logstore.logged_tables import SCHEMA, rows, told

@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 
-from freshet.logstore.client import Fetched, TopicPartition
 from freshet.logstore.exceptions import (
     LogConfigError,
     LogLakeOnlyError,
@@ -22,6 +21,7 @@ from freshet.logstore.exceptions import (
     LogTruncatedError,
     LogUnavailableError,
 )
+from freshet.logstore.protocol.client import Fetched, TopicPartition
 from freshet.storage.exceptions import InvalidRequestError, NotFoundError
 from freshet.storage.logs.writers import TableLog, TaskLog
 from freshet.storage.model.commit_message import CommitMessage

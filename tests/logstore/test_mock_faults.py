@@ -10,11 +10,11 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import KafkaError
 
-from freshet.logstore import kafka_log_client
-from freshet.logstore.client import TopicPartition
 from freshet.logstore.exceptions import LogConfigError, LogUnavailableError
-from freshet.logstore.kafka_log_client import KafkaLogClient
-from freshet.logstore.writer import LogWriter, WriterSettings
+from freshet.logstore.kafka import log_client as kafka_log_client
+from freshet.logstore.kafka.log_client import KafkaLogClient
+from freshet.logstore.protocol.client import TopicPartition
+from freshet.logstore.writing.writer import LogWriter, WriterSettings
 from freshet.storage.model.table_log import LogIdentity
 from tests.kit.mock_kafka import PRODUCE, MockKafka, _library, mock_kafka
 from tests.logstore.logged_tables import make_logged

@@ -14,10 +14,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from freshet.logstore.decide import RowRange
 from freshet.logstore.exceptions import LogLostError
-from freshet.logstore.record import Attempt
-from freshet.logstore.writer import LogWriter
+from freshet.logstore.protocol.record import Attempt
+from freshet.logstore.reading.decide import RowRange
+from freshet.logstore.writing.writer import LogWriter
 from freshet.storage.model.table_log import Lane, LogIncrement
 from tests.kit.log_model import Counts, run_schedule
 from tests.soak.counts import READERS, seeds_of
@@ -71,14 +71,17 @@ def one_too_low(finish: Callable[[LogWriter], Mapping[Lane, LogIncrement]]) -> o
 
 
 MUTATIONS = {
-    "what is taken back keeps its kind": ("freshet.logstore.rows.INVERTED", np.array([0, 1, 2, 3], np.int8)),
-    "nothing is settled at a snapshot": ("freshet.logstore.decide._settled", no_settling),
+    "what is taken back keeps its kind": ("freshet.logstore.reading.rows.INVERTED", np.array([0, 1, 2, 3], np.int8)),
+    "nothing is settled at a snapshot": ("freshet.logstore.reading.decide._settled", no_settling),
     "the last offset is stored as the next": (
-        "freshet.logstore.writer.LogWriter.finish",
+        "freshet.logstore.writing.writer.LogWriter.finish",
         one_too_low(LogWriter.finish),
     ),
-    "all attempts are one": ("freshet.logstore.writer.Attempt", lambda epoch, attempt: Attempt(0, 0)),
-    "what is taken back comes first row first": ("freshet.logstore.rows._backwards", lambda count: np.arange(count)),
+    "all attempts are one": ("freshet.logstore.writing.writer.Attempt", lambda epoch, attempt: Attempt(0, 0)),
+    "what is taken back comes first row first": (
+        "freshet.logstore.reading.rows._backwards",
+        lambda count: np.arange(count),
+    ),
 }
 
 

@@ -17,9 +17,9 @@ from confluent_kafka.admin import AdminClient
 
 from freshet import Catalog, Table
 from freshet.jobs.demo.kafka_broker import ForeignBroker
-from freshet.logstore.client import StoredRecord, TopicPartition
 from freshet.logstore.exceptions import LogConfigError, LogTruncatedError
-from freshet.logstore.kafka_log_client import KafkaLogClient
+from freshet.logstore.kafka.log_client import KafkaLogClient
+from freshet.logstore.protocol.client import StoredRecord, TopicPartition
 from freshet.storage.exceptions import InvalidRequestError
 from tests.kit.quick import some_now
 from tests.logstore.caught_up import CaughtUp

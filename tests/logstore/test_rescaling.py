@@ -18,8 +18,8 @@ from freshet.storage.table_engine import LogSplitStream, SplitStream, StreamLimi
 from tests.kit.fake_log import FakeLog
 from tests.kit.rescaled import with_buckets
 from tests.logstore.logged_tables import fake_kafka, make_logged, rows, told
+from tests.logstore.reading.test_split_stream import lines
 from tests.logstore.test_logged_tables import folded, held, write
-from tests.logstore.test_split_stream import lines
 
 
 @pytest.fixture

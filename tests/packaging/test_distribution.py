@@ -42,7 +42,7 @@ def installed(site: Path, name: str, version: str) -> None:
 COMMAND = "pipeline.commands.command_line"
 
 
-@pytest.mark.parametrize("module", ["storage.catalog", "logstore.record", COMMAND, "__main__", "jobs.run_pipeline"])
+@pytest.mark.parametrize("module", ["storage.catalog", "logstore.topic_logs", COMMAND, "__main__", "jobs.run_pipeline"])
 def test_our_modules_refuse_the_init_of_the_other_project(module: str, site: Path) -> None:
     init = site / "freshet" / "__init__.py"
     init.write_text(THEIRS, encoding="utf-8")

@@ -12,15 +12,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 
-from freshet.logstore.client import LogClient, LogProducer, TopicFacts
-from freshet.logstore.control import CONTROL_SUFFIX, ControlKind, ControlRecord, claim_epoch, note
 from freshet.logstore.exceptions import LogConfigError, LogUnavailableError
-from freshet.logstore.isolation import isolation_for
-from freshet.logstore.publisher import TopicPublisher
-from freshet.logstore.split_stream import LogSplitStream
-from freshet.logstore.topic import check_topic, ensure_topics, existing_topic, topic_warnings
-from freshet.logstore.topic_owner import TOPIC_OPTION, check_owner, refuse_foreign
-from freshet.logstore.writer import LogWriter, settings_of
+from freshet.logstore.protocol.client import LogClient, LogProducer, TopicFacts
+from freshet.logstore.protocol.control import CONTROL_SUFFIX, ControlKind, ControlRecord, claim_epoch, note
+from freshet.logstore.protocol.topic import check_topic, ensure_topics, existing_topic, topic_warnings
+from freshet.logstore.protocol.topic_owner import TOPIC_OPTION, check_owner, refuse_foreign
+from freshet.logstore.reading.isolation import isolation_for
+from freshet.logstore.reading.split_stream import LogSplitStream
+from freshet.logstore.writing.publisher import TopicPublisher
+from freshet.logstore.writing.writer import LogWriter, settings_of
 from freshet.storage.logs.log_systems import LoggedTable
 from freshet.storage.logs.readers import TableHistory
 from freshet.storage.logs.writers import TaskLog

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import pytest
 from pyspark.sql import SparkSession
 
-from freshet.logstore.record_sizes import NOTHING_SEEN, RecordSizes
+from freshet.logstore.kafka.record_sizes import NOTHING_SEEN, RecordSizes
 from freshet.pipeline.batch.arrow_batches import BATCH_BYTES, LIMITED_ROWS, ArrowBatches, BatchLimits, limits_for
 from freshet.pipeline.spark.batch_settings import BYTES_OPTION, NO_BYTE_LIMIT, RECORDS_MAX, RECORDS_OPTION
 

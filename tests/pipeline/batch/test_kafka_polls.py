@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import UserDict
 from typing import Any
 
-from freshet.logstore.record_sizes import RecordSizes
+from freshet.logstore.kafka.record_sizes import RecordSizes
 from freshet.pipeline.batch.kafka_polls import follow_sizes
 from freshet.pipeline.spark.active_query import ActiveQuery
 

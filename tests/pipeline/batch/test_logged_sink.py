@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from freshet import Catalog, Table
 from freshet.jobs.demo.kafka_broker import ForeignBroker
-from freshet.logstore.publisher import TopicPublisher
+from freshet.logstore.writing.publisher import TopicPublisher
 from freshet.pipeline.batch.table_commit import TableCommit
 from freshet.pipeline.batch.table_sink import table_sink
 from freshet.storage.commit.committer import Committer
@@ -24,8 +24,8 @@ from freshet.storage.table import SetOption
 from tests.logstore.caught_up import CaughtUp
 from tests.logstore.logged_tables import SCHEMA
 from tests.logstore.test_logged_tables import folded, held
-from tests.logstore.test_publisher import lanes
-from tests.logstore.test_real_publisher import seen
+from tests.logstore.writing.test_publisher import lanes
+from tests.logstore.writing.test_real_publisher import seen
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from freshet.logstore.kafka_client import ClusterAnswer
+from freshet.logstore.kafka.cluster import ClusterAnswer
 from freshet.pipeline.checks import awaited_topics
 from freshet.pipeline.checks.awaited_topics import wait_for_topics
 from freshet.pipeline.config.pipeline_file import PipelineConfig, parse_pipeline

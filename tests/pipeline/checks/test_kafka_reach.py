@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from freshet.logstore.kafka_client import ClusterAnswer
+from freshet.logstore.kafka.cluster import ClusterAnswer
 from freshet.pipeline.checks import kafka_reach
 from freshet.pipeline.checks.kafka_reach import clusters, partition_counts, wait_for_brokers, watched_brokers
 from freshet.pipeline.config.model import SourceConfig

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from freshet.logstore.client import TopicPartition
+from freshet.logstore.protocol.client import TopicPartition
 from freshet.pipeline.checks.unread_records import finished_offsets
 
 

@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import Producer
 
 from freshet import Catalog
-from freshet.logstore.kafka_client import ClusterAnswer
+from freshet.logstore.kafka.cluster import ClusterAnswer
 from freshet.pipeline.commands import brokers, pipelines
 from tests.kit.fake_log import FakeLog
 from tests.kit.folders import unchanged

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from freshet.logstore.record_sizes import RecordSizes
+from freshet.logstore.kafka.record_sizes import RecordSizes
 from freshet.pipeline.decode.decoder import RecordDecoder
 from freshet.pipeline.decode.outcomes import Tally
 from freshet.pipeline.decode.raw_records import KEY

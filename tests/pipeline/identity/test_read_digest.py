@@ -13,9 +13,9 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
-from freshet.logstore.log_position import LogPosition
-from freshet.logstore.reader_state import OpenLane, ReaderState, Run
-from freshet.logstore.record import Attempt
+from freshet.logstore.protocol.record import Attempt
+from freshet.logstore.reading.log_position import LogPosition
+from freshet.logstore.reading.reader_state import OpenLane, ReaderState, Run
 from freshet.pipeline.batch.batch_report import BatchReport
 from freshet.pipeline.batch.table_sink import TableSink, table_sink
 from freshet.pipeline.identity.read_digest import SourceRange, digest_of, files_between

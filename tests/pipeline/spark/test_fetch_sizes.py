@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from freshet.logstore.record_sizes import NOTHING_SEEN, RecordSizes
+from freshet.logstore.kafka.record_sizes import NOTHING_SEEN, RecordSizes
 from freshet.pipeline.spark.fetch_sizes import fetch_options
 
 FETCH, POLL = "kafka.max.partition.fetch.bytes", "kafka.max.poll.records"

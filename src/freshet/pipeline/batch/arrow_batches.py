@@ -23,7 +23,7 @@ from typing import Final
 
 from pyspark.sql import SparkSession
 
-from freshet.logstore.record_sizes import NOTHING_SEEN, RecordSizes
+from freshet.logstore.kafka.record_sizes import NOTHING_SEEN, RecordSizes
 from freshet.pipeline.spark.batch_settings import (
     BYTES_OPTION,
     NO_BYTE_LIMIT,

@@ -28,7 +28,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from freshet.logstore.record_sizes import RecordSizes
+from freshet.logstore.kafka.record_sizes import RecordSizes
 from freshet.pipeline.batch.batch_pin import BatchPin, pin_of_this_task, task_log
 from freshet.pipeline.batch.dead_letters import WRITE_OPTIONS, DeadLetterWriter
 from freshet.pipeline.batch.gathered_rows import GatheredRows

@@ -15,7 +15,7 @@ from typing import Final
 
 from py4j.protocol import Py4JError
 
-from freshet.logstore.record_sizes import RecordSizes
+from freshet.logstore.kafka.record_sizes import RecordSizes
 from freshet.pipeline.spark.active_query import ActiveQuery
 from freshet.pipeline.spark.fetch_sizes import CLIENT_POLL_RECORDS, FETCH_MIN_BYTES, poll_records
 

@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from freshet.logstore.record_sizes import NOTHING_SEEN, RecordSizes
+from freshet.logstore.kafka.record_sizes import NOTHING_SEEN, RecordSizes
 from freshet.pipeline.decode.outcomes import RAW_VALUE, SUB, TAG, TAG_TALLY, Tally
 
 POSITION_BITS: Final = 33

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-from freshet.logstore.kafka_client import KafkaCluster
+from freshet.logstore.kafka.cluster import KafkaCluster
 from freshet.pipeline.checks.kafka_reach import ASK_S, Brokers, brokers_of, clusters
 from freshet.pipeline.config.model import PipelineConfig
 from freshet.pipeline.config.rules import subscribed_topics

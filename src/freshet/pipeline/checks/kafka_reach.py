@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
-from freshet.logstore.kafka_client import (
+from freshet.logstore.kafka.cluster import (
     ClientSettings,
     ClusterAnswer,
     KafkaCluster,

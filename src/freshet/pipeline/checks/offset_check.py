@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
-from freshet.logstore.kafka_client import KafkaCluster
+from freshet.logstore.kafka.cluster import KafkaCluster
 from freshet.pipeline.checks.kafka_reach import ASK_S, brokers_of, topics_of
 from freshet.pipeline.config.model import PipelineConfig, SourceConfig, revealed
 from freshet.pipeline.config.origin import KeyPath

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from freshet.logstore.client import TopicPartition
-from freshet.logstore.kafka_look import look_at_records
-from freshet.logstore.record_sizes import NOTHING_SEEN, RecordSizes
+from freshet.logstore.kafka.look import look_at_records
+from freshet.logstore.kafka.record_sizes import NOTHING_SEEN, RecordSizes
+from freshet.logstore.protocol.client import TopicPartition
 from freshet.pipeline.checks.kafka_reach import brokers_of, partition_counts
 from freshet.pipeline.config.model import SourceConfig
 from freshet.pipeline.identity.checkpoint_owner import local_folder

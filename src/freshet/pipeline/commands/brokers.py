@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from freshet.logstore.client import TopicFacts
-from freshet.logstore.control import CONTROL_SUFFIX, ControlKind
 from freshet.logstore.exceptions import LogConfigError
-from freshet.logstore.kafka_client import ClientSettings, ClusterAnswer
-from freshet.logstore.kafka_connection import log_client_settings
-from freshet.logstore.kafka_log_client import KafkaLogClient
-from freshet.logstore.topic import check_topic
-from freshet.logstore.topic_owner import NEW_TABLE, refuse_foreign
+from freshet.logstore.kafka.cluster import ClientSettings, ClusterAnswer
+from freshet.logstore.kafka.connection import log_client_settings
+from freshet.logstore.kafka.log_client import KafkaLogClient
+from freshet.logstore.protocol.client import TopicFacts
+from freshet.logstore.protocol.control import CONTROL_SUFFIX, ControlKind
+from freshet.logstore.protocol.topic import check_topic
+from freshet.logstore.protocol.topic_owner import NEW_TABLE, refuse_foreign
 from freshet.pipeline.checks.awaited_topics import wait_for_topics
 from freshet.pipeline.checks.kafka_reach import (
     Brokers,

@@ -37,7 +37,7 @@ from typing import Any, Final, NamedTuple
 import orjson
 import pyarrow as pa
 
-from freshet.logstore.record_sizes import NOTHING_SEEN, RecordSizes
+from freshet.logstore.kafka.record_sizes import NOTHING_SEEN, RecordSizes
 from freshet.pipeline.decode.source_table import SourceTable
 from freshet.pipeline.errors.repeating_errors import ErrorDocument
 

@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from freshet.logstore.record_sizes import NOTHING_SEEN, RecordSizes
+from freshet.logstore.kafka.record_sizes import NOTHING_SEEN, RecordSizes
 from freshet.pipeline.decode.change import RawRecord
 
 PREFIX: Final = "__f_"

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from freshet.logstore.record_sizes import RecordSizes
+from freshet.logstore.kafka.record_sizes import RecordSizes
 
 _HELD_BYTES: Final = 64 << 20
 """What the consumers of all partitions may fetch at a time, together."""

@@ -3,7 +3,7 @@
     for batch in table.stream(consumer_id="audit"):
         ...                              the columns, _ROW_KIND
 
-It is a loop over the positions of a stream in pieces (`split_stream`, or with a log `logstore.split_stream`):
+It is a loop over the positions of a stream in pieces (`split_stream`, or with a log `logstore.reading.split_stream`):
 
 | | |
 |---|---|

@@ -1,0 +1,1 @@
+"""Rows as JSON, for consumers that know nothing of this library."""

@@ -1,0 +1,1 @@
+"""librdkafka, which no other room uses: clients and producers of a log, and questions to brokers."""

@@ -1,0 +1,1 @@
+"""What is in a log, and what is asked of one: records, control records, topics, the client."""

@@ -1,0 +1,1 @@
+"""Following a table by its snapshots and its log: positions, decisions, rows."""

@@ -1,0 +1,112 @@
+"""Pieces of a stream: what one snapshot, or what was logged since, gives of one lane; values that travel."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from freshet.logstore.protocol.client import Fetched, TopicPartition
+from freshet.logstore.reading.decide import RowRange
+from freshet.logstore.reading.reader_state import ReaderState
+from freshet.logstore.reading.recent_records import RecentRecords
+from freshet.storage.model.split import ChangeSplit
+from freshet.storage.model.stream_step import StepSize, by_bucket
+from freshet.storage.model.table_log import Lane
+
+GROUP_ROWS: Final = 50_000
+"""Buckets with fewer changes are read by one task, up to so many rows."""
+
+CARRIED_BYTES_MAX: Final = 1024 * 1024
+"""Records that the planning reader has fetched travel with their group, up to so many bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogPiece:
+    """Changes of one lane, in their order; `snapshot_id` is None while their batch is open.
+
+    `total_buckets` is the number of buckets of the table when they were logged.
+    """
+
+    lane: Lane
+    ranges: tuple[RowRange, ...]
+    snapshot_id: int | None
+    total_buckets: int
+
+    @property
+    def partition(self) -> bytes:
+        """That of the table."""
+        return self.lane[0]
+
+    @property
+    def bucket(self) -> int:
+        """Which is the partition of the topic."""
+        return self.lane[1]
+
+    @property
+    def size(self) -> StepSize:
+        """Rows, and the offsets they lie in."""
+        rows = sum(row_count(each) for each in self.ranges)
+        return StepSize(rows=rows, offsets=sum(each.stop_offset - each.start_offset for each in self.ranges))
+
+
+Piece = LogPiece | ChangeSplit
+
+
+@dataclass(frozen=True, slots=True)
+class LogGroup:
+    """Pieces that are read one after the other, and records of theirs that are known already."""
+
+    pieces: tuple[Piece, ...]
+    carried: tuple[tuple[TopicPartition, int, Fetched], ...] = ()
+
+
+def by_lane(ranges: Sequence[RowRange], snapshot_id: int | None, *states: ReaderState) -> list[LogPiece]:
+    """A piece for each lane of each topic; the states know the topics."""
+    counts = {state.topic: len(state.settled) for state in states}
+    lanes: dict[tuple[str, Lane], list[RowRange]] = {}
+    for each in ranges:
+        lanes.setdefault((each.topic, each.lane), []).append(each)
+    return [LogPiece(lane, tuple(found), snapshot_id, counts[topic]) for (topic, lane), found in lanes.items()]
+
+
+def grouped(pieces: Iterable[Piece], state_id: int | None) -> list[list[Piece]]:
+    """Pieces by who reads them, as `by_bucket` says; small buckets together."""
+    groups: list[list[Piece]] = []
+    room = 0
+    for found in by_bucket(pieces, state_id):
+        rows = sum(piece.size.rows for piece in found)
+        is_of_state = state_id is not None and found[0].snapshot_id == state_id
+        if is_of_state or rows > room:
+            groups.append([])
+            room = 0 if is_of_state else GROUP_ROWS
+        groups[-1] += found
+        room -= rows
+    return groups
+
+
+def carried(pieces: Iterable[Piece], recent: RecentRecords) -> tuple[tuple[TopicPartition, int, Fetched], ...]:
+    """The records of some pieces, as far as they were fetched."""
+    ranges: dict[TopicPartition, tuple[int, int]] = {}
+    for piece in pieces:
+        for wanted in piece.ranges if isinstance(piece, LogPiece) else ():
+            topic_partition = TopicPartition(wanted.topic, wanted.lane[1])
+            first, stop = ranges.get(topic_partition, (wanted.start_offset, wanted.stop_offset))
+            ranges[topic_partition] = min(first, wanted.start_offset), max(stop, wanted.stop_offset)
+    found = []
+    size_bytes = 0
+    for topic_partition, (first, stop) in ranges.items():
+        known = recent.at(topic_partition, first)
+        if known is None or known.next_offset < stop:
+            continue
+        records = tuple(record for record in known.records if record.offset < stop)
+        size_bytes += sum(len(record.value) for record in records)
+        if size_bytes > CARRIED_BYTES_MAX:
+            break
+        found.append((topic_partition, first, Fetched(records, stop)))
+    return tuple(found)
+
+
+def row_count(wanted: RowRange) -> int:
+    """Rows of a range."""
+    return wanted.end_sequence - wanted.first_sequence

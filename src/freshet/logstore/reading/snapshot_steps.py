@@ -1,0 +1,187 @@
+"""What each snapshot gives to a reader that plans in pieces: of its rows, or of its changes.
+
+| the next snapshot | its pieces |
+|---|---|
+| settles a batch | by lane: what makes the rows that are shown those that it names |
+| changes rows and was not logged | what is open is taken back; its files (`log.on-lake-only`) |
+| settles a batch whose records are gone, `log.on-truncated=hop` | its files |
+| any other | none |
+
+The same position gives the same pieces; snapshots and planned splits are kept until they are forgotten.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+from freshet.logstore.exceptions import LogTruncatedError
+from freshet.logstore.protocol.client import LogClient
+from freshet.logstore.reading.decide import RowRange, is_settling, passed_over, settle
+from freshet.logstore.reading.decide import taken_back as all_taken_back
+from freshet.logstore.reading.log_position import LogPosition
+from freshet.logstore.reading.pieces import Piece, by_lane
+from freshet.logstore.reading.reader_state import ReaderState
+from freshet.logstore.reading.rows import LogRows
+from freshet.logstore.reading.snapshot_log import checked_topic, lake_only_error
+from freshet.storage.logs.log_systems import LoggedTable
+from freshet.storage.logs.readers import TableHistory
+from freshet.storage.model.snapshot import Snapshot
+from freshet.storage.model.snapshot_walk import SnapshotStep, SnapshotWalk
+from freshet.storage.model.split import ChangeSplit
+from freshet.storage.model.table_log import LogProgress, log_of
+from freshet.storage.options.choices import OnLakeOnly, OnTruncated
+
+_LOG: Final = logging.getLogger(__name__)
+
+_Step = SnapshotStep[LogPosition, Piece]
+
+
+class SnapshotSteps(SnapshotWalk[LogPosition, Piece]):
+    """Of one reader. `client` and `rows` connect when they are first called."""
+
+    def __init__(
+        self,
+        table: LoggedTable,
+        history: TableHistory,
+        client: Callable[[], LogClient],
+        rows: Callable[[], LogRows],
+        *,
+        is_speculative: bool,
+    ) -> None:
+        super().__init__(table.name)
+        self._history = history
+        self._client = client
+        self._rows = rows
+        self._is_speculative = is_speculative
+        self._on_lake_only = table.options.log_on_lake_only
+        self.hops = table.options.log_on_truncated is OnTruncated.HOP
+        self._checked: set[str] = set()
+        self._snapshots: dict[int, Snapshot] = {}
+        self._splits: dict[tuple[int, bool], tuple[ChangeSplit, ...]] = {}
+        """Planned splits, by snapshot and whether they are its rows or its changes."""
+
+    def forget(self, snapshot_id: int) -> None:
+        """Lets go of snapshots before this one."""
+        self._splits = {key: splits for key, splits in self._splits.items() if key[0] >= snapshot_id}
+        self._snapshots = {key: snapshot for key, snapshot in self._snapshots.items() if key >= snapshot_id}
+
+    def planned(self, position: LogPosition) -> _Step | None:
+        """What the snapshot after a position gives, or the one whose rows come next; None while it is not there."""
+        return self._state_step(position) if position.is_state else self._change_step(position)
+
+    def within(self, position: LogPosition, step: _Step, taken: int) -> LogPosition:
+        """After the first pieces of a snapshot."""
+        return replace(position, taken=taken, of=len(step.pieces), of_ms=step.time_ms, from_files=step.from_files)
+
+    def left_text(self) -> str:
+        """What is left of the history; raises where the table was dropped."""
+        return self._history.left_text()
+
+    def _state_step(self, position: LogPosition) -> _Step:
+        snapshot_id = position.state.snapshot_id
+        if (snapshot_id, True) not in self._splits:
+            self._snapshots[snapshot_id] = self._history.first_rows(snapshot_id)
+        snapshot = self._snapshots[snapshot_id]
+        after = LogPosition(position.state, before_ms=snapshot.time_ms)
+        return SnapshotStep(self._planned(snapshot, self._history.state_splits, is_state=True), after)
+
+    def _change_step(self, position: LogPosition) -> _Step | None:
+        state = position.state
+        is_known = state.snapshot_id + 1 in self._snapshots
+        snapshot = self._snapshot(state.snapshot_id + 1)
+        if not is_known and not self._history.is_same(state.snapshot_id, position.before_ms):
+            raise self.other_history(state.snapshot_id, "has read")
+        if snapshot is None:
+            return None
+        progress = log_of(snapshot.properties, snapshot.id)
+        if position.from_files:
+            return self._from_files(position, snapshot, progress)
+        if progress is not None and is_settling(state, progress):
+            return self._settling(position, snapshot, progress)
+        if self._history.has_changes(snapshot):
+            return self._lake_only(position, snapshot)
+        return SnapshotStep((), _moved(replace(state, snapshot_id=snapshot.id), snapshot))
+
+    def _settling(self, position: LogPosition, snapshot: Snapshot, progress: LogProgress) -> _Step:
+        step = settle(position.state, snapshot.id, progress, self._rows())
+        self.check_topic(step.state)
+        if step.ranges and self.hops and not self._reaches(step.ranges):
+            if position.state.lanes or position.taken:
+                raise LogTruncatedError(
+                    f"table {self.table}: retention has taken records of topic {progress.identity.topic} that "
+                    f"this reader has handed out in part, before snapshot {snapshot.id} settled them: they cannot be "
+                    "taken back. Begin at a newer snapshot with a new checkpoint, and raise retention.ms of the topic",
+                    table=self.table,
+                )
+            return self._from_files(position, snapshot, progress)
+        pieces = by_lane(step.ranges, snapshot.id, position.state, step.state)
+        return SnapshotStep(tuple(pieces), _moved(step.state, snapshot))
+
+    def _from_files(self, position: LogPosition, snapshot: Snapshot, progress: LogProgress | None) -> _Step:
+        pieces = self._planned(snapshot, self._history.change_splits, is_state=False)
+        state = replace(position.state, snapshot_id=snapshot.id)
+        if progress is not None:
+            state = passed_over(position.state, snapshot.id, progress)
+        after = _moved(state, snapshot)
+        if position.from_files and not state.has_log:  # where the log stands is not known yet
+            after = replace(after, from_files=True)
+        return SnapshotStep(pieces, after, from_files=True)
+
+    def _lake_only(self, position: LogPosition, snapshot: Snapshot) -> _Step:
+        if self._on_lake_only is OnLakeOnly.FAIL:
+            raise lake_only_error(snapshot, table=self.table, begin="scan.mode=latest")
+        step = all_taken_back(position.state, self._ends(position.state))
+        pieces: tuple[Piece, ...] = tuple(by_lane(step.ranges, snapshot.id, position.state))
+        if self._on_lake_only is OnLakeOnly.APPLY:
+            pieces += self._planned(snapshot, self._history.change_splits, is_state=False)
+        return SnapshotStep(pieces, _moved(replace(step.state, snapshot_id=snapshot.id), snapshot))
+
+    def _ends(self, state: ReaderState) -> Mapping[int, int]:
+        """How far the log has come, for a reader that shows it before it is settled."""
+        if not self._is_speculative or not state.has_log:
+            return {}
+        return {number: each.end for number, each in self._client().bounds(state.topic).items()}
+
+    def _planned(
+        self, snapshot: Snapshot, plan: Callable[[Snapshot], list[ChangeSplit]], *, is_state: bool
+    ) -> tuple[ChangeSplit, ...]:
+        key = (snapshot.id, is_state)
+        if key not in self._splits:
+            self._splits[key] = tuple(plan(snapshot))
+        return self._splits[key]
+
+    def _snapshot(self, snapshot_id: int) -> Snapshot | None:
+        found = self._snapshots.get(snapshot_id)
+        if found is None:
+            found = self._history.find(snapshot_id)
+            if found is not None:
+                self._snapshots[snapshot_id] = found
+        return found
+
+    def _reaches(self, ranges: Sequence[RowRange]) -> bool:
+        """Whether all records are still there; asked only where something else can be done."""
+        topic = ranges[0].topic
+        bounds = self._client().bounds(topic)
+        return all(each.topic != topic or each.start_offset >= bounds[each.lane[1]].first for each in ranges)
+
+    def check_topic(self, state: ReaderState) -> None:
+        """Once for each topic: raises `LogConfigError` for another one of its name."""
+        if not state.has_log or state.topic_id in self._checked:
+            return
+        facts = checked_topic(self._client(), state, table=self.table)
+        self._checked.add(state.topic_id)
+        retention_ms = int(facts.settings.get("retention.ms", -1))
+        if self._history.consumer_id is not None and not self.hops and retention_ms >= 0:
+            _LOG.warning(
+                "table %s: consumer %s keeps snapshots from expiry, not the records of topic %s, which its brokers "
+                "delete after %d ms: a reader that pauses longer will fail. With log.on-truncated=hop it goes on with "
+                "the files of these snapshots",
+                self.table, self._history.consumer_id, state.topic, retention_ms,
+            )  # fmt: skip
+
+
+def _moved(state: ReaderState, snapshot: Snapshot) -> LogPosition:
+    return LogPosition(state, before_ms=snapshot.time_ms)

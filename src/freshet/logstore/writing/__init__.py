@@ -1,0 +1,1 @@
+"""Appending the changes of a commit before it, or publishing them after it."""

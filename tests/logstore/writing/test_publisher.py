@@ -1,0 +1,558 @@
+"""log.consistency=transactional: consumers that read what is committed see each committed change once, in order.
+
+The log is one in memory; tables, writers, files and the publisher are the real ones.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from freshet.logstore.exceptions import LogConfigError, LogUnavailableError
+from freshet.logstore.protocol.control import control_topic, decode_control
+from freshet.logstore.writing.publisher import log_rows, transaction_groups, whole_updates
+from freshet.storage.exceptions import InvalidRequestError
+from freshet.storage.logs.writers import PUBLISHER_CONSUMER
+from freshet.storage.model.commit_message import CommitMessage
+from freshet.storage.model.data_type import parse_data_type
+from freshet.storage.table import AddColumn, Table
+from tests.kit.fake_log import FakeLog
+from tests.logstore.logged_tables import fake_kafka, make_logged, rows
+from tests.logstore.test_logged_tables import folded, held, write
+from tests.soak.counts import PUBLISHERS, seeds_of
+
+UPSERT = {"log.changelog-mode": "upsert"}
+
+
+@pytest.fixture
+def log() -> Iterator[FakeLog]:
+    with fake_kafka() as found:
+        yield found
+
+
+def make(folder: Path, **options: str) -> Table:
+    return make_logged(folder, log__consistency="transactional", **{"log__format": "debezium-json", **options})
+
+
+def make_append(folder: Path, **options: str) -> Table:
+    return make_logged(folder, keyed=False, log__consistency="transactional", **options)
+
+
+def changes(log: FakeLog, topic: str = "t") -> list[str]:
+    """What a consumer of debezium-json with isolation.level=read_committed has read, by Kafka partition."""
+    return [" | ".join(change for each in records for change in told(each.value)) for records in log.seen(topic)]
+
+
+def told(value: bytes) -> Iterator[str]:
+    source = json.loads(value)
+    before, after = (
+        None if source[side] is None else f"{source[side]['k']} {source[side]['v'] or 'null'}"
+        for side in ("before", "after")
+    )
+    match source["op"]:
+        case "c":
+            yield f"+I {after}"
+        case "u":
+            yield f"-U {before}"
+            yield f"+U {after}"
+        case "d":
+            yield f"-D {before}"
+
+
+def changelog(table: Table) -> str:
+    """What the files of the table tell, from the first snapshot on."""
+    return text_of(table.changelog(from_snapshot=1).to_arrow())
+
+
+def text_of(found: pa.Table) -> str:
+    return " | ".join(f"{row['_ROW_KIND']} {row['k']} {row['v'] or 'null'}" for row in found.to_pylist())
+
+
+def published(log: FakeLog) -> list[int]:
+    """The snapshots that the control topic names."""
+    [records] = log.seen(control_topic("t").topic)
+    found = [decode_control(each.header, each.value) for each in records]
+    return [each.snapshot_id for each in found if each is not None]
+
+
+@pytest.mark.parametrize(
+    ("after", "latest", "changed", "groups"),
+    [
+        (0, 0, set(), []),
+        (3, 3, {3}, []),
+        (0, 1, {1}, [[1]]),
+        (0, 2, {2}, [[1, 2]]),
+        (2, 7, {4, 5}, [[3, 4], [5], [6, 7]]),
+        (4, 6, set(), [[5, 6]]),
+    ],
+)
+def test_snapshots_without_changes_go_with_the_next(
+    after: int, latest: int, changed: set[int], groups: list[list[int]]
+) -> None:
+    assert [list(ids) for ids in transaction_groups(after, latest, changed.__contains__)] == groups
+
+
+def test_updates_stay_whole_and_before_images_may_be_left_out() -> None:
+    def batch(*kinds: str) -> pa.RecordBatch:
+        return pa.RecordBatch.from_pydict({"k": pa.array(range(len(kinds)), pa.int64()), "_ROW_KIND": list(kinds)})
+
+    cut = [
+        part.column("_ROW_KIND").to_pylist() for part in whole_updates([batch("+I", "-U"), batch("+U"), batch("-U")])
+    ]
+    assert cut == [["+I"], ["-U", "+U"], [], ["-U"]]
+    source = pa.Table.from_batches([batch("+I", "-U", "+U", "-D")])
+    assert log_rows(source, has_before_images=True).to_pydict() == {"_ROW_KIND": [0, 1, 2, 3], "k": [0, 1, 2, 3]}
+    assert log_rows(source, has_before_images=False).to_pydict() == {"_ROW_KIND": [0, 2, 3], "k": [0, 2, 3]}
+
+
+def test_each_commit_is_published_in_one_transaction(log: FakeLog, tmp_path: Path) -> None:
+    table = make(tmp_path)
+    write(table, "+I 1 a | +I 2 b", "+U 1 c | -D 2 b")
+    assert changes(log) == ["+I 1 a | +I 2 b | -U 1 a | +U 1 c | -D 2 b"] == [changelog(table)]
+    assert published(log) == [0, 2, 4]  # each with the snapshot of its rows, whose changes the compaction tells
+    assert [each.key for each in log.seen("t")[0]] == [b'{"k":1}', b'{"k":2}', b'{"k":1}', b'{"k":2}']
+    assert table.consumers() == {PUBLISHER_CONSUMER: 4}
+
+
+@pytest.mark.parametrize(
+    ("options", "seen"),
+    [
+        ({}, "+I 1 a | +I 2 b | -U 1 a | +U 1 c | -D 2 b"),
+        ({"changelog_producer": "input"}, "+I 1 a | +I 2 b | +U 1 c | -D 2 b"),
+        (
+            {"changelog_producer": "full-compaction", "full_compaction__delta_commits": "1"},
+            "+I 1 a | +I 2 b | -U 1 a | +U 1 c | -D 2 b",
+        ),
+        ({"changelog_producer": "none"}, "+I 1 a | +I 2 b | +I 1 c | -D 2 b"),
+        ({"log__changelog_mode": "upsert"}, "+I 1 a | +I 2 b | +I 1 c | -D 2 b"),
+        ({"log__ignore_delete": "true"}, "+I 1 a | +I 2 b | +I 1 c"),
+        ({"merge_engine": "first-row"}, "+I 1 a | +I 2 b"),
+    ],
+)
+def test_what_is_published_is_what_a_log_of_the_table_would_have(
+    log: FakeLog, tmp_path: Path, options: dict[str, str], seen: str
+) -> None:
+    table = make(tmp_path, **options)
+    rest = "" if "merge_engine" in options else " | -D 2 b"
+    write(table, "+I 1 a | +I 2 b", f"+U 1 c{rest}")
+    table.writer("last").close()
+    # An update without the row before it is op c, as a log without it has it.
+    assert changes(log) == [seen.replace("+U 1 c", "+I 1 c") if "-U" not in seen else seen]
+
+
+def test_compactions_may_run_elsewhere(log: FakeLog, tmp_path: Path) -> None:
+    table = make(tmp_path, write_only="true")
+    write(table, "+I 1 a | +I 2 b")
+    compacting = table.without_log().with_options({"write-only": "false", "log.system": "none"})
+    compacting.compact()
+    write(table, "+I 1 c")
+    assert changes(log) == ["+I 1 a | +I 2 b"]
+    compacting.compact()
+    table.engine.log.open_publisher().close()
+    assert changes(log) == ["+I 1 a | +I 2 b | -U 1 a | +U 1 c"] == [changelog(table)]
+
+
+def test_formats_for_others(log: FakeLog, tmp_path: Path) -> None:
+    table = make(tmp_path / "1", log__format="json", log__changelog_mode="upsert")
+    write(table, "+I 1 a | +I 2 b", "-D 2 b")
+    assert [(each.key, each.value) for each in log.seen("t")[0]] == [
+        (b'{"k":1}', b'{"k":1,"v":"a"}'),
+        (b'{"k":2}', b'{"k":2,"v":"b"}'),
+        (b'{"k":2}', b""),
+    ]
+    append = make_append(tmp_path / "2", log__format="json", kafka__topic="t2")
+    write(append, "+I 1 a", "+I 1 a")
+    assert [each.value for each in log.seen("t2")[0]] == [b'{"k":1,"v":"a"}'] * 2
+
+
+def test_kafka_partition_is_bucket(log: FakeLog, tmp_path: Path) -> None:
+    table = make(tmp_path, bucket="3")
+    write(table, " | ".join(f"+I {key} a" for key in range(20)), " | ".join(f"+U {key} b" for key in range(20)))
+    parts = changes(log)
+    assert len(parts) == 3 and all(parts)
+    found: dict[int, str] = {}
+    for part in parts:
+        found |= folded(part)
+    assert found == held(table)
+
+
+def test_a_table_with_rows_begins_with_the_changes_to_come(
+    log: FakeLog, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    table = make(tmp_path)
+    write(table.without_log(), "+I 1 a", "+I 1 b")
+    assert not log.topics
+    with caplog.at_level(logging.WARNING):
+        write(table, "+I 1 c")
+    assert changes(log) == ["-U 1 b | +U 1 c"]
+    assert "topic t begins with the changes after snapshot 4: rows that were in the table before" in caplog.text
+    write(table.without_log(), "+I 1 d")  # of another program: published by who publishes
+    assert changes(log) == ["-U 1 b | +U 1 c"]
+    table.engine.log.open_publisher().close()
+    assert changes(log) == ["-U 1 b | +U 1 c | -U 1 c | +U 1 d"]
+
+
+def test_brokers_that_are_away_fail_no_commit(log: FakeLog, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    retained = {"snapshot__num_retained__min": "1", "snapshot__num_retained__max": "1"}
+    table = make(tmp_path, **retained)
+    with table.writer("u") as writer, caplog.at_level(logging.WARNING):
+        writer.write(rows("+I 1 a"))
+        writer.commit()
+        log.is_down = True
+        for value in "bcde":
+            writer.write(rows(f"+I 1 {value}"))
+            writer.commit()
+        assert held(table) == {1: "e"}
+        assert "what is committed after snapshot 2 is not yet published to topic t: no broker answered" in caplog.text
+        table.store.env.finish_later()  # expiry runs behind the commits
+        assert table.consumers() == {PUBLISHER_CONSUMER: 2} and table.snapshots()[0].id == 2  # nothing expires
+        log.is_down = False
+    # Closing tries once more.
+    assert folded(changes(log)[0]) == held(table)
+    assert changes(log)[0].count("+U") == 4
+    write(table, "+I 1 f")
+    write(table, "+I 1 g")
+    assert table.snapshots()[0].id > 2
+
+
+def test_brokers_that_are_away_at_the_start_are_told(log: FakeLog, tmp_path: Path) -> None:
+    table = make(tmp_path)
+    log.is_down = True
+    with pytest.raises(LogUnavailableError):
+        table.writer("u")
+
+
+def test_schemas_may_change(log: FakeLog, tmp_path: Path) -> None:
+    table = make(tmp_path)
+    with table.writer("u") as writer:
+        writer.write(rows("+I 1 a"))
+        writer.commit()
+        table.alter(AddColumn("w", parse_data_type("INT")))
+        writer.write(rows("+I 1 b"))
+        writer.commit()
+        writer.write({"k": [1], "v": ["c"], "w": [7]})
+        writer.commit()
+    assert [json.loads(each.value)["after"] for each in log.seen("t")[0]] == [
+        {"k": 1, "v": "a"},
+        {"k": 1, "v": "b", "w": None},
+        {"k": 1, "v": "c", "w": 7},
+    ]
+
+
+def test_a_crash_between_commit_and_publication_loses_nothing(log: FakeLog, tmp_path: Path) -> None:
+    table = make(tmp_path)
+    write(table, "+I 1 a")
+    for step, value in zip(("begin", "send", "commit", "committed"), "bcde", strict=True):
+        writer = table.writer("u")
+        writer.write(rows(f"+I 1 {value}"))
+
+        def die(reached: str, at: str = step) -> None:
+            if reached == at:
+                raise Crash(reached)
+
+        log.reach = die
+        with pytest.raises(Crash):
+            writer.commit()
+        log.reach = lambda step: None
+        assert held(table) == {1: value}
+    table.engine.log.open_publisher()
+    assert changes(log) == [changelog(table)]
+    [partition] = log.topics["t"].partitions
+    assert len(partition.records) > len(partition.committed())  # what came to nothing is there, and not seen
+
+
+@pytest.mark.parametrize("step", ["begin", "send", "commit", "committed"])
+def test_a_session_goes_on_after_it_was_interrupted(log: FakeLog, tmp_path: Path, step: str) -> None:
+    table = make(tmp_path)
+    with table.writer("u") as writer:
+        writer.write(rows("+I 1 a"))
+        writer.commit()
+
+        def interrupt(reached: str) -> None:
+            if reached == step:
+                raise KeyboardInterrupt
+
+        log.reach = interrupt
+        writer.write(rows("+I 1 b"))
+        with pytest.raises(KeyboardInterrupt):
+            writer.commit()
+        log.reach = lambda reached: None
+        writer.abort()
+        writer.write(rows("+I 1 c"))
+        writer.commit()
+    assert changes(log) == [changelog(table)]
+
+
+@pytest.mark.parametrize("step", ["begin", "send", "commit", "committed"])
+def test_a_crash_in_the_very_first_transaction_keeps_nobody_out(log: FakeLog, tmp_path: Path, step: str) -> None:
+    table = make(tmp_path)
+
+    def die(reached: str) -> None:
+        if reached == step:
+            raise Crash(reached)
+
+    log.reach = die
+    with pytest.raises(Crash):
+        table.writer("u")
+    log.reach = lambda reached: None
+    write(table, "+I 1 a")
+    assert changes(log) == [changelog(table)] == ["+I 1 a"]
+
+
+def test_a_zombie_publishes_nothing_twice(log: FakeLog, tmp_path: Path) -> None:
+    table = make(tmp_path)
+    zombie = table.writer("u")
+    zombie.write(rows("+I 1 a"))
+    zombie.commit()
+    write(table, "+I 1 b")
+    session = dict(log.sessions)
+    zombie.write(rows("+I 1 c"))
+    zombie.commit()
+    assert log.sessions != session  # it was fenced, and has looked again where the log stands
+    assert changes(log) == [changelog(table)]
+    assert folded(changes(log)[0]) == {1: "c"}
+
+
+def test_topics_that_do_not_fit_are_refused(log: FakeLog, tmp_path: Path) -> None:
+    eventual = make_logged(tmp_path / "1")
+    write(eventual, "+I 1 a")
+    switched = eventual.with_options({"log.consistency": "transactional", "log.format": "json", **UPSERT})
+    with pytest.raises(LogConfigError, match="were written with log.consistency=eventual.*set kafka.topic to a new"):
+        switched.writer("u")
+    table = make(tmp_path / "2", kafka__topic="t2")
+    write(table, "+I 1 a")
+    with pytest.raises(LogConfigError, match="were written with log.consistency=transactional"):
+        table.with_options({"log.consistency": "eventual", "log.format": "arrow"}).writer("u")
+    other = make(tmp_path / "3", kafka__topic="t2")
+    with pytest.raises(LogConfigError, match="topic t2 has the log of another table"):
+        other.writer("u")
+    client = log.client()
+    client.create_topic("t4", 1, {})
+    client.create_topic("t5", 2, {})
+    log.topics["t4"].partitions[0].append(None, b"of somebody", 0)
+    with pytest.raises(LogConfigError, match="topic t4 has records of which it is not known what they are"):
+        make(tmp_path / "4", kafka__topic="t4").writer("u")
+    with pytest.raises(LogConfigError, match="has 1 buckets and topic t5 of its log 2 partitions"):
+        make(tmp_path / "5", kafka__topic="t5").writer("u")
+    log.recreate("t2")
+    with pytest.raises(LogConfigError, match="topic t2 was deleted and created again"):
+        table.writer("u")
+    begun = table.with_options({"kafka.topic": "t6"})
+    write(begun, "+I 1 b")
+    assert changes(log, "t6") == ["-U 1 a | +U 1 b"]
+
+
+def test_a_topic_that_is_made_anew_under_a_writer_is_told(
+    log: FakeLog, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    table = make(tmp_path)
+    with table.writer("u") as writer:
+        for value in "ab":
+            writer.write(rows(f"+I 1 {value}"))
+            writer.commit()
+        log.recreate("t")
+        for value in "cd":  # the first try tells by the offset, which later ones have nothing to compare with
+            caplog.clear()
+            writer.write(rows(f"+I 1 {value}"))
+            writer.commit()
+            assert "not yet published to topic t" in caplog.text and "deleted and created again" in caplog.text
+    assert changes(log) == [""]
+    assert held(table) == {1: "d"}
+
+
+def test_what_expired_unpublished_and_what_was_rolled_back_is_told(log: FakeLog, tmp_path: Path) -> None:
+    table = make(tmp_path / "1")
+    write(table, "+I 1 a")
+    write(table.without_log(), "+I 1 b", "+I 1 c")
+    assert table.delete_consumer(PUBLISHER_CONSUMER)
+    table.expire_snapshots(retain_max=1, retain_min=1, older_than_ms=0)
+    expired = (
+        r"topic t has the changes up to snapshot 2, and those of snapshot 3 have expired unpublished; set kafka.to"
+    )
+    with pytest.raises(LogConfigError, match=expired):
+        table.writer("u")
+    back = make(tmp_path / "2", kafka__topic="t2")
+    write(back, "+I 1 a", "+I 1 b")
+    for snapshot_id in (3, 4):
+        (tmp_path / "2" / "db.db" / "t" / "snapshot" / f"snapshot-{snapshot_id}").unlink()
+    (tmp_path / "2" / "db.db" / "t" / "snapshot" / "LATEST").write_text("2")
+    with pytest.raises(LogConfigError, match="topic t2 has the changes up to snapshot 4, and since then the table was"):
+        Table.open(back.location).writer("u")
+
+
+def overwritten(table: Table, text: str) -> None:
+    unlogged = table.without_log()
+    task = unlogged.engine.task_writer(base_snapshot_id=None)
+    task.write(rows(text))
+    [message] = task.prepare_commit(0)
+    gone = tuple(entry.file for entry in table.files())
+    unlogged.engine.committer("loader").commit(
+        0, [CommitMessage(message.partition, 0, 1, new_files=message.new_files, deleted_files=gone)]
+    )
+
+
+def test_an_overwrite_is_published_as_deletes_and_inserts(
+    log: FakeLog, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    table = make(tmp_path / "1", changelog_producer="input")
+    write(table, "+I 1 a | +I 2 b")
+    overwritten(table, "+I 3 q")
+    write(table, "+I 4 r")
+    assert changes(log) == ["+I 1 a | +I 2 b | -D 1 a | -D 2 b | +I 3 q | +I 4 r"]
+    append = make_append(tmp_path / "2", kafka__topic="t2", log__format="json")
+    write(append, "+I 1 a")
+    overwritten(append, "+I 3 q")
+    write(append, "+I 4 r")
+    assert "snapshot 2 of table db.t takes rows away, which log.format=json cannot tell" in caplog.text
+    write(append.with_options({"log.format": "debezium-json"}), "+I 5 s")
+    assert [each.value[:1] for each in log.seen("t2")[0]] == [b"{"] * 5
+
+
+def test_readers_of_this_library_follow_the_snapshots(log: FakeLog, tmp_path: Path) -> None:
+    table = make(tmp_path)
+    write(table, "+I 1 a", "+I 1 b")
+    stream = table.stream(isolation="committed", scan_mode="from-snapshot", from_snapshot=1, max_wait_s=0.0)
+    assert text_of(pa.Table.from_batches(stream)) == "+I 1 a | -U 1 a | +U 1 b"
+    assert table.engine.split_stream(isolation="committed").schema == table.engine.split_stream().schema
+    for read in (table.stream, table.engine.split_stream):
+        with pytest.raises(
+            InvalidRequestError, match="changes are published after their commit.*isolation is committed"
+        ):
+            read(isolation="speculative")
+    with pytest.raises(InvalidRequestError, match="tasks log nothing"):
+        table.engine.log.open("u")
+    with pytest.raises(InvalidRequestError, match="publishes nothing; set log.system=kafka"):
+        table.with_options({"log.system": "none"}).engine.log.open_publisher()
+    with pytest.raises(InvalidRequestError, match="have no log_state"):
+        table.stream(isolation="committed", log_state={})
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"log__format": "arrow"}, "cannot read log.format=arrow; set log.format=debezium-json or json"),
+        ({"log__format": "json"}, "log.format=json does not tell updates and deletes from inserts"),
+        ({"changelog_producer": "none", "log__changelog_mode": "all"}, "needs changelog-producer=lookup or input"),
+        ({"changelog_producer": "none", "merge_engine": "partial-update"}, "merge-engine=partial-update needs"),
+        ({"changelog_producer": "input", "sequence__field": "v"}, "sequence.field needs changelog-producer=lookup"),
+        ({"kafka__enable__idempotence": "false"}, "kafka.enable.idempotence=false"),
+    ],
+)
+def test_combinations_that_are_refused(tmp_path: Path, options: dict[str, str], message: str) -> None:
+    with pytest.raises(InvalidRequestError, match=message):
+        make(tmp_path, **options)
+
+
+class Crash(Exception):
+    """The process is gone."""
+
+
+class Driver:
+    """One process that writes and publishes; `crash` says at which step of how many it dies, or meets a zombie."""
+
+    def __init__(self, table: Table) -> None:
+        self.table = table
+        self.session: Any = None
+
+    def commit(self, text: str) -> None:
+        if self.session is None:
+            self.session = self.table.writer("u")
+        self.session.write(rows(text))
+        self.session.commit()
+
+
+def run_schedule(log: FakeLog, table: Table, seed: int, steps: int) -> dict[str, int]:
+    """Drivers that crash, lose the brokers, or go on after they were replaced, at every step of their transactions."""
+    chance = random.Random(seed)
+    counts = {"crash": 0, "lost": 0, "zombie": 0}
+    drivers = [Driver(table)]
+    is_within = False
+
+    def reach(step: str) -> None:
+        nonlocal is_within
+        what = chance.random()
+        if is_within or what > 0.25:
+            return
+        if what < 0.08:
+            counts["crash"] += 1
+            raise Crash(step)
+        if what < 0.16:
+            counts["lost"] += 1
+            raise LogUnavailableError(f"no answer to {step}")
+        counts["zombie"] += 1
+        is_within = True  # another process publishes everything while this one stands still
+        try:
+            other = table.engine.log.open_publisher()
+            if chance.random() < 0.5:
+                other.publish()
+        finally:
+            is_within = False
+
+    log.reach = reach
+    for _ in range(steps):
+        driver = chance.choice(drivers)
+        text = " | ".join(f"{chance.choice(['+I', '+I', '-D'])} {key} {chance.randrange(99)}" for key in keys(chance))
+        try:
+            driver.commit(text)
+        except (Crash, LogUnavailableError):
+            drivers.append(Driver(table))
+            if chance.random() < 0.7:
+                drivers.remove(driver)  # dead; else a zombie, which commits once more
+            elif driver.session is not None:
+                driver.session.abort()
+    log.reach = lambda step: None
+    table.engine.log.open_publisher().close()
+    return counts
+
+
+def keys(chance: random.Random) -> list[int]:
+    return sorted(chance.sample(range(6), chance.randrange(1, 4)))
+
+
+def check_schedules(tmp_path: Path, seeds: range, steps: int) -> dict[str, int]:
+    counts = {"crash": 0, "lost": 0, "zombie": 0}
+    for seed in seeds:
+        with fake_kafka() as log:
+            table = make(tmp_path / str(seed), bucket="2", snapshot__num_retained__max="1000")
+            table.engine.log.open_publisher().close()
+            for what, count in run_schedule(log, table, seed, steps).items():
+                counts[what] += count
+            expected = lanes(table)
+            assert changes(log) == expected, f"seed {seed}"
+            found: dict[int, str] = {}
+            for part in changes(log):
+                found |= folded(part)
+            assert found == held(table), f"seed {seed}"
+            # Sooner or later somebody has committed more than is in the log: what is aborted is there, and not seen.
+            ids = published(log)
+            assert ids == sorted(set(ids)), f"seed {seed}"
+    return counts
+
+
+def lanes(table: Table) -> list[str]:
+    """The changelog of the table by bucket."""
+    log = table.changelog(from_snapshot=1)
+    found: list[list[str]] = [[] for _ in range(table.options.bucket)]
+    for split in log.plan():
+        found[split.bucket] += [text_of(pa.Table.from_batches([batch])) for batch in log.read_split(split)]
+    return [" | ".join(parts) for parts in found]
+
+
+def test_each_change_is_seen_once_whatever_crashes(tmp_path: Path) -> None:
+    counts = check_schedules(tmp_path, range(4), 10)
+    assert min(counts.values()) > 3, counts
+
+
+@pytest.mark.soak
+def test_each_change_is_seen_once_in_many_schedules(tmp_path: Path) -> None:
+    seeds = seeds_of(PUBLISHERS, "publishers")
+    counts = check_schedules(tmp_path, seeds, 12)
+    assert sum(counts.values()) > len(seeds), counts
+    assert len(seeds) < 30 or min(counts.values()) > len(seeds) // 3, counts
