@@ -26,8 +26,8 @@ from bench.lookup_worker import SCHEMA, rows_of
 from freshet.storage.catalog import Catalog
 from freshet.storage.table import Table
 from freshet.storage.table_engine import (
-    BesideUnit,
-    CompactionBeside,
+    BackgroundCompaction,
+    BackgroundUnit,
     CompactionLimit,
     decode_commit_messages,
     encode_commit_messages,
@@ -45,9 +45,9 @@ TIMES = ("ms", "wait_ms", "files_ms", "commit_ms")
 CAUSES = ("busy", "by_reading", "stores_built")
 
 
-def carry_out(location: str, unit: BesideUnit) -> bytes:
+def run_unit(location: str, unit: BackgroundUnit) -> bytes:
     """The work of a unit, in a process of its own."""
-    return encode_commit_messages(Table.open(location).engine.carry_out_beside(unit))
+    return encode_commit_messages(Table.open(location).engine.run_background_unit(unit))
 
 
 def look_at(location: str) -> int:
@@ -58,7 +58,7 @@ def look_at(location: str) -> int:
 class Units(threading.Thread):
     """Takes units while the stream goes on. Their process is up before the first batch, as the workers of Spark are."""
 
-    def __init__(self, table: Table, beside: CompactionBeside) -> None:
+    def __init__(self, table: Table, beside: BackgroundCompaction) -> None:
         super().__init__(daemon=True)
         self.pool = ProcessPoolExecutor(1, mp_context=get_context("spawn"))
         self.pool.submit(look_at, table.location).result()
@@ -74,7 +74,7 @@ class Units(threading.Thread):
                 self.wake.wait()
                 self.wake.clear()
                 while not self.is_over.is_set() and (unit := self.beside.next_unit()) is not None:
-                    messages = decode_commit_messages(pool.submit(carry_out, self.location, unit).result())
+                    messages = decode_commit_messages(pool.submit(run_unit, self.location, unit).result())
                     result = self.beside.commit(unit, messages)
                     self.beside.release(unit)
                     self.committed += bool(result.snapshots)
@@ -88,7 +88,7 @@ def main() -> None:
     options = {**OPTIONS, "lookup.cache-dir": f"{warehouse}/cache"}
     table = Catalog(warehouse).create_table("bench.t", schema=SCHEMA, primary_keys=["id"], options=options)
     committer, chance = table.engine.committer("stream"), np.random.default_rng(7)
-    beside = None if sys.argv[5] == "none" else table.engine.compaction_beside("stream-compact")
+    beside = None if sys.argv[5] == "none" else table.engine.background_compaction("stream-compact")
     units = None if beside is None else Units(table, beside)
     if units is not None:
         units.start()

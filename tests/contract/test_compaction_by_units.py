@@ -11,7 +11,7 @@ import pytest
 from freshet import Catalog
 from freshet.storage.maintenance.sort_compaction import SortStrategy
 from tests.kit.paimon_judge import PaimonJudge
-from tests.storage.maintenance.test_compaction_beside import LOOKUP, Stream, a_table, held
+from tests.storage.maintenance.test_background_compaction import LOOKUP, Stream, a_table, held
 
 pytestmark = pytest.mark.judge
 

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from freshet import Catalog, Table
 from freshet.storage.model.manifest import BucketId
-from freshet.storage.table_engine import CompactionBeside
+from freshet.storage.table_engine import BackgroundCompaction
 from tests.kit.child_process import wait_to_be_killed
 
 AND_WAIT = "and-wait"
@@ -40,7 +40,7 @@ def stream(table: Table, user: str, first_key: int, commits: int, rows: int, new
 
     Every fifth commit waits for the units that are due by then, so that some are carried out on every machine.
     """
-    beside, committer = table.engine.compaction_beside(f"{user}-compact"), table.engine.committer(user, "query")
+    beside, committer = table.engine.background_compaction(f"{user}-compact"), table.engine.committer(user, "query")
     written: Buckets = queue.Queue()
     units = threading.Thread(target=_units, args=(table, beside, written))
     units.start()
@@ -69,12 +69,12 @@ def stream(table: Table, user: str, first_key: int, commits: int, rows: int, new
         units.join()
 
 
-def _units(table: Table, beside: CompactionBeside, written: Buckets) -> None:
+def _units(table: Table, beside: BackgroundCompaction, written: Buckets) -> None:
     while (buckets := written.get()) is not None:
         try:
             beside.note(buckets)
             while (unit := beside.next_unit()) is not None:
-                beside.commit(unit, table.engine.carry_out_beside(unit))
+                beside.commit(unit, table.engine.run_background_unit(unit))
                 beside.release(unit)
         finally:
             written.task_done()

@@ -14,7 +14,7 @@ import pytest
 
 from freshet.storage.commit.committer import CommitResult, Committer
 from freshet.storage.io.env import CrashPoint, Env
-from freshet.storage.maintenance.compaction_beside import BesideUnit, CompactionBeside, carry_out_beside
+from freshet.storage.maintenance.background_compaction import BackgroundCompaction, BackgroundUnit, run_background_unit
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.commit_message import CommitMessage
 from freshet.storage.table import Table
@@ -36,11 +36,11 @@ PRODUCERS: Mapping[str, Mapping[str, str]] = {
 
 
 class BesideWorld(World):
-    """Deduplicate; a process of the stream has a `CompactionBeside` and at most one unit under way."""
+    """Deduplicate; a process of the stream has a `BackgroundCompaction` and at most one unit under way."""
 
     units_committed = 0
-    beside: tuple[Env, CompactionBeside] | None = None
-    pending: tuple[BesideUnit, list[CommitMessage]] | None = None
+    beside: tuple[Env, BackgroundCompaction] | None = None
+    pending: tuple[BackgroundUnit, list[CommitMessage]] | None = None
 
     def run_stream(self, fault: Fault | None = None) -> SimEnv:
         self.beside = self.pending = None
@@ -51,7 +51,7 @@ class BesideWorld(World):
             return super()._commit_batch(env, user, batch, query_id)
         store = self.open(env)
         if self.beside is None or self.beside[0] is not env:
-            self.beside = (env, CompactionBeside(store, "stream-compact"))
+            self.beside = (env, BackgroundCompaction(store, "stream-compact"))
         beside = self.beside[1]
         with beside.batch(0) as limit:
             committer = Committer(store, user, query_id)
@@ -69,14 +69,14 @@ class BesideWorld(World):
         self._go_on_with_units(beside, store)
         return result
 
-    def _go_on_with_units(self, beside: CompactionBeside, store: TableStore) -> None:
+    def _go_on_with_units(self, beside: BackgroundCompaction, store: TableStore) -> None:
         if self.pending is not None:
             unit, messages = self.pending
             self.units_committed += bool(beside.commit(unit, messages).snapshots)
             beside.release(unit)
             self.pending = None
         elif (found := beside.next_unit()) is not None:
-            self.pending = (found, carry_out_beside(store, found))
+            self.pending = (found, run_background_unit(store, found))
 
     def run_rival(self) -> None:
         """Somebody else compacts the table in full, so that a unit has to give way."""

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from freshet import AddColumn, Catalog, Table
-from freshet.storage.maintenance.compaction_beside import why_not_beside
+from freshet.storage.maintenance.background_compaction import why_not_in_background
 from freshet.storage.model.data_file import EMPTY_STATS
 from freshet.storage.model.manifest import EntryKind
 from freshet.storage.model.snapshot import CommitKind
@@ -70,7 +70,7 @@ def test_a_forced_compaction_is_waited_for(tmp_path: Path, force: str, level_0: 
     assert {entry.file.level for entry in table.files()} == level_0
     assert (table.snapshots()[-1].commit_kind is CommitKind.COMPACT) is (force == "true")
     assert bool(table.engine.warnings()) is (force == "false")
-    assert ("commit.force-compact" in (why_not_beside(table.options) or "")) is (force == "true")
+    assert ("commit.force-compact" in (why_not_in_background(table.options) or "")) is (force == "true")
 
 
 # --- manifest.delete-file-drop-stats

@@ -5,9 +5,9 @@ A program that reads and writes in one process needs nothing of it: `Table.scan`
 | step | where | names |
 |---|---|---|
 | plan | driver | `log`, `has_committed`, `latest_schema_id`, `is_rescaled`; for readers `split_stream` |
-| write | task | `task_writer`, `renumbered`; `carry_out_compaction`, `carry_out_beside` of what a driver chose |
+| write | task | `task_writer`, `renumbered`; `run_compaction`, `run_background_unit` of what a driver chose |
 | commit | driver | `complete_full_compaction`, `committer`, `show_hidden_rows`; `discard` where nothing is committed |
-| compact | driver | `compaction_beside`, between batches |
+| compact | driver | `background_compaction`, between batches |
 | look | anywhere | `warnings`, `level0_counts`, `commit_rows`, `marked_rows`, … |
 
     in each task     writer = engine.task_writer(base_snapshot_id=41)
@@ -42,9 +42,9 @@ from freshet.storage.filters.filter_text import FilterGiven, to_predicate
 from freshet.storage.logs.readers import LogSplitStream
 from freshet.storage.logs.writers import TaskLog
 from freshet.storage.lookup.lookup_metrics import LookupMetrics
-from freshet.storage.maintenance.compaction_beside import BesideUnit, CompactionBeside, carry_out_beside
+from freshet.storage.maintenance.background_compaction import BackgroundCompaction, BackgroundUnit, run_background_unit
 from freshet.storage.maintenance.hidden_rows import show_hidden_rows
-from freshet.storage.maintenance.table_compaction import BucketCompaction, carry_out, complete_full_compaction
+from freshet.storage.maintenance.table_compaction import BucketCompaction, compact_bucket, complete_full_compaction
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.commit_message import CommitDigest, CommitMessage
 from freshet.storage.model.snapshot import CommitKind, Snapshot
@@ -59,7 +59,8 @@ from freshet.storage.write.compaction_limit import CompactionLimit
 from freshet.storage.write.renumbering import renumbered
 
 __all__ = [
-    "BesideUnit",
+    "BackgroundCompaction",
+    "BackgroundUnit",
     "BucketCompaction",
     "ChangeSplit",
     "CommitCheck",
@@ -68,7 +69,6 @@ __all__ = [
     "CommitResult",
     "CommitTrace",
     "Committer",
-    "CompactionBeside",
     "CompactionLimit",
     "LogSplitStream",
     "LookupMetrics",
@@ -214,13 +214,13 @@ class TableEngine:
             limit=limit,
         )
 
-    def carry_out_compaction(self, work: BucketCompaction) -> list[CommitMessage]:
+    def run_compaction(self, work: BucketCompaction) -> list[CommitMessage]:
         """Compacts one bucket here, for the process whose `Table.compact` has sent it elsewhere."""
-        return carry_out(self._store, work)
+        return compact_bucket(self._store, work)
 
-    def carry_out_beside(self, unit: BesideUnit) -> list[CommitMessage]:
-        """Does the work of a unit that `CompactionBeside` has chosen, in this process or another one."""
-        return carry_out_beside(self._store, unit)
+    def run_background_unit(self, unit: BackgroundUnit) -> list[CommitMessage]:
+        """Compacts a unit that `BackgroundCompaction` has chosen, in this process or another one."""
+        return run_background_unit(self._store, unit)
 
     def committer(
         self,
@@ -257,12 +257,12 @@ class TableEngine:
         """Removes the files of messages that will not be committed."""
         discard_messages(self._store, messages)
 
-    def compaction_beside(self, commit_user: str) -> CompactionBeside:
-        """Compaction beside the streams of this process, under a commit user of its own.
+    def background_compaction(self, commit_user: str) -> BackgroundCompaction:
+        """Compaction between the batches of this process, under a commit user of its own.
 
         Raises `InvalidRequestError` where the compactions of this table must stay in its batches.
         """
-        return CompactionBeside(self._store, commit_user)
+        return BackgroundCompaction(self._store, commit_user)
 
     def commit_rows(self, snapshot: Snapshot) -> CommitRows:
         """How many rows the commit of a snapshot wrote and deleted, as far as its files say."""

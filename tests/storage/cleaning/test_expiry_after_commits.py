@@ -37,10 +37,10 @@ def by_compaction(table: Table) -> None:
 
 
 def by_compaction_in_the_background(table: Table) -> None:
-    background = table.engine.compaction_beside("stream-compact")
+    background = table.engine.background_compaction("stream-compact")
     unit = background.next_unit()
     assert unit is not None
-    assert background.commit(unit, table.engine.carry_out_beside(unit)).snapshots
+    assert background.commit(unit, table.engine.run_background_unit(unit)).snapshots
 
 
 def by_sorting(table: Table) -> None:

@@ -15,7 +15,7 @@ from freshet.storage.maintenance import table_compaction
 from freshet.storage.maintenance.table_compaction import (
     CompactionBudget,
     CompactionProgress,
-    carry_out,
+    compact_bucket,
     plan_compaction,
 )
 from freshet.storage.model.commit_message import CommitMessage
@@ -130,7 +130,7 @@ def test_a_unit_is_carried_out_elsewhere_and_gives_way_to_who_was_quicker(tmp_pa
     before = held(table)
     works = plan_compaction(table.store, full=True)
     elsewhere = Catalog(str(tmp_path)).table("db.t")
-    messages = [message for work in works for message in carry_out(elsewhere.store, work)]
+    messages = [message for work in works for message in compact_bucket(elsewhere.store, work)]
     quicker = works[0].partition
     assert len(Catalog(str(tmp_path)).table("db.t").compact(partition=quicker).snapshots) == 1
     result = Committer(table.store, "night").commit(0, messages, force_empty=False)
@@ -170,7 +170,7 @@ def test_a_compaction_that_an_overwrite_overtook_gives_way(tmp_path: Path, optio
     table = table.with_options({"write-only": "false"})
     before = held(table.with_options({"deletion-vectors.merge-on-read": "true"}))
     works = plan_compaction(table.store, full=True)
-    messages = [message for work in works for message in carry_out(table.store, work)]
+    messages = [message for work in works for message in compact_bucket(table.store, work)]
     overwritten = next(message for message in messages if message.partition == works[0].partition)
     day = decode_row(overwritten.partition, table.store.partition_types)[0]
     gone = tuple(entry.file for entry in table.files() if entry.partition == overwritten.partition)
@@ -192,7 +192,7 @@ def test_a_compaction_that_a_change_of_the_schema_overtook(tmp_path: Path, optio
     """Its files have the columns of their schema; rows written since have the new one."""
     table = a_table(tmp_path, days=2, **options, **{"write-only": "true"})
     works = plan_compaction(table.with_options({"write-only": "false"}).store, full=True)
-    messages = [message for work in works for message in carry_out(table.store, work)]
+    messages = [message for work in works for message in compact_bucket(table.store, work)]
     changed = table.alter(AddColumn("more", "STRING"))
     with changed.writer("w") as writer:
         writer.write(pa.table({"day": [0], "k": [0], "v": ["new"], "more": ["m"]}))

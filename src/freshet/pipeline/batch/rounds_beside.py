@@ -17,7 +17,7 @@ leaves the compactions to its batches. The commit user is that of the stream and
 While units fail, batches compact as if there were no rounds; the thread tries again after `RETRY_S`, then after twice
 as long each time.
 
-Source: storage/maintenance/compaction_beside.py.
+Source: storage/maintenance/background_compaction.py.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from freshet.pipeline.exceptions import brief_reason
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.table import Table, TableHandle
 from freshet.storage.table_engine import (
-    BesideUnit,
+    BackgroundUnit,
     CommitMessage,
     CompactionLimit,
     decode_commit_messages,
@@ -91,9 +91,9 @@ class UnitTask:
 
     table: TableHandle
 
-    def __call__(self, unit: BesideUnit) -> bytes:
+    def __call__(self, unit: BackgroundUnit) -> bytes:
         """Encoded commit messages."""
-        return encode_commit_messages(open_worker_table(self.table).engine.carry_out_beside(unit))
+        return encode_commit_messages(open_worker_table(self.table).engine.run_background_unit(unit))
 
 
 class RoundsBeside:
@@ -101,7 +101,7 @@ class RoundsBeside:
 
     def __init__(self, table: Table, commit_user: str, *, budget_ms: int) -> None:
         """Raises `InvalidRequestError` where the compactions of this table must stay in its batches."""
-        self._beside = table.engine.compaction_beside(commit_user + USER_SUFFIX)
+        self._beside = table.engine.background_compaction(commit_user + USER_SUFFIX)
         self._table = table
         self._name = commit_user
         self._budget_ms = budget_ms
@@ -126,7 +126,7 @@ class RoundsBeside:
     def _follow(self, table: Table) -> None:
         """Goes on with the table as it was altered; where that does not let it, the batches go on alone."""
         try:
-            beside = table.engine.compaction_beside(self._name + USER_SUFFIX)
+            beside = table.engine.background_compaction(self._name + USER_SUFFIX)
         except InvalidRequestError as error:
             self._is_possible = False
             self._fail(str(error))
@@ -207,10 +207,10 @@ class RoundsBeside:
         self._recover()
         return None
 
-    def _do(self, context: SparkContext, unit: BesideUnit) -> None:
+    def _do(self, context: SparkContext, unit: BackgroundUnit) -> None:
         is_done = False
         try:
-            result = self._beside.commit(unit, self._carry_out(context, unit))
+            result = self._beside.commit(unit, self._run_unit(context, unit))
             is_done = True
         finally:
             self._beside.release(unit)
@@ -222,7 +222,7 @@ class RoundsBeside:
             self._input_bytes += unit.input_bytes if result.snapshots else 0
         self._recover()
 
-    def _carry_out(self, context: SparkContext, unit: BesideUnit) -> Sequence[CommitMessage]:
+    def _run_unit(self, context: SparkContext, unit: BackgroundUnit) -> Sequence[CommitMessage]:
         (encoded,) = context.parallelize([unit], 1).map(UnitTask(self._table.handle)).collect()
         return decode_commit_messages(encoded)
 

@@ -20,7 +20,7 @@ class CompactTask:
 
     def __call__(self, work: BucketCompaction) -> bytes:
         """Encoded commit messages."""
-        return encode_commit_messages(open_worker_table(self.table).engine.carry_out_compaction(work))
+        return encode_commit_messages(open_worker_table(self.table).engine.run_compaction(work))
 
 
 @contextmanager
@@ -29,8 +29,8 @@ def executors() -> Iterator[Elsewhere]:
     with session_of_a_command("freshet compact") as spark:
         context = spark.sparkContext
 
-        def carry_out(table: TableHandle, works: Sequence[BucketCompaction]) -> Sequence[Sequence[CommitMessage]]:
+        def compact_buckets(table: TableHandle, works: Sequence[BucketCompaction]) -> Sequence[Sequence[CommitMessage]]:
             encoded = context.parallelize(list(works), len(works)).map(CompactTask(table)).collect()
             return [decode_commit_messages(messages) for messages in encoded]
 
-        yield Elsewhere(carry_out, context.defaultParallelism)
+        yield Elsewhere(compact_buckets, context.defaultParallelism)

@@ -1,13 +1,13 @@
 """Compacts a table bucket by bucket, beside its writers, and commits as it goes.
 
     plan   latest snapshot -> one `BucketCompaction` for each bucket that has something to do, from metadata alone
-    run    carries them out, several at a time; a commit when their inputs reach `COMMIT_BYTES` or `COMMIT_BUCKETS`
+    run    compacts them, several at a time; a commit when their inputs reach `COMMIT_BYTES` or `COMMIT_BUCKETS`
 
 What was committed stays when the rest fails, is interrupted or exceeds the budget. Commits are made under a user of
 their own, never under a stream's. A bucket whose files somebody else has compacted meanwhile is left to them: its unit
 gives way at the commit, and the new files of it are removed.
 
-A `BucketCompaction` is a value: another process may carry it out (`carry_out`) and hand its messages to the one that
+A `BucketCompaction` is a value: another process may run it (`compact_bucket`) and hand its messages to the one that
 commits.
 
 Source: MERGING.md §8.1, §8.2.
@@ -82,11 +82,11 @@ class CompactionBudget:
 
 @dataclass(frozen=True, slots=True)
 class Elsewhere:
-    """Where buckets are compacted, if not in this process: `carry_out` does some of them at the same time, at most
-    `parallelism`, and gives the messages of each (`carry_out` of this module, in any process, makes them).
+    """Where buckets are compacted, if not in this process: `compact_buckets` compacts at most `parallelism` of them at
+    the same time, and gives the messages of each (`compact_bucket` of this module, in any process, makes them).
     """
 
-    carry_out: Callable[[TableHandle, Sequence[BucketCompaction]], Sequence[Sequence[CommitMessage]]]
+    compact_buckets: Callable[[TableHandle, Sequence[BucketCompaction]], Sequence[Sequence[CommitMessage]]]
     parallelism: int
 
 
@@ -169,7 +169,7 @@ def run_compaction(
     progress: ProgressCallback | None = None,
     elsewhere: Elsewhere | None = None,
 ) -> CompactionResult:
-    """Carries the work out within the budget, here or elsewhere, and commits it."""
+    """Compacts within the budget, here or elsewhere, and commits."""
     if not works:
         return CompactionResult()
     account = _Account(store, works, budget or CompactionBudget(), progress)
@@ -186,7 +186,7 @@ def run_compaction(
                 writer.compact_buckets(buckets, full=batch[0].full, may_start=account.may_start, on_end=account.on_end)
                 messages = writer.take_messages()
             else:
-                messages = _carried_out(store.handle, batch, elsewhere, account)
+                messages = _compacted_elsewhere(store.handle, batch, elsewhere, account)
             result = committer.commit(identifier, messages, force_empty=False)
             snapshots += result.snapshots
             given_way += result.given_way
@@ -202,7 +202,7 @@ def run_compaction(
     )
 
 
-def _carried_out(
+def _compacted_elsewhere(
     table: TableHandle, batch: Sequence[BucketCompaction], elsewhere: Elsewhere, account: _Account
 ) -> list[CommitMessage]:
     messages: list[CommitMessage] = []
@@ -212,7 +212,7 @@ def _carried_out(
         begun = [work for work in begun if account.may_start(work.bucket_id)]
         if not begun:
             continue
-        for work, made in zip(begun, elsewhere.carry_out(table, begun), strict=True):
+        for work, made in zip(begun, elsewhere.compact_buckets(table, begun), strict=True):
             messages += made
             account.on_end(work.bucket_id)
     return messages
@@ -254,8 +254,8 @@ def _damaged(
     return found
 
 
-def carry_out(store: TableStore, work: BucketCompaction) -> list[CommitMessage]:
-    """Compacts one bucket here; the messages are for whoever runs the compaction.
+def compact_bucket(store: TableStore, work: BucketCompaction) -> list[CommitMessage]:
+    """Compacts one bucket here; the messages are for whoever commits the compaction.
 
     The bucket is planned again on the latest snapshot: files that another writer has compacted since are left out.
     """

@@ -12,7 +12,12 @@ import pyarrow as pa
 import pytest
 
 from freshet import AddColumn, Catalog, InvalidRequestError, Table
-from freshet.storage.maintenance.compaction_beside import BesideUnit, CompactionBeside, Turns, why_not_beside
+from freshet.storage.maintenance.background_compaction import (
+    BackgroundCompaction,
+    BackgroundUnit,
+    Turns,
+    why_not_in_background,
+)
 from freshet.storage.maintenance.table_compaction import plan_compaction
 from freshet.storage.model.commit_message import CommitMessage
 from freshet.storage.write.compaction_limit import CompactionLimit
@@ -39,7 +44,7 @@ class Stream:
 
     def __init__(self, table: Table, budget_ms: int = 0) -> None:
         self.table = table
-        self.beside = table.engine.compaction_beside("stream-compact")
+        self.beside = table.engine.background_compaction("stream-compact")
         self.committer = table.engine.committer("stream", "query")
         self.budget_ms = budget_ms
         self.batch = 0
@@ -62,11 +67,11 @@ class Stream:
     def round(self) -> int:
         count = 0
         while (unit := self.beside.next_unit()) is not None:
-            assert self.finish(unit, self.table.engine.carry_out_beside(unit))
+            assert self.finish(unit, self.table.engine.run_background_unit(unit))
             count += 1
         return count
 
-    def finish(self, unit: BesideUnit, messages: list[CommitMessage]) -> bool:
+    def finish(self, unit: BackgroundUnit, messages: list[CommitMessage]) -> bool:
         result = self.beside.commit(unit, messages)
         self.beside.release(unit)
         return bool(result.snapshots)
@@ -133,7 +138,7 @@ def test_a_unit_lasts_over_batches_and_still_fits(tmp_path: Path) -> None:
     unit = stream.beside.next_unit()
     assert unit is not None
     assert {level for _, level in unit.inputs} == {2, 3, 4, 5}
-    messages = stream.table.engine.carry_out_beside(unit)
+    messages = stream.table.engine.run_background_unit(unit)
     stream.budget_ms = 10_000
     for number in range(4, 9):
         stream.write(rows_of(number))
@@ -149,7 +154,7 @@ def test_a_unit_gives_way_and_its_files_go(tmp_path: Path) -> None:
         stream.write(rows_of(number))
     unit = stream.beside.next_unit()
     assert unit is not None
-    messages = stream.table.engine.carry_out_beside(unit)
+    messages = stream.table.engine.run_background_unit(unit)
     made = [file.file_name for message in messages for file in message.compact_after]
     assert made
     Table.open(stream.table.location).compact()
@@ -167,7 +172,7 @@ def test_a_unit_whose_files_are_gone_does_nothing(tmp_path: Path) -> None:
     unit = stream.beside.next_unit()
     assert unit is not None
     stream.table.compact()
-    assert stream.table.engine.carry_out_beside(unit) == []
+    assert stream.table.engine.run_background_unit(unit) == []
     assert not stream.finish(unit, [])
 
 
@@ -179,7 +184,7 @@ def test_a_unit_makes_the_stores_of_its_files_so_that_no_batch_has_to(tmp_path: 
             stream.write(rows_of(0))
         unit = stream.beside.next_unit()
         assert unit is not None
-        messages = stream.table.engine.carry_out_beside(unit)
+        messages = stream.table.engine.run_background_unit(unit)
         stream.write(rows_of(0))  # before the unit is committed: its stores stay
         assert stream.finish(unit, messages)
         (new,) = [entry.file.file_name for entry in stream.table.files() if entry.file.level > 1]
@@ -282,7 +287,7 @@ def test_units_beside_a_stream_change_nothing_that_is_read_or_told(
     options = {**ENGINES[engine], **producer, **small}
     stream = Stream(a_table(tmp_path / "beside", options))
     plain = a_table(tmp_path / "plain", options).writer("plain")
-    pending: tuple[BesideUnit, list[CommitMessage]] | None = None
+    pending: tuple[BackgroundUnit, list[CommitMessage]] | None = None
     finished = 0
     # Without lookup a -D that is merged with later rows first does not reach the earlier ones any more.
     kinds = ["+I", "+U", "+U", "-D"] if engine == "deduplicate" or "lookup" in str(producer) else ["+I", "+U"]
@@ -301,7 +306,7 @@ def test_units_beside_a_stream_change_nothing_that_is_read_or_told(
         plain.write(pa.table(rows))
         plain.commit()
         if pending is None and (unit := stream.beside.next_unit()) is not None:
-            pending = (unit, stream.table.engine.carry_out_beside(unit))
+            pending = (unit, stream.table.engine.run_background_unit(unit))
         elif pending is not None and batch % 2:
             finished += stream.finish(*pending)
             pending = None
@@ -325,7 +330,7 @@ def test_a_unit_is_chosen_and_committed_between_batches(tmp_path: Path) -> None:
     stream = Stream(a_table(tmp_path, LOOKUP))
     for number in range(4):
         stream.write(rows_of(number))
-    got: list[BesideUnit | None] = []
+    got: list[BackgroundUnit | None] = []
     asked = threading.Thread(target=lambda: got.append(stream.beside.next_unit()))
     with stream.beside.batch(0):
         asked.start()
@@ -339,7 +344,7 @@ def test_a_unit_is_chosen_and_committed_between_batches(tmp_path: Path) -> None:
 
 def test_two_streams_of_a_process_share_their_turns(tmp_path: Path) -> None:
     table = a_table(tmp_path, LOOKUP)
-    one, other = table.engine.compaction_beside("one-compact"), table.engine.compaction_beside("other-compact")
+    one, other = table.engine.background_compaction("one-compact"), table.engine.background_compaction("other-compact")
     with one.batch(0), other.batch(0):
         pass
     stream = Stream(table)
@@ -392,12 +397,12 @@ def test_who_wants_to_be_alone_goes_first() -> None:
 )
 def test_where_batches_must_compact_themselves(tmp_path: Path, options: Mapping[str, str], reason: str | None) -> None:
     table = a_table(tmp_path, options)
-    found = why_not_beside(table.options)
+    found = why_not_in_background(table.options)
     assert (found is None) == (reason is None)
     if reason is not None:
         assert reason in (found or "")
         with pytest.raises(InvalidRequestError, match="its batches compact it"):
-            CompactionBeside(table.store, "u")
+            BackgroundCompaction(table.store, "u")
 
 
 def test_a_table_altered_meanwhile_is_followed(tmp_path: Path) -> None:
@@ -412,5 +417,5 @@ def test_a_table_altered_meanwhile_is_followed(tmp_path: Path) -> None:
     stream = Stream(newer)
     unit = stream.beside.next_unit()
     assert unit is not None
-    assert stream.finish(unit, newer.engine.carry_out_beside(unit))
+    assert stream.finish(unit, newer.engine.run_background_unit(unit))
     assert plan_compaction(newer.store, full=False) == []

@@ -1,18 +1,18 @@
-"""Compaction beside the streams of one process that write a table: in units of one bucket, each with its own commit.
+"""Background compaction of a table that streams of this process write: in units of one bucket, each with its commit.
 
-    in each batch    with beside.batch() as limit:                   batches of several streams at the same time
+    in each batch    with background.batch(budget_ms) as limit:             batches of several streams at the same time
                          … base snapshot, tasks that get the limit, commit …
-                     beside.note(buckets that were written)
-    beside them      while unit := beside.next_unit():               in one thread
-                         messages = table.carry_out_beside(unit)     anywhere, for as long as it takes
-                         beside.commit(unit, messages)
-                         beside.release(unit)                        whatever happened
+                     background.note(buckets that were written)
+    in one thread    while unit := background.next_unit():
+                         messages = engine.run_background_unit(unit)        anywhere, for as long as it takes
+                         background.commit(unit, messages)
+                         background.release(unit)                           whatever happened
 
 A unit takes files that no batch touches while it runs, so neither undoes the work of the other:
 
 | table | a batch compacts | a unit takes |
 |---|---|---|
-| commits take up level 0 | level 0, with level 1 where that is taken | runs from level 2 on |
+| commits compact level 0 | level 0, with level 1 where that is taken | runs from level 2 on |
 | other keyed tables | what back-pressure demands | what the picking rule asks for |
 | append tables | nothing | what the picking rule asks for |
 
@@ -21,13 +21,13 @@ Level 0 that a crash left behind, between the two snapshots of a commit, is a un
 
 Batches and what a unit does to the table take turns: a unit is chosen and committed between batches, never between the
 base snapshot of a batch and its commit, in which a lookup of the batch could miss the files that the unit replaced.
-Against writers of other processes the conflict check of the commit decides: then the unit gives way.
+Against writers of other processes the conflict check of the commit decides: then the unit is dropped.
 
 Of the producers only those that make the changelog in compactions concern a unit. With lookup, a unit of upper levels
-changes nothing that a reader of the table sees, and tells nothing; one of a level 0 left behind tells the changes of
-these files, and nobody else has. With full-compaction a unit that reaches the highest level tells what it changes
-there. A unit that is lost, fails or gives way takes its changelog files along: its inputs stay, and whoever compacts
-them later tells the same changes. The files of a unit and their changelog stand in one snapshot, all or nothing.
+changes nothing that a reader of the table sees, and emits nothing; one of a level 0 left behind emits the changes of
+these files, and nobody else has. With full-compaction a unit that writes the top level emits what it changes there. If
+a unit is lost, fails or is dropped, its changelog files go with it: its inputs stay live, and their changes are emitted
+by the next compaction. The files of a unit and their changelog are in one snapshot, all or nothing.
 
 Source: MERGING.md §3.2, §4.
 """
@@ -60,7 +60,7 @@ from freshet.storage.write.compaction_limit import CompactionLimit
 from freshet.storage.write.table_writer import TableWriter
 
 LEFT_BEHIND_MS: Final = 60_000
-"""Level-0 files of this age that a commit should have taken up were left behind by a crash."""
+"""Level-0 files of this age that a commit should have compacted were left behind by a crash."""
 
 NUM_LEVELS_MIN: Final = 5
 """With fewer, too few levels are left between those of the batches and the highest."""
@@ -69,8 +69,8 @@ _HOUR_MS: Final = 3_600_000
 
 
 @dataclass(frozen=True, slots=True)
-class BesideUnit:
-    """Files of one bucket to compact together, by (name, level); a value that travels to where it is carried out."""
+class BackgroundUnit:
+    """Files of one bucket to compact together, by (name, level); a value that travels to where it is run."""
 
     partition: bytes
     bucket: int
@@ -131,15 +131,15 @@ _turns_lock = threading.Lock()
 _turns: WeakValueDictionary[str, Turns] = WeakValueDictionary()
 
 
-class CompactionBeside:
-    """The rounds beside the streams of one process into one table. One thread takes units, any may write batches."""
+class BackgroundCompaction:
+    """Compacts a table between the batches of one process. One thread takes units, any may write batches."""
 
     def __init__(self, store: TableStore, commit_user: str) -> None:
         """`commit_user` is the name of these commits alone, the same from run to run.
 
         Raises `InvalidRequestError` where the compactions of this table must stay in its batches, and says why.
         """
-        reason = why_not_beside(store.options)
+        reason = why_not_in_background(store.options)
         if reason is not None:
             raise InvalidRequestError(
                 f"table {store.location} cannot be compacted beside its streams: {reason}; its batches compact it",
@@ -164,7 +164,7 @@ class CompactionBeside:
         with self._lock:
             self._noted.update(dict.fromkeys(buckets))
 
-    def next_unit(self) -> BesideUnit | None:
+    def next_unit(self) -> BackgroundUnit | None:
         """The next unit, of buckets that were noted, at first of all of the table; None when nothing is due.
 
         Whoever gets it must `release` it.
@@ -179,8 +179,8 @@ class CompactionBeside:
                     return unit
         return None
 
-    def commit(self, unit: BesideUnit, messages: Sequence[CommitMessage]) -> CommitResult:
-        """Makes a unit visible; where it does not fit any more it gives way, and its files are removed."""
+    def commit(self, unit: BackgroundUnit, messages: Sequence[CommitMessage]) -> CommitResult:
+        """Makes a unit visible; where it does not fit any more it is dropped, and its files are removed."""
         with self._turns.alone():
             latest = self._store.snapshots.latest()
             identifier = 0 if latest is None else latest.id
@@ -188,7 +188,7 @@ class CompactionBeside:
         self.note([unit.bucket_id])
         return result
 
-    def release(self, unit: BesideUnit) -> None:
+    def release(self, unit: BackgroundUnit) -> None:
         """The unit is over, in whatever way."""
         self._turns.busy.discard(unit.bucket_id)
 
@@ -204,12 +204,12 @@ class CompactionBeside:
         self.note(buckets)
         return self._next_bucket()
 
-    def _plan(self, bucket: BucketId) -> BesideUnit | None:
+    def _plan(self, bucket: BucketId) -> BackgroundUnit | None:
         unit = self._store.at_latest(lambda snapshot: self._unit_of(bucket, snapshot))
         if unit is None:
             return None
         inputs = frozenset(file.file_id for file in unit.files)
-        return BesideUnit(*bucket, inputs, unit.output_level, unit.input_bytes)
+        return BackgroundUnit(*bucket, inputs, unit.output_level, unit.input_bytes)
 
     def _unit_of(self, bucket: BucketId, snapshot: Snapshot | None) -> CompactionUnit | None:
         entries = self._store.live.of_buckets(snapshot, [bucket]).of_bucket(*bucket)
@@ -226,8 +226,8 @@ class CompactionBeside:
         return due_unit(self._store, levels)
 
 
-def carry_out_beside(store: TableStore, unit: BesideUnit) -> list[CommitMessage]:
-    """Does the work of a unit; none where its files are gone. The messages are for `CompactionBeside.commit`.
+def run_background_unit(store: TableStore, unit: BackgroundUnit) -> list[CommitMessage]:
+    """Compacts a unit; no messages where its files are gone. They are for `BackgroundCompaction.commit`.
 
     Where lookups keep stores of the files that the unit replaces, those of the new files are made here as well, so that
     no batch has to wait for them.
@@ -242,8 +242,8 @@ def carry_out_beside(store: TableStore, unit: BesideUnit) -> list[CommitMessage]
     return messages
 
 
-def why_not_beside(options: CoreOptions) -> str | None:
-    """Why compactions of a table stay in its batches; None where they may run beside them."""
+def why_not_in_background(options: CoreOptions) -> str | None:
+    """Why compactions of a table stay in its batches; None where they may run in the background."""
     if options.write_only:
         return "the table is write-only: somebody else compacts it"
     if options.commit_force_compact:
