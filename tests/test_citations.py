@@ -11,12 +11,14 @@ import pytest
 ROOT = Path(__file__).parents[1]
 STORAGE = ROOT / "src" / "freshet" / "storage"
 FOLDERS = ("src/freshet", "tests", "bench", "conf", "docker", "docs")
+PLACES = (ROOT, ROOT / "tests", *(ROOT / "src" / "freshet" / room for room in ("storage", "pipeline", "logstore")))
 README_LINES_MAX = 150
 PAGES = {"FORMAT.md": STORAGE / "FORMAT.md", "MERGING.md": STORAGE / "MERGING.md"}
 
 HEADING = re.compile(r"^#{2,4} (?P<number>\d+(?:\.\d+)*)\.? ", re.MULTILINE)
 CITED = re.compile(r"(?P<page>FORMAT\.md|MERGING\.md)\)?\s+(?P<sections>§[\d.]+(?:(?:\s*[,;–-]| and| to)\s*§?[\d.]+)*)")
 LINK = re.compile(r"\]\((?P<target>[^)#:\s]+)(?:#[^)]*)?\)")
+MODULE = re.compile(r"`((?:[a-z_0-9]+/)+[A-Za-z_0-9]+)(?:\.py|\.md)?`")
 NOT_HERE = re.compile(r"(?i)\b(table format|lsm semantics|real parts|design) §|\bstyle anchors\b|\blog-store\.md\b")
 
 
@@ -76,3 +78,18 @@ def test_every_decision_is_in_the_index() -> None:
     records = {path.name for path in folder.glob("*.md")} - {"index.md"}
     assert all(re.match(r"20\d\d-[01]\d-[a-z0-9-]+\.md$", name) for name in records)
     assert records == set(LINK.findall((folder / "index.md").read_text(encoding="utf-8")))
+
+
+def test_cited_modules_are_there() -> None:
+    """Pages say where the code is; decisions are dated records, whose code may have moved since."""
+    cited = 0
+    missing = []
+    for path in _files(".md"):
+        if (path.is_relative_to(ROOT / "docs") and path.parent.name != "decisions") or path.name == "README.md":
+            for name in MODULE.findall(path.read_text(encoding="utf-8")):
+                cited += 1
+                places = [place / f"{name}{ending}" for place in PLACES for ending in ("", ".py", ".md")]
+                if not any(place.exists() for place in places):
+                    missing.append(f"{path.relative_to(ROOT)}: {name}")
+    assert not missing, "\n".join(missing)
+    assert cited > 100
