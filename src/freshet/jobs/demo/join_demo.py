@@ -226,7 +226,7 @@ def _run(
     run = Run(configs, streams)
     runner = Runner(spark, configs, on_progress=run.take, say=lambda text: print("  " + text, flush=True))
     thread = threading.Thread(target=run.feed, args=(bootstrap_servers, story, runner), name="streams")
-    compacts = any(config.table.write_options.get("write-only") == "true" for config in configs)
+    compacts = any(config.table.written_options.write_only for config in configs)
     try:
         with stop_on_signals(runner), _compaction_job(configs[0], output) if compacts else nullcontext():
             thread.start()

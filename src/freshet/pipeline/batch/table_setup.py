@@ -63,7 +63,8 @@ def with_table_options(config: PipelineConfig) -> PipelineConfig:
     if not catalog.has_table(config.table.name):
         return config
     options = {**config.table.options, **catalog.table(config.table.name).schema.options}
-    table = TableConfig.model_validate({**dict(config.table), "options": options})
+    given = {name: getattr(config.table, name) for name in TableConfig.model_fields}
+    table = TableConfig.model_validate({**given, "options": options})
     return config.model_copy(update={"table": table})
 
 

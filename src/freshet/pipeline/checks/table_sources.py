@@ -24,6 +24,7 @@ from freshet.pipeline.errors.failure import kind_of
 from freshet.storage.catalog import Catalog
 from freshet.storage.exceptions import StorageError
 from freshet.storage.model.data_type import DataType, ScalarType, TypeRoot, with_nullable
+from freshet.storage.options import CoreOptions
 from freshet.storage.table import Table
 
 _TEXTS: Final = (TypeRoot.CHAR, TypeRoot.VARCHAR)
@@ -95,7 +96,8 @@ def _why_rows_would_stay(config: PipelineConfig, table: TableSourceConfig) -> st
         return None
     schema = catalog.table(config.table.name).schema
     given = {**schema.options, **config.table.write_options}
-    return keeps_what_is_taken_back(given, has_primary_key=schema.has_primary_key)
+    target = CoreOptions.parse(given, has_primary_key=schema.has_primary_key, strict=False)
+    return keeps_what_is_taken_back(target)
 
 
 def _columns(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from freshet.logstore.exceptions import LogConfigError
 from freshet.logstore.kafka.cluster import ClientSettings, ClusterAnswer
@@ -30,6 +30,7 @@ from freshet.pipeline.config.rules import subscribed_topics
 from freshet.pipeline.exceptions import Problem
 from freshet.storage.catalog import Catalog
 from freshet.storage.exceptions import InvalidRequestError, RetryableError
+from freshet.storage.options import CoreOptions
 
 SERVERS = "kafka.bootstrap.servers"
 TOPIC = "kafka.topic"
@@ -84,8 +85,8 @@ def log_problems(configs: Sequence[PipelineConfig], *, asks_for_silence: bool = 
     """
     problems = []
     for config in configs:
-        options = {**config.table.options, **config.table.write_options}
-        if options.get("log.system", "none").lower() != "kafka":
+        options = config.table.written_options
+        if not options.has_log:
             continue
         found = _log_problem(config, options, asks_for_silence=asks_for_silence)
         if found is not None:
@@ -103,13 +104,11 @@ def _failure_text(where: str, answer: ClusterAnswer) -> str:
     return f"no broker answers at {where} ({answer.failure}); start it, or check with --offline"
 
 
-def _log_problem(
-    config: PipelineConfig, options: Mapping[str, str], *, asks_for_silence: bool
-) -> tuple[str, str] | None:
+def _log_problem(config: PipelineConfig, options: CoreOptions, *, asks_for_silence: bool) -> tuple[str, str] | None:
     """The option that is wrong, and what about it."""
     table = config.table.name
     try:
-        brokers = Brokers(options.get(SERVERS, ""), ClientSettings(log_client_settings(options)))
+        brokers = Brokers(options.given.get(SERVERS, ""), ClientSettings(log_client_settings(options.given)))
     except LogConfigError as error:
         return error.option or SERVERS, str(error)
     answer = ask_once(brokers)
@@ -117,7 +116,7 @@ def _log_problem(
         is_told = asks_for_silence or answer.is_refused_setting
         where = f"{brokers.servers}, where the log of {table} goes"
         return (SERVERS, _failure_text(where, answer)) if is_told else None
-    topic, buckets = options.get(TOPIC, "").strip(), options.get("bucket", "")
+    topic = options.given.get(TOPIC, "").strip()
     read = _read_by_source(config, brokers, answer, [topic, topic + CONTROL_SUFFIX])
     if read is not None:
         return TOPIC, (
@@ -125,8 +124,8 @@ def _log_problem(
             f"name that no source reads, nor as that of the control topic, which ends with {CONTROL_SUFFIX}"
         )
     try:
-        if topic in answer.partition_counts and buckets.isdecimal():
-            check_topic(TopicFacts(topic, "", answer.partition_counts[topic], {}), int(buckets), table=table)
+        if topic in answer.partition_counts and options.bucket > 0:
+            check_topic(TopicFacts(topic, "", answer.partition_counts[topic], {}), options.bucket, table=table)
         _check_owner(config, options, topic)
     except InvalidRequestError as error:
         return error.option or TOPIC, str(error)
@@ -135,15 +134,14 @@ def _log_problem(
     return None
 
 
-def _check_owner(config: PipelineConfig, options: Mapping[str, str], topic: str) -> None:
+def _check_owner(config: PipelineConfig, options: CoreOptions, topic: str) -> None:
     """Raises where the topic holds what is not the log of the table, which may not be there yet."""
     catalog = Catalog(config.table.warehouse)
     if catalog.has_table(config.table.name):
         catalog.table(config.table.name).with_options(dict(config.table.write_options)).engine.log.check()
         return
-    client = KafkaLogClient.of_options(options)
-    publishes = options.get("log.consistency", "").lower() == "transactional"
-    kind = ControlKind.PUBLISHED if publishes else ControlKind.RECOVER
+    client = KafkaLogClient.of_options(options.given)
+    kind = ControlKind.PUBLISHED if options.publishes_changes else ControlKind.RECOVER
     try:
         refuse_foreign(client, topic, table=config.table.name, table_id=NEW_TABLE, is_known=False, kind=kind)
     finally:

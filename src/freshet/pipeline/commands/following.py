@@ -77,7 +77,7 @@ def _check(options: Mapping[str, str], into: str | None) -> None:
     if not target.schema.has_primary_key and table.schema.has_primary_key:
         raise InvalidRequestError(f"--into {into}: a table without a primary key cannot apply updates and deletions")
     if asked.isolation == "speculative":
-        reason = keeps_what_is_taken_back(target.schema.options, has_primary_key=target.schema.has_primary_key)
+        reason = keeps_what_is_taken_back(target.options)
         if reason is not None:
             raise InvalidRequestError(
                 f"--into {into}: speculative rows may be taken back, and {reason}; read committed rows "

@@ -159,11 +159,7 @@ def _reads_kafka(configs: list[PipelineConfig]) -> bool:
 def _logged(configs: list[PipelineConfig]) -> list[PipelineConfig]:
     """Those whose table has a log, with the options of the table where it is there."""
     known = map(_known, configs)
-    return [
-        config
-        for config in known
-        if {**config.table.options, **config.table.write_options}.get("log.system", "none").lower() != "none"
-    ]
+    return [config for config in known if config.table.written_options.has_log]
 
 
 def _known(config: PipelineConfig) -> PipelineConfig:

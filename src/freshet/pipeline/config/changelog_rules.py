@@ -15,7 +15,7 @@ from collections.abc import Iterator
 
 from freshet.pipeline.config.model import PipelineConfig
 from freshet.storage.exceptions import InvalidRequestError
-from freshet.storage.options import ChangelogProducer, CoreOptions, silent_traps, unheeded_options
+from freshet.storage.options import ChangelogProducer, silent_traps, unheeded_options
 
 _WITHOUT_BEFORE = ("json", "debezium-unwrapped")
 
@@ -24,9 +24,7 @@ def changelog_warnings(config: PipelineConfig, *, is_compacted: bool = False) ->
     """Sentences for a run to say before it starts; `is_compacted` where somebody is known to compact the table."""
     table = config.table
     try:
-        options = CoreOptions.parse(
-            {**table.options, **table.write_options}, has_primary_key=bool(table.primary_key), strict=False
-        )
+        options = table.written_options
     except InvalidRequestError:
         return  # said elsewhere
     yield from unheeded_options(options)

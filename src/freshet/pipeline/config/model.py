@@ -41,14 +41,13 @@ from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.model.data_type import DataField, with_nullable
 from freshet.storage.model.schema import TableSchema, assign_ids
 from freshet.storage.model.sql_type import parse_sql_type
-from freshet.storage.options import is_secret, shown_options, without_secrets
+from freshet.storage.options import CoreOptions, is_secret, shown_options, without_secrets
 
 Format = Literal["debezium-json", "debezium-unwrapped", "json", "row-kind"]
 DEBEZIUM_FORMATS: Final = frozenset({"debezium-json", "debezium-unwrapped"})
 
-ROW_KIND_OPTION: Final = "rowkind.field"
-SEQUENCE_OPTION: Final = "sequence.field"
-PRODUCER_OPTION: Final = "changelog-producer"
+ROW_KIND_OPTION: Final = CoreOptions.rowkind_field.key
+SEQUENCE_OPTION: Final = CoreOptions.sequence_field.key
 
 KAFKA_OPTIONS: Final = (
     "assign", "subscribe", "subscribePattern", "kafka.bootstrap.servers", "startingOffsets", "startingTimestamp",
@@ -248,6 +247,17 @@ class TableConfig(_Model):
     """Options that the table gets when it is created."""
     write_options: TableTexts = Field(default_factory=OptionTexts)
     """Options of this writer alone, over those of the table; for example write-only where others compact."""
+
+    @cached_property
+    def core_options(self) -> CoreOptions:
+        """The options of the table, parsed; raises `InvalidRequestError` for a value that is wrong."""
+        return CoreOptions.parse(self.options, has_primary_key=bool(self.primary_key), strict=False)
+
+    @cached_property
+    def written_options(self) -> CoreOptions:
+        """The same with those of this writer over them."""
+        given = {**self.options, **self.write_options}
+        return CoreOptions.parse(given, has_primary_key=bool(self.primary_key), strict=False)
 
     @cached_property
     def fields(self) -> tuple[DataField, ...]:

@@ -16,7 +16,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
-from freshet.pipeline.config.engine_rules import EngineRules, rules_of
+from freshet.pipeline.config.engine_rules import EngineRules, engine_rules
 from freshet.pipeline.config.folder_rules import entangled_folders
 from freshet.pipeline.config.model import (
     KAFKA_OPTIONS,
@@ -34,7 +34,7 @@ from freshet.pipeline.config.table_source_rules import table_source
 from freshet.storage.exceptions import InvalidRequestError, StorageError
 from freshet.storage.model.schema import SYSTEM_COLUMNS
 from freshet.storage.model.sql_type import parse_sql_type
-from freshet.storage.options import IMMUTABLE_KEYS, CoreOptions, MergeEngine
+from freshet.storage.options import IMMUTABLE_KEYS, CoreOptions, MergeEngine, check_option_keys
 
 Finding = tuple[KeyPath, str]
 
@@ -97,7 +97,7 @@ def decides_meaning(key: str) -> bool:
 
 def warnings(config: PipelineConfig) -> Iterator[str]:
     """What a run should say before it starts; nothing here stops it."""
-    sequence = sequence_fields(config.table.options)
+    sequence = config.table.core_options.sequence_field
     rules = _rules(config.table)
     unordered = [] if sequence or not config.table.primary_key else _unordered_columns(config.table, rules)
     shared = [name for name in unordered if sum(source.fills(name) for source in config.sources) > 1]
@@ -156,13 +156,8 @@ def _several_topics(source: SourceConfig) -> str | None:
     return f"the topics {', '.join(sorted(topics))}" if len(topics) > 1 else None
 
 
-def sequence_fields(options: Mapping[str, str]) -> tuple[str, ...]:
-    """The columns of `sequence.field`."""
-    return tuple(part.strip() for part in options.get(SEQUENCE_OPTION, "").split(",") if part.strip())
-
-
 def _rules(table: TableConfig) -> EngineRules:
-    return rules_of(table.table_schema, table.options)
+    return engine_rules(table.table_schema, table.core_options)
 
 
 def _unordered_columns(table: TableConfig, rules: EngineRules) -> list[str]:
@@ -241,14 +236,15 @@ def _table(config: PipelineConfig) -> Iterator[Finding]:
     outside = [name for name in table.partition_by if table.primary_key and name not in table.primary_key]
     if outside:
         yield ("table", "primary_key"), f"primary_key must contain the partition columns; add {', '.join(outside)}"
-    for column in sequence_fields(table.options):
+    for column in CoreOptions.sequence_field.of(table.options):
         if column not in table.columns:
             yield ("table", "options", SEQUENCE_OPTION), f"names {column!r}, which is no column"
     yield from _options(table)
     uses_kind = any(source.format == "row-kind" for source in config.sources)
-    if uses_kind and not table.options.get(ROW_KIND_OPTION):
+    kind_field = CoreOptions.rowkind_field.of(table.options)
+    if uses_kind and not kind_field:
         yield ("table", "options"), f"format row-kind needs the option {ROW_KIND_OPTION}: the field that holds the kind"
-    if table.options.get(ROW_KIND_OPTION) and not all(source.format == "row-kind" for source in config.sources):
+    if kind_field and not all(source.format == "row-kind" for source in config.sources):
         yield (
             ("table", "options", ROW_KIND_OPTION),
             "is for sources of format row-kind; the other formats know the kind of each record themselves",
@@ -258,7 +254,8 @@ def _table(config: PipelineConfig) -> Iterator[Finding]:
 def _options(table: TableConfig) -> Iterator[Finding]:
     """What the storage says of the options; whether the table as a whole can be made is asked when it is opened."""
     try:
-        CoreOptions.parse(table.options, has_primary_key=bool(table.primary_key))
+        check_option_keys(table.options)
+        table.core_options  # noqa: B018 - parsed
     except InvalidRequestError as error:
         yield _option_key_path("options", table.options, error), str(error)
         return
@@ -269,7 +266,8 @@ def _options(table: TableConfig) -> Iterator[Finding]:
                 f"{key} says what the rows of the table mean; it stands in options, for all who write the table",
             )
     try:
-        CoreOptions.parse({**table.options, **table.write_options}, has_primary_key=bool(table.primary_key))
+        check_option_keys(table.write_options)
+        table.written_options  # noqa: B018 - parsed
     except InvalidRequestError as error:
         yield _option_key_path("write_options", table.write_options, error), str(error)
 

@@ -11,10 +11,10 @@ What is read here is the file alone; `table_sources` looks at the tables.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Final
 
-from freshet.pipeline.config.model import SEQUENCE_OPTION, PipelineConfig, SourceConfig, TableSourceConfig
+from freshet.pipeline.config.model import PipelineConfig, SourceConfig, TableSourceConfig
 from freshet.pipeline.config.origin import KeyPath
 from freshet.pipeline.config.stream_options import ISOLATION_OPTION, stream_options
 from freshet.pipeline.exceptions import InvalidRequestError
@@ -49,8 +49,10 @@ def table_source(
     if same:
         yield (*key_path, "table", "name"), f"{table.name} is the table that is written: it would follow itself"
     if options is not None and options.isolation == "speculative":
-        options_given = {**config.table.options, **config.table.write_options}
-        reason = keeps_what_is_taken_back(options_given, has_primary_key=bool(config.table.primary_key))
+        try:
+            reason = keeps_what_is_taken_back(config.table.written_options)
+        except InvalidStorageRequestError:
+            reason = None  # told where the option stands
         if reason is not None:
             yield (
                 (*key_path, "table", "isolation"),
@@ -58,18 +60,14 @@ def table_source(
             )
 
 
-def keeps_what_is_taken_back(options: Mapping[str, str], *, has_primary_key: bool) -> str | None:
+def keeps_what_is_taken_back(options: CoreOptions) -> str | None:
     """Why a table with these options would not undo a row that its source takes back; None where it does."""
-    if not has_primary_key:
+    if not options.has_primary_key:
         return "a table without a primary key cannot drop them"
-    try:
-        core = CoreOptions.parse(options, has_primary_key=True)
-    except InvalidStorageRequestError:
-        return None  # told where the option stands
-    if core.merge_engine is not MergeEngine.DEDUPLICATE:
-        return f"merge-engine={core.merge_engine} does not undo them"
-    if core.ignore_delete:
+    if options.merge_engine is not MergeEngine.DEDUPLICATE:
+        return f"merge-engine={options.merge_engine} does not undo them"
+    if options.ignore_delete:
         return "ignore-delete keeps them"
-    if options.get(SEQUENCE_OPTION):
+    if options.sequence_field:
         return "with sequence.field a row that was taken back may win over the one that stands"
     return None

@@ -22,15 +22,15 @@ from dataclasses import dataclass
 from typing import Final
 
 from freshet.pipeline.config.engine_rules import EngineRules, rules_of
-from freshet.pipeline.config.model import PRODUCER_OPTION, ROW_KIND_OPTION, PipelineConfig, SourceConfig
+from freshet.pipeline.config.model import PipelineConfig, SourceConfig
 from freshet.pipeline.config.only_tables import OnlyTables
-from freshet.pipeline.config.rules import METADATA_COLUMNS, nearest, sequence_fields
+from freshet.pipeline.config.rules import METADATA_COLUMNS, nearest
 from freshet.pipeline.decode.dialect import Dialect, dialect_of
 from freshet.pipeline.exceptions import ConfigurationError
 from freshet.storage.model.data_type import LENGTH_MAX, DataField, DataType, ScalarType, TypeRoot, with_nullable
 from freshet.storage.model.schema import TableSchema
 from freshet.storage.model.sql_type import parse_sql_type
-from freshet.storage.options import SequenceGroup
+from freshet.storage.options import ChangelogProducer, CoreOptions, SequenceGroup
 
 References = frozenset[tuple[str, ...]]
 """The names that an expression reads, split at the dots."""
@@ -261,12 +261,12 @@ def plan_decoding(
         if plain is not None:
             read[column] = frozenset({plain})
     types = _types(source, schema, read)
-    columns = _columns(source, schema, options, rules, groups, types, read)
+    columns = _columns(source, schema, rules, groups, types, read)
     fields = tuple(_payload_field(field, data_type, columns) for field, data_type in types.items())
     core = rules.core
     added_up = tuple(name for name in rules.needs_before if source.fills(name))
     takes_before = not (core.ignore_update_before or core.ignore_delete) and (
-        options.get(PRODUCER_OPTION) == "input" or bool(added_up)
+        core.changelog_producer is ChangelogProducer.INPUT or bool(added_up)
     )
     return DecodePlan(
         source_index=source_index,
@@ -277,7 +277,7 @@ def plan_decoding(
         columns=columns,
         scope=_scope(columns, types),
         bucket_key=_bucket(schema, rules),
-        kind_field=_kind_field(source, options) if source.format == "row-kind" else None,
+        kind_field=_kind_field(source, core) if source.format == "row-kind" else None,
         has_key=schema.has_primary_key,
         is_kafka=source.is_kafka,
         ignores_deletes=core.ignore_delete,
@@ -294,14 +294,13 @@ def plan_decoding(
 def _columns(
     source: SourceConfig,
     schema: TableSchema,
-    options: Mapping[str, str],
     rules: EngineRules,
     groups: Sequence[SequenceGroup],
     types: Mapping[str, DataType],
     read: Mapping[str, References],
 ) -> tuple[ColumnPlan, ...]:
     ordering = {name for group in groups for name in group.ordering}
-    sequence = sequence_fields(options)
+    sequence = rules.core.sequence_field
     vital = {*schema.primary_keys, *schema.partition_keys, *sequence, *ordering}
     columns = []
     for field in schema.fields:
@@ -386,9 +385,10 @@ def _bucket(schema: TableSchema, rules: EngineRules) -> BucketPlan:
     return BucketPlan(indexes, schema.types_of(keys), max(1, rules.core.bucket), function)
 
 
-def _kind_field(source: SourceConfig, options: Mapping[str, str]) -> str:
+def _kind_field(source: SourceConfig, options: CoreOptions) -> str:
     """The payload field that holds the row kind of a `row-kind` source."""
-    column = options[ROW_KIND_OPTION]
+    column = options.rowkind_field
+    assert column is not None, "a rule of the pipeline file"
     text = source.select.get(column, column).strip()
     plain = text.strip("`")
     if text not in (plain, f"`{plain}`") or not plain.replace("_", "a").isalnum():

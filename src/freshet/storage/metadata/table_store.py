@@ -31,7 +31,7 @@ from freshet.storage.metadata.table_handle import TableHandle
 from freshet.storage.model.data_type import DataType
 from freshet.storage.model.schema import TableSchema
 from freshet.storage.model.snapshot import Snapshot
-from freshet.storage.options.core import CoreOptions
+from freshet.storage.options.core import CoreOptions, check_option_keys
 from freshet.storage.options.keys import IMMUTABLE_KEYS
 from freshet.storage.options.refusal import Access
 from freshet.storage.options.supported import check_access
@@ -337,7 +337,7 @@ def alter_table(store: TableStore, changes: Sequence[SchemaChange], *, allow_los
 
 def _effective_options(schema: TableSchema, dynamic: Mapping[str, str]) -> dict[str, str]:
     # Only what was typed here is checked for spelling: the table may carry keys of other programs.
-    CoreOptions.parse(dynamic, has_primary_key=schema.has_primary_key)
+    check_option_keys(dynamic)
     for key, value in dynamic.items():
         if key in _NEVER_DYNAMIC and schema.options.get(key) != value:
             raise InvalidRequestError(

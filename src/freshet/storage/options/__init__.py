@@ -5,7 +5,7 @@ Other packages import from here.
 
 from freshet.storage.options.aggregate_function import CAPABILITIES
 from freshet.storage.options.choices import ChangelogProducer, MergeEngine
-from freshet.storage.options.core import CoreOptions
+from freshet.storage.options.core import CoreOptions, check_option_keys
 from freshet.storage.options.engine import EngineOptions, SequenceGroup, engine_options
 from freshet.storage.options.keys import IMMUTABLE_KEYS
 from freshet.storage.options.secrets import HIDDEN, is_secret, shown_options, without_secrets
@@ -20,6 +20,7 @@ __all__ = [
     "EngineOptions",
     "MergeEngine",
     "SequenceGroup",
+    "check_option_keys",
     "engine_options",
     "is_secret",
     "shown_options",

@@ -11,7 +11,7 @@ Source: FORMAT.md §15.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final, NoReturn
 
 from freshet.storage.exceptions import InvalidRequestError
@@ -79,7 +79,7 @@ class CoreOptions(DeclaredOptions):
         somebody else are read with `strict=False`. Raises `InvalidRequestError` that names the option.
         """
         if strict:
-            _refuse_unknown_keys(options)
+            check_option_keys(options)
         given = {_ATTRIBUTE_OF[key] for key in options.keys() & _ATTRIBUTE_OF}
         # In the order of their declaration, so that of several wrong ones always the same is named.
         values = {name: ATTRIBUTES[name].of(options) for name in sorted(given, key=_POSITIONS.__getitem__)}
@@ -170,14 +170,19 @@ class CoreOptions(DeclaredOptions):
         )
 
     @property
+    def has_log(self) -> bool:
+        """True when changes are logged, or published to a log."""
+        return self.log_system is not LogSystem.NONE
+
+    @property
     def logs_changes(self) -> bool:
         """True when changes are logged before their commit."""
-        return self.log_system is not LogSystem.NONE and self.log_consistency is LogConsistency.EVENTUAL
+        return self.has_log and self.log_consistency is LogConsistency.EVENTUAL
 
     @property
     def publishes_changes(self) -> bool:
         """True when committed changes are published to a log after their commit."""
-        return self.log_system is not LogSystem.NONE and self.log_consistency is LogConsistency.TRANSACTIONAL
+        return self.has_log and self.log_consistency is LogConsistency.TRANSACTIONAL
 
     @property
     def changelog_is_decoupled(self) -> bool:
@@ -217,7 +222,8 @@ class CoreOptions(DeclaredOptions):
         return self.given.get(f"fields.{column}.{name}")
 
 
-def _refuse_unknown_keys(options: Mapping[str, str]) -> None:
+def check_option_keys(options: Iterable[str]) -> None:
+    """Raises `InvalidRequestError` for a key that nobody gives a meaning, with the nearest one."""
     for key in options:
         if option_status(key) is None:
             near = nearest_key(key)

@@ -23,7 +23,7 @@ from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.model.data_type import ArrayType, DataField, DataType, MapType, RowType, ScalarType, TypeRoot
 from freshet.storage.model.schema import KEY_COLUMN_PREFIX, SYSTEM_COLUMNS, TableSchema
 from freshet.storage.options.choices import DYNAMIC_BUCKET, UNAWARE_BUCKET, ChangelogProducer
-from freshet.storage.options.core import CoreOptions
+from freshet.storage.options.core import CoreOptions, check_option_keys
 from freshet.storage.options.declared.refused import MOVED_OUT
 from freshet.storage.options.refusal import Access
 from freshet.storage.options.supported import check_access
@@ -64,7 +64,7 @@ def validate_changed_schema(before: TableSchema, after: TableSchema) -> CoreOpti
     check_columns(after, before)
     _check_keys(after, nullable_before=[name for name in before.primary_keys if before.by_name[name].type.nullable])
     changed = {key: value for key, value in after.options.items() if before.options.get(key) != value}
-    CoreOptions.parse(changed, has_primary_key=after.has_primary_key)
+    check_option_keys(changed)
     options = CoreOptions.parse(
         after.options, has_primary_key=after.has_primary_key, schema_version=after.version, strict=False
     )
