@@ -123,11 +123,8 @@ bench: venv venv-pypaimon venv-flink jars
 	@$(BIN)/python -m freshet.pipeline.spark.jars delta flink >/dev/null
 	$(BIN)/python -m bench $(ARGS)
 
-PAGE := src/freshet/storage/OPTIONS.md
-
-# OPTIONS.md and the reference pages of the site, from the code; a test compares them.
+# The reference pages of the site, from the code; a test compares them.
 reference: venv
-	$(BIN)/python -m tests.kit.option_list > $(PAGE).new && mv $(PAGE).new $(PAGE)
 	$(BIN)/python -m tests.docs.reference
 
 # Warnings are errors: a page that no menu names, a link or an anchor that leads nowhere.

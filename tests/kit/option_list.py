@@ -1,4 +1,4 @@
-"""The list of table options, made from their declaration: `make reference`.
+"""The page of table options, made from their declaration (`tests.docs.reference`).
 
 Names, types, defaults and what is refused come from the declared options, the texts from the docstrings below them,
 the groups from the classes that they are declared in.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ast
 import inspect
-import sys
 from collections.abc import Iterator
 from enum import StrEnum
 from typing import Any, Final
@@ -27,7 +26,7 @@ keys of other engines are kept as they are. This page is made from the declarati
 
 Options of one column are keyed `fields.<column>.<option>`: `aggregate-function` and what that function reads
 (`ignore-retract`, `distinct`, `list-agg-delimiter`, `nested-key`, …), `sequence-group`, `stats-mode`. See
-[MERGING.md](MERGING.md) §2.5 and §2.6.1.
+[Merge options](merge-options.md).
 """
 _REFUSED: Final = ("reading and writing", "writing", "creating")
 
@@ -46,7 +45,7 @@ def markdown() -> str:
             )
     parts.append(
         "\n## Refused\n\nOptions with which a table cannot be used, since rows would be lost, wrong or late. What else "
-        "differs from\nApache Paimon: [docs/differences.md](../../../docs/differences.md).\n"
+        "differs from\nApache Paimon: [Differences](../differences.md).\n"
     )
     parts.append("| option | refuses | because | instead |\n|---|---|---|---|")
     parts += [f"| `{key}` | {_REFUSED[r.access]} | {r.reason} | {r.remedy} |" for key, r in refusals()]
@@ -81,7 +80,3 @@ def _default(option: Option[Any]) -> str:
             return f"{value // 3_600_000} h"
         return f"{value} ms" if value < 1000 else f"{value // 1000} s"
     return str(value.value if isinstance(value, StrEnum) else value)
-
-
-if __name__ == "__main__":
-    sys.stdout.write(markdown())

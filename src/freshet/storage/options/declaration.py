@@ -1,4 +1,4 @@
-"""All options that are declared, in the order of OPTIONS.md."""
+"""All options that are declared, in the order of docs/reference/table-options.md."""
 
 from __future__ import annotations
 

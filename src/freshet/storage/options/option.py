@@ -6,7 +6,7 @@
 
 Code reads `options.split_target_size_bytes` of a `CoreOptions`, which has the value; the class has the declaration, for
 who wants one value of options as text: `CoreOptions.split_target_size_bytes.of(texts)`. The text below the declaration
-goes into OPTIONS.md.
+goes into docs/reference/table-options.md.
 """
 
 from __future__ import annotations
