@@ -23,7 +23,7 @@ from freshet.storage.merge.sorted_runs import LevelRun, build_levels
 from freshet.storage.metadata.live_files import LiveFiles, delta_entries
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.data_file import DataFileMeta
-from freshet.storage.model.display import printable, size_text, time_text
+from freshet.storage.model.display import printable, shortened, size_text, time_text
 from freshet.storage.model.manifest import BucketId, EntryKind
 from freshet.storage.model.snapshot import CommitKind, Snapshot
 from freshet.storage.options.secrets import shown_options, shown_text
@@ -221,7 +221,7 @@ def _run_line(store: TableStore, level_run: LevelRun, bucket_bytes: int, marked:
         _key_range(store, files),
     ]
     line = printable("  ".join(part for part in parts if part))
-    return line if len(line) <= WIDTH else f"{line[: WIDTH - 1]}…"
+    return shortened(line, WIDTH)
 
 
 def _key_range(store: TableStore, files: Sequence[DataFileMeta]) -> str:
@@ -233,7 +233,7 @@ def _key_range(store: TableStore, files: Sequence[DataFileMeta]) -> str:
 def _key_text(store: TableStore, key: bytes) -> str:
     values = decode_row(key, store.key_types)
     text = ", ".join(str(value) for value in values)
-    return text if len(text) <= KEY_TEXT_MAX else text[: KEY_TEXT_MAX - 1] + "…"
+    return shortened(text, KEY_TEXT_MAX)
 
 
 def _count(number: int, noun: str) -> str:

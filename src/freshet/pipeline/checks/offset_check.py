@@ -13,7 +13,7 @@ from typing import Final
 from freshet.logstore.kafka.cluster import KafkaCluster
 from freshet.pipeline.checks.kafka_reach import ASK_S, brokers_of, topics_of
 from freshet.pipeline.config.model import PipelineConfig, SourceConfig, revealed
-from freshet.pipeline.config.origin import KeyPath
+from freshet.pipeline.config.origin import Finding, KeyPath
 from freshet.pipeline.config.rules import subscribed_topics
 from freshet.pipeline.config.starting_offsets import Place, assigned_problems, start_of, start_problems
 from freshet.pipeline.exceptions import Problem
@@ -35,7 +35,7 @@ def offset_problems(configs: Sequence[PipelineConfig], *, say: Callable[[str], N
     return found
 
 
-def _source(config: PipelineConfig, index: int, source: SourceConfig) -> Iterator[tuple[KeyPath, str]]:
+def _source(config: PipelineConfig, index: int, source: SourceConfig) -> Iterator[Finding]:
     brokers = brokers_of(source)
     if brokers is None or brokers.settings.untranslated:
         return

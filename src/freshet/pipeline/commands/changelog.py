@@ -23,6 +23,7 @@ from freshet.pipeline.commands.rows import (
     write_rows,
 )
 from freshet.storage.exceptions import InvalidRequestError
+from freshet.storage.merge.gather import limited
 from freshet.storage.table import ChangeStream, Table
 
 
@@ -110,15 +111,8 @@ def _names(table: Table) -> str:
 
 def _followed(stream: ChangeStream, limit: int | None) -> Iterator[pa.RecordBatch]:
     """Until it ends, enough was seen, or Ctrl-C."""
-    left = limit
     try:
-        while left is None or left > 0:
-            batch = next(stream, None)
-            if batch is None:
-                return
-            batch = batch if left is None else batch.slice(0, left)
-            left = None if left is None else left - batch.num_rows
-            yield batch
+        yield from limited(stream, limit)
     except KeyboardInterrupt:
         return
     finally:

@@ -17,7 +17,7 @@ from freshet.pipeline.commands.spark_part import spark_part
 from freshet.pipeline.config.pipeline_file import load_pipelines
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.io.env import absolute_path
-from freshet.storage.model.display import printable
+from freshet.storage.model.display import printable, shortened
 from freshet.storage.table import Table
 
 NEEDED: Final = (
@@ -169,5 +169,4 @@ def _record_lines(row: dict[str, Any]) -> list[str]:
 def _value_text(value: bytes | None) -> str:
     if value is None:
         return "no value"
-    text = printable(value.decode("utf-8", "replace"))
-    return text if len(text) <= VALUE_MAX else f"{text[: VALUE_MAX - 1]}…"
+    return shortened(printable(value.decode("utf-8", "replace")), VALUE_MAX)

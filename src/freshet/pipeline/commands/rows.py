@@ -18,7 +18,7 @@ import typer
 from freshet.pipeline.commands.output import complain, json_line, plural, print_columns
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.model.arrow_types import PLAIN_SCALE_MAX, decimal_texts
-from freshet.storage.model.display import printable
+from freshet.storage.model.display import printable, shortened
 
 ROWS_SHOWN: Final = 50
 """Rows of `--format table` unless `--limit` says otherwise: all of them must be seen before a width is known."""
@@ -242,8 +242,7 @@ def _cell(value: object) -> str:
         text = (
             value if isinstance(value, str) else _text(value) if isinstance(value, bytes | list | dict) else str(value)
         )
-    text = printable(text)
-    return text if len(text) <= CELL_MAX else f"{text[: CELL_MAX - 1]}…"
+    return shortened(printable(text), CELL_MAX)
 
 
 def _is_number(data_type: pa.DataType) -> bool:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Annotated, Literal
 
-import pyarrow as pa
 import typer
 
 from freshet.pipeline.commands.arguments import TableName, Warehouse, open_table
 from freshet.pipeline.commands.failure_report import while_running
 from freshet.pipeline.commands.rows import Columns, FilterText, TailFormat, check_output, column_names, write_rows
 from freshet.storage.exceptions import InvalidRequestError
+from freshet.storage.merge.gather import limited
 
 
 def tail(
@@ -54,23 +53,11 @@ def tail(
     )
     try:
         with while_running():
-            write_rows(stream.schema, _until(stream, limit), output, limit)
+            write_rows(stream.schema, limited(stream, limit), output, limit)
     except KeyboardInterrupt:
         return
     finally:
         stream.close()
-
-
-def _until(batches: Iterator[pa.RecordBatch], limit: int | None) -> Iterator[pa.RecordBatch]:
-    """All of them, or so many rows."""
-    left = limit
-    while left is None or left > 0:
-        batch = next(batches, None)
-        if batch is None:
-            return
-        batch = batch if left is None else batch.slice(0, left)
-        left = None if left is None else left - batch.num_rows
-        yield batch
 
 
 def _pair(text: str) -> tuple[str, str]:

@@ -18,13 +18,13 @@ from typing import Final
 from urllib.parse import unquote, urlparse
 
 from freshet.pipeline.config.model import PipelineConfig
-from freshet.pipeline.config.origin import KeyPath
+from freshet.pipeline.config.origin import Finding
 
 _ARCHIVE: Final = "sourceArchiveDir"
 _RECURSIVE: Final = "recursiveFileLookup"
 
 
-def entangled_folders(config: PipelineConfig) -> Iterator[tuple[KeyPath, str]]:
+def entangled_folders(config: PipelineConfig) -> Iterator[Finding]:
     """The folders that do not lie apart, with their keys in the file."""
     checkpoint, warehouse = _local(config.checkpoint), _local(config.table.warehouse)
     database, _, name = config.table.name.partition(".")

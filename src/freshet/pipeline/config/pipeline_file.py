@@ -136,7 +136,7 @@ def parse_pipeline(text: str, path: str, env: Mapping[str, str]) -> tuple[Pipeli
     except ValidationError as error:
         found = [document.problem(_key_path(item["loc"]), _message(item)) for item in error.errors()]
         return None, [*document.problems, *found]
-    found = [document.problem(key_path, message) for key_path, message in contradictions(config)]
+    found = [document.origin.problem(*finding) for finding in contradictions(config)]
     problems = [*document.problems, *found]
     config.read_from(document.origin)
     return (None if problems else config), problems

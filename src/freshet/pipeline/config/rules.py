@@ -27,7 +27,7 @@ from freshet.pipeline.config.model import (
     TableConfig,
     revealed,
 )
-from freshet.pipeline.config.origin import KeyPath
+from freshet.pipeline.config.origin import Finding, KeyPath
 from freshet.pipeline.config.source_options import wrong_file_values, wrong_kafka_values
 from freshet.pipeline.config.spark_options import wrong_spark_values
 from freshet.pipeline.config.table_source_rules import table_source
@@ -35,8 +35,6 @@ from freshet.storage.exceptions import InvalidRequestError, StorageError
 from freshet.storage.model.schema import SYSTEM_COLUMNS
 from freshet.storage.model.sql_type import parse_sql_type
 from freshet.storage.options import IMMUTABLE_KEYS, CoreOptions, MergeEngine, check_option_keys
-
-Finding = tuple[KeyPath, str]
 
 METADATA_COLUMNS: Final = ("_op", "_source", "_ts_ms", "_topic", "_partition", "_offset", "_timestamp", "_headers")
 """What `select` sees beside the payload's fields."""

@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
-from freshet.pipeline.config.origin import KeyPath
+from freshet.pipeline.config.origin import Finding, KeyPath
 
 Check = Callable[[str], str | None]
 """Says what is wanted instead of a value, or None where the value is right."""
@@ -172,7 +172,7 @@ _FILE_CHECKS: Final[Mapping[str, Check]] = {
 }
 
 
-def wrong_kafka_values(options: Mapping[str, str], key_path: KeyPath) -> Iterator[tuple[KeyPath, str]]:
+def wrong_kafka_values(options: Mapping[str, str], key_path: KeyPath) -> Iterator[Finding]:
     """Options of a Kafka source whose value Spark would refuse; a key may be written in any case, as in Spark."""
     checks = {key.lower(): check for key, check in _KAFKA_CHECKS.items()}
     for key, value in options.items():
@@ -183,7 +183,7 @@ def wrong_kafka_values(options: Mapping[str, str], key_path: KeyPath) -> Iterato
         yield key_path, f"minOffsetsPerTrigger ({least}) is more than maxOffsetsPerTrigger ({most})"
 
 
-def wrong_file_values(options: Mapping[str, str], key_path: KeyPath) -> Iterator[tuple[KeyPath, str]]:
+def wrong_file_values(options: Mapping[str, str], key_path: KeyPath) -> Iterator[Finding]:
     """The same for a file source."""
     for key, value in options.items():
         yield from _wrong(_FILE_CHECKS.get(key), key, value, key_path)
@@ -196,7 +196,7 @@ def wrong_file_values(options: Mapping[str, str], key_path: KeyPath) -> Iterator
         )
 
 
-def _wrong(check: Check | None, key: str, value: str, key_path: KeyPath) -> Iterator[tuple[KeyPath, str]]:
+def _wrong(check: Check | None, key: str, value: str, key_path: KeyPath) -> Iterator[Finding]:
     wanted = check(value) if check else None
     if wanted:
         yield (*key_path, key), f"{wanted}, not {value!r}"

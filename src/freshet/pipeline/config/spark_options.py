@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from freshet.pipeline.config.origin import KeyPath
+from freshet.pipeline.config.origin import Finding, KeyPath
 
 _MASTER: Final = re.compile(
     r"local|local\[(\d+|\*)(\s*,\s*\d+)?\]|local-cluster\[\s*\d+\s*,\s*\d+\s*,\s*\d+\s*\]|yarn|(spark|k8s)://.+"
@@ -27,7 +27,7 @@ _WANTED: Final[Mapping[str, tuple[re.Pattern[str], str]]] = {
 _PREFIX: Final = "spark."
 
 
-def wrong_spark_values(settings: Mapping[str, str], key_path: KeyPath) -> Iterator[tuple[KeyPath, str]]:
+def wrong_spark_values(settings: Mapping[str, str], key_path: KeyPath) -> Iterator[Finding]:
     """Settings that Spark would refuse or not see, with their keys in the file."""
     for key, value in settings.items():
         if not key.startswith(_PREFIX):

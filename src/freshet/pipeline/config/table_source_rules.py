@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from freshet.pipeline.config.model import PipelineConfig, SourceConfig, TableSourceConfig
-from freshet.pipeline.config.origin import KeyPath
+from freshet.pipeline.config.origin import Finding, KeyPath
 from freshet.pipeline.config.stream_options import ISOLATION_OPTION, stream_options
 from freshet.pipeline.exceptions import InvalidRequestError
 from freshet.storage.exceptions import InvalidRequestError as InvalidStorageRequestError
@@ -30,7 +30,7 @@ _WRITTEN: Final = {"payload_types": "schema"}
 
 def table_source(
     config: PipelineConfig, source: SourceConfig, table: TableSourceConfig, key_path: KeyPath
-) -> Iterator[tuple[KeyPath, str]]:
+) -> Iterator[Finding]:
     """What is wrong with a source that is a table."""
     for key in _OF_RECORDS:
         if key in source.model_fields_set:

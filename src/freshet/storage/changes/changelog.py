@@ -33,13 +33,13 @@ from freshet.storage.changes.reader import ChangeReader
 from freshet.storage.codec.snapshot_json import decode_snapshot, encode_snapshot
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.filters.predicate import Predicate
+from freshet.storage.merge.gather import limited
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.data_type import DataField
 from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.model.split import ChangeSplit
 from freshet.storage.scan.pruning import ScanFilter
 from freshet.storage.scan.split_reader import check_columns
-from freshet.storage.scan.table_scan import limited
 
 
 class ChangeMode(StrEnum):

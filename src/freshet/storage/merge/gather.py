@@ -11,7 +11,7 @@ columns, 2 M rows in 5 chunks, 0.9 M out: 65 ms and 61 ms) and does not slow dow
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
 from itertools import pairwise
 from typing import Any, Final
@@ -183,3 +183,18 @@ def _indices(positions: Positions, missing: Flags | None) -> pa.Array[Any]:
 
 def _bitmap(flags: Flags) -> pa.Buffer:
     return pa.py_buffer(np.packbits(flags, bitorder="little"))
+
+
+def limited(batches: Iterator[pa.RecordBatch], limit: int | None) -> Iterator[pa.RecordBatch]:
+    """At most `limit` rows; nothing is read beyond them."""
+    if limit is None:
+        yield from batches
+        return
+    left = limit
+    while left > 0:
+        batch = next(batches, None)
+        if batch is None:
+            return
+        batch = batch.slice(0, left)
+        left -= batch.num_rows
+        yield batch

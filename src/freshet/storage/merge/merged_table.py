@@ -66,11 +66,12 @@ class MergedTable:
 
 def key_text(rows: pa.Table, row: int, key_columns: tuple[str, ...]) -> str:
     """A key as people write it: `(shop=3, id='a')`."""
-    values = [f"{name}={_shown(rows.column(name)[row])}" for name in key_columns if name in rows.column_names]
+    values = [f"{name}={value_text(rows.column(name)[row])}" for name in key_columns if name in rows.column_names]
     return f"({', '.join(values)})"
 
 
-def _shown(value: pa.Scalar[Any]) -> str:
+def value_text(value: pa.Scalar[Any]) -> str:
+    """A value of a row as people write it: `3`, `'a'`."""
     try:
         return repr(value.as_py())
     except (OverflowError, ValueError):  # a date or time outside the years 1 to 9999

@@ -23,6 +23,11 @@ def time_text(time_ms: int) -> str:
         return f"{time_ms} ms"
 
 
+def shortened(text: str, size: int) -> str:
+    """The text, its end left out where it has more characters than `size`."""
+    return text if len(text) <= size else f"{text[: size - 1]}…"
+
+
 def printable(text: str) -> str:
     """The text with control characters written as escapes."""
     return text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)

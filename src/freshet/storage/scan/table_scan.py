@@ -30,6 +30,7 @@ import pyarrow as pa
 from freshet.storage.codec.snapshot_json import decode_snapshot, encode_snapshot
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.filters.predicate import Predicate, from_lists
+from freshet.storage.merge.gather import limited
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.data_type import DataField
 from freshet.storage.model.snapshot import Snapshot
@@ -209,21 +210,6 @@ def _reopened(
     scan = TableScan(store, columns=columns, filter=predicate, snapshot=snapshot, limit=limit, threads=threads)
     scan.snapshot = snapshot  # also where there was none yet
     return scan
-
-
-def limited(batches: Iterator[pa.RecordBatch], limit: int | None) -> Iterator[pa.RecordBatch]:
-    """At most `limit` rows; nothing is read beyond them."""
-    if limit is None:
-        yield from batches
-        return
-    left = limit
-    while left > 0:
-        batch = next(batches, None)
-        if batch is None:
-            return
-        batch = batch.slice(0, left)
-        left -= batch.num_rows
-        yield batch
 
 
 def _at_schema_of(store: TableStore, snapshot: Snapshot | None) -> TableStore:

@@ -28,8 +28,10 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from freshet.storage.exceptions import InvalidRequestError
+from freshet.storage.merge.merged_table import value_text
 from freshet.storage.model.arrow_types import arrow_type, conform
 from freshet.storage.model.data_type import ArrayType, DataField, DataType, MapType, RowType, TypeRoot
+from freshet.storage.model.display import shortened
 from freshet.storage.model.row_kind import KIND_TEXTS, ROW_KIND_COLUMN, RowKind
 from freshet.storage.model.schema import TableSchema
 from freshet.storage.model.value_length import limits_length, longer_than_type
@@ -191,9 +193,10 @@ class RecordRules:
             too_long = longer_than_type(column, field.type)
             if too_long is not None:
                 row = int(np.flatnonzero(too_long)[0])
+                shown = shortened(value_text(column[row]), VALUE_TEXT_MAX)
                 raise InvalidRequestError(
                     f"column {field.name!r} of {self._table} is {field.type}, but row {row} of the input holds "
-                    f"{_shown(column[row])} there, which is longer ({too_long.sum()} rows do); shorten it, or make the "
+                    f"{shown} there, which is longer ({too_long.sum()} rows do); shorten it, or make the "
                     "column longer with ChangeType",
                     column=field.name,
                     table=self._table,
@@ -280,11 +283,6 @@ def _blank(data_type: DataType) -> Any:
     if data_type.root in (TypeRoot.BINARY, TypeRoot.VARBINARY):
         return b""
     return False if data_type.root is TypeRoot.BOOLEAN else 0
-
-
-def _shown(value: pa.Scalar[Any]) -> str:
-    text = repr(value.as_py())
-    return text if len(text) <= VALUE_TEXT_MAX else text[: VALUE_TEXT_MAX - 1] + "…"
 
 
 def _default_scalar(field: DataField) -> pa.Scalar[Any]:
