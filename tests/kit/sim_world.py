@@ -28,7 +28,7 @@ from freshet.storage.model.data_type import DataField, ScalarType, TypeRoot
 from freshet.storage.model.schema import TableSchema
 from freshet.storage.paths import TablePaths
 from freshet.storage.table import Table
-from freshet.storage.write.table_writer import TableWriter
+from freshet.storage.write.task_writer import TaskWriter
 from tests.kit.hand_made import assert_contiguous, assert_everything_named_is_there
 from tests.kit.sim_env import Crash, Fault, SimDisk, SimEnv
 
@@ -112,7 +112,7 @@ class World:
         committer = Committer(store, user, query_id, after_commit=expire_later)
         if committer.has_committed(batch).is_committed:
             return None
-        writer = TableWriter(store, base_snapshot=store.snapshots.latest(), parallelism=1)
+        writer = TaskWriter(store, base_snapshot=store.snapshots.latest(), parallelism=1)
         try:
             writer.write(self.arrow(self.rows(batch, user)))
             return committer.commit(batch, writer.prepare_commit(batch))

@@ -18,7 +18,7 @@ from freshet.storage.maintenance.background_compaction import BackgroundCompacti
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.commit_message import CommitMessage
 from freshet.storage.table import Table
-from freshet.storage.write.table_writer import TableWriter
+from freshet.storage.write.task_writer import TaskWriter
 from tests.kit.changelog_files import changelog, folded
 from tests.kit.sim_env import Fault, FaultKind, SimEnv
 from tests.kit.sim_world import QUERY_ID, RIVAL, STREAM, World
@@ -57,7 +57,7 @@ class BesideWorld(World):
             committer = Committer(store, user, query_id)
             if committer.has_committed(batch).is_committed:
                 return None
-            writer = TableWriter(store, base_snapshot=store.snapshots.latest(), parallelism=1)
+            writer = TaskWriter(store, base_snapshot=store.snapshots.latest(), parallelism=1)
             try:
                 writer.write(self.arrow(self.rows(batch, user)))
                 messages = writer.prepare_commit(batch, limit=limit)

@@ -12,7 +12,7 @@ A program that reads and writes in one process needs nothing of it: `Table.scan`
 
     in each task     writer = engine.task_writer(base_snapshot_id=41)
                      writer.write_routed(rows, buckets, bucket_count=2)   any number of times
-                     writer.rebase()
+                     writer.rebase(table.latest_snapshot())
                      sent = encode_commit_messages(writer.prepare_commit(7))
     in the driver    committer = engine.committer("loader-1")
                      committer.commit(7, decode_commit_messages(sent))
@@ -37,7 +37,6 @@ from freshet.storage.codec.commit_message_json import decode_commit_messages, en
 from freshet.storage.commit.committer import CommitCheck, CommitResult, Committer, Renumber, discard_messages
 from freshet.storage.commit.history import CommitTrace
 from freshet.storage.describe import CommitRows, commit_rows, marked_row_counts
-from freshet.storage.distributed_write import TaskWriter
 from freshet.storage.filters.filter_text import FilterGiven, to_predicate
 from freshet.storage.logs.readers import LogSplitStream
 from freshet.storage.logs.writers import TaskLog
@@ -57,6 +56,7 @@ from freshet.storage.table_logs import TableLogs
 from freshet.storage.write.bucketing import BucketCounts
 from freshet.storage.write.compaction_limit import CompactionLimit
 from freshet.storage.write.renumbering import renumbered
+from freshet.storage.write.task_writer import TaskWriter
 
 __all__ = [
     "BackgroundCompaction",
@@ -185,9 +185,8 @@ class TableEngine:
         Buckets are restored from the snapshot named, or the latest where that has expired; None is a table without any.
         `log` is what the driver says of the log of the table, where it has one (`log.open`).
         """
-        return TaskWriter(
-            self._store, base_snapshot_id=base_snapshot_id, parallelism=parallelism, sink=self.log.task_sink(log)
-        )
+        base = None if base_snapshot_id is None else self._store.snapshots.or_latest(base_snapshot_id)
+        return TaskWriter(self._store, base_snapshot=base, parallelism=parallelism, sink=self.log.task_sink(log))
 
     def renumbered(
         self,

@@ -39,7 +39,7 @@ from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.options.core import CoreOptions
 from freshet.storage.options.values import LONG_MAX
 from freshet.storage.write.renumbering import renumbered
-from freshet.storage.write.table_writer import TableWriter
+from freshet.storage.write.task_writer import TaskWriter
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -340,9 +340,9 @@ class TableSession:
         pending.messages = [*(each for each in pending.messages if each.bucket_id not in lost), *made]
         return made
 
-    def _open_writer(self, store: TableStore, base: Snapshot | None) -> TableWriter:
+    def _open_writer(self, store: TableStore, base: Snapshot | None) -> TaskWriter:
         self._sink = None if self._log is None else self._log.sink(store.schema.id)
-        return TableWriter(store, base_snapshot=base, parallelism=self._parallelism, sink=self._sink)
+        return TaskWriter(store, base_snapshot=base, parallelism=self._parallelism, sink=self._sink)
 
 
 def _numbers_early(options: CoreOptions, has_primary_key: bool) -> bool:

@@ -21,7 +21,7 @@ from freshet.storage.maintenance.background_compaction import (
 from freshet.storage.maintenance.table_compaction import plan_compaction
 from freshet.storage.model.commit_message import CommitMessage
 from freshet.storage.write.compaction_limit import CompactionLimit
-from freshet.storage.write.table_writer import TableWriter
+from freshet.storage.write.task_writer import TaskWriter
 from tests.kit.changelog_files import changelog, folded
 from tests.kit.quick import some_now
 from tests.storage.lookup.lookup_tables import eager
@@ -231,7 +231,7 @@ def test_level_0_that_a_crash_left_behind_is_taken_up(tmp_path: Path, monkeypatc
     stream = Stream(table)
     stream.write(rows_of(0))
     store = Table.open(table.location, options={"write-only": "true"}).store
-    writer = TableWriter(store, base_snapshot=store.snapshots.latest())
+    writer = TaskWriter(store, base_snapshot=store.snapshots.latest())
     writer.write(pa.table(rows_of(5)))
     table.engine.committer("crashed").commit(0, writer.prepare_commit(0))
     writer.close()

@@ -14,7 +14,7 @@ from freshet.storage.io.env import Env
 from freshet.storage.maintenance.table_compaction import levels_of
 from freshet.storage.merge.overlaps import overlapping_levels
 from freshet.storage.table import Table
-from freshet.storage.write.table_writer import TableWriter
+from freshet.storage.write.task_writer import TaskWriter
 
 COLUMNS = {"k": "INT NOT NULL", "v": "STRING", "dt": "STRING NOT NULL"}
 
@@ -38,7 +38,7 @@ def damaged(path: Path, monkeypatch: pytest.MonkeyPatch, **options: str) -> Tabl
     table = create(path, **options)
     made = []
     for text in ("first", "second"):
-        writer = TableWriter(table.store, base_snapshot=None, parallelism=1)
+        writer = TaskWriter(table.store, base_snapshot=None, parallelism=1)
         writer.write(rows(text))
         writer.compact(full=True)
         made.append(writer.prepare_commit(0))

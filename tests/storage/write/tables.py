@@ -29,7 +29,7 @@ from freshet.storage.model.snapshot import CommitKind, Snapshot
 from freshet.storage.options.choices import MergeEngine
 from freshet.storage.paths import TablePaths
 from freshet.storage.write.bucket_state import BucketStates
-from freshet.storage.write.table_writer import TableWriter
+from freshet.storage.write.task_writer import TaskWriter
 from tests.kit.hand_made import data_files_on_disk
 
 KEYED = pa.schema([pa.field("k", pa.int64(), nullable=False), ("v", pa.string())])
@@ -82,10 +82,10 @@ class WrittenTable:
         self.snapshot: Snapshot | None = None
         self.messages: list[CommitMessage] = []
 
-    def writer(self, **options: Any) -> TableWriter:
-        return TableWriter(self.store, base_snapshot=self.snapshot, states=BucketStates(), **options)
+    def writer(self, **options: Any) -> TaskWriter:
+        return TaskWriter(self.store, base_snapshot=self.snapshot, states=BucketStates(), **options)
 
-    def compact_all(self, writer: TableWriter) -> None:
+    def compact_all(self, writer: TaskWriter) -> None:
         writer.compact_buckets(sorted(self.committed.at(self.snapshot).by_bucket), full=True)
 
     def commit(self, messages: Sequence[CommitMessage], *, with_compaction: bool = True) -> Snapshot:

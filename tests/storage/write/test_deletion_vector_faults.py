@@ -11,7 +11,7 @@ from freshet import Catalog, Table
 from freshet.storage.commit.committer import Committer, discard_messages
 from freshet.storage.exceptions import InvalidRequestError, UnsupportedFeatureError
 from freshet.storage.model.commit_message import CommitMessage
-from freshet.storage.write.table_writer import TableWriter
+from freshet.storage.write.task_writer import TaskWriter
 from tests.storage.write.test_deletion_vector_writes import (
     BASE,
     arrow,
@@ -26,8 +26,8 @@ from tests.storage.write.test_deletion_vector_writes import (
 )
 
 
-def prepared(table: Table, keys: list[int], text: str) -> tuple[TableWriter, list[CommitMessage]]:
-    writer = TableWriter(table.store, base_snapshot=table.store.snapshots.latest(), parallelism=1)
+def prepared(table: Table, keys: list[int], text: str) -> tuple[TaskWriter, list[CommitMessage]]:
+    writer = TaskWriter(table.store, base_snapshot=table.store.snapshots.latest(), parallelism=1)
     writer.write(arrow([row(k, 1, text) for k in keys]))
     return writer, [replace(message, numbered_at=None) for message in writer.prepare_commit(1)]
 

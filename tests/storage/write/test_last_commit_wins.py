@@ -16,7 +16,7 @@ from freshet.storage.model.commit_message import CommitMessage
 from freshet.storage.model.snapshot import CommitKind
 from freshet.storage.table import Table
 from freshet.storage.write.contention import CALM_COMMITS, ROOM_PER_ROW
-from freshet.storage.write.table_writer import TableWriter
+from freshet.storage.write.task_writer import TaskWriter
 
 COLUMNS = {"k": "INT NOT NULL", "v": "BIGINT", "w": "STRING"}
 SUM = {"merge-engine": "aggregation", "fields.v.aggregate-function": "sum"}
@@ -34,7 +34,7 @@ def rows(*values: tuple[int, int | None, str | None]) -> pa.Table:
 
 def prepared(table: Table, identifier: int, *values: tuple[int, int | None, str | None]) -> list[CommitMessage]:
     """Files of rows, made and not committed."""
-    writer = TableWriter(table.store, base_snapshot=table.store.snapshots.latest(), parallelism=1)
+    writer = TaskWriter(table.store, base_snapshot=table.store.snapshots.latest(), parallelism=1)
     writer.write(rows(*values))
     messages = writer.prepare_commit(identifier)
     writer.close()
@@ -181,7 +181,7 @@ def test_sums_with_lookup_are_whole_and_so_is_their_changelog(tmp_path: Path) ->
 
 def test_rows_that_became_files_early_are_numbered_again_before_the_commit(tmp_path: Path) -> None:
     table = create(tmp_path, write_buffer_spillable="false")
-    writer = TableWriter(table.store, base_snapshot=None, parallelism=1)
+    writer = TaskWriter(table.store, base_snapshot=None, parallelism=1)
     writer.write(rows((1, 1, "late"), (2, 1, "late")))
     for bucket in writer._buckets.writers.values():
         bucket.release_memory()

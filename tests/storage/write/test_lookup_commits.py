@@ -13,7 +13,7 @@ from freshet import Catalog, Table
 from freshet.storage.codec.commit_message_json import decode_commit_messages, encode_commit_messages
 from freshet.storage.commit.committer import Committer
 from freshet.storage.model.snapshot import CommitKind
-from freshet.storage.write.table_writer import TableWriter
+from freshet.storage.write.task_writer import TaskWriter
 
 SCHEMA = pa.schema([pa.field("k", pa.int64(), nullable=False), ("v", pa.int64())])
 
@@ -102,7 +102,7 @@ def test_a_compaction_gives_way_when_what_it_looked_at_was_replaced(tmp_path: Pa
     with table.writer("first") as writer:
         writer.write(rows(*((2 * k, 1) for k in range(2000))))
         writer.commit(1)
-    late = TableWriter(table.store, base_snapshot=table.store.snapshots.latest())
+    late = TaskWriter(table.store, base_snapshot=table.store.snapshots.latest())
     late.write(rows((8, 10), (7, 10)))
     messages = decode_commit_messages(encode_commit_messages(late.prepare_commit(1)))
     (looked_at,) = table.files()
@@ -129,7 +129,7 @@ def test_a_writer_forgets_a_compaction_when_what_it_looked_at_is_gone(tmp_path: 
     with table.writer("first") as writer:
         writer.write(rows(*((2 * k, 1) for k in range(2000))))
         writer.commit(1)
-    late = TableWriter(table.store, base_snapshot=table.store.snapshots.latest())
+    late = TaskWriter(table.store, base_snapshot=table.store.snapshots.latest())
     late.write(rows((7, 10)))
     late.compact(full=False)
     table.with_options({"compaction.force-rewrite-all-files": "true"}).compact(full=True)
@@ -150,7 +150,7 @@ def test_a_compaction_is_given_up_when_what_it_would_look_at_has_expired(tmp_pat
     with table.writer("first") as writer:
         writer.write(rows(*((2 * k, 1) for k in range(2000))))
         writer.commit(1)
-    late = TableWriter(table.store, base_snapshot=table.store.snapshots.latest())
+    late = TaskWriter(table.store, base_snapshot=table.store.snapshots.latest())
     late.write(rows((7, 10), (8, 10)))
     table.with_options({"compaction.force-rewrite-all-files": "true"}).compact(full=True)
     table.expire_snapshots(retain_max=1, retain_min=1, older_than_ms=0)

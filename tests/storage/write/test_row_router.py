@@ -18,9 +18,9 @@ from freshet.storage.model.manifest import HASH_INDEX, IndexFileMeta
 from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.write.bucketing import RoutedRows
 from freshet.storage.write.records import AcceptedRows
-from freshet.storage.write.table_writer import TableWriter
+from freshet.storage.write.task_writer import TaskWriter
 from tests.storage.write.tables import WrittenTable
-from tests.storage.write.test_table_writer import rows
+from tests.storage.write.test_task_writer import rows
 
 KEYS_PER_BUCKET = 3
 
@@ -122,7 +122,7 @@ def test_an_assigner_commits_its_index_with_the_rows(tmp_path: Path) -> None:
         "db.t", schema={"k": "BIGINT NOT NULL", "v": "STRING"}, primary_keys=["k"], options={"bucket": "1"}
     )
     store = table.store
-    writer = TableWriter(store, base_snapshot=store.snapshots.latest(), router=IndexedAssigner(store))
+    writer = TaskWriter(store, base_snapshot=store.snapshots.latest(), router=IndexedAssigner(store))
     for identifier, keys in enumerate([range(4), range(2, 8)]):
         writer.write(rows(*[(key, "v") for key in keys]))
         result = Committer(store, "w").commit(identifier, writer.prepare_commit(identifier))

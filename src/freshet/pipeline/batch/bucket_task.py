@@ -123,7 +123,7 @@ class BucketTask:
             # Another writer may have committed since the driver looked: our rows are numbered after its rows. Not with
             # a log and lookups: all attempts at a batch tell what their rows replace upon one snapshot.
             if log is None or not table.options.needs_lookup:
-                writer.rebase()
+                writer.rebase(table.latest_snapshot())
             messages = writer.prepare_commit(pin.micro_batch_id, limit=pin.limit)
             clock.lap("flush and compact")
         finally:

@@ -88,7 +88,7 @@ class DeadLetterWriter:
 
     def finish(self) -> tuple[CommitMessage, ...]:
         """The files, complete."""
-        return self._writer.prepare_commit()
+        return tuple(self._writer.prepare_commit())
 
     def close(self) -> None:
         """Removes files that no message names."""

@@ -57,7 +57,7 @@ from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.options.choices import LookupCompact
 from freshet.storage.options.core import CoreOptions
 from freshet.storage.write.compaction_limit import CompactionLimit
-from freshet.storage.write.table_writer import TableWriter
+from freshet.storage.write.task_writer import TaskWriter
 
 LEFT_BEHIND_MS: Final = 60_000
 """Level-0 files of this age that a commit should have compacted were left behind by a crash."""
@@ -232,7 +232,7 @@ def run_background_unit(store: TableStore, unit: BackgroundUnit) -> list[CommitM
     Where lookups keep stores of the files that the unit replaces, those of the new files are made here as well, so that
     no batch has to wait for them.
     """
-    with closing(TableWriter(store, base_snapshot=store.snapshots.latest(), parallelism=1)) as writer:
+    with closing(TaskWriter(store, base_snapshot=store.snapshots.latest(), parallelism=1)) as writer:
         writer.compact_files(unit.bucket_id, unit.inputs, unit.output_level)
         messages = writer.take_messages()
     if store.options.needs_lookup:

@@ -21,7 +21,7 @@ from freshet.storage.model.commit_message import CommitMessage
 from freshet.storage.model.manifest import BucketId
 from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.options.choices import LookupCompact
-from freshet.storage.write.table_writer import TableWriter
+from freshet.storage.write.task_writer import TaskWriter
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -85,7 +85,7 @@ def _still_hidden(store: TableStore, waiting: dict[BucketId, frozenset[str]]) ->
 def _compact(
     store: TableStore, committer: Committer, identifier: int, buckets: Collection[BucketId]
 ) -> Sequence[Snapshot]:
-    with closing(TableWriter(store, base_snapshot=store.snapshots.latest())) as writer:
+    with closing(TaskWriter(store, base_snapshot=store.snapshots.latest())) as writer:
         writer.compact_buckets(sorted(buckets), full=False)
         messages: list[CommitMessage] = writer.take_messages()
         return committer.commit(identifier, messages, force_empty=False).snapshots

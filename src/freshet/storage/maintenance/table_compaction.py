@@ -38,7 +38,8 @@ from freshet.storage.model.data_file import DataFileMeta
 from freshet.storage.model.manifest import BucketId
 from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.paths import escape_path_name
-from freshet.storage.write.table_writer import TableWriter, behind_full_compaction, is_full_compaction_due
+from freshet.storage.write.full_compaction import behind_full_compaction, is_full_compaction_due
+from freshet.storage.write.task_writer import TaskWriter
 
 COMPACT_USER_PREFIX: Final = "freshet-compact-"
 """The user of a compaction is this and a random id."""
@@ -176,7 +177,7 @@ def run_compaction(
     snapshots: list[Snapshot] = []
     given_way: list[Conflict] = []
     committer = Committer(store, compaction_user(store), after_commit=expire_later)
-    writer = TableWriter(store, base_snapshot=store.snapshots.latest(), parallelism=2)
+    writer = TaskWriter(store, base_snapshot=store.snapshots.latest(), parallelism=2)
     try:
         for identifier, batch in enumerate(_batches(works)):
             if account.is_exhausted:
@@ -228,7 +229,7 @@ def repair_levels(
     committer = Committer(store, COMPACT_USER_PREFIX + store.env.new_uuid(), after_commit=expire_later)
     snapshots: list[Snapshot] = []
     given_way: list[Conflict] = []
-    with closing(TableWriter(store, base_snapshot=store.snapshots.latest(), parallelism=2)) as writer:
+    with closing(TaskWriter(store, base_snapshot=store.snapshots.latest(), parallelism=2)) as writer:
         for identifier, work in enumerate(works):
             writer.repair_buckets([work.bucket_id], account.on_end)
             result = committer.commit(identifier, writer.take_messages(), force_empty=False)
@@ -259,7 +260,7 @@ def compact_bucket(store: TableStore, work: BucketCompaction) -> list[CommitMess
 
     The bucket is planned again on the latest snapshot: files that another writer has compacted since are left out.
     """
-    with closing(TableWriter(store, base_snapshot=store.snapshots.latest(), parallelism=1)) as writer:
+    with closing(TaskWriter(store, base_snapshot=store.snapshots.latest(), parallelism=1)) as writer:
         writer.compact_buckets([work.bucket_id], full=work.full)
         return writer.take_messages()
 
@@ -278,7 +279,7 @@ def complete_full_compaction(
     others = sorted(store.at_latest(lambda snapshot: behind_full_compaction(store, snapshot)) - touched)
     if not others:
         return []
-    with closing(TableWriter(store, base_snapshot=store.snapshots.latest(), parallelism=parallelism)) as writer:
+    with closing(TaskWriter(store, base_snapshot=store.snapshots.latest(), parallelism=parallelism)) as writer:
         try:
             writer.compact_buckets(others, full=True)
         except ConflictError:

@@ -19,7 +19,7 @@ A compaction of which somebody else has compacted away what it reads, and that h
 goes on with the files that are live now.
 
 Of two writers of one bucket the one that commits last must win, so a writer is brought to the latest snapshot before it
-flushes (`TableWriter.rebase`). Paimon numbers rows when they are written: there the one that commits last loses to the
+flushes (`TaskWriter.rebase`). Paimon numbers rows when they are written: there the one that commits last loses to the
 one that wrote last, and a delete that it commits may do nothing.
 
 Source: MERGING.md §1.

@@ -53,6 +53,17 @@ class AcceptedRows:
     rows: pa.Table
     kinds: Kinds | None
 
+    def pieces(self, size_bytes: int) -> Iterator[AcceptedRows]:
+        """Slices of about so many bytes each."""
+        total = self.rows.nbytes
+        if total <= size_bytes:
+            yield self
+            return
+        step = max(1, self.rows.num_rows * size_bytes // total)
+        for start in range(0, self.rows.num_rows, step):
+            kinds = None if self.kinds is None else self.kinds[start : start + step]
+            yield AcceptedRows(self.rows.slice(start, step), kinds)
+
 
 class RecordRules:
     """The rules of one table; holds nothing of the rows."""

@@ -14,7 +14,7 @@ from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.commit_message import CommitMessage
 from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.write.compaction_limit import CompactionLimit
-from freshet.storage.write.table_writer import TableWriter
+from freshet.storage.write.task_writer import TaskWriter
 
 
 def renumbered(
@@ -33,6 +33,6 @@ def renumbered(
     `headroom` is how far above the largest live number the rows go. With a `sink` the changes are logged as another
     attempt at the commit `identifier`.
     """
-    with closing(TableWriter(store, base_snapshot=base, parallelism=parallelism, sink=sink)) as writer:
+    with closing(TaskWriter(store, base_snapshot=base, parallelism=parallelism, sink=sink)) as writer:
         writer.take_back(messages, headroom=headroom)
         return writer.prepare_commit(identifier, limit=limit)

@@ -1,6 +1,9 @@
-"""Writes one table: checks and routes rows, shares memory between buckets, works on several buckets at once.
+"""Writes the rows of one task: checks and routes them, shares memory between buckets, works on several at once.
 
-    writer = TableWriter(store, base_snapshot=store.snapshots.latest())
+Writers are a ladder: a session (`table_session`) commits what one task wrote; a task makes files for a commit of its
+own or another process (`table_engine`), by a writer for each bucket (`bucket_writer`).
+
+    writer = TaskWriter(store, base_snapshot=store.snapshots.latest())
     writer.write(rows)                      any number of times
     writer.rebase(latest_snapshot)          so that rows are numbered after what others have committed meanwhile
     messages = writer.prepare_commit(7)     files are complete; the committer makes them visible
@@ -31,6 +34,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from freshet.storage.exceptions import InvalidRequestError
@@ -45,12 +50,12 @@ from freshet.storage.model.data_file import FileId
 from freshet.storage.model.manifest import BucketId
 from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.model.table_log import LogIncrement
-from freshet.storage.options.core import CoreOptions
 from freshet.storage.write.bucket_state import BucketStates, process_states
 from freshet.storage.write.bucket_writer import BucketTools, BucketWriter
-from freshet.storage.write.bucketing import RowRouter
+from freshet.storage.write.bucketing import RowRouter, rows_by_bucket
 from freshet.storage.write.compaction_limit import CompactionLimit, CompactionTime
 from freshet.storage.write.contention import Contention
+from freshet.storage.write.full_compaction import behind_full_compaction, is_full_compaction_due
 from freshet.storage.write.increment import Logged, logged_rows
 from freshet.storage.write.logged_changes import log_changes, with_log
 from freshet.storage.write.open_buckets import OpenBuckets
@@ -66,8 +71,8 @@ BUCKET_BYTES_MAX: Final = 1024 * 1024 * 1024
 """A bucket's rows are put aside beyond this in any case: a column of strings has 32-bit offsets."""
 
 
-class TableWriter:
-    """Writer of one table at one schema."""
+class TaskWriter:
+    """Writer of one task into one table at one schema; `close` it whatever happens."""
 
     def __init__(
         self,
@@ -109,6 +114,11 @@ class TableWriter:
     def base_snapshot(self) -> Snapshot | None:
         """The snapshot this writer builds on."""
         return self._buckets.snapshot
+
+    @property
+    def base_snapshot_id(self) -> int | None:
+        """Its id; None before the first."""
+        return None if self.base_snapshot is None else self.base_snapshot.id
 
     @property
     def is_broken(self) -> bool:
@@ -162,6 +172,17 @@ class TableWriter:
                     self._buckets.named(partition, bucket, total).write(piece.rows, piece.kinds)
                     self._keep_within_memory()
         return int(accepted.rows.num_rows)
+
+    def write_routed(self, rows: pa.Table, buckets: npt.NDArray[np.integer], *, bucket_count: int) -> int:
+        """Takes rows whose buckets are known, one number a row, and returns how many were accepted.
+
+        `bucket_count` is the number of buckets that they were computed for. Raises `InvalidRequestError` where a
+        partition has another: its keys would be in two buckets.
+        """
+        return sum(
+            self.write_bucket(partition, bucket, part, bucket_count=bucket_count)
+            for partition, bucket, part in rows_by_bucket(rows, buckets, self._store.schema)
+        )
 
     def compact(self, *, full: bool) -> None:
         """Flushes and compacts now, also in write-only tables, the buckets that this writer ever wrote to; the results
@@ -237,7 +258,8 @@ class TableWriter:
         chosen = changed
         if is_full:
             chosen = chosen | self._due_for_full
-            chosen |= self._buckets.at_base(self._behind_full_compaction) if covers_table else set()
+            if covers_table:
+                chosen |= self._buckets.at_base(lambda: behind_full_compaction(self._store, self._buckets.snapshot))
         with self._unbroken():
             self._on_buckets(self._buckets.opened(sorted(chosen)), work)
             routed = self._router.prepare_commit()
@@ -259,7 +281,7 @@ class TableWriter:
 
     def take_messages(self) -> list[CommitMessage]:
         """The files made since the last message, bucket by bucket; rows that are still buffered stay for the next."""
-        base_id = 0 if self.base_snapshot is None else self.base_snapshot.id
+        base_id = self.base_snapshot_id or 0
         messages = [writer.take_message() for _, writer in sorted(self._buckets.writers.items())]
         if self._store.options.numbers_rows:
             messages = [replace(message, numbered_at=base_id) if message.new_files else message for message in messages]
@@ -285,9 +307,6 @@ class TableWriter:
         """
         self._check_process()
         self._buckets.rebase(snapshot)
-
-    def _behind_full_compaction(self) -> set[BucketId]:
-        return behind_full_compaction(self._store, self._buckets.snapshot)
 
     def abort(self) -> None:
         """Gives up all rows and files that no message names; the writer may be used again, on the same snapshot."""
@@ -329,16 +348,8 @@ class TableWriter:
             )
 
     def _pieces(self, accepted: AcceptedRows) -> Iterable[AcceptedRows]:
-        rows, kinds = accepted.rows, accepted.kinds
         budget = min(PIECE_BYTES_MAX, max(PIECE_BYTES_MIN, self._store.options.write_buffer_size_bytes // 8))
-        size = rows.nbytes
-        if size <= budget:
-            yield accepted
-            return
-        step = max(1, rows.num_rows * budget // size)
-        for start in range(0, rows.num_rows, step):
-            part_kinds = None if kinds is None else kinds[start : start + step]
-            yield AcceptedRows(rows.slice(start, step), part_kinds)
+        return accepted.pieces(budget)
 
     def _keep_within_memory(self) -> None:
         limit = self._store.options.write_buffer_size_bytes
@@ -383,23 +394,3 @@ class TableWriter:
         if self._pool is None:
             self._pool = ThreadPoolExecutor(self._parallelism, thread_name_prefix="freshet-write")
         return self._pool
-
-
-def is_full_compaction_due(options: CoreOptions, identifier: int | None) -> bool:
-    """True when `full-compaction.delta-commits` has the commit of this number, or one without a number, compact."""
-    delta_commits = options.full_compaction_delta_commits
-    if delta_commits is None or options.write_only:
-        return False
-    return identifier is None or identifier % delta_commits == 0
-
-
-def behind_full_compaction(store: TableStore, snapshot: Snapshot | None) -> set[BucketId]:
-    """Buckets of a keyed table that were written since their last full compaction: with files below the highest level.
-
-    The files tell it, so it is true whoever wrote them, and after a crash.
-    """
-    if snapshot is None or not store.schema.has_primary_key:
-        return set()
-    highest = store.options.num_levels - 1
-    live = store.live.at(snapshot).by_bucket
-    return {bucket for bucket, files in live.items() if any(entry.file.level < highest for entry in files.values())}

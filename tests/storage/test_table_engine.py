@@ -23,13 +23,13 @@ def table(tmp_path: Path) -> Table:
     )
 
 
-def _written(table: Table, base_snapshot_id: int | None = None) -> tuple[CommitMessage, ...]:
+def _written(table: Table, base_snapshot_id: int | None = None) -> list[CommitMessage]:
     rows = pa.Table.from_pylist([dict(zip(COLUMNS, row, strict=True)) for row in ROWS], schema=table.arrow_schema)
     buckets = bucket_ids([rows["k"]], table.schema.types_of(("k",)), 2)
     writer = table.engine.task_writer(base_snapshot_id=base_snapshot_id)
     try:
         assert writer.write_routed(rows, buckets, bucket_count=2) == len(ROWS)
-        writer.rebase()
+        writer.rebase(table.latest_snapshot())
         return writer.prepare_commit(7)
     finally:
         writer.close()
@@ -61,7 +61,7 @@ def test_rows_are_later_than_what_was_committed_while_the_task_ran(table: Table)
     writer = table.engine.task_writer(base_snapshot_id=base)
     writer.write(pa.table({"day": pa.array([1], pa.int32()), "k": [1], "v": ["ours"]}))
     _commit(table, (1, 1, "theirs"))
-    writer.rebase()
+    writer.rebase(table.latest_snapshot())
     table.engine.committer("tasks").commit(1, writer.prepare_commit(1))
     writer.close()
     assert table.scan().to_arrow()["v"].to_pylist() == ["ours"]
