@@ -1,4 +1,4 @@
-"""JSON objects as Arrow rows, as a consumer would read them: the inverse of `json_text`, exact for every value.
+"""JSON objects as Arrow rows, as a consumer would read them: the inverse of `json.text`, exact for every value.
 
 Numbers with a point or an exponent are kept as texts until the type of their column is known: a decimal has more digits
 than a float holds.

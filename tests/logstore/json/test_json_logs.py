@@ -57,7 +57,7 @@ def test_a_log_of_json_before_the_commit_is_refused_with_the_remedies(
         with pytest.raises(InvalidRequestError, match=f"log.format={name} is for consumers .*{wanted}"):
             make_logged(tmp_path / name, log__format=name, log__changelog_mode="upsert")
     table = logged_as_json(tmp_path / "1", monkeypatch, "+I 1 a")
-    for ask in (lambda: table.writer("u"), table.check_log, lambda: table.stream(isolation="committed")):
+    for ask in (lambda: table.writer("u"), table.engine.log.check, lambda: table.stream(isolation="committed")):
         with pytest.raises(InvalidRequestError, match=f"table db.t: log.format=debezium-json .*{wanted}"):
             ask()
     assert len(table.scan().to_arrow()) == 1
