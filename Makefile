@@ -105,7 +105,7 @@ soak: venv venv-pypaimon jars
 
 # Without the judges and the fixtures that start them: those need Spark.
 test-lowest: venv-lowest
-	FRESHET_ALL_EXAMPLES=1 PYTHONPATH=src:. $(LOWEST)/bin/python -m pytest --noconftest -p tests.kit.hypothesis_profile -m "not judge and not spark and not kafka and not slow and not soak" tests/storage $(ARGS)
+	FRESHET_ALL_EXAMPLES=1 PYTHONPATH=src:. $(LOWEST)/bin/python -m pytest --noconftest -p tests.kit.hypothesis_profile -p tests.kit.checked_claims -m "not judge and not spark and not kafka and not slow and not soak" tests/storage $(ARGS)
 
 lint: venv
 	$(BIN)/ruff check .

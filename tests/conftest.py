@@ -10,20 +10,15 @@ import pytest
 
 import tests.kit.hypothesis_profile  # noqa: F401  loads it
 from freshet.jobs.demo.kafka_broker import ForeignBroker
-from freshet.storage.io.env import CHECK_CLAIMS, Env
 from tests.kit.kafka_broker import any_broker
 from tests.kit.marked_files import MARKED, names_any
 from tests.kit.paimon_judge import PaimonJudge
 from tests.kit.pypaimon_judge import PypaimonJudge
 
-pytest_plugins = ["tests.kit.components", "tests.kit.soak_runs"]
+pytest_plugins = ["tests.kit.checked_claims", "tests.kit.components", "tests.kit.soak_runs"]
 
 # A JVM of the tests lives for seconds or minutes: its second compiler takes more CPU there than it gives back.
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
-
-# Every commit of a test, and of the processes that it starts, is checked before its claim.
-os.environ.setdefault(CHECK_CLAIMS, "1")
-Env.checks_claims = os.environ[CHECK_CLAIMS] == "1"
 
 MARKERS = {"spark": "spark", "paimon": "judge", "pypaimon": "judge", "kafka_broker": "kafka"}
 """The marker of tests with a fixture: it says in which process they run."""
@@ -45,12 +40,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for marker in {*MARKERS.values()}:
             if item.get_closest_marker(marker) is not None and not names_any(item.path, [marker]):
                 raise pytest.UsageError(f"{item.nodeid} has a marker that its file does not name: pytest.mark.{marker}")
-
-
-@pytest.fixture
-def unchecked_claims(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Commits of this process are not checked: they count their calls, damage a table, or have no data files."""
-    monkeypatch.setattr(Env, "checks_claims", False)
 
 
 @pytest.fixture(scope="session")

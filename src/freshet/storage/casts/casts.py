@@ -34,7 +34,7 @@ import pyarrow.compute as pc
 from freshet.storage.casts.decimal_casts import decimal_to_float, decimal_to_integer, float_to_decimal, rescale
 from freshet.storage.casts.text_casts import NESTED_TO_TEXT_ROOTS, fit_binary, from_text, to_text
 from freshet.storage.exceptions import UnsupportedFeatureError
-from freshet.storage.model.arrow_types import arrow_type
+from freshet.storage.model.arrow_types import arrow_type, numpy_type
 from freshet.storage.model.data_type import (
     BYTES_ROOTS,
     FLOAT_ROOTS,
@@ -199,7 +199,7 @@ def _wrapped(array: pa.Array[Any], goal: pa.DataType) -> pa.Array[Any]:
     """Numbers in another width as Java converts them."""
     nulls = array.is_null().to_numpy(zero_copy_only=False) if array.null_count else None
     values = (array.fill_null(0) if nulls is not None else array).to_numpy(zero_copy_only=False)
-    dtype = np.dtype(goal.to_pandas_dtype())
+    dtype = numpy_type(goal)
     if np.issubdtype(values.dtype, np.floating) and np.issubdtype(dtype, np.integer):
         values = _saturated(values, np.dtype(np.int64) if dtype.itemsize == 8 else np.dtype(np.int32))
     with np.errstate(over="ignore"):

@@ -35,6 +35,8 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import types
 
+from freshet.storage.model.arrow_types import numpy_type
+
 _NANOS_PER: Final = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
 _DAY_NANOS: Final = 86_400 * 10**9
 _EPOCH: Final = datetime.date(1970, 1, 1)
@@ -186,7 +188,7 @@ def _number(value: Any) -> int | float | Decimal:
 def _among_floats(value: int | float | Decimal, column_type: pa.DataType) -> Equal | Between:
     number = _as_double(value)
     if number is None:  # beyond the largest number, but not infinite
-        largest = float(np.finfo(column_type.to_pandas_dtype()).max)
+        largest = float(np.finfo(numpy_type(column_type)).max)
         return Between(Literal(largest if value > 0 else -math.inf, column_type))
     stored = number
     if types.is_float32(column_type):

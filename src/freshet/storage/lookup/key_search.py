@@ -24,6 +24,7 @@ import pyarrow as pa
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.merge.key_order import Flags
 from freshet.storage.merge.sort_words import Positions
+from freshet.storage.model.arrow_types import numpy_type
 
 Numbers = npt.NDArray[Any]
 
@@ -195,9 +196,9 @@ def key_column(array: pa.Array[Any]) -> KeyColumn:
             return NumberColumn((halves[:, 0],))
         return NumberColumn((halves[:, 1], halves.view(np.uint64)[:, 0]))
     if types.is_floating(kind):
-        return FloatColumn(_numbers(data, kind.to_pandas_dtype())[start:end])
+        return FloatColumn(_numbers(data, numpy_type(kind))[start:end])
     if types.is_integer(kind):
-        return NumberColumn((_numbers(data, kind.to_pandas_dtype())[start:end],))
+        return NumberColumn((_numbers(data, numpy_type(kind))[start:end],))
     if types.is_temporal(kind):
         return NumberColumn((_numbers(data, np.int32 if kind.bit_width == 32 else np.int64)[start:end],))
     raise InvalidRequestError(f"a column of type {kind} cannot be a key; use a scalar column")

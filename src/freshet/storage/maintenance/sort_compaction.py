@@ -312,5 +312,14 @@ class _Run:
 
 
 def _order(rows: pa.Table, names: Sequence[str]) -> Any:
-    """Positions of the rows in the order of the columns; rows that are equal stay in theirs."""
-    return pc.sort_indices(rows, sort_keys=[(name, "ascending", "at_start") for name in names])
+    """Positions of the rows in the order of the columns, NULL first; rows that are equal stay in theirs.
+
+    Versions of pyarrow take the place of NULL in different ways: here a column says which values are there.
+    """
+    keys = {}
+    for number, name in enumerate(names):
+        column = rows.column(name)
+        if column.null_count:
+            keys[f"{number} is valid"] = column.is_valid()
+        keys[f"{number}"] = column
+    return pc.sort_indices(pa.table(keys), sort_keys=[(name, "ascending") for name in keys])

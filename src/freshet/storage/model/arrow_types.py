@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
@@ -58,6 +59,14 @@ _PLAIN: Final[dict[TypeRoot, pa.DataType]] = {
     TypeRoot.DATE: pa.date32(),
     TypeRoot.TIME: pa.time32("ms"),
 }
+_NUMPY: Final[dict[pa.DataType, np.dtype[Any]]] = {
+    pa.int8(): np.dtype(np.int8),
+    pa.int16(): np.dtype(np.int16),
+    pa.int32(): np.dtype(np.int32),
+    pa.int64(): np.dtype(np.int64),
+    pa.float32(): np.dtype(np.float32),
+    pa.float64(): np.dtype(np.float64),
+}
 
 _UNITS: Final = ("s", "ms", "ms", "ms", "us", "us", "us", "ns", "ns", "ns")
 """Unit of a timestamp, indexed by its precision."""
@@ -66,6 +75,11 @@ _PRECISIONS: Final = {"s": 0, "ms": 3, "us": 6, "ns": 9}
 
 PLAIN_SCALE_MAX: Final = 6
 """Scale up to which Arrow writes every decimal without an exponent."""
+
+
+def numpy_type(arrow_type: pa.DataType) -> np.dtype[Any]:
+    """The numpy type of a number's; `to_pandas_dtype` of older pyarrow asks for pandas, which need not be there."""
+    return _NUMPY[arrow_type]
 
 
 def arrow_type(data_type: DataType) -> pa.DataType:

@@ -37,6 +37,7 @@ from freshet.storage.merge.gather import fixed_width, from_fixed_width
 from freshet.storage.merge.key_order import Flags
 from freshet.storage.merge.key_rows import first_marked
 from freshet.storage.merge.sort_words import Positions
+from freshet.storage.model.arrow_types import numpy_type
 
 Int64s = npt.NDArray[np.int64]
 
@@ -71,7 +72,7 @@ def _from_first_add(counted: Contributions) -> Contributions:
 def _integer_products(counted: Contributions, overflow: str) -> Reduction:
     numbers = counted.longs
     arrow_type = counted.values.type
-    bounds = np.iinfo(arrow_type.to_pandas_dtype())
+    bounds = np.iinfo(numpy_type(arrow_type))
     lowest, highest = int(bounds.min), int(bounds.max)
     has_values = counted.has_values
     starts, lengths = counted.starts[has_values], counted.lengths[has_values]

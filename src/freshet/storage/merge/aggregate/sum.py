@@ -49,6 +49,7 @@ from freshet.storage.merge.aggregate.events import AggregationError, ColumnAggre
 from freshet.storage.merge.gather import fixed_width, from_fixed_width
 from freshet.storage.merge.key_order import Flags
 from freshet.storage.merge.sort_words import Positions
+from freshet.storage.model.arrow_types import numpy_type
 
 Int64s = npt.NDArray[np.int64]
 
@@ -76,7 +77,7 @@ class Sum(ColumnAggregator):
 
 def _integer_sums(counted: CountedValues, overflow: str) -> Reduction:
     arrow_type = counted.values.type
-    bounds = np.iinfo(arrow_type.to_pandas_dtype())
+    bounds = np.iinfo(numpy_type(arrow_type))
     numbers = fixed_width(counted.values)
     sums = _plain_sums(numbers, counted, int(bounds.max))
     if sums is not None:
@@ -158,7 +159,7 @@ def _float_sums(counted: CountedValues) -> Reduction:
         bits ^= sign
     if counted.takes_away is not None:
         bits = np.where(counted.takes_away & (counted.counts is None or counted.counts), bits ^ sign, bits)
-    numbers = bits.view(arrow_type.to_pandas_dtype())
+    numbers = bits.view(numpy_type(arrow_type))
     sums = folded_floats(
         numbers,
         counted.starts,
