@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from freshet import AddColumn, Catalog, ConflictError, CorruptDataError, InvalidRequestError, NotFoundError, Table
-from freshet.storage import table as table_module
+from freshet.storage import readable_table
 from freshet.storage.commit import committer as committer_module
 from freshet.storage.io.env import Env
 from freshet.storage.io.file_io import FileStatus
@@ -109,13 +109,13 @@ def test_a_lookup_that_misses_files_of_a_dropped_table_says_so(
     catalog: Catalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = with_runs(catalog)
-    found = table_module.find_snapshot
+    found = readable_table.find_snapshot
 
     def drop_then(*arguments: Any, **named: Any) -> object:
         half_dropped(table, "bucket-0/*")
         return found(*arguments, **named)
 
-    monkeypatch.setattr(table_module, "find_snapshot", drop_then)
+    monkeypatch.setattr(readable_table, "find_snapshot", drop_then)
     with pytest.raises(NotFoundError, match=r"a\.db/b was dropped or renamed while it was open"):
         table.lookup(pa.table({"id": [1]}))
 
