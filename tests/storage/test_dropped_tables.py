@@ -1,8 +1,8 @@
-"""Tables that are dropped, dropped and made anew, or unreadable while somebody holds them open."""
+"""Tables that are dropped, dropped and made anew, rolled back, or unreadable while somebody holds them open."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -172,7 +172,7 @@ def made_anew(catalog: Catalog) -> Table:
     return old
 
 
-READS: dict[str, Callable[[Table], object]] = {
+USES: dict[str, Callable[[Table], object]] = {
     "scan": lambda table: table.scan().to_arrow(),
     "snapshot": lambda table: table.scan(snapshot_id=1).to_arrow(),
     "lookup": lambda table: table.lookup(pa.table({"id": [1]})),
@@ -181,19 +181,22 @@ READS: dict[str, Callable[[Table], object]] = {
     "stream": lambda table: list(table.stream(max_wait_s=0)),
     "reset": lambda table: table.reset_consumer("c", 1),
     "delete": lambda table: table.delete_consumer("c"),
+    "alter": lambda table: table.alter(AddColumn("more", "INT")),
+    "expire": lambda table: table.expire_snapshots(retain_max=1),
+    "orphans": lambda table: table.remove_orphan_files(older_than_ms=-1),
 }
 
 
-@pytest.mark.parametrize("read", READS.values(), ids=READS)
-def test_an_old_object_does_not_read_the_next_table_of_the_name(
-    catalog: Catalog, tmp_path: Path, read: Callable[[Table], object]
+@pytest.mark.parametrize("use", USES.values(), ids=USES)
+def test_an_old_object_does_not_touch_the_next_table_of_the_name(
+    catalog: Catalog, tmp_path: Path, use: Callable[[Table], object]
 ) -> None:
     old = made_anew(catalog)
     with (
         unchanged(tmp_path),
         pytest.raises(NotFoundError, match=r"a\.db/b was dropped and created again.*open it anew"),
     ):
-        read(old)
+        use(old)
 
 
 def test_an_old_object_of_a_later_schema_does_not_read_the_next_table_of_the_name(catalog: Catalog) -> None:
@@ -213,14 +216,14 @@ def test_an_old_object_does_not_write_into_the_next_table_of_the_name(catalog: C
         old.writer("loader")
 
 
-@pytest.mark.parametrize("read", READS.values(), ids=READS)
-def test_a_dropped_table_is_not_brought_back_by_its_readers(
-    catalog: Catalog, tmp_path: Path, read: Callable[[Table], object]
+@pytest.mark.parametrize("use", USES.values(), ids=USES)
+def test_a_dropped_table_is_not_brought_back_by_an_old_object(
+    catalog: Catalog, tmp_path: Path, use: Callable[[Table], object]
 ) -> None:
     old = made_anew(catalog)
     catalog.drop_table("a.b")
     with unchanged(tmp_path), pytest.raises(NotFoundError, match=r"a\.db/b was dropped or renamed while it was open"):
-        read(old)
+        use(old)
     assert not (tmp_path / "a.db" / "b").exists()
 
 
@@ -251,6 +254,41 @@ def test_looking_whether_the_table_is_the_same_is_one_call(tmp_path: Path) -> No
         calls.clear()
         old.store.schemas.check_same(old.schema)
         assert len(calls) == 1
+
+
+def put(table: Table, keys: Iterable[int]) -> None:
+    for key in keys:
+        with table.writer("loader") as writer:
+            writer.write(pa.table({"id": [key]}))
+            writer.commit()
+
+
+CLEANINGS: dict[str, Callable[[Table], object]] = {
+    "expire": lambda table: table.expire_snapshots(retain_max=8),
+    "orphans": lambda table: table.remove_orphan_files(older_than_ms=-1),
+}
+
+
+@pytest.mark.parametrize("clean", CLEANINGS.values(), ids=CLEANINGS)
+def test_an_old_object_cleans_by_what_a_rolled_back_table_has_now(
+    catalog: Catalog, tmp_path: Path, clean: Callable[[Table], object]
+) -> None:
+    """It knows snapshots 6 to 9 of before, the last of which deletes files that are live again."""
+    options = {"bucket": "1", "num-sorted-run.compaction-trigger": "50"}
+    old = catalog.create_table("a.b", schema={"id": "BIGINT"}, primary_keys=["id"], options=options)
+    put(old, range(8))
+    old.compact()
+    snapshots = tmp_path / "a.db" / "b" / "snapshot"
+    (snapshots / "LATEST").write_text("5")  # as Apache Paimon rolls back
+    for number in range(6, 10):
+        (snapshots / f"snapshot-{number}").unlink()
+    table = catalog.table("a.b")
+    put(table, range(100, 115))
+    clean(old)
+    assert table.check().damage == []
+    for snapshot in catalog.table("a.b").snapshots():
+        keys = [*range(5), *range(100, 100 + snapshot.id - 5)][: snapshot.id]
+        assert table.scan(snapshot_id=snapshot.id).to_arrow()["id"].to_pylist() == keys
 
 
 def test_a_writer_of_an_older_schema_goes_on(catalog: Catalog) -> None:

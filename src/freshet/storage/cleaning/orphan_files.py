@@ -79,12 +79,13 @@ def remove_orphan_files(
     """Finds files that nothing names and that have not been modified for `older_than_ms`, and deletes them.
 
     The age, default one day, must be longer than any writer or compaction runs before it commits: until then its
-    files are named by nobody.
+    files are named by nobody. `NotFoundError` when the table was dropped, and maybe created again, since it was opened.
     """
     if not isinstance(older_than_ms, int):
         raise InvalidRequestError(
             f"the age of files to remove is a whole number of milliseconds, not {older_than_ms!r}"
         )
+    store.check_is_there()
     before_ms = store.env.now_ms() - older_than_ms
     candidates = [status for status in _candidates(store) if status.modified_ms < before_ms]
     orphans: list[OrphanFile] = []
@@ -188,7 +189,7 @@ class _UsedNames:
         last_read: int | None = None
         for snapshot_id in ids:
             try:
-                snapshot = snapshots.snapshot(snapshot_id)
+                snapshot = snapshots.fresh(snapshot_id)  # an id may have been used again since a rollback
             except NotFoundError:
                 continue
             # A delta tells what is live only to who knows the snapshot before.

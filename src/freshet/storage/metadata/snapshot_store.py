@@ -13,8 +13,9 @@ The table is then refused: as of the snapshot before, rows that were committed w
 would take the lost one's id. Names that are no `snapshot-<number>` are skipped.
 
 Snapshots are remembered by id. A rolled-back table uses ids a second time: `latest` and `fresh` read from disk, and
-drop what is remembered when it is no longer so. A process that knows the latest snapshot looks with two calls whether
-it still is.
+drop what is remembered when it is no longer so. Nothing is remembered above the newest snapshot seen, and `latest`
+looks whether that one is still the same. A process that knows the latest snapshot looks with two calls whether it still
+is.
 
 Source: FORMAT.md §1.1, §3.3, §12.
 """
@@ -95,6 +96,8 @@ class SnapshotStore:
         if snapshot.id != snapshot_id:
             raise CorruptDataError(f"the file holds snapshot {snapshot.id}", path=path)
         self._keep(snapshot)
+        if self._newest is not None and self._newest[0] < snapshot_id:
+            self._newest = (snapshot_id, data)
         return snapshot
 
     def _keep(self, snapshot: Snapshot) -> None:
@@ -132,6 +135,8 @@ class SnapshotStore:
             found = self._stepped(newest[0], newest[1])
             if found is not None:
                 return found
+        else:  # unknown, expired, or the table was rolled back or created again: ids may mean other snapshots
+            self._cache.clear()
         hint = self._hint(self._paths.latest_hint)
         if hint is not None and hint > 0:
             data = self._bytes(hint)

@@ -313,6 +313,7 @@ def open_store(handle: TableHandle) -> TableStore:
 
 def alter_table(store: TableStore, changes: Sequence[SchemaChange], *, allow_lossy: bool) -> TableStore:
     """The table at its schema with these changes, upon what others change meanwhile; raises as `Table.alter` says."""
+    store.check_is_there()  # the next table of the name would get the columns of this one
     for _ in range(ALTER_ATTEMPTS):
         current = store.schemas.latest()
         if current is None:
