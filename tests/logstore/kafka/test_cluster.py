@@ -8,7 +8,8 @@ from uuid import uuid4
 import pytest
 
 from freshet.jobs.demo.kafka_broker import ForeignBroker
-from freshet.logstore.kafka.cluster import KafkaCluster, client_settings
+from freshet.logstore.kafka.cluster import KafkaCluster
+from freshet.logstore.kafka.connection import client_settings
 
 SERVERS = {"kafka.bootstrap.servers": "h:1"}
 PLAIN = {

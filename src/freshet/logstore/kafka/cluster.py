@@ -1,46 +1,19 @@
-"""The door to Kafka beside Spark: the only module that uses librdkafka.
-
-Spark's source takes the options of the Java client (`kafka.security.protocol`, `kafka.sasl.jaas.config`, …). Those that
-say how to connect are translated here, as far as librdkafka has a word for them.
-"""
+"""What the cluster of a source is asked: whether it answers, its topics, their offsets, its last records."""
 
 from __future__ import annotations
 
-import re
-import threading
 import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka import Consumer, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
-PREFIX: Final = "kafka."
-"""Options of Spark's source that begin so belong to the client."""
-
-_SAME: Final[tuple[str, ...]] = (
-    "bootstrap.servers", "security.protocol", "client.id", "client.dns.lookup", "ssl.cipher.suites",
-    "sasl.kerberos.service.name",
-)  # fmt: skip
-_PEM_FILES: Final[Mapping[str, str]] = {"ssl.truststore": "ssl.ca.location", "ssl.keystore": "ssl.keystore.location"}
-NOISE: Final = re.compile(r"^\S+/\S+: | \(after [^)]*\)$")
-"""What librdkafka puts around the reason: the name of its thread, and how long it had tried."""
+from freshet.logstore.kafka.connection import ClientSettings, Trouble, error_text
 
 _EARLIEST: Final = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 _LATEST: Final = OffsetSpec.latest()  # type: ignore[no-untyped-call]
-
-_USER_MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
-_JAAS_VALUE: Final = r"""\b%s\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)'|([^\s;]+))"""
-
-
-@dataclass(frozen=True, slots=True)
-class ClientSettings:
-    """Settings of a librdkafka client, or why there are none."""
-
-    values: Mapping[str, str] = field(default_factory=dict)
-    untranslated: str | None = None
-    """The option of the Java client that librdkafka has no word for; a client without it would be refused."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,36 +30,15 @@ class ClusterAnswer:
     """The client refuses what it was told, and has asked nobody."""
 
 
-def client_settings(options: Mapping[str, str]) -> ClientSettings:
-    """Options of Spark's Kafka source as settings of librdkafka; what does not concern the connection is left out."""
-    given = {key.removeprefix(PREFIX): value for key, value in options.items() if key.startswith(PREFIX)}
-    values = {key: given[key] for key in _SAME if key in given}
-    mechanism = given.get("sasl.mechanism", "GSSAPI").upper()
-    if given.get("security.protocol", "").upper().startswith("SASL"):
-        user, password = (_jaas(given.get("sasl.jaas.config", ""), name) for name in ("username", "password"))
-        if mechanism not in _USER_MECHANISMS or user is None or password is None:
-            return ClientSettings(untranslated=f"{PREFIX}sasl.mechanism = {mechanism}")
-        values |= {"sasl.mechanism": mechanism, "sasl.username": user, "sasl.password": password}
-    for store, setting in _PEM_FILES.items():
-        if f"{store}.location" in given:
-            if given.get(f"{store}.type", "JKS").upper() != "PEM" or store == "ssl.keystore":
-                return ClientSettings(untranslated=f"{PREFIX}{store}.location")
-            values[setting] = given[f"{store}.location"]
-    if "ssl.endpoint.identification.algorithm" in given:
-        values["ssl.endpoint.identification.algorithm"] = given["ssl.endpoint.identification.algorithm"] or "none"
-    return ClientSettings(values)
-
-
 class KafkaCluster:
     """Asks one cluster whether it answers; keeps its connections from one question to the next."""
 
     def __init__(self, settings: ClientSettings) -> None:
         """Raises `ValueError` for settings that librdkafka refuses."""
-        self._lock = threading.Lock()
-        self._last_error: str | None = None
+        self._trouble = Trouble(settings.values)
         configuration: dict[str, Any] = {
             **settings.values,
-            "error_cb": self._keep_error,
+            "error_cb": self._trouble.keep,
             "log_level": 0,
             "socket.timeout.ms": 10_000,
         }
@@ -100,11 +52,9 @@ class KafkaCluster:
         try:
             metadata = self._client.list_topics(timeout=timeout_s)
         except KafkaException as error:
-            self._client.poll(0)  # delivers what `_keep_error` is to hear
-            with self._lock:
-                return ClusterAnswer(failure=self._last_error or error_text(error))
-        with self._lock:
-            self._last_error = None
+            self._client.poll(0)  # delivers what `Trouble` is to hear
+            return ClusterAnswer(failure=self._trouble.heard() or error_text(error))
+        self._trouble.last = None
         counts = {name: len(topic.partitions) for name, topic in metadata.topics.items()}
         return ClusterAnswer(frozenset(counts), counts, metadata.cluster_id)
 
@@ -147,12 +97,6 @@ class KafkaCluster:
         except KafkaException as error:
             raise OSError(error_text(error)) from error
 
-    def _keep_error(self, error: KafkaError) -> None:
-        """Called by librdkafka; the reason of one connection says more than `all brokers are down`."""
-        with self._lock:
-            if error.code() != KafkaError._ALL_BROKERS_DOWN or self._last_error is None:
-                self._last_error = NOISE.sub("", error.str())
-
 
 def last_records(
     settings: ClientSettings, partition_counts: Mapping[str, int], *, count: int, timeout_s: float
@@ -187,18 +131,3 @@ def last_records(
             consumer.close()
     except KafkaException as error:
         raise ValueError(error_text(error)) from error
-
-
-def error_text(error: KafkaException) -> str:
-    """What librdkafka says, without its class."""
-    detail = error.args[0] if error.args else error
-    return detail.str() if isinstance(detail, KafkaError) else str(detail)
-
-
-def _jaas(config: str, name: str) -> str | None:
-    """A value of a JAAS line such as `… PlainLoginModule required username="u" password="p";`."""
-    match = re.search(_JAAS_VALUE % name, config)
-    if match is None:
-        return None
-    quoted = match[1] if match[1] is not None else match[2]
-    return match[3] if quoted is None else re.sub(r"\\(.)", r"\1", quoted)
