@@ -6,8 +6,8 @@ may be shared by threads; scans and streams may not.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, overload
+from collections.abc import Sequence
+from typing import Any
 
 import pyarrow as pa
 
@@ -16,8 +16,6 @@ from freshet.storage.changes.change_range import TimeGiven, change_range
 from freshet.storage.changes.change_source import ChangeRules, check_has_changelog
 from freshet.storage.changes.changelog import Changelog
 from freshet.storage.changes.history import ChangeHistory
-from freshet.storage.changes.split_stream import SplitStream
-from freshet.storage.changes.stream import ChangeStream, LogStream
 from freshet.storage.describe import describe_table, table_facts
 from freshet.storage.filters.filter_text import FilterGiven, to_predicate
 from freshet.storage.lookup.file_lookup import FoundRows
@@ -32,7 +30,6 @@ from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.options.core import CoreOptions
 from freshet.storage.scan.read_snapshot import explained, find_snapshot
 from freshet.storage.scan.table_scan import TableScan
-from freshet.storage.table_engine import TableEngine
 
 
 class ReadableTable:
@@ -50,11 +47,6 @@ class ReadableTable:
     def handle(self) -> TableHandle:
         """The table as a value for other processes; `InvalidRequestError` where they cannot reach it."""
         return self.store.handle
-
-    @property
-    def engine(self) -> TableEngine:
-        """What drives the table over many processes: planning, tasks, commits, its log (`table_engine`)."""
-        return TableEngine(self.store)
 
     @property
     def location(self) -> str:
@@ -154,89 +146,6 @@ class ReadableTable:
         return changes_between(
             self.store, self.name, start, end, mode, columns=columns, filter=to_predicate(filter), limit=limit
         )
-
-    @overload
-    def stream(
-        self,
-        columns: Sequence[str] | None = None,
-        filter: FilterGiven = None,  # the word every reader library uses
-        *,
-        scan_mode: str | None = None,
-        from_snapshot: int | None = None,
-        from_timestamp: TimeGiven | None = None,
-        consumer_id: str | None = None,
-        max_wait_s: float | None = None,
-        with_snapshot_id: bool = False,
-        upserts: bool = False,
-        isolation: None = None,
-    ) -> ChangeStream: ...
-
-    @overload
-    def stream(
-        self,
-        columns: Sequence[str] | None = None,
-        filter: FilterGiven = None,  # the word every reader library uses
-        *,
-        isolation: str,
-        scan_mode: str | None = None,
-        from_snapshot: int | None = None,
-        from_timestamp: TimeGiven | None = None,
-        consumer_id: str | None = None,
-        max_wait_s: float | None = None,
-        with_snapshot_id: bool = False,
-        upserts: bool = False,
-        log_state: Mapping[str, object] | None = None,
-    ) -> LogStream: ...
-
-    def stream(
-        self,
-        columns: Sequence[str] | None = None,
-        filter: FilterGiven = None,  # noqa: A002  # the word every reader library uses
-        *,
-        scan_mode: str | None = None,
-        from_snapshot: int | None = None,
-        from_timestamp: TimeGiven | None = None,
-        consumer_id: str | None = None,
-        max_wait_s: float | None = None,
-        with_snapshot_id: bool = False,
-        upserts: bool = False,
-        isolation: str | None = None,
-        log_state: Mapping[str, object] | None = None,
-    ) -> ChangeStream | LogStream:
-        """Changes as they are committed: an iterator of Arrow batches that waits for the next snapshot.
-
-        `scan_mode` says what it begins with: `latest-full` (the default: the rows of the latest snapshot, as +I),
-        `latest`, `compacted-full`, `from-snapshot`, `from-snapshot-full` or `from-timestamp`. With a `consumer_id` it
-        goes on where the stream of that name stopped, and what it has not read yet does not expire. `max_wait_s` ends
-        it after so many seconds without a new snapshot. Batches have the columns and `_ROW_KIND`, on request
-        `_SNAPSHOT_ID`. `upserts` reads a keyed table without a changelog producer: rows as they were written, without
-        those they replaced.
-
-        With an `isolation` the changes come from the log of the table (`log.system`): `committed` when their snapshot
-        is there, `speculative` as soon as they are logged. What a speculative stream has shown and a crash undid is
-        taken back by rows of the inverse kind. Scan modes, `consumer_id` and `with_snapshot_id` are the same (NULL in
-        rows whose snapshot is still to come); `log_state` goes on where another stream stopped (its `state`).
-
-        Raises `InvalidRequestError` as `changelog` does and for a scan mode that does not go with the rest,
-        `NotFoundError` naming what is left when the changes to begin with have expired; while it is read
-        `RetryableError` when expiry or a rollback has overtaken it.
-        """
-        engine = self.engine
-        is_logged = isolation is not None and engine.log.is_read(isolation, log_state)
-        stream = engine.split_stream(
-            columns,
-            filter,
-            scan_mode=scan_mode,
-            from_snapshot=from_snapshot,
-            from_timestamp=from_timestamp,
-            consumer_id=consumer_id,
-            with_snapshot_id=with_snapshot_id,
-            upserts=upserts or is_logged,
-            isolation=isolation or "none",
-        )
-        if isinstance(stream, SplitStream):
-            return ChangeStream(stream, max_wait_s=max_wait_s)
-        return LogStream(stream, max_wait_s=max_wait_s, state=log_state)
 
     def lookup(
         self,

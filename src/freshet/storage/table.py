@@ -9,13 +9,16 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from os import PathLike, fspath
-from typing import Final
+from typing import Final, overload
 
+from freshet.storage.changes.change_range import TimeGiven
 from freshet.storage.changes.changelog import Changelog
-from freshet.storage.changes.stream import ChangeStream
+from freshet.storage.changes.split_stream import SplitStream
+from freshet.storage.changes.stream import ChangeStream, LogStream
 from freshet.storage.cleaning.expire import ExpireResult, expire_snapshots
 from freshet.storage.cleaning.orphan_files import DEFAULT_AGE_MS, OrphanResult, remove_orphan_files
 from freshet.storage.commit.table_check import TableCheck, check_table
+from freshet.storage.filters.filter_text import FilterGiven
 from freshet.storage.io.env import Env, absolute_path, open_env
 from freshet.storage.maintenance.sort_compaction import SortStrategy, sort_compact
 from freshet.storage.maintenance.table_compaction import (
@@ -46,6 +49,7 @@ from freshet.storage.schema.change import (
     SetNullable,
     SetOption,
 )
+from freshet.storage.table_engine import TableEngine
 from freshet.storage.table_session import TableSession
 
 __all__ = [
@@ -107,6 +111,94 @@ class Table(ReadableTable):
     def of(cls, handle: TableHandle) -> Table:
         """The table of a handle, in any process; raises where it was dropped or created again meanwhile."""
         return cls(open_store(handle))
+
+    @property
+    def engine(self) -> TableEngine:
+        """What drives the table over many processes: planning, tasks, commits, its log (`table_engine`)."""
+        return TableEngine(self.store)
+
+    @overload
+    def stream(
+        self,
+        columns: Sequence[str] | None = None,
+        filter: FilterGiven = None,  # the word every reader library uses
+        *,
+        scan_mode: str | None = None,
+        from_snapshot: int | None = None,
+        from_timestamp: TimeGiven | None = None,
+        consumer_id: str | None = None,
+        max_wait_s: float | None = None,
+        with_snapshot_id: bool = False,
+        upserts: bool = False,
+        isolation: None = None,
+    ) -> ChangeStream: ...
+
+    @overload
+    def stream(
+        self,
+        columns: Sequence[str] | None = None,
+        filter: FilterGiven = None,  # the word every reader library uses
+        *,
+        isolation: str,
+        scan_mode: str | None = None,
+        from_snapshot: int | None = None,
+        from_timestamp: TimeGiven | None = None,
+        consumer_id: str | None = None,
+        max_wait_s: float | None = None,
+        with_snapshot_id: bool = False,
+        upserts: bool = False,
+        log_state: Mapping[str, object] | None = None,
+    ) -> LogStream: ...
+
+    def stream(
+        self,
+        columns: Sequence[str] | None = None,
+        filter: FilterGiven = None,  # noqa: A002  # the word every reader library uses
+        *,
+        scan_mode: str | None = None,
+        from_snapshot: int | None = None,
+        from_timestamp: TimeGiven | None = None,
+        consumer_id: str | None = None,
+        max_wait_s: float | None = None,
+        with_snapshot_id: bool = False,
+        upserts: bool = False,
+        isolation: str | None = None,
+        log_state: Mapping[str, object] | None = None,
+    ) -> ChangeStream | LogStream:
+        """Changes as they are committed: an iterator of Arrow batches that waits for the next snapshot.
+
+        `scan_mode` says what it begins with: `latest-full` (the default: the rows of the latest snapshot, as +I),
+        `latest`, `compacted-full`, `from-snapshot`, `from-snapshot-full` or `from-timestamp`. With a `consumer_id` it
+        goes on where the stream of that name stopped, and what it has not read yet does not expire. `max_wait_s` ends
+        it after so many seconds without a new snapshot. Batches have the columns and `_ROW_KIND`, on request
+        `_SNAPSHOT_ID`. `upserts` reads a keyed table without a changelog producer: rows as they were written, without
+        those they replaced.
+
+        With an `isolation` the changes come from the log of the table (`log.system`): `committed` when their snapshot
+        is there, `speculative` as soon as they are logged. What a speculative stream has shown and a crash undid is
+        taken back by rows of the inverse kind. Scan modes, `consumer_id` and `with_snapshot_id` are the same (NULL in
+        rows whose snapshot is still to come); `log_state` goes on where another stream stopped (its `state`).
+
+        Raises `InvalidRequestError` as `changelog` does and for a scan mode that does not go with the rest,
+        `NotFoundError` naming what is left when the changes to begin with have expired; while it is read
+        `RetryableError` when expiry or a rollback has overtaken it.
+        """
+        engine = self.engine
+        is_logged = isolation is not None and engine.log.is_read(isolation, log_state)
+        stream = engine.split_stream(
+            columns,
+            filter,
+            scan_mode=scan_mode,
+            from_snapshot=from_snapshot,
+            from_timestamp=from_timestamp,
+            consumer_id=consumer_id,
+            with_snapshot_id=with_snapshot_id,
+            upserts=upserts or is_logged,
+            isolation=isolation or "none",
+        )
+        if isinstance(stream, SplitStream):
+            return ChangeStream(stream, max_wait_s=max_wait_s)
+        return LogStream(stream, max_wait_s=max_wait_s, state=log_state)
 
     def writer(self, commit_user: str, *, parallelism: int = 2) -> TableSession:
         """Writes and commits rows under a name of the caller's; `parallelism` is the number of threads."""
