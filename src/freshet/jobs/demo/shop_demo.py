@@ -21,7 +21,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from freshet import SNAPSHOT_ID_COLUMN
 from freshet.jobs.demo.kafka_broker import any_broker
 from freshet.jobs.demo.live import ISOLATIONS, DemoError, Live, Outcome
 from freshet.jobs.demo.paimon_reader import read_by_paimon
@@ -31,6 +30,7 @@ from freshet.jobs.demo.shown_rows import ShownRowsError, folded, latencies, show
 from freshet.jobs.demo.stage import PIPELINES, headline, play
 from freshet.storage.catalog import Catalog
 from freshet.storage.model.row_kind import ROW_KIND_COLUMN
+from freshet.storage.model.split import SNAPSHOT_ID_COLUMN
 from freshet.storage.table import Table
 
 FILES: Final = ("demo-orders.yaml", "demo-customers.yaml")

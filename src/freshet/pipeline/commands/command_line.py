@@ -29,15 +29,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 from typer.core import TyperGroup
 
-import freshet
 from freshet._lazy import LazyModule
 from freshet.pipeline.commands.command_list import COMMANDS, PANELS
 from freshet.pipeline.errors.error_kind import EXIT_DONE, EXIT_FAILED
 from freshet.pipeline.exceptions import InvalidRequestError
 
 if TYPE_CHECKING:
+    import freshet._version as _version
     from freshet.pipeline.commands import failure_report as _failure_report
-else:  # it knows the errors of Arrow
+else:  # the second knows the errors of Arrow
+    _version = LazyModule("freshet._version")
     _failure_report = LazyModule("freshet.pipeline.commands.failure_report")
 
 DEBUG: Final = "--debug"
@@ -96,7 +97,7 @@ def _options(
 @app.command(rich_help_panel="Tables", hidden=True)
 def version() -> None:
     """Print the version; the same as --version."""
-    print(freshet.__version__)
+    print(_version.__version__)
 
 
 def _print_version(given: bool) -> None:

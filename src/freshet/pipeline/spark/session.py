@@ -32,7 +32,6 @@ from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-import freshet
 from freshet.pipeline.exceptions import ConfigurationError
 from freshet.pipeline.spark import worker_daemon
 from freshet.pipeline.spark.class_archive import archive_option
@@ -40,7 +39,7 @@ from freshet.pipeline.spark.collector import collector_option
 from freshet.pipeline.spark.java_process import JavaDiedError, java_death, stop_session
 from freshet.pipeline.spark.worker_python import use_own_python
 
-_IMPORT_ROOT: Final = Path(freshet.__file__).resolve().parent.parent
+_IMPORT_ROOT: Final = Path(__file__).resolve().parents[3]
 """The folder that workers must find on their path: `src` of a checkout, or site-packages."""
 LOGGING_OPTION: Final = f"-Dlog4j2.configurationFile={Path(__file__).resolve().with_name('log4j2.properties').as_uri()}"
 """For the JVM: what of Spark's logging is shown."""
