@@ -54,6 +54,14 @@ def rows(text: str) -> pa.Table:
     )
 
 
+def write(table: Table, *texts: str, user: str = "u") -> None:
+    """Commits each of the texts."""
+    with table.writer(user) as writer:
+        for text in texts:
+            writer.write(rows(text))
+            writer.commit()
+
+
 def told(table: Table, isolation: str = "committed", **start: Any) -> Stream:
     return Stream(table, isolation, **start)
 

@@ -15,8 +15,8 @@ from freshet.logstore.exceptions import LogUnavailableError
 from freshet.logstore.kafka import log_client as kafka_log_client
 from tests.kit.kafka_broker import SaslBroker
 from tests.logstore.caught_up import CaughtUp
-from tests.logstore.logged_tables import SCHEMA, rows, told
-from tests.logstore.test_logged_tables import folded, held, write
+from tests.logstore.logged_tables import SCHEMA, rows, told, write
+from tests.logstore.test_logged_tables import folded, held
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 

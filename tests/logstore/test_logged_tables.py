@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import json
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,20 +27,7 @@ from freshet.storage.logs.writers import TableLog, TaskLog
 from freshet.storage.model.commit_message import CommitMessage
 from freshet.storage.table import RenameColumn, SetOption, Table
 from tests.kit.fake_log import FakeClient, FakeLog, FakeProducer
-from tests.logstore.logged_tables import fake_kafka, make_logged, rows, told
-
-
-@pytest.fixture
-def log() -> Iterator[FakeLog]:
-    with fake_kafka() as found:
-        yield found
-
-
-def write(table: Table, *texts: str, user: str = "u") -> None:
-    with table.writer(user) as writer:
-        for text in texts:
-            writer.write(rows(text))
-            writer.commit()
+from tests.logstore.logged_tables import make_logged, rows, told, write
 
 
 def held(table: Table) -> dict[int, str]:

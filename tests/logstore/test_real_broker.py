@@ -23,8 +23,8 @@ from freshet.logstore.protocol.client import StoredRecord, TopicPartition
 from freshet.storage.exceptions import InvalidRequestError
 from tests.kit.quick import some_now
 from tests.logstore.caught_up import CaughtUp
-from tests.logstore.logged_tables import SCHEMA
-from tests.logstore.test_logged_tables import folded, held, write
+from tests.logstore.logged_tables import SCHEMA, write
+from tests.logstore.test_logged_tables import folded, held
 
 pytestmark = pytest.mark.kafka
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -17,15 +16,9 @@ from freshet.storage.table import SetOption, Table
 from freshet.storage.table_engine import LogSplitStream, SplitStream, StreamLimit
 from tests.kit.fake_log import FakeLog
 from tests.kit.rescaled import with_buckets
-from tests.logstore.logged_tables import fake_kafka, make_logged, rows, told
+from tests.logstore.logged_tables import make_logged, rows, told, write
 from tests.logstore.reading.test_split_stream import lines
-from tests.logstore.test_logged_tables import folded, held, write
-
-
-@pytest.fixture
-def log() -> Iterator[FakeLog]:
-    with fake_kafka() as found:
-        yield found
+from tests.logstore.test_logged_tables import folded, held
 
 
 def rescaled(table: Table, buckets: int) -> None:

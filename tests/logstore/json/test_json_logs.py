@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,16 +21,9 @@ from freshet.storage.exceptions import InvalidRequestError, UnsupportedFeatureEr
 from freshet.storage.table import SetOption, Table
 from tests.kit.fake_log import FakeLog
 from tests.kit.log_story import table_of
-from tests.logstore.logged_tables import SCHEMA, fake_kafka, make_logged, told
-from tests.logstore.test_logged_tables import write
+from tests.logstore.logged_tables import SCHEMA, make_logged, told, write
 
 PUBLISHED = {"log__consistency": "transactional"}
-
-
-@pytest.fixture
-def log() -> Iterator[FakeLog]:
-    with fake_kafka() as found:
-        yield found
 
 
 def texts(log: FakeLog, topic: str = "t") -> list[tuple[str | None, str]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -17,14 +16,8 @@ from freshet.storage.catalog import Catalog
 from freshet.storage.table import Table
 from freshet.storage.table_engine import TaskLog
 from tests.kit.fake_log import FakeClient, FakeLog
-from tests.logstore.logged_tables import fake_kafka, make_logged, rows, told
-from tests.logstore.test_logged_tables import folded, held, write
-
-
-@pytest.fixture
-def log() -> Iterator[FakeLog]:
-    with fake_kafka() as found:
-        yield found
+from tests.logstore.logged_tables import make_logged, rows, told, write
+from tests.logstore.test_logged_tables import folded, held
 
 
 def two_tables(tmp_path: Path) -> tuple[Table, Table]:

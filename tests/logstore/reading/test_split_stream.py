@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import pickle
-from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -22,24 +21,11 @@ from freshet.storage.table_engine import SplitStream, StreamLimit
 from tests.kit.fake_log import FakeLog
 from tests.kit.log_model import Counts, run_schedule
 from tests.kit.log_model_pieces import PieceReader
-from tests.logstore.logged_tables import fake_kafka, make_logged, rows
+from tests.logstore.logged_tables import make_logged, rows, write
 from tests.soak.counts import SPLIT_READERS, seeds_of
 
 ISOLATIONS = ("committed", "speculative")
 QUICK = 60
-
-
-@pytest.fixture
-def log() -> Iterator[FakeLog]:
-    with fake_kafka() as found:
-        yield found
-
-
-def write(table: Table, *texts: str, user: str = "u") -> None:
-    with table.writer(user) as writer:
-        for text in texts:
-            writer.write(rows(text))
-            writer.commit()
 
 
 class Query:

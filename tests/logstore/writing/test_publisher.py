@@ -24,17 +24,11 @@ from freshet.storage.model.commit_message import CommitMessage
 from freshet.storage.model.data_type import parse_data_type
 from freshet.storage.table import AddColumn, Table
 from tests.kit.fake_log import FakeLog
-from tests.logstore.logged_tables import fake_kafka, make_logged, rows
-from tests.logstore.test_logged_tables import folded, held, write
+from tests.logstore.logged_tables import fake_kafka, make_logged, rows, write
+from tests.logstore.test_logged_tables import folded, held
 from tests.soak.counts import PUBLISHERS, seeds_of
 
 UPSERT = {"log.changelog-mode": "upsert"}
-
-
-@pytest.fixture
-def log() -> Iterator[FakeLog]:
-    with fake_kafka() as found:
-        yield found
 
 
 def make(folder: Path, **options: str) -> Table:

@@ -19,8 +19,8 @@ from freshet.logstore.exceptions import LogUnavailableError
 from freshet.logstore.kafka.log_client import KafkaLogClient
 from freshet.logstore.kafka.producer import KafkaTransactions
 from freshet.logstore.protocol.client import TopicPartition
-from tests.logstore.logged_tables import rows
-from tests.logstore.test_logged_tables import folded, held, write
+from tests.logstore.logged_tables import rows, write
+from tests.logstore.test_logged_tables import folded, held
 from tests.logstore.test_real_broker import make as make_on_broker
 from tests.logstore.writing.test_publisher import changelog, lanes, told
 

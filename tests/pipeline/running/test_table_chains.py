@@ -26,7 +26,7 @@ from freshet.pipeline.sources.select_check import select_problems
 from freshet.storage.commit.committer import Committer
 from freshet.storage.exceptions import RetryableError
 from tests.kit.quick import some_now
-from tests.logstore.logged_tables import SCHEMA, rows
+from tests.logstore.logged_tables import SCHEMA, write
 from tests.logstore.test_logged_tables import held
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
@@ -60,13 +60,6 @@ def table(kafka_broker: ForeignBroker, tmp_path: Path) -> Table:
         "kafka.bootstrap.servers": kafka_broker.bootstrap_servers,
     }
     return Catalog(str(tmp_path)).create_table("db.t", schema=SCHEMA, primary_keys=["k"], options=options)
-
-
-def write(table: Table, *texts: str) -> None:
-    with table.writer("u") as writer:
-        for text in texts:
-            writer.write(rows(text))
-            writer.commit()
 
 
 def pipeline(folder: Path, source: str, target: str, isolation: str, trigger: str = "{available_now: true}") -> Path:

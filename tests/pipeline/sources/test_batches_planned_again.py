@@ -19,7 +19,7 @@ from freshet.storage.table import Table
 from tests.kit.fake_log import FakeLog
 from tests.kit.micro_batches import MicroBatches, Rows
 from tests.kit.quick import some_now
-from tests.logstore.logged_tables import fake_kafka, make_logged, rows
+from tests.logstore.logged_tables import fake_kafka, make_logged, write
 from tests.logstore.test_logged_tables import folded, held
 from tests.soak.counts import FIRST_BATCHES, chance_of
 
@@ -45,13 +45,6 @@ def make(folder: Path, isolation: str, **options: str) -> Table:
     table = make_logged(folder, bucket="2", **more, **options)
     write(table, " | ".join(f"+I {key} a" for key in range(8)), "+I 1 b | -D 2 x")
     return table
-
-
-def write(table: Table, *texts: str) -> None:
-    with table.writer("u") as writer:
-        for text in texts:
-            writer.write(rows(text))
-            writer.commit()
 
 
 def query(table: Table, isolation: str, mode: str = "latest-full", **given: str) -> MicroBatches:

@@ -23,7 +23,7 @@ from freshet.jobs.demo.kafka_broker import ForeignBroker
 from freshet.pipeline.errors.error_kind import ErrorKind
 from freshet.pipeline.errors.failure import kind_of
 from freshet.pipeline.exceptions import brief_reason
-from tests.logstore.logged_tables import SCHEMA, rows
+from tests.logstore.logged_tables import SCHEMA, write
 from tests.logstore.test_logged_tables import folded, held
 
 pytestmark = pytest.mark.spark
@@ -42,13 +42,6 @@ def make_logged(folder: Path, broker: ForeignBroker) -> Table:
     topic = f"first-{os.getpid()}-{next(_NUMBERS)}"
     servers = {"kafka.topic": topic, "kafka.bootstrap.servers": broker.bootstrap_servers}
     return make(folder, **{"log.system": "kafka", **servers})
-
-
-def write(table: Table, *texts: str) -> None:
-    with table.writer("u") as writer:
-        for text in texts:
-            writer.write(rows(text))
-            writer.commit()
 
 
 class Query:

@@ -18,7 +18,7 @@ from freshet import Catalog, Table, register
 from freshet.jobs.demo.kafka_broker import ForeignBroker
 from freshet.storage.logs.writers import TaskLog
 from tests.kit.quick import some_now
-from tests.logstore.logged_tables import SCHEMA, rows
+from tests.logstore.logged_tables import SCHEMA, rows, write
 from tests.logstore.test_logged_tables import folded, held
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
@@ -38,13 +38,6 @@ def table(kafka_broker: ForeignBroker, tmp_path: Path) -> Table:
     }
     made = Catalog(str(tmp_path)).create_table("db.t", schema=SCHEMA, primary_keys=["k"], options=options)
     return made.with_options({"kafka.bootstrap.servers": kafka_broker.bootstrap_servers})
-
-
-def write(table: Table, *texts: str) -> None:
-    with table.writer("u") as writer:
-        for text in texts:
-            writer.write(rows(text))
-            writer.commit()
 
 
 def frame(spark: SparkSession, table: Table, **options: str) -> DataFrame:
