@@ -165,7 +165,7 @@ def _count_only(frame: DataFrame, table: Table) -> None:
 
     spark = frame.sparkSession
     spark.conf.set("spark.sql.adaptive.enabled", "false")
-    placed = routing.place(frame)
+    placed = routing.distributed(frame)
     routing.crossing.map_in_arrow(placed, count, StructType().add("rows", LongType())).collect()
 
 

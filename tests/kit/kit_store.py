@@ -57,6 +57,8 @@ class KitFileIO:
             return member
 
         def call(*arguments: Any, **named: Any) -> Any:
+            if name == "entries":
+                return iter([self._outside(each) for each in self._local.entries(self._inside(arguments[0]))])
             inner = [self._inside(argument) for argument in arguments]
             return self._outside(member(*inner, **{key: self._inside(value) for key, value in named.items()}))
 
