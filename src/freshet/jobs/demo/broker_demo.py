@@ -37,7 +37,10 @@ def _fill(broker: ForeignBroker) -> dict[str, int]:
     there = broker.topics()
     for topic in (ORDERS_TOPIC, CUSTOMERS_TOPIC):
         if topic in there:
-            raise InvalidRequestError(f"topic {topic} at {broker.bootstrap_servers} is there already; delete it first")
+            raise InvalidRequestError(
+                f"topic {topic} at {broker.bootstrap_servers} is there already: delete it, or unset "
+                "KAFKA_BOOTSTRAP_SERVERS to start a broker"
+            )
         broker.create_topic(topic, kafka_partitions=2)
     shop = Shop()
     producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "acks": "all"})
