@@ -1,9 +1,10 @@
 """Makes a golden archive of a head: tables, checkpoints, logs and lookup stores, as they are when it is stopped.
 
-    git worktree add ../old 7ac1e1e
-    PYTHONPATH=../old/src:. .venv/bin/python -m tests.upgrade.make tests/golden/upgrade_7ac1e1e.tar.xz
+    git worktree add ../old HEAD
+    PYTHONPATH=../old/src:. .venv/bin/python -m tests.upgrade.make tests/golden/upgrade_HEAD.tar.xz
 
-This code drives, the code of the other checkout makes. It takes two minutes.
+This code drives, the code of the other checkout makes. It takes two minutes. Heads before the packages moved (e384998)
+have other module names: e507463 drives those, and has made the archive of 7ac1e1e.
 """
 
 from __future__ import annotations
