@@ -15,7 +15,7 @@ import pytest
 from freshet.storage.catalogs.claims import LOST, WON, ClaimAnswer, ClaimOutcome, FileClaims, LockedClaims, TableClaims
 from freshet.storage.cleaning.expire import expire_snapshots
 from freshet.storage.commit.committer import Committer
-from freshet.storage.exceptions import InvalidRequestError, NotFoundError, UnknownOutcomeError
+from freshet.storage.exceptions import InvalidRequestError, NotFoundError, RetryableError, UnknownOutcomeError
 from freshet.storage.io.env import Env
 from freshet.storage.io.file_io import Created, FileIO
 from freshet.storage.io.local_file_io import LocalFileIO
@@ -260,3 +260,17 @@ def test_a_lock_that_cannot_be_had_means_that_nothing_was_created(place: Place) 
         with pytest.raises(NotFoundError, match="no more"):
             claim()
     assert store.snapshots.latest() is None
+
+
+def test_a_lock_that_cannot_be_released_takes_no_claim_back(place: Place) -> None:
+    store = place.table()
+
+    @contextmanager
+    def lost_at_the_end() -> Iterator[None]:
+        yield
+        raise RetryableError("the lock could not be released")
+
+    locked = replace(store, claims=LockedClaims(store.claims, lost_at_the_end))
+    result = Committer(locked, "u").commit(1, [message(store, new=[new_file(store, "f")])])
+    assert [each.commit_user for each in result.snapshots] == ["u"]
+    assert len(live_names(place.again())) == 1

@@ -24,7 +24,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final, Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias, TypeVar
 
 from freshet.storage.codec.schema_json import encode_schema
 from freshet.storage.codec.snapshot_json import encode_snapshot
@@ -33,6 +33,8 @@ from freshet.storage.io.file_io import Created, FileIO, create_or_ask
 from freshet.storage.model.schema import TableSchema
 from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.paths import TablePaths
+
+T = TypeVar("T")
 
 
 class ClaimOutcome(Enum):
@@ -120,7 +122,11 @@ Lock: TypeAlias = Callable[[], AbstractContextManager[object]]
 
 
 class LockedClaims:
-    """Other claims, each while a lock of the catalog is held."""
+    """Other claims, each while a lock of the catalog is held.
+
+    A release that fails takes no claim back: what was answered stands, or the committer would remove the files of a
+    snapshot that is visible.
+    """
 
     def __init__(self, claims: TableClaims, lock: Lock) -> None:
         self._claims = claims
@@ -128,14 +134,22 @@ class LockedClaims:
 
     def claim_schema(self, schema: TableSchema) -> bool:
         """As the claims do, with the lock."""
-        with self._lock():
-            return self._claims.claim_schema(schema)
+        return self._locked(lambda: self._claims.claim_schema(schema))
 
     def claim_snapshot(self, snapshot: Snapshot) -> ClaimAnswer:
         """As the claims do, with the lock."""
-        with self._lock():
-            return self._claims.claim_snapshot(snapshot)
+        return self._locked(lambda: self._claims.claim_snapshot(snapshot))
 
     def ask_again(self, snapshot: Snapshot) -> ClaimAnswer:
         """As the claims do; needs no lock."""
         return self._claims.ask_again(snapshot)
+
+    def _locked(self, claim: Callable[[], T]) -> T:
+        answers: list[T] = []
+        try:
+            with self._lock():
+                answers.append(claim())
+        except StorageError:
+            if not answers:
+                raise
+        return answers[0]
