@@ -20,7 +20,7 @@ import traceback
 from pathlib import Path
 from typing import Final
 
-from bench.beside_bench import beside
+from bench.background_bench import beside
 from bench.cdc_bench import cdc
 from bench.changelog_bench import changelogs
 from bench.commit_bench import commits

@@ -30,7 +30,7 @@ def run(location: str, user: str, count: int, *, compacts: bool, new: int | None
     """Commits `count` times; the number of compactions that gave way. Never returns where `new` commits are made."""
     store = open_table_store(local_env(), location)
     committer = Committer(store, user, query_id="q", after_commit=expire_later)
-    given_way = done = 0
+    aborted = done = 0
     for number in range(count):
         if committer.has_committed(number).is_committed:
             continue
@@ -39,9 +39,9 @@ def run(location: str, user: str, count: int, *, compacts: bool, new: int | None
         done += 1
         name = f"{user}-{number}-{uuid4().hex[:8]}"
         made = compaction(store, name) if compacts else append(store, name)
-        given_way += bool(committer.commit(number, [made]).given_way)
+        aborted += bool(committer.commit(number, [made]).aborted_compactions)
     store.env.finish_later()  # expiry: who looks at the table next sees it at rest
-    return given_way
+    return aborted
 
 
 def append(store: TableStore, name: str) -> CommitMessage:

@@ -53,7 +53,7 @@ class SnapshotsAlone:
     def log_schema(self, schema_id: int) -> pa.Schema:
         return self._columns
 
-    def shaped(self, schema_id: int, rows: pa.RecordBatch, snapshot_id: int | None = None) -> pa.RecordBatch:
+    def projected(self, schema_id: int, rows: pa.RecordBatch, snapshot_id: int | None = None) -> pa.RecordBatch:
         beside = pa.repeat(pa.scalar(snapshot_id, pa.int64()), rows.num_rows)
         return pa.RecordBatch.from_arrays([*rows.columns, beside], schema=self.schema)
 

@@ -393,7 +393,7 @@ def test_a_compaction_that_gives_way_takes_what_it_logged_along(log: FakeLog, tm
     shown = fast()
     table.with_options({"log.system": "none"}).compact(full=True)
     result = table.engine.committer("u", log=driver.identity).commit(2, messages)
-    assert result.given_way
+    assert result.aborted_compactions
     write(table, "+I 3 e")
     assert folded(shown + " | " + fast(), before) == held(table) == folded(safe(), before)
     assert held(table) == {1: "c", 2: "b", 3: "e", 9: "z"}
@@ -417,7 +417,7 @@ def test_what_a_lost_compaction_logged_is_not_shown_again_once_files_have_told_i
     shown = fast() if is_read_early else ""
     unlogged = table.without_log()
     unlogged.compact(full=True)
-    assert table.engine.committer("u", log=driver.identity).commit(2, messages).given_way
+    assert table.engine.committer("u", log=driver.identity).commit(2, messages).aborted_compactions
     for text in ("+I 1 d", "+I 5 e"):
         write(unlogged, text)
         shown = " | ".join(filter(None, [shown, fast()]))

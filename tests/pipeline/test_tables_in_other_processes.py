@@ -171,11 +171,11 @@ def test_so_do_the_other_tasks(world: World) -> None:
     table.engine.committer("p").commit(0, made)
     works: list[Any] = []
 
-    def carried_out(handle: Any, given: Any) -> Any:
+    def run_unit(handle: Any, given: Any) -> Any:
         works.extend(given)
         return [decode_commit_messages(in_fresh_process(_run, CompactTask(handle), work)) for work in given]
 
-    table.compact(full=True, elsewhere=Elsewhere(carried_out, 1))
+    table.compact(full=True, elsewhere=Elsewhere(run_unit, 1))
     assert len(works) == 1
     assert all(entry.file.level for entry in table.files())
     assert table.scan().to_arrow()["v"].to_pylist() == ["a", "b", "z"]

@@ -104,7 +104,7 @@ def write(task: Task, table: Table, journal: Journal) -> None:
                 done=number,
                 identifier=result.snapshots[0].commit_identifier if result.snapshots else None,
                 already=result.already_committed,
-                given_way=len({conflict.bucket_id for conflict in result.given_way}),
+                aborted=len({conflict.bucket_id for conflict in result.aborted_compactions}),
                 rewrites=result.rewrite_count,
                 tries=tries,
                 ms=round((time.monotonic() - started) * 1000),

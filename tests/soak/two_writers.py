@@ -73,7 +73,7 @@ class Outcome:
     faults: list[str]
     commits: list[int]
     """Of each writer, those that it made itself."""
-    given_way: list[int]
+    aborted: list[int]
     """Buckets whose compaction gave way, of each writer."""
     rewrites: list[float] = field(default_factory=list)
     """Rows rewritten by a commit of each writer, on average; empty where the product does not say."""
@@ -85,7 +85,7 @@ class Outcome:
     def __str__(self) -> str:
         facts = [
             f"commits {_plus(self.commits)} (fairness {fairness(self):.2f})",
-            f"gave way {_plus(self.given_way)}",
+            f"gave way {_plus(self.aborted)}",
             f"ms {_plus(self.commit_ms)}",
         ]
         facts += [f"rewrites a commit {_plus(self.rewrites)}"] * bool(self.rewrites) + [f"kills {self.kills}"] * bool(
@@ -129,7 +129,7 @@ def run_case(case: Case, processes: BusyProcesses, folder: Path) -> Outcome:
         case,
         verdict.faults,
         commits=[len(entries) for entries in done],
-        given_way=[sum(entry["given_way"] for entry in entries) for entries in done],
+        aborted=[sum(entry["aborted"] for entry in entries) for entries in done],
         rewrites=[
             sum(entry["rewrites"] for entry in entries) / len(entries)
             for entries in done

@@ -145,7 +145,7 @@ class Verdict:
         told = {
             snapshot_id: state
             for snapshot_id, state in self.states(self._sampled(chance, samples)).items()
-            if self._has_told_all(self.table.files(snapshot_id=snapshot_id))
+            if self._has_emitted_all(self.table.files(snapshot_id=snapshot_id))
         }
         faults, self.faults = self.faults, []
         fold = Fold(self.story)
@@ -170,7 +170,7 @@ class Verdict:
         chosen = {number for ids in groups.values() for number in chance.sample(ids, min(each, len(ids)))}
         return sorted(chosen | {self.snapshots[-1].id} if self.snapshots else chosen)
 
-    def _has_told_all(self, files: Sequence[ManifestEntry]) -> bool:
+    def _has_emitted_all(self, files: Sequence[ManifestEntry]) -> bool:
         """Whether the changelog has come as far as the rows."""
         if self.table.options.changelog_producer.value == "lookup":
             return not has_level_0(files)

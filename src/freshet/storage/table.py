@@ -265,7 +265,7 @@ class Table(ReadableTable):
         """
         store = self.store.at_latest_schema()
         store.check_writable()
-        with store.told_if_dropped():
+        with store.naming_dropped_table():
             works = plan_compaction(store, full=full, partition=partition)
             result = run_compaction(store, works, budget=budget, progress=progress, elsewhere=elsewhere)
         store.env.finish_later()
@@ -285,7 +285,7 @@ class Table(ReadableTable):
         `partition` and the rest are as in `compact`. A partition of which somebody else has rewritten a file meanwhile
         is left as it is. Raises `InvalidRequestError` for other tables, and columns without an order.
         """
-        with self.store.told_if_dropped():
+        with self.store.naming_dropped_table():
             return sort_compact(self.store, order_by, strategy, partition=partition, progress=progress)
 
     def repair(
@@ -299,7 +299,7 @@ class Table(ReadableTable):
         """
         store = self.store.at_latest_schema()
         store.check_writable()
-        with store.told_if_dropped():
+        with store.naming_dropped_table():
             result = repair_levels(store, partition=partition, progress=progress)
         store.env.finish_later()
         return result

@@ -120,7 +120,7 @@ class TableSession:
                 "before writing more",
                 path=self._store.location,
             )
-        self._take_up_schema()
+        self._adopt_schema()
         if not self._has_rows and (
             self._has_expired_base() or _numbers_early(self._store.options, self._store.schema.has_primary_key)
         ):
@@ -134,7 +134,7 @@ class TableSession:
         """Compacts the buckets written by this session with the next commit."""
         self._check_open()
         self._writer.rebase(self._store.snapshots.latest())
-        self._take_up_schema()
+        self._adopt_schema()
         base = self._writer.base_snapshot
         if base is not None and base.schema_id > self._store.schema.id:
             raise ConflictError(
@@ -190,7 +190,7 @@ class TableSession:
         base = self._writer.base_snapshot
         return base is not None and not self._store.snapshots.exists(base.id)
 
-    def _take_up_schema(self) -> None:
+    def _adopt_schema(self) -> None:
         """Goes on at the table's schema of the last commit, if it was altered since this session began.
 
         Files of a later schema are not compacted by a writer of an earlier one, so the session would never compact

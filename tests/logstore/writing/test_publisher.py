@@ -524,7 +524,7 @@ def check_schedules(tmp_path: Path, seeds: range, steps: int) -> dict[str, int]:
             for part in changes(log):
                 found |= folded(part)
             assert found == held(table), f"seed {seed}"
-            # Sooner or later somebody has committed more than is in the log: what is aborted is there, and not seen.
+            # Sooner or later more is committed than the log holds: what is aborted is there, and not seen.
             ids = published(log)
             assert ids == sorted(set(ids)), f"seed {seed}"
     return counts

@@ -45,15 +45,15 @@ def seen(
     partition_count: int = 1,
     isolation: str = "read_committed",
     *,
-    is_settled: bool = True,
+    is_stable: bool = True,
 ) -> list[str]:
     """What a consumer that knows nothing of this library reads, by partition.
 
-    Where no transaction is open, `is_settled`, it reads everything that is there: a commit returns before its markers
+    Where no transaction is open, `is_stable`, it reads everything that is there: a commit returns before its markers
     are written, and without them a consumer meets an end too early.
     """
     client = KafkaLogClient.of_options({"kafka.bootstrap.servers": broker.bootstrap_servers})
-    ends = {number: bounds.end if is_settled else 0 for number, bounds in client.bounds(topic).items()}
+    ends = {number: bounds.end if is_stable else 0 for number, bounds in client.bounds(topic).items()}
     client.close()
     consumer = Consumer(
         {
@@ -191,7 +191,7 @@ def test_a_writer_that_is_killed_loses_and_doubles_nothing(
         killed_at(table, f"+I 1 {value}", point)
         assert held(table) == {1: value}
         is_open = point == "before the commit of the transaction"
-        assert (seen(kafka_broker, topic, is_settled=not is_open) == [changelog(table)]) is is_seen, point
+        assert (seen(kafka_broker, topic, is_stable=not is_open) == [changelog(table)]) is is_seen, point
     assert before != [changelog(table)] == seen(kafka_broker, topic)
     write(table, "+I 1 e")
     assert seen(kafka_broker, topic) == [changelog(table)]

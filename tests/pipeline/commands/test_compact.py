@@ -118,8 +118,8 @@ def test_a_bucket_that_gave_way_counts_once(tmp_path: Path) -> None:
             Table.open(table.location).compact(partition={"dt": "2026-11-21"})
 
     result = table.compact(partition={"dt": "2026-11-21", "hh": "1"}, progress=quicker)
-    assert len(result.given_way) > 1
-    assert result.buckets_given_way == 1
+    assert len(result.aborted_compactions) > 1
+    assert result.buckets_aborted == 1
 
 
 def test_sorting(freshet: Freshet, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from freshet.storage.changes.change_source import (
     check_has_changelog,
     delta_source,
 )
-from freshet.storage.changes.planner import told_levels
+from freshet.storage.changes.planner import emitted_levels
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.model.snapshot import CommitKind, Snapshot
 from freshet.storage.options.choices import ChangelogProducer
@@ -93,5 +93,5 @@ def test_a_keyed_table_without_a_producer_is_refused_with_the_remedy() -> None:
     [("none", [0, 1, 2, 5, 6]), ("input", [0, 1, 2, 5, 6]), ("lookup", [1, 2, 5, 6]), ("full-compaction", [5])],
 )
 def test_levels_with_which_a_stream_begins(producer: str, levels: list[int]) -> None:
-    told = told_levels(CoreOptions.parse({"changelog-producer": producer}, has_primary_key=True))
+    told = emitted_levels(CoreOptions.parse({"changelog-producer": producer}, has_primary_key=True))
     assert [level for level in (0, 1, 2, 5, 6) if told(level)] == levels

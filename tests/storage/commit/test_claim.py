@@ -159,7 +159,7 @@ def test_claim_holds_when_its_neighbours_expire_while_they_are_looked_at(
         compaction = message(store, before=[a], after=[new_file(store, "mine", level=5)])
         result = Committer(store, "compactor").commit(0, [compaction], force_empty=False)
     assert result.snapshots
-    assert not result.given_way
+    assert not result.aborted_compactions
     fresh = open_table_store(store.env, LOCATION)
     assert_contiguous(fresh)
     assert_everything_named_is_there(fresh)

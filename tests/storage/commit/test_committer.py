@@ -250,7 +250,9 @@ def test_compaction_whose_input_vanished_gives_way_bucket_by_bucket() -> None:
         [message(store, new=[new], before=[a, new], after=[c]), message(store, bucket=1, before=[b], after=[d])],
     )
     assert [snapshot.commit_kind for snapshot in result.snapshots] == [CommitKind.APPEND, CommitKind.COMPACT]
-    assert [(conflict.bucket, "not live any more" in conflict.reason) for conflict in result.given_way] == [(0, True)]
+    assert [(conflict.bucket, "not live any more" in conflict.reason) for conflict in result.aborted_compactions] == [
+        (0, True)
+    ]
     assert live_names(store) == ["d@5", "new@0", "rival@5"], "the append stands, bucket 1 is compacted"
     assert "c" not in data_files_on_disk(store), "what the compaction had written is removed"
     assert_everything_named_is_there(store)
@@ -264,7 +266,7 @@ def test_upgrade_that_gives_way_keeps_the_file_it_would_have_renamed() -> None:
     Committer(store, "rival").commit(0, [message(store, before=[a], after=[rival])], force_empty=False)
     upgrades = [replace(a, level=5), replace(b, level=5)]
     result = Committer(store, "u").commit(1, [message(store, new=[b], before=[a, b], after=upgrades)])
-    assert result.given_way
+    assert result.aborted_compactions
     assert live_names(store) == ["b@0", "rival@5"]
     assert_everything_named_is_there(store)
 
@@ -285,7 +287,7 @@ def test_of_two_equal_upgrades_the_later_gives_way(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(store.claims, "claim_snapshot", overtaken)
     result = Committer(store, "late").commit(0, [upgrade], force_empty=False)
     assert result.snapshots == ()
-    assert result.given_way
+    assert result.aborted_compactions
     assert live_names(store) == ["a@5"]
     assert_everything_named_is_there(store)
 
@@ -297,7 +299,7 @@ def test_compaction_that_gives_way_entirely_writes_nothing() -> None:
     before = list(store.env.file_io.entries(store.paths.manifest_folder))
     late = new_file(store, "late", level=5)
     result = Committer(store, "late").commit(0, [message(store, before=[a], after=[late])], force_empty=False)
-    assert (result.snapshots, len(result.given_way), result.already_committed) == ((), 1, False)
+    assert (result.snapshots, len(result.aborted_compactions), result.already_committed) == ((), 1, False)
     assert list(store.env.file_io.entries(store.paths.manifest_folder)) == before
 
 
@@ -519,8 +521,8 @@ def test_compaction_that_cannot_be_made_does_not_fail_the_commit() -> None:
     a, c = new_file(store, "a"), new_file(store, "c", level=5)
     result = Committer(store, "u", "q").commit(0, [message(store, new=[a], before=[a], after=[c])])
     assert [snapshot.commit_kind for snapshot in result.snapshots] == [CommitKind.APPEND]
-    assert [conflict.bucket for conflict in result.given_way] == [0]
-    assert "the disk is gone" in result.given_way[0].reason
+    assert [conflict.bucket for conflict in result.aborted_compactions] == [0]
+    assert "the disk is gone" in result.aborted_compactions[0].reason
     assert live_names(store) == ["a@0"]
     with pytest.raises(StorageError):
         Committer(store, "alone").commit(0, [message(store, before=[a], after=[c])], force_empty=False)

@@ -74,14 +74,14 @@ def test_committers_in_processes_with_two_compactors(tmp_path: Path) -> None:
         )
         for command in commands
     ]
-    given_way = [int(worker.communicate(timeout=600)[0]) for worker in workers]
+    aborted = [int(worker.communicate(timeout=600)[0]) for worker in workers]
     assert [worker.returncode for worker in workers] == [0, 0, 0, 0]
-    assert given_way[:2] == [0, 0]
+    assert aborted[:2] == [0, 0]
     store = open_table_store(local_env(), location)
     check(store, users)
     snapshots = [store.snapshots.snapshot(snapshot_id) for snapshot_id in store.snapshots.list_ids()]
     compactions = sum(item.commit_kind is CommitKind.COMPACT for item in snapshots)
-    assert compactions + sum(given_way) == 2 * COMMITS, "each compaction is there or gave way"
+    assert compactions + sum(aborted) == 2 * COMMITS, "each compaction is there or gave way"
     assert compactions >= 1
 
 

@@ -97,7 +97,7 @@ def test_compaction_carries_its_own_index_files_and_gives_way() -> None:
         compact_deleted_index_files=(old,),
     )
     result = Committer(store, "u").commit(1, [overtaken])
-    assert [conflict.reason for conflict in result.given_way] == [
+    assert [conflict.reason for conflict in result.aborted_compactions] == [
         "index file index-old is not live any more",
         "HASH index file index-rival is live, index-late does not replace it",
     ]

@@ -119,7 +119,7 @@ def test_what_a_compaction_logged_goes_with_its_snapshot_and_gives_way_with_it()
     assert progress_of(compact).next_offsets == {0: 12, 1: 0}
     again = replace(told, compact_log=LogIncrement(1, 0, 20, 1, "z"))  # the file is at another level meanwhile
     result = logging.commit(2, [again])
-    assert result.given_way and [progress_of(each).batch for each in result.snapshots] == [1]
+    assert result.aborted_compactions and [progress_of(each).batch for each in result.snapshots] == [1]
     [following] = logging.commit(3, []).snapshots
     assert (progress_of(following).batch, progress_of(following).won) == (3, {})
     assert progress_of(following).next_offsets == {0: 12, 1: 0}

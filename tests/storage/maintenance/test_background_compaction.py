@@ -60,7 +60,7 @@ class Stream:
             finally:
                 writer.close()
             result = self.committer.commit(self.batch, messages)
-        assert result.given_way == (), "the stream never gives way"
+        assert result.aborted_compactions == (), "the stream never gives way"
         self.beside.note([(message.partition, message.bucket) for message in messages])
         self.batch += 1
 

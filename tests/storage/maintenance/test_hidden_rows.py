@@ -63,7 +63,7 @@ def test_a_commit_whose_compaction_was_lost_compacts_again(
         lose_compactions(monkeypatch, times)
         result = session.commit()
     assert found(table)[2] == "b"
-    assert result.given_way
+    assert result.aborted_compactions
     assert result.hidden_buckets == ()
 
 

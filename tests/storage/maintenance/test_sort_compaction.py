@@ -171,7 +171,7 @@ def test_rows_appended_meanwhile_stay(tmp_path: Path, monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(type(table.store.env), "reach", append)
     result = table.sort_compact(["x"])
-    assert result.given_way == ()
+    assert result.aborted_compactions == ()
     assert held(table) - before == Counter({str({"x": 1, "y": 2, "name": "new"}): 1})
     assert before - held(table) == Counter()
 
@@ -187,7 +187,7 @@ def test_it_gives_way_to_who_was_quicker(tmp_path: Path, monkeypatch: pytest.Mon
 
     monkeypatch.setattr(type(table.store.env), "reach", compact)
     result = table.sort_compact(["x"])
-    assert result.buckets_given_way == 1
+    assert result.buckets_aborted == 1
     assert held(table) == before
     live = {entry.file.file_name for entry in table.files()}
     named = {entry.file.file_name for snapshot in table.snapshots() for entry in table.files(snapshot_id=snapshot.id)}

@@ -134,7 +134,7 @@ def test_a_unit_is_carried_out_elsewhere_and_gives_way_to_who_was_quicker(tmp_pa
     quicker = works[0].partition
     assert len(Catalog(str(tmp_path)).table("db.t").compact(partition=quicker).snapshots) == 1
     result = Committer(table.store, "night").commit(0, messages, force_empty=False)
-    assert {conflict.partition for conflict in result.given_way} == {quicker}
+    assert {conflict.partition for conflict in result.aborted_compactions} == {quicker}
     assert len(result.snapshots) == 1
     assert all(len(found) == 1 for found in levels(table).values())
     assert held(table) == before
@@ -146,8 +146,8 @@ def test_a_stream_beside_it_is_never_given_way_to(tmp_path: Path) -> None:
     with Catalog(str(tmp_path)).table("db.t").writer("stream") as writer:
         for number in range(5):
             writer.write(pa.table({"day": [0, 1], "k": [number, number], "v": ["stream"] * 2}))
-            assert table.compact().given_way == ()
-            assert writer.commit().given_way == ()
+            assert table.compact().aborted_compactions == ()
+            assert writer.commit().aborted_compactions == ()
     assert [row for row in held(table) if row[2] == "stream"] == [(d, n, "stream") for d in (0, 1) for n in range(5)]
 
 
@@ -178,7 +178,7 @@ def test_a_compaction_that_an_overwrite_overtook_gives_way(tmp_path: Path, optio
     done = Committer(table.store, "somebody").commit(1, [overwrite])
     assert done.snapshots[-1].commit_kind is CommitKind.OVERWRITE
     result = Committer(table.store, "night").commit(0, messages, force_empty=False)
-    assert {conflict.partition for conflict in result.given_way} == {overwritten.partition}
+    assert {conflict.partition for conflict in result.aborted_compactions} == {overwritten.partition}
     table.compact()
     assert held(table) == [row for row in before if row[0] != day] == told(table)
     files = {entry.file.file_name for entry in table.files()}

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from freshet.storage.options import CoreOptions, silent_traps, unheeded_options
+from freshet.storage.options import CoreOptions, risky_options, unheeded_options
 from freshet.storage.options.declaration import ATTRIBUTES, GROUPS
 from freshet.storage.options.declared.refused import MOVED_OUT, REFUSED
 from freshet.storage.options.declared.tolerated import ENGINE_KEYS, FORMAT_KEYS, IMMUTABLE_TOLERATED_KEYS
@@ -64,7 +64,7 @@ def test_every_option_that_is_declared_read_is_read() -> None:
 def test_options_that_are_refused_or_tolerated_are_not_read() -> None:
     others = {name: option for name, option in ATTRIBUTES.items() if option.status is not Status.READ}
     assert len(others) == 5
-    assert others.keys() & read_attributes(frozenset({"storage/options/traps.py"})) == set()
+    assert others.keys() & read_attributes(frozenset({"storage/options/risky.py"})) == set()
 
 
 def test_every_key_is_declared_once() -> None:
@@ -101,4 +101,4 @@ def test_options_that_do_nothing_are_told(options: dict[str, str], named: list[s
     told = unheeded_options(parsed)
     assert len(told) == len(named)
     assert all(key in text and "no effect" in text for key, text in zip(named, told, strict=True))
-    assert silent_traps(parsed) == []
+    assert risky_options(parsed) == []

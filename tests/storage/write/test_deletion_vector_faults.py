@@ -40,7 +40,7 @@ def test_of_two_compactions_beside_each_other_one_gives_way(tmp_path: Path, keys
     results = [Committer(table.store, f"u{n}").commit(1, messages) for n, (_, messages) in enumerate(sessions)]
     for writer, _ in sessions:
         writer.close()
-    assert [bool(result.given_way) for result in results] == [False, True]
+    assert [bool(result.aborted_compactions) for result in results] == [False, True]
     assert all(read(table)[k] == (1, "first") for k in keys), "level 0 of the second is not seen yet"
     named = {
         entry.file.file_name

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from freshet.storage.options.core import CoreOptions
-from freshet.storage.write.increment import Logged, ToldRows, logged_rows
+from freshet.storage.write.increment import EmittedRows, Logged, logged_rows
 
 
 def table(count: int) -> pa.Table:
@@ -15,7 +15,7 @@ def table(count: int) -> pa.Table:
 
 def test_rows_are_kept_until_there_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("freshet.storage.write.increment.TOLD_BYTES_MAX", 8 * 10)
-    told = ToldRows()
+    told = EmittedRows()
     told.add(table(0))
     told.add(table(4))
     assert told.is_complete and [rows.num_rows for rows in told.tables] == [4]
@@ -27,12 +27,12 @@ def test_rows_are_kept_until_there_are_too_many(monkeypatch: pytest.MonkeyPatch)
 
 def test_joined_rows_stand_in_order_or_are_incomplete(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("freshet.storage.write.increment.TOLD_BYTES_MAX", 8 * 10)
-    told, more = ToldRows(), ToldRows()
+    told, more = EmittedRows(), EmittedRows()
     told.add(table(2))
     more.add(table(3))
     told.join(more)
     assert [rows.num_rows for rows in told.tables] == [2, 3] and [rows.num_rows for rows in more.tables] == [3]
-    much = ToldRows()
+    much = EmittedRows()
     much.add(table(11))
     told.join(much)
     assert not told.is_complete and told.tables == []

@@ -114,7 +114,7 @@ def test_a_compaction_gives_way_when_what_it_looked_at_was_replaced(tmp_path: Pa
     numbered = [replace(message, numbered_at=None) for message in messages]  # their numbers are not the point
     result = Committer(table.store, "late").commit(1, numbered)
     assert [snapshot.commit_kind for snapshot in result.snapshots] == [CommitKind.APPEND]
-    assert "looked up" in result.given_way[0].reason
+    assert "looked up" in result.aborted_compactions[0].reason
     late.rebase(table.store.snapshots.latest())
     late.compact(full=False)
     Committer(table.store, "late").commit(2, late.prepare_commit(2))
@@ -157,7 +157,7 @@ def test_a_compaction_is_given_up_when_what_it_would_look_at_has_expired(tmp_pat
     (message,) = late.prepare_commit(1)
     assert message.has_compaction == has_store
     result = Committer(table.store, "late").commit(1, [message])
-    assert bool(result.given_way) == has_store
+    assert bool(result.aborted_compactions) == has_store
     assert Path(table.store.paths.latest_hint).read_text() == str(result.snapshots[-1].id)
     late.close()
     assert len(found(table)) == 2000

@@ -91,7 +91,7 @@ class Live:
         self._newest: dict[str, int] = {}
         self._sums: dict[str, tuple[int, int]] = {}
         """What the rows that were shown add up to: their number, and the sum of their changes."""
-        self._told_at = 0.0
+        self._reported_at = 0.0
         self._is_killed = False
 
     def run(self) -> None:
@@ -211,9 +211,9 @@ class Live:
     def _tell(self) -> None:
         """A line about where everybody is, now and then."""
         now = time.monotonic()
-        if now < self._told_at + NEWS_EVERY_S:
+        if now < self._reported_at + NEWS_EVERY_S:
             return
-        self._told_at = now
+        self._reported_at = now
         sent, read = (f"{sum(counts):,}" for counts in (self._shop.sent.values(), self._read().values()))
         rows = ", ".join(f"{isolation} {self._rows[isolation]:,}" for isolation in ISOLATIONS)
         print(f"  {sent} records sent, {read} in the tables; changes of orders shown: {rows}", flush=True)

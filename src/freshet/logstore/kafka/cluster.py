@@ -10,7 +10,7 @@ from typing import Any, Final
 from confluent_kafka import Consumer, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
-from freshet.logstore.kafka.connection import ClientSettings, Trouble, error_text
+from freshet.logstore.kafka.connection import ClientSettings, LastError, error_text
 
 _EARLIEST: Final = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 _LATEST: Final = OffsetSpec.latest()  # type: ignore[no-untyped-call]
@@ -35,10 +35,10 @@ class KafkaCluster:
 
     def __init__(self, settings: ClientSettings) -> None:
         """Raises `ValueError` for settings that librdkafka refuses."""
-        self._trouble = Trouble(settings.values)
+        self._last_error = LastError(settings.values)
         configuration: dict[str, Any] = {
             **settings.values,
-            "error_cb": self._trouble.keep,
+            "error_cb": self._last_error.keep,
             "log_level": 0,
             "socket.timeout.ms": 10_000,
         }
@@ -52,9 +52,9 @@ class KafkaCluster:
         try:
             metadata = self._client.list_topics(timeout=timeout_s)
         except KafkaException as error:
-            self._client.poll(0)  # delivers what `Trouble` is to hear
-            return ClusterAnswer(failure=self._trouble.heard() or error_text(error))
-        self._trouble.last = None
+            self._client.poll(0)  # delivers what `LastError` is to hear
+            return ClusterAnswer(failure=self._last_error.heard() or error_text(error))
+        self._last_error.last = None
         counts = {name: len(topic.partitions) for name, topic in metadata.topics.items()}
         return ClusterAnswer(frozenset(counts), counts, metadata.cluster_id)
 

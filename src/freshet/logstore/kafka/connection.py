@@ -100,7 +100,7 @@ def made_client(make: Callable[[dict[str, Any]], C], settings: dict[str, Any]) -
         raise LogConfigError(f"the kafka.* options of the log are refused: {text}", option="kafka.*") from None
 
 
-class Trouble:
+class LastError:
     """What was heard of connections last: it says more than the call that gives up."""
 
     def __init__(self, settings: Mapping[str, str]) -> None:

@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec
 from confluent_kafka.cimpl import NewTopic
 
 from freshet.logstore.exceptions import LogTruncatedError, LogUnavailableError
-from freshet.logstore.kafka.connection import Trouble, log_client_settings, made_client
+from freshet.logstore.kafka.connection import LastError, log_client_settings, made_client
 from freshet.logstore.kafka.producer import KafkaProducer, KafkaTransactions
 from freshet.logstore.protocol.client import Fetched, OffsetBounds, StoredRecord, TopicFacts, TopicPartition
 from freshet.logstore.protocol.record import HEADER_NAME
@@ -47,7 +47,7 @@ class KafkaLogClient:
     def __init__(self, settings: Mapping[str, str], *, isolation: str = "read_uncommitted") -> None:
         self._settings = dict(settings)
         self._isolation = isolation
-        self._trouble = Trouble(settings)
+        self._last_error = LastError(settings)
         self._admin: AdminClient | None = None
         self._consumer: Consumer | None = None
         self._positions: dict[TopicPartition, int] = {}
@@ -67,7 +67,7 @@ class KafkaLogClient:
         except KafkaException as error:
             if _code(error) == KafkaError.UNKNOWN_TOPIC_OR_PART:
                 return None
-            raise self._trouble.unavailable(f"topic {name}", error) from error
+            raise self._last_error.unavailable(f"topic {name}", error) from error
         bits = (found.topic_id.get_most_significant_bits(), found.topic_id.get_least_significant_bits())
         settings = {key: entry.value for key, entry in entries.items() if entry.value is not None}
         return TopicFacts(name, str(found.topic_id) if any(bits) else "", len(found.partitions), settings)
@@ -85,7 +85,7 @@ class KafkaLogClient:
         except KafkaException as error:
             is_new = False
             if _code(error) != KafkaError.TOPIC_ALREADY_EXISTS:
-                raise self._trouble.unavailable(f"topic {name}", error) from error
+                raise self._last_error.unavailable(f"topic {name}", error) from error
         deadline = time.monotonic() + ANSWER_TIMEOUT_S
         while self.topic(name) is None:
             if time.monotonic() > deadline:
@@ -106,7 +106,7 @@ class KafkaLogClient:
                 return {number: OffsetBounds(first[number], end[number]) for number in numbers}
             except KafkaException as error:
                 if _code(error) not in _NO_LEADER or time.monotonic() > deadline:
-                    raise self._trouble.unavailable(f"topic {topic}", error) from error
+                    raise self._last_error.unavailable(f"topic {topic}", error) from error
             time.sleep(PAUSE_S)
 
     def _offsets(self, topic: str, numbers: Iterable[int], spec: OffsetSpec) -> dict[int, int]:
@@ -132,7 +132,7 @@ class KafkaLogClient:
             messages = [message for message in [consumer.poll(wait_s)] if message is not None]
             messages += consumer.consume(FETCH_RECORDS_MAX, 0) if messages else []
         except KafkaException as error:
-            raise self._trouble.unavailable("the log", error) from error
+            raise self._last_error.unavailable("the log", error) from error
         records: dict[TopicPartition, list[StoredRecord]] = {}
         after: dict[TopicPartition, int] = {}
         for message in messages:
@@ -177,7 +177,7 @@ class KafkaLogClient:
 
     def _administrator(self) -> AdminClient:
         if self._admin is None:
-            admin = made_client(AdminClient, {**self._settings, "error_cb": self._trouble.keep, "log_level": 0})
+            admin = made_client(AdminClient, {**self._settings, "error_cb": self._last_error.keep, "log_level": 0})
             self._reach(admin)
             self._admin = admin
         return self._admin
@@ -190,9 +190,9 @@ class KafkaLogClient:
                 return
             except KafkaException as error:
                 admin.poll(0)  # hears why
-                refused = self._trouble.last is not None and self._trouble.last.code() in _REFUSALS
+                refused = self._last_error.last is not None and self._last_error.last.code() in _REFUSALS
                 if refused or timeout_s == REACH_TIMEOUTS_S[-1]:
-                    raise self._trouble.unavailable(
+                    raise self._last_error.unavailable(
                         "no broker of the log answers; look at kafka.bootstrap.servers, kafka.security.protocol and "
                         "kafka.sasl.*",
                         error,
@@ -212,7 +212,7 @@ class KafkaLogClient:
                     "auto.offset.reset": "error",
                     "isolation.level": self._isolation,
                     "enable.partition.eof": True,
-                    "error_cb": self._trouble.keep,
+                    "error_cb": self._last_error.keep,
                     "log_level": 0,
                 },
             )
@@ -224,7 +224,7 @@ class KafkaLogClient:
                 )
         except KafkaException as error:
             self._positions = {}
-            raise self._trouble.unavailable("the log", error) from error
+            raise self._last_error.unavailable("the log", error) from error
         self._positions = dict(positions)
         return self._consumer
 
@@ -245,7 +245,7 @@ class KafkaLogClient:
                 "topic was deleted, its changes are gone: the writer must begin a log anew (kafka.topic), readers at a "
                 "newer snapshot (scan_mode='latest-full')"
             )
-        return LogUnavailableError(f"{text}: {error.str()}{self._trouble.text()}")
+        return LogUnavailableError(f"{text}: {error.str()}{self._last_error.text()}")
 
 
 def _stored(message: Any) -> StoredRecord:

@@ -12,7 +12,7 @@ from typing import Any, Final
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from freshet.logstore.exceptions import LogConfigError, LogUnavailableError
-from freshet.logstore.kafka.connection import Trouble, made_client
+from freshet.logstore.kafka.connection import LastError, made_client
 from freshet.logstore.protocol.client import TopicPartition
 from freshet.logstore.protocol.record import HEADER_NAME
 
@@ -44,7 +44,7 @@ class KafkaProducer:
     def __init__(self, settings: Mapping[str, Any]) -> None:
         self._failure: KafkaError | None = None
         self._failed_at: TopicPartition | None = None
-        self._trouble = Trouble(settings)
+        self._last_error = LastError(settings)
         self._delivered: list[tuple[object, int]] = []
         self._sent = 0
         self._generation = 0
@@ -55,7 +55,7 @@ class KafkaProducer:
             **settings,
             "enable.idempotence": True,
             "acks": "all",
-            "error_cb": self._trouble.keep,
+            "error_cb": self._last_error.keep,
             "log_level": 0,
         }
         self._is_given_up = False
@@ -135,11 +135,11 @@ class KafkaProducer:
         """The error of a call; a fatal one is raised by `poll` or `flush`, and by what is called after it."""
         if isinstance(error, SystemError):
             self._is_given_up = True
-            return LogUnavailableError(f"{what}: the client met a fatal error{self._trouble.text()}")
+            return LogUnavailableError(f"{what}: the client met a fatal error{self._last_error.text()}")
         detail = error.args[0]
         if isinstance(detail, KafkaError) and (detail.fatal() or detail.code() == KafkaError._FATAL):
             self._is_given_up = True
-        return self._trouble.unavailable(what, error)
+        return self._last_error.unavailable(what, error)
 
     def _poll(self, seconds: float) -> None:
         try:
@@ -159,7 +159,7 @@ class KafkaProducer:
                 option="kafka.message.max.bytes",
             )
         raise LogUnavailableError(
-            f"{self._failed_at}: a record of the log was not acknowledged: {text}{self._trouble.text()}; "
+            f"{self._failed_at}: a record of the log was not acknowledged: {text}{self._last_error.text()}; "
             f"{self._OUTCOME}. Look whether the brokers answer and the topic is there, then write again"
         )
 

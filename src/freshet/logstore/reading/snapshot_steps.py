@@ -57,7 +57,7 @@ class SnapshotSteps(SnapshotWalk[LogPosition, Piece]):
         self._rows = rows
         self._is_speculative = is_speculative
         self._on_lake_only = table.options.log_on_lake_only
-        self.hops = table.options.log_on_truncated is OnTruncated.HOP
+        self.falls_back = table.options.log_on_truncated is OnTruncated.FALL_BACK
         self._checked: set[str] = set()
         self._snapshots: dict[int, Snapshot] = {}
         self._splits: dict[tuple[int, bool], tuple[ChangeSplit, ...]] = {}
@@ -108,7 +108,7 @@ class SnapshotSteps(SnapshotWalk[LogPosition, Piece]):
     def _settling(self, position: LogPosition, snapshot: Snapshot, progress: LogProgress) -> _Step:
         step = settle(position.state, snapshot.id, progress, self._rows())
         self.check_topic(step.state)
-        if step.ranges and self.hops and not self._reaches(step.ranges):
+        if step.ranges and self.falls_back and not self._reaches(step.ranges):
             if position.state.lanes or position.taken:
                 raise LogTruncatedError(
                     f"table {self.table}: retention has taken records of topic {progress.identity.topic} that "
@@ -174,7 +174,7 @@ class SnapshotSteps(SnapshotWalk[LogPosition, Piece]):
         facts = checked_topic(self._client(), state, table=self.table)
         self._checked.add(state.topic_id)
         retention_ms = int(facts.settings.get("retention.ms", -1))
-        if self._history.consumer_id is not None and not self.hops and retention_ms >= 0:
+        if self._history.consumer_id is not None and not self.falls_back and retention_ms >= 0:
             _LOG.warning(
                 "table %s: consumer %s keeps snapshots from expiry, not the records of topic %s, which its brokers "
                 "delete after %d ms: a reader that pauses longer will fail. With log.on-truncated=hop it goes on with "

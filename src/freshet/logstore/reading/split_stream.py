@@ -33,10 +33,10 @@ from freshet.logstore.reading.decide import headroom, opened, show_records, show
 from freshet.logstore.reading.isolation import Isolation
 from freshet.logstore.reading.log_position import LogPosition, position_from
 from freshet.logstore.reading.pieces import LogGroup, Piece, by_lane, carried, grouped, row_count
+from freshet.logstore.reading.projection import projected_rows
 from freshet.logstore.reading.reader_state import ReaderState, state_at, state_from_json, state_to_json
 from freshet.logstore.reading.recent_records import RecentRecords
 from freshet.logstore.reading.rows import FETCH_TRIES, FETCH_WAIT_S, LogRows
-from freshet.logstore.reading.shaping import shaped_rows
 from freshet.logstore.reading.snapshot_log import check_bounds, progress_at
 from freshet.logstore.reading.snapshot_steps import SnapshotSteps
 from freshet.logstore.reading.tail import LogTail, first_of
@@ -112,7 +112,9 @@ class LogSplitStream:
     @cached_property
     def _waiting(self) -> LogWaiting:
         is_speculative = self._isolation is Isolation.SPECULATIVE
-        return LogWaiting(self._table.name, self._history, self._client, self._tail, is_speculative, self._steps.hops)
+        return LogWaiting(
+            self._table.name, self._history, self._client, self._tail, is_speculative, self._steps.falls_back
+        )
 
     @property
     def schema(self) -> pa.Schema:
@@ -252,7 +254,7 @@ class LogSplitStream:
                 if found or until is None:
                     return found
         except LogTruncatedError:
-            if not self._steps.hops or state.lanes:
+            if not self._steps.falls_back or state.lanes:
                 raise
             return {}  # what is gone comes from files, when its snapshot is there
         raise LogUnavailableError(
@@ -295,7 +297,7 @@ class LogSplitStream:
         if isinstance(piece, ChangeSplit):
             yield from self._history.read_split(piece, ahead=ahead)
         else:
-            yield from shaped_rows(self._rows, self._history, piece.ranges, piece.snapshot_id)
+            yield from projected_rows(self._rows, self._history, piece.ranges, piece.snapshot_id)
 
     # ------------------------------------------------------------------------------------------------ following
 
@@ -311,7 +313,7 @@ class LogSplitStream:
     def check_begin(self, position: LogPosition) -> None:
         """Raises `LogConfigError` for another topic of the name, `LogTruncatedError` where retention was faster."""
         self._steps.check_topic(position.state)
-        if position.state.has_log and not self._steps.hops:
+        if position.state.has_log and not self._steps.falls_back:
             check_bounds(self._client, position.state, table=self._table.name)
 
     def state_of(self, position: LogPosition) -> dict[str, Any]:

@@ -20,14 +20,20 @@ class LogWaiting:
     """Of one reader, which is called between two looks at the snapshots."""
 
     def __init__(
-        self, table: str, history: TableHistory, client: LogClient, tail: LogTail, is_speculative: bool, hops: bool
+        self,
+        table: str,
+        history: TableHistory,
+        client: LogClient,
+        tail: LogTail,
+        is_speculative: bool,
+        falls_back: bool,
     ) -> None:
         self._table = table
         self._history = history
         self._client = client
         self._tail = tail
         self._is_speculative = is_speculative
-        self._hops = hops
+        self._falls_back = falls_back
         self._stuck_at: ReaderState | None = None
         """Where rows came that cannot be shown: those of a batch beyond the open one."""
         self._unseen_s = 0.0
@@ -50,7 +56,7 @@ class LogWaiting:
         try:
             return self._tail.wait(state.topic, wanted, seconds)
         except LogTruncatedError:
-            if not self._hops:
+            if not self._falls_back:
                 raise
             self._history.wait(seconds)  # what is gone comes from files, when its snapshot is there
             return False

@@ -278,8 +278,8 @@ class TopicPublisher:
 
     def _check_deletes(self, rows: pa.Table, snapshot: Snapshot) -> None:
         """A record of log.format=json tells of a delete by its key alone."""
-        is_told = self._table.primary_keys or self._table.options.log_format != "json"
-        if not is_told and pc.any(pc.is_in(rows.column(0), _GONE)).as_py():
+        is_emitted = self._table.primary_keys or self._table.options.log_format != "json"
+        if not is_emitted and pc.any(pc.is_in(rows.column(0), _GONE)).as_py():
             raise LogConfigError(
                 f"snapshot {snapshot.id} of table {self._table.name} takes rows away, which log.format=json cannot "
                 "tell of a table without a primary key; set log.format=debezium-json",

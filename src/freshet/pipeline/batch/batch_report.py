@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from freshet.pipeline.batch.rounds_beside import BesideReport
+from freshet.pipeline.batch.background_rounds import BackgroundReport
 from freshet.pipeline.batch.task_result import TaskResult
 
 
@@ -44,7 +44,7 @@ class BatchReport:
     task_count: int = 0
     left_out: tuple[str, ...] = ()
     """Columns of the table that the pipeline file leaves out, though records of the batch carry a field of the name."""
-    beside: BesideReport | None = None
+    beside: BackgroundReport | None = None
     """What compaction beside the stream did since the batch before; None where there is none."""
     times_ms: Mapping[str, float] = field(default_factory=dict)
 

@@ -41,7 +41,7 @@ from freshet.pipeline.batch.unavailable_values import UnavailableValues
 from freshet.pipeline.batch.worker_tables import open_worker_table
 from freshet.pipeline.decode.carriers import carrier_arrow_type, restore_array
 from freshet.pipeline.decode.outcomes import BUCKET, DATA_PREFIX, KIND, ORDER_COLUMNS, TAG, TAG_DATA, TAG_DEAD
-from freshet.pipeline.errors.repeating_errors import REPEATING_ERRORS, ToldError
+from freshet.pipeline.errors.repeating_errors import REPEATING_ERRORS, ReportedError
 from freshet.storage.exceptions import InvalidRequestError, RetryableError
 from freshet.storage.model.arrow_types import arrow_schema
 from freshet.storage.model.data_type import DataField
@@ -73,7 +73,7 @@ class BucketTask:
             result = self._run(batches)
         except RetryableError:
             raise
-        except (ToldError, *REPEATING_ERRORS) as error:
+        except (ReportedError, *REPEATING_ERRORS) as error:
             yield encode_error(error)
             return
         if result is not None:
@@ -176,7 +176,7 @@ class _Arrived:
         batch, tallies = without_tallies(batch)
         for tally in tallies:
             if tally.error is not None:
-                raise ToldError(tally.error)
+                raise ReportedError(tally.error)
             self.read.add_tally(tally)
             self.counts.add_tally(tally)
         tags: Any = batch.column(TAG)

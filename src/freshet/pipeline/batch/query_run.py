@@ -31,13 +31,13 @@ from typing import Final, Protocol
 from pyspark.sql import DataFrame
 
 from freshet.pipeline.batch.arrow_batches import ArrowBatches
+from freshet.pipeline.batch.background_rounds import joined_report
 from freshet.pipeline.batch.batch_pin import BatchPin, hand_over
 from freshet.pipeline.batch.batch_report import BatchReport
 from freshet.pipeline.batch.dead_letter_sample import limit_text, sample_text
 from freshet.pipeline.batch.dead_letters import DeadLetterCommit
 from freshet.pipeline.batch.kafka_polls import follow_sizes
 from freshet.pipeline.batch.lap_clock import LapClock
-from freshet.pipeline.batch.rounds_beside import joined_report
 from freshet.pipeline.batch.table_commit import TableCommit
 from freshet.pipeline.batch.task_result import TaskResult, sum_results
 from freshet.pipeline.config.model import MaxDeadLetters

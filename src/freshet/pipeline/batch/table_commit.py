@@ -19,12 +19,12 @@ from typing import Final
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
+from freshet.pipeline.batch.background_rounds import BackgroundReport, BackgroundRounds
 from freshet.pipeline.batch.batch_pin import BatchPin
 from freshet.pipeline.batch.batch_report import TableReport
 from freshet.pipeline.batch.lap_clock import LapClock
 from freshet.pipeline.batch.left_out import carried_columns, left_out_columns
 from freshet.pipeline.batch.renumber_job import RenumberJob
-from freshet.pipeline.batch.rounds_beside import BesideReport, RoundsBeside
 from freshet.pipeline.batch.schema_follow import refuse_other_columns
 from freshet.pipeline.config.model import CompactionConfig
 from freshet.pipeline.identity.batch_identity import BatchIdentity
@@ -68,11 +68,11 @@ class TableCommit:
         for warning in warnings:
             _LOG.warning("table %s: %s", self.table.name, warning)
 
-    def _open_rounds(self, compaction: CompactionConfig) -> RoundsBeside | None:
+    def _open_rounds(self, compaction: CompactionConfig) -> BackgroundRounds | None:
         if not compaction.beside:
             return None
         try:
-            return RoundsBeside(self.table, self._commit_user, budget_ms=compaction.budget_ms)
+            return BackgroundRounds(self.table, self._commit_user, budget_ms=compaction.budget_ms)
         except InvalidRequestError as error:
             _LOG.warning("%s: %s", self._commit_user, error)
             return None
@@ -142,7 +142,7 @@ class TableCommit:
         """The last commit that somebody made."""
         return self.table.engine.committer(commit_user).last_commit()
 
-    def after_batch(self, spark: SparkSession, messages: Sequence[CommitMessage]) -> BesideReport | None:
+    def after_batch(self, spark: SparkSession, messages: Sequence[CommitMessage]) -> BackgroundReport | None:
         """The batch is over: compaction beside the stream goes on. Gives what it did, None where there is none."""
         if self._rounds is None:
             return None

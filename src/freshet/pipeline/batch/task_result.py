@@ -19,7 +19,7 @@ from pyspark.sql import types as spark
 from freshet.pipeline.batch.dead_letter_sample import merged_sample
 from freshet.pipeline.batch.read_count import ReadCount
 from freshet.pipeline.decode.outcomes import MetTable
-from freshet.pipeline.errors.repeating_errors import ToldError, error_document, error_of
+from freshet.pipeline.errors.repeating_errors import ReportedError, error_document, error_of
 from freshet.storage.table_engine import CommitMessage, decode_commit_messages, encode_commit_messages
 
 RESULT_COLUMN: Final = "result"
@@ -104,7 +104,7 @@ def encode_result(result: TaskResult) -> pa.RecordBatch:
 
 def encode_error(error: Exception) -> pa.RecordBatch:
     """An error that the same rows would meet again, as a result."""
-    return _row(error.document if isinstance(error, ToldError) else error_document(error))
+    return _row(error.document if isinstance(error, ReportedError) else error_document(error))
 
 
 def sum_results(rows: Sequence[bytes]) -> TaskResult:

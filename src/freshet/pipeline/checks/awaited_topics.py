@@ -39,11 +39,11 @@ def wait_for_topics(
     """
     asked = [(brokers, KafkaCluster(brokers.settings)) for brokers in _asked(configs)]
     begun = clock()
-    told_at: float | None = None
+    reported_at: float | None = None
     while True:
         missing = [text for brokers, client in asked for text in _missing(configs, brokers, client)]
         if not missing:
-            if told_at is not None:
+            if reported_at is not None:
                 say("all topics are there")
             return not stop.is_set()
         left_s = begun + wait_s - clock()
@@ -54,8 +54,8 @@ def wait_for_topics(
                 f"{text}{waited}; nothing was started. Create it, start what does (the connector), or mend the name; "
                 "--wait-for-topics says how long a run waits"
             )
-        if told_at is None or clock() - told_at >= REMIND_S:
-            told_at = clock()
+        if reported_at is None or clock() - reported_at >= REMIND_S:
+            reported_at = clock()
             say(f"{text}; waiting for it, {left_s:.0f} s at most")
         if stop.wait(min(look_s, max(left_s, 0))):
             return False

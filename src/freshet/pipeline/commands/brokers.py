@@ -113,9 +113,9 @@ def _log_problem(config: PipelineConfig, options: CoreOptions, *, asks_for_silen
         return error.option or SERVERS, str(error)
     answer = ask_once(brokers)
     if answer.failure:
-        is_told = asks_for_silence or answer.is_refused_setting
+        is_reported = asks_for_silence or answer.is_refused_setting
         where = f"{brokers.servers}, where the log of {table} goes"
-        return (SERVERS, _failure_text(where, answer)) if is_told else None
+        return (SERVERS, _failure_text(where, answer)) if is_reported else None
     topic = options.given.get(TOPIC, "").strip()
     read = _read_by_source(config, brokers, answer, [topic, topic + CONTROL_SUFFIX])
     if read is not None:

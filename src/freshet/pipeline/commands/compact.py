@@ -224,7 +224,7 @@ def _tell(result: CompactionResult, name: str, asked: _Asked, *, quiet: bool) ->
                 "snapshots": ids,
                 "buckets": result.buckets_done,
                 "buckets_left": result.buckets_left,
-                "buckets_given_way": result.buckets_given_way,
+                "buckets_aborted": result.buckets_aborted,
                 "input_bytes": result.input_bytes,
             }
         )
@@ -237,10 +237,10 @@ def _tell(result: CompactionResult, name: str, asked: _Asked, *, quiet: bool) ->
         )
         if asked.repair:
             say(f"{start}no changes were emitted, and sums may count a row twice: compare the table with its source")
-    elif not (result.buckets_left or result.given_way):
+    elif not (result.buckets_left or result.aborted_compactions):
         say(f"{start}nothing to {'repair: no level has files that overlap' if asked.repair else 'compact'}")
-    if result.given_way:
-        say(f"{start}{plural(result.buckets_given_way, 'bucket')} left to another compaction that was faster")
+    if result.aborted_compactions:
+        say(f"{start}{plural(result.buckets_aborted, 'bucket')} left to another compaction that was faster")
     if result.buckets_left:
         say(f"{start}{plural(result.buckets_left, 'bucket')} did not fit into the budget; call again to go on")
 

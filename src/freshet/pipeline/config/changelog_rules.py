@@ -6,7 +6,7 @@
 | input | debezium-json, row-kind | what the records say |
 | lookup, full-compaction | any, with write-only | nothing until somebody else compacts |
 
-`storage.options.traps` knows what a table's options lead to by themselves.
+`storage.options.risky` knows what a table's options lead to by themselves.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Iterator
 
 from freshet.pipeline.config.model import PipelineConfig
 from freshet.storage.exceptions import InvalidRequestError
-from freshet.storage.options import ChangelogProducer, silent_traps, unheeded_options
+from freshet.storage.options import ChangelogProducer, risky_options, unheeded_options
 
 _WITHOUT_BEFORE = ("json", "debezium-unwrapped")
 
@@ -31,7 +31,7 @@ def changelog_warnings(config: PipelineConfig, *, is_compacted: bool = False) ->
     if not options.has_primary_key:
         return
     if not (options.write_only and is_compacted):
-        yield from silent_traps(options)
+        yield from risky_options(options)
     if options.changelog_producer is not ChangelogProducer.INPUT:
         return
     blind = sorted({source.format for source in config.sources if source.format in _WITHOUT_BEFORE})

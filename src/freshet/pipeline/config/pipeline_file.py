@@ -249,13 +249,13 @@ def _key_path(loc: Iterable[str | int]) -> KeyPath:
 def _message(item: Mapping[str, Any]) -> str:
     kind = str(item["type"])
     if kind == "extra_forbidden":
-        return f"unknown key{nearest(str(item['loc'][-1]), _keys_beside(item['loc']))}"
+        return f"unknown key{nearest(str(item['loc'][-1]), _sibling_keys(item['loc']))}"
     if kind == "value_error":
         return str(item["ctx"]["error"])
     return _PLAIN_MESSAGES.get(kind) or str(item["msg"])
 
 
-def _keys_beside(loc: Sequence[str | int]) -> list[str]:
+def _sibling_keys(loc: Sequence[str | int]) -> list[str]:
     """The valid keys of the model in which an unknown key stood."""
     model: type[BaseModel] = PipelineConfig
     if loc[0] == "sources":

@@ -89,7 +89,7 @@ def build_structs(
     is_flat = plan.format != "debezium-json"
     for each, lane in zip(inputs.all, lanes, strict=True):
         if not each.is_member:
-            members[each.name] = _slot_type(lane, tells_missing=plan.takes_before)
+            members[each.name] = _slot_type(lane, marks_missing=plan.takes_before)
         elif is_flat:
             for mark in _SOURCE_MARKS:
                 members[f"{ADDED_PREFIX}{mark}{each.name}"] = (lane.annotation, lane.default)
@@ -137,8 +137,8 @@ def build_structs(
     )
 
 
-def _slot_type(lane: Lane, *, tells_missing: bool) -> tuple[Any, Any]:
-    if not tells_missing or lane.annotation is msgspec.Raw:
+def _slot_type(lane: Lane, *, marks_missing: bool) -> tuple[Any, Any]:
+    if not marks_missing or lane.annotation is msgspec.Raw:
         return lane.annotation, lane.default
     return lane.annotation | msgspec.UnsetType, msgspec.UNSET
 

@@ -177,7 +177,7 @@ class DecodePlan:
     only: OnlyTables | None = None
 
     @property
-    def tells_tables(self) -> bool:
+    def names_tables(self) -> bool:
         """True where it matters of which table a record is: one that is passed over, or one too many."""
         return self.is_debezium and not (self.only is not None and self.only.is_any)
 

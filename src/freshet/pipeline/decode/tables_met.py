@@ -51,7 +51,7 @@ class TablesMet:
 
     def judged(self, reading: Reading, index: int, findings: Findings) -> Reading:
         """What becomes of a record that was read carefully, as far as its table decides."""
-        if not self._plan.tells_tables or isinstance(reading, Skipped):
+        if not self._plan.names_tables or isinstance(reading, Skipped):
             return reading
         table = table_of(reading.source)
         if table is None:
@@ -72,7 +72,7 @@ class TablesMet:
 
     def must_sort(self, only: tuple[SourceTable | None] | None, inputs: Inputs) -> bool:
         """Whether records have to be sorted before structs that take `only` read them."""
-        if not self._plan.tells_tables or only is not None:
+        if not self._plan.names_tables or only is not None:
             return False
         # Added fields that nothing reads are refused by the struct of an unwrapped row.
         is_refused = self._plan.format == "debezium-unwrapped" and self._one == (None,)

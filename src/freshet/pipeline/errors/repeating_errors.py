@@ -39,7 +39,7 @@ REPEATING_ERRORS: Final = (
 through before."""
 
 
-class ToldError(Exception):
+class ReportedError(Exception):
     """An error that another worker told; carried on as it is."""
 
     def __init__(self, document: ErrorDocument) -> None:

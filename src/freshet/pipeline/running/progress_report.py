@@ -202,8 +202,8 @@ def _compaction(report: BatchReport) -> Iterator[str]:
         return
     if beside.units:
         yield f"compacted beside: {_plural(beside.units, 'unit')}, {size_text(beside.input_bytes)}"
-    if beside.given_way:
-        yield f"{_plural(beside.given_way, 'unit')} gave way"
+    if beside.aborted:
+        yield f"{_plural(beside.aborted, 'unit')} gave way"
     if beside.failure is not None:
         yield f"NO COMPACTION BESIDE, batches do it: {beside.failure}"
 

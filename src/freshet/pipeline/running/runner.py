@@ -79,7 +79,7 @@ class Runner:
         self._pipelines = [
             RunningPipeline(spark, config, self._hub, self._stop, ids.get(config.name, {})) for config in configs
         ]
-        self._told_s: dict[str, float] = {}
+        self._reported_s: dict[str, float] = {}
 
     def fail(self, error: PipelineFailedError) -> None:
         """Ends a pipeline because of something that was found outside of its batches, as if one of them had failed."""
@@ -187,8 +187,8 @@ class Runner:
 
     def _remind(self, each: RunningPipeline, failure: PipelineFailedError) -> None:
         now_s = time.monotonic()
-        if now_s - self._told_s.get(each.name, -REMIND_S) >= REMIND_S:
-            self._told_s[each.name] = now_s
+        if now_s - self._reported_s.get(each.name, -REMIND_S) >= REMIND_S:
+            self._reported_s[each.name] = now_s
             self._on_state(_state_of(each, failure))
             self._say(f"{each.name}: failed, the others go on: {failure.kind}: {failure}")
 

@@ -148,7 +148,7 @@ class LogHistory:
         store = self._store
         return arrow_schema(store.schema if schema_id == store.schema.id else store.schemas.schema(schema_id))
 
-    def shaped(self, schema_id: int, rows: pa.RecordBatch, snapshot_id: int | None = None) -> pa.RecordBatch:
+    def projected(self, schema_id: int, rows: pa.RecordBatch, snapshot_id: int | None = None) -> pa.RecordBatch:
         """Rows of the log (`_ROW_KIND` as codes first) in the columns asked for, filtered, with well-formed kinds.
 
         `snapshot_id` goes into `_SNAPSHOT_ID`, where that was asked for; None is a row of a batch that is open.

@@ -68,7 +68,7 @@ class ChangePlanner:
         Of a table whose changelog is made by compaction, only the rows that its changelog is ahead of: the changes of
         the others are still to come.
         """
-        splits = plan_scan(self._store, snapshot, self._filter, keeps_level=told_levels(self._store.options))
+        splits = plan_scan(self._store, snapshot, self._filter, keeps_level=emitted_levels(self._store.options))
         return [
             ChangeSplit(snapshot.id, split.partition, split.bucket, added=split, total_buckets=split.total_buckets)
             for split in splits
@@ -138,8 +138,8 @@ class ChangePlanner:
     def _replaced(self, snapshot: Snapshot, entries: list[ManifestEntry]) -> list[ChangeSplit]:
         splits = []
         marks = self._marks_before(snapshot)
-        is_told = told_levels(self._store.options)
-        entries = [entry for entry in entries if is_told(entry.file.level)]
+        is_emitted = emitted_levels(self._store.options)
+        entries = [entry for entry in entries if is_emitted(entry.file.level)]
         for (partition, bucket), found in sorted(grouped_by_bucket(entries).items()):
             removed, added = (
                 self._state_of(snapshot, [entry for entry in found if entry.kind is kind])
@@ -206,7 +206,7 @@ class ChangePlanner:
         )
 
 
-def told_levels(options: CoreOptions) -> Callable[[int], bool]:
+def emitted_levels(options: CoreOptions) -> Callable[[int], bool]:
     """The levels whose rows the changelog has told. Level 0 counts where changes are told as they are written, also of
     tables whose scans do not show it."""
     match options.changelog_producer:

@@ -216,7 +216,7 @@ class _Expiry:
         if plan is None:
             return Expired()
         store.env.reach(CrashPoint.EXPIRE_PLANNED)
-        return self._carry_out(plan)
+        return self._run(plan)
 
     def _consumer_next(self) -> int | None:
         return None if self._store.options.consumer_changelog_only else self._store.consumers.min_next()
@@ -332,7 +332,7 @@ class _Expiry:
 
     # ---------------------------------------------------------------------------------------------------- deleting
 
-    def _carry_out(self, plan: ExpiryPlan) -> Expired:
+    def _run(self, plan: ExpiryPlan) -> Expired:
         store, file_io = self._store, self._store.env.file_io
         for snapshot in plan.copies:
             store.changelogs.keep(snapshot)

@@ -8,9 +8,9 @@ Rows are numbered above everything live in their bucket when the APPEND is claim
 writers of a key the one that commits last wins. Where others have committed as high numbers meanwhile, the files of
 just those buckets are written again with larger ones; their compaction and its changelog are made again.
 
-A compaction never fails a stream. Buckets whose inputs were compacted away by somebody else meanwhile are left out,
-returned as `given_way`, and the writer restores those buckets before it compacts again; likewise all of them when the
-COMPACT snapshot could not be made although the APPEND stands.
+A compaction never fails a stream. Buckets whose inputs another commit compacted meanwhile are left out and returned as
+`aborted_compactions`, and the writer restores those buckets before it compacts again; likewise all of them when the
+COMPACT snapshot could not be made although the APPEND is there.
 
 Snapshots that expire after a commit are no matter of this room: who opens a committer hands in what follows a commit
 (`cleaning.expire.expire_later`).
@@ -73,7 +73,7 @@ class CommitResult:
 
     snapshots: tuple[Snapshot, ...]
     already_committed: bool = False
-    given_way: tuple[Conflict, ...] = ()
+    aborted_compactions: tuple[Conflict, ...] = ()
     rewrite_count: int = 0
     """How often files were written again because others had committed rows with their numbers."""
     rewritten_bytes: int = 0
@@ -183,7 +183,7 @@ class Committer:
         properties = properties or {}
         snapshots: list[Snapshot] = []
         view: TableView | None = None
-        given_way: tuple[Conflict, ...] = ()
+        aborted_compactions: tuple[Conflict, ...] = ()
         rewrites = _Rewrites(messages)
         if force_empty or not append_change(messages).is_empty:
             identity = CommitIdentity(self._commit_user, identifier, self._query_id, digest, carried=carried)
@@ -207,15 +207,15 @@ class Committer:
                 packed.is_refused()
             if outcome.snapshot is None and snapshots:
                 self._snapshot_commit.write_latest_hint(snapshots[-1].id)
-            given_way = outcome.given_way
-            if given_way and outcome.is_certain:
-                lost = {conflict.bucket_id for conflict in given_way}
+            aborted_compactions = outcome.aborted_compactions
+            if aborted_compactions and outcome.is_certain:
+                lost = {conflict.bucket_id for conflict in aborted_compactions}
                 discard_messages(self._store, [each.compaction for each in messages if each.bucket_id in lost])
         if snapshots and self._after_commit is not None:
             self._after_commit(self._store, snapshots[-1])
         return CommitResult(
             tuple(snapshots),
-            given_way=given_way,
+            aborted_compactions=aborted_compactions,
             rewrite_count=rewrites.count,
             rewritten_bytes=rewrites.size_bytes,
             messages=tuple(messages),
@@ -286,8 +286,8 @@ class Committer:
             if not rows_stand:
                 raise
             _LOG.warning("table %s: a compaction was given up: %s", self._store.location, error)
-            given_way = tuple(Conflict(*bucket, str(error)) for bucket in sorted(request.change.buckets))
-            return SnapshotOutcome(None, given_way=given_way, is_certain=False)
+            aborted_compactions = tuple(Conflict(*bucket, str(error)) for bucket in sorted(request.change.buckets))
+            return SnapshotOutcome(None, aborted_compactions=aborted_compactions, is_certain=False)
 
 
 def discard_messages(

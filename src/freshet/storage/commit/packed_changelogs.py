@@ -59,7 +59,7 @@ def packed_change(store: TableStore, change: SnapshotChange) -> PackedChange:
             entries += group
             continue
         paths = [store.data_file(entry.partition, entry.bucket, entry.file.file_name) for entry in group]
-        with store.told_if_dropped():
+        with store.naming_dropped_table():
             packed, path = _pack(store, group, paths)
         entries += packed
         originals += paths

@@ -84,7 +84,7 @@ class SnapshotOutcome:
     view: TableView | None = None
     """The table as the snapshot left it, where this round made the snapshot."""
     already_committed: bool = False
-    given_way: tuple[Conflict, ...] = ()
+    aborted_compactions: tuple[Conflict, ...] = ()
     is_certain: bool = True
     outnumbered: frozenset[BucketId] = frozenset()
     """Buckets whose new files must be numbered anew, upon `view`, before anything is committed."""
@@ -180,11 +180,11 @@ class SnapshotCommit:
             return SnapshotOutcome(None, view, is_certain=is_certain, outnumbered=outnumbered)
         self._strict_mode.check(request.change, latest)
         manifests = [] if latest is None else data_manifests(store.manifests, latest)
-        fitting, given_way = self._fit(request.change, latest, manifests)
+        fitting, aborted_compactions = self._fit(request.change, latest, manifests)
         is_certain = not rounds.unanswered
-        if given_way and fitting.is_empty:
+        if aborted_compactions and fitting.is_empty:
             files.take_back()
-            return SnapshotOutcome(None, given_way=given_way, is_certain=is_certain)
+            return SnapshotOutcome(None, aborted_compactions=aborted_compactions, is_certain=is_certain)
         # 4. Everything the snapshot names, then the snapshot.
         lists = files.write(fitting, manifests, self._next_index(fitting, latest))
         snapshot = next_snapshot(view, request, fitting, lists, now_ms=store.env.now_ms(), uuid=store.env.new_uuid())
@@ -199,7 +199,9 @@ class SnapshotCommit:
         if not request.is_followed:
             self.write_latest_hint(snapshot.id)
         store.live.advance(latest, snapshot, fitting.entries)
-        return SnapshotOutcome(snapshot, view.after(snapshot), given_way=given_way, is_certain=is_certain)
+        return SnapshotOutcome(
+            snapshot, view.after(snapshot), aborted_compactions=aborted_compactions, is_certain=is_certain
+        )
 
     def _find_new_files(self, request: CommitRequest, latest: Snapshot | None, rounds: _Rounds) -> Snapshot | None:
         """The snapshot that has the files of this commit already, where an unanswered claim of ours made it.

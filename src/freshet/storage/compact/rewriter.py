@@ -206,7 +206,7 @@ class Rewriter:
                 marked = None if higher is None else higher.marks
                 if not has_rows and producer is None and marked is None:
                     continue
-                lookups += [] if higher is None else higher.files_beside(files)
+                lookups += [] if higher is None else higher.files_looked_into(files)
                 # A file that moves keeps its rows as they are, so its changelog says the same: lone rows pass.
                 function = self.function if higher is None or not has_rows else self.lookup_function
                 merge = _Merge(function, higher, producer)

@@ -169,9 +169,9 @@ def _read(plan: _ReadPlan, batch_rows: int, use_threads: bool) -> Iterator[pa.Re
             yield from batches
             return
         for batch in batches:
-            shaped = _shape(plan, pa.Table.from_batches([batch]))
-            if shaped.num_rows:
-                yield from shaped.to_batches()
+            projected = _shape(plan, pa.Table.from_batches([batch]))
+            if projected.num_rows:
+                yield from projected.to_batches()
 
 
 def _stored_batches(
@@ -246,8 +246,8 @@ def _shape(plan: _ReadPlan, rows: pa.Table) -> pa.Table:
     fields = [arrow_field(column.wanted) for column in plan.columns]
     if not fields:
         return rows
-    shaped = pa.table([arrays[field.name] for field in fields], schema=pa.schema(fields))
-    return shaped.append_column(_POSITION_FIELD, rows.column(ROW_POSITION_COLUMN)) if plan.is_numbered else shaped
+    projected = pa.table([arrays[field.name] for field in fields], schema=pa.schema(fields))
+    return projected.append_column(_POSITION_FIELD, rows.column(ROW_POSITION_COLUMN)) if plan.is_numbered else projected
 
 
 def _remaining(rows: pa.RecordBatch, kept: Flags) -> pa.RecordBatch:

@@ -48,17 +48,17 @@ class StoredColumns:
         if not self._fields:
             return _rows_without_columns(count).to_batches()[0]
         columns = dict(zip(batch.schema.names, batch.columns, strict=True))
-        return pa.RecordBatch.from_arrays(self._shaped(columns, count), schema=self._schema)
+        return pa.RecordBatch.from_arrays(self._projected(columns, count), schema=self._schema)
 
     def table(self, columns: Mapping[str, pa.ChunkedArray[Any]], count: int) -> pa.Table:
         """The same of whole columns."""
         if not self._fields:
             return _rows_without_columns(count)
-        return pa.table(self._shaped(columns, count), schema=self._schema)
+        return pa.table(self._projected(columns, count), schema=self._schema)
 
-    def _shaped(self, columns: Mapping[str, Any], count: int) -> list[Any]:
+    def _projected(self, columns: Mapping[str, Any], count: int) -> list[Any]:
         return [
-            _shaped_column(columns.get(field.name), field, target, count, self._path)
+            _projected_column(columns.get(field.name), field, target, count, self._path)
             for field, target in zip(self._fields, self._targets, strict=True)
         ]
 
@@ -67,7 +67,7 @@ def _rows_without_columns(count: int) -> pa.Table:
     return pa.table({"": pa.nulls(count)}).select([])
 
 
-def _shaped_column(column: Any, field: DataField, target: pa.DataType, count: int, path: str) -> Any:
+def _projected_column(column: Any, field: DataField, target: pa.DataType, count: int, path: str) -> Any:
     """The column in the type of its field; untouched where the file stores that type."""
     if column is None:
         if not field.type.nullable:

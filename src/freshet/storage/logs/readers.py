@@ -35,7 +35,7 @@ class TableHistory(Protocol):
     def log_schema(self, schema_id: int) -> pa.Schema:
         """The columns of the table at a schema id."""
 
-    def shaped(self, schema_id: int, rows: pa.RecordBatch, snapshot_id: int | None = None) -> pa.RecordBatch:
+    def projected(self, schema_id: int, rows: pa.RecordBatch, snapshot_id: int | None = None) -> pa.RecordBatch:
         """Rows of the log (`_ROW_KIND` as codes first) in the columns asked for, filtered, with well-formed kinds.
 
         `snapshot_id` goes into `_SNAPSHOT_ID`, where that was asked for; None is a row of a batch that is open.

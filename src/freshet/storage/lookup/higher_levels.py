@@ -16,7 +16,8 @@ takes their place. Where the newest row of level 0 is the result whatever stands
 So that afterwards the row that stood before is always the one of the lowest level at or above 1 among a key's rows.
 
 What is found holds while the files looked at are live: a commit of the compaction must not pass one that replaced
-them, for this may have brought in rows of level 0 that were not seen here (`files_beside`, `model.commit_message`).
+them, for this may have brought in rows of level 0 that were not seen here (`files_looked_into`,
+`model.commit_message`).
 
 Source: MERGING.md §4.3, §4.4.
 """
@@ -69,7 +70,7 @@ class HigherLevels:
             return segments
         return self._with_found(segments, keys)
 
-    def files_beside(self, files: Sequence[DataFileMeta]) -> list[DataFileMeta]:
+    def files_looked_into(self, files: Sequence[DataFileMeta]) -> list[DataFileMeta]:
         """Files that may hold keys of these: those that the result depends on."""
         sort_key = self.lookup.comparator.sort_key
         low, high = min(sort_key(file.min_key) for file in files), max(sort_key(file.max_key) for file in files)

@@ -30,7 +30,7 @@ from freshet.storage.files.data_file_reader import ROW_POSITION_COLUMN, read_dat
 from freshet.storage.files.parquet_schema import SYSTEM_FIELDS
 from freshet.storage.filters.predicate import Predicate, col
 from freshet.storage.lookup.file_lookup import FoundRows, no_rows_found
-from freshet.storage.lookup.matched_keys import matched_keys
+from freshet.storage.lookup.key_join import key_join
 from freshet.storage.merge.gather import take_rows
 from freshet.storage.merge.key_order import row_key
 from freshet.storage.merge.sort_words import Positions
@@ -134,7 +134,7 @@ class SemiJoin:
         """Positions of equal keys; both sides are in order and hold each key once."""
         if keys.num_rows * SEARCH_SHARE <= batch.num_rows:
             return self._searched(keys, batch)
-        return matched_keys(keys, pa.Table.from_batches([batch]), self.key_columns)
+        return key_join(keys, pa.Table.from_batches([batch]), self.key_columns)
 
     def _searched(self, keys: pa.Table, batch: pa.RecordBatch) -> tuple[Positions, Positions]:
         """The same by halving, for few keys in a large batch."""

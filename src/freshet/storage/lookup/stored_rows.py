@@ -24,8 +24,8 @@ from freshet.storage.codec.bucket_function import bucket_ids
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.lookup.cached_lookup import bucket_lookup
 from freshet.storage.lookup.file_lookup import FoundRows, no_rows_found
+from freshet.storage.lookup.key_join import key_join
 from freshet.storage.lookup.lookup_metrics import LookupMetrics
-from freshet.storage.lookup.matched_keys import matched_keys
 from freshet.storage.lookup.run_lookup import RunLookup
 from freshet.storage.lookup.unmarked_rows import UnmarkedRows
 from freshet.storage.merge.engine import merge_function, row_order
@@ -121,7 +121,7 @@ class StoredBucket:
             return no_rows_found(schema, keys.num_rows)
         rows = pa.concat_tables(merged)
         positions = np.full(keys.num_rows, -1, np.int64)
-        in_keys, in_rows = matched_keys(keys, rows, order.key_columns)
+        in_keys, in_rows = key_join(keys, rows, order.key_columns)
         positions[in_keys] = in_rows
         return FoundRows(rows.select(list(columns)), positions)
 

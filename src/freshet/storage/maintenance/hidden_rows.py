@@ -61,7 +61,7 @@ def _hidden(store: TableStore, result: CommitResult) -> dict[BucketId, frozenset
     )
     if not (options.hides_level_0 and is_due and result.snapshots):
         return {}
-    lost = {conflict.bucket_id for conflict in result.given_way}
+    lost = {conflict.bucket_id for conflict in result.aborted_compactions}
     suspects: dict[BucketId, frozenset[str]] = {}
     for message in result.messages:
         new = frozenset(file.file_name for file in message.new_files)

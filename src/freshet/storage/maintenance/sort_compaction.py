@@ -156,17 +156,17 @@ def sort_compact(
     tell(done)
     committer = Committer(store, compaction_user(store), after_commit=expire_later)
     snapshots: list[Snapshot] = []
-    given_way: list[Conflict] = []
+    aborted_compactions: list[Conflict] = []
     for identifier, ((name, bucket), files) in enumerate(sorted(works.items())):
         outputs = _sorted_files(store, name, bucket, files, names, how)
         message = CommitMessage(name, bucket, UNAWARE_BUCKET, compact_before=tuple(files), compact_after=tuple(outputs))
         result = committer.commit(identifier, [message], force_empty=False)
         snapshots += result.snapshots
-        given_way += result.given_way
+        aborted_compactions += result.aborted_compactions
         done = CompactionProgress(done.buckets_done + 1, done.bytes_done + sizes[name, bucket], done.bytes_planned)
         tell(done)
     store.env.finish_later()
-    return CompactionResult(tuple(snapshots), tuple(given_way), done.buckets_done, 0, done.bytes_done)
+    return CompactionResult(tuple(snapshots), tuple(aborted_compactions), done.buckets_done, 0, done.bytes_done)
 
 
 def _live_files(store: TableStore, snapshot: Snapshot | None) -> tuple[TableStore, Mapping[BucketId, BucketFiles]]:

@@ -105,15 +105,15 @@ class CompactionResult:
     """`snapshots` in order; buckets that gave way to somebody else; `buckets_left` did not fit into the budget."""
 
     snapshots: tuple[Snapshot, ...] = ()
-    given_way: tuple[Conflict, ...] = ()
+    aborted_compactions: tuple[Conflict, ...] = ()
     buckets_done: int = 0
     buckets_left: int = 0
     input_bytes: int = 0
 
     @property
-    def buckets_given_way(self) -> int:
+    def buckets_aborted(self) -> int:
         """Number of buckets that were left to somebody else."""
-        return len({conflict.bucket_id for conflict in self.given_way})
+        return len({conflict.bucket_id for conflict in self.aborted_compactions})
 
 
 PartitionChoice = bytes | Mapping[str, str]
@@ -175,7 +175,7 @@ def run_compaction(
         return CompactionResult()
     account = _Account(store, works, budget or CompactionBudget(), progress)
     snapshots: list[Snapshot] = []
-    given_way: list[Conflict] = []
+    aborted_compactions: list[Conflict] = []
     committer = Committer(store, compaction_user(store), after_commit=expire_later)
     writer = TaskWriter(store, base_snapshot=store.snapshots.latest(), parallelism=2)
     try:
@@ -190,13 +190,13 @@ def run_compaction(
                 messages = _compacted_elsewhere(store.handle, batch, elsewhere, account)
             result = committer.commit(identifier, messages, force_empty=False)
             snapshots += result.snapshots
-            given_way += result.given_way
+            aborted_compactions += result.aborted_compactions
             writer.rebase(store.snapshots.latest())
     finally:
         writer.close()
     return CompactionResult(
         tuple(snapshots),
-        tuple(given_way),
+        tuple(aborted_compactions),
         account.buckets_done,
         len(works) - account.buckets_done,
         account.bytes_done,
@@ -228,15 +228,15 @@ def repair_levels(
     account = _Account(store, works, CompactionBudget(), progress)
     committer = Committer(store, COMPACT_USER_PREFIX + store.env.new_uuid(), after_commit=expire_later)
     snapshots: list[Snapshot] = []
-    given_way: list[Conflict] = []
+    aborted_compactions: list[Conflict] = []
     with closing(TaskWriter(store, base_snapshot=store.snapshots.latest(), parallelism=2)) as writer:
         for identifier, work in enumerate(works):
             writer.repair_buckets([work.bucket_id], account.on_end)
             result = committer.commit(identifier, writer.take_messages(), force_empty=False)
             snapshots += result.snapshots
-            given_way += result.given_way
+            aborted_compactions += result.aborted_compactions
             writer.rebase(store.snapshots.latest())
-    return CompactionResult(tuple(snapshots), tuple(given_way), account.buckets_done, 0, account.bytes_done)
+    return CompactionResult(tuple(snapshots), tuple(aborted_compactions), account.buckets_done, 0, account.bytes_done)
 
 
 def _damaged(

@@ -24,7 +24,7 @@ from freshet.storage.merge.merge_function import MergeFunction
 from freshet.storage.merge.merged_table import MergedTable, MergeMetrics
 from freshet.storage.merge.partial_update import PartialUpdate
 from freshet.storage.merge.row_levels import LookupLevels
-from freshet.storage.merge.settled import Settled
+from freshet.storage.merge.stable import Stable
 from freshet.storage.merge.standing_row import Deduplicate, FirstRow
 from freshet.storage.model.data_type import DataType
 from freshet.storage.model.schema import TableSchema
@@ -63,9 +63,9 @@ def lookup_merge_function(
     match function.function:
         case PartialUpdate() as engine if engine.options.groups:
             takes_adds = any(not isinstance(f, Chooser) and not f.keeps_lone_value for f in engine.functions.values())
-            return Settled(function, engine, takes_adds)
+            return Stable(function, engine, takes_adds)
         case Aggregation(remove_record_on_delete=True) as engine:
-            return Settled(function, engine, takes_adds=False)
+            return Stable(function, engine, takes_adds=False)
         case _:
             return function
 

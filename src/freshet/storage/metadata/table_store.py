@@ -175,7 +175,7 @@ class TableStore:
             ) from error
 
     @contextmanager
-    def told_if_dropped(self) -> Iterator[None]:
+    def naming_dropped_table(self) -> Iterator[None]:
         """Where the table was dropped, errors about what is missing or damaged become the `NotFoundError` that says so:
         a drop removes the files of a table one by one, the schema first.
         """
@@ -187,9 +187,9 @@ class TableStore:
 
     def at_latest(self, read: Callable[[Snapshot | None], T]) -> T:
         """What `read` makes of the latest snapshot, or of a later one where that expires meanwhile."""
-        return self.at_or_after(self.snapshots.latest(), read)
+        return self.retry_on_newer(self.snapshots.latest(), read)
 
-    def at_or_after(self, snapshot: Snapshot | None, read: Callable[[Snapshot | None], T]) -> T:
+    def retry_on_newer(self, snapshot: Snapshot | None, read: Callable[[Snapshot | None], T]) -> T:
         """What `read` makes of the snapshot, or of the latest one where the snapshot expires meanwhile.
 
         Expiry leaves the latest snapshot alone: where nothing has followed, the file that is missing is lost, and the

@@ -8,8 +8,8 @@ from freshet.storage.options.choices import ChangelogProducer, MergeEngine
 from freshet.storage.options.core import CoreOptions, check_option_keys
 from freshet.storage.options.engine import EngineOptions, SequenceGroup, engine_options
 from freshet.storage.options.keys import IMMUTABLE_KEYS
+from freshet.storage.options.risky import risky_options, unheeded_options
 from freshet.storage.options.secrets import HIDDEN, is_secret, shown_options, without_secrets
-from freshet.storage.options.traps import silent_traps, unheeded_options
 
 __all__ = [
     "CAPABILITIES",
@@ -23,8 +23,8 @@ __all__ = [
     "check_option_keys",
     "engine_options",
     "is_secret",
+    "risky_options",
     "shown_options",
-    "silent_traps",
     "unheeded_options",
     "without_secrets",
 ]

@@ -21,7 +21,7 @@ from freshet.storage.model.data_file import DataFileMeta, FileId
 from freshet.storage.write.bucket_state import BucketState, RestoreBuckets
 from freshet.storage.write.compaction_limit import CompactionSpeed, CompactionTime
 from freshet.storage.write.contention import Contention
-from freshet.storage.write.increment import Increment, Logged, ToldRows
+from freshet.storage.write.increment import EmittedRows, Increment, Logged
 from freshet.storage.write.records import Kinds
 from freshet.storage.write.write_timings import WriteTimings
 
@@ -111,11 +111,11 @@ class BucketWriter(ABC):
     def compact_due(self, executor: Executor | None = None, *, time: CompactionTime | None = None) -> None:
         """The compaction that is due after a flush; with a `time`, what is required and what it allows."""
 
-    def told(self) -> tuple[ToldRows, ToldRows]:
+    def told(self) -> tuple[EmittedRows, EmittedRows]:
         """What is to be logged since the last message: of rows written, and of compactions."""
         return self._increment.told()
 
-    def files_told(self) -> tuple[list[DataFileMeta], list[DataFileMeta]]:
+    def files_emitted(self) -> tuple[list[DataFileMeta], list[DataFileMeta]]:
         """The files in which the same rows stand."""
         append = self._increment.append
         written = append.new_files if self._tools.logged is Logged.ROWS else append.changelog
@@ -131,7 +131,7 @@ class BucketWriter(ABC):
         self._borrowed = {file.file_name for file in files}
         self._headroom = headroom
         self._increment.add_new_files(message.new_files, message.changelog_files)
-        self._increment.append.told = ToldRows(is_complete=False)
+        self._increment.append.told = EmittedRows(is_complete=False)
 
     def number_anew(self) -> None:
         """Gives rows of files that no message names numbers above everything live, where they are not.

@@ -59,7 +59,7 @@ def logged_rows(options: CoreOptions) -> Logged:
 
 
 @dataclass(slots=True)
-class ToldRows:
+class EmittedRows:
     """Rows that are to be logged, kept from when they are written until their files are final, in the order of these.
 
     A round that is dropped takes its rows along. `is_complete` is False once there were too many to keep; they are read
@@ -81,7 +81,7 @@ class ToldRows:
         else:
             self.tables.clear()
 
-    def join(self, other: ToldRows) -> None:
+    def join(self, other: EmittedRows) -> None:
         """Rows that follow these."""
         self.size_bytes += other.size_bytes
         self.is_complete = self.is_complete and other.is_complete and self.size_bytes <= TOLD_BYTES_MAX
@@ -94,7 +94,7 @@ class AppendIncrement:
 
     new_files: list[DataFileMeta] = field(default_factory=list)
     changelog: list[DataFileMeta] = field(default_factory=list)
-    told: ToldRows = field(default_factory=ToldRows)
+    told: EmittedRows = field(default_factory=EmittedRows)
     """Rows of these files that are to be logged."""
 
     @property
@@ -117,7 +117,7 @@ class CompactionRound:
     changelog: list[DataFileMeta] = field(default_factory=list)
     marks: dict[str, Bitmap32] = field(default_factory=dict)
     index_files: frozenset[str] = frozenset()
-    told: ToldRows = field(default_factory=ToldRows)
+    told: EmittedRows = field(default_factory=EmittedRows)
 
     @property
     def outputs(self) -> list[DataFileMeta]:
@@ -225,7 +225,7 @@ class Increment:
         self.append.changelog.extend(changelog)
 
     def add_compaction(
-        self, result: CompactionResult, index_files: frozenset[str] = frozenset(), told: ToldRows | None = None
+        self, result: CompactionResult, index_files: frozenset[str] = frozenset(), told: EmittedRows | None = None
     ) -> list[DataFileMeta]:
         """One round; returns the files whose bytes nobody needs any more."""
         new = {file.file_name for file in self.append.new_files}
@@ -237,7 +237,7 @@ class Increment:
                 list(result.changelog),
                 dict(result.marks),
                 index_files,
-                told or ToldRows(),
+                told or EmittedRows(),
             )
         )
 
@@ -266,9 +266,9 @@ class Increment:
         """
         return self.compact.drop_unfit({file.file_id for file in (*committed, *self.append.new_files)}, index_files)
 
-    def told(self) -> tuple[ToldRows, ToldRows]:
+    def told(self) -> tuple[EmittedRows, EmittedRows]:
         """What is to be logged of the two halves; the files that it stands in are those of the next message."""
-        compacted = ToldRows()
+        compacted = EmittedRows()
         for each in self.compact.rounds:
             compacted.join(each.told)
         return self.append.told, compacted
@@ -289,6 +289,6 @@ class Increment:
         )
         self.append.new_files = []
         self.append.changelog = []
-        self.append.told = ToldRows()
+        self.append.told = EmittedRows()
         self.compact.rounds = []
         return message

@@ -55,7 +55,7 @@ from freshet.storage.write.bucket_index import BucketIndex
 from freshet.storage.write.bucket_state import BucketState
 from freshet.storage.write.bucket_writer import BucketTools, BucketWriter
 from freshet.storage.write.compaction_limit import CompactionTime
-from freshet.storage.write.increment import Logged, ToldRows
+from freshet.storage.write.increment import EmittedRows, Logged
 from freshet.storage.write.records import Kinds
 from freshet.storage.write.write_buffer import WriteBuffer
 
@@ -85,9 +85,9 @@ class KeyValueBucketWriter(BucketWriter):
     ) -> None:
         super().__init__(tools, partition, bucket, total_buckets, is_ordered=True)
         self._rewriter = rewriter
-        self._tells_input = tools.store.options.changelog_producer is ChangelogProducer.INPUT
+        self._emits_input = tools.store.options.changelog_producer is ChangelogProducer.INPUT
         self._buffer = WriteBuffer(
-            rewriter.order, rewriter.function, rewriter.new_spill_path, keeps_raw_rows=self._tells_input
+            rewriter.order, rewriter.function, rewriter.new_spill_path, keeps_raw_rows=self._emits_input
         )
         self._buffered_count = 0
         self._held: dict[str, pa.Table] = {}
@@ -141,7 +141,7 @@ class KeyValueBucketWriter(BucketWriter):
             return
         level_0 = (self._store, self._partition, self._bucket, 0)
         writer = KeyValueFileWriter(*level_0, FileSource.APPEND)
-        changelog = ChangelogFileWriter(*level_0) if self._tells_input else None
+        changelog = ChangelogFileWriter(*level_0) if self._emits_input else None
         self._next_sequence += self._tools.contention.room(self._buffered_count)
         size_bytes = self._buffer.size_bytes + self._buffer.spilled_bytes
         timings, is_done = self._tools.timings, False
@@ -241,7 +241,7 @@ class KeyValueBucketWriter(BucketWriter):
 
     def _taken(self, executor: Executor | None) -> Iterator[tuple[pa.Table | pa.RecordBatch, pa.Table | None]]:
         """The merged rows of the buffer, and the changelog of the input where there is to be one."""
-        if not self._tells_input:
+        if not self._emits_input:
             for rows in self._buffer.take_merged(executor):
                 yield rows, None
             return
@@ -256,7 +256,7 @@ class KeyValueBucketWriter(BucketWriter):
             unit = plan_full(self._levels, options, marked=marked)
         else:
             unit = self._due(takes_level_0=options.needs_lookup)
-        return self._carry_out(unit, executor)
+        return self._run(unit, executor)
 
     def compact_files(self, inputs: frozenset[FileId], output_level: int, executor: Executor | None = None) -> bool:
         self._check_schema_ids(self._levels.files)
@@ -264,7 +264,7 @@ class KeyValueBucketWriter(BucketWriter):
         if len(files) != len(inputs):
             return False
         is_full = len(files) == len(self._levels.files)
-        return self._carry_out(CompactionUnit(output_level, files, is_full), executor)
+        return self._run(CompactionUnit(output_level, files, is_full), executor)
 
     def repair(self, executor: Executor | None = None) -> bool:
         """Merges levels whose files overlap, each level with its files as runs of their own; False where none does.
@@ -291,7 +291,7 @@ class KeyValueBucketWriter(BucketWriter):
             is_due=memory.patience_of(options.lookup_compact_max_interval).is_over if is_gentle else lambda: True,
         )
 
-    def _carry_out(self, unit: CompactionUnit | None, executor: Executor | None) -> bool:
+    def _run(self, unit: CompactionUnit | None, executor: Executor | None) -> bool:
         held, self._held = self._held, {}
         if unit is None:
             return False
@@ -311,8 +311,8 @@ class KeyValueBucketWriter(BucketWriter):
             self._memory.last_full_ms = self._store.env.creation_time_ms()
         size_bytes = sum(file.file_size_bytes for file in unit.files)
         started_ms = self._store.env.now_ms()
-        told = ToldRows()
-        is_logged = self._tools.logged is Logged.CHANGELOG and not self._tells_input
+        told = EmittedRows()
+        is_logged = self._tools.logged is Logged.CHANGELOG and not self._emits_input
         try:
             with self._tools.timings.step("compaction"):
                 vectors = None if self._index is None else self._index.vectors
@@ -354,11 +354,11 @@ class KeyValueBucketWriter(BucketWriter):
             return
         takes_level_0 = options.commits_empty_level_0
         if time is not None and not self.must_wait:
-            self._carry_out(self._in_time(time, takes_level_0=takes_level_0), executor)
+            self._run(self._in_time(time, takes_level_0=takes_level_0), executor)
             return
         if time is not None:
             time.wait_for_bucket()
-        while self._carry_out(self._due(takes_level_0=takes_level_0), executor) and self.must_wait:
+        while self._run(self._due(takes_level_0=takes_level_0), executor) and self.must_wait:
             pass
 
     def _in_time(self, time: CompactionTime, *, takes_level_0: bool) -> CompactionUnit | None:

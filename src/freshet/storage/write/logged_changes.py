@@ -35,7 +35,7 @@ def log_changes(
     """Logs what the next messages of these writers will change; returns when it is acknowledged."""
     sink.begin(identifier, store.env.now_ms())
     for bucket_id, writer in sorted(writers.items()):
-        for told, files in zip(writer.told(), writer.files_told(), strict=True):
+        for told, files in zip(writer.told(), writer.files_emitted(), strict=True):
             for rows in told.tables if told.is_complete else _stored(store, bucket_id, files):
                 sink.log(*bucket_id, _log_rows(store, rows))
     return sink.finish()

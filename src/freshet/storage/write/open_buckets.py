@@ -92,7 +92,7 @@ class OpenBuckets:
 
     def rebase(self, snapshot: Snapshot | None) -> None:
         """Goes on upon the snapshot, or upon the latest where it has expired."""
-        self._store.at_or_after(snapshot, self._rebase)
+        self._store.retry_on_newer(snapshot, self._rebase)
 
     def at_base(self, read: Callable[[], T]) -> T:
         """What `read` makes of the snapshot; where that has expired, all go on upon the latest, and it reads again."""
@@ -102,7 +102,7 @@ class OpenBuckets:
                 self.rebase(snapshot)
             return read()
 
-        return self._store.at_or_after(self.snapshot, read_at)
+        return self._store.retry_on_newer(self.snapshot, read_at)
 
     def abort(self) -> None:
         """Gives up the rows and files that no message names."""

@@ -336,7 +336,7 @@ class TaskWriter:
                 path=self._store.location,
             )
         self._is_broken = True
-        with self._store.told_if_dropped():
+        with self._store.naming_dropped_table():
             yield
         self._is_broken = False
 

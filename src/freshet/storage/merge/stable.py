@@ -41,7 +41,7 @@ from freshet.storage.merge.sort_words import Positions
 
 
 @dataclass(frozen=True, slots=True)
-class Settled(WrappedFunction):
+class Stable(WrappedFunction):
     """A function whose results are merged with nothing by `engine`, which passes no lone row."""
 
     engine: MergeFunction
@@ -59,10 +59,10 @@ class Settled(WrappedFunction):
     ) -> Merged:
         """As of any function; `columns` must be such that rows can be merged again (`columns_needed`)."""
         merged = self.function.merge(segments, columns=columns, keep=keep, previous_row=previous_row, executor=executor)
-        unsettled = self._may_change(segments) & (merged.positions >= 0) & without_retracts(merged.kinds)
-        if not unsettled.any():
+        unstable = self._may_change(segments) & (merged.positions >= 0) & without_retracts(merged.kinds)
+        if not unstable.any():
             return merged
-        positions = merged.positions[unsettled]
+        positions = merged.positions[unstable]
         again = take_rows(merged.rows, positions, executor=executor)
         each = np.arange(len(positions))
         alone = KeySegments(again, each, each)

@@ -15,15 +15,15 @@ from freshet.storage.logs.readers import TableHistory
 from freshet.storage.model.row_kind import RowKind
 
 
-def shaped_rows(
+def projected_rows(
     rows: LogRows, history: TableHistory, ranges: Iterable[RowRange], snapshot_id: int | None = None
 ) -> Iterator[pa.RecordBatch]:
     """The rows of the ranges, one range after the other."""
     for schema_id, piece in _whole_pairs(rows, ranges):
         if piece.num_rows:
-            shaped = history.shaped(schema_id, piece, snapshot_id)
-            if shaped.num_rows:
-                yield shaped
+            projected = history.projected(schema_id, piece, snapshot_id)
+            if projected.num_rows:
+                yield projected
 
 
 def _whole_pairs(rows: LogRows, ranges: Iterable[RowRange]) -> Iterator[tuple[int, pa.RecordBatch]]:

@@ -63,23 +63,23 @@ ONE_CORE: Final = "the application has one core; batches compact the table thems
 
 
 @dataclass(frozen=True, slots=True)
-class BesideReport:
+class BackgroundReport:
     """What the rounds did since the batch before. `failure` is why they do not go on at the moment."""
 
     units: int = 0
-    given_way: int = 0
+    aborted: int = 0
     input_bytes: int = 0
     failure: str | None = None
 
 
-def joined_report(reports: Iterable[BesideReport]) -> BesideReport | None:
+def joined_report(reports: Iterable[BackgroundReport]) -> BackgroundReport | None:
     """What was done beside all tables of a query; None where there is nothing beside any."""
     found = list(reports)
     if not found:
         return None
-    return BesideReport(
+    return BackgroundReport(
         sum(each.units for each in found),
-        sum(each.given_way for each in found),
+        sum(each.aborted for each in found),
         sum(each.input_bytes for each in found),
         next((each.failure for each in found if each.failure is not None), None),
     )
@@ -96,7 +96,7 @@ class UnitTask:
         return encode_commit_messages(open_worker_table(self.table).engine.run_background_unit(unit))
 
 
-class RoundsBeside:
+class BackgroundRounds:
     """The rounds beside one query into one table; batches come from one thread."""
 
     def __init__(self, table: Table, commit_user: str, *, budget_ms: int) -> None:
@@ -111,7 +111,7 @@ class RoundsBeside:
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._context: SparkContext | None = None
-        self._units = self._given_way = self._input_bytes = 0
+        self._units = self._aborted = self._input_bytes = 0
         self._failure: str | None = None
         self._is_possible = True
 
@@ -151,11 +151,11 @@ class RoundsBeside:
                 )
                 self._thread.start()
 
-    def report(self) -> BesideReport:
+    def report(self) -> BackgroundReport:
         """What was done since this was last asked."""
         with self._lock:
-            told = BesideReport(self._units, self._given_way, self._input_bytes, self._failure)
-            self._units = self._given_way = self._input_bytes = 0
+            told = BackgroundReport(self._units, self._aborted, self._input_bytes, self._failure)
+            self._units = self._aborted = self._input_bytes = 0
         return told
 
     def close(self) -> None:
@@ -218,7 +218,7 @@ class RoundsBeside:
                 self._beside.note([unit.bucket_id])
         with self._lock:
             self._units += len(result.snapshots)
-            self._given_way += bool(result.given_way)
+            self._aborted += bool(result.aborted_compactions)
             self._input_bytes += unit.input_bytes if result.snapshots else 0
         self._recover()
 

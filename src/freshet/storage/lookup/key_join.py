@@ -10,7 +10,7 @@ from freshet.storage.merge.sort_words import Positions
 from freshet.storage.model.schema import SEQUENCE_NUMBER_COLUMN
 
 
-def matched_keys(left: pa.Table, right: pa.Table, key_columns: tuple[str, ...]) -> tuple[Positions, Positions]:
+def key_join(left: pa.Table, right: pa.Table, key_columns: tuple[str, ...]) -> tuple[Positions, Positions]:
     """Positions of the equal keys on both sides; each side is in key order and holds each key once."""
     names = list(key_columns)
     both = pa.concat_tables([left.select(names), right.select(names)])

@@ -12,8 +12,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from freshet import Catalog, SetOption, Table, table_sink
-from freshet.pipeline.batch import rounds_beside
-from freshet.pipeline.batch.rounds_beside import ONE_CORE, BesideReport, RoundsBeside
+from freshet.pipeline.batch import background_rounds
+from freshet.pipeline.batch.background_rounds import ONE_CORE, BackgroundReport, BackgroundRounds
 from freshet.pipeline.config.model import CompactionConfig
 from tests.kit.spark import inside_query
 
@@ -72,13 +72,13 @@ def played() -> PlayedSpark:
 
 
 @pytest.fixture
-def rounds(table: Table) -> Iterator[RoundsBeside]:
-    made = RoundsBeside(table, "stream", budget_ms=0)
+def rounds(table: Table) -> Iterator[BackgroundRounds]:
+    made = BackgroundRounds(table, "stream", budget_ms=0)
     yield made
     made.close()
 
 
-def batch(table: Table, rounds: RoundsBeside, number: int, played: PlayedSpark) -> None:
+def batch(table: Table, rounds: BackgroundRounds, number: int, played: PlayedSpark) -> None:
     with rounds.batch(table) as limit:
         base = table.latest_snapshot()
         writer = table.engine.task_writer(base_snapshot_id=None if base is None else base.id)
@@ -89,7 +89,7 @@ def batch(table: Table, rounds: RoundsBeside, number: int, played: PlayedSpark) 
     rounds.after_batch(played.session, [(message.partition, message.bucket) for message in messages])
 
 
-def wait_for(rounds: RoundsBeside, is_there: Callable[[BesideReport], bool]) -> BesideReport:
+def wait_for(rounds: BackgroundRounds, is_there: Callable[[BackgroundReport], bool]) -> BackgroundReport:
     pause = threading.Event()
     for _ in range(15_000):
         told = rounds.report()
@@ -99,7 +99,7 @@ def wait_for(rounds: RoundsBeside, is_there: Callable[[BesideReport], bool]) -> 
     raise AssertionError("the rounds did not get there")
 
 
-def test_units_run_beside_and_are_told_once(table: Table, rounds: RoundsBeside, played: PlayedSpark) -> None:
+def test_units_run_beside_and_are_told_once(table: Table, rounds: BackgroundRounds, played: PlayedSpark) -> None:
     for number in range(4):
         batch(table, rounds, number, played)
     told = wait_for(rounds, lambda report: report.units > 0)
@@ -116,9 +116,9 @@ def test_units_run_beside_and_are_told_once(table: Table, rounds: RoundsBeside, 
 
 
 def test_an_error_is_told_and_batches_compact_until_a_unit_succeeds(
-    table: Table, rounds: RoundsBeside, played: PlayedSpark, monkeypatch: pytest.MonkeyPatch
+    table: Table, rounds: BackgroundRounds, played: PlayedSpark, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rounds_beside, "RETRY_S", 0.05)
+    monkeypatch.setattr(background_rounds, "RETRY_S", 0.05)
     broken, written = threading.Event(), threading.Event()
     broken.set()
 
@@ -142,9 +142,9 @@ def test_an_error_is_told_and_batches_compact_until_a_unit_succeeds(
 
 
 def test_close_waits_for_the_unit_that_runs(
-    table: Table, rounds: RoundsBeside, played: PlayedSpark, monkeypatch: pytest.MonkeyPatch
+    table: Table, rounds: BackgroundRounds, played: PlayedSpark, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rounds_beside, "STOP_WAIT_S", 300.0)
+    monkeypatch.setattr(background_rounds, "STOP_WAIT_S", 300.0)
     started, goes_on = threading.Event(), threading.Event()
 
     def wait() -> None:
@@ -168,9 +168,9 @@ def test_close_waits_for_the_unit_that_runs(
 
 
 def test_close_cancels_a_unit_that_takes_too_long(
-    table: Table, rounds: RoundsBeside, played: PlayedSpark, monkeypatch: pytest.MonkeyPatch
+    table: Table, rounds: BackgroundRounds, played: PlayedSpark, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rounds_beside, "STOP_WAIT_S", 0.05)
+    monkeypatch.setattr(background_rounds, "STOP_WAIT_S", 0.05)
     started = threading.Event()
 
     def wait() -> None:
@@ -192,7 +192,7 @@ def test_close_cancels_a_unit_that_takes_too_long(
     assert rounds.report().failure is None, "nothing failed: it was stopped"
 
 
-def test_one_core_leaves_the_compaction_to_the_batches(table: Table, rounds: RoundsBeside) -> None:
+def test_one_core_leaves_the_compaction_to_the_batches(table: Table, rounds: BackgroundRounds) -> None:
     batch(table, rounds, 0, PlayedSpark(cores=1))
     assert rounds.report().failure == ONE_CORE
     with rounds.batch(table) as limit:
@@ -200,9 +200,9 @@ def test_one_core_leaves_the_compaction_to_the_batches(table: Table, rounds: Rou
 
 
 def test_the_thread_ends_when_nothing_is_due(
-    table: Table, rounds: RoundsBeside, played: PlayedSpark, monkeypatch: pytest.MonkeyPatch
+    table: Table, rounds: BackgroundRounds, played: PlayedSpark, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rounds_beside, "IDLE_S", 0.02)
+    monkeypatch.setattr(background_rounds, "IDLE_S", 0.02)
     batch(table, rounds, 0, played)
     (thread,) = [each for each in threading.enumerate() if each.name == "freshet-compaction-stream"] or [None]
     if thread is not None:
@@ -213,7 +213,7 @@ def test_the_thread_ends_when_nothing_is_due(
     assert wait_for(rounds, lambda report: report.units >= 1)
 
 
-def test_an_altered_table_is_followed(table: Table, rounds: RoundsBeside, played: PlayedSpark) -> None:
+def test_an_altered_table_is_followed(table: Table, rounds: BackgroundRounds, played: PlayedSpark) -> None:
     batch(table, rounds, 0, played)
     newer = table.alter(SetOption("num-levels", "7"))
     for number in range(1, 5):
@@ -221,7 +221,9 @@ def test_an_altered_table_is_followed(table: Table, rounds: RoundsBeside, played
     assert wait_for(rounds, lambda report: report.units >= 1)
 
 
-def test_a_table_that_is_altered_so_that_it_cannot_be(table: Table, rounds: RoundsBeside, played: PlayedSpark) -> None:
+def test_a_table_that_is_altered_so_that_it_cannot_be(
+    table: Table, rounds: BackgroundRounds, played: PlayedSpark
+) -> None:
     batch(table, rounds, 0, played)
     newer = table.alter(SetOption("num-levels", "4"))
     for number in range(1, 5):

@@ -1,4 +1,4 @@
-"""One stream of W3: `python -m bench.beside_worker WAREHOUSE BATCHES BATCH_ROWS KEYS BUDGET_MS|none`.
+"""One stream of W3: `python -m bench.background_worker WAREHOUSE BATCHES BATCH_ROWS KEYS BUDGET_MS|none`.
 
 Prints as JSON, for each batch, its milliseconds from its rows to its commit, the files at level 0, the changelog files
 of the snapshots that are kept, the files this process has open, and the units so far; and what the milliseconds went
@@ -65,7 +65,7 @@ class Units(threading.Thread):
         self.beside = beside
         self.location = table.location
         self.wake, self.is_over = threading.Event(), threading.Event()
-        self.committed = self.given_way = 0
+        self.committed = self.aborted = 0
 
     def run(self) -> None:
         """Until `is_over`."""
@@ -78,7 +78,7 @@ class Units(threading.Thread):
                     result = self.beside.commit(unit, messages)
                     self.beside.release(unit)
                     self.committed += bool(result.snapshots)
-                    self.given_way += bool(result.given_way)
+                    self.aborted += bool(result.aborted_compactions)
 
 
 def main() -> None:
@@ -93,7 +93,7 @@ def main() -> None:
     if units is not None:
         units.start()
     answer: dict[str, list[float]] = {
-        name: [] for name in ("level0_files", "changelog_files", "open_files", "units", "given_way", *TIMES, *CAUSES)
+        name: [] for name in ("level0_files", "changelog_files", "open_files", "units", "aborted", *TIMES, *CAUSES)
     }
 
     @contextmanager
@@ -136,7 +136,7 @@ def main() -> None:
         answer["changelog_files"].append(sum(1 for _ in Path(table.location).rglob("changelog-*.parquet")))
         answer["open_files"].append(len(os.listdir("/proc/self/fd")))
         answer["units"].append(0 if units is None else units.committed)
-        answer["given_way"].append(0 if units is None else units.given_way)
+        answer["aborted"].append(0 if units is None else units.aborted)
     if units is not None:
         units.is_over.set()
         units.wake.set()

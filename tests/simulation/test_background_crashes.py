@@ -35,7 +35,7 @@ PRODUCERS: Mapping[str, Mapping[str, str]] = {
 }
 
 
-class BesideWorld(World):
+class BackgroundWorld(World):
     """Deduplicate; a process of the stream has a `BackgroundCompaction` and at most one unit under way."""
 
     units_committed = 0
@@ -64,7 +64,7 @@ class BesideWorld(World):
             finally:
                 writer.close()
             result = committer.commit(batch, messages)
-            assert not result.given_way
+            assert not result.aborted_compactions
         beside.note([(message.partition, message.bucket) for message in messages])
         self._go_on_with_units(beside, store)
         return result
@@ -93,9 +93,9 @@ class BesideWorld(World):
         assert Counter((row["id"], row["v"]) for row in told.values()) == self.oracle()
 
 
-def world_of(producer: str) -> BesideWorld:
+def world_of(producer: str) -> BackgroundWorld:
     kept = {"snapshot.num-retained.min": "200", "snapshot.num-retained.max": "200"}
-    return BesideWorld(SEED, batch_count=12, options={**kept, **PRODUCERS[producer]})
+    return BackgroundWorld(SEED, batch_count=12, options={**kept, **PRODUCERS[producer]})
 
 
 def survive(producer: str, fault: Fault, *, with_rival: bool) -> None:
@@ -134,7 +134,7 @@ def test_a_rival_compacts_what_a_unit_is_working_on(producer: str) -> None:
     assert world.beside is not None
     world.run_rival()
     result = world.beside[1].commit(*world.pending)
-    assert result.given_way
+    assert result.aborted_compactions
     assert not result.snapshots
     world.check()
 

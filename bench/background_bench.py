@@ -22,7 +22,7 @@ from operator import not_
 from pathlib import Path
 from typing import Final
 
-from bench.beside_worker import CAUSES, TIMES
+from bench.background_worker import CAUSES, TIMES
 from bench.measure import tell
 from bench.results import Results
 
@@ -40,7 +40,7 @@ def beside(results: Results, folder: Path, factor: float, batches: int = BATCHES
     """The stream with units beside it, and without for comparison."""
     for name, budget in (("W3 beside", "200"), ("W3 in the batches", "none")):
         numbers = [str(max(1, int(number * factor))) for number in (BATCH_ROWS, KEYS)]
-        command = [sys.executable, "-m", "bench.beside_worker", str(folder / name.replace(" ", "-"))]
+        command = [sys.executable, "-m", "bench.background_worker", str(folder / name.replace(" ", "-"))]
         answer = subprocess.run(
             [*command, str(batches), *numbers, budget], stdout=subprocess.PIPE, text=True, check=True
         ).stdout
@@ -60,7 +60,7 @@ def _figures(answer: Mapping[str, Sequence[float]]) -> dict[str, str]:
         "tail": f"{tail / middle:.2f} (at most {TAIL_MAX}): median {middle:.0f} ms, p99 {tail:.0f} ms, "
         f"slowest {max(times):.0f} ms",
         "slowest": "; ".join(_batch(answer, number) for number in slowest),
-        "units": f"{answer['units'][-1]:.0f} committed, {answer['given_way'][-1]:.0f} gave way",
+        "units": f"{answer['units'][-1]:.0f} committed, {answer['aborted'][-1]:.0f} gave way",
     }
     is_busy = [count > 0 for count in answer["busy"]]
     if any(is_busy) and not all(is_busy):

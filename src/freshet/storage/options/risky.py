@@ -22,7 +22,7 @@ from freshet.storage.options.choices import ChangelogProducer
 from freshet.storage.options.core import CoreOptions
 
 
-def silent_traps(options: CoreOptions) -> list[str]:
+def risky_options(options: CoreOptions) -> list[str]:
     """A sentence for each trap that these options set."""
     if not options.has_primary_key:
         return []
