@@ -147,7 +147,7 @@ class CarefulReader:
             return Skipped("ignore-update-before")
         if is_retract and not plan.has_key:
             return Dead(NO_KEY)
-        toast = self._settled(change)
+        toast = self._resolved(change)
         before = change.before
         is_complete = before is not None and not toast.missing and not (change.image.keys() - before.keys())
         if plan.added_up and plan.takes_before and plan.is_debezium and kind == UPDATE_AFTER and not is_complete:
@@ -178,7 +178,7 @@ class CarefulReader:
         new_kind = INSERT if split == DELETE else kind
         return Rows(change, (Row(split, 0, old), Row(new_kind, 1, new, missing)), notes, key)
 
-    def _settled(self, change: Change) -> _Toast:
+    def _resolved(self, change: Change) -> _Toast:
         """The image with what `before` has in place of unavailable values, NULL where it has not."""
         toast = _Toast(change.image)
         if not self._forms or change.kind != UPDATE_AFTER:

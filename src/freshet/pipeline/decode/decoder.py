@@ -193,7 +193,7 @@ class _State:
                 or self._learns(block, values, detoured, len(indexes), _DETOUR_SHARE)
             ):
                 break
-        if self._tables.settle():
+        if self._tables.decide():
             self._readers.clear()
         findings.skipped.update(read.skipped)
         findings.dead.update(read.dead)

@@ -1,8 +1,9 @@
-"""The msgspec types of the fast way, made from what arrives: a record as structs, a field as its lane says.
+"""The msgspec types of the fast way, made from what arrives: a record as structs, a field in the type of its conversion
+(`convert.converter.FieldConversion`).
 
-Field types are the lanes' (`convert.converter.Lane`); fields that nothing reads become members of the struct once they
-are known by name, so that a struct can refuse the ones that are not. A missing field has the lane's default, where the
-rows before updates are wanted `UNSET`, because there missing is not NULL.
+Fields that nothing reads become members of the struct once they are known by name, so that a struct can refuse the ones
+that are not. A missing field has its conversion's default; where the rows before updates are wanted it is `UNSET`,
+because there missing is not NULL.
 
 The envelope of one table has its names as the only values that `source` may have: a record of another table is refused,
 and one that fits has cost no look at its names (0.07 µs a record, a column of names 0.3).
@@ -16,7 +17,7 @@ from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
-from freshet.pipeline.decode.convert.converter import NO_RAW, Lane
+from freshet.pipeline.decode.convert.converter import NO_RAW, FieldConversion
 from freshet.pipeline.decode.flat import ADDED_PREFIX
 from freshet.pipeline.decode.inputs import Inputs
 from freshet.pipeline.decode.plan import DecodePlan
@@ -36,7 +37,7 @@ class Structs:
     """The struct of one shape.
 
     `decode` gives a record, of the row itself in flat formats. `row_names` are the attributes of a row by member name;
-    `row_slots` the names in the order of the attributes that inputs read, `lanes` the lane of each input.
+    `row_slots` the names in the order of the attributes that inputs read, `conversions` the conversion of each input.
     """
 
     decode: Callable[[Any], Any]
@@ -44,7 +45,7 @@ class Structs:
     source: type | None
     row_names: Mapping[str, str]
     source_names: Mapping[str, str]
-    lanes: tuple[Lane, ...]
+    conversions: tuple[FieldConversion, ...]
     unknown: Mapping[str, str]
 
 
@@ -58,11 +59,13 @@ def slots_of(inputs: Inputs) -> list[Slot]:
     return [(each.is_member, each.name) for each in inputs.all]
 
 
-def lanes_of(inputs: Inputs, kinds: Mapping[Slot, frozenset[str]]) -> tuple[Lane, ...]:
-    """The lane of each input for the kinds of values seen; a member that several inputs read is kept raw."""
+def conversions_of(inputs: Inputs, kinds: Mapping[Slot, frozenset[str]]) -> tuple[FieldConversion, ...]:
+    """The conversion of each input for the kinds of values seen; a member that several inputs read is kept raw."""
     slots = slots_of(inputs)
     return tuple(
-        each.converter.lane(kinds.get(slot, frozenset())) if slots.count(slot) == 1 else each.converter.raw_lane
+        each.converter.conversion(kinds.get(slot, frozenset()))
+        if slots.count(slot) == 1
+        else each.converter.raw_conversion
         for each, slot in zip(inputs.all, slots, strict=True)
     )
 
@@ -71,8 +74,10 @@ def can_tell_table(plan: DecodePlan, inputs: Inputs, kinds: Mapping[Slot, frozen
     """Whether structs can refuse records of other tables: they read `source` as a struct, and its names as texts."""
     if plan.format != "debezium-json" or any(each.name == "_source" for each in plan.scope):
         return False
-    lanes = zip(inputs.all, lanes_of(inputs, kinds), strict=True)
-    return all(lane.annotation == str | None for each, lane in lanes if each.is_member and each.name in PARTS)
+    conversions = zip(inputs.all, conversions_of(inputs, kinds), strict=True)
+    return all(
+        conversion.annotation == str | None for each, conversion in conversions if each.is_member and each.name in PARTS
+    )
 
 
 def build_structs(
@@ -83,18 +88,18 @@ def build_structs(
     only: tuple[SourceTable | None] | None = None,
 ) -> Structs:
     """The structs of one shape. With `only`, they take records of this table alone, or of those that name none."""
-    lanes = lanes_of(inputs, kinds)
+    conversions = conversions_of(inputs, kinds)
     members: dict[str, tuple[Any, Any]] = {}
     source: dict[str, tuple[Any, Any]] = {}
     is_flat = plan.format != "debezium-json"
-    for each, lane in zip(inputs.all, lanes, strict=True):
+    for each, conversion in zip(inputs.all, conversions, strict=True):
         if not each.is_member:
-            members[each.name] = _slot_type(lane, marks_missing=plan.takes_before)
+            members[each.name] = _slot_type(conversion, marks_missing=plan.takes_before)
         elif is_flat:
             for mark in _SOURCE_MARKS:
-                members[f"{ADDED_PREFIX}{mark}{each.name}"] = (lane.annotation, lane.default)
+                members[f"{ADDED_PREFIX}{mark}{each.name}"] = (conversion.annotation, conversion.default)
         else:
-            source[each.name] = (lane.annotation, lane.default)
+            source[each.name] = (conversion.annotation, conversion.default)
     if plan.kind_field is not None and plan.kind_field not in members:
         members[plan.kind_field] = (str | None, None)
     if plan.format == "debezium-unwrapped":
@@ -132,15 +137,15 @@ def build_structs(
         source=of_source,
         row_names=row_names,
         source_names=source_names,
-        lanes=lanes,
+        conversions=conversions,
         unknown={name: row_names[name] for name in unknown},
     )
 
 
-def _slot_type(lane: Lane, *, marks_missing: bool) -> tuple[Any, Any]:
-    if not marks_missing or lane.annotation is msgspec.Raw:
-        return lane.annotation, lane.default
-    return lane.annotation | msgspec.UnsetType, msgspec.UNSET
+def _slot_type(conversion: FieldConversion, *, marks_missing: bool) -> tuple[Any, Any]:
+    if not marks_missing or conversion.annotation is msgspec.Raw:
+        return conversion.annotation, conversion.default
+    return conversion.annotation | msgspec.UnsetType, msgspec.UNSET
 
 
 def _marks(only: tuple[SourceTable | None] | None) -> dict[str, tuple[Any, Any]]:

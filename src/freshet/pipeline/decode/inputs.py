@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from freshet.pipeline.decode.change import Facts
-from freshet.pipeline.decode.convert.conversion import converter_for
-from freshet.pipeline.decode.convert.converter import Converter, Lane
+from freshet.pipeline.decode.convert.by_type import converter_for
+from freshet.pipeline.decode.convert.converter import Converter, FieldConversion
 from freshet.pipeline.decode.convert.scalars import IntegerConverter, TextConverter
 from freshet.pipeline.decode.dialect import PLAIN_TEXT, Dialect, Fact
 from freshet.pipeline.decode.json_value import INT, STRING, JsonValue, text_of
@@ -43,9 +43,9 @@ class MemberConverter(Converter):
         assert text is not None
         return self._text.one(str(text))
 
-    def lane(self, kinds: frozenset[str]) -> Lane:
+    def conversion(self, kinds: frozenset[str]) -> FieldConversion:
         expected = {IntegerConverter: INT, TextConverter: STRING}.get(type(self._text))
-        return self._text.lane(kinds) if expected is not None and kinds <= {expected} else self.raw_lane
+        return self._text.conversion(kinds) if expected is not None and kinds <= {expected} else self.raw_conversion
 
 
 @dataclass(frozen=True, slots=True, eq=False)

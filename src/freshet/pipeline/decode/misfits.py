@@ -1,4 +1,4 @@
-"""Values that their lane did not take, judged cell by cell: only the row of such a cell pays for it.
+"""Values that their conversion did not take, judged cell by cell: only the row of such a cell pays for it.
 
 | where it is found | what is done |
 |---|---|
@@ -36,7 +36,7 @@ _PATH_MARK: Final = " - at `"
 
 @dataclass(frozen=True, slots=True)
 class Cells:
-    """The cells of one input that its lane did not take."""
+    """The cells of one input that its conversion did not take."""
 
     index: int
     values: Sequence[Any]

@@ -115,7 +115,7 @@ class TablesMet:
         """Many records are of other tables: all are sorted from now on."""
         self._one, self._is_mixed = None, True
 
-    def settle(self) -> bool:
+    def decide(self) -> bool:
         """After a block: true when structs may now take one table alone."""
         if self._one is not None or self._is_mixed or not self._seen:
             return False

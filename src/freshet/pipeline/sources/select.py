@@ -38,7 +38,7 @@ from pyspark.sql import types as spark_types
 
 from freshet.pipeline.decode.carriers import is_nanos
 from freshet.pipeline.decode.change import DELETE, UPDATE_BEFORE
-from freshet.pipeline.decode.convert.conversion import convert_texts
+from freshet.pipeline.decode.convert.by_type import convert_texts
 from freshet.pipeline.decode.outcome_batches import OTHER_PREFIX, other_columns, scope_columns
 from freshet.pipeline.decode.outcomes import (
     BUCKET,

@@ -12,7 +12,7 @@ import msgspec
 import pyarrow as pa
 import pytest
 
-from freshet.pipeline.decode.convert.conversion import converter_for
+from freshet.pipeline.decode.convert.by_type import converter_for
 from freshet.pipeline.decode.convert.converter import LOST, Converter
 from freshet.pipeline.decode.convert.decimals import CONNECT_DECIMAL
 from freshet.pipeline.decode.dialect import PLAIN_TEXT, Dialect, Fact
@@ -172,22 +172,22 @@ def test_every_value_becomes_what_the_declared_type_says(key: tuple[str, Dialect
 
 @pytest.mark.parametrize("key", CASES, ids=[f"{key[0]}-{place}" for place, key in enumerate(CASES)])
 def test_a_column_converts_as_its_values_do(key: tuple[str, Dialect, str | None, str | None]) -> None:
-    """Each kind of value in its lane, in a column with NULLs; what msgspec refuses goes the careful way."""
+    """Each kind of value in its conversion, in a column with NULLs; what msgspec refuses goes the careful way."""
     converter = _converter(key)
     by_kind: dict[str, list[tuple[str, str | None]]] = {}
     for source, expected in CASES[key]:
         by_kind.setdefault(kind_of(parse_json(source)), []).append((source, expected))
     for kind, cases in by_kind.items():
-        lane = converter.lane(frozenset({kind}))
-        values, expectations = [lane.default], [None]
+        conversion = converter.conversion(frozenset({kind}))
+        values, expectations = [conversion.default], [None]
         for source, expected in cases:
             try:
-                values.append(msgspec.json.decode(source, type=lane.annotation))
+                values.append(msgspec.json.decode(source, type=conversion.annotation))
             except msgspec.ValidationError:
                 assert expected is None or kind != "string", (source, "was refused, but it is right")
                 continue
             expectations.append(expected)
-        array, bad = lane.convert(values)
+        array, bad = conversion.convert(values)
         assert array.type == converter.arrow
         for place, expected in enumerate(expectations):
             found = None if bad is not None and bad[place] else _from_arrow(array, place)
@@ -203,15 +203,15 @@ def test_a_column_converts_as_its_values_do(key: tuple[str, Dialect, str | None,
 def test_a_decimal_that_does_not_fit_is_refused_by_columns_too(type_text: str, kind: str) -> None:
     """Arrow's cast wraps around where a number has more than 38 digits on the way, and drops digits far to the right."""
     converter = _converter((type_text, PLAIN_TEXT, None, None))
-    lane = converter.lane(frozenset({kind}))
+    conversion = converter.conversion(frozenset({kind}))
     draw = random.Random(type_text)
     for _ in range(400):
         digits = str(draw.randrange(1, 10 ** draw.randint(1, 45)))
         point = draw.randint(1, len(digits))
         text = draw.choice(["", "-"]) + digits[:point] + (f".{digits[point:]}" if point < len(digits) else "")
         text += draw.choice(["", f"e{draw.randint(-45, 45)}"])
-        value = msgspec.json.decode(text if kind == "number" else f'"{text}"', type=lane.annotation)
-        array, bad = lane.convert([value])
+        value = msgspec.json.decode(text if kind == "number" else f'"{text}"', type=conversion.annotation)
+        array, bad = conversion.convert([value])
         found = None if bad is not None and bad[0] else array[0].as_py()
         one = converter.one(parse_json(text if kind == "number" else f'"{text}"'))
         assert found == (None if one is LOST else one), text

@@ -1,8 +1,8 @@
-"""What a conversion is: one value at a time with full semantics, or a column of values of one JSON type at once.
+"""What a converter is: it turns JSON values into the carrier of a column's type, value by value or by the column.
 
-A converter turns JSON values into the carrier of a column's type. `one` knows every form that the type takes. A *lane*
-is the short way for a form that really arrives: the type that msgspec reads it into, and the conversion of a column of
-such values. A value that its lane does not take is marked, and its record goes the careful way, where `one` decides.
+`one` takes a value in every form that the type has. A `FieldConversion` takes a column of values of the JSON types that
+really arrive: it names the type that msgspec reads them into. A value that it does not take is marked, and its record
+goes the careful way, where `one` decides.
 """
 
 from __future__ import annotations
@@ -40,8 +40,9 @@ NO_RAW: Final = msgspec.Raw(b"")
 
 
 @dataclass(frozen=True, slots=True)
-class Lane:
-    """The type of the attribute, what stands there when the field is missing, and the conversion of a column."""
+class FieldConversion:
+    """A field's way from JSON to an Arrow column: the type of its attribute, the value where it is missing, and the
+    function that converts a column."""
 
     annotation: Any
     default: Any
@@ -54,15 +55,15 @@ class Converter(ABC):
     def __init__(self, data_type: DataType) -> None:
         self.data_type = data_type
         self.arrow: Any = carrier_arrow_type(data_type)
-        self.raw_lane = Lane(msgspec.Raw, NO_RAW, self._convert_raw)
+        self.raw_conversion = FieldConversion(msgspec.Raw, NO_RAW, self._convert_raw)
 
     @abstractmethod
     def one(self, value: JsonValue) -> Any:
         """A value that is not null, as Arrow takes it for the carrier's type; `LOST` where it does not fit."""
 
-    def lane(self, kinds: frozenset[str]) -> Lane:
-        """The lane for these kinds of values; none seen yet: the one to try first."""
-        return self.raw_lane
+    def conversion(self, kinds: frozenset[str]) -> FieldConversion:
+        """The conversion for these kinds of values; none seen yet: the one to try first."""
+        return self.raw_conversion
 
     def one_by_one(self, values: Sequence[JsonValue]) -> Converted:
         """A column by `one`."""

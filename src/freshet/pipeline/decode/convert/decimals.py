@@ -32,7 +32,7 @@ from freshet.pipeline.decode.convert.converter import (
     LOST,
     Converted,
     Converter,
-    Lane,
+    FieldConversion,
     Mask,
     null_mask,
     partly,
@@ -84,12 +84,12 @@ class DecimalConverter(Converter):
         text = text_of(value) or ""
         return self._fitted(Decimal(text)) if _NUMBER.fullmatch(text) else LOST
 
-    def lane(self, kinds: frozenset[str]) -> Lane:
+    def conversion(self, kinds: frozenset[str]) -> FieldConversion:
         if kinds <= {STRING}:
-            return Lane(str | None, None, self._convert_texts)
+            return FieldConversion(str | None, None, self._convert_texts)
         if kinds <= {INT, NUMBER}:
-            return Lane(msgspec.Raw, msgspec.Raw(b""), self._convert_numbers)
-        return self.raw_lane
+            return FieldConversion(msgspec.Raw, msgspec.Raw(b""), self._convert_numbers)
+        return self.raw_conversion
 
     def _coded(self, value: JsonValue) -> tuple[int, int] | None:
         """The unscaled number and its scale, if the value is base64."""

@@ -23,7 +23,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from freshet.pipeline.decode.convert.converter import LOST, Converted, Converter, Lane, whole_array
+from freshet.pipeline.decode.convert.converter import LOST, Converted, Converter, FieldConversion, whole_array
 from freshet.pipeline.decode.dialect import Dialect
 from freshet.pipeline.decode.json_value import BOOL, INT, NUMBER, STRING, JsonNumber, JsonValue, text_of
 from freshet.storage.model.data_type import LENGTH_MAX, ScalarType, TypeRoot
@@ -49,13 +49,15 @@ class BooleanConverter(Converter):
     def one(self, value: JsonValue) -> Any:
         return _BOOLEANS.get(text_of(value) or "", LOST)
 
-    def lane(self, kinds: frozenset[str]) -> Lane:
+    def conversion(self, kinds: frozenset[str]) -> FieldConversion:
         if kinds <= {BOOL}:
-            return Lane(bool | None, None, lambda values: (pa.array(values, pa.bool_()), None))
+            return FieldConversion(bool | None, None, lambda values: (pa.array(values, pa.bool_()), None))
         if kinds == {INT}:
             bit = Annotated[int, msgspec.Meta(ge=0, le=1)]
-            return Lane(bit | None, None, lambda values: (pa.array(values, pa.int8()).cast(pa.bool_()), None))
-        return self.raw_lane
+            return FieldConversion(
+                bit | None, None, lambda values: (pa.array(values, pa.int8()).cast(pa.bool_()), None)
+            )
+        return self.raw_conversion
 
 
 class IntegerConverter(Converter):
@@ -70,11 +72,11 @@ class IntegerConverter(Converter):
         number = whole_number(value)
         return number if number is not None and self._low <= number <= self._high else LOST
 
-    def lane(self, kinds: frozenset[str]) -> Lane:
+    def conversion(self, kinds: frozenset[str]) -> FieldConversion:
         if kinds <= {INT}:
             whole = Annotated[int, msgspec.Meta(ge=self._low, le=self._high)]
-            return Lane(whole | None, None, lambda values: (whole_array(values, self.arrow), None))
-        return self.raw_lane
+            return FieldConversion(whole | None, None, lambda values: (whole_array(values, self.arrow), None))
+        return self.raw_conversion
 
 
 def whole_number(value: JsonValue) -> int | None:
@@ -106,8 +108,8 @@ class FloatConverter(Converter):
         number = 0.0 if text == "-0" else number  # JSON has no integer of that name
         return number if math.isfinite(number) else LOST
 
-    def lane(self, kinds: frozenset[str]) -> Lane:
-        return Lane(float | None, None, self._convert) if kinds <= {INT, NUMBER} else self.raw_lane
+    def conversion(self, kinds: frozenset[str]) -> FieldConversion:
+        return FieldConversion(float | None, None, self._convert) if kinds <= {INT, NUMBER} else self.raw_conversion
 
     def _convert(self, values: Sequence[Any]) -> Converted:
         doubles = pa.array(values, pa.float64())
@@ -154,8 +156,8 @@ class TextConverter(Converter):
             return LOST
         return text if is_writable(text) else LOST
 
-    def lane(self, kinds: frozenset[str]) -> Lane:
-        return Lane(str | None, None, self._convert) if kinds <= {STRING} else self.raw_lane
+    def conversion(self, kinds: frozenset[str]) -> FieldConversion:
+        return FieldConversion(str | None, None, self._convert) if kinds <= {STRING} else self.raw_conversion
 
     def _convert(self, values: Sequence[Any]) -> Converted:
         texts = pa.array(values, pa.string())
@@ -191,8 +193,8 @@ class BytesConverter(Converter):
             return LOST
         return octets if len(octets) <= self._length_max else LOST
 
-    def lane(self, kinds: frozenset[str]) -> Lane:
-        return Lane(str | None, None, self.one_by_one) if kinds <= {STRING} else self.raw_lane
+    def conversion(self, kinds: frozenset[str]) -> FieldConversion:
+        return FieldConversion(str | None, None, self.one_by_one) if kinds <= {STRING} else self.raw_conversion
 
     def _octets(self, text: str) -> bytes:
         match self._mode:

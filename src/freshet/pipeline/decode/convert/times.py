@@ -38,7 +38,7 @@ from freshet.pipeline.decode.convert.converter import (
     LOST,
     Converted,
     Converter,
-    Lane,
+    FieldConversion,
     null_mask,
     partly,
     whole_array,
@@ -115,13 +115,15 @@ class DateConverter(Converter):
         except ValueError:
             return LOST
 
-    def lane(self, kinds: frozenset[str]) -> Lane:
+    def conversion(self, kinds: frozenset[str]) -> FieldConversion:
         if kinds == {STRING} or (not self._takes_numbers and not kinds):
-            return Lane(str | None, None, self._convert_texts)
+            return FieldConversion(str | None, None, self._convert_texts)
         if kinds <= {INT} and self._takes_numbers:
             days = Annotated[int, msgspec.Meta(ge=_DAY_MIN, le=_DAY_MAX)]
-            return Lane(days | None, None, lambda values: (whole_array(values, pa.int32()).view(pa.date32()), None))
-        return self.raw_lane
+            return FieldConversion(
+                days | None, None, lambda values: (whole_array(values, pa.int32()).view(pa.date32()), None)
+            )
+        return self.raw_conversion
 
     def _convert_texts(self, values: Sequence[Any]) -> Converted:
         return partly(values, pa.array(values, pa.string()), _PLAIN_DATE, _cast_dates, self.one_by_one)
@@ -148,13 +150,13 @@ class _CountConverter(Converter):
             return self._bounded(self._scaled(int(text))) if _WHOLE.fullmatch(text) and self._unit else LOST
         return self._bounded(self._text(text))
 
-    def lane(self, kinds: frozenset[str]) -> Lane:
+    def conversion(self, kinds: frozenset[str]) -> FieldConversion:
         if kinds == {STRING} or (not self._unit and not kinds):
-            return Lane(str | None, None, self._convert_texts)
+            return FieldConversion(str | None, None, self._convert_texts)
         if kinds <= {INT} and self._unit:
             whole = Annotated[int, msgspec.Meta(ge=_LONG_MIN, le=_LONG_MAX)]
-            return Lane(whole | None, None, self._convert_numbers)
-        return self.raw_lane
+            return FieldConversion(whole | None, None, self._convert_numbers)
+        return self.raw_conversion
 
     def _text(self, text: str) -> int | None:
         raise NotImplementedError
