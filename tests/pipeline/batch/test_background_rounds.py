@@ -243,7 +243,7 @@ def test_units_are_tasks_of_the_application(tmp_path: Path, spark: SparkSession)
     )
     reports: list[Any] = []
     sink = table_sink(
-        str(tmp_path), "db.t", commit_user="s", compaction=CompactionConfig(beside=True, batch_budget="0"),
+        str(tmp_path), "db.t", commit_user="s", compaction=CompactionConfig(background=True, batch_budget="0"),
         on_report=reports.append,
     )  # fmt: skip
     try:
@@ -251,13 +251,13 @@ def test_units_are_tasks_of_the_application(tmp_path: Path, spark: SparkSession)
             rows = [(key, f"{key}-{number}") for key in range(number, number + 40)]
             with inside_query(spark):
                 sink(spark.createDataFrame(rows, "k int, v string"), number)
-            if number >= 13 and sum(report.beside.units for report in reports) >= 1:
+            if number >= 13 and sum(report.background.units for report in reports) >= 1:
                 break
     finally:
         sink.close()
     snapshots = table.snapshots()
     assert {snapshot.commit_user for snapshot in snapshots} == {"s", "s-compact"}
-    assert all(report.beside.failure is None for report in reports), reports[-1].beside
-    assert sum(report.beside.units for report in reports) >= 1
+    assert all(report.background.failure is None for report in reports), reports[-1].background
+    assert sum(report.background.units for report in reports) >= 1
     assert table.scan().count() == 39 + len(reports)
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("freshet-compaction")]

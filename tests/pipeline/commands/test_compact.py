@@ -110,7 +110,13 @@ def test_a_table_that_cannot_be_compacted_holds_up_no_other(freshet: Freshet, tm
     assert len(compacted(good)) == 4
 
 
-def test_a_bucket_that_gave_way_counts_once(tmp_path: Path) -> None:
+def test_the_facts_have_their_old_names_too(freshet: Freshet, tmp_path: Path) -> None:
+    a_table(tmp_path)
+    facts = freshet.good("compact", tmp_path, "shop.t", "--json").facts
+    assert (facts["buckets"], facts["buckets_aborted"], facts["buckets_given_way"]) == (4, 0, 0)
+
+
+def test_a_dropped_compaction_counts_its_bucket_once(tmp_path: Path) -> None:
     table = a_table(tmp_path)
 
     def quicker(done: object) -> None:

@@ -1,4 +1,4 @@
-"""A pipeline file with compaction beside the stream, from the first batch to the end of the run."""
+"""A pipeline file with background compaction, from the first batch to the end of the run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[3]
 BATCHES = 12
 
 PIPELINE = """
-name: beside
+name: stream
 sources:
   - files: {{path: "{folder}/input", maxFilesPerTrigger: 1}}
     format: json
@@ -27,14 +27,14 @@ table:
   primary_key: [id]
   options: {{bucket: 2, changelog-producer: lookup}}
 trigger: {{available_now: true}}
-compaction: {{beside: true, batch_budget: 0 s}}
+compaction: {{background: true, batch_budget: 0 s}}
 checkpoint: "{folder}/checkpoint"
 """
 
 
 @pytest.mark.spark
 @pytest.mark.slow
-def test_a_run_compacts_beside_its_batches_and_ends_cleanly(tmp_path: Path) -> None:
+def test_a_run_compacts_in_the_background_and_ends_cleanly(tmp_path: Path) -> None:
     (tmp_path / "input").mkdir()
     for number in range(BATCHES):
         lines = [json.dumps({"id": key, "v": f"{number}"}) for key in range(number * 5, number * 5 + 40)]
@@ -47,10 +47,10 @@ def test_a_run_compacts_beside_its_batches_and_ends_cleanly(tmp_path: Path) -> N
     assert run.returncode == 0, run.stderr
     told = [json.loads(line) for line in run.stdout.splitlines() if line.startswith("{")]
     assert len(told) == BATCHES
-    assert [batch["beside"]["failure"] for batch in told] == [None] * BATCHES, run.stderr
+    assert [batch["background"]["failure"] for batch in told] == [None] * BATCHES, run.stderr
     table = Catalog(tmp_path / "warehouse").table("shop.t")
     kinds = [(snapshot.commit_user, str(snapshot.commit_kind)) for snapshot in table.snapshots()]
-    assert ("beside-compact", "COMPACT") in kinds
+    assert ("stream-compact", "COMPACT") in kinds
     assert {entry.file.level for entry in table.files()} & {0} == set()
     held = {row["id"]: row["v"] for row in table.scan().to_arrow().to_pylist()}
     assert held == {key: f"{min(key // 5, BATCHES - 1)}" for key in range(BATCHES * 5 + 35)}

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
+from freshet.pipeline.batch.background_rounds import BackgroundReport
 from freshet.pipeline.batch.batch_report import BatchReport
 from freshet.pipeline.batch.task_result import TaskResult
 from freshet.pipeline.running.progress import Progress
-from freshet.pipeline.running.progress_report import SUMMARY_EVERY, ProgressReporter, progress_line
+from freshet.pipeline.running.progress_report import SUMMARY_EVERY, ProgressReporter, progress_facts, progress_line
 
 RESULT = TaskResult(
     applied=900,
@@ -58,6 +59,19 @@ def test_columns_that_the_file_leaves_out_are_told_once_each() -> None:
     assert [remark.partition("carry a field ")[2].split(",")[0] for remark in told] == ["more", "other"]
     assert "table.columns" in told[0]
     assert [json.loads(line)["left_out_columns"] for line in said] == [[], ["more"], ["more", "other"], ["more"]]
+
+
+def test_background_compaction() -> None:
+    done = BackgroundReport(units=2, aborted=1, input_bytes=2048, failure="disk full")
+    compacted = replace(PROGRESS, report=replace(REPORT, background=done))
+    assert (
+        "; 2 background compactions, 2.0 KB read; 1 background compaction dropped: another commit was faster; "
+        "background compaction is failing; batches compact instead: disk full; "
+    ) in progress_line(compacted)
+    facts = progress_facts(compacted)
+    assert facts["background"] == {"units": 2, "aborted": 1, "input_bytes": 2048, "failure": "disk full"}
+    assert facts["beside"] == {"units": 2, "given_way": 1, "input_bytes": 2048, "failure": "disk full"}
+    assert (progress_facts(PROGRESS)["background"], progress_facts(PROGRESS)["beside"]) == (None, None)
 
 
 def test_a_batch_that_was_committed_already() -> None:

@@ -172,7 +172,7 @@ class BackgroundRounds:
 
     def _run(self, context: SparkContext) -> None:
         context.setLocalProperty("spark.scheduler.pool", POOL)
-        context.setJobGroup(self._group, f"compaction of {self._table.name} beside {self._name}")
+        context.setJobGroup(self._group, f"background compaction of {self._table.name} for {self._name}")
         retry_s = RETRY_S
         while not self._has_ended():
             self._wake.clear()
@@ -234,4 +234,9 @@ class BackgroundRounds:
         with self._lock:
             is_news, self._failure = failure != self._failure, failure
         if is_news:
-            _LOG.warning("table %s: no compaction beside %s: %s", self._table.name, self._name, failure)
+            _LOG.warning(
+                "table %s: background compaction of %s is failing; batches compact instead: %s",
+                self._table.name,
+                self._name,
+                failure,
+            )

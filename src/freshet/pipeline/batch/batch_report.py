@@ -44,8 +44,8 @@ class BatchReport:
     task_count: int = 0
     left_out: tuple[str, ...] = ()
     """Columns of the table that the pipeline file leaves out, though records of the batch carry a field of the name."""
-    beside: BackgroundReport | None = None
-    """What compaction beside the stream did since the batch before; None where there is none."""
+    background: BackgroundReport | None = None
+    """What background compaction did since the batch before; None where there is none."""
     times_ms: Mapping[str, float] = field(default_factory=dict)
 
     @classmethod

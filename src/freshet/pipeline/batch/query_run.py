@@ -143,10 +143,10 @@ class QueryRun:
             clock.lap("turn")
             report = self._write(frame, micro_batch_id, query_id, limits, clock)
         written = report.result.messages
-        beside = [
+        compacted = [
             table.after_batch(frame.sparkSession, written.get(index, ())) for index, table in enumerate(self._tables)
         ]
-        return replace(report, beside=joined_report(each for each in beside if each is not None))
+        return replace(report, background=joined_report(each for each in compacted if each is not None))
 
     def _write(
         self,

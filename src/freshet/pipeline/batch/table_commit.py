@@ -69,7 +69,7 @@ class TableCommit:
             _LOG.warning("table %s: %s", self.table.name, warning)
 
     def _open_rounds(self, compaction: CompactionConfig) -> BackgroundRounds | None:
-        if not compaction.beside:
+        if not compaction.background:
             return None
         try:
             return BackgroundRounds(self.table, self._commit_user, budget_ms=compaction.budget_ms)

@@ -179,7 +179,7 @@ def _one_more(asked: _Asked, name: str, told: dict[str, str]) -> None:
     try:
         _tell(_round(asked, name), name, asked, quiet=True)
     except (ConflictError, RetryableError) as error:
-        complain(f"this round gave way to another writer, the next one tries again: {error}")
+        complain(f"this round was dropped, another writer was faster; the next one tries again: {error}")
     except StorageError as error:
         if not asked.is_database:
             raise
@@ -225,6 +225,7 @@ def _tell(result: CompactionResult, name: str, asked: _Asked, *, quiet: bool) ->
                 "buckets": result.buckets_done,
                 "buckets_left": result.buckets_left,
                 "buckets_aborted": result.buckets_aborted,
+                "buckets_given_way": result.buckets_aborted,  # its name until 1.0
                 "input_bytes": result.input_bytes,
             }
         )

@@ -4,7 +4,7 @@
       ├── sources[]: SourceConfig ── kafka | files | table, format, schema, select, on_unknown_field, on_truncate
       ├── table: TableConfig ── warehouse, name, columns, primary_key, partition_by, options
       ├── max_dead_letters: MaxDeadLetters ── share, count
-      └── compaction: CompactionConfig ── beside, batch_budget
+      └── compaction: CompactionConfig ── background, batch_budget
 
 Defaults stand here and nowhere else; `config.pipeline_file` reads the files and reports what is wrong. A value whose
 key names a secret (`storage.options.secrets`), or which has one in it, is a `SecretStr`: every output of a model masks
@@ -19,9 +19,11 @@ import json
 from collections.abc import Mapping
 from functools import cached_property
 from typing import Annotated, Any, Final, Literal
+from warnings import warn
 
 from pydantic import (
     AfterValidator,
+    AliasChoices,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -30,12 +32,13 @@ from pydantic import (
     PrivateAttr,
     SecretStr,
     StrictBool,
+    ValidationInfo,
     model_validator,
 )
 
 from freshet.pipeline.config.interval import interval_ms, spark_interval
 from freshet.pipeline.config.only_tables import OnlyTables
-from freshet.pipeline.config.origin import Origin
+from freshet.pipeline.config.origin import KeyPath, Origin
 from freshet.storage.catalog import split_identifier
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.model.data_type import DataField, with_nullable
@@ -70,6 +73,13 @@ TABLE_SOURCE_OPTIONS: Final = (
 )  # fmt: skip
 """Options of a table that is read; beside them everything that begins with `kafka.`."""
 _OPTION_NAMES: Final = {"isolation": "log.read.isolation"}
+
+RENAMED_KEYS: Final[Mapping[KeyPath, str]] = {
+    ("compaction", "beside"): "compaction.beside is now called compaction.background; the old name works until 1.0"
+}
+"""Keys of earlier versions that still work, and the warning about each."""
+READ_FROM_FILE: Final = {"read from": "file"}
+"""Context of validation: the file's reader warns of old keys, so the model does not."""
 
 SHARE_RECORDS_MIN: Final = 1000
 """`max_dead_letters.share` says nothing about smaller batches: a few bad records may be most of them."""
@@ -288,10 +298,20 @@ class TriggerConfig(_Model):
 class CompactionConfig(_Model):
     """Where the compactions of the table are made."""
 
-    beside: StrictBool = False
-    """Batches compact what readers wait for, larger rounds run beside the stream, in tasks of the same application."""
+    background: StrictBool = Field(default=False, validation_alias=AliasChoices("background", "beside"))
+    """Batches compact what readers wait for, larger compactions run in the background, as tasks of the application."""
     batch_budget: Annotated[str, BeforeValidator(_number_text), AfterValidator(spark_interval)] = "200 milliseconds"
-    """With `beside`: time of a batch, in each of its tasks, for rounds that are not required."""
+    """With `background`: time of a batch, in each of its tasks, for compactions that are not required."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _take_old_name(cls, value: Any, info: ValidationInfo) -> Any:
+        if isinstance(value, Mapping) and "beside" in value:
+            if "background" in value:
+                raise ValueError("has background and its old name beside; give background alone")
+            if info.context is not READ_FROM_FILE:
+                warn(RENAMED_KEYS["compaction", "beside"], FutureWarning, stacklevel=3)
+        return value
 
     @property
     def budget_ms(self) -> int:

@@ -30,6 +30,7 @@ from pydantic import BaseModel, ValidationError
 
 from freshet.pipeline.config.model import (
     FILE_OPTIONS,
+    READ_FROM_FILE,
     TABLE_SOURCE_OPTIONS,
     CompactionConfig,
     FilesConfig,
@@ -132,7 +133,7 @@ def parse_pipeline(text: str, path: str, env: Mapping[str, str]) -> tuple[Pipeli
     if not isinstance(tree, dict):
         return None, [Problem("wants the keys of a pipeline (name, sources, table, …) at its top", path, 1)]
     try:
-        config = PipelineConfig.model_validate(_with_absolute_folders(tree))
+        config = PipelineConfig.model_validate(_with_absolute_folders(tree), context=READ_FROM_FILE)
     except ValidationError as error:
         found = [document.problem(_key_path(item["loc"]), _message(item)) for item in error.errors()]
         return None, [*document.problems, *found]

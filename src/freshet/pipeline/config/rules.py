@@ -20,6 +20,7 @@ from freshet.pipeline.config.engine_rules import EngineRules, engine_rules
 from freshet.pipeline.config.folder_rules import entangled_folders
 from freshet.pipeline.config.model import (
     KAFKA_OPTIONS,
+    RENAMED_KEYS,
     ROW_KIND_OPTION,
     SEQUENCE_OPTION,
     PipelineConfig,
@@ -95,6 +96,7 @@ def decides_meaning(key: str) -> bool:
 
 def warnings(config: PipelineConfig) -> Iterator[str]:
     """What a run should say before it starts; nothing here stops it."""
+    yield from (text for key_path, text in RENAMED_KEYS.items() if key_path in config.origin.lines)
     sequence = config.table.core_options.sequence_field
     rules = _rules(config.table)
     unordered = [] if sequence or not config.table.primary_key else _unordered_columns(config.table, rules)

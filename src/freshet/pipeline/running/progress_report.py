@@ -20,6 +20,7 @@ from typing import Any, Final
 
 import orjson
 
+from freshet.pipeline.batch.background_rounds import BackgroundReport
 from freshet.pipeline.batch.batch_report import BatchReport
 from freshet.pipeline.batch.left_out import left_out_text
 from freshet.pipeline.running.progress import PipelineState, Progress
@@ -76,12 +77,21 @@ def progress_facts(progress: Progress) -> dict[str, Any]:
         "rewrites": report.rewrite_count,
         "rewritten_bytes": report.rewritten_bytes,
         "waited_buckets": result.waited_buckets,
-        "beside": None if report.beside is None else asdict(report.beside),
+        "background": None if report.background is None else asdict(report.background),
+        "beside": _before_rename(report.background),
         "batch_ms": progress.batch_ms,
         "driver_ms": {name: round(value, 1) for name, value in report.times_ms.items()},
         "task_ms": {name: round(value, 1) for name, value in result.times_ms.items()},
         "spark_ms": dict(progress.spark_ms),
     }
+
+
+def _before_rename(report: BackgroundReport | None) -> dict[str, Any] | None:
+    """`background` with the names that it had in earlier versions; until 1.0."""
+    if report is None:
+        return None
+    facts = asdict(report)
+    return {"units": facts.pop("units"), "given_way": facts.pop("aborted"), **facts}
 
 
 def state_facts(state: PipelineState) -> dict[str, Any]:
@@ -194,18 +204,18 @@ def _counted(counter: Counter[str]) -> str:
 
 
 def _compaction(report: BatchReport) -> Iterator[str]:
-    """What compaction beside the stream did, and what the batch did in its place."""
-    waited, beside = report.result.waited_buckets, report.beside
+    """What background compaction did, and what the batch did in its place."""
+    waited, background = report.result.waited_buckets, report.background
     if waited:
         yield f"WAITED for the compaction of {_plural(waited, 'bucket')} with too many sorted runs"
-    if beside is None:
+    if background is None:
         return
-    if beside.units:
-        yield f"compacted beside: {_plural(beside.units, 'unit')}, {size_text(beside.input_bytes)}"
-    if beside.aborted:
-        yield f"{_plural(beside.aborted, 'unit')} gave way"
-    if beside.failure is not None:
-        yield f"NO COMPACTION BESIDE, batches do it: {beside.failure}"
+    if background.units:
+        yield f"{_plural(background.units, 'background compaction')}, {size_text(background.input_bytes)} read"
+    if background.aborted:
+        yield f"{_plural(background.aborted, 'background compaction')} dropped: another commit was faster"
+    if background.failure is not None:
+        yield f"background compaction is failing; batches compact instead: {background.failure}"
 
 
 def _merged(keys: int, in_python: int) -> str:
