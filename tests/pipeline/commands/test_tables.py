@@ -9,6 +9,7 @@ import pytest
 
 import freshet as front_door
 from freshet import Catalog, Table
+from freshet.pipeline.commands import tables
 from tests.pipeline.commands.kit import Freshet
 from tests.storage.options.test_secrets import SECRETS, WITHIN, table_with
 
@@ -165,6 +166,24 @@ def test_debug_works_wherever_it_stands(freshet: Freshet, tmp_path: Path, positi
     assert called.code == 2
     assert "Traceback" in called.err
     assert "freshet: InvalidRequestError: there is no table shop.nothing" in called.err
+
+
+@pytest.mark.parametrize("debug", [[], ["--debug"]])
+def test_an_error_that_nobody_expected(
+    freshet: Freshet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, debug: list[str]
+) -> None:
+    def fails(*_: object) -> None:
+        raise KeyError("a key\nthat is missing")
+
+    monkeypatch.setattr(tables, "open_table", fails)
+    called = freshet("describe", tmp_path, "shop.t", "--json", *debug)
+    hint = "report it with the traceback above" if debug else "run again with --debug and report the traceback"
+    message = f"KeyError: 'a key\\nthat is missing'; {hint}"
+    assert called.code == 1
+    assert called.err.endswith(f"freshet: InternalError: {message}\n")
+    assert called.err.count("Traceback") == len(debug)
+    assert called.err.count("\n") == 1 or debug
+    assert called.facts == {"error": message, "kind": "InternalError", "retryable": False, "exit_code": 1}
 
 
 def test_the_version(freshet: Freshet) -> None:

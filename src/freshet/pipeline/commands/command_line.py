@@ -14,8 +14,8 @@
 | 75 | worth another try: brokers or store away, disk full, somebody else was faster |
 | 1 | anything else |
 
-An error is one message that says of which kind it is (`error_kind`) and what to do; `--debug`, anywhere in the call,
-adds the traceback. Who asked for JSON gets the error as JSON too (`failure_report`).
+An error is one message that names its kind (`error_kind`) and says what to do; `--debug`, anywhere in the call, adds
+the traceback. With JSON output the error is printed as JSON too (`failure_report`).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ import typer
 from typer.core import TyperGroup
 
 from freshet._lazy import LazyModule
-from freshet.pipeline.commands.command_list import COMMANDS, PANELS
+from freshet.pipeline.commands.command_list import COMMANDS, DEBUG, PANELS
 from freshet.pipeline.errors.error_kind import EXIT_DONE, EXIT_FAILED
 from freshet.pipeline.exceptions import InvalidRequestError
 
@@ -41,7 +41,6 @@ else:  # the second knows the errors of Arrow
     _version = LazyModule("freshet._version")
     _failure_report = LazyModule("freshet.pipeline.commands.failure_report")
 
-DEBUG: Final = "--debug"
 EXIT_CODES: Final = (
     "Exit codes: 0 done · 2 the configuration or the call is wrong, nothing was started or written · 65 data or table "
     "damaged, or a record or an input that cannot be taken: a restart meets it again · 75 worth another try · 1 "
@@ -115,13 +114,10 @@ def main() -> None:
     except BrokenPipeError:  # whoever read our output has seen enough, as `head` has
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(EXIT_DONE)
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - each ends as a message and an exit code
         if is_debug:
             traceback.print_exc()
-        code = _failure_report.tell_failure(error, arguments)
-        if code is None and not is_debug:
-            raise
-        raise SystemExit(EXIT_FAILED if code is None else code) from None
+        raise SystemExit(_failure_report.report_failure(error, arguments)) from None
 
 
 def _call(arguments: list[str]) -> int:

@@ -9,6 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+DEBUG: Final = "--debug"
+"""Anywhere in a call: with the traceback of the error that ends it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Listed:

@@ -1,6 +1,7 @@
-"""What a command tells of the error that it ends with.
+"""What a command prints about the error that it ends with.
 
     freshet: CorruptDataError: …                                                    always, on standard error
+    freshet: InternalError: KeyError: …; run again with --debug …                     not raised on purpose
     {"error": "…", "kind": "CorruptDataError", "retryable": false, "exit_code": 65}   for who asked for JSON
 
 The JSON object is one line on standard output with --json and --progress json, where it is the last one. With --format
@@ -18,6 +19,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from freshet.pipeline.commands.command_list import DEBUG
 from freshet.pipeline.commands.output import complain, json_line, say
 from freshet.pipeline.errors.error_kind import EXIT_RETRY
 from freshet.pipeline.errors.failure import exit_code_of, is_foreign, kind_of
@@ -29,20 +31,16 @@ _PROGRESS: Final = "--progress"
 _FORMAT: Final = "--format"
 
 
-def tell_failure(error: Exception, arguments: Sequence[str]) -> int | None:
-    """Tells of an error that ended a call with these arguments, and gives the exit code.
-
-    None where nobody raised it on purpose: that is a bug of ours, of which the traceback says most.
-    """
-    text = _message(error)
-    if text is not None:
-        complain(f"{kind_of(error)}: {text}")
+def report_failure(error: Exception, arguments: Sequence[str]) -> int:
+    """Reports an error that ended a call with these arguments, and gives the exit code."""
+    text = _message(error) or _unexpected_text(error, is_debug=DEBUG in arguments)
+    complain(f"{kind_of(error)}: {text}")
     facts = failure_facts(error, text)
     if _AS_JSON in arguments or _has_value(arguments, _PROGRESS):
         say(json_line(facts))
     elif _has_value(arguments, _FORMAT):
         print(json_line(facts), file=sys.stderr, flush=True)
-    return None if text is None else exit_code_of(error)
+    return exit_code_of(error)
 
 
 @contextmanager
@@ -67,10 +65,17 @@ def failure_facts(error: BaseException, text: str | None = None) -> Mapping[str,
 
 
 def _message(error: Exception) -> str | None:
-    """What to tell of an error; None for one that nobody raised on purpose."""
+    """What an error says; None for one that nobody raised on purpose."""
     if isinstance(error, PipelineError | StorageError | OSError | pa.ArrowException):
         return str(error)
     return brief_reason(error) if is_foreign(error) else None
+
+
+def _unexpected_text(error: Exception, *, is_debug: bool) -> str:
+    """One line about an error that nobody raised on purpose: its traceback says more."""
+    text = ": ".join(filter(None, (type(error).__name__, " ".join(str(error).split()))))
+    hint = "report it with the traceback above" if is_debug else f"run again with {DEBUG} and report the traceback"
+    return f"{text}; {hint}"
 
 
 def _has_value(arguments: Sequence[str], option: str, value: str = "json") -> bool:

@@ -12,13 +12,12 @@ from freshet.pipeline.batch.table_setup import with_table_options
 from freshet.pipeline.checks.preflight import problems_before_start, refuse_to_start, warnings_before_start
 from freshet.pipeline.checks.record_samples import RECORDS_MAX, Records, left_out_warnings
 from freshet.pipeline.commands.arguments import AsJson, PipelineFiles
-from freshet.pipeline.commands.failure_report import failure_facts, tell_failure
+from freshet.pipeline.commands.failure_report import failure_facts, report_failure
 from freshet.pipeline.commands.output import complain, print_json, say
 from freshet.pipeline.commands.spark_part import spark_part
 from freshet.pipeline.config.interval import interval_ms, spark_interval
 from freshet.pipeline.config.model import PipelineConfig, SourceConfig
 from freshet.pipeline.config.pipeline_file import load_pipelines
-from freshet.pipeline.errors.error_kind import EXIT_INVALID
 from freshet.pipeline.exceptions import ConfigurationError, InvalidRequestError, Problem
 from freshet.pipeline.running.signals import when_asked_to_stop
 from freshet.pipeline.spark.jars import SPARK_GROUP, ensure_jars
@@ -93,7 +92,7 @@ def check(
     if as_json:
         print_json({"problems": problems, "pipelines": facts, **({} if failure is None else failure_facts(failure))})
         if failure is not None:
-            raise typer.Exit(tell_failure(failure, []) or EXIT_INVALID)
+            raise typer.Exit(report_failure(failure, []))
     elif failure is not None:
         raise failure
     else:
