@@ -7,7 +7,7 @@ note it), a zombie (a driver that was replaced and goes on), or a reader (wait f
 fetched, restart from its state as JSON). Records come twice now and then, drivers die at any step, also
 between the two snapshots of one commit. Drivers log in several formats.
 
-The table is a dict. A batch is a list of changes that fit on what the last settled batch left; which of them stand is
+The table is a dict. A batch is a list of changes that fit on what the last stable batch left; which of them count is
 read from the snapshots.
 """
 
@@ -67,7 +67,7 @@ class Counts:
     snapshots: int = 0
     shown: int = 0
     retracted: int = 0
-    settled: int = 0
+    stable: int = 0
     lost_compactions: int = 0
 
     def __iadd__(self, other: Counts) -> Counts:
@@ -107,9 +107,9 @@ class World:
     logged: dict[tuple[int, int, int], list[Row]] = field(default_factory=dict)
     """By (epoch, attempt, batch): what a driver meant to log."""
     states: dict[int, dict[int, int]] = field(default_factory=dict)
-    """What the table holds once a batch is settled."""
+    """What the table holds once a batch is stable."""
     batch_of: dict[int, int] = field(default_factory=dict)
-    """By snapshot: the batch that it leaves settled."""
+    """By snapshot: the last batch that is stable then."""
 
     def __post_init__(self) -> None:
         self.chance = random.Random(self.seed)
@@ -148,16 +148,16 @@ class World:
         wanted = self.seen if snapshot_id is None else snapshot_id
         return self.store.snapshots.snapshot(wanted) if 0 < wanted <= self.seen else None
 
-    def told(self) -> tuple[int, dict[int, int]]:
-        """The last settled batch, and what the table holds then."""
+    def last_stable(self) -> tuple[int, dict[int, int]]:
+        """The last stable batch, and what the table holds then."""
         self.look()
         batch = self.batch_of.get(self.seen, NO_BATCH)
         return batch, self.states[batch]
 
     def changes(self, batch: int, variant: int, base: tuple[int, dict[int, int]]) -> list[Row]:
         """The changes of a batch, by bucket and key; the same for the same variant of the same state."""
-        settled, table = base
-        chance = random.Random(f"{self.seed}/{batch}/{settled}/{0 if self.equal_replays else variant}")
+        stable, table = base
+        chance = random.Random(f"{self.seed}/{batch}/{stable}/{0 if self.equal_replays else variant}")
         rows: list[Row] = []
         for key in sorted(chance.sample(range(KEYS), chance.randrange(KEYS)), key=lambda key: (key % BUCKETS, key)):
             value = chance.randrange(1000)
@@ -209,9 +209,9 @@ def driver(world: World, number: int) -> Iterator[None]:
     while True:
         last = committer.has_committed(0).last
         batch = 0 if last is None else last.identifier + 1
-        if world.told()[0] >= BATCHES - 1:
+        if world.last_stable()[0] >= BATCHES - 1:
             return
-        base = world.told()  # of the driver: a task that runs twice works upon the same
+        base = world.last_stable()  # of the driver: a task that runs twice works upon the same
         rows = world.changes(batch, chance.randrange(10**9), base)
         for is_last in (False, True) if chance.random() < 0.2 else (True,):  # a task that runs twice
             attempt += 1
@@ -228,12 +228,12 @@ def driver(world: World, number: int) -> Iterator[None]:
                 rows = world.changes(batch, chance.randrange(10**9), base)
         increments = writer.finish()
         yield
-        if world.told()[0] != base[0]:
-            continue  # somebody else has settled a batch: what was logged does not fit on it any more, as a conflict
+        if world.last_stable()[0] != base[0]:
+            continue  # another driver's batch became stable: what was logged does not fit on it any more, as a conflict
         by_compaction = chance.random() < 0.4
         messages = [
-            CommitMessage(*lane, BUCKETS, **{"compact_log" if by_compaction else "log": each})
-            for lane, each in sorted(increments.items())
+            CommitMessage(*bucket, BUCKETS, **{"compact_log" if by_compaction else "log": each})
+            for bucket, each in sorted(increments.items())
         ]
         try:
             result = committer.commit(batch, messages)
@@ -313,7 +313,7 @@ class Reader:
 
     def check(self) -> None:
         """Where no batch is open the reader holds what the table holds."""
-        if self.state.lanes:
+        if self.state.open_buckets:
             return
         if self.state.batch < self.watermark:
             raise Violation(f"I10: the watermark goes back from {self.watermark} to {self.state.batch}")
@@ -323,7 +323,7 @@ class Reader:
             raise Violation(f"I6: a -U without its +U of keys {self.updating}")
         if self.table != wanted:
             raise Violation(f"I4/I1: at batch {self.state.batch} a reader holds {self.table}, the table {wanted}")
-        self.world.counts.settled += 1
+        self.world.counts.stable += 1
 
 
 def rows_of(batches: Iterator[pa.RecordBatch]) -> list[Row]:
@@ -353,7 +353,7 @@ def run_schedule(
         what = chance.random()
         if what < 0.45:
             is_done = not _goes_on(current)
-            batch = world.told()[0]
+            batch = world.last_stable()[0]
             if is_done and batch < BATCHES - 1:  # it died
                 current, is_done = _replaced(world), False
         elif what < 0.50 and world.counts.replacements < replacements_max:
@@ -371,8 +371,8 @@ def run_schedule(
             chance.choice(readers).step()
     for reader in readers:
         reader.finish()
-        if reader.state.batch != world.told()[0]:
-            raise Violation(f"I1: a reader stops at batch {reader.state.batch}, the table is at {world.told()[0]}")
+        if reader.state.batch != world.last_stable()[0]:
+            raise Violation(f"I1: a reader stops at {reader.state.batch}, the table is at {world.last_stable()[0]}")
     return world.counts
 
 

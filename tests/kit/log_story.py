@@ -23,19 +23,19 @@ from freshet.logstore.protocol.topic import ensure_topics
 from freshet.logstore.reading.split_stream import LogSplitStream
 from freshet.logstore.writing.writer import LogWriter, WriterSettings
 from freshet.storage.model.data_file import EMPTY_ROW
+from freshet.storage.model.manifest import BucketId
 from freshet.storage.model.row_kind import KIND_TEXTS
 from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.model.stream_step import StreamLimit
 from freshet.storage.model.table_log import (
     LOG_PROPERTY,
     NO_BATCH,
-    Lane,
     LogIdentity,
     LogIncrement,
     LogProgress,
     log_to_text,
-    settled,
-)  # fmt: skip
+    with_stable_batch,
+)
 from tests.kit.fake_log import FakeLog
 from tests.kit.log_reader import SnapshotsAlone, reader_of
 
@@ -66,7 +66,7 @@ class StoryWriter:
         self.epoch = claim_epoch(self.producer, TOPIC, "u", 0)
         self.writer = LogWriter(self.producer, WriterSettings(story.identity, self.epoch, 0, 1_000_000))
 
-    def log(self, batch: int, *texts: str, bucket: int = 0) -> Mapping[Lane, LogIncrement]:
+    def log(self, batch: int, *texts: str, bucket: int = 0) -> Mapping[BucketId, LogIncrement]:
         self.writer.begin(batch, 0)
         for text in texts:  # a record each
             self.writer.log(EMPTY_ROW, bucket, table_of(text))
@@ -124,7 +124,7 @@ class Story:
         properties = {} if progress is None else {LOG_PROPERTY: log_to_text(progress)}
         return cast("Snapshot", SimpleNamespace(id=number, time_ms=number, properties=properties))
 
-    def commit(self, batch: int, won: Mapping[Lane, LogIncrement]) -> None:
+    def commit(self, batch: int, won: Mapping[BucketId, LogIncrement]) -> None:
         last = next((each for each in reversed(self.snapshots) if each is not None), None)
         base = LogProgress(self.identity, 0, NO_BATCH, self.identity.start, {}) if last is None else last
-        self.snapshots.append(settled(base, batch, won))
+        self.snapshots.append(with_stable_batch(base, batch, won))

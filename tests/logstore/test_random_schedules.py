@@ -18,7 +18,8 @@ from freshet.logstore.exceptions import LogLostError
 from freshet.logstore.protocol.record import Attempt
 from freshet.logstore.reading.decide import RowRange
 from freshet.logstore.writing.writer import LogWriter
-from freshet.storage.model.table_log import Lane, LogIncrement
+from freshet.storage.model.manifest import BucketId
+from freshet.storage.model.table_log import LogIncrement
 from tests.kit.log_model import Counts, run_schedule
 from tests.soak.counts import READERS, seeds_of
 
@@ -40,12 +41,12 @@ def run(seeds: range, *, equal_replays: bool) -> Counts:
 
 def test_equal_replays_are_silent() -> None:
     counts = run(range(QUICK), equal_replays=True)
-    assert counts.settled > QUICK and counts.replacements and counts.zombie_steps and counts.lost_compactions
+    assert counts.stable > QUICK and counts.replacements and counts.zombie_steps and counts.lost_compactions
 
 
 def test_replays_with_other_rows_are_healed() -> None:
     counts = run(range(QUICK), equal_replays=False)
-    assert counts.settled > QUICK and counts.retracted and counts.zombie_steps
+    assert counts.stable > QUICK and counts.retracted and counts.zombie_steps
 
 
 def test_lost_records_are_never_passed_over() -> None:
@@ -60,19 +61,19 @@ def test_lost_records_are_never_passed_over() -> None:
     assert min(outcomes["harmless"], outcomes["told"]) > QUICK // 6
 
 
-def no_settling(*given: object) -> list[RowRange]:
+def no_winner(*given: object) -> list[RowRange]:
     return []
 
 
-def one_too_low(finish: Callable[[LogWriter], Mapping[Lane, LogIncrement]]) -> object:
+def one_too_low(finish: Callable[[LogWriter], Mapping[BucketId, LogIncrement]]) -> object:
     return lambda writer: {
-        lane: replace(each, next_offset=each.next_offset - 1) for lane, each in finish(writer).items()
+        bucket: replace(each, next_offset=each.next_offset - 1) for bucket, each in finish(writer).items()
     }
 
 
 MUTATIONS = {
     "what is taken back keeps its kind": ("freshet.logstore.reading.rows.INVERTED", np.array([0, 1, 2, 3], np.int8)),
-    "nothing is settled at a snapshot": ("freshet.logstore.reading.decide._settled", no_settling),
+    "no snapshot names a winner": ("freshet.logstore.reading.decide._to_winner", no_winner),
     "the last offset is stored as the next": (
         "freshet.logstore.writing.writer.LogWriter.finish",
         one_too_low(LogWriter.finish),
@@ -98,4 +99,4 @@ def test_the_schedules_notice(name: str, monkeypatch: pytest.MonkeyPatch) -> Non
 def test_ten_thousand_schedules(equal_replays: bool) -> None:
     seeds = seeds_of(READERS, "readers", equal_replays)
     counts = run(seeds, equal_replays=equal_replays)
-    assert counts.settled > len(seeds) and counts.zombie_steps > len(seeds) // 10
+    assert counts.stable > len(seeds) and counts.zombie_steps > len(seeds) // 10

@@ -29,7 +29,7 @@ def test_n2_an_equal_replay_is_silent() -> None:
     assert (story.spec(), story.comm()) == ("", UPDATE)
 
 
-def test_n3_what_a_replay_does_not_repeat_is_taken_back_when_it_is_settled() -> None:
+def test_n3_what_a_replay_does_not_repeat_is_taken_back_when_it_is_stable() -> None:
     story = Story()
     story.writer.log(1, UPDATE, "+I 2 x")
     assert story.spec() == f"{UPDATE} | +I 2 x"

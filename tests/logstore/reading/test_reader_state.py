@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from freshet.logstore.protocol.record import Attempt
 from freshet.logstore.reading.reader_state import (
-    OpenLane,
+    OpenBucket,
     ReaderState,
     Run,
     state_at,
@@ -23,14 +23,14 @@ OFFSETS = st.dictionaries(st.integers(0, 2**31 - 1), st.integers(0, 2**62), max_
 RUNS = st.builds(
     Run, st.builds(Attempt, NUMBERS, NUMBERS), NUMBERS, NUMBERS, NUMBERS, st.binary(min_size=8, max_size=8)
 )
-LANES = st.dictionaries(
+OPEN_BUCKETS = st.dictionaries(
     st.tuples(st.binary(max_size=9), st.integers(0, 2**31 - 1)),
-    st.builds(OpenLane, RUNS, st.none() | RUNS),
+    st.builds(OpenBucket, RUNS, st.none() | RUNS),
     max_size=3,
 )
 STATES = st.builds(
     ReaderState, NUMBERS, st.text(), st.text(), st.text(), NUMBERS, NUMBERS, NUMBERS, OFFSETS, OFFSETS,
-    st.none() | NUMBERS, LANES,
+    st.none() | NUMBERS, OPEN_BUCKETS,
 )  # fmt: skip
 
 
@@ -50,4 +50,18 @@ def test_a_reader_of_a_snapshot_goes_on_where_its_log_ends() -> None:
     progress = LogProgress(LogIdentity("t", "id", "u", {0: 1}), 2, 9, {0: 40}, {})
     state = state_at(7, progress)
     assert state.has_log and (state.batch, state.generation) == (9, 2)
-    assert state.settled == state.positions == {0: 40}
+    assert state.stable_offsets == state.positions == {0: 40}
+
+
+def test_checkpoints_of_earlier_versions_are_read() -> None:
+    """Its keys are part of the format, whatever the fields are called."""
+    run = {"epoch": 1, "attempt": 2, "first_offset": 40, "end_offset": 42, "row_count": 3, "row_hash": "0a"}
+    kept = {
+        "snapshot_id": 7, "topic": "t", "topic_id": "id", "commit_user": "u", "generation": 0, "batch": 9,
+        "epoch": 1, "settled": {"0": 40}, "positions": {"0": 42}, "open_batch": 10,
+        "lanes": {"0/AAE=": {"shown": run, "matched": run}},
+    }  # fmt: skip
+    shown = Run(Attempt(1, 2), 40, 42, 3, b"\n")
+    state = ReaderState(7, "t", "id", "u", 0, 9, 1, {0: 40}, {0: 42}, 10, {(b"\0\1", 0): OpenBucket(shown, shown)})
+    assert state_from_json(kept) == state
+    assert state_to_json(state) == kept

@@ -39,11 +39,11 @@ def test_a_stretch_that_becomes_too_large_begins_anew(monkeypatch: pytest.Monkey
     assert offsets(recent, 0) is None and offsets(recent, 2) == [2, -3]
 
 
-def test_lanes_of_one_partition_are_fetched_once() -> None:
+def test_buckets_of_one_partition_are_fetched_once() -> None:
     story = Story()
-    lanes = [b"%03d" % number for number in range(20)]
+    partitions = [b"%03d" % number for number in range(20)]
     story.writer.writer.begin(1, 0)
-    for number, partition in enumerate(lanes):
+    for number, partition in enumerate(partitions):
         story.writer.writer.log(partition, 0, table_of(f"+I {10 + number} x"))
     story.commit(1, story.writer.writer.finish())
     before = story.log_.fetches

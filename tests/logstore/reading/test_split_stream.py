@@ -480,8 +480,8 @@ def test_rows_that_wake_a_reader_are_shown_before_it_looks_for_snapshots(
     assert [line for batch in stream.read_between(position, end) for line in lines(batch)] == ["-U 1 a", "+U 1 b"]
     assert calls == []
     commit()
-    settled = stream.advance(end, StreamLimit(snapshots=1))
-    assert settled.next_id == 5 and list(stream.read_between(end, settled)) == []
+    stable = stream.advance(end, StreamLimit(snapshots=1))
+    assert stable.next_id == 5 and list(stream.read_between(end, stable)) == []
 
 
 def schedules(seeds: range, *, equal_replays: bool) -> Counts:
@@ -497,7 +497,7 @@ def schedules(seeds: range, *, equal_replays: bool) -> Counts:
 @pytest.mark.parametrize("equal_replays", [True, False])
 def test_random_schedules(equal_replays: bool) -> None:
     counts = schedules(range(QUICK), equal_replays=equal_replays)
-    assert counts.settled > QUICK and counts.zombie_steps and (equal_replays or counts.retracted)
+    assert counts.stable > QUICK and counts.zombie_steps and (equal_replays or counts.retracted)
 
 
 @pytest.mark.soak
@@ -506,4 +506,4 @@ def test_random_schedules(equal_replays: bool) -> None:
 def test_many_random_schedules(equal_replays: bool) -> None:
     seeds = seeds_of(SPLIT_READERS, "split readers", equal_replays)
     counts = schedules(seeds, equal_replays=equal_replays)
-    assert counts.settled > len(seeds) and counts.zombie_steps > len(seeds) // 10
+    assert counts.stable > len(seeds) and counts.zombie_steps > len(seeds) // 10

@@ -518,7 +518,7 @@ def check_schedules(tmp_path: Path, seeds: range, steps: int) -> dict[str, int]:
             table.engine.log.open_publisher().close()
             for what, count in run_schedule(log, table, seed, steps).items():
                 counts[what] += count
-            expected = lanes(table)
+            expected = changelog_by_bucket(table)
             assert changes(log) == expected, f"seed {seed}"
             found: dict[int, str] = {}
             for part in changes(log):
@@ -530,7 +530,7 @@ def check_schedules(tmp_path: Path, seeds: range, steps: int) -> dict[str, int]:
     return counts
 
 
-def lanes(table: Table) -> list[str]:
+def changelog_by_bucket(table: Table) -> list[str]:
     """The changelog of the table by bucket."""
     log = table.changelog(from_snapshot=1)
     found: list[list[str]] = [[] for _ in range(table.options.bucket)]

@@ -22,7 +22,7 @@ from freshet.logstore.protocol.client import TopicPartition
 from tests.logstore.logged_tables import rows, write
 from tests.logstore.test_logged_tables import folded, held
 from tests.logstore.test_real_broker import make as make_on_broker
-from tests.logstore.writing.test_publisher import changelog, lanes, told
+from tests.logstore.writing.test_publisher import changelog, changelog_by_bucket, told
 
 pytestmark = pytest.mark.kafka
 
@@ -118,7 +118,7 @@ def test_a_plain_consumer_sees_each_committed_change_once(
         zombie.write(rows("+I 1 d | +I 9 x"))
         zombie.commit()
     parts = seen(kafka_broker, topic, 2)
-    assert parts == lanes(table)
+    assert parts == changelog_by_bucket(table)
     assert folded(parts[0]) | folded(parts[1]) == held(table)
 
 

@@ -24,7 +24,7 @@ from freshet.storage.table import SetOption
 from tests.logstore.caught_up import CaughtUp
 from tests.logstore.logged_tables import SCHEMA
 from tests.logstore.test_logged_tables import folded, held
-from tests.logstore.writing.test_publisher import lanes
+from tests.logstore.writing.test_publisher import changelog_by_bucket
 from tests.logstore.writing.test_real_publisher import seen
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
@@ -138,13 +138,13 @@ def test_a_query_publishes_what_it_has_committed(
     topic = table.options.given["kafka.topic"]
     table.alter(SetOption("log.consistency", "transactional"), SetOption("log.format", "debezium-json"))
     _run(spark, tmp_path, [("+I", key, f"a{key}") for key in range(20)])
-    assert seen(kafka_broker, topic, 2) == lanes(table)
+    assert seen(kafka_broker, topic, 2) == changelog_by_bucket(table)
     publish = TopicPublisher.publish
     monkeypatch.setattr(TopicPublisher, "publish", lambda self: None)  # as where the driver dies after the commit
     _run(spark, tmp_path, [("+I", 3, "b"), ("-D", 4, "x"), ("+I", 30, "c")])
-    assert seen(kafka_broker, topic, 2) != lanes(table)
+    assert seen(kafka_broker, topic, 2) != changelog_by_bucket(table)
     monkeypatch.setattr(TopicPublisher, "publish", publish)
     _run(spark, tmp_path, [("+I", 3, "d")])
     parts = seen(kafka_broker, topic, 2)
-    assert parts == lanes(table)
+    assert parts == changelog_by_bucket(table)
     assert folded(parts[0]) | folded(parts[1]) == held(table)

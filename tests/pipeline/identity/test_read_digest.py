@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from freshet.logstore.protocol.record import Attempt
 from freshet.logstore.reading.log_position import LogPosition
-from freshet.logstore.reading.reader_state import OpenLane, ReaderState, Run
+from freshet.logstore.reading.reader_state import OpenBucket, ReaderState, Run
 from freshet.pipeline.batch.batch_report import BatchReport
 from freshet.pipeline.batch.table_sink import TableSink, table_sink
 from freshet.pipeline.identity.read_digest import SourceRange, digest_of, files_between
@@ -43,10 +43,10 @@ def test_offsets_decide_and_the_order_of_keys_does_not() -> None:
 def test_positions_in_a_table_decide_whole_and_are_told_in_brief() -> None:
     start = LogPosition(ReaderState(4, "t", "id", "u", 0, 2, 1, {0: 5, 1: 7}, {0: 5, 1: 7}))
     run = Run(Attempt(1, 1), 7, 9, 3, b"12345678")
-    shown = replace(start.state, positions={0: 5, 1: 9}, open_batch=3, lanes={(b"", 1): OpenLane(run)})
+    shown = replace(start.state, positions={0: 5, 1: 9}, open_batch=3, open_buckets={(b"", 1): OpenBucket(run)})
     ends = [
         replace(start, state=shown),
-        replace(start, state=replace(shown, lanes={(b"", 1): OpenLane(replace(run, attempt=Attempt(1, 2)))})),
+        replace(start, state=replace(shown, open_buckets={(b"", 1): OpenBucket(replace(run, attempt=Attempt(1, 2)))})),
         replace(start, taken=1, of=3),
     ]
     texts = [json.dumps(position.to_document()) for position in (start, *ends)]

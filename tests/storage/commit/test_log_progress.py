@@ -12,11 +12,11 @@ from freshet.storage.commit.log_progress import LogChange, next_log
 from freshet.storage.exceptions import ConflictError, InvalidRequestError, UnknownOutcomeError
 from freshet.storage.model.commit_message import CommitMessage
 from freshet.storage.model.data_file import EMPTY_ROW
+from freshet.storage.model.manifest import BucketId
 from freshet.storage.model.snapshot import CommitKind, Snapshot
 from freshet.storage.model.table_log import (
     LOG_PROPERTY,
     NO_BATCH,
-    Lane,
     LogIdentity,
     LogIncrement,
     LogProgress,
@@ -27,12 +27,12 @@ from tests.kit.hand_made import make_table, message, new_file
 from tests.kit.sim_env import SimDisk
 
 LOG = LogIdentity("orders", "id-1", "u", {0: 4, 1: 0})
-LANE = (EMPTY_ROW, 0)
-BEFORE = LogProgress(LOG, 0, 6, {0: 20, 1: 5}, {LANE: LogIncrement(1, 0, 20, 3, "aa")})
+BUCKET = (EMPTY_ROW, 0)
+BEFORE = LogProgress(LOG, 0, 6, {0: 20, 1: 5}, {BUCKET: LogIncrement(1, 0, 20, 3, "aa")})
 
 
-def won(next_offset: int = 30) -> Mapping[Lane, LogIncrement]:
-    return {LANE: LogIncrement(2, 0, next_offset, 3, "bb")}
+def won(next_offset: int = 30) -> Mapping[BucketId, LogIncrement]:
+    return {BUCKET: LogIncrement(2, 0, next_offset, 3, "bb")}
 
 
 def after(
@@ -46,17 +46,17 @@ def after(
     return next_log(before, change, kind, log=log, identifier=7, last_identifier=last)
 
 
-def test_a_batch_is_settled_by_the_snapshot_that_holds_what_was_logged() -> None:
+def test_a_batch_is_stable_with_the_snapshot_that_holds_what_was_logged() -> None:
     done = LogProgress(LOG, 0, 7, {0: 30, 1: 5}, won())
     assert after(BEFORE, LogChange(won())) == done
     assert after(BEFORE, LogChange(won()), CommitKind.COMPACT, last=7) == done
 
 
-def test_an_empty_batch_is_settled_too_and_carries_the_full_vector() -> None:
+def test_an_empty_batch_is_stable_too_and_carries_the_full_vector() -> None:
     assert after(BEFORE, LogChange()) == LogProgress(LOG, 0, 7, {0: 20, 1: 5}, {})
 
 
-def test_an_append_whose_compaction_logs_settles_only_what_came_before_it() -> None:
+def test_an_append_whose_compaction_logs_makes_only_that_stable_what_came_before_it() -> None:
     pending = LogChange(is_pending=True)
     assert after(BEFORE, pending) == BEFORE
     lost = after(replace(BEFORE, batch=4), pending)  # the compactions of 5 and 6 never took effect
@@ -87,7 +87,7 @@ def test_a_commit_for_another_log_on_the_same_topic_is_refused(other: LogIdentit
 
 
 def test_increments_without_a_log_are_refused() -> None:
-    with pytest.raises(InvalidRequestError, match="was not told of the log"):
+    with pytest.raises(InvalidRequestError, match="opened without the log"):
         after(BEFORE, LogChange(won()), log=None)
 
 

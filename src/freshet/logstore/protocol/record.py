@@ -10,11 +10,11 @@ Header `freshet` of every record, little-endian, part of the format:
 | 8 | epoch | which start of the writer |
 | 8 | batch | the commit that the rows are for |
 | 8 | attempt | which try of the batch |
-| 8 | first sequence | position of the first row among those of (user, epoch, batch, attempt, lane) |
+| 8 | first sequence | position of the first row among those of (user, epoch, batch, attempt, table partition, bucket) |
 | 4 | row count | rows in the value |
 | 8 | schema id | of the table, in which the rows are |
-| 8 | row hash | rolls over the values of the attempt in this lane up to here |
-| 4 | bucket | with the table partition: the lane |
+| 8 | row hash | rolls over the values of the attempt in this bucket up to here |
+| 4 | bucket | of the table partition |
 | 2 + n | table partition | length, bytes |
 
 The value in format Arrow is an Arrow record batch message without its schema: `_ROW_KIND` as int8, then the columns of
@@ -38,8 +38,8 @@ import numpy as np
 import pyarrow as pa
 
 from freshet.logstore.exceptions import LogConfigError, LogLostError
+from freshet.storage.model.manifest import BucketId
 from freshet.storage.model.row_kind import ROW_KIND_COLUMN, RowKind
-from freshet.storage.model.table_log import Lane
 
 HEADER_NAME: Final = "freshet"
 """Key of the one header of a record; part of the format, do not change."""
@@ -68,7 +68,7 @@ class RecordHeader(NamedTuple):
     user_hash: bytes
     attempt: Attempt
     batch: int
-    lane: Lane
+    bucket_id: BucketId
     first_sequence: int
     row_count: int
     schema_id: int
@@ -95,7 +95,7 @@ def rolled_hash(before: bytes, value: bytes) -> bytes:
 
 def encode_header(header: RecordHeader) -> bytes:
     """The bytes of a header."""
-    partition, bucket = header.lane
+    partition, bucket = header.bucket_id
     return (
         _FIXED.pack(
             VERSION,
@@ -126,8 +126,8 @@ def decode_header(data: bytes) -> RecordHeader:
         _FIXED.unpack_from(data)
     )
     end = _FIXED.size + length
-    lane = (data[_FIXED.size : end], bucket)
-    return RecordHeader(user, Attempt(epoch, attempt), batch, lane, first, count, schema_id, row_hash, value_format)
+    owner = (data[_FIXED.size : end], bucket)
+    return RecordHeader(user, Attempt(epoch, attempt), batch, owner, first, count, schema_id, row_hash, value_format)
 
 
 def encode_values(rows: pa.Table, *, size_bytes: int, size_bytes_max: int) -> Iterator[tuple[int, bytes]]:

@@ -1,4 +1,4 @@
-"""Pieces of a stream: what one snapshot, or what was logged since, gives of one lane; values that travel."""
+"""Pieces of a stream: what one snapshot, or what was logged since, gives of one bucket; values that travel."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from freshet.logstore.protocol.client import Fetched, TopicPartition
 from freshet.logstore.reading.decide import RowRange
 from freshet.logstore.reading.reader_state import ReaderState
 from freshet.logstore.reading.recent_records import RecentRecords
+from freshet.storage.model.manifest import BucketId
 from freshet.storage.model.split import ChangeSplit
 from freshet.storage.model.stream_step import StepSize, by_bucket
-from freshet.storage.model.table_log import Lane
 
 GROUP_ROWS: Final = 50_000
 """Buckets with fewer changes are read by one task, up to so many rows."""
@@ -23,12 +23,12 @@ CARRIED_BYTES_MAX: Final = 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class LogPiece:
-    """Changes of one lane, in their order; `snapshot_id` is None while their batch is open.
+    """Changes of one bucket, in their order; `snapshot_id` is None while their batch is open.
 
     `total_buckets` is the number of buckets of the table when they were logged.
     """
 
-    lane: Lane
+    bucket_id: BucketId
     ranges: tuple[RowRange, ...]
     snapshot_id: int | None
     total_buckets: int
@@ -36,12 +36,12 @@ class LogPiece:
     @property
     def partition(self) -> bytes:
         """That of the table."""
-        return self.lane[0]
+        return self.bucket_id[0]
 
     @property
     def bucket(self) -> int:
         """Which is the partition of the topic."""
-        return self.lane[1]
+        return self.bucket_id[1]
 
     @property
     def size(self) -> StepSize:
@@ -61,13 +61,13 @@ class LogGroup:
     carried: tuple[tuple[TopicPartition, int, Fetched], ...] = ()
 
 
-def by_lane(ranges: Sequence[RowRange], snapshot_id: int | None, *states: ReaderState) -> list[LogPiece]:
-    """A piece for each lane of each topic; the states know the topics."""
-    counts = {state.topic: len(state.settled) for state in states}
-    lanes: dict[tuple[str, Lane], list[RowRange]] = {}
+def log_pieces(ranges: Sequence[RowRange], snapshot_id: int | None, *states: ReaderState) -> list[LogPiece]:
+    """A piece for each bucket of each topic; the states know the topics."""
+    counts = {state.topic: len(state.stable_offsets) for state in states}
+    by_topic: dict[tuple[str, BucketId], list[RowRange]] = {}
     for each in ranges:
-        lanes.setdefault((each.topic, each.lane), []).append(each)
-    return [LogPiece(lane, tuple(found), snapshot_id, counts[topic]) for (topic, lane), found in lanes.items()]
+        by_topic.setdefault((each.topic, each.bucket_id), []).append(each)
+    return [LogPiece(bucket, tuple(found), snapshot_id, counts[topic]) for (topic, bucket), found in by_topic.items()]
 
 
 def grouped(pieces: Iterable[Piece], state_id: int | None) -> list[list[Piece]]:
@@ -90,7 +90,7 @@ def carried(pieces: Iterable[Piece], recent: RecentRecords) -> tuple[tuple[Topic
     ranges: dict[TopicPartition, tuple[int, int]] = {}
     for piece in pieces:
         for wanted in piece.ranges if isinstance(piece, LogPiece) else ():
-            topic_partition = TopicPartition(wanted.topic, wanted.lane[1])
+            topic_partition = TopicPartition(wanted.topic, wanted.bucket_id[1])
             first, stop = ranges.get(topic_partition, (wanted.start_offset, wanted.stop_offset))
             ranges[topic_partition] = min(first, wanted.start_offset), max(stop, wanted.stop_offset)
     found = []

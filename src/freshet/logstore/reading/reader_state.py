@@ -1,7 +1,7 @@
 """Where a reader of the log stands, as a value: everything that decides what comes next, JSON in and out.
 
-A reader has settled everything up to a batch. In speculative mode one batch more may be open: for each lane the rows of
-some attempt that were shown, and, while a later attempt repeats them, how far that one is equal.
+Everything up to a batch is stable. In speculative mode one batch more may be open: for each bucket the rows of some
+attempt that were shown, and, while a later attempt repeats them, how far that one is equal.
 
 No rows are kept: a `Run` says where in the log they lie.
 """
@@ -14,12 +14,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from freshet.logstore.protocol.record import NO_HASH, Attempt, RecordHeader
-from freshet.storage.model.table_log import NO_BATCH, Lane, LogProgress
+from freshet.storage.model.manifest import BucketId
+from freshet.storage.model.table_log import NO_BATCH, LogProgress
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """The first `row_count` rows of an attempt in a lane: they lie in [first_offset, end_offset)."""
+    """The first `row_count` rows of an attempt in a bucket: they lie in [first_offset, end_offset)."""
 
     attempt: Attempt
     first_offset: int
@@ -33,7 +34,7 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
-class OpenLane:
+class OpenBucket:
     """`shown` was handed out; `matched` is a later attempt that is equal to it as far as it has come."""
 
     shown: Run
@@ -47,7 +48,7 @@ class OpenLane:
 
 @dataclass(frozen=True, slots=True)
 class ReaderState:
-    """`settled` and `positions` are offsets by partition: where the open batch begins, and what is read next."""
+    """`stable_offsets` and `positions` are offsets by partition: where the open batch begins, and what is read next."""
 
     snapshot_id: int
     """The last snapshot that was looked at."""
@@ -57,10 +58,10 @@ class ReaderState:
     generation: int = NO_BATCH
     batch: int = NO_BATCH
     epoch: int = NO_BATCH
-    settled: Mapping[int, int] = field(default_factory=dict)
+    stable_offsets: Mapping[int, int] = field(default_factory=dict)
     positions: Mapping[int, int] = field(default_factory=dict)
     open_batch: int | None = None
-    lanes: Mapping[Lane, OpenLane] = field(default_factory=dict)
+    open_buckets: Mapping[BucketId, OpenBucket] = field(default_factory=dict)
 
     @property
     def has_log(self) -> bool:
@@ -80,13 +81,17 @@ def state_at(snapshot_id: int, progress: LogProgress | None) -> ReaderState:
         identity.commit_user,
         progress.generation,
         progress.batch,
-        settled=progress.next_offsets,
+        stable_offsets=progress.next_offsets,
         positions=progress.next_offsets,
     )
 
 
 def state_to_json(state: ReaderState) -> dict[str, Any]:
-    """Nested dicts of numbers and texts, without lists: streaming engines keep offsets so."""
+    """Nested dicts of numbers and texts, without lists: streaming engines keep offsets so.
+
+    Checkpoints have it, so its keys stay as earlier versions wrote them: `settled` has the stable offsets, `lanes` the
+    open buckets.
+    """
     source: dict[str, Any] = {
         "snapshot_id": state.snapshot_id,
         "topic": state.topic,
@@ -95,27 +100,27 @@ def state_to_json(state: ReaderState) -> dict[str, Any]:
         "generation": state.generation,
         "batch": state.batch,
         "epoch": state.epoch,
-        "settled": {str(partition): offset for partition, offset in state.settled.items()},
+        "settled": {str(partition): offset for partition, offset in state.stable_offsets.items()},
         "positions": {str(partition): offset for partition, offset in state.positions.items()},
         "lanes": {},
     }
     if state.open_batch is not None:
         source["open_batch"] = state.open_batch
-    for (partition, bucket), lane in state.lanes.items():
-        kept = {"shown": _run_to_json(lane.shown)}
-        if lane.matched is not None:
-            kept["matched"] = _run_to_json(lane.matched)
+    for (partition, bucket), each in state.open_buckets.items():
+        kept = {"shown": _run_to_json(each.shown)}
+        if each.matched is not None:
+            kept["matched"] = _run_to_json(each.matched)
         source["lanes"][f"{bucket}/{base64.b64encode(partition).decode('ascii')}"] = kept
     return source
 
 
 def state_from_json(source: Mapping[str, Any]) -> ReaderState:
     """The inverse of `state_to_json`."""
-    lanes: dict[Lane, OpenLane] = {}
+    open_buckets: dict[BucketId, OpenBucket] = {}
     for name, kept in source["lanes"].items():
         bucket, _, partition = name.partition("/")
         matched = _run(kept["matched"]) if "matched" in kept else None
-        lanes[base64.b64decode(partition), int(bucket)] = OpenLane(_run(kept["shown"]), matched)
+        open_buckets[base64.b64decode(partition), int(bucket)] = OpenBucket(_run(kept["shown"]), matched)
     return ReaderState(
         source["snapshot_id"],
         source["topic"],
@@ -127,7 +132,7 @@ def state_from_json(source: Mapping[str, Any]) -> ReaderState:
         {int(partition): offset for partition, offset in source["settled"].items()},
         {int(partition): offset for partition, offset in source["positions"].items()},
         source.get("open_batch"),
-        lanes,
+        open_buckets,
     )
 
 

@@ -1,4 +1,4 @@
-"""Records that were fetched last, by partition: one range of offsets each, so that rows of several lanes that lie in
+"""Records that were fetched last, by partition: one range of offsets each, so that rows of several buckets that lie in
 one range, and rows that are shown as they come, are fetched once.
 """
 

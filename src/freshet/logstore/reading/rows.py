@@ -1,6 +1,6 @@
 """Reads the rows that a reader has decided on, from the log: whole, each once, or an error.
 
-A range is read record by record in the order of the log; records of other attempts and lanes are passed over, and so
+A range is read record by record in the order of the log; records of other attempts and buckets are passed over, and so
 are those that came twice. What is taken back is read the same way and handed out last row first.
 """
 
@@ -111,8 +111,8 @@ class LogRows:
             if record.header is None:
                 continue
             header = decode_header(record.header)
-            if (header.user_hash, header.batch, header.attempt, header.lane) != (
-                user, wanted.batch, wanted.attempt, wanted.lane,
+            if (header.user_hash, header.batch, header.attempt, header.bucket_id) != (
+                user, wanted.batch, wanted.attempt, wanted.bucket_id,
             ):  # fmt: skip
                 continue
             known = wanted.first_sequence if position is None else position
@@ -134,7 +134,7 @@ class LogRows:
 
     def _stored(self, wanted: RowRange) -> Iterator[StoredRecord]:
         """What lies in the offsets of the range."""
-        topic_partition = TopicPartition(wanted.topic, wanted.lane[1])
+        topic_partition = TopicPartition(wanted.topic, wanted.bucket_id[1])
         position, tries = wanted.start_offset, 0
         while position < wanted.stop_offset:
             fetched = self._fetched(topic_partition, position)
@@ -162,7 +162,7 @@ class LogRows:
 
     def _lost(self, wanted: RowRange, what: str) -> LogLostError:
         return LogLostError(
-            f"topic {wanted.topic} partition {wanted.lane[1]}: the rows of batch {wanted.batch}, epoch "
+            f"topic {wanted.topic} partition {wanted.bucket_id[1]}: the rows of batch {wanted.batch}, epoch "
             f"{wanted.attempt.epoch}, attempt {wanted.attempt.attempt} are not all there between offsets "
             f"{wanted.start_offset} and {wanted.stop_offset}: {what}. Begin anew from a snapshot "
             "(scan_mode='latest-full')"

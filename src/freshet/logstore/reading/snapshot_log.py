@@ -27,7 +27,7 @@ def progress_at(history: TableHistory, snapshot: Snapshot) -> LogProgress | None
 
 def checked_topic(client: LogClient, state: ReaderState, *, table: str) -> TopicFacts:
     """The topic that a reader is in; `LogConfigError` where it is gone, or is another one of its name."""
-    facts = existing_topic(client, state.topic, len(state.settled), table=table)
+    facts = existing_topic(client, state.topic, len(state.stable_offsets), table=table)
     if facts.topic_id != state.topic_id:
         raise LogConfigError(
             f"table {table}: topic {state.topic} is not the one that the snapshots name (id {state.topic_id}, it has "
@@ -42,7 +42,7 @@ def checked_topic(client: LogClient, state: ReaderState, *, table: str) -> Topic
 def check_bounds(client: LogClient, state: ReaderState, *, table: str) -> None:
     """Raises `LogTruncatedError` where retention has taken what comes next."""
     bounds = client.bounds(state.topic)
-    for number, offset in state.settled.items():
+    for number, offset in state.stable_offsets.items():
         if not bounds[number].first <= offset <= bounds[number].end:
             raise LogTruncatedError(
                 f"table {table}: topic {state.topic} partition {number} has offsets {bounds[number].first} to "

@@ -2,9 +2,9 @@
 
 | the next snapshot | its pieces |
 |---|---|
-| settles a batch | by lane: what makes the rows that are shown those that it names |
+| makes a batch stable | by bucket: what makes the rows that are shown those that it names |
 | changes rows and was not logged | what is open is taken back; its files (`log.on-lake-only`) |
-| settles a batch whose records are gone, `log.on-truncated=hop` | its files |
+| makes a batch stable whose records are gone, `log.on-truncated=hop` | its files |
 | any other | none |
 
 The same position gives the same pieces; snapshots and planned splits are kept until they are forgotten.
@@ -19,10 +19,10 @@ from typing import Final
 
 from freshet.logstore.exceptions import LogTruncatedError
 from freshet.logstore.protocol.client import LogClient
-from freshet.logstore.reading.decide import RowRange, is_settling, passed_over, settle
+from freshet.logstore.reading.decide import RowRange, apply_snapshot, makes_stable, passed_over
 from freshet.logstore.reading.decide import taken_back as all_taken_back
 from freshet.logstore.reading.log_position import LogPosition
-from freshet.logstore.reading.pieces import Piece, by_lane
+from freshet.logstore.reading.pieces import Piece, log_pieces
 from freshet.logstore.reading.reader_state import ReaderState
 from freshet.logstore.reading.rows import LogRows
 from freshet.logstore.reading.snapshot_log import checked_topic, lake_only_error
@@ -99,25 +99,25 @@ class SnapshotSteps(SnapshotWalk[LogPosition, Piece]):
         progress = log_of(snapshot.properties, snapshot.id)
         if position.from_files:
             return self._from_files(position, snapshot, progress)
-        if progress is not None and is_settling(state, progress):
-            return self._settling(position, snapshot, progress)
+        if progress is not None and makes_stable(state, progress):
+            return self._stable_batch(position, snapshot, progress)
         if self._history.has_changes(snapshot):
             return self._lake_only(position, snapshot)
         return SnapshotStep((), _moved(replace(state, snapshot_id=snapshot.id), snapshot))
 
-    def _settling(self, position: LogPosition, snapshot: Snapshot, progress: LogProgress) -> _Step:
-        step = settle(position.state, snapshot.id, progress, self._rows())
+    def _stable_batch(self, position: LogPosition, snapshot: Snapshot, progress: LogProgress) -> _Step:
+        step = apply_snapshot(position.state, snapshot.id, progress, self._rows())
         self.check_topic(step.state)
         if step.ranges and self.falls_back and not self._reaches(step.ranges):
-            if position.state.lanes or position.taken:
+            if position.state.open_buckets or position.taken:
                 raise LogTruncatedError(
                     f"table {self.table}: retention has taken records of topic {progress.identity.topic} that "
-                    f"this reader has handed out in part, before snapshot {snapshot.id} settled them: they cannot be "
+                    f"this reader has handed out in part, before snapshot {snapshot.id} named them: they cannot be "
                     "taken back. Begin at a newer snapshot with a new checkpoint, and raise retention.ms of the topic",
                     table=self.table,
                 )
             return self._from_files(position, snapshot, progress)
-        pieces = by_lane(step.ranges, snapshot.id, position.state, step.state)
+        pieces = log_pieces(step.ranges, snapshot.id, position.state, step.state)
         return SnapshotStep(tuple(pieces), _moved(step.state, snapshot))
 
     def _from_files(self, position: LogPosition, snapshot: Snapshot, progress: LogProgress | None) -> _Step:
@@ -134,13 +134,13 @@ class SnapshotSteps(SnapshotWalk[LogPosition, Piece]):
         if self._on_lake_only is OnLakeOnly.FAIL:
             raise lake_only_error(snapshot, table=self.table, begin="scan.mode=latest")
         step = all_taken_back(position.state, self._ends(position.state))
-        pieces: tuple[Piece, ...] = tuple(by_lane(step.ranges, snapshot.id, position.state))
+        pieces: tuple[Piece, ...] = tuple(log_pieces(step.ranges, snapshot.id, position.state))
         if self._on_lake_only is OnLakeOnly.APPLY:
             pieces += self._planned(snapshot, self._history.change_splits, is_state=False)
         return SnapshotStep(pieces, _moved(replace(step.state, snapshot_id=snapshot.id), snapshot))
 
     def _ends(self, state: ReaderState) -> Mapping[int, int]:
-        """How far the log has come, for a reader that shows it before it is settled."""
+        """How far the log has come, for a reader that shows it before it is stable."""
         if not self._is_speculative or not state.has_log:
             return {}
         return {number: each.end for number, each in self._client().bounds(state.topic).items()}
@@ -165,7 +165,7 @@ class SnapshotSteps(SnapshotWalk[LogPosition, Piece]):
         """Whether all records are still there; asked only where something else can be done."""
         topic = ranges[0].topic
         bounds = self._client().bounds(topic)
-        return all(each.topic != topic or each.start_offset >= bounds[each.lane[1]].first for each in ranges)
+        return all(each.topic != topic or each.start_offset >= bounds[each.bucket_id[1]].first for each in ranges)
 
     def check_topic(self, state: ReaderState) -> None:
         """Once for each topic: raises `LogConfigError` for another one of its name."""

@@ -7,7 +7,7 @@ for `Table.stream`, which does all of it in one process and waits.
         stream.read_group(group)                   Arrow batches, here or elsewhere: stream and groups can be pickled
 
 A position is the whole state of a reader (`LogPosition`). What lies between two positions is a function of the two, of
-the snapshots and of the log, not of how a reader came from one to the other: the snapshots between them settle what
+the snapshots and of the log, not of how a reader came from one to the other: the snapshots between them decide on what
 `start` has shown, then come the rows that `end` shows and what they take back (`decide.shown_between`). So an engine
 that plans the same two positions again, in another process, gets the same rows; what was shown and taken back on the
 way is not among them.
@@ -32,7 +32,7 @@ from freshet.logstore.protocol.client import Fetched, LogClient, TopicPartition
 from freshet.logstore.reading.decide import headroom, opened, show_records, shown_between
 from freshet.logstore.reading.isolation import Isolation
 from freshet.logstore.reading.log_position import LogPosition, position_from
-from freshet.logstore.reading.pieces import LogGroup, Piece, by_lane, carried, grouped, row_count
+from freshet.logstore.reading.pieces import LogGroup, Piece, carried, grouped, log_pieces, row_count
 from freshet.logstore.reading.projection import projected_rows
 from freshet.logstore.reading.reader_state import ReaderState, state_at, state_from_json, state_to_json
 from freshet.logstore.reading.recent_records import RecentRecords
@@ -254,7 +254,7 @@ class LogSplitStream:
                 if found or until is None:
                     return found
         except LogTruncatedError:
-            if not self._steps.falls_back or state.lanes:
+            if not self._steps.falls_back or state.open_buckets:
                 raise
             return {}  # what is gone comes from files, when its snapshot is there
         raise LogUnavailableError(
@@ -278,7 +278,7 @@ class LogSplitStream:
         if start.reads_beyond(end):
             raise self._steps.not_of_one_reader(start, end)
         found, position = self._steps.whole_between(start, end)
-        found += by_lane(shown_between(position.state, end.state, self._rows), None, end.state)
+        found += log_pieces(shown_between(position.state, end.state, self._rows), None, end.state)
         return [*found, *self._steps.part(position, end)]
 
     def read_group(self, group: LogGroup) -> Iterator[pa.RecordBatch]:

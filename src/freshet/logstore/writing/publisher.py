@@ -66,7 +66,7 @@ def transaction_groups(after: int, latest: int, has_changes: Callable[[int], boo
 
 
 def whole_updates(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """The rows of a lane, cut so that no -U is parted from what follows it; `_ROW_KIND` is a text."""
+    """The rows of a bucket, cut so that no -U is parted from what follows it; `_ROW_KIND` is a text."""
     held: pa.Table | None = None
     for batch in batches:
         rows = pa.Table.from_batches([batch])

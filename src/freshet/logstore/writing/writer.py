@@ -1,12 +1,12 @@
 """Appends the changes of one commit to the log, and says what was appended once all of it is acknowledged.
 
     writer.begin(17)                              another attempt at batch 17
-    writer.log(partition, bucket, rows)           any number of times a lane, in the order of its rows
+    writer.log(partition, bucket, rows)           any number of times for a bucket, in the order of its rows
     increments = writer.finish()                  acknowledged, or `LogUnavailableError`
 
-Kafka partition = bucket. Rows of a lane come in one order that a replay repeats (by key, as the merge gives them), so
+Kafka partition = bucket. Rows of a bucket come in one order that a replay repeats (by key, as the merge gives them), so
 that a replay of the same rows makes the same records. Records carry the batch's start time, the same in every attempt
-of a writer. Several threads may log at once, each its own lanes.
+of a writer. Several threads may log at once, each its own buckets.
 
 Offsets come from acknowledgements, never from asking for the end of a partition: somebody else may have appended.
 """
@@ -35,7 +35,8 @@ from freshet.logstore.protocol.record import (
 )
 from freshet.logstore.protocol.topic import record_bytes_max
 from freshet.storage.logs.log_systems import LoggedTable
-from freshet.storage.model.table_log import Lane, LogIdentity, LogIncrement
+from freshet.storage.model.manifest import BucketId
+from freshet.storage.model.table_log import LogIdentity, LogIncrement
 
 RECORD_BYTES: Final = 256 * 1024
 """Size that records are cut to; smaller ones cost more of everything, larger ones make readers wait."""
@@ -45,7 +46,7 @@ HEADER_ROOM_BYTES: Final = 4 * 1024
 
 
 @dataclass(slots=True)
-class _LaneProgress:
+class _BucketProgress:
     row_count: int = 0
     row_hash: bytes = NO_HASH
 
@@ -86,7 +87,7 @@ class LogWriter:
         self._attempt = Attempt(settings.epoch, attempt - 1)
         self._batch = -1
         self._time_ms = 0
-        self._lanes: dict[Lane, _LaneProgress] = {}
+        self._buckets: dict[BucketId, _BucketProgress] = {}
         self._ends = dict(settings.log.start)
         self._lock = threading.Lock()
 
@@ -95,13 +96,13 @@ class LogWriter:
         self._producer.discard()
         self._attempt = Attempt(self._attempt.epoch, self._attempt.attempt + 1)
         self._batch, self._time_ms = batch, time_ms
-        self._lanes = {}
+        self._buckets = {}
 
     def log(self, partition: bytes, bucket: int, rows: pa.Table) -> None:
-        """Appends rows of a lane: `_ROW_KIND` as int8, then the columns of the table."""
-        lane = (partition, bucket)
+        """Appends rows of a bucket: `_ROW_KIND` as int8, then the columns of the table."""
+        bucket_id = (partition, bucket)
         with self._lock:
-            progress = self._lanes.setdefault(lane, _LaneProgress())
+            progress = self._buckets.setdefault(bucket_id, _BucketProgress())
         topic_partition = TopicPartition(self._settings.log.topic, bucket)
         for record in self._records(rows):
             progress.row_hash = rolled_hash(progress.row_hash, record.value or b"")
@@ -109,7 +110,7 @@ class LogWriter:
                 self._user,
                 self._attempt,
                 self._batch,
-                lane,
+                bucket_id,
                 progress.row_count,
                 record.row_count,
                 self._settings.schema_id,
@@ -117,7 +118,8 @@ class LogWriter:
                 self._settings.value_format,
             )
             progress.row_count += record.row_count
-            self._producer.send(topic_partition, encode_header(header), record.value, self._time_ms, lane, record.key)
+            value, time_ms = record.value, self._time_ms
+            self._producer.send(topic_partition, encode_header(header), value, time_ms, bucket_id, record.key)
 
     def _records(self, rows: pa.Table) -> Iterator[JsonRecord]:
         settings = self._settings
@@ -128,9 +130,9 @@ class LogWriter:
         for count, value in encode_values(rows, size_bytes=min(RECORD_BYTES, size_max), size_bytes_max=size_max):
             yield JsonRecord(count, None, value)
 
-    def finish(self) -> Mapping[Lane, LogIncrement]:
-        """Waits for acknowledgements; what was logged, of every lane that has rows."""
-        after: dict[Lane, int] = {}
+    def finish(self) -> Mapping[BucketId, LogIncrement]:
+        """Waits for acknowledgements; what was logged, of every bucket that has rows."""
+        after: dict[BucketId, int] = {}
         first: dict[int, int] = {}
         for token, offset in self._producer.flush():
             assert isinstance(token, tuple)
@@ -140,11 +142,11 @@ class LogWriter:
         for (_, bucket), end in after.items():
             self._ends[bucket] = max(self._ends.get(bucket, 0), end)
         done = {
-            lane: LogIncrement(*self._attempt, after[lane], progress.row_count, progress.row_hash.hex())
-            for lane, progress in self._lanes.items()
+            bucket_id: LogIncrement(*self._attempt, after[bucket_id], progress.row_count, progress.row_hash.hex())
+            for bucket_id, progress in self._buckets.items()
             if progress.row_count
         }
-        self._lanes = {}
+        self._buckets = {}
         return done
 
     def _check_ends(self, first: Mapping[int, int]) -> None:
@@ -161,4 +163,4 @@ class LogWriter:
     def abort(self) -> None:
         """Gives the attempt up; records that are in the log already count for nothing."""
         self._producer.discard()
-        self._lanes = {}
+        self._buckets = {}

@@ -1,19 +1,19 @@
-"""Where the log of a table stands after a commit: a decision over where it stood, the change and who commits.
+"""How far the log of a table has come after a commit: a decision over where it was, the change and who commits.
 
 | commit | what its snapshot says of the log |
 |---|---|
 | of anybody but the user who logs | what the one before said |
-| APPEND, nothing logged is to come with its COMPACT | its batch is settled, by what its rows logged |
-| APPEND, the COMPACT will bring what was logged | the last batch before it is settled: what was not named is void |
-| COMPACT that brings something logged | its batch is settled, by what the compactions logged that did not give way |
+| APPEND, its COMPACT will bring nothing logged | its batch is stable, by what its rows logged |
+| APPEND, its COMPACT will bring what was logged | the last batch before it is stable: what was not named is void |
+| COMPACT that brings something logged | its batch is stable, by what the compactions logged that were not aborted |
 | other COMPACT | what the one before said |
 
-What is logged are the rows of changelog files, so it hangs on the snapshot that names those files. A compaction that
-gives way, or is lost in a crash, takes what it logged along: the next compaction tells these changes again.
+The rows of changelog files are logged, so the snapshot that names those files names what was logged. If a compaction is
+aborted on conflict or lost in a crash, what it logged is void, and the next compaction emits these changes again.
 
-A log has one user: offsets of two would not be in the order of the batches. Another topic begins a log anew.
+A log has one user: offsets of two would not be in the order of the batches. Another topic begins a new log.
 
-Source: MERGING.md §4 for where changelog files hang.
+Source: MERGING.md §4 for which snapshot names changelog files.
 """
 
 from __future__ import annotations
@@ -22,20 +22,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from freshet.storage.exceptions import ConflictError, InvalidRequestError
+from freshet.storage.model.manifest import BucketId
 from freshet.storage.model.snapshot import CommitKind
-from freshet.storage.model.table_log import NO_BATCH, Lane, LogIdentity, LogIncrement, LogProgress, settled
+from freshet.storage.model.table_log import NO_BATCH, LogIdentity, LogIncrement, LogProgress, with_stable_batch
 
 
 @dataclass(frozen=True, slots=True)
 class LogChange:
     """What a change has logged. `is_pending`: the COMPACT of the same commit brings more."""
 
-    won: Mapping[Lane, LogIncrement] = field(default_factory=dict)
+    won: Mapping[BucketId, LogIncrement] = field(default_factory=dict)
     is_pending: bool = False
 
-    def without(self, lanes: frozenset[Lane]) -> LogChange:
-        """The same less some lanes."""
-        return LogChange({lane: each for lane, each in self.won.items() if lane not in lanes}, self.is_pending)
+    def without(self, buckets: frozenset[BucketId]) -> LogChange:
+        """The same less some buckets."""
+        return LogChange({bucket: each for bucket, each in self.won.items() if bucket not in buckets}, self.is_pending)
 
 
 NOTHING_LOGGED = LogChange()
@@ -52,20 +53,20 @@ def next_log(
 ) -> LogProgress | None:
     """What the next snapshot says of the log.
 
-    `log` is given by the user who logs, `last_identifier` is that user's last commit before this one, whatever became
-    of its compaction.
+    `log` is given by the user who logs, `last_identifier` is that user's last commit before this one, with or without
+    its compaction.
     """
     if log is None:
         if change.won:
-            raise InvalidRequestError("the commit has logged changes, but its committer was not told of the log")
+            raise InvalidRequestError("the commit has logged changes, but its committer was opened without the log")
         return before
     base = _of_this_log(before, log)
     if change.is_pending:
         last = NO_BATCH if last_identifier is None else last_identifier
-        return base if last <= base.batch else settled(base, last, {})
+        return base if last <= base.batch else with_stable_batch(base, last, {})
     if kind is CommitKind.COMPACT and not change.won:
         return base
-    return settled(base, identifier, change.won)
+    return with_stable_batch(base, identifier, change.won)
 
 
 def check_log(before: LogProgress | None, log: LogIdentity, *, table: str) -> None:

@@ -12,7 +12,8 @@ from typing import Final, Protocol
 
 import pyarrow as pa
 
-from freshet.storage.model.table_log import Lane, LogIdentity, LogIncrement
+from freshet.storage.model.manifest import BucketId
+from freshet.storage.model.table_log import LogIdentity, LogIncrement
 
 PUBLISHER_CONSUMER: Final = "freshet-publisher"
 """The consumer that keeps from expiry what was not published."""
@@ -44,7 +45,7 @@ class ChangeSink(Protocol):
     def log(self, partition: bytes, bucket: int, rows: pa.Table) -> None:
         """Takes rows of a bucket, in order: `_ROW_KIND` as int8 codes, then the columns of the table."""
 
-    def finish(self) -> Mapping[Lane, LogIncrement]:
+    def finish(self) -> Mapping[BucketId, LogIncrement]:
         """Returns when everything taken is safe: what there is, by bucket. Raises `RetryableError` otherwise."""
 
     def abort(self) -> None:

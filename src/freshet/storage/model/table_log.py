@@ -4,13 +4,13 @@
                    "start": {"0": 0, "1": 0}, "batch": 17, "next": {"0": 5210, "1": 4877},
                    "won": [["<partition, base64>", <bucket>, <epoch>, <attempt>, <next>, <rows>, "<hash>"], …]}
 
-A *lane* is one bucket of one table partition; the buckets of a number, in whatever table partition, share the log
-partition of that number. `batch` is the last commit of the logging user that is settled: of it and of all before it
-exactly the attempts count that a snapshot has named as `won`, in the snapshot where their batch first stands. `next`
-has every partition, always: everything of settled batches lies before it, everything of later ones at it or behind.
+The buckets of one number, in whatever table partition, share the log partition of that number. `batch` is the last
+commit of the logging user that is stable. It and all before it are *stable* because it is decided which attempts at
+them count: those in `won` of the first snapshot that has their batch, and no others. `next` has the stable offset of
+every partition, always: everything of stable batches lies before it, everything of later ones at it or behind.
 
 An offset never goes back within a generation. Another topic is another generation; it begins at `start`. Snapshots
-without the property (of other libraries) change nothing: the newest one that has it says where the log stands.
+without the property (of other libraries) change nothing: the newest one that has it says how far the log has come.
 """
 
 from __future__ import annotations
@@ -23,22 +23,20 @@ from typing import Final
 import orjson
 
 from freshet.storage.exceptions import UnknownOutcomeError
+from freshet.storage.model.manifest import BucketId
 
 LOG_PROPERTY: Final = "freshet.log"
 """Key in a snapshot's properties; part of what we write, do not change."""
 
 NO_BATCH: Final = -1
-"""Stands for the batch before the first one of a log."""
+"""The batch before the first one of a log."""
 
 _VERSION: Final = 1
-
-Lane = tuple[bytes, int]
-"""(table partition, bucket)."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogIncrement:
-    """What one attempt logged of one lane in one batch. `next_offset` is the one after its last record, `row_hash`
+    """What one attempt logged of one bucket in one batch. `next_offset` is the one after its last record, `row_hash`
     rolls over the contents of its records."""
 
     epoch: int
@@ -60,13 +58,13 @@ class LogIdentity:
 
 @dataclass(frozen=True, slots=True)
 class LogProgress:
-    """Where the log stands with a snapshot."""
+    """How far the log has come with a snapshot."""
 
     identity: LogIdentity
     generation: int
     batch: int
     next_offsets: Mapping[int, int]
-    won: Mapping[Lane, LogIncrement]
+    won: Mapping[BucketId, LogIncrement]
 
 
 def log_of(properties: Mapping[str, str] | None, snapshot_id: int) -> LogProgress | None:
@@ -125,8 +123,8 @@ def log_to_text(progress: LogProgress) -> str:
     ).decode()
 
 
-def settled(progress: LogProgress, batch: int, won: Mapping[Lane, LogIncrement]) -> LogProgress:
-    """The progress once a batch is settled by these winners."""
+def with_stable_batch(progress: LogProgress, batch: int, won: Mapping[BucketId, LogIncrement]) -> LogProgress:
+    """The progress once a batch is stable, by these winners."""
     after = dict(progress.next_offsets)
     for (_, bucket), each in won.items():
         after[bucket] = max(after.get(bucket, 0), each.next_offset)
