@@ -102,7 +102,7 @@ OWNERS = {
     "pyarrow.parquet": ["storage/files/parquet_file.py", "jobs/demo/paimon_reader.py"],
     "pyarrow.dataset": ["storage/files/parquet_file.py"],
     "pyarrow.fs": ["storage/io/local_file_io.py", "storage/io/object_file_io.py"],
-    "fastavro": ["storage/codec/manifest_avro.py"],
+    "fastavro": ["storage/codec/avro_file.py"],
     "pyroaring": ["storage/codec/roaring_bitmaps.py"],
     "datasketches": ["storage/codec/sketches.py"],
     "sqlglot": ["storage/filters/filter_text.py"],

@@ -16,12 +16,11 @@ from functools import partial
 from typing import Any, Final
 
 from freshet.storage.codec.binary_row import decode_row
+from freshet.storage.codec.index_manifest_avro import read_index_manifest, write_index_manifest
 from freshet.storage.codec.manifest_avro import (
-    read_index_manifest,
     read_manifest,
     read_manifest_list,
     read_manifest_with,
-    write_index_manifest,
     write_manifest,
     write_manifest_list,
 )

@@ -1,0 +1,166 @@
+"""Avro object container files of versioned records: written, read, and read by those blocks that matter.
+
+Every nullable field is the union ["null", T] with default null, null FIRST. Files of older versions are read as well,
+of newer ones not: unknown fields are skipped, fields behind the required ones may be absent. This is the one module
+that knows fastavro.
+
+Source: FORMAT.md §4.
+"""
+
+from __future__ import annotations
+
+import io
+import sys
+import zlib
+from collections.abc import Callable, Collection, Iterator
+from typing import Any, Final, TypeVar
+
+import cramjam
+import fastavro
+from fastavro.schema import SchemaParseException
+
+from freshet.storage.exceptions import CorruptDataError, UnsupportedFeatureError
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
+# What fastavro, its codecs and the conversion of a record raise for bytes that are not such a file.
+_BROKEN: Final = (
+    ValueError,
+    EOFError,
+    LookupError,
+    TypeError,
+    AttributeError,
+    ArithmeticError,
+    MemoryError,
+    zlib.error,
+    zstd.ZstdError,
+    cramjam.DecompressionError,
+    SchemaParseException,
+)
+
+T = TypeVar("T")
+
+Field = dict[str, Any]
+
+_EXPAND: Final[dict[str, Callable[[memoryview], bytes]]] = {
+    "null": bytes,
+    "zstandard": zstd.decompress,
+    "deflate": lambda content: zlib.decompress(content, -15),
+}
+"""Codecs whose blocks `blocks_with` looks into; of others it reads everything."""
+
+
+def required(name: str, field_type: Any) -> Field:
+    """A field that is in every file and never null."""
+    return {"name": name, "type": field_type}
+
+
+def nullable(name: str, field_type: Any) -> Field:
+    """A field that may be null, or absent in files of older versions."""
+    return {"name": name, "type": ["null", field_type], "default": None}
+
+
+def record_type(path: str, fields: list[Field]) -> Field:
+    """A record type; the path says where in the file's own record it is, `__A__B` being field `_B` of field `_A`."""
+    schema: Field = {"type": "record", "name": f"record{path}", "fields": fields}
+    if not path:
+        schema["namespace"] = "org.apache.paimon.avro.generated"
+    return schema
+
+
+def file_schema(fields: list[Field]) -> Any:
+    """The schema of a file whose records have these fields."""
+    return fastavro.parse_schema(record_type("", fields))
+
+
+def write_records(schema: Any, records: Iterator[Field], compression: str) -> bytes:
+    """Bytes of a file; no record makes a file, too."""
+    buffer = io.BytesIO()
+    level = 1 if compression == "zstandard" else None
+    fastavro.writer(buffer, schema, records, codec=compression, codec_compression_level=level)
+    return buffer.getvalue()
+
+
+def read_records(data: bytes, path: str, convert: Callable[[Field], T], newest_version: int) -> list[T]:
+    """What `convert` makes of the records, in file order; each has its version in the field `_VERSION`."""
+    buffer = io.BytesIO(data)
+    try:
+        reader: Any = fastavro.reader(buffer)
+        result = []
+        for record in reader:
+            if record["_VERSION"] > newest_version:
+                raise UnsupportedFeatureError(
+                    f"{path} has version {record['_VERSION']}, this program reads up to {newest_version}; "
+                    "upgrade Freshet to read the table"
+                )
+            result.append(convert(record))
+        sync = reader._header["sync"]
+        is_whole = buffer.tell() == len(data) and data.endswith(sync) and (bool(result) or data.count(sync) == 1)
+    except _BROKEN as error:
+        raise CorruptDataError(
+            f"the Avro file cannot be read ({type(error).__name__}: {str(error)[:200]}); it is truncated or was "
+            "overwritten",
+            path=path,
+            byte_offset=buffer.tell(),
+        ) from error
+    if not is_whole:  # fastavro takes an end of file within a block's head for the end
+        raise CorruptDataError(
+            "the Avro file does not end with a block, or has a block without records; it is truncated or damaged",
+            path=path,
+            byte_offset=len(data),
+        )
+    return result
+
+
+def blocks_with(data: bytes, values: Collection[bytes]) -> bytes | None:
+    """The file without the blocks in which none of the values (bytes, or a text as UTF-8) occurs.
+
+    Empty when no block is left; None when the file is not of the expected shape: then reading all of it says why.
+    """
+    wanted = [_avro_bytes(value) for value in values]
+    buffer = io.BytesIO(data)
+    try:
+        header: Any = fastavro.block_reader(buffer)
+        expand = _EXPAND[header.codec]
+        sync = header._header["sync"]
+        start = data.index(sync) + len(sync)
+        kept = [data[:start]]
+        view = memoryview(data)
+        while start < len(data):
+            _, position = _long(data, start)
+            size, position = _long(data, position)
+            end = position + size
+            if size < 0 or view[end : end + len(sync)] != sync:
+                return None
+            content = expand(view[position:end])
+            if any(value in content for value in wanted):
+                kept.append(data[start : end + len(sync)])
+            start = end + len(sync)
+    except _BROKEN:
+        return None
+    return b"".join(kept) if len(kept) > 1 else b""
+
+
+def _long(data: bytes, position: int) -> tuple[int, int]:
+    """A zigzag varint of Avro and the position behind it."""
+    shift = number = 0
+    while True:
+        byte = data[position]
+        position += 1
+        number |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return (number >> 1) ^ -(number & 1), position
+        shift += 7
+
+
+def _avro_bytes(value: bytes) -> bytes:
+    """A byte string as Avro writes it: its length as a zigzag varint, then itself."""
+    number, head = len(value) << 1, bytearray()
+    while number >= 0x80:
+        head.append(number & 0x7F | 0x80)
+        number >>= 7
+    head.append(number)
+    return bytes(head) + value
