@@ -26,7 +26,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from freshet.storage.codec.binary_row import unscaled
-from freshet.storage.codec.binary_row_arrays import CHUNK_ROWS, conformed, row_hashes
+from freshet.storage.codec.binary_row_arrays import CHUNK_ROWS, row_hashes
+from freshet.storage.codec.binary_row_columns import conformed
 from freshet.storage.exceptions import InvalidRequestError, UnsupportedFeatureError
 from freshet.storage.model.data_type import DataType, ScalarType, TypeRoot
 
