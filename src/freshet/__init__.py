@@ -33,7 +33,8 @@ if TYPE_CHECKING:
         UnknownOutcomeError,
         UnsupportedFeatureError,
     )
-    from freshet.storage.filters.predicate import Column, Predicate, col
+    from freshet.storage.filters.column import Column, col
+    from freshet.storage.filters.predicate import Predicate
     from freshet.storage.model.row_kind import ROW_KIND_COLUMN, RowKind
     from freshet.storage.model.split import SNAPSHOT_ID_COLUMN
     from freshet.storage.scan.table_scan import TableScan
@@ -72,7 +73,8 @@ _MODULES = {
     ),
     "freshet.storage.model.split": ("SNAPSHOT_ID_COLUMN",),
     "freshet.storage.model.row_kind": ("ROW_KIND_COLUMN", "RowKind"),
-    "freshet.storage.filters.predicate": ("Column", "Predicate", "col"),
+    "freshet.storage.filters.column": ("Column", "col"),
+    "freshet.storage.filters.predicate": ("Predicate",),
     "freshet.storage.scan.table_scan": ("TableScan",),
     "freshet.storage.schema.change": (
         "AddColumn",

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from freshet.storage.exceptions import InvalidRequestError, NotFoundError, RetryableError
-from freshet.storage.filters.predicate import col
+from freshet.storage.filters.column import col
 from freshet.storage.io.env import local_env
 from freshet.storage.schema.change import AddColumn, RenameColumn
 from freshet.storage.table import Table

@@ -19,7 +19,8 @@ from freshet.storage.codec.binary_row import decode_row, encode_row
 from freshet.storage.exceptions import CorruptDataError, InvalidRequestError, RetryableError, UnsupportedFeatureError
 from freshet.storage.files.data_file_reader import read_data_file
 from freshet.storage.files.data_file_writer import AppendFileWriter, KeyValueFileWriter
-from freshet.storage.filters.predicate import Predicate, col
+from freshet.storage.filters.column import col
+from freshet.storage.filters.predicate import Predicate
 from freshet.storage.io.env import Env, local_env
 from freshet.storage.metadata.table_store import TableStore, open_table_store
 from freshet.storage.model.arrow_types import arrow_schema

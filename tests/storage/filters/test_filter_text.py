@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 
 from freshet.storage.codec.stats import ColumnStats
 from freshet.storage.exceptions import InvalidRequestError
+from freshet.storage.filters.column import col
 from freshet.storage.filters.filter_text import parse_filter, to_predicate
 from freshet.storage.filters.literal import canonical
-from freshet.storage.filters.predicate import Predicate, col
+from freshet.storage.filters.predicate import Predicate
 from tests.kit.filter_texts import SCHEMA, Condition, conditions, rows
 from tests.kit.hypothesis_profile import examples
 

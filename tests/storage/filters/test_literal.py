@@ -15,8 +15,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from freshet.storage.filters.column import col
 from freshet.storage.filters.literal import Between, Equal, Literal, locate, timestamp_value
-from freshet.storage.filters.predicate import col
 from tests.kit.filter_texts import compare
 from tests.kit.hypothesis_profile import examples
 

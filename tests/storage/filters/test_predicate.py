@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from freshet.storage.codec.stats import ColumnStats
 from freshet.storage.exceptions import InvalidRequestError
+from freshet.storage.filters.column import col, from_lists
 from freshet.storage.filters.literal import canonical
 from freshet.storage.filters.predicate import (
     And,
@@ -25,9 +26,7 @@ from freshet.storage.filters.predicate import (
     Or,
     Predicate,
     StartsWith,
-    col,
     conjunction,
-    from_lists,
 )
 from tests.kit.hypothesis_profile import examples
 

@@ -17,7 +17,7 @@ from pyroaring import BitMap
 from freshet.storage.commit.committer import Committer
 from freshet.storage.describe import describe_table, table_facts
 from freshet.storage.exceptions import CorruptDataError, MissingFileError
-from freshet.storage.filters.predicate import col
+from freshet.storage.filters.column import col
 from freshet.storage.io.env import local_env
 from freshet.storage.lookup.stored_rows import find_stored_rows
 from freshet.storage.model.commit_message import CommitMessage

@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from freshet.storage.filters.predicate import col
+from freshet.storage.filters.column import col
 from freshet.storage.merge.key_order import KeyComparator
 from freshet.storage.scan.planner import Packing, split_bucket
 from tests.kit.notation import INT_KEY, shape

@@ -14,7 +14,8 @@ from freshet.storage.codec.binary_row import encode_row
 from freshet.storage.codec.bucket_function import bucket_ids
 from freshet.storage.codec.stats import ColumnStats, encode_stats, encode_value_stats
 from freshet.storage.exceptions import InvalidRequestError
-from freshet.storage.filters.predicate import Predicate, col
+from freshet.storage.filters.column import col
+from freshet.storage.filters.predicate import Predicate
 from freshet.storage.model.data_file import EMPTY_ROW, EMPTY_STATS, DataFileMeta, SimpleStats
 from freshet.storage.model.data_type import DataField, parse_data_type
 from freshet.storage.model.schema import TableSchema

@@ -12,8 +12,9 @@ import pyarrow as pa
 import pytest
 
 from freshet.storage.exceptions import CorruptDataError, InvalidRequestError, NotFoundError
+from freshet.storage.filters.column import col
 from freshet.storage.filters.filter_text import to_predicate
-from freshet.storage.filters.predicate import Predicate, col
+from freshet.storage.filters.predicate import Predicate
 from freshet.storage.io.env import local_env
 from freshet.storage.model.data_type import DataField, parse_data_type
 from tests.kit.oracle import DeduplicateOracle, Row

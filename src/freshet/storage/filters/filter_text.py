@@ -31,6 +31,7 @@ from sqlglot import exp, parse_one
 from sqlglot.errors import SqlglotError
 
 from freshet.storage.exceptions import InvalidRequestError
+from freshet.storage.filters.column import from_lists
 from freshet.storage.filters.literal import timestamp_value
 from freshet.storage.filters.predicate import (
     And,
@@ -42,7 +43,6 @@ from freshet.storage.filters.predicate import (
     Predicate,
     StartsWith,
     Unknown,
-    from_lists,
 )
 
 POSSIBLE: Final = (

@@ -1,14 +1,11 @@
-"""Filters on table columns: built with `col`, sent to Arrow, and tested against column statistics.
+"""Filters on table columns: bound to a schema, sent to Arrow, and tested against column statistics.
 
-    col("total") > 10          == != < <= > >=
-    col("city").is_in([...])   is_null() is_not_null() between(a, b) starts_with("x")
-    p & q    p | q    ~p       SQL's three values: a comparison with NULL is neither true nor false
-    [("total", ">", 10)]       pyarrow's lists: a list is AND, a list of lists is OR of ANDs
-
-A predicate is an immutable tree without types that can be pickled. `bind` checks it against a schema and gives every
-literal its column's type; only a bound tree is evaluated. Rows for which the tree is not TRUE are left out. A literal
-that its column cannot hold is compared as SQL does (`literal`): `bind` then rewrites the comparison, `i > 1.5` into
-`i > 1`, `i = 1.5` into FALSE. NaN equals itself and is above every number, as in Spark SQL.
+A predicate is an immutable tree without types that can be pickled, built by `column` or `filter_text` and joined by
+`p & q`, `p | q`, `~p` with SQL's three values: a comparison with NULL is neither true nor false. `bind` checks it
+against a schema and gives every literal its column's type; only a bound tree is evaluated. Rows for which the tree is
+not TRUE are left out. A literal that its column cannot hold is compared as SQL does (`literal`): `bind` then rewrites
+the comparison, `i > 1.5` into `i > 1`, `i = 1.5` into FALSE. NaN equals itself and is above every number, as in Spark
+SQL.
 
 Values in `ColumnStats` and of bound literals are what `canonical` returns: bool, int, float, Decimal, str, bytes, date;
 for TIME and TIMESTAMP the integer in the unit of the column's Arrow type. Statistics are bounds, not values (strings
@@ -20,7 +17,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any, Final, NoReturn
@@ -30,9 +27,9 @@ import pyarrow.compute as pc
 
 from freshet.storage.codec.stats import NO_STATS, ColumnStats
 from freshet.storage.exceptions import InvalidRequestError
-from freshet.storage.filters.literal import Between, Equal, Literal, canonical, locate
+from freshet.storage.filters.literal import Between, Equal, Literal, locate
 
-_OPERATORS: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
+OPERATORS: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
     "==": operator.eq,
     "!=": operator.ne,
     "<": operator.lt,
@@ -114,7 +111,7 @@ class Comparison(_OfColumn):
         literal = self.value.value
         if isinstance(literal, float):
             return _compare_floats(column, self.op, self.value)
-        expression: pc.Expression = _OPERATORS[self.op](column, pc.scalar(self.value.scalar))
+        expression: pc.Expression = OPERATORS[self.op](column, pc.scalar(self.value.scalar))
         return expression
 
     def may_be(self, wanted: bool, stats: Mapping[str, ColumnStats], row_count: int) -> bool:
@@ -132,9 +129,9 @@ class Comparison(_OfColumn):
             case "!=":
                 return low is None or high is None or not low == literal == high
             case "<" | "<=":
-                return low is None or bool(_OPERATORS[op](low, literal))
+                return low is None or bool(OPERATORS[op](low, literal))
             case _:
-                return high is None or bool(_OPERATORS[op](high, literal))
+                return high is None or bool(OPERATORS[op](high, literal))
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,77 +285,6 @@ class Not(Predicate):
         return self.child.may_be(not wanted, stats, row_count)
 
 
-class Column:
-    """A column in a filter under construction; see `col`."""
-
-    __slots__ = ("name",)
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def __eq__(self, value: object) -> Predicate:  # type: ignore[override]
-        return Comparison(self.name, "==", _not_none(self.name, value))
-
-    def __ne__(self, value: object) -> Predicate:  # type: ignore[override]
-        return Comparison(self.name, "!=", _not_none(self.name, value))
-
-    def __lt__(self, value: object) -> Predicate:
-        return Comparison(self.name, "<", _not_none(self.name, value))
-
-    def __le__(self, value: object) -> Predicate:
-        return Comparison(self.name, "<=", _not_none(self.name, value))
-
-    def __gt__(self, value: object) -> Predicate:
-        return Comparison(self.name, ">", _not_none(self.name, value))
-
-    def __ge__(self, value: object) -> Predicate:
-        return Comparison(self.name, ">=", _not_none(self.name, value))
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def is_in(self, values: Iterable[object]) -> Predicate:
-        """True for any of the values; None among them is refused (`| col(…).is_null()` says that)."""
-        if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
-            raise InvalidRequestError(f"filter on column {self.name!r}: is_in needs a list of values")
-        return IsIn(self.name, tuple(_not_none(self.name, value) for value in values))
-
-    def is_null(self) -> Predicate:
-        """True where the value is NULL."""
-        return IsNull(self.name)
-
-    def is_not_null(self) -> Predicate:
-        """True where there is a value."""
-        return Not(IsNull(self.name))
-
-    def between(self, low: object, high: object) -> Predicate:
-        """Both ends included."""
-        return (self >= low) & (self <= high)
-
-    def starts_with(self, prefix: str) -> Predicate:
-        """True for strings with this prefix."""
-        return StartsWith(self.name, prefix)
-
-
-def col(name: str) -> Column:
-    """Begins a filter: `col("total") > 10`."""
-    if not isinstance(name, str):
-        raise InvalidRequestError(f"col takes the name of a column, not {name!r}")
-    return Column(name)
-
-
-def from_lists(source: Predicate | Sequence[Any] | None) -> Predicate | None:
-    """pyarrow's list of tuples, or a list of such lists, as a predicate; a predicate or None as it is."""
-    if source is None or isinstance(source, Predicate):
-        return source
-    if not isinstance(source, (list, tuple)) or not source:
-        raise InvalidRequestError(
-            f"cannot read the filter {source!r}: use SQL text, col(…) or a list of (column, op, value)"
-        )
-    if all(isinstance(item, list) and item for item in source):
-        return reduce(operator.or_, (reduce(operator.and_, map(_from_triple, part)) for part in source))
-    return reduce(operator.and_, map(_from_triple, source))
-
-
 def conjunction(parts: Iterable[Predicate]) -> Predicate | None:
     """AND of the parts; None for no part, which keeps every row."""
     kept = tuple(parts)
@@ -388,25 +314,6 @@ def _checked(node: object) -> Predicate:
     if not isinstance(node, Predicate):
         raise InvalidRequestError(f"cannot join a filter with {node!r}; put each comparison in parentheses")
     return node
-
-
-def _not_none(column: str, value: object) -> object:
-    if value is None or (isinstance(value, pa.Scalar) and not value.is_valid):
-        raise InvalidRequestError(f"filter on column {column!r}: a comparison with None is never true; use is_null()")
-    return Literal(canonical(value), value.type) if isinstance(value, pa.Scalar) else value
-
-
-def _from_triple(item: Any) -> Predicate:
-    if not isinstance(item, (list, tuple)) or len(item) != 3 or not isinstance(item[0], str):
-        raise InvalidRequestError(f"cannot read the filter {item!r}: expected (column, op, value)")
-    name, op, value = item
-    op = "==" if op == "=" else str(op).lower()
-    if op in _OPERATORS:
-        return Comparison(name, op, _not_none(name, value))
-    if op in ("in", "not in"):
-        found = col(name).is_in(value)
-        return found if op == "in" else ~found
-    raise InvalidRequestError(f"filter on column {name!r}: unknown operator {op!r}; use = != < <= > >= in, not in")
 
 
 def _bound(value: Any) -> Any:
@@ -456,5 +363,5 @@ def _compare_floats(column: pc.Expression, op: str, literal: Literal) -> pc.Expr
     if math.isnan(literal.value):
         answers = {"==": nan, "!=": ~nan, "<": ~nan, "<=": nan | ~nan, ">": nan & ~nan, ">=": nan}
         return answers[op]
-    plain: pc.Expression = _OPERATORS[op](column, pc.scalar(literal.scalar))
+    plain: pc.Expression = OPERATORS[op](column, pc.scalar(literal.scalar))
     return plain | nan if op in (">", ">=") else plain

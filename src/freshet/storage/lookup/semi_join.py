@@ -28,7 +28,8 @@ import pyarrow as pa
 
 from freshet.storage.files.data_file_reader import ROW_POSITION_COLUMN, read_data_file
 from freshet.storage.files.parquet_schema import SYSTEM_FIELDS
-from freshet.storage.filters.predicate import Predicate, col
+from freshet.storage.filters.column import col
+from freshet.storage.filters.predicate import Predicate
 from freshet.storage.lookup.file_lookup import FoundRows, no_rows_found
 from freshet.storage.lookup.key_join import key_join
 from freshet.storage.merge.gather import take_rows

@@ -29,7 +29,8 @@ import pyarrow as pa
 
 from freshet.storage.codec.snapshot_json import decode_snapshot, encode_snapshot
 from freshet.storage.exceptions import InvalidRequestError
-from freshet.storage.filters.predicate import Predicate, from_lists
+from freshet.storage.filters.column import from_lists
+from freshet.storage.filters.predicate import Predicate
 from freshet.storage.merge.gather import limited
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.data_type import DataField
