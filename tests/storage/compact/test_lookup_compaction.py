@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import freshet.storage.compact.rewriter as rewriter_module
-import freshet.storage.files.parquet_file as parquet_file
+import freshet.storage.files.parquet_writer as parquet_writer
 import freshet.storage.lookup.semi_join as semi_join
 from freshet.storage.compact.picker import CompactionUnit, GentlePatience, PickRules, pick_force_up_level_0
 from freshet.storage.compact.rewriter import CompactionResult, Rewriter
@@ -272,7 +272,7 @@ def test_rounds_and_row_groups_of_many_rows(tmp_path: Path) -> None:
 
 
 def test_row_groups_between_the_keys_found_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parquet_file, "ROW_GROUP_BYTES", 64 * 1024)
+    monkeypatch.setattr(parquet_writer, "ROW_GROUP_BYTES", 64 * 1024)
     monkeypatch.setattr(semi_join, "KEY_BATCH_ROWS", 500)
     read: list[int] = []
 

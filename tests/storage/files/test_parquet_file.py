@@ -14,8 +14,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from freshet.storage.exceptions import CorruptDataError, InvalidRequestError, RetryableError, UnsupportedFeatureError
-from freshet.storage.files import parquet_file
-from freshet.storage.files.parquet_file import ParquetReader, ParquetWriter
+from freshet.storage.files import parquet_writer
+from freshet.storage.files.parquet_reader import ParquetReader
+from freshet.storage.files.parquet_writer import ParquetWriter
 from freshet.storage.io.env import local_env
 from freshet.storage.io.local_file_io import LocalFileIO, LocalOutputFile
 from freshet.storage.model.arrow_types import arrow_schema
@@ -183,7 +184,7 @@ def test_nulls_do_not_count_as_values_that_repeat(tmp_path: Path) -> None:
 
 
 def test_row_groups_are_cut_by_size_and_small_batches_gathered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parquet_file, "ROW_GROUP_BYTES", 80_000)
+    monkeypatch.setattr(parquet_writer, "ROW_GROUP_BYTES", 80_000)
     fields = [field(0, "k", "BIGINT")]
     writer = ParquetWriter(ENV, str(tmp_path / "a.parquet"), fields)
     writer.write(table(fields, range(45_000)))

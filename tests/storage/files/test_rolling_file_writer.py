@@ -9,7 +9,7 @@ import pytest
 
 from freshet import Catalog, InvalidRequestError
 from freshet.storage.files.data_file_paths import DataFileNames
-from freshet.storage.files.parquet_file import ParquetSummary
+from freshet.storage.files.parquet_writer import ParquetSummary
 from freshet.storage.files.rolling_file_writer import RollingFileWriter
 from freshet.storage.model.data_file import EMPTY_ROW, DataFileMeta
 

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-import freshet.storage.files.parquet_file as parquet_file
+import freshet.storage.files.parquet_writer as parquet_writer
 import freshet.storage.lookup.semi_join as semi_join
 from freshet.storage.files.data_file_reader import read_data_file
 from freshet.storage.lookup.semi_join import SemiJoin, batch_ranges, equal_ranges
@@ -66,7 +66,7 @@ def test_no_key_there(tmp_path: Path) -> None:
 
 def test_keys_far_apart_do_not_read_what_lies_between(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither key columns nor rows."""
-    monkeypatch.setattr(parquet_file, "ROW_GROUP_BYTES", 64 * 1024)
+    monkeypatch.setattr(parquet_writer, "ROW_GROUP_BYTES", 64 * 1024)
     monkeypatch.setattr(semi_join, "KEY_BATCH_ROWS", 500)
     read = {"keys": 0, "rows": 0}
 

@@ -30,7 +30,7 @@ from freshet.storage.codec.stats import ColumnStats
 from freshet.storage.exceptions import CorruptDataError, InvalidRequestError
 from freshet.storage.files.column_bounds import row_group_stats
 from freshet.storage.files.data_file_paths import data_file_path
-from freshet.storage.files.parquet_file import READ_BATCH_ROWS, ParquetReader
+from freshet.storage.files.parquet_reader import READ_BATCH_ROWS, ParquetReader
 from freshet.storage.files.parquet_schema import SYSTEM_FIELDS
 from freshet.storage.filters.literal import canonical
 from freshet.storage.filters.predicate import Predicate

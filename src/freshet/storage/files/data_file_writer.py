@@ -27,8 +27,8 @@ from freshet.storage.codec.binary_row import encode_row
 from freshet.storage.codec.stats import StatsMode, encode_stats, encode_value_stats, reduce_stats, stats_modes
 from freshet.storage.files.column_bounds import ColumnBounds, plain_value
 from freshet.storage.files.data_file_paths import DataFileNames, FileTraits
-from freshet.storage.files.parquet_file import ParquetSummary
 from freshet.storage.files.parquet_schema import key_value_fields
+from freshet.storage.files.parquet_writer import ParquetSummary
 from freshet.storage.files.rolling_file_writer import RollingFileWriter
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.data_file import EMPTY_ROW, EMPTY_STATS, DataFileMeta, FileSource, SimpleStats

@@ -15,7 +15,7 @@ from typing import Final, Protocol
 import pyarrow as pa
 
 from freshet.storage.files.data_file_paths import DataFileNames
-from freshet.storage.files.parquet_file import ROW_GROUP_BYTES, ParquetSummary, ParquetWriter
+from freshet.storage.files.parquet_writer import ROW_GROUP_BYTES, ParquetSummary, ParquetWriter
 from freshet.storage.io.env import Env
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.data_file import DataFileMeta

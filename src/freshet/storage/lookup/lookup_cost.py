@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from freshet.storage.files.parquet_file import ROW_GROUP_BYTES
+from freshet.storage.files.parquet_writer import ROW_GROUP_BYTES
 
 ROWS_MIN: Final = 1024
 """Smaller files are read. Those of the levels that small micro-batches fill are larger, and asked by each batch: one of

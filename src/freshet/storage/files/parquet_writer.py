@@ -1,4 +1,4 @@
-"""Parquet files: the only owner of pyarrow's Parquet writer and reader.
+"""Parquet files written: the settings of pyarrow's writer.
 
 What a file looks like, and why; measured on two cores, W1 = 100 k rows of 150 bytes, W2 = 50 k rows of 21 columns:
 
@@ -11,13 +11,6 @@ What a file looks like, and why; measured on two cores, W1 = 100 k rows of 150 b
 | checksums of pages, verified when read | a flipped byte of data is found; 50 MB: 0.16 s to write, with or without |
 | statistics in the footer (5 %), no page index | row groups are pruned, pages are not |
 | decimals up to 18 digits as integers, UTC flag on TIME | the file is what Paimon writes |
-
-Reading goes two ways: `batches` through buffered column streams in bounded memory, and `table` with all columns of
-whole row groups at once, decoded by several threads. The buffered way reads 32 KB at a time per column; without it
-pyarrow loads whole column chunks (50 files of 34 MB: 2 GB).
-
-INT96 timestamps are read in the unit of their column. Nanoseconds reach from 1677 to 2262 in Arrow; a TIMESTAMP(7..9)
-outside of that cannot be read.
 
 Source: FORMAT.md §2.3, §7.1.
 """
@@ -34,32 +27,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from freshet.storage.exceptions import (
-    CorruptDataError,
-    InvalidRequestError,
-    MissingFileError,
-    NotFoundError,
-    StorageError,
-    UnsupportedFeatureError,
-)
+from freshet.storage.exceptions import InvalidRequestError, StorageError, UnsupportedFeatureError
 from freshet.storage.files.parquet_schema import needs_int96, parquet_schema
-from freshet.storage.files.stored_columns import StoredColumns, check_instants
 from freshet.storage.io.env import CrashPoint, Env
-from freshet.storage.io.local_errors import storage_error
-from freshet.storage.io.ranges import ByteRange
 from freshet.storage.model.data_type import DataField
 from freshet.storage.model.schema import KEY_COLUMN_PREFIX, SEQUENCE_NUMBER_COLUMN, VALUE_KIND_COLUMN
 
 ROW_GROUP_BYTES: Final = 16 * 1024 * 1024
 """Arrow bytes of a row group where nobody says how many (`file.block-size`)."""
 
-READ_BATCH_ROWS: Final = 8192
-"""Rows of a batch where the caller does not say."""
-
 _PAGE_BYTES: Final = 64 * 1024
-_READ_BUFFER_BYTES: Final = 32 * 1024
 _DICTIONARY_PAGE_BYTES: Final = 128 * 1024
-"""A larger dictionary is given up by the writer: every open reader holds one per column."""
+"""A larger dictionary is dropped by the writer: every open reader holds one per column."""
 _SAMPLE_ROWS: Final = 512
 _REPEATING_SHARE_MAX: Final = 0.8
 """A column is written with a dictionary if at most this share of the values of a sample is distinct: about 1100
@@ -97,7 +76,7 @@ class ParquetWriter:
         delta_columns: Sequence[str] = (),
         row_group_bytes: int | None = None,
     ) -> None:
-        """`delta_columns` are integer columns whose neighbours are close (sorted keys), beside the system ones."""
+        """`delta_columns` are integer columns whose neighbours are close (sorted keys), besides the system ones."""
         self._env = env
         self.path = path
         self._fields = tuple(fields)
@@ -210,141 +189,6 @@ class ParquetWriter:
         return pa.Table.from_arrays(columns, schema=self._schema)
 
 
-class ParquetReader:
-    """One file open for reading. Columns come in the Arrow types of the fields given, whatever the file stores."""
-
-    def __init__(
-        self, env: Env, path: str, *, size_bytes: int | None = None, part: tuple[int, int] | None = None
-    ) -> None:
-        """`size_bytes`, where the manifest tells it, must be the size on disk. `part` is the offset and the length of
-        the bytes to be read, of a file that is several; they are held in memory.
-        """
-        self.path = path
-        try:
-            self._input = (
-                env.file_io.open_input(path)
-                if part is None
-                else pa.BufferReader(env.file_io.read_range(path, ByteRange(*part)))
-            )
-        except NotFoundError as error:
-            raise MissingFileError(
-                "the manifest names a file that is missing; was it expired or cleaned while this snapshot was still in "
-                "use? Read a newer snapshot, or restore the file",
-                path=path,
-            ) from error
-        try:
-            self._check_size(size_bytes)
-            with _read_errors(path):
-                self._file = pq.ParquetFile(
-                    self._input,
-                    buffer_size=_READ_BUFFER_BYTES,
-                    pre_buffer=False,
-                    coerce_int96_timestamp_unit="us",
-                    page_checksum_verification=True,
-                    arrow_extensions_enabled=False,
-                )
-                self.arrow_schema: pa.Schema = self._file.schema_arrow
-        except BaseException:
-            self._input.close()
-            raise
-
-    def __enter__(self) -> ParquetReader:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Closes the file."""
-        self._file.close()
-        self._input.close()
-
-    @property
-    def metadata(self) -> pq.FileMetaData:
-        """The footer."""
-        return self._file.metadata
-
-    @property
-    def column_names(self) -> frozenset[str]:
-        """Top-level columns that the file has."""
-        return frozenset(self.arrow_schema.names)
-
-    def batches(
-        self,
-        fields: Sequence[DataField],
-        *,
-        row_groups: Sequence[int] | None = None,
-        batch_rows: int = READ_BATCH_ROWS,
-        use_threads: bool = False,
-    ) -> Iterator[pa.RecordBatch]:
-        """Rows in file order, in bounded memory: a page per column, and the batch."""
-        groups = self._groups(row_groups)
-        if needs_int96(fields):
-            for group in groups:
-                yield from self.table(fields, row_groups=[group], use_threads=use_threads).to_batches(batch_rows)
-            return
-        present = self._present(fields)
-        shape = StoredColumns(fields, self.path)
-        with _read_errors(self.path):
-            if not present:
-                for count in _batch_sizes(self.metadata, groups, batch_rows):
-                    yield shape.batch(pa.RecordBatch.from_arrays([], []), count)
-                return
-            missing = sum(self.metadata.row_group(group).num_rows for group in groups)
-            for batch in self._file.iter_batches(batch_rows, groups, present, use_threads=use_threads):
-                missing -= batch.num_rows
-                yield shape.batch(batch, batch.num_rows)
-            if missing:  # a page that is not recognised is passed over, and reading ends early
-                raise CorruptDataError(
-                    f"the last {missing} rows of the file are missing in its pages: it is damaged; restore it from a "
-                    "copy",
-                    path=self.path,
-                )
-
-    def table(
-        self,
-        fields: Sequence[DataField],
-        *,
-        row_groups: Sequence[int] | None = None,
-        use_threads: bool = True,
-    ) -> pa.Table:
-        """All rows of the row groups at once, columns decoded side by side."""
-        groups = self._groups(row_groups)
-        count = sum(self.metadata.row_group(group).num_rows for group in groups)
-        nanos = [field for field in fields if needs_int96([field])]
-        present = self._present([field for field in fields if field not in nanos])
-        with _read_errors(self.path):
-            parts = self._file.read_row_groups(groups, present, use_threads=use_threads)
-            columns = {name: parts.column(name) for name in parts.column_names}
-            if nanos:
-                columns.update(self._read_nanos(nanos, groups))
-            return StoredColumns(fields, self.path).table(columns, count)
-
-    def _read_nanos(self, fields: Sequence[DataField], groups: Sequence[int]) -> dict[str, pa.ChunkedArray[Any]]:
-        """INT96 read as microseconds covers all years but cuts nanoseconds, so such columns are read by themselves."""
-        file = pq.ParquetFile(self._input, metadata=self.metadata, coerce_int96_timestamp_unit="ns", pre_buffer=False)
-        part = file.read_row_groups(list(groups), self._present(fields))
-        coarse = self._file.read_row_groups(list(groups), self._present(fields))
-        for name in part.column_names:
-            check_instants(name, part.column(name), coarse.column(name), str(self.metadata.created_by), self.path)
-        return {name: part.column(name) for name in part.column_names}
-
-    def _present(self, fields: Sequence[DataField]) -> list[str]:
-        names = self.column_names
-        return [field.name for field in fields if field.name in names]
-
-    def _groups(self, row_groups: Sequence[int] | None) -> list[int]:
-        return list(range(self.metadata.num_row_groups)) if row_groups is None else list(row_groups)
-
-    def _check_size(self, size_bytes: int | None) -> None:
-        if size_bytes is not None and self._input.size() != size_bytes:
-            raise CorruptDataError(
-                f"the file has {self._input.size()} bytes, its manifest entry says {size_bytes}: it was cut short or "
-                "replaced; restore it from a copy",
-                path=self.path,
-            )
-
-
 def checked_codec(compression: str) -> str:
     """pyarrow's name of a codec as `file.compression` spells it."""
     codec = _CODECS.get(compression.lower())
@@ -365,18 +209,11 @@ def _repeating_columns(rows: pa.Table, candidates: Sequence[str]) -> list[str]:
             continue
         column = rows.column(field.name)
         values = column if step == 1 and rows.num_rows <= _SAMPLE_ROWS else column.take(positions)
-        # NULL stands in no dictionary: a column half NULL may well have no value twice.
+        # NULL is in no dictionary: a column half NULL may well have no value twice.
         distinct = pc.count_distinct(values, mode="only_valid").as_py()
         if distinct <= _REPEATING_SHARE_MAX * (len(values) - values.null_count):
             names.append(field.name)
     return names
-
-
-def _batch_sizes(metadata: pq.FileMetaData, groups: Sequence[int], batch_rows: int) -> Iterator[int]:
-    rest = sum(metadata.row_group(group).num_rows for group in groups)
-    while rest > 0:
-        yield min(rest, batch_rows)
-        rest -= batch_rows
 
 
 @contextmanager
@@ -387,18 +224,3 @@ def _write_errors(path: str) -> Iterator[None]:
         raise
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
         raise InvalidRequestError(f"these rows cannot be written to {path}: {error}") from error
-
-
-@contextmanager
-def _read_errors(path: str) -> Iterator[None]:
-    try:
-        yield
-    except StorageError:
-        raise
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        if isinstance(error, OSError) and error.errno:  # the disk failed, not the format
-            raise storage_error(error, "read", path) from error
-        raise CorruptDataError(
-            f"the Parquet file cannot be read ({error}); restore it from a copy, or drop it with the data it holds",
-            path=path,
-        ) from error
