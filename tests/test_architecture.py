@@ -85,7 +85,7 @@ PIPELINE_LAYERS: tuple[frozenset[str], ...] = tuple(
     )
 )
 LOGSTORE_LAYERS: tuple[frozenset[str], ...] = tuple(
-    frozenset(units.split()) for units in ("exceptions", "protocol", "json", "reading writing", "topic_logs", "kafka")
+    frozenset(units.split()) for units in ("exceptions", "protocol", "reading writing", "topic_logs", "kafka")
 )
 # Beside the order: a scan never commits and a commit never scans; who makes files neither commits nor removes old ones.
 NEVER = {"scan": {"commit"}, "cleaning": {"scan"}} | {

@@ -9,8 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from freshet.logstore.json.records import json_records
 from freshet.logstore.protocol.record import DEBEZIUM_FORMAT, KIND_FIELD
+from freshet.logstore.writing.json_records import json_records
 from freshet.storage.model.arrow_types import arrow_schema
 from freshet.storage.model.row_kind import KIND_TEXTS
 from tests.pipeline.records import Record, decoded, pipeline_of

@@ -21,7 +21,6 @@ from typing import Final
 import pyarrow as pa
 
 from freshet.logstore.exceptions import LogConfigError
-from freshet.logstore.json.records import FORMATS, JsonRecord, json_records
 from freshet.logstore.protocol.client import LogProducer, TopicFacts, TopicPartition
 from freshet.logstore.protocol.record import (
     ARROW_FORMAT,
@@ -34,6 +33,7 @@ from freshet.logstore.protocol.record import (
     user_hash,
 )
 from freshet.logstore.protocol.topic import record_bytes_max
+from freshet.logstore.writing.json_records import FORMATS, JsonRecord, json_records
 from freshet.storage.logs.log_systems import LoggedTable
 from freshet.storage.model.manifest import BucketId
 from freshet.storage.model.table_log import LogIdentity, LogIncrement

@@ -13,9 +13,9 @@ import pyarrow as pa
 import pytest
 
 from freshet.logstore.exceptions import LogConfigError, LogLostError
-from freshet.logstore.json import records as json_records_module
-from freshet.logstore.json.records import json_records
 from freshet.logstore.protocol.record import DEBEZIUM_FORMAT, JSON_FORMAT
+from freshet.logstore.writing import json_records as json_records_module
+from freshet.logstore.writing.json_records import json_records
 from freshet.storage.catalog import Catalog
 from freshet.storage.exceptions import InvalidRequestError, UnsupportedFeatureError
 from freshet.storage.table import SetOption, Table
@@ -157,7 +157,7 @@ def test_keys_have_all_their_columns(log: FakeLog, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["json", "debezium-json"])
 def test_many_changes_are_cut_into_slices(log: FakeLog, tmp_path: Path, name: str, monkeypatch: Any) -> None:
-    monkeypatch.setattr("freshet.logstore.json.records.SLICE_ROWS", 7)
+    monkeypatch.setattr("freshet.logstore.writing.json_records.SLICE_ROWS", 7)
     mode = {"log__changelog_mode": "upsert"} if name == "json" else {}
     table = make_logged(tmp_path, log__format=name, **PUBLISHED, **mode)
     kept: dict[str, object] = {}
@@ -191,7 +191,7 @@ def test_any_kinds_are_recorded(text: str, debezium: str, plain: str) -> None:
 
 
 def test_a_pair_is_not_parted_where_rows_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("freshet.logstore.json.records.SLICE_ROWS", 1)
+    monkeypatch.setattr("freshet.logstore.writing.json_records.SLICE_ROWS", 1)
     rows = table_of("+I 1 a | -U 2 a | +U 2 b | -D 3 a")
     records = json_records(rows, DEBEZIUM_FORMAT, ["k"], size_bytes_max=1000)
     assert [each.row_count for each in records] == [1, 2, 1]

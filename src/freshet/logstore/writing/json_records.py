@@ -22,8 +22,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from freshet.logstore.exceptions import LogConfigError
-from freshet.logstore.json.text import object_texts
 from freshet.logstore.protocol.record import DEBEZIUM_FORMAT, JSON_FORMAT
+from freshet.logstore.writing.json_text import object_texts
 from freshet.storage.model.row_kind import RowKind
 
 FORMATS: Final = {"json": JSON_FORMAT, "debezium-json": DEBEZIUM_FORMAT}

@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from freshet.logstore.exceptions import LogConfigError
-from freshet.logstore.json.text import object_texts
 from freshet.logstore.reading.rows import equal_rows
+from freshet.logstore.writing.json_text import object_texts
 from tests.kit.hypothesis_profile import examples
-from tests.logstore.json.json_rows import parsed, rows_of
+from tests.logstore.writing.json_rows import parsed, rows_of
 
 TIMES = st.datetimes(dt.datetime(1, 1, 1), dt.datetime(9999, 12, 31))
 NANOS = st.integers(-(2**63) + 10**9, 2**63 - 1)

@@ -1,1 +1,0 @@
-"""Rows as JSON, for consumers that know nothing of this library."""
