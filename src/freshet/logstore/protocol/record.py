@@ -18,8 +18,8 @@ Header `freshet` of every record, little-endian, part of the format:
 | 2 + n | table partition | length, bytes |
 
 The value in format Arrow is an Arrow record batch message without its schema: `_ROW_KIND` as int8, then the columns of
-the table at the schema id; the other formats are those of `writing.json_records`, which readers here do not read. Readers
-ignore bytes after the table partition, which earlier versions wrote. A -U and its +U are never in different records. A
+the table at the schema id; the other formats are those of `writing.json_records`, which no reader here reads. Bytes
+after the table partition, which earlier versions wrote, are ignored. A -U and its +U are never in different records. A
 record has whole rows only, so that dropping a record that came twice, or is of a dead attempt, drops whole rows.
 
 Which attempt is later: the larger epoch, then the larger attempt.
