@@ -236,7 +236,9 @@ def test_a_lost_record_is_never_a_gap(log: FakeLog, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("isolation", ISOLATIONS)
-def test_retention_that_overtakes_a_reader_is_told_or_hopped_over(log: FakeLog, tmp_path: Path, isolation: str) -> None:
+def test_retention_that_overtakes_a_reader_is_an_error_or_read_from_files(
+    log: FakeLog, tmp_path: Path, isolation: str
+) -> None:
     table = make_logged(tmp_path)
     stream = told(table, isolation)
     stream()
@@ -244,10 +246,10 @@ def test_retention_that_overtakes_a_reader_is_told_or_hopped_over(log: FakeLog, 
     log.truncate("t", 0, 2)
     with pytest.raises(LogTruncatedError, match="topic t partition 0 has offsets 2 to 3"):
         stream()
-    hopping = told(table.with_options({"log.on-truncated": "hop"}), isolation, from_snapshot=1)
-    assert hopping() == "+I 1 a | -U 1 a | +U 1 b | +I 2 c"
+    falling_back = told(table.with_options({"log.on-truncated": "fall-back"}), isolation, from_snapshot=1)
+    assert falling_back() == "+I 1 a | -U 1 a | +U 1 b | +I 2 c"
     write(table, "+I 3 d")
-    assert hopping() == "+I 3 d"
+    assert falling_back() == "+I 3 d"
 
 
 def test_a_topic_that_was_created_again_is_refused(log: FakeLog, tmp_path: Path) -> None:

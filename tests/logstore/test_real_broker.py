@@ -193,8 +193,8 @@ def test_retention_and_topics_that_come_and_go(kafka_broker: ForeignBroker, tmp_
     for isolation in ("committed", "speculative"):
         with pytest.raises(LogTruncatedError, match=f"topic {topic} partition 0 has offsets 2 to 3"):
             CaughtUp(table, isolation, from_snapshot=1)()
-        hopping = CaughtUp(table.with_options({"log.on-truncated": "hop"}), isolation, from_snapshot=1)
-        assert hopping() == "+I 1 a | -U 1 a | +U 1 b | -U 1 b | +U 1 c"
+        falling_back = CaughtUp(table.with_options({"log.on-truncated": "fall-back"}), isolation, from_snapshot=1)
+        assert falling_back() == "+I 1 a | -U 1 a | +U 1 b | -U 1 b | +U 1 c"
     kafka_broker.delete_topic(topic)
     kafka_broker.create_topic(topic)
     with pytest.raises(LogConfigError, match="deleted and created again"):

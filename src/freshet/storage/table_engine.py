@@ -50,7 +50,7 @@ from freshet.storage.model.snapshot import CommitKind, Snapshot
 from freshet.storage.model.split import ChangeSplit, Split
 from freshet.storage.model.stream_step import StreamLimit
 from freshet.storage.model.table_log import LogIdentity
-from freshet.storage.options.risky import risky_options, unheeded_options
+from freshet.storage.options.risky import former_values, risky_options, unheeded_options
 from freshet.storage.scan.read_snapshot import find_snapshot
 from freshet.storage.table_logs import TableLogs
 from freshet.storage.write.bucketing import BucketCounts
@@ -102,7 +102,8 @@ class TableEngine:
     def warnings(self) -> list[str]:
         """What the options of this table lead to without anybody saying so, and which of them do nothing; for logs, and
         for those who check."""
-        return [*risky_options(self._store.options), *unheeded_options(self._store.options)]
+        options = self._store.options
+        return [*risky_options(options), *unheeded_options(options), *former_values(options.given)]
 
     @property
     def dynamic_options(self) -> Mapping[str, str]:

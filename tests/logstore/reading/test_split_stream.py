@@ -230,7 +230,7 @@ def test_snapshots_without_changes_may_expire(log: FakeLog, tmp_path: Path, kept
 
 def test_what_was_planned_before_retention_came_is_read_from_files(log: FakeLog, tmp_path: Path) -> None:
     table = make_logged(tmp_path)
-    query = Query(table.with_options({"log.on-truncated": "hop"}), "committed", scan_mode="latest")
+    query = Query(table.with_options({"log.on-truncated": "fall-back"}), "committed", scan_mode="latest")
     write(table, "+I 1 a", "+I 1 b")
     end = query.plan()
     first = query.read(end)
@@ -242,7 +242,7 @@ def test_what_was_planned_before_retention_came_is_read_from_files(log: FakeLog,
 def test_open_rows_that_retention_took_are_an_error(log: FakeLog, tmp_path: Path) -> None:
     table = make_logged(tmp_path)
     write(table, "+I 1 a")
-    query = Query(table.with_options({"log.on-truncated": "hop"}), "speculative", scan_mode="latest")
+    query = Query(table.with_options({"log.on-truncated": "fall-back"}), "speculative", scan_mode="latest")
     begun(table, "+I 2 b")
     assert query() == "+I 2 b"
     write(table, "+I 2 c")
@@ -309,10 +309,27 @@ def test_what_a_consumer_cannot_keep_is_told(log: FakeLog, tmp_path: Path, caplo
     table = make_logged(tmp_path)
     write(table, "+I 1 a")
     log.topics["t"].settings = {"retention.ms": "3600000"}
-    Query(table.with_options({"log.on-truncated": "hop"}), "committed", consumer_id="c")()
+    Query(table.with_options({"log.on-truncated": "fall-back"}), "committed", consumer_id="c")()
     assert caplog.messages == []
     Query(table, "committed", consumer_id="c")()
     assert "not the records of topic t, which its brokers delete after 3600000 ms" in caplog.messages[0]
+
+
+def test_the_former_name_of_a_value_is_warned_of_once(
+    log: FakeLog, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    table = make_logged(tmp_path, log__on_truncated="hop")
+    warning = "log.on-truncated=hop is now called fall-back"
+    write(table, "+I 1 a")
+    assert [warning in text for text in caplog.messages] == [True]
+    caplog.clear()
+    query = Query(table, "committed", scan_mode="latest")
+    write(table, "+I 1 b", "+I 1 c")
+    caplog.clear()
+    log.truncate("t", 0, 2)
+    assert query() == "-U 1 a | +U 1 b | -U 1 b | +U 1 c"
+    assert query() == ""
+    assert [warning in text for text in caplog.messages] == [True]
 
 
 def test_a_rollback_is_told(log: FakeLog, tmp_path: Path) -> None:

@@ -116,8 +116,8 @@ def test_deletes_may_be_left_out(log: FakeLog, tmp_path: Path) -> None:  # V36
     with pytest.raises(LogConfigError, match=r"log.ignore-delete.*read with isolation='committed'"):
         told(table, "speculative")
     log.truncate("t", 0, 3)
-    hopping = told(table.with_options({"log.on-truncated": "hop"}), from_snapshot=1)
-    assert hopping() == "+I 1 a | +I 2 b | +I 1 c"
+    falling_back = told(table.with_options({"log.on-truncated": "fall-back"}), from_snapshot=1)
+    assert falling_back() == "+I 1 a | +I 2 b | +I 1 c"
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from freshet.pipeline.checks.preflight import problems_before_start
+from freshet.pipeline.checks.preflight import problems_before_start, warnings_before_start
 from freshet.pipeline.checks.table_sources import open_source
 from freshet.pipeline.config.pipeline_file import parse_pipeline
 from freshet.storage.catalog import Catalog
@@ -143,3 +143,13 @@ def test_an_isolation_needs_a_log(folder: Path) -> None:
     )  # fmt: skip
     [problem] = found(folder, ("name: db.t", "name: db.plain"))
     assert "table db.plain has no log" in problem
+
+
+@pytest.mark.parametrize(("word", "count"), [("hop", 1), ("fall-back", 0)])
+@pytest.mark.parametrize("place", ["consumer-id: copy", "bucket: 1"], ids=["source", "target"])
+def test_the_former_name_of_a_value_is_warned_of(folder: Path, place: str, word: str, count: int) -> None:
+    text = TEXT.replace(place, f"{place}, log.on-truncated: {word}").replace("FOLDER", str(folder))
+    config, _ = parse_pipeline(text, "p.yaml", {})
+    assert config is not None and problems_before_start(config) == []
+    found = warnings_before_start(config)
+    assert len(found) == count and all("is now called fall-back" in each for each in found)

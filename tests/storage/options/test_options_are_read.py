@@ -12,7 +12,9 @@ from typing import Any
 
 import pytest
 
-from freshet.storage.options import CoreOptions, risky_options, unheeded_options
+from freshet.storage.exceptions import InvalidRequestError
+from freshet.storage.options import CoreOptions, former_values, risky_options, unheeded_options
+from freshet.storage.options.choices import OnTruncated
 from freshet.storage.options.declaration import ATTRIBUTES, GROUPS
 from freshet.storage.options.declared.refused import MOVED_OUT, REFUSED
 from freshet.storage.options.declared.tolerated import ENGINE_KEYS, FORMAT_KEYS, IMMUTABLE_TOLERATED_KEYS
@@ -102,3 +104,14 @@ def test_options_that_do_nothing_are_told(options: dict[str, str], named: list[s
     assert len(told) == len(named)
     assert all(key in text and "no effect" in text for key, text in zip(named, told, strict=True))
     assert risky_options(parsed) == []
+
+
+@pytest.mark.parametrize("former", ["hop", "HOP"])
+def test_a_value_under_its_former_name_is_accepted_with_a_warning(former: str) -> None:
+    for text, warnings in ((former, 1), ("fall-back", 0)):
+        given = {"bucket": "1", "log.on-truncated": text}
+        assert CoreOptions.parse(given, has_primary_key=True).log_on_truncated is OnTruncated.FALL_BACK
+        assert len(former_values(given)) == warnings
+    assert f"{former} is now called fall-back" in former_values({"log.on-truncated": former})[0]
+    with pytest.raises(InvalidRequestError, match="expected one of fail, fall-back"):
+        CoreOptions.parse({"log.on-truncated": "jump"}, has_primary_key=True)

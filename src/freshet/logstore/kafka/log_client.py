@@ -237,7 +237,7 @@ class KafkaLogClient:
             return LogTruncatedError(
                 f"{text} has offsets {bounds.first} to {bounds.end}, not {positions[topic_partition]}, where the "
                 "reader goes on: retention was faster. Begin at a newer snapshot (scan_mode='latest-full'), or set "
-                "log.on-truncated=hop; raise retention.ms of the topic"
+                "log.on-truncated=fall-back; raise retention.ms of the topic"
             )
         if error.code() in _UNKNOWN:
             return LogUnavailableError(

@@ -47,8 +47,8 @@ def check_bounds(client: LogClient, state: ReaderState, *, table: str) -> None:
             raise LogTruncatedError(
                 f"table {table}: topic {state.topic} partition {number} has offsets {bounds[number].first} to "
                 f"{bounds[number].end}, and the log after snapshot {state.snapshot_id} begins at {offset}. Begin at a "
-                "newer snapshot (scan_mode='latest-full'), read on from the files (log.on-truncated=hop), and raise "
-                "retention.ms of the topic",
+                "newer snapshot (scan_mode='latest-full'), read on from the files (log.on-truncated=fall-back), and "
+                "raise retention.ms of the topic",
                 table=table,
             )
 

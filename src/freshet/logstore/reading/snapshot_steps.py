@@ -4,7 +4,7 @@
 |---|---|
 | makes a batch stable | by bucket: what makes the rows that are shown those that it names |
 | changes rows and was not logged | what is open is taken back; its files (`log.on-lake-only`) |
-| makes a batch stable whose records are gone, `log.on-truncated=hop` | its files |
+| makes a batch stable whose records are gone, `log.on-truncated=fall-back` | its files |
 | any other | none |
 
 The same position gives the same pieces; snapshots and planned splits are kept until they are forgotten.
@@ -32,6 +32,7 @@ from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.model.snapshot_walk import SnapshotStep, SnapshotWalk
 from freshet.storage.model.split import ChangeSplit
 from freshet.storage.model.table_log import LogProgress, log_of
+from freshet.storage.options import former_values
 from freshet.storage.options.choices import OnLakeOnly, OnTruncated
 
 _LOG: Final = logging.getLogger(__name__)
@@ -57,6 +58,7 @@ class SnapshotSteps(SnapshotWalk[LogPosition, Piece]):
         self._rows = rows
         self._is_speculative = is_speculative
         self._on_lake_only = table.options.log_on_lake_only
+        self._former_values = former_values(table.options.given)
         self.falls_back = table.options.log_on_truncated is OnTruncated.FALL_BACK
         self._checked: set[str] = set()
         self._snapshots: dict[int, Snapshot] = {}
@@ -172,13 +174,15 @@ class SnapshotSteps(SnapshotWalk[LogPosition, Piece]):
         if not state.has_log or state.topic_id in self._checked:
             return
         facts = checked_topic(self._client(), state, table=self.table)
+        for warning in self._former_values if not self._checked else ():
+            _LOG.warning("table %s: %s", self.table, warning)
         self._checked.add(state.topic_id)
         retention_ms = int(facts.settings.get("retention.ms", -1))
         if self._history.consumer_id is not None and not self.falls_back and retention_ms >= 0:
             _LOG.warning(
                 "table %s: consumer %s keeps snapshots from expiry, not the records of topic %s, which its brokers "
-                "delete after %d ms: a reader that pauses longer will fail. With log.on-truncated=hop it goes on with "
-                "the files of these snapshots",
+                "delete after %d ms: a reader that pauses longer will fail. With log.on-truncated=fall-back it goes on "
+                "with the files of these snapshots",
                 self.table, self._history.consumer_id, state.topic, retention_ms,
             )  # fmt: skip
 

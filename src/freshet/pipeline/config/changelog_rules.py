@@ -15,7 +15,7 @@ from collections.abc import Iterator
 
 from freshet.pipeline.config.model import PipelineConfig
 from freshet.storage.exceptions import InvalidRequestError
-from freshet.storage.options import ChangelogProducer, risky_options, unheeded_options
+from freshet.storage.options import ChangelogProducer, former_values, risky_options, unheeded_options
 
 _WITHOUT_BEFORE = ("json", "debezium-unwrapped")
 
@@ -28,6 +28,8 @@ def changelog_warnings(config: PipelineConfig, *, is_compacted: bool = False) ->
     except InvalidRequestError:
         return  # said elsewhere
     yield from unheeded_options(options)
+    for given in (options.given, *(source.table.given for source in config.sources if source.table is not None)):
+        yield from former_values(given)
     if not options.has_primary_key:
         return
     if not (options.write_only and is_compacted):

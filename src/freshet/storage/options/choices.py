@@ -78,7 +78,7 @@ class OnTruncated(StrEnum):
     """What a reader of the log does when retention has taken what it needs."""
 
     FAIL = "fail"
-    FALL_BACK = "hop"
+    FALL_BACK = "fall-back"
 
 
 class SequenceInitMode(StrEnum):

@@ -84,8 +84,9 @@ TEXT: Final = Kind("text", str)
 class Option(Generic[T]):
     """One option. `default` None stands for "not set".
 
-    `former` are older names, which count where the key is not given. Numbers must be larger than `above`. `immutable`
-    options cannot change once the table has a snapshot.
+    `former` are older names, which count where the key is not given; `former_values` are older names of values, with
+    what they are called now. Numbers must be larger than `above`. `immutable` options cannot change once the table has
+    a snapshot.
     """
 
     key: str
@@ -93,6 +94,7 @@ class Option(Generic[T]):
     default: T
     status: Status = Status.READ
     former: tuple[str, ...] = ()
+    former_values: tuple[tuple[str, str], ...] = ()
     above: int | None = None
     immutable: bool = False
     refusals: tuple[Refusal, ...] = ()
@@ -119,7 +121,7 @@ class Option(Generic[T]):
             ) from error
 
     def _parsed(self, text: str) -> T:
-        value: Any = self.kind.parse(text)
+        value: Any = self.kind.parse(dict(self.former_values).get(text.lower(), text))
         if self.above is not None and not value > self.above:
             least = f"greater than {self.above}" if self.above >= 0 else f"greater than or equal to {self.above + 1}"
             raise ValueError(f"Input should be {least}")

@@ -18,8 +18,11 @@ Source: MERGING.md §1.5, §4.3.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from freshet.storage.options.choices import ChangelogProducer
 from freshet.storage.options.core import CoreOptions
+from freshet.storage.options.declaration import OPTIONS
 
 
 def risky_options(options: CoreOptions) -> list[str]:
@@ -46,6 +49,18 @@ def unheeded_options(options: CoreOptions) -> list[str]:
             "write-buffer-size"
         )
     return told
+
+
+def former_values(given: Mapping[str, str]) -> list[str]:
+    """A sentence for each value, of options as text, that is given by its former name."""
+    return [
+        f"{key}={text} is now called {value}; the old name works until 1.0, and tables that older releases of Freshet "
+        "open too keep it"
+        for key, text in given.items()
+        if key in OPTIONS
+        for former, value in OPTIONS[key].former_values
+        if text.lower() == former
+    ]
 
 
 def _packed(options: CoreOptions) -> list[str]:

@@ -32,6 +32,8 @@ class LogOptions:
     log_on_lake_only = Option("log.on-lake-only", one_of(OnLakeOnly), OnLakeOnly.APPLY)
     """What a reader of the log does about a commit that was not logged and changed rows (a compaction job that told
     changes, an overwrite, another program): `apply` reads its changes from the files, `fail`, `skip`."""
-    log_on_truncated = Option("log.on-truncated", one_of(OnTruncated), OnTruncated.FAIL)
-    """What a reader of the log does when retention has taken what it needs: `fail`, or `hop` (reads the changes of
-    those snapshots from the files)."""
+    log_on_truncated = Option(
+        "log.on-truncated", one_of(OnTruncated), OnTruncated.FAIL, former_values=(("hop", OnTruncated.FALL_BACK),)
+    )
+    """What a reader of the log does when retention has taken what it needs: `fail`, or `fall-back` (reads the changes
+    of those snapshots from the files; its former name `hop` works until 1.0)."""
