@@ -5,11 +5,21 @@ from __future__ import annotations
 import json
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from freshet.pipeline.commands.command_line import main
+
+
+def fake_java(home: Path, version: str) -> Path:
+    """A folder for JAVA_HOME whose Java knows its version and nothing else."""
+    java = home / "bin" / "java"
+    java.parent.mkdir(parents=True)
+    java.write_text(f'#!/bin/sh\necho \'openjdk version "{version}" 2019-01-15\' >&2\n[ "$1" = -version ]\n')
+    java.chmod(0o755)
+    return home
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from freshet.pipeline.commands import brokers, pipelines
 from tests.kit.fake_log import FakeLog
 from tests.kit.folders import unchanged
 from tests.kit.mock_kafka import mock_kafka
-from tests.pipeline.commands.kit import Freshet
+from tests.pipeline.commands.kit import Freshet, fake_java
 
 TEXT = """\
 name: orders
@@ -123,6 +123,30 @@ def test_check_of_plain_columns_starts_no_spark(
 ) -> None:
     monkeypatch.setattr(pipelines, "spark_part", lambda name: pytest.fail("Spark was started"))
     freshet.good("check", written(folder, ("    select: {id: id, total: total}\n", "")))
+
+
+@pytest.mark.parametrize(
+    ("version", "warning"),
+    [
+        (None, "no java in JAVA_HOME="),
+        ("1.8.0_452", "is Java 8, and Spark needs Java 17 or newer"),
+        ("11.0.2", "is Java 11, and Spark needs Java 17 or newer"),
+        ("17.0.15", None),
+        ("25", None),
+        ("of unknown make", None),
+    ],
+)
+def test_check_warns_of_a_java_that_spark_does_not_start_with(
+    freshet: Freshet, folder: Path, monkeypatch: pytest.MonkeyPatch, version: str | None, warning: str | None
+) -> None:
+    path = written(folder, ("    select: {id: id, total: total}\n", ""))
+    home = folder / "java"
+    monkeypatch.setenv("JAVA_HOME", str(home if version is None else fake_java(home, version)))
+    called = freshet.good("check", "--json", path)
+    warnings = called.facts["pipelines"][0]["warnings"]
+    assert [warning in each for each in warnings] == [True] if warning else warnings == []
+    assert called.err.count("freshet: warning: this machine cannot run it: ") == len(warnings)
+    assert "java" not in freshet.good("check", "--no-spark", path).err.lower()
 
 
 def test_check_asks_the_broker_unless_offline(freshet: Freshet, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

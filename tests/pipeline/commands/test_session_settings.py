@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ from freshet.pipeline.commands.running import placed_in_file
 from freshet.pipeline.config.pipeline_file import load_pipeline
 from freshet.pipeline.spark.session import SessionRefusedError
 from tests.kit.folders import unchanged
+from tests.pipeline.commands.kit import fake_java
 
 TEXT = """\
 name: orders
@@ -44,6 +46,31 @@ def written(folder: Path, setting: str) -> Path:
 def test_the_setting_that_is_named_is_shown_with_its_line(tmp_path: Path, cause: str, expected: str) -> None:
     config = load_pipeline(written(tmp_path, "spark.io.compression.codec: brotli"), {})
     assert expected in str(placed_in_file([config], SessionRefusedError(cause)))
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("command", ["check", "run"])
+@pytest.mark.parametrize("version", [None, "11.0.2"])
+def test_a_java_that_spark_does_not_start_with_is_named(tmp_path: Path, command: str, version: str | None) -> None:
+    path = written(tmp_path, "spark.sql.shuffle.partitions: 1")
+    path.write_text(path.read_text().replace("format: json", "format: json\n    select: {id: id + 1}"))
+    home = tmp_path / "java"
+    expected = (
+        f"no java in JAVA_HOME={home}; install Java 17" if version is None else "java is Java 11, and Spark needs"
+    )
+    if version is not None:
+        fake_java(home, version)
+    done = subprocess.run(
+        [sys.executable, "-m", "freshet", command, str(path)],
+        env={**os.environ, "JAVA_HOME": str(home)},
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    assert done.returncode == 2, done.stderr
+    assert f"Spark does not start: {expected}" in done.stderr.replace(f"{home}/bin/", ""), done.stderr
+    assert "Traceback" not in done.stderr
 
 
 @pytest.mark.spark

@@ -21,6 +21,7 @@ from freshet.pipeline.config.pipeline_file import load_pipelines
 from freshet.pipeline.exceptions import ConfigurationError, InvalidRequestError, Problem
 from freshet.pipeline.running.signals import when_asked_to_stop
 from freshet.pipeline.spark.jars import SPARK_GROUP, ensure_jars
+from freshet.pipeline.spark.java_version import java_problem
 from freshet.storage.exceptions import StorageError
 
 
@@ -68,7 +69,10 @@ def run(
 def check(
     files: PipelineFiles,
     no_spark: Annotated[
-        bool, typer.Option("--no-spark", help="Do not start Spark to analyse the expressions of select.")
+        bool,
+        typer.Option(
+            "--no-spark", help="Do not start Spark to analyse the expressions of select, nor look for its Java."
+        ),
     ] = False,
     offline: Annotated[bool, typer.Option("--offline", help="Do not ask the Kafka brokers.")] = False,
     as_json: AsJson = False,
@@ -79,13 +83,18 @@ def check(
         configs = load_pipelines(files)
         warnings = [_warn(each, warnings_before_start(each)) for each in configs]
         facts = [
-            {"pipeline": each.name, "table": each.table.name, "warnings": told}
-            for each, told in zip(configs, warnings, strict=True)
+            {"pipeline": each.name, "table": each.table.name, "warnings": found}
+            for each, found in zip(configs, warnings, strict=True)
         ]
+        if not no_spark and (java := java_problem()) is not None:
+            text = f"this machine cannot run it: {java}"
+            complain(f"warning: {text}")
+            for found in warnings:
+                found.append(text)
         problems = _problems(configs, no_spark=no_spark, offline=offline)
         if not problems:
-            for each, told in zip(configs, warnings, strict=True):
-                told += _warn(each, left_out_warnings(each, _no_records if offline else _kafka_records))
+            for each, found in zip(configs, warnings, strict=True):
+                found += _warn(each, left_out_warnings(each, _no_records if offline else _kafka_records))
     except ConfigurationError as error:
         problems = list(error.problems)
     failure = ConfigurationError(problems) if problems else None
@@ -178,8 +187,8 @@ def _no_records(source: SourceConfig) -> Records | None:
 
 
 def _warn(config: PipelineConfig, warnings: Iterable[str]) -> list[str]:
-    """Tells the warnings of a pipeline, and gives them."""
-    told = list(warnings)
-    for text in told:
+    """Prints the warnings of a pipeline, and gives them."""
+    found = list(warnings)
+    for text in found:
         complain(f"{config.name}: warning: {text}")
-    return told
+    return found

@@ -96,11 +96,14 @@ def analyse_select(configs: Sequence[PipelineConfig]) -> list[Problem]:
     """
     if not has_expressions(configs):
         return []
-    with session_of_a_command("freshet check", settings={"spark.sql.shuffle.partitions": "1"}) as spark:
-        problems = select_problems(spark, configs)
-        for text in [] if problems else select_remarks(spark, configs):
-            complain(text)
-        return problems
+    try:
+        with session_of_a_command("freshet check", settings={"spark.sql.shuffle.partitions": "1"}) as spark:
+            problems = select_problems(spark, configs)
+            for text in [] if problems else select_remarks(spark, configs):
+                complain(text)
+            return problems
+    except SessionRefusedError as error:
+        return [Problem(f"the expressions of select cannot be analysed: {error}")]
 
 
 def _watched_brokers(

@@ -17,14 +17,17 @@ from typing import Final
 
 from pyspark.find_spark_home import _find_spark_home
 
-from freshet.pipeline.spark.jars import cache_folder, java_command
+from freshet.pipeline.spark.jars import JarError, cache_folder, java_command
 
 _QUIET: Final = "-Xshare:auto -Xlog:cds=off -Xlog:cds+dynamic=off -Xlog:class+path=off"
 
 
 def archive_option() -> str:
     """The options by which a JVM uses the archive; empty where there is none for this Java and these jars."""
-    archive = archive_file()
+    try:
+        archive = archive_file()
+    except JarError:
+        return ""  # there is no Java: Spark reports that when it starts
     return f"{_QUIET} -XX:SharedArchiveFile={archive}" if archive.is_file() else ""
 
 

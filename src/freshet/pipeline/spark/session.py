@@ -37,6 +37,7 @@ from freshet.pipeline.spark import worker_daemon
 from freshet.pipeline.spark.class_archive import archive_option
 from freshet.pipeline.spark.collector import collector_option
 from freshet.pipeline.spark.java_process import JavaDiedError, java_death, stop_session
+from freshet.pipeline.spark.java_version import java_problem
 from freshet.pipeline.spark.worker_python import use_own_python
 
 _IMPORT_ROOT: Final = Path(__file__).resolve().parents[3]
@@ -193,7 +194,7 @@ def submitted_settings() -> dict[str, str]:
 def _cause(error: PySparkException | Py4JJavaError) -> str:
     """The innermost exception of the JVM that says something; without one, the JVM itself has not started."""
     if isinstance(error, PySparkException) and error.getCondition() == "JAVA_GATEWAY_EXITED":
-        return "its Java process ended at once; what that said stands above (is Java 17 there, see JAVA_HOME?)"
+        return java_problem() or "its Java process ended at once; what it said is above"
     text = str(error).strip() if isinstance(error, PySparkException) else ""
     thrown: Any = getattr(error, "_origin", None) if isinstance(error, PySparkException) else error.java_exception
     while thrown is not None:
