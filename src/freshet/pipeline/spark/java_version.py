@@ -27,4 +27,4 @@ def java_problem() -> str | None:
     found = _VERSION.search(done.stderr + done.stdout)
     if found is None or int(found[1]) >= JAVA_MIN:
         return None
-    return f"{java} is Java {found[1]}, and Spark needs Java {JAVA_MIN} or newer; install it, or set JAVA_HOME to its folder"
+    return f"{java} is Java {found[1]}, and Spark needs Java {JAVA_MIN} or newer; install it, or set JAVA_HOME"
