@@ -23,11 +23,11 @@ from bench.cells import paimon_type
 from bench.freshet_worker import serve
 from bench.workloads import WORKLOADS, Workload
 from freshet.storage.catalog import Catalog
+from freshet.storage.merge.chosen_row import Deduplicate
 from freshet.storage.merge.engine import merge_function, row_order
 from freshet.storage.merge.key_order import RowOrder
 from freshet.storage.merge.merge_function import MergeFunction
 from freshet.storage.merge.merge_reader import merge_section, merge_table
-from freshet.storage.merge.standing_row import Deduplicate
 from freshet.storage.model.row_kind import RowKind
 from freshet.storage.model.schema import SEQUENCE_NUMBER_COLUMN, VALUE_KIND_COLUMN
 

@@ -515,7 +515,7 @@ GOOD = [
     (crossed_borders, "pipeline/x.py", "from freshet.storage.options import IMMUTABLE_KEYS"),
     (crossed_borders, "pipeline/x.py", "from freshet.storage.table import Table"),
     (crossed_borders, "logstore/x.py", "from freshet.storage.model.split import Split"),
-    (wrong_layers, "storage/write/x.py", "from freshet.storage.merge.standing_row import Deduplicate"),
+    (wrong_layers, "storage/write/x.py", "from freshet.storage.merge.chosen_row import Deduplicate"),
     (wrong_layers, "pipeline/batch/x.py", "from freshet.pipeline.identity.replays import is_same_input"),
     (foreign_owners, "storage/files/parquet_reader.py", "import pyarrow.parquet as pq"),
     (hidden_imports, FRONT_DOOR, "def __getattr__(name):\n    from pipeline import runner"),

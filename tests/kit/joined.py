@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from freshet.storage.merge.chosen_row import ChosenRows
 from freshet.storage.merge.key_order import Flags, KeySegments
 from freshet.storage.merge.merge_function import Decision, MergeFunction, RowKinds
-from freshet.storage.merge.standing_row import StandingRows
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,14 +32,14 @@ class Joined(MergeFunction):
         for start, end, is_lone in zip(segments.starts.tolist(), ends, segments.lone.tolist(), strict=False):
             seen = "+".join(str(texts[row]) for row in segments.order[start:end])
             joined.append(seen if is_lone and self.passes_lone_rows else f"({seen})")
-        return JoinedRows(StandingRows(segments.rows, segments.last_rows), self.column, joined)
+        return JoinedRows(ChosenRows(segments.rows, segments.last_rows), self.column, joined)
 
 
 @dataclass(frozen=True, slots=True)
 class JoinedRows:
     """The newest rows, with their joined texts."""
 
-    newest: StandingRows
+    newest: ChosenRows
     column: str
     texts: list[str]
 

@@ -238,7 +238,7 @@ def test_a_column_that_the_last_records_of_a_topic_carry(freshet: Freshet, folde
 
 
 @pytest.mark.parametrize("producer", ["lookup", "full-compaction"])
-def test_a_changelog_that_nobody_makes_is_told(freshet: Freshet, folder: Path, producer: str) -> None:
+def test_a_changelog_that_nobody_makes_is_reported(freshet: Freshet, folder: Path, producer: str) -> None:
     text = "write-only=true never does"
     options = f"bucket: 1, changelog-producer: {producer}"
     assert text in check_text(freshet, folder, f"{options}, write-only: true")

@@ -1,11 +1,11 @@
-"""Random histories of every merge engine with a changelog: what is told is what changed, after each step.
+"""Random histories of every merge engine with a changelog: what is emitted is what changed, after each step.
 
 The oracle knows the table before and after a step and which keys the step touched, nothing else:
 
-| stood before | stands after | told |
+| row before | row after | emitted |
 |---|---|---|
 | no | yes | +I |
-| yes | no | -D with the values that stood |
+| yes | no | -D with the old values |
 | yes | yes | -U, +U; with row-deduplicate only if a value differs |
 
 Folded from the first commit on, the changelog is the table.
@@ -58,17 +58,19 @@ NAMES = (
     "first-row",
     "first-row, ignore-delete",
 )
-TOLD = (*PLAIN, *(shape for shape in SHAPES if shape.name in NAMES))
+EMITTING = (*PLAIN, *(shape for shape in SHAPES if shape.name in NAMES))
 LOOKUP = {"changelog-producer": "lookup"}
 FULL = {"changelog-producer": "full-compaction", "full-compaction.delta-commits": "1000"}
 AT_ONCE = {"changelog-producer": "full-compaction", "full-compaction.delta-commits": "1"}
 ONCE = {"changelog-producer.row-deduplicate": "true"}
 
+PRODUCERS_STEPWISE = ("lookup", "full-compaction")
+
 Rows = dict[Any, Values]
 
 
 def test_all_names_are_those_of_shapes() -> None:
-    assert len(TOLD) == len(PLAIN) + len(NAMES)
+    assert len(EMITTING) == len(PLAIN) + len(NAMES)
 
 
 def _with(shape: Shape, options: Mapping[str, str]) -> Shape:
@@ -80,40 +82,40 @@ def _id(value: Shape | str) -> str:
     return value if isinstance(value, str) else value.name
 
 
-def _can_be(shape: Shape, producer: str, _told: str = "") -> bool:
+def _can_be(shape: Shape, producer: str, _changes: str = "") -> bool:
     return producer == "lookup" or not shape.name.startswith("first-row")
 
 
 @pytest.mark.parametrize(
-    ("shape", "producer", "told"),
+    ("shape", "producer", "changes"),
     some_now(
-        (case for case in product(TOLD, ["lookup", "full-compaction"], ["all", "row-deduplicate"]) if _can_be(*case)),
+        (case for case in product(EMITTING, PRODUCERS_STEPWISE, ["all", "row-deduplicate"]) if _can_be(*case)),
         stride=3,
     ),
     ids=_id,
 )
-def test_what_changed_is_told(shape: Shape, producer: str, told: str, tmp_path: Path) -> None:
-    options = {**(LOOKUP if producer == "lookup" else FULL), **(ONCE if told == "row-deduplicate" else {})}
+def test_what_changed_is_emitted(shape: Shape, producer: str, changes: str, tmp_path: Path) -> None:
+    options = {**(LOOKUP if producer == "lookup" else FULL), **(ONCE if changes == "row-deduplicate" else {})}
     play(_with(shape, options), Random(5), tmp_path, keys=6, steps=7, rows=14)
 
 
 VECTORS = {"deletion-vectors.enabled": "true"}
-WITH_VECTORS = tuple(shape for shape in TOLD if not shape.name.startswith("first-row"))
+WITH_VECTORS = tuple(shape for shape in EMITTING if not shape.name.startswith("first-row"))
 
 
 @pytest.mark.parametrize("shape", some_now(WITH_VECTORS), ids=_id)
-def test_what_changed_is_told_with_deletion_vectors(shape: Shape, tmp_path: Path) -> None:
+def test_what_changed_is_emitted_with_deletion_vectors(shape: Shape, tmp_path: Path) -> None:
     play(_with(shape, {**LOOKUP, **VECTORS, **ONCE}), Random(7), tmp_path, keys=6, steps=7, rows=14)
 
 
 def play(shape: Shape, source: Random, folder: Path, **size: int) -> None:
-    """A history; lookup tells after every step, full-compaction after those that compact."""
+    """A history; lookup emits after every step, full-compaction after those that compact."""
     table = FreshetTable.create(
         folder, shape.types, shape.primary_keys, shape.table_options, partition_keys=shape.partition_keys
     )
     last_id = 0
-    told: list[Change] = []
-    standing: Rows = {}
+    emitted: list[Change] = []
+    before: Rows = {}
     touched: set[Any] = set()
     try:
         for step in history(shape, source, **size):
@@ -127,13 +129,13 @@ def play(shape: Shape, source: Random, folder: Path, **size: int) -> None:
             if shape.options["changelog-producer"] == "full-compaction" and step.rows is not None:
                 assert not news
                 continue
-            told += news
+            emitted += news
             rows = plain_rows(arrow_rows(step.expected, shape.types).drop_columns([KIND_COLUMN]))
             expected = {_key(shape, row): row for row in rows}
-            assert _texts(news) == _told(shape, standing, expected, touched), shape.name
+            assert _texts(news) == _expected_changes(shape, before, expected, touched), shape.name
             read = [_plain(row) for row in plain_rows(table.read())]
-            assert sorted(_plain(row) for row in folded([told], shape.primary_keys).values()) == sorted(read)
-            standing, touched = expected, set()
+            assert sorted(_plain(row) for row in folded([emitted], shape.primary_keys).values()) == sorted(read)
+            before, touched = expected, set()
     finally:
         table.close()
 
@@ -172,11 +174,11 @@ def test_folded_the_changelog_is_the_table_with_deletion_vectors(shape: Shape, b
 
 
 def fold(shape: Shape, source: Random, folder: Path, **size: int) -> None:
-    """After every step what was told adds up to the table, or to the table of the last full compaction."""
+    """After every step what was emitted adds up to the table, or to the table of the last full compaction."""
     table = FreshetTable.create(
         folder, shape.types, shape.primary_keys, shape.table_options, partition_keys=shape.partition_keys
     )
-    told: list[Change] = []
+    emitted: list[Change] = []
     last_id = 0
     try:
         for step in history(shape, source, **size):
@@ -186,9 +188,9 @@ def fold(shape: Shape, source: Random, folder: Path, **size: int) -> None:
                 for start in range(0, len(step.rows), 20):
                     table.write(step.rows[start : start + 20])
                 table.commit()
-            told += [change for changes in changelog(table.table, after=last_id).values() for change in changes]
+            emitted += [change for changes in changelog(table.table, after=last_id).values() for change in changes]
             last_id = table.table.snapshots()[-1].id
-            rows = folded([told], shape.primary_keys, is_strict=True)
+            rows = folded([emitted], shape.primary_keys, is_strict=True)
             if step.rows is None or shape.options.get("full-compaction.delta-commits") != "1000":
                 read = [_plain(row) for row in plain_rows(table.read())]
                 assert sorted(map(_plain, rows.values())) == sorted(read), shape.name
@@ -198,7 +200,7 @@ def fold(shape: Shape, source: Random, folder: Path, **size: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("shape", WITH_VECTORS[1::2], ids=lambda shape: shape.name)
-def test_what_changed_is_told_with_deletion_vectors_at_length(shape: Shape) -> None:
+def test_what_changed_is_emitted_with_deletion_vectors_at_length(shape: Shape) -> None:
     @settings(max_examples=8)
     @given(source=st.randoms(use_true_random=False), merges=st.booleans(), rows=st.integers(1, 8))
     def run(source: Random, merges: bool, rows: int) -> None:
@@ -212,10 +214,10 @@ def test_what_changed_is_told_with_deletion_vectors_at_length(shape: Shape) -> N
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("shape", "producer"),
-    [case for case in product(TOLD[::2], ["lookup", "full-compaction"]) if _can_be(*case)],
+    [case for case in product(EMITTING[::2], PRODUCERS_STEPWISE) if _can_be(*case)],
     ids=_id,
 )
-def test_what_changed_is_told_at_length(shape: Shape, producer: str) -> None:
+def test_what_changed_is_emitted_at_length(shape: Shape, producer: str) -> None:
     @settings(max_examples=8)
     @given(source=st.randoms(use_true_random=False), once=st.booleans(), rows=st.integers(1, 8))
     def run(source: Random, once: bool, rows: int) -> None:
@@ -236,7 +238,7 @@ def _is_passed_over(shape: Shape, row: Values) -> bool:
     return ignores and row.get(KIND_COLUMN) in ("-U", "-D")
 
 
-def _told(shape: Shape, before: Rows, after: Rows, touched: set[Any]) -> list[str]:
+def _expected_changes(shape: Shape, before: Rows, after: Rows, touched: set[Any]) -> list[str]:
     lines = []
     is_deduplicated = shape.options.get("changelog-producer.row-deduplicate") == "true"
     for key in touched:

@@ -1,4 +1,4 @@
-"""With lookup, what is told stays so: the row is the same when a compaction or a reader merges it again."""
+"""With lookup, what is emitted stays so: the row is the same when a compaction or a reader merges it again."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ LATE: tuple[tuple[str, dict[str, str], Any, Any], ...] = (
 
 
 @pytest.mark.parametrize(
-    ("column", "options", "late", "stands"), LATE, ids=["nulls", "keys", "limit", "partial", "collect"]
+    ("column", "options", "late", "kept"), LATE, ids=["nulls", "keys", "limit", "partial", "collect"]
 )
 @pytest.mark.parametrize("levels", ["2", "4"])
-def test_a_late_value_is_told_as_it_stays(
-    column: str, options: dict[str, str], late: Any, stands: Any, levels: str, tmp_path: Path
+def test_a_late_value_is_emitted_as_it_stays(
+    column: str, options: dict[str, str], late: Any, kept: Any, levels: str, tmp_path: Path
 ) -> None:
     table = _table(tmp_path, column, options, **{"num-levels": levels})
     try:
@@ -56,14 +56,14 @@ def test_a_late_value_is_told_as_it_stays(
         table.commit([{"k": 1, "g": 3, "v": late}])
         table.commit([{"k": 2, "g": 1}])
         rows = {row["k"]: row for row in table.read().to_pylist()}
-        assert rows[1] == {"k": 1, "g": 5, "v": stands}
-        told = folded(changelog(table.table).values())
-        assert {key[0]: dict(row) for key, row in told.items()} == rows
+        assert rows[1] == {"k": 1, "g": 5, "v": kept}
+        emitted = folded(changelog(table.table).values())
+        assert {key[0]: dict(row) for key, row in emitted.items()} == rows
     finally:
         table.close()
 
 
-def test_what_a_delete_below_the_highest_level_has_set_is_told_as_it_stays(tmp_path: Path) -> None:
+def test_what_a_delete_below_the_highest_level_has_set_is_emitted_as_it_stays(tmp_path: Path) -> None:
     """The -D stays at a level that has another above it; the add brings no order, and so nothing to its group."""
     table = _table(tmp_path, "INT", {}, **{"num-levels": "4"})
     try:
@@ -74,7 +74,7 @@ def test_what_a_delete_below_the_highest_level_has_set_is_told_as_it_stays(tmp_p
         table.commit([{"k": 2, "g": 2, "v": 2}])
         table.compact()
         rows = {row["k"]: row for row in table.read().to_pylist()}
-        told = folded(changelog(table.table).values())
-        assert {key[0]: dict(row) for key, row in told.items()} == rows
+        emitted = folded(changelog(table.table).values())
+        assert {key[0]: dict(row) for key, row in emitted.items()} == rows
     finally:
         table.close()

@@ -18,21 +18,21 @@ def put(table: Table, user: str, *rows: dict[str, Any]) -> None:
 
 
 def folded(table: Table) -> dict[int, str]:
-    """The changelog from its beginning: -U and -D only of the row that stands, +I only where none does."""
-    standing: dict[int, str] = {}
+    """The changelog from its beginning: -U and -D only of the row that is there, +I only where none is."""
+    rows: dict[int, str] = {}
     for row in table.changelog().to_arrow().to_pylist():
         kind, key, value = row["_ROW_KIND"], row["id"], row["v"]
         if kind in ("-U", "-D"):
-            assert standing.pop(key, None) == value, row
+            assert rows.pop(key, None) == value, row
         else:
-            assert key not in standing, row
-            standing[key] = value
-    return standing
+            assert key not in rows, row
+            rows[key] = value
+    return rows
 
 
-@pytest.mark.parametrize("first", [None, {"id": 0, "v": "base"}], ids=["new key", "key that stands"])
+@pytest.mark.parametrize("first", [None, {"id": 0, "v": "base"}], ids=["new key", "key that is there"])
 @pytest.mark.parametrize("vectors", ["false", "true"])
-def test_a_change_of_one_old_row_is_told_once(tmp_path: Path, vectors: str, first: dict[str, Any] | None) -> None:
+def test_a_change_of_one_old_row_is_emitted_once(tmp_path: Path, vectors: str, first: dict[str, Any] | None) -> None:
     """The slower writer takes level 0 to the highest level; meanwhile the other has put a row between."""
     table = Catalog(tmp_path).create_table(
         "d.t",

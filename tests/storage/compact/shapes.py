@@ -9,7 +9,7 @@ from freshet.storage.model.data_file import EMPTY_STATS, DataFileMeta
 
 
 def key(value: int) -> bytes:
-    """A stand-in for a serialized key that sorts as the number does."""
+    """A fake serialized key that sorts as the number does."""
     return value.to_bytes(8, "big")
 
 

@@ -78,7 +78,7 @@ class Bucket:
 
 
 def bucket(folder: Path, *columns: pa.Field, joins: bool = False, **options: str) -> Bucket:
-    """`joins` has texts joined, so that the rows merged can be told from the result."""
+    """`joins` has texts joined, so that the result shows the rows merged."""
     if joins:
         options["merge_engine"] = "partial-update"
     schema = pa.schema(columns or (KEY, VALUE))
@@ -112,7 +112,7 @@ def tiny_batches() -> Iterator[None]:
         yield
 
 
-def test_keys_of_level_0_are_merged_with_what_stands_above_the_output_level(tmp_path: Path) -> None:
+def test_keys_of_level_0_are_merged_with_rows_above_the_output_level(tmp_path: Path) -> None:
     at = bucket(tmp_path, joins=True, force_lookup="true")
     place(at, 5, k1="top", k2="top", k3="top", k4="top", k9="top")
     place(at, 4, k2="mid", k4="mid")
@@ -206,7 +206,7 @@ def check_shape(
     folder: Path, engine: str, kind: KeyKind, placed: dict[int, list[list[int]]], output: int, file_rows: int
 ) -> None:
     is_first_row = engine == "first-row"
-    if is_first_row:  # a key stands once above level 0
+    if is_first_row:  # a key is once above level 0
         seen: set[int] = set()
         for level in sorted(placed, reverse=True):
             if level:
@@ -296,7 +296,7 @@ def table_of(keys: Sequence[int], text: str) -> pa.Table:
 
 
 @pytest.mark.parametrize("engine", ["force-lookup", "first-row"])
-def test_files_beside_the_keys_are_not_opened(tmp_path: Path, engine: str) -> None:
+def test_files_out_of_reach_of_the_keys_are_not_opened(tmp_path: Path, engine: str) -> None:
     options = {"merge_engine": "first-row"} if engine == "first-row" else {"force_lookup": "true"}
     at = bucket(tmp_path, joins=engine == "force-lookup", target_file_row_num="10", **options)
     at.table.place([{"k": key, "v": "old"} for key in range(0, 1000, 10)], level=5)
@@ -320,9 +320,9 @@ LARGE = {"target_file_size": "1 b"}  # every file is large enough to stay as it 
 @pytest.mark.parametrize(
     ("options", "output", "is_moved"),
     [
-        ({"force_lookup": "true"}, 1, True),  # deduplicate: the newest row is the result, whatever stands above
+        ({"force_lookup": "true"}, 1, True),  # deduplicate: the newest row is the result, whatever is above
         ({"force_lookup": "true", "sequence__field": "v"}, 1, False),
-        ({"force_lookup": "true", "sequence__field": "v"}, 5, True),  # nothing stands above
+        ({"force_lookup": "true", "sequence__field": "v"}, 5, True),  # nothing is above
         ({"merge_engine": "first-row"}, 1, False),
         ({"merge_engine": "first-row"}, 5, True),
     ],

@@ -63,7 +63,7 @@ def test_one_small_file_alone_is_moved() -> None:
     assert shown(found.moves) == ["[1,1]", "[3,9]"]
 
 
-def test_small_files_join_the_overlapping_ones_beside_them() -> None:
+def test_small_files_join_the_overlapping_ones_next_to_them() -> None:
     found = plan(keyed("L0[1,1] L0[3,9] L0[4,5] L0[11,11] L0[20,29]"))
     assert groups(found) == [["[1,1]", "[11,11]", "[3,9]", "[4,5]"]]
     assert shown(found.moves) == ["[20,29]"]

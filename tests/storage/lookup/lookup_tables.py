@@ -23,7 +23,7 @@ SCHEMA = pa.schema([pa.field("k", pa.int64(), nullable=False), pa.field("v", pa.
 
 
 class LookupTable:
-    """A placed table; `lookup` is made anew by each call, as every compaction does."""
+    """A placed table; each call of `lookup` makes a new one, as every compaction does."""
 
     def __init__(
         self,

@@ -46,7 +46,7 @@ def _values(lookup: CachedLookup, file: DataFileMeta) -> list[Any]:
 
 
 def _check(table: LookupTable, **counts: int) -> None:
-    """A lookup gives what is stored; it counts so much beside the keys."""
+    """A lookup gives what is stored; it counts so much besides the keys."""
     lookup = table.lookup()
     found = lookup.find(table.file, ASKED, ["v", "w"])
     assert found.rows.column_names == ["_SEQUENCE_NUMBER", "_VALUE_KIND", "v", "w"]
@@ -147,7 +147,9 @@ def test_a_broken_store_is_thrown_away_and_built_again(tmp_path: Path, how: str)
     _check(table, by_store=1)
 
 
-def test_a_data_file_that_is_gone_is_no_affair_of_the_cache(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_data_file_that_is_gone_is_an_error_with_a_cache_too(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     table = LookupTable(tmp_path)
     table.placed.env.file_io.delete(data_file_path(table.placed.store, EMPTY_ROW, 0, table.file))
     with pytest.raises(MissingFileError):
@@ -202,7 +204,7 @@ def test_a_disk_that_is_nearly_full(
 
 
 class _Clock(Env):
-    """Time goes on when it is told to."""
+    """A clock that the test sets."""
 
     def __init__(self) -> None:
         super().__init__(LocalFileIO())
@@ -287,7 +289,7 @@ def test_stores_of_files_that_left_the_bucket_are_removed(tmp_path: Path) -> Non
     lookup.stores.keep_only([second, third])
     assert [second.file_name in path.name for path in table.stores] == [True]
     assert lookup.metrics.counts()["stores_evicted"] == 1
-    lookup.find(first, ASKED, None)  # whoever still reads the file builds it again
+    lookup.find(first, ASKED, None)  # a reader that still has the file builds it again
     assert lookup.metrics.counts()["stores_built"] == 3
 
 
@@ -347,13 +349,13 @@ def test_unfinished_stores_of_processes_that_ended_are_removed(tmp_path: Path) -
     left = table.stores[0].with_name(".data-x.rows.abc")
     left.write_bytes(b"half")
     table.lookup().find(second, ASKED, None)
-    assert left.exists()  # somebody may be writing it
+    assert left.exists()  # another process may be writing it
     env.ms += 2 * 60 * 60 * 1000
     table.lookup().find(third, ASKED, None)
     assert not left.exists()
 
 
-# ------------------------------------------------------------------------------------------------- others beside us
+# ------------------------------------------------------------------------------------------------- other processes
 
 BUILDER = """
 import sys, pyarrow as pa
@@ -414,7 +416,7 @@ def test_a_forked_child_uses_stores_of_its_parent(tmp_path: Path) -> None:
     assert os.waitpid(pid, 0)[1] == 0
 
 
-def test_a_default_folder_that_is_prepared_by_somebody_is_not_used(
+def test_a_default_folder_that_another_user_prepared_is_not_used(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     env = Env(LocalFileIO(), str(tmp_path / "scratch"))

@@ -53,7 +53,7 @@ KEYS = [(partition, key) for partition in ("a", "b") for key in range(6)]
 
 @st.composite
 def _histories(draw: st.DrawFn, takes_deletes: bool) -> list[tuple[int, list[dict[str, Any]]]]:
-    """Files of levels, the oldest first: a key stands once in a level above 0."""
+    """Files of levels, the oldest first: a key is once in a level above 0."""
     files = []
     for level in (5, 4, 0, 0):
         keys = draw(st.lists(st.sampled_from(KEYS), unique=True, max_size=8))
@@ -90,7 +90,7 @@ def test_what_is_found_is_what_a_scan_shows(engine: str) -> None:
             table = PlacedTable(Path(folder), COLUMNS, keys=["p", "k"], partitions=["p"], options=options)
             seen: set[tuple[str, int]] = set()
             for level, rows in history:
-                if engine == "first-row" and level:  # a key stands once above level 0
+                if engine == "first-row" and level:  # a key is once above level 0
                     rows = [row for row in rows if (row["p"], row["k"]) not in seen]
                     seen |= {(row["p"], row["k"]) for row in rows}
                 if rows:

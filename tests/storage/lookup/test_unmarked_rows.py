@@ -1,4 +1,4 @@
-"""Lookups pass over rows that deletion vectors mark, and tell where the others are in their file."""
+"""Lookups pass over rows that deletion vectors mark, and say where the others are in their file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compaction beside a stream: batches do what is required, units the rest, and neither undoes the other's work."""
+"""Compaction in the background: batches do what is required, units the rest, and neither undoes the other's work."""
 
 from __future__ import annotations
 
@@ -40,18 +40,18 @@ def a_table(folder: Path, options: Mapping[str, str], *, keyed: bool = True) -> 
 
 
 class Stream:
-    """Batches as a pipeline writes them, with units beside them."""
+    """Batches as a pipeline writes them, with units in the background."""
 
     def __init__(self, table: Table, budget_ms: int = 0) -> None:
         self.table = table
-        self.beside = table.engine.background_compaction("stream-compact")
+        self.background = table.engine.background_compaction("stream-compact")
         self.committer = table.engine.committer("stream", "query")
         self.budget_ms = budget_ms
         self.batch = 0
         self.waited = 0
 
     def write(self, rows: Mapping[str, Any]) -> None:
-        with self.beside.batch(self.budget_ms) as limit:
+        with self.background.batch(self.budget_ms) as limit:
             writer = self.table.engine.task_writer(base_snapshot_id=getattr(self.table.latest_snapshot(), "id", None))
             try:
                 writer.write(pa.table(dict(rows)))
@@ -60,20 +60,20 @@ class Stream:
             finally:
                 writer.close()
             result = self.committer.commit(self.batch, messages)
-        assert result.aborted_compactions == (), "the stream never gives way"
-        self.beside.note([(message.partition, message.bucket) for message in messages])
+        assert result.aborted_compactions == (), "no compaction of the stream is dropped"
+        self.background.note([(message.partition, message.bucket) for message in messages])
         self.batch += 1
 
     def round(self) -> int:
         count = 0
-        while (unit := self.beside.next_unit()) is not None:
+        while (unit := self.background.next_unit()) is not None:
             assert self.finish(unit, self.table.engine.run_background_unit(unit))
             count += 1
         return count
 
     def finish(self, unit: BackgroundUnit, messages: list[CommitMessage]) -> bool:
-        result = self.beside.commit(unit, messages)
-        self.beside.release(unit)
+        result = self.background.commit(unit, messages)
+        self.background.release(unit)
         return bool(result.snapshots)
 
 
@@ -90,19 +90,19 @@ def held(table: Table) -> dict[int, dict[str, Any]]:
     return {row["k"]: row for row in table.scan().to_arrow().to_pylist()}
 
 
-def told(table: Table) -> dict[int, dict[str, Any]]:
+def emitted(table: Table) -> dict[int, dict[str, Any]]:
     """What a reader of the whole changelog has."""
     return {key[0]: dict(row) for key, row in folded(changelog(table).values(), ["k"]).items()}
 
 
-def test_a_batch_takes_up_level_0_and_no_more(tmp_path: Path) -> None:
+def test_a_batch_compacts_level_0_and_no_more(tmp_path: Path) -> None:
     stream = Stream(a_table(tmp_path, LOOKUP))
     found = []
     for number in range(7):
         stream.write(rows_of(number))
         found.append(levels(stream.table))
     assert found[:5] == [[5], [4, 5], [3, 4, 5], [2, 3, 4, 5], [1, 2, 3, 4, 5]]
-    assert found[5:] == [[1, 2, 3, 4, 5]] * 2, "level 1 takes up what comes until others are free"
+    assert found[5:] == [[1, 2, 3, 4, 5]] * 2, "what comes is merged into level 1 until other levels are free"
 
 
 def test_within_its_time_a_batch_does_what_the_rule_asks_for(tmp_path: Path) -> None:
@@ -135,7 +135,7 @@ def test_a_unit_lasts_over_batches_and_still_fits(tmp_path: Path) -> None:
     stream.budget_ms = 0
     for number in range(4):
         stream.write(rows_of(number))
-    unit = stream.beside.next_unit()
+    unit = stream.background.next_unit()
     assert unit is not None
     assert {level for _, level in unit.inputs} == {2, 3, 4, 5}
     messages = stream.table.engine.run_background_unit(unit)
@@ -145,14 +145,14 @@ def test_a_unit_lasts_over_batches_and_still_fits(tmp_path: Path) -> None:
     assert levels(stream.table) == [1, 2, 3, 4, 5], "a busy bucket is left alone, whatever the time"
     assert stream.finish(unit, messages)
     assert levels(stream.table) == [1, 5]
-    assert stream.beside.next_unit() is None
+    assert stream.background.next_unit() is None
 
 
-def test_a_unit_gives_way_and_its_files_go(tmp_path: Path) -> None:
+def test_a_unit_that_conflicts_is_dropped_with_its_files(tmp_path: Path) -> None:
     stream = Stream(a_table(tmp_path, LOOKUP))
     for number in range(4):
         stream.write(rows_of(number))
-    unit = stream.beside.next_unit()
+    unit = stream.background.next_unit()
     assert unit is not None
     messages = stream.table.engine.run_background_unit(unit)
     made = [file.file_name for message in messages for file in message.compact_after]
@@ -162,14 +162,14 @@ def test_a_unit_gives_way_and_its_files_go(tmp_path: Path) -> None:
     assert not stream.finish(unit, messages)
     assert not [path for name in made for path in Path(stream.table.location).rglob(name)]
     assert held(stream.table) == before
-    assert told(stream.table) == before
+    assert emitted(stream.table) == before
 
 
 def test_a_unit_whose_files_are_gone_does_nothing(tmp_path: Path) -> None:
     stream = Stream(a_table(tmp_path, LOOKUP))
     for number in range(4):
         stream.write(rows_of(number))
-    unit = stream.beside.next_unit()
+    unit = stream.background.next_unit()
     assert unit is not None
     stream.table.compact()
     assert stream.table.engine.run_background_unit(unit) == []
@@ -182,7 +182,7 @@ def test_a_unit_makes_the_stores_of_its_files_so_that_no_batch_has_to(tmp_path: 
     with eager():
         for _ in range(6):
             stream.write(rows_of(0))
-        unit = stream.beside.next_unit()
+        unit = stream.background.next_unit()
         assert unit is not None
         messages = stream.table.engine.run_background_unit(unit)
         stream.write(rows_of(0))  # before the unit is committed: its stores stay
@@ -226,7 +226,7 @@ def test_append_tables_are_left_to_units(tmp_path: Path, bucket: str) -> None:
     assert sorted(table.scan().to_arrow()["w"].to_pylist()) == before
 
 
-def test_level_0_that_a_crash_left_behind_is_taken_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_level_0_that_a_crash_left_behind_is_compacted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = a_table(tmp_path, LOOKUP)
     stream = Stream(table)
     stream.write(rows_of(0))
@@ -235,14 +235,14 @@ def test_level_0_that_a_crash_left_behind_is_taken_up(tmp_path: Path, monkeypatc
     writer.write(pa.table(rows_of(5)))
     table.engine.committer("crashed").commit(0, writer.prepare_commit(0))
     writer.close()
-    stream.beside.note([(table.files()[0].partition, 0)])
-    assert stream.beside.next_unit() is None, "it may belong to a commit that goes on"
+    stream.background.note([(table.files()[0].partition, 0)])
+    assert stream.background.next_unit() is None, "it may belong to a commit that goes on"
     later = table.store.env.creation_time_ms() + 61_000
     monkeypatch.setattr(type(table.store.env), "creation_time_ms", lambda env: later)
-    stream.beside.note([(table.files()[0].partition, 0)])
+    stream.background.note([(table.files()[0].partition, 0)])
     assert stream.round() == 1
     assert 0 not in levels(table)
-    assert told(table) == held(table)
+    assert emitted(table) == held(table)
 
 
 ENGINES: Mapping[str, Mapping[str, str]] = {
@@ -278,14 +278,14 @@ PRODUCERS: Sequence[Mapping[str, str]] = (LOOKUP, {"force-lookup": "true"}, {}, 
     ),
     ids=lambda value: value if isinstance(value, str) else "-".join(value.values()) or "none",
 )
-def test_units_beside_a_stream_change_nothing_that_is_read_or_told(
+def test_units_in_the_background_change_nothing_that_is_read_or_emitted(
     tmp_path: Path, engine: str, producer: Mapping[str, str]
 ) -> None:
     """The same batches into a table whose batches compact as always: equal rows, equal folded changelog."""
     chance = random.Random(f"{engine}/{producer}")
     small = {"num-sorted-run.compaction-trigger": "4", "num-levels": "6"}
     options = {**ENGINES[engine], **producer, **small}
-    stream = Stream(a_table(tmp_path / "beside", options))
+    stream = Stream(a_table(tmp_path / "background", options))
     plain = a_table(tmp_path / "plain", options).writer("plain")
     pending: tuple[BackgroundUnit, list[CommitMessage]] | None = None
     finished = 0
@@ -294,18 +294,18 @@ def test_units_beside_a_stream_change_nothing_that_is_read_or_told(
     for batch in range(24):
         count = 30
         keys = [chance.randrange(200) for _ in range(count)]
-        told_as = [chance.choice(kinds) for _ in keys]
+        row_kinds = [chance.choice(kinds) for _ in keys]
         # Values of a -D would live on in what is merged upon it, and not where it was dropped before.
         rows = {
             "k": keys,
-            "v": [None if kind == "-D" else chance.choice([None, chance.randrange(100)]) for kind in told_as],
-            "w": [None if kind == "-D" else chance.choice([None, f"w{batch}"]) for kind in told_as],
-            "_ROW_KIND": told_as,
+            "v": [None if kind == "-D" else chance.choice([None, chance.randrange(100)]) for kind in row_kinds],
+            "w": [None if kind == "-D" else chance.choice([None, f"w{batch}"]) for kind in row_kinds],
+            "_ROW_KIND": row_kinds,
         }
         stream.write(rows)
         plain.write(pa.table(rows))
         plain.commit()
-        if pending is None and (unit := stream.beside.next_unit()) is not None:
+        if pending is None and (unit := stream.background.next_unit()) is not None:
             pending = (unit, stream.table.engine.run_background_unit(unit))
         elif pending is not None and batch % 2:
             finished += stream.finish(*pending)
@@ -317,7 +317,7 @@ def test_units_beside_a_stream_change_nothing_that_is_read_or_told(
             table.compact()
     assert held(stream.table) == held(other)
     if "changelog-producer" in producer:
-        assert told(stream.table) == held(stream.table)
+        assert emitted(stream.table) == held(stream.table)
     if producer is LOOKUP:
         mine, theirs = (
             [sorted(str(each) for each in found) for found in changelog(table).values()]
@@ -331,15 +331,15 @@ def test_a_unit_is_chosen_and_committed_between_batches(tmp_path: Path) -> None:
     for number in range(4):
         stream.write(rows_of(number))
     got: list[BackgroundUnit | None] = []
-    asked = threading.Thread(target=lambda: got.append(stream.beside.next_unit()))
-    with stream.beside.batch(0):
+    asked = threading.Thread(target=lambda: got.append(stream.background.next_unit()))
+    with stream.background.batch(0):
         asked.start()
         asked.join(0.2)
         assert asked.is_alive()
         assert got == []
     asked.join(300)
     assert got[0] is not None
-    stream.beside.release(got[0])
+    stream.background.release(got[0])
 
 
 def test_two_streams_of_a_process_share_their_turns(tmp_path: Path) -> None:
@@ -357,7 +357,7 @@ def test_two_streams_of_a_process_share_their_turns(tmp_path: Path) -> None:
     one.release(unit)
 
 
-def test_who_wants_to_be_alone_goes_first() -> None:
+def test_a_thread_that_waits_to_be_alone_goes_first() -> None:
     turns, order = Turns(), []
     entered = threading.Event()
 
@@ -413,9 +413,9 @@ def test_a_table_altered_meanwhile_is_followed(tmp_path: Path) -> None:
     table.writer("x").commit()
     newer = table.alter(AddColumn("z", "INT"))
     newer.writer("x").commit()
-    assert stream.beside.next_unit() is None, "files of a later schema would lose columns"
+    assert stream.background.next_unit() is None, "files of a later schema would lose columns"
     stream = Stream(newer)
-    unit = stream.beside.next_unit()
+    unit = stream.background.next_unit()
     assert unit is not None
     assert stream.finish(unit, newer.engine.run_background_unit(unit))
     assert plan_compaction(newer.store, full=False) == []

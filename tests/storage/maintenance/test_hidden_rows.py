@@ -38,13 +38,13 @@ def found(table: Table) -> dict[int, str]:
 
 
 def lose_compactions(monkeypatch: pytest.MonkeyPatch, times: int) -> None:
-    """The next compactions conflict with those of somebody else, so often."""
+    """The next compactions conflict with those of another writer, so often."""
     check, lost = snapshot_commit.find_conflicts, []
 
     def find_conflicts(change: SnapshotChange, *arguments: Any, **options: Any) -> list[Conflict]:
         if change.kind is CommitKind.COMPACT and len(lost) < times:
             lost.append(change)
-            return [Conflict(*bucket, "somebody was faster") for bucket in change.buckets]
+            return [Conflict(*bucket, "another compaction was first") for bucket in change.buckets]
         return check(change, *arguments, **options)
 
     monkeypatch.setattr(snapshot_commit, "find_conflicts", find_conflicts)
@@ -67,7 +67,7 @@ def test_a_commit_whose_compaction_was_lost_compacts_again(
     assert result.hidden_buckets == ()
 
 
-def test_what_is_hidden_in_the_end_is_said(
+def test_what_is_hidden_in_the_end_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     table = create(tmp_path, HIDING[0])

@@ -49,7 +49,7 @@ def damaged(path: Path, monkeypatch: pytest.MonkeyPatch, **options: str) -> Tabl
         unchecked.setattr(snapshot_commit, "outnumbered_buckets", lambda *_: frozenset())
         for number, messages in enumerate(made):
             table.engine.committer(f"u{number}").commit(0, messages)
-    assert table.scan().count() == 40, "each key stands there twice"
+    assert table.scan().count() == 40, "each key is there twice"
     return table
 
 

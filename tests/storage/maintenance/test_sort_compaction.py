@@ -1,4 +1,4 @@
-"""Sort compaction: the same rows as before, in files that filters can tell apart."""
+"""Sort compaction: the same rows as before, in files of which a filter reads few."""
 
 from __future__ import annotations
 
@@ -176,7 +176,9 @@ def test_rows_appended_meanwhile_stay(tmp_path: Path, monkeypatch: pytest.Monkey
     assert before - held(table) == Counter()
 
 
-def test_it_gives_way_to_who_was_quicker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sort_is_dropped_where_another_writer_rewrote_its_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     table = points(tmp_path, 1000)
     before = held(table)
     quicker = [Table.open(table.location)]

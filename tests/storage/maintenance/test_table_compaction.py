@@ -1,4 +1,4 @@
-"""Compaction of a table, bucket by bucket: committed as it goes, within a budget, giving way to others."""
+"""Compaction of a table, bucket by bucket: committed as it goes, within a budget, dropped on conflict."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_what_was_committed_stays_when_it_is_interrupted(tmp_path: Path, monkeyp
     assert files <= on_disk
 
 
-def test_a_budget_of_bytes_takes_the_largest_and_what_fits_beside(tmp_path: Path) -> None:
+def test_a_budget_of_bytes_takes_the_largest_and_what_fits_as_well(tmp_path: Path) -> None:
     table = a_table(tmp_path)
     works = plan_compaction(table.store, full=True)
     limit = works[0].input_bytes + works[3].input_bytes
@@ -125,7 +125,7 @@ def test_one_partition(tmp_path: Path) -> None:
     assert [day for day, found in levels(table).items() if len(found) == 1] == [2]
 
 
-def test_a_unit_is_carried_out_elsewhere_and_gives_way_to_who_was_quicker(tmp_path: Path) -> None:
+def test_a_bucket_compacted_elsewhere_is_dropped_on_conflict(tmp_path: Path) -> None:
     table = a_table(tmp_path, days=2)
     before = held(table)
     works = plan_compaction(table.store, full=True)
@@ -140,7 +140,7 @@ def test_a_unit_is_carried_out_elsewhere_and_gives_way_to_who_was_quicker(tmp_pa
     assert held(table) == before
 
 
-def test_a_stream_beside_it_is_never_given_way_to(tmp_path: Path) -> None:
+def test_compactions_concurrent_with_a_stream_do_not_conflict(tmp_path: Path) -> None:
     """The stream's rows, written before and committed after the compaction, are all there."""
     table = a_table(tmp_path, days=2)
     with Catalog(str(tmp_path)).table("db.t").writer("stream") as writer:
@@ -151,20 +151,20 @@ def test_a_stream_beside_it_is_never_given_way_to(tmp_path: Path) -> None:
     assert [row for row in held(table) if row[2] == "stream"] == [(d, n, "stream") for d in (0, 1) for n in range(5)]
 
 
-TELLING = {
+EMITTING = {
     "lookup": {"changelog-producer": "lookup"},
     "lookup, vectors": {"changelog-producer": "lookup", "deletion-vectors.enabled": "true"},
     "full-compaction": {"changelog-producer": "full-compaction", "full-compaction.delta-commits": "1000"},
 }
 
 
-def told(table: Table) -> list[tuple[Any, ...]]:
+def emitted(table: Table) -> list[tuple[Any, ...]]:
     """What the changelog adds up to."""
     return sorted(tuple(row.values()) for row in folded(changelog(table).values(), ["day", "k"]).values())
 
 
-@pytest.mark.parametrize("options", TELLING.values(), ids=TELLING)
-def test_a_compaction_that_an_overwrite_overtook_gives_way(tmp_path: Path, options: dict[str, str]) -> None:
+@pytest.mark.parametrize("options", EMITTING.values(), ids=EMITTING)
+def test_a_compaction_that_an_overwrite_overtook_is_dropped(tmp_path: Path, options: dict[str, str]) -> None:
     """Its files and its changelog are of rows that are not there any more."""
     table = a_table(tmp_path, days=2, **options, **{"write-only": "true"})
     table = table.with_options({"write-only": "false"})
@@ -175,19 +175,19 @@ def test_a_compaction_that_an_overwrite_overtook_gives_way(tmp_path: Path, optio
     day = decode_row(overwritten.partition, table.store.partition_types)[0]
     gone = tuple(entry.file for entry in table.files() if entry.partition == overwritten.partition)
     overwrite = CommitMessage(overwritten.partition, 0, overwritten.total_buckets, deleted_files=gone)
-    done = Committer(table.store, "somebody").commit(1, [overwrite])
+    done = Committer(table.store, "other").commit(1, [overwrite])
     assert done.snapshots[-1].commit_kind is CommitKind.OVERWRITE
     result = Committer(table.store, "night").commit(0, messages, force_empty=False)
     assert {conflict.partition for conflict in result.aborted_compactions} == {overwritten.partition}
     table.compact()
-    assert held(table) == [row for row in before if row[0] != day] == told(table)
+    assert held(table) == [row for row in before if row[0] != day] == emitted(table)
     files = {entry.file.file_name for entry in table.files()}
     table.expire_snapshots(retain_max=1, retain_min=1, older_than_ms=2**60)
     table.remove_orphan_files(older_than_ms=-1_000_000)
     assert {path.name for path in Path(table.location).rglob("data-*")} == files, "nothing of it is left"
 
 
-@pytest.mark.parametrize("options", TELLING.values(), ids=TELLING)
+@pytest.mark.parametrize("options", EMITTING.values(), ids=EMITTING)
 def test_a_compaction_that_a_change_of_the_schema_overtook(tmp_path: Path, options: dict[str, str]) -> None:
     """Its files have the columns of their schema; rows written since have the new one."""
     table = a_table(tmp_path, days=2, **options, **{"write-only": "true"})
@@ -206,7 +206,7 @@ def test_a_compaction_that_a_change_of_the_schema_overtook(tmp_path: Path, optio
     assert (rows.pop((0, 0)), rows.pop((1, 1))) == (("new", "m"), ("new", "n"))
     assert len(rows) == 200 + 400 - 2
     assert {row[1] for row in rows.values()} == {None}
-    assert told(changed) == held(changed)
+    assert emitted(changed) == held(changed)
 
 
 def more(table: Table, day: int) -> None:
@@ -217,7 +217,7 @@ def more(table: Table, day: int) -> None:
 
 
 def test_a_table_that_was_altered_since_it_was_opened(tmp_path: Path) -> None:
-    """The compaction takes up the new schema, as writers do."""
+    """The compaction uses the new schema, as writers do."""
     table = a_table(tmp_path, days=2, **{"write-only": "true"})
     changed = table.alter(AddColumn("more", "STRING"))
     more(changed, 0)
@@ -231,7 +231,7 @@ def test_a_table_that_was_altered_since_it_was_opened(tmp_path: Path) -> None:
 
 
 def test_a_schema_that_changes_while_a_table_is_compacted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is committed stands; the next round takes up the schema, so it is no mistake of the caller."""
+    """What is committed stays; the next compaction uses the new schema, so it is no mistake of the caller."""
     monkeypatch.setattr(table_compaction, "COMMIT_BUCKETS", 1)
     table = a_table(tmp_path, days=2, **{"write-only": "true"})
 

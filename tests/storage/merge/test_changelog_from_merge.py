@@ -1,8 +1,8 @@
-"""A changelog is a pure function of what was merged and what the merge tells.
+"""A changelog is a pure function of what was merged and what the merge reports.
 
 The producers of `storage.changelog` are functions over a round of merging, without another look at any file; they are
-compared with their truth tables (MERGING.md §4.2, §4.3, §4.4), read row by row beside the oracles. The world is small
-and enumerated: everything that may stand x up to two changes of every kind, for all engines.
+compared with their truth tables (MERGING.md §4.2, §4.3, §4.4), read row by row next to the oracles. The world is small
+and enumerated: every old row x up to two changes of every kind, for all engines.
 """
 
 from __future__ import annotations
@@ -94,9 +94,9 @@ def _by_the_table(key: int, old: Record | None, new: Record | None) -> list[Chan
     def change(kind: str, record: Record) -> Change:
         return kind, key, record.values["v"], record.number
 
-    stood = old is not None and KIND_TEXTS[old.kind] in ("+I", "+U")
-    stands = new is not None and KIND_TEXTS[new.kind] in ("+I", "+U")
-    match stood, stands:
+    has_old = old is not None and KIND_TEXTS[old.kind] in ("+I", "+U")
+    has_new = new is not None and KIND_TEXTS[new.kind] in ("+I", "+U")
+    match has_old, has_new:
         case False, False:
             return []
         case False, True:
@@ -116,7 +116,7 @@ def test_the_lookup_changelog(name: str, drops: bool) -> None:
     given = {"force-lookup": "true", **ENGINES[name]}
     made = EngineMerge(COLUMNS, given)
     engine = Engine(made.types, ["k"], given)
-    rows, records = _world(1 if name == "first-row" else 2)  # there a key stands once above level 0
+    rows, records = _world(1 if name == "first-row" else 2)  # there a key is once above level 0
     function = lookup_merge_function(made.schema, made.options)
     merged = function.merge(
         _segments(made, rows), keep=without_retracts if drops else None, previous_row=row_of_lowest_level
@@ -143,7 +143,7 @@ def test_the_lookup_changelog(name: str, drops: bool) -> None:
 
 @pytest.mark.parametrize("name", [name for name in ENGINES if name != "first-row"])
 def test_the_full_compaction_changelog(name: str) -> None:
-    """Levels decide nothing but which row stood; a key with one row passes as it is."""
+    """Levels decide nothing but which row is the old one; a key with one row passes as it is."""
     given = ENGINES[name]
     made = EngineMerge(COLUMNS, given)
     engine = Engine(made.types, ["k"], given)
@@ -163,7 +163,7 @@ def test_the_full_compaction_changelog(name: str) -> None:
 
 
 def test_of_every_key_also_of_those_without_a_row() -> None:
-    """Nothing results, a retract results, a retract is not kept: each key tells its kind, its place and what stood."""
+    """Nothing results, a retract results, a retract is not kept: each key has its kind, its place and its old row."""
     made = EngineMerge(COLUMNS, {"force-lookup": "true", "ignore-delete": "true"})
     rows = made.table([("-D", 1, 1, 1), ("+I", 2, 1, 1), ("-D", 2, 2, 2), ("+I", 3, 1, 1)])
     rows = rows.append_column(LEVEL_FIELD, pa.array([0, 1, 0, 0], pa.int8()))

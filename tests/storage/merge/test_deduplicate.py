@@ -6,10 +6,10 @@ import pyarrow as pa
 import pytest
 
 from freshet.storage.exceptions import InvalidRequestError
+from freshet.storage.merge.chosen_row import Deduplicate
 from freshet.storage.merge.key_order import RowOrder, sort_segments
 from freshet.storage.merge.merge_function import without_retracts
 from freshet.storage.merge.merge_reader import merge_section, merge_table, sort_table
-from freshet.storage.merge.standing_row import Deduplicate
 from tests.kit.notation import kv_table, rows
 
 KEY = RowOrder(("k",))
@@ -37,7 +37,7 @@ def table_rows(table: pa.Table) -> list[tuple[object, ...]]:
         ("1, 3, +I, c | 1, 2, +I, b | 1, 1, -D, a", "1, 3, +I, c", "1, 3, +I, c"),
     ],
 )
-def test_last_row_stands_with_its_kind(source: str, kept: str, read: str) -> None:
+def test_the_last_row_is_the_result_with_its_kind(source: str, kept: str, read: str) -> None:
     assert table_rows(merge_table(kv_table(source), KEY, Deduplicate())) == rows(kept)
     assert table_rows(adds(source, Deduplicate())) == rows(read)
 

@@ -615,7 +615,7 @@ def _words(text: str) -> list[str]:
 
 
 def as_row(row: tuple[Any, ...], columns: Mapping[str, str]) -> Values:
-    """A row as a dict; a kind stands before the values."""
+    """A row as a dict; a kind comes before the values."""
     kind, values = (row[0], row[1:]) if len(row) > len(columns) else ("+I", row)
     return {**dict(zip(columns, values, strict=False)), KIND_COLUMN: kind}
 

@@ -8,12 +8,12 @@ import pyarrow as pa
 import pytest
 
 from freshet.storage.exceptions import StorageError
+from freshet.storage.merge.chosen_row import FirstRow
 from freshet.storage.merge.key_order import RowOrder, sort_segments
 from freshet.storage.merge.merge_function import without_retracts
 from freshet.storage.merge.merge_reader import merge_section, merge_table
 from freshet.storage.merge.merged_table import MergedTable
 from freshet.storage.merge.row_levels import LEVEL_FIELD
-from freshet.storage.merge.standing_row import FirstRow
 from tests.kit.notation import kv_table
 
 ORDER = RowOrder(("k",))
@@ -37,7 +37,7 @@ def merged(text: str, *, drop_delete: bool = False, **options: Any) -> str:
         ("2, 1, +I, x | 1, 3, +I, y | 2, 0, +I, z", "1, 3, y | 2, 0, z"),
     ],
 )
-def test_the_oldest_row_stands(rows: str, expected: str) -> None:
+def test_the_oldest_row_is_the_result(rows: str, expected: str) -> None:
     assert merged(rows) == expected
     assert merged(rows, passes_lone_rows=False) == expected
 

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from freshet.storage.merge.chosen_row import Deduplicate
 from freshet.storage.merge.key_order import RowOrder, sort_segments
 from freshet.storage.merge.merge_function import without_retracts
 from freshet.storage.merge.merge_reader import merge_section, merge_table
-from freshet.storage.merge.standing_row import Deduplicate
 from freshet.storage.model.schema import SEQUENCE_NUMBER_COLUMN, VALUE_KIND_COLUMN
 from tests.kit.hypothesis_profile import examples
 from tests.kit.oracle import DeduplicateOracle, Row, exact_key, key_rank

@@ -13,7 +13,7 @@ from freshet.storage.merge.read_ahead import read_ahead
 
 
 class Source:
-    """Batches of ten rows that count how far they were read, and in which thread; fails at a batch if told so."""
+    """Batches of ten rows that count how far they were read, and in which thread; may fail at a batch."""
 
     def __init__(self, batches: int, fail_at: int | None = None) -> None:
         self.read = 0

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from freshet.storage.merge.chosen_row import Deduplicate
 from freshet.storage.merge.key_order import RowOrder, sort_segments
 from freshet.storage.merge.merge_reader import merge_section
 from freshet.storage.merge.row_levels import LEVEL_FIELD, LookupLevels, with_level, with_rows
-from freshet.storage.merge.standing_row import Deduplicate
 from tests.kit.joined import Joined
 from tests.kit.notation import kv_table
 
@@ -56,7 +56,7 @@ def test_rows_without_their_levels_are_not_merged_by_mistake() -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(-1, 4)), max_size=30))
 def test_it_agrees_with_the_rule_as_it_is_spoken(rows: list[tuple[int, int]]) -> None:
-    # A key stands once in each level above 0.
+    # A key is once in each level above 0.
     kept = [row for at, row in enumerate(rows) if row[1] <= 0 or row not in rows[:at]]
     if not kept:
         return

@@ -37,7 +37,7 @@ KEYED = pa.schema([pa.field("k", pa.int64(), nullable=False), ("v", pa.string())
 
 @dataclass
 class _CommittedFiles:
-    """Stands in for the index of live files: what was committed at each snapshot."""
+    """In place of the index of live files: what was committed at each snapshot."""
 
     states: dict[int, LiveFiles] = field(default_factory=lambda: {0: NO_FILES})
 

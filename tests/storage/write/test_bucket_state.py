@@ -1,4 +1,4 @@
-"""What a process remembers of buckets beside their files."""
+"""What a process remembers of buckets besides their files."""
 
 from __future__ import annotations
 

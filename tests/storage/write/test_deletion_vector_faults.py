@@ -33,8 +33,8 @@ def prepared(table: Table, keys: list[int], text: str) -> tuple[TaskWriter, list
 
 
 @pytest.mark.parametrize("keys", [[3, 4], [BASE + 1]], ids=["replaced in both", "new in both"])
-def test_of_two_compactions_beside_each_other_one_gives_way(tmp_path: Path, keys: list[int]) -> None:
-    """Neither has seen the rows of the other; were both committed, a key would stand twice."""
+def test_of_two_overlapping_compactions_the_later_one_is_dropped(tmp_path: Path, keys: list[int]) -> None:
+    """Neither has seen the rows of the other; were both committed, a key would be there twice."""
     table = loaded(tmp_path)
     sessions = [prepared(table, keys, text) for text in ("first", "second")]
     results = [Committer(table.store, f"u{n}").commit(1, messages) for n, (_, messages) in enumerate(sessions)]
@@ -47,7 +47,7 @@ def test_of_two_compactions_beside_each_other_one_gives_way(tmp_path: Path, keys
         for snapshot in table.snapshots()
         for entry in table.store.manifests.read_index_manifest(snapshot.index_manifest)
     }
-    assert set(index_files(table)) == named, "the index file of the compaction that gave way is gone"
+    assert set(index_files(table)) == named, "the index file of the compaction that was dropped is gone"
     write(table, [row(0, 5, "third")])
     assert all(read(table)[k] == (1, "second") for k in keys)
     assert read(table)[0] == (5, "third")

@@ -56,7 +56,7 @@ def loaded(folder: Path, **options: str) -> Table:
 def read(table: Table, **request: Any) -> dict[int, tuple[Any, Any]]:
     rows = table.scan(**request).to_arrow().to_pylist()
     found = {each["k"]: (each["v"], each["s"]) for each in rows}
-    assert len(found) == len(rows), "no key stands twice"
+    assert len(found) == len(rows), "no key is there twice"
     assert table.scan(**request).count() == len(rows)
     return found
 
@@ -165,7 +165,7 @@ def test_keys_are_found_past_marked_rows(tmp_path: Path) -> None:
 
 
 def expected(state: Mapping[int, tuple[Any, Any]], change: Row, engine: str) -> tuple[Any, Any] | None:
-    """What stands of a key after a change."""
+    """The row of a key after a change."""
     known = state.get(change["k"])
     v, s, is_delete = change["v"], change["s"], change["_ROW_KIND"] == "-D"
     match engine:

@@ -167,7 +167,7 @@ def test_where_the_schedule_does_not_matter_any_compaction_gives_the_same(
 
 
 @pytest.mark.parametrize("compacts", [False, True])
-def test_a_filter_finds_what_stands_in_no_file(compacts: bool, tmp_path: Path) -> None:
+def test_a_filter_finds_values_that_no_file_holds(compacts: bool, tmp_path: Path) -> None:
     """A sum, and columns that come from different rows: statistics of files know nothing of them."""
     options = {"merge-engine": "aggregation", "fields.v.aggregate-function": "sum"}
     types = {"k": "INT NOT NULL", "v": "INT", "t": "STRING"}

@@ -1,4 +1,4 @@
-"""`full-compaction.delta-commits`: at every n-th commit the whole table, whoever wrote its buckets."""
+"""`full-compaction.delta-commits`: at every n-th commit the whole table, also buckets that other writers wrote."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def test_buckets_that_the_commit_did_not_touch_are_compacted_too(tmp_path: Path)
             writer.write({"k": [identifier], "v": [identifier]})
             writer.commit(identifier)
         assert levels(table) == ({5} if identifier % 3 == 0 else {0} if identifier < 3 else {0, 5})
-    told = {number: sorted(texts_of(changes)) for number, changes in changelog(table).items()}
-    assert list(told.values()) == [["+I 1,1", "+I 2,2", "+I 3,3"], ["+I 4,4", "+I 5,5", "+I 6,6"]]
+    emitted = {number: sorted(texts_of(changes)) for number, changes in changelog(table).items()}
+    assert list(emitted.values()) == [["+I 1,1", "+I 2,2", "+I 3,3"], ["+I 4,4", "+I 5,5", "+I 6,6"]]
 
 
 def test_an_empty_commit_compacts_what_others_wrote(tmp_path: Path) -> None:
@@ -75,7 +75,7 @@ def test_writers_that_share_a_commit_leave_the_other_buckets_to_the_committer(tm
         ({"changelog-producer": "input", "write-only": "true"}, None),
     ],
 )
-def test_a_changelog_that_nobody_makes_is_told(
+def test_a_changelog_that_nobody_makes_is_reported(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, options: dict[str, str], words: str | None
 ) -> None:
     producer = {"changelog-producer": "full-compaction", **options}

@@ -96,7 +96,7 @@ def test_the_append_half_outlives_the_compact_half() -> None:
     ("is_ordered", "dropped", "left"), [(True, ["x2", "x3"], ["x1"]), (False, ["x2"], ["x1", "x3"])]
 )
 def test_one_round_is_dropped_with_those_upon_it(is_ordered: bool, dropped: list[str], left: list[str]) -> None:
-    """Three rounds that share no file; the input of the second was compacted by somebody else."""
+    """Three rounds that share no file; another writer compacted the input of the second."""
     increment = Increment(is_ordered=is_ordered)
     inputs = [a_file(f"f{number}") for number in (1, 2, 3)]
     for number, file in enumerate(inputs, 1):

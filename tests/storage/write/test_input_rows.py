@@ -110,7 +110,7 @@ def test_no_rows(table: Table, data: object) -> None:
         ([{"id": 1, "name": 5}], "name", "'name' of .* is STRING"),
         ([{"id": 1, "nmae": "a"}], "nmae", "no column 'nmae'"),
         ([{"id": 1}, 7], None, "row 1 of the input for .* is int"),
-        ({"id": 1}, "id", r"a single row stands in a list: \[\{'id': 1\}\]"),
+        ({"id": 1}, "id", r"put a single row into a list: \[\{'id': 1\}\]"),
         ({"id": [1], "name": "abc"}, "name", "a list of values for each column"),
         ({"id": [1, 2], "name": ["a"]}, None, "id has 2, name has 1"),
         ({1: [1]}, None, "names are text"),

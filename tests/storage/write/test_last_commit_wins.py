@@ -46,7 +46,7 @@ def found(table: Table) -> dict[int, tuple[int | None, str | None]]:
 
 
 def folded(table: Table) -> dict[int, tuple[int | None, str | None]]:
-    """What the changelog makes; each row that goes must be the one that stood."""
+    """What the changelog makes; each row that goes must be the one that was there."""
     state: dict[int, tuple[int | None, str | None]] = {}
     for row in table.changelog().to_arrow().to_pylist():
         value = (row["v"], row["w"])
@@ -94,7 +94,7 @@ def test_files_that_need_no_new_numbers_after_all_keep_their_changelog(tmp_path:
     assert table.changelog().to_arrow()["w"].to_pylist() == ["newest", "older", "late"]
 
 
-def test_rows_numbered_anew_leave_room_for_commits_that_come_meanwhile(tmp_path: Path) -> None:
+def test_renumbered_rows_leave_room_for_commits_that_come_meanwhile(tmp_path: Path) -> None:
     """A rewrite that takes longer than the commits of others would otherwise never come to its end."""
     table = create(tmp_path)
     late = prepared(table, 0, (1, 1, "late"))
@@ -148,7 +148,7 @@ def test_snapshots_that_expired_meanwhile_do_not_hide_what_they_brought(tmp_path
     assert found(table) == {1: (1, "late")}
 
 
-def test_a_committer_that_cannot_number_anew_refuses_and_commits_nothing(tmp_path: Path) -> None:
+def test_a_committer_that_cannot_renumber_refuses_and_commits_nothing(tmp_path: Path) -> None:
     table = create(tmp_path)
     late = prepared(table, 0, (1, 1, "late"))
     write_as(table, "quick", (1, 2, "quick"))
@@ -206,7 +206,7 @@ def test_append_tables_with_buckets_keep_the_order_of_their_commits(tmp_path: Pa
     ], "only the entry has the numbers"
 
 
-def test_append_tables_without_buckets_are_never_numbered_anew(tmp_path: Path) -> None:
+def test_append_tables_without_buckets_are_never_renumbered(tmp_path: Path) -> None:
     table = Catalog(str(tmp_path)).create_table("db.t", schema=COLUMNS)
     late = prepared(table, 0, (1, 1, "late"))
     write_as(table, "quick", (1, 2, "quick"))

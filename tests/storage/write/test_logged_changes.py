@@ -14,28 +14,28 @@ def table(count: int) -> pa.Table:
 
 
 def test_rows_are_kept_until_there_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("freshet.storage.write.increment.TOLD_BYTES_MAX", 8 * 10)
-    told = EmittedRows()
-    told.add(table(0))
-    told.add(table(4))
-    assert told.is_complete and [rows.num_rows for rows in told.tables] == [4]
-    told.add(table(7))
-    assert not told.is_complete and told.tables == []
-    told.add(table(1))
-    assert not told.is_complete and told.tables == []
+    monkeypatch.setattr("freshet.storage.write.increment.EMITTED_BYTES_MAX", 8 * 10)
+    emitted = EmittedRows()
+    emitted.add(table(0))
+    emitted.add(table(4))
+    assert emitted.is_complete and [rows.num_rows for rows in emitted.tables] == [4]
+    emitted.add(table(7))
+    assert not emitted.is_complete and emitted.tables == []
+    emitted.add(table(1))
+    assert not emitted.is_complete and emitted.tables == []
 
 
-def test_joined_rows_stand_in_order_or_are_incomplete(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("freshet.storage.write.increment.TOLD_BYTES_MAX", 8 * 10)
-    told, more = EmittedRows(), EmittedRows()
-    told.add(table(2))
+def test_joined_rows_are_in_order_or_incomplete(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("freshet.storage.write.increment.EMITTED_BYTES_MAX", 8 * 10)
+    emitted, more = EmittedRows(), EmittedRows()
+    emitted.add(table(2))
     more.add(table(3))
-    told.join(more)
-    assert [rows.num_rows for rows in told.tables] == [2, 3] and [rows.num_rows for rows in more.tables] == [3]
+    emitted.join(more)
+    assert [rows.num_rows for rows in emitted.tables] == [2, 3] and [rows.num_rows for rows in more.tables] == [3]
     much = EmittedRows()
     much.add(table(11))
-    told.join(much)
-    assert not told.is_complete and told.tables == []
+    emitted.join(much)
+    assert not emitted.is_complete and emitted.tables == []
 
 
 @pytest.mark.parametrize(

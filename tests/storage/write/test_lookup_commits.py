@@ -96,8 +96,8 @@ def test_vector_68_the_state(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("engine", ["sum", "first-row"])
-def test_a_compaction_gives_way_when_what_it_looked_at_was_replaced(tmp_path: Path, engine: str) -> None:
-    """Somebody else's rows came into the levels above meanwhile: what was found there is not all there is."""
+def test_a_compaction_is_dropped_when_files_it_looked_into_were_replaced(tmp_path: Path, engine: str) -> None:
+    """Rows of another writer came into the levels above meanwhile: what was found there is not all there is."""
     table = create(tmp_path, **(SUM | {"force_lookup": "true"} if engine == "sum" else {"merge_engine": "first-row"}))
     with table.writer("first") as writer:
         writer.write(rows(*((2 * k, 1) for k in range(2000))))
@@ -124,7 +124,7 @@ def test_a_compaction_gives_way_when_what_it_looked_at_was_replaced(tmp_path: Pa
     assert 0 not in levels(table)
 
 
-def test_a_writer_forgets_a_compaction_when_what_it_looked_at_is_gone(tmp_path: Path) -> None:
+def test_a_writer_forgets_a_compaction_when_files_it_looked_into_are_gone(tmp_path: Path) -> None:
     table = create(tmp_path, merge_engine="first-row")
     with table.writer("first") as writer:
         writer.write(rows(*((2 * k, 1) for k in range(2000))))
@@ -143,8 +143,8 @@ def test_a_writer_forgets_a_compaction_when_what_it_looked_at_is_gone(tmp_path: 
 
 
 @pytest.mark.parametrize("has_store", [True, False])
-def test_a_compaction_is_given_up_when_what_it_would_look_at_has_expired(tmp_path: Path, has_store: bool) -> None:
-    """Where the file is read that is noticed at once; its store knows nothing of it, and the commit gives way."""
+def test_a_compaction_is_given_up_when_files_it_would_look_into_have_expired(tmp_path: Path, has_store: bool) -> None:
+    """Where the file is read that is noticed at once; its store does not know, and the commit drops the compaction."""
     room = {} if has_store else {"lookup__cache_max_disk_size": "0"}
     table = create(tmp_path, merge_engine="first-row", lookup__cache_dir=str(tmp_path / "cache"), **room)
     with table.writer("first") as writer:

@@ -9,11 +9,11 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from freshet.storage.merge.chosen_row import Deduplicate, FirstRow
 from freshet.storage.merge.key_order import RowOrder
 from freshet.storage.merge.merge_function import MergeFunction
 from freshet.storage.merge.merged_table import MergedTable
 from freshet.storage.merge.row_levels import LookupLevels
-from freshet.storage.merge.standing_row import Deduplicate, FirstRow
 from freshet.storage.model.schema import SEQUENCE_NUMBER_COLUMN, VALUE_KIND_COLUMN
 from freshet.storage.write.write_buffer import WriteBuffer
 from tests.kit.joined import Joined

@@ -39,7 +39,7 @@ def row(kind: str, key: int = 2, **values: int) -> dict[str, Any]:
             {**AGGREGATION, "aggregation.remove-record-on-delete": "true"},
             row("-U"),
             "max does not take rows of kind -U and -D",
-            id="-U beside removal",
+            id="-U with removal",
         ),
         pytest.param({"merge-engine": "first-row"}, row("-D"), "ignore-delete", id="first-row"),
     ],
@@ -58,7 +58,7 @@ def test_refused_with_key_and_remedy(tmp_path: Path, options: dict[str, str], re
     ("options", "taken"),
     [
         pytest.param({**PARTIAL, "ignore-delete": "true"}, row("-D"), id="ignore-delete"),
-        pytest.param({**PARTIAL, "partial-update.remove-record-on-delete": "true"}, row("-U"), id="-U beside removal"),
+        pytest.param({**PARTIAL, "partial-update.remove-record-on-delete": "true"}, row("-U"), id="-U with removal"),
         pytest.param(GROUPS, row("-D", t=1), id="the group has no such function"),
         pytest.param(GROUPS, row("-D", a=1), id="no event of the group"),
         pytest.param(REMOVING, row("-D", s=1, t=1), id="may remove the record"),

@@ -26,7 +26,7 @@ KEYS_PER_BUCKET = 3
 
 
 class DynamicAssigner:
-    """A `RowRouter`: a bucket takes three keys, then the next one begins. `committed` stands for an index on disk."""
+    """A `RowRouter`: a bucket takes three keys, then the next one begins. `committed` is its index on disk."""
 
     def __init__(self) -> None:
         self.committed: dict[int, int] = {}
@@ -77,11 +77,11 @@ def test_keys_stay_where_they_were_assigned(tmp_path: Path) -> None:
     found = {row["k"]: row["v"] for row in table.rows()}
     writers = {**dict.fromkeys(range(6), "from 0"), 6: "from 2", 7: "from 2", 8: "from 4", 9: "from 4"}
     assert found == writers
-    assert len(table.rows()) == 10, "no key stands in two buckets"
+    assert len(table.rows()) == 10, "no key is in two buckets"
 
 
 @pytest.mark.parametrize("ends", ["abort", "close"])
-def test_what_was_not_committed_is_assigned_anew(tmp_path: Path, ends: str) -> None:
+def test_what_was_not_committed_is_assigned_again(tmp_path: Path, ends: str) -> None:
     table, router = WrittenTable(tmp_path), DynamicAssigner()
     writer = table.writer(router=router)
     writer.write(rows((1, "a"), (2, "a")))

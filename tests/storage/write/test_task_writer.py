@@ -43,7 +43,7 @@ def set_options(table: WrittenTable, options: dict[str, str]) -> None:
     table.store = replace(table.store, options=CoreOptions.parse(given, has_primary_key=True))
 
 
-def test_the_last_row_of_a_key_stands_in_one_level_0_file(tmp_path: Path) -> None:
+def test_the_last_row_of_a_key_is_in_one_level_0_file(tmp_path: Path) -> None:
     """Vector 1."""
     table = WrittenTable(tmp_path)
     commit(table, rows((1, "a"), (1, "b")))
@@ -401,7 +401,7 @@ def test_intermediate_outputs_of_one_commit_leave_no_file(tmp_path: Path) -> Non
     assert [row["k"] for row in table.rows()] == [0, 1, 2, 100]
 
 
-def test_rebase_after_the_compaction_gave_way(tmp_path: Path) -> None:
+def test_rebase_after_the_compaction_was_dropped(tmp_path: Path) -> None:
     table = WrittenTable(tmp_path)
     writer = table.writer()
     for number in range(5):

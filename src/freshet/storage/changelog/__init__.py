@@ -1,1 +1,1 @@
-"""Changelog producers: what each writes into changelog files, as functions of what a merge tells."""
+"""Changelog producers: what each writes into changelog files, as functions of what a merge reports."""

@@ -1,14 +1,14 @@
-"""The changelog rows of keys of which is known what stood before a merge and what stands after it.
+"""The changelog rows of keys whose rows before and after a merge are known.
 
-| stood before | stands after | rows, in key order |
+| row before | row after | changelog rows, in key order |
 |---|---|---|
 | nothing, or a retract | nothing, or a retract | none |
 | nothing, or a retract | a row | +I the new row |
 | a row | nothing, or a retract | -D the old row |
 | a row | a row | -U the old row, then +U the new one |
 
-Each row keeps the sequence number of the record it is: the old one's, or that of the merged one. The values of -D are
-those that stood, whatever the delete brought.
+Each changelog row has the sequence number of its record: the old one's, or that of the merged one. The values of -D are
+those of the old row, whatever the delete brought.
 
 Source: MERGING.md §4.
 """
@@ -32,11 +32,11 @@ _KIND_TYPE: Final = pa.int8()
 
 
 class CompactionChangelog(Protocol):
-    """What a compaction tells of its changes."""
+    """What a compaction emits of its changes."""
 
     @property
     def previous_row(self) -> PreviousRow:
-        """Which of a key's rows stood before; merges whose changes are asked for must have been told."""
+        """Which of a key's rows is the old one; a merge must get this rule before its changes are asked for."""
         ...
 
     def changes(self, merged: Merged) -> pa.Table:
@@ -45,7 +45,7 @@ class CompactionChangelog(Protocol):
 
 
 class Unchanged(Protocol):
-    """Says of pairs of rows which are the same."""
+    """Compares pairs of rows."""
 
     def pairs(self, old: pa.Table, old_rows: Positions, new: pa.Table, new_rows: Positions) -> Flags:
         """True where `old[old_rows[i]]` is the same as `new[new_rows[i]]`."""
@@ -54,17 +54,17 @@ class Unchanged(Protocol):
 
 def changed_rows(merged: Merged, touched: Flags, unchanged: Unchanged | None = None) -> pa.Table:
     """The changelog rows of the keys touched, by the table above; of updates that are `unchanged` none."""
-    stands = touched & without_retracts(merged.kinds)
-    stood = touched & (merged.previous >= 0)
-    if stood.any():
-        stood &= ~retracts(merged.segments.rows)[merged.previous]
-    updates = stood & stands
+    has_new = touched & without_retracts(merged.kinds)
+    has_old = touched & (merged.previous >= 0)
+    if has_old.any():
+        has_old &= ~retracts(merged.segments.rows)[merged.previous]
+    updates = has_old & has_new
     if unchanged is not None and updates.any():
         before, after = merged.previous[updates], merged.positions[updates]
         emits = ~unchanged.pairs(merged.segments.rows, before, merged.rows, after)
-        stood[updates] = emits
-        stands[updates] = emits
-    return _joined(merged, stood, stands)
+        has_old[updates] = emits
+        has_new[updates] = emits
+    return _joined(merged, has_old, has_new)
 
 
 def with_kind(rows: pa.Table, kinds: npt.NDArray[np.int8]) -> pa.Table:
@@ -82,7 +82,7 @@ def _joined(merged: Merged, old: Flags, new: Flags) -> pa.Table:
     before = take_rows(merged.segments.rows, merged.previous[old], merged.rows.column_names)
     kinds_before = np.where(new[old], RowKind.UPDATE_BEFORE, RowKind.DELETE).astype(np.int8)
     ends = np.cumsum(old.astype(np.int64) + new)
-    # A key's last row is the new one where it has one; the old row stands right before it.
+    # A key's last row is the new one where it has one; the old row is right before it.
     positions = np.concatenate([ends[old] - 1 - new[old], ends[new] - 1])
     order = np.empty(len(positions), np.int64)
     order[positions] = np.arange(len(positions))

@@ -1,8 +1,8 @@
 """Writes the changelog files of one flush or one compaction of a bucket.
 
-A changelog file is a key-value file with a name, a codec and statistics of its own (`files.data_file_paths`). It stands
-in the changelog manifests of its snapshot and nowhere else. Entries say FileSource APPEND, as those of Apache Paimon
-do, and the level that the changes went to: 0 for `input`, the output level of the compaction for the others.
+A changelog file is a key-value file with a name, a codec and statistics of its own (`files.data_file_paths`). Only the
+changelog manifests of its snapshot name it. Entries say FileSource APPEND, as those of Apache Paimon do, and the level
+that the changes went to: 0 for `input`, the output level of the compaction for the others.
 
 Source: FORMAT.md §7.5.
 """

@@ -1,4 +1,4 @@
-"""Changelog producer `full-compaction`: a compaction to the highest level compares with the row that stood there.
+"""Changelog producer `full-compaction`: a compaction to the highest level compares with the row that was there.
 
 Old is the row of the highest level: the state that the last full compaction left. New is what the engine makes of all
 rows of the key, a key with one row passing as it is.
@@ -13,8 +13,8 @@ rows of the key, a key with one row passing as it is.
 | several | a row | none, or a retract | -D old |
 | several | a row | a row | -U old, +U new; with row-deduplicate none where both are the same |
 
-Compactions to lower levels tell nothing: what they merge is told by the next full one. A file that moves to the highest
-level as it is holds no retract and no key that stood there: its rows are +I. The files hang on the COMPACT snapshot.
+Compactions to lower levels emit nothing: the next full one emits what they merge. A file that moves to the highest
+level as it is holds no retract and no key of that level: its rows are +I. The files belong to the COMPACT snapshot.
 
 Source: MERGING.md §4.2.
 """

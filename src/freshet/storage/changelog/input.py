@@ -4,9 +4,9 @@
 |---|---|---|
 | any number, any kinds | all of them, kinds and values as written | what they merge to |
 
-Rows stand in the order in which they are merged: by key, then sequence fields, then arrival. What the table held before
+Rows are in the order in which they are merged: by key, then sequence fields, then arrival. What the table held before
 is not looked at, so the input must bring -U and -D itself; rows of ignored kinds (`ignore-delete`,
-`ignore-update-before`) are in neither. The files hang on the APPEND snapshot.
+`ignore-update-before`) are in neither. The files belong to the APPEND snapshot.
 
 Source: MERGING.md §1.2, §4.1.
 """

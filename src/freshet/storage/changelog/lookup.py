@@ -1,4 +1,4 @@
-"""Changelog producer `lookup`: a compaction that takes up level 0 compares with the row that stood above it.
+"""Changelog producer `lookup`: a compaction of level 0 compares with the row that was above it.
 
 Old is the row of the lowest level at or above 1 among the compaction's inputs; where none of them has the key, the one
 that was looked up above the output level. New is what the engine makes of the rows of level 0 and the old one; no row
@@ -12,16 +12,16 @@ passes unmerged.
 | yes | a row | none, or a retract | -D old |
 | yes | a row | a row | -U old, +U new; with row-deduplicate none where both are the same |
 
-First-row: a key that stands at any level above is not new.
+First-row: a key that is at any level above is not new.
 
 | inputs have the key above level 0, or it was found above | result | changelog |
 |---|---|---|
-| yes | the row that stood | none |
+| yes | the old row | none |
 | no | the first row | +I that row |
 
-The files hang on the COMPACT snapshot. A row of level 0 is taken up by one compaction, once: two that take it conflict.
+The files belong to the COMPACT snapshot. A row of level 0 is compacted once: two compactions that take it conflict.
 
-Apache Paimon tells a first row that was written as +U as +U, although nothing came before it.
+Apache Paimon emits a first row that was written as +U as +U, although nothing came before it.
 
 Source: MERGING.md §4.3, §4.4.
 """

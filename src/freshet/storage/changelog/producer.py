@@ -1,6 +1,6 @@
-"""Which producer tells the changes of a compaction, by the options of the table.
+"""Which producer emits the changes of a compaction, by the options of the table.
 
-| `changelog-producer` | compactions that tell |
+| `changelog-producer` | compactions that emit |
 |---|---|
 | `none`, `input` | none |
 | `lookup` | those above level 0 with a file of level 0 among their inputs |
@@ -23,7 +23,7 @@ from freshet.storage.options.core import CoreOptions
 def compaction_changelog(
     schema: TableSchema, options: CoreOptions, *, output_level: int, max_level: int, takes_level_0: bool
 ) -> CompactionChangelog | None:
-    """The producer of one rewrite, or None if it tells nothing; `takes_level_0` is about its own inputs."""
+    """The producer of one rewrite, or None if it emits nothing; `takes_level_0` is about its own inputs."""
     unchanged = _unchanged(schema, options)
     match options.changelog_producer:
         case ChangelogProducer.LOOKUP if output_level > 0 and takes_level_0:

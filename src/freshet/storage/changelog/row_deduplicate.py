@@ -10,7 +10,7 @@
 | MAP | the same keys have the same values, in whatever order, and no value is NULL |
 
 Apache Paimon 2.0.0 takes a NULL element of an array and a NULL value of a map for different from everything, itself
-included; so such an update is told although nothing changed. Columns named by
+included; so such an update is emitted although nothing changed. Columns named by
 `changelog-producer.row-deduplicate-ignore-fields` are not looked at, nor are key columns, which cannot differ.
 
 Source: MERGING.md §4.

@@ -69,7 +69,7 @@ def plan_append(
 
 
 def last_full_ms(levels: Levels) -> int | None:
-    """When the bucket was last compacted in full, as far as its files tell."""
+    """When the bucket was last compacted in full, as far as its files say."""
     times = [file.creation_time_ms for file in levels.files if file.level == levels.max_level]
     return max((at for at in times if at is not None), default=None)
 

@@ -11,13 +11,13 @@
     level 0   tables that need lookup, and others on demand: when `pick` finds nothing, all of level 0 with level 1, and
               whatever `absorb` adds; gently (`GentlePatience`) only after a number of picks that found nothing
 
-Two more where larger rounds run beside a stream, in tables whose commits take up level 0:
+Two more where larger rounds run in the background of a stream, in tables whose commits compact level 0:
 
     level 0 alone  the least that empties level 0: its files, with those of level 1 where that is taken, one level below
                    the next run
     upper          the rules above over the runs from level 2 on, once they are 3: what `level 0 alone` never touches
 
-A unit of one file that already stands at the output level is nothing to do. Level 0 is never an output, and every unit
+A unit of one file that is already at the output level is nothing to do. Level 0 is never an output, and every unit
 holds all of level 0, because it is extended through it, or nothing of levels 0 and 1.
 
 Source: MERGING.md §3.2, the rules of Paimon 2.0.0.
@@ -33,7 +33,7 @@ from freshet.storage.merge.sorted_runs import LevelRun, Levels
 from freshet.storage.model.data_file import DataFileMeta
 
 UPPER_LEVEL_MIN: Final = 2
-"""Levels from here on are left to rounds beside the stream; those below are the stream's."""
+"""Levels from here on are left to the background; those below are the stream's."""
 
 UPPER_RUNS_MIN: Final = 3
 """Runs at these levels from which on they are merged."""
@@ -56,7 +56,7 @@ class PickRules:
 
 @dataclass(frozen=True, slots=True)
 class CompactionUnit:
-    """Files to compact together.
+    """Files to compact together: a compaction unit.
 
     `is_full`: every run is in it. `rewrite_each`: rewrite file by file, without looking for files that could stay.
     """
@@ -121,7 +121,7 @@ def pick_level_0_alone(levels: Levels) -> CompactionUnit | None:
 
 
 def pick_upper(levels: Levels, rules: PickRules) -> CompactionUnit | None:
-    """The next unit of the runs at level 2 and above; it fits beside any `pick_level_0_alone` that follows."""
+    """The next unit of the runs at level 2 and above; it shares no file with any `pick_level_0_alone` that follows."""
     upper = [run for run in levels.runs if run.level >= UPPER_LEVEL_MIN]
     if len(upper) < UPPER_RUNS_MIN:
         return None

@@ -1,4 +1,4 @@
-"""Carries out one unit of compaction: moves files between levels, merges the rest into new files at the output level.
+"""Runs one compaction unit: moves files between levels, merges the rest into new files at the output level.
 
     1. cut the unit's files into sections of overlapping keys, plan what moves and what is rewritten
     2. rewrite: sections in key order through one writer, which rolls at the target size; deletes are dropped where no
@@ -7,9 +7,9 @@
     3. before = files moved or rewritten, after = the same files at their new level and the outputs
 
 Sequence numbers, statistics and delete counts of outputs come from the rows kept; moved files keep theirs. Rows stream:
-a round of merging holds `merge_bytes` at most, whatever the number of files. What an open Parquet file holds beside its
-rows grows with its columns, so of very many runs only the largest are read straight; the others are copied to scratch
-disk first, the smallest first.
+a round of merging holds `merge_bytes` at most, whatever the number of files. What an open Parquet file holds besides
+its rows grows with its columns, so of very many runs only the largest are read straight; the others are copied to
+scratch disk first, the smallest first.
 
 A file of level 0 that could only change its level is rewritten in tables that need lookup, because keys of it may exist
 above; not if nothing lies above the output level, nor where the newest row is all that counts (deduplicate without
@@ -19,7 +19,7 @@ With deletion vectors, rows of inputs that are marked are passed over, and the r
 marked: what is written takes its place, so that readers need not merge. Deletes go no further than level 0 then. A file
 of level 0 that only changes its level is read and looked up for that. Positions marked are part of the result.
 
-Rewrites tell their changes where the table has a changelog producer that asks for it (`changelog.producer`). A file
+Rewrites emit their changes where the table has a changelog producer that asks for it (`changelog.producer`). A file
 that only changes its level is then read and looked up all the same, for its changelog alone.
 
 Source: MERGING.md §2.1, §3.3, §4.2 to §4.4.
@@ -55,7 +55,7 @@ from freshet.storage.lookup.run_lookup import RunLookup
 from freshet.storage.lookup.store_cache import StoreCache
 from freshet.storage.lookup.unmarked_rows import NotedRows, UnmarkedRows
 from freshet.storage.merge.key_order import KeyComparator, RowOrder
-from freshet.storage.merge.merge_function import MergeFunction, nothing_stood
+from freshet.storage.merge.merge_function import MergeFunction, no_previous_row
 from freshet.storage.merge.merge_reader import as_they_are, merge_rounds, merge_section
 from freshet.storage.merge.read_ahead import made_ahead
 from freshet.storage.merge.row_levels import LEVEL_FIELD, with_levels
@@ -75,7 +75,7 @@ columns took 490 MB without this bound."""
 FILL_ROWS_MAX: Final = 64 * 1024
 FILL_ROWS_MIN: Final = 2 * 1024
 LOOKED_UP_LEVEL_MIN: Final = 2
-"""Keys are looked up at these levels: what takes up level 0 takes level 1 along."""
+"""Keys are looked up at these levels: what compacts level 0 takes level 1 along."""
 KEPT_BYTES_MAX: Final = 32 * 1024 * 1024
 """A file of so few rows gets its lookup store as it is written: to read it again would cost twenty times as much."""
 MEMORY_PER_FILE_BYTE: Final = 3
@@ -86,8 +86,8 @@ MEMORY_PER_FILE_BYTE: Final = 3
 class CompactionResult:
     """What changed: `before` leaves the bucket, `after` enters it. Keys were looked up in `lookups`, which stay.
 
-    `changelog` are the changelog files of what this changed for readers, `marks` the rows of other files whose place
-    was taken, by name of the file.
+    `changelog` are the changelog files of what this changed for readers, `marks` the rows of other files that newer
+    rows replace, by name of the file.
     """
 
     before: tuple[DataFileMeta, ...]
@@ -124,7 +124,7 @@ class _Target:
 
 
 class _Merge(NamedTuple):
-    """How sections are merged: keys completed with what is `higher`, changes told by the `producer`."""
+    """How sections are merged: keys completed with what is `higher`, changes emitted by the `producer`."""
 
     function: MergeFunction
     higher: HigherLevels | None
@@ -132,7 +132,7 @@ class _Merge(NamedTuple):
 
     @property
     def is_plain(self) -> bool:
-        """True when rows may pass the merge, and nobody asks what became of them."""
+        """True when rows may pass by the merge, and what became of each key is not needed."""
         return self.higher is None and self.producer is None
 
 
@@ -228,7 +228,7 @@ class Rewriter:
         return CompactionResult(tuple(before), (*after, *outputs), tuple(lookups), tuple(changelog), marks)
 
     def _producer(self, target: _Target, files: Sequence[DataFileMeta]) -> CompactionChangelog | None:
-        """Who tells the changes of merging these files."""
+        """What emits the changes of merging these files."""
         return compaction_changelog(
             self.store.schema,
             self.store.options,
@@ -247,9 +247,9 @@ class Rewriter:
         if not options.needs_lookup or file.level != 0:
             return False
         if output_level == max_level:
-            # Lone rows would stay unmerged until the next compaction merges them, which tells untouched keys nothing.
-            tells = options.changelog_producer is ChangelogProducer.LOOKUP
-            return tells and options.merge_engine in (MergeEngine.PARTIAL_UPDATE, MergeEngine.AGGREGATE)
+            # Lone rows would stay unmerged until the next compaction, which emits nothing of untouched keys.
+            emits = options.changelog_producer is ChangelogProducer.LOOKUP
+            return emits and options.merge_engine in (MergeEngine.PARTIAL_UPDATE, MergeEngine.AGGREGATE)
         return options.merge_engine is not MergeEngine.DEDUPLICATE or bool(options.sequence_field)
 
     def _higher(
@@ -276,7 +276,7 @@ class Rewriter:
         return HigherLevels(lookup, self.order, self.store.options, runs, needs_rows, noted.rows if runs else None)
 
     def _newest_row_is_all(self) -> bool:
-        """True where the row written last is the result, whatever stood before."""
+        """True where the row written last is the result, whatever the old row was."""
         options = self.store.options
         is_plain = not options.sequence_field and not options.ignore_delete
         return options.merge_engine is MergeEngine.DEDUPLICATE and is_plain
@@ -352,14 +352,14 @@ class Rewriter:
             ):
                 yield batch, None
         else:
-            yield from self._told(readers, merge, drop_delete, fill_rows)
+            yield from self._merged_with_changes(readers, merge, drop_delete, fill_rows)
         for file in spilled:
             file.remove()
 
-    def _told(
+    def _merged_with_changes(
         self, readers: Sequence[Iterator[pa.RecordBatch]], merge: _Merge, drop_delete: bool, fill_rows: int
     ) -> Iterator[_Piece]:
-        """Keys of level 0 are completed with what stands above before they are merged; changes are told."""
+        """Completes keys of level 0 with the row found above before they are merged; gives changes where needed."""
         producer = merge.producer
         for merged in merge_rounds(
             readers,
@@ -367,7 +367,7 @@ class Rewriter:
             merge.function,
             drop_delete=drop_delete,
             completed=as_they_are if merge.higher is None else merge.higher.complete,
-            previous_row=nothing_stood if producer is None else producer.previous_row,
+            previous_row=no_previous_row if producer is None else producer.previous_row,
             fill_rows=fill_rows,
         ):
             changes = None if producer is None else producer.changes(merged)

@@ -1,1 +1,1 @@
-"""Stored rows by key: keys in, the rows that stand (or their absence) out."""
+"""Stored rows by key: keys in, the stored rows (or their absence) out."""

@@ -1,11 +1,11 @@
-"""What a lookup is: keys in, the rows that stand out, and for each key where its row is.
+"""What a lookup is: keys in, their stored rows out, and for each key where its row is.
 
     keys   [3, 5, 8]      rows   5 | b        positions   [-1, 0, 1]
                                  8 | e
 
 `FileLookup` is the one interface behind every lookup: it finds keys in one immutable data file. `RunLookup` asks it
-file by file for sorted runs and levels, `stored_rows` for a snapshot. Whoever implements it may choose by cost how to
-find the keys of one call: by reading the file (`semi_join`), or in an index of the file made before.
+file by file for sorted runs and levels, `stored_rows` for a snapshot. An implementation may choose by cost how to find
+the keys of one call: by reading the file (`semi_join`), or in an index of the file made before.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class FoundRows:
     """The answer to a number of keys.
 
     `rows` has each row found once. `positions` has one number for each key asked, in the order asked: the position of
-    its row in `rows`, or -1 where none stands.
+    its row in `rows`, or -1 where there is none.
 
     `file_rows`, where one file was asked, has for each key the number of its row in the file, counted from 0, or -1:
     what a deletion vector names. A lookup that does not know it leaves it out.
@@ -43,7 +43,7 @@ class FoundRows:
         return self.positions >= 0
 
     def by_key(self) -> pa.Table:
-        """One row for each key asked, in the order asked: all columns NULL where none stands."""
+        """One row for each key asked, in the order asked: all columns NULL where there is none."""
         indices = pa.array(self.positions, mask=self.positions < 0)
         schema = pa.schema([field.with_nullable(True) for field in self.rows.schema])
         return pa.table([column.take(indices) for column in self.rows.columns], schema=schema)
@@ -66,5 +66,5 @@ class FileLookup(Protocol):
 
 
 def no_rows_found(schema: pa.Schema, key_count: int) -> FoundRows:
-    """The answer where none of the keys stands."""
+    """The answer where none of the keys is there."""
     return FoundRows(schema.empty_table(), np.full(key_count, -1, np.int64))

@@ -4,16 +4,16 @@ For each key of a round of merging that has no row at level 1 or above among the
 
 | engine | found above the output level | the key goes on with |
 |---|---|---|
-| first-row | yes | nothing: the first row stands already |
+| first-row | yes | nothing: the first row is there already |
 | first-row | no | its rows |
 | any other | in one level or several | its rows and the one of the lowest level |
 | any other | no | its rows |
 
 With deletion vectors the rows found are marked as they are found (`unmarked_rows.NotedRows`): what the key goes on with
-takes their place. Where the newest row of level 0 is the result whatever stands above, nothing but the position is read
+takes their place. Where the newest row of level 0 is the result whatever is above, nothing but the position is read
 (`needs_rows`).
 
-So that afterwards the row that stood before is always the one of the lowest level at or above 1 among a key's rows.
+So that afterwards the old row is always the one of the lowest level at or above 1 among a key's rows.
 
 What is found holds while the files looked at are live: a commit of the compaction must not pass one that replaced
 them, for this may have brought in rows of level 0 that were not seen here (`files_looked_into`,

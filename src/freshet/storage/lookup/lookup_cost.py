@@ -10,8 +10,8 @@
 So a store is built when reading again and again has cost as much as having built it at once would have: whatever is
 asked later, no more than twice the time of the best choice is spent. A file that few ask for never gets one.
 
-Costs are estimates in seconds of one core, made from what manifests tell, by these measurements (1 M rows of 137 bytes,
-30 MB of Parquet; 10 000 keys at random): read and match 0.52 s, build 0.89 s, ask the store 0.006 s.
+Costs are estimates in seconds of one core, from what manifests say of files, by these measurements (1 M rows of 137
+bytes, 30 MB of Parquet; 10 000 keys at random): read and match 0.52 s, build 0.89 s, ask the store 0.006 s.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Finds keys in the sorted runs of one bucket: in one run, or in the lowest of several levels that has them.
 
-A run is cut by the key ranges of its files, as the manifest tells them: each file is asked for the keys within its
-range, and files that no key can be in are not opened.
+A run is cut by the key ranges of its files, which the manifest has: each file is asked for the keys within its range,
+and files that no key can be in are not opened.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Finds keys in a data file by reading it, as a semi-join of two sorted streams.
 
-    1. leave out row groups that lie beside the keys, by their footer statistics
+    1. leave out row groups whose footer statistics exclude the keys
     2. read the key columns of the others, batch by batch, and match each batch with the keys of its range
     3. leave out row groups in which no key was found, read the wanted columns of the others, match again
 

@@ -7,7 +7,7 @@ folder, the disk or a store, the caller reads the data file instead.
 
 | | |
 |---|---|
-| two processes build one store | both succeed, the later one stands |
+| two processes build one store | both succeed, the later one replaces the other |
 | a store is cut short, damaged, of another file or version | it is removed and built again |
 | the disk is full, the folder cannot be written | one warning; nothing is built for `RETRY_MS` |
 | not used for `lookup.cache-file-retention` (stores of other tables: a day at least) | removed when the next is built |
@@ -16,7 +16,7 @@ folder, the disk or a store, the caller reads the data file instead.
 | its data file is not in the bucket yet (`build_ahead`) | left for `BUSY_MS` by processes that have not used it |
 
 A store that is removed while another process has it mapped stays usable there. Use is noted in the modification time,
-once a minute. Without sync: the identity and the checksums in a store tell what survived a crash.
+once a minute. Without sync: the identity and the checksums in a store show what survived a crash.
 """  # noqa: E501 - a table
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ FILES_MAX: Final = 10_000
 FREE_SHARE: Final = 2
 """A store is made where so many times its bytes are free."""
 FRAME_BYTES: Final = 8 * 1024
-"""What a store of few rows takes beside them."""
+"""What a store of few rows takes besides them."""
 SPARE_PARTS: Final = 16
 SPARE_MS: Final = 60_000
 """For so long, this part of the room that was found is taken without another look; others take theirs meanwhile."""

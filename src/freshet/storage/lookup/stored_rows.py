@@ -52,14 +52,14 @@ def find_stored_rows(
     columns: Sequence[str] | None = None,
     metrics: LookupMetrics | None = None,
 ) -> FoundRows:
-    """The rows that stand at the snapshot for these keys; with no snapshot (an empty table) there are none.
+    """The rows of these keys at the snapshot; with no snapshot (an empty table) there are none.
 
     `keys` is an Arrow table with every column of the primary key (others are passed over), in any order of rows; a key
     may repeat. `columns` names the columns wanted, all if None; key columns only if they are named.
 
     `rows` of the answer has each row found once, in no particular order, as a scan would give it: merged, deleted keys
     absent, columns in the order asked, in the types of the table. `positions` has one number for each row of `keys`:
-    the position of its row in `rows`, or -1 where nothing stands. So the stored value of column c for key i is
+    the position of its row in `rows`, or -1 where there is none. So the stored value of column c for key i is
     `rows["c"][positions[i]]`, and `by_key()` gives them side by side.
 
     Columns are those of `store`, also where the snapshot was made with another schema. `metrics` counts how files were
@@ -95,7 +95,7 @@ class StoredBucket:
     index_files: tuple[IndexFileMeta, ...] = ()
 
     def find(self, keys: pa.Table, columns: Sequence[str]) -> FoundRows:
-        """The rows that stand for keys of this bucket; see `find_stored_rows`."""
+        """The rows of keys of this bucket; see `find_stored_rows`."""
         key_order = RowOrder(self.store.schema.trimmed_primary_keys)
         numbered = keys.append_column(SEQUENCE_NUMBER_COLUMN, pa.array(np.zeros(keys.num_rows, np.int64)))
         segments = sort_segments(numbered, key_order)
@@ -182,7 +182,7 @@ def _buckets_of(
             files.setdefault((entry.total_buckets, entry.bucket), []).append(entry.file)
     asked = take_rows(keys, rows)
     for total in {total for total, _ in files}:
-        if total < 1:  # somebody else decides where a key goes: it may be anywhere
+        if total < 1:  # the bucket does not follow from the key: it may be anywhere
             for bucket in [bucket for of_total, bucket in files if of_total == total]:
                 yield StoredBucket(store, partition, bucket, tuple(files[total, bucket]), metrics), rows
             continue

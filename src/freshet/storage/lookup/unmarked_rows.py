@@ -44,7 +44,7 @@ class NotedRows:
 
 @dataclass(frozen=True, slots=True)
 class UnmarkedRows:
-    """A `FileLookup` on top of one that tells the rows in the files."""
+    """A `FileLookup` on top of one that says where in its file each row is."""
 
     files: FileLookup
     vectors: BucketVectors

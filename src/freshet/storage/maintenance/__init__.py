@@ -1,1 +1,1 @@
-"""Compaction of a whole table, beside its streams, and sorting, with the commits that belong to it."""
+"""Compaction of a whole table, also in the background of its streams, and sorting, with their commits."""

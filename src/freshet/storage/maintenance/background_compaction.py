@@ -85,7 +85,7 @@ class BackgroundUnit:
 
 
 class Turns:
-    """Many share, or one is alone; who wants to be alone goes before those who come to share."""
+    """A lock that many share or one holds alone; a thread that waits to be alone goes before later ones that share."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -142,7 +142,8 @@ class BackgroundCompaction:
         reason = why_not_in_background(store.options)
         if reason is not None:
             raise InvalidRequestError(
-                f"table {store.location} cannot be compacted beside its streams: {reason}; its batches compact it",
+                f"table {store.location} cannot be compacted in the background of its streams: {reason}; its batches "
+                "compact it",
                 path=store.location,
             )
         with _turns_lock:
@@ -167,7 +168,7 @@ class BackgroundCompaction:
     def next_unit(self) -> BackgroundUnit | None:
         """The next unit, of buckets that were noted, at first of all of the table; None when nothing is due.
 
-        Whoever gets it must `release` it.
+        The caller must `release` it.
         """
         while (bucket := self._next_bucket()) is not None:
             if self._plan(bucket) is None:
@@ -245,13 +246,13 @@ def run_background_unit(store: TableStore, unit: BackgroundUnit) -> list[CommitM
 def why_not_in_background(options: CoreOptions) -> str | None:
     """Why compactions of a table stay in its batches; None where they may run in the background."""
     if options.write_only:
-        return "the table is write-only: somebody else compacts it"
+        return "the table is write-only: another program compacts it"
     if options.commit_force_compact:
         return "commit.force-compact=true has each commit do what is due"
     if not options.commits_empty_level_0:
         return None
     if options.deletion_vectors_enabled:
-        return "each commit changes the deletion vectors that a unit beside it would build on"
+        return "each commit changes the deletion vectors that a unit in the background would build on"
     if options.lookup_compact is LookupCompact.GENTLE:
         return "lookup-compact=gentle puts compactions off already"
     if options.num_levels < NUM_LEVELS_MIN:

@@ -1,7 +1,7 @@
 """Compacts committed rows that readers do not see yet.
 
-Where level 0 is hidden (deletion vectors, first-row), rows show with the COMPACT snapshot of their commit. That may not
-have come: another compaction was faster, or the table was altered while the rows waited. Then the committer compacts
+Where level 0 is hidden (deletion vectors, first-row), rows show with the COMPACT snapshot of their commit. That is
+missing where another compaction was committed first, or the table was altered meanwhile. Then the committer compacts
 their buckets again before it returns, a few times; what is hidden after that shows with the next compaction, and the
 commit says so.
 """
@@ -26,7 +26,7 @@ from freshet.storage.write.task_writer import TaskWriter
 _LOG: Final = logging.getLogger(__name__)
 
 TRIES_MAX: Final = 5
-"""Compactions that may be lost to others, one after the other."""
+"""Compactions that may be dropped on conflict, one after the other."""
 
 
 def show_hidden_rows(store: TableStore, committer: Committer, identifier: int, result: CommitResult) -> CommitResult:

@@ -5,15 +5,15 @@
     hilbert   along a Hilbert curve: the same with smaller boxes, at a little more processor time
 
 Each partition is rewritten by itself, and committed by itself as a compaction of exactly the files that were read:
-rows that are appended meanwhile stay beside it, readers of the changes see nothing, and where somebody else has
-rewritten one of the files it gives way. Paimon's action overwrites the partitions instead: rows that were appended
-meanwhile go with what it replaces.
+rows that are appended meanwhile stay, readers of the changes see nothing, and where another writer has rewritten one of
+the files the commit is dropped. Paimon's action overwrites the partitions instead: rows that were appended meanwhile go
+with what it replaces.
 
     1. a sample of the columns gives cuts of about equal numbers of rows, `BITS_MAX` bits of them a column, so that the
        distribution of values does not matter; for `order` the cuts are through all columns at once
     2. rows are read; the position of each on the curve is that of the cuts it lies between. Runs that fill the memory
        are sorted by position and put on scratch disk
-    3. the runs are read side by side, range after range of positions that the sample makes about equal, each range is
+    3. the runs are read together, range after range of positions that the sample makes about equal, each range is
        sorted in memory and written
 
 NULL comes first, NaN last. Memory: `write-buffer-size`, for the rows of a run or of a range.
@@ -151,9 +151,9 @@ def sort_compact(
         bucket: [entry.file for entry in entries.values()] for bucket, entries in live.items() if is_chosen(bucket[0])
     }
     sizes = {bucket: sum(file.file_size_bytes for file in files) for bucket, files in works.items()}
-    tell = progress or (lambda _: None)
+    report = progress or (lambda _: None)
     done = CompactionProgress(0, 0, sum(sizes.values()))
-    tell(done)
+    report(done)
     committer = Committer(store, compaction_user(store), after_commit=expire_later)
     snapshots: list[Snapshot] = []
     aborted_compactions: list[Conflict] = []
@@ -164,7 +164,7 @@ def sort_compact(
         snapshots += result.snapshots
         aborted_compactions += result.aborted_compactions
         done = CompactionProgress(done.buckets_done + 1, done.bytes_done + sizes[name, bucket], done.bytes_planned)
-        tell(done)
+        report(done)
     store.env.finish_later()
     return CompactionResult(tuple(snapshots), tuple(aborted_compactions), done.buckets_done, 0, done.bytes_done)
 

@@ -1,11 +1,11 @@
-"""Compacts a table bucket by bucket, beside its writers, and commits as it goes.
+"""Compacts a table bucket by bucket, concurrently with its writers, and commits as it goes.
 
     plan   latest snapshot -> one `BucketCompaction` for each bucket that has something to do, from metadata alone
     run    compacts them, several at a time; a commit when their inputs reach `COMMIT_BYTES` or `COMMIT_BUCKETS`
 
 What was committed stays when the rest fails, is interrupted or exceeds the budget. Commits are made under a user of
-their own, never under a stream's. A bucket whose files somebody else has compacted meanwhile is left to them: its unit
-gives way at the commit, and the new files of it are removed.
+their own, never under a stream's. If another writer has compacted files of a bucket meanwhile, the commit drops the
+compaction of that bucket and removes its new files.
 
 A `BucketCompaction` is a value: another process may run it (`compact_bucket`) and hand its messages to the one that
 commits.
@@ -51,7 +51,7 @@ COMMIT_BUCKETS: Final = 256
 
 @dataclass(frozen=True, slots=True)
 class BucketCompaction:
-    """A unit of work: the inputs that one bucket is to have compacted, as planned upon the latest snapshot."""
+    """One bucket to compact, with the inputs as planned upon the latest snapshot."""
 
     partition: bytes
     bucket: int
@@ -102,7 +102,7 @@ class CompactionProgress:
 
 @dataclass(frozen=True, slots=True)
 class CompactionResult:
-    """`snapshots` in order; buckets that gave way to somebody else; `buckets_left` did not fit into the budget."""
+    """`snapshots` in order; compactions that were dropped on conflict; `buckets_left` did not fit into the budget."""
 
     snapshots: tuple[Snapshot, ...] = ()
     aborted_compactions: tuple[Conflict, ...] = ()
@@ -112,7 +112,7 @@ class CompactionResult:
 
     @property
     def buckets_aborted(self) -> int:
-        """Number of buckets that were left to somebody else."""
+        """Number of buckets whose compaction was dropped."""
         return len({conflict.bucket_id for conflict in self.aborted_compactions})
 
 
@@ -157,7 +157,7 @@ def _planned(
 
 
 def compaction_user(store: TableStore) -> str:
-    """A user of its own for compactions that nobody named (`commit.user-prefix`)."""
+    """A commit user of its own for a compaction (`commit.user-prefix`)."""
     prefix = store.options.commit_user_prefix
     return f"{COMPACT_USER_PREFIX if prefix is None else prefix + '_'}{store.env.new_uuid()}"
 
@@ -256,7 +256,7 @@ def _damaged(
 
 
 def compact_bucket(store: TableStore, work: BucketCompaction) -> list[CommitMessage]:
-    """Compacts one bucket here; the messages are for whoever commits the compaction.
+    """Compacts one bucket here; the messages are for the committer of the compaction.
 
     The bucket is planned again on the latest snapshot: files that another writer has compacted since are left out.
     """
@@ -288,7 +288,7 @@ def complete_full_compaction(
 
 
 def partition_test(store: TableStore, partition: PartitionChoice | None) -> Callable[[bytes], bool]:
-    """Tells the partitions that are meant: one by its serialized row, or all whose folder says these values."""
+    """A test for the partitions that are meant: one by its serialized row, or all whose folder has these values."""
     if partition is None:
         return lambda _: True
     if isinstance(partition, bytes):

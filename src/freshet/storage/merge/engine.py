@@ -19,13 +19,13 @@ from freshet.storage.merge.aggregate.serialized import SerializedUnion
 from freshet.storage.merge.aggregate.sum import Sum
 from freshet.storage.merge.aggregate.text import ListAgg
 from freshet.storage.merge.aggregation import Aggregation
+from freshet.storage.merge.chosen_row import Deduplicate, FirstRow
 from freshet.storage.merge.key_order import RowOrder
 from freshet.storage.merge.merge_function import MergeFunction
 from freshet.storage.merge.merged_table import MergedTable, MergeMetrics
 from freshet.storage.merge.partial_update import PartialUpdate
 from freshet.storage.merge.row_levels import LookupLevels
 from freshet.storage.merge.stable import Stable
-from freshet.storage.merge.standing_row import Deduplicate, FirstRow
 from freshet.storage.model.data_type import DataType
 from freshet.storage.model.schema import TableSchema
 from freshet.storage.options.aggregate_function import AggregateFunction, ColumnAggregate
@@ -55,7 +55,7 @@ def lookup_merge_function(
 ) -> MergeFunction:
     """The table's merge engine for compactions with lookup: a key with one row is merged as well.
 
-    Where they tell a changelog, results are such that merging them again changes nothing.
+    Where they emit a changelog, results are such that merging them again changes nothing.
     """
     function = _engine(schema, options, metrics or MergeMetrics(), table, passes_lone_rows=False)
     if options.changelog_producer is not ChangelogProducer.LOOKUP or not isinstance(function, LookupLevels):

@@ -6,7 +6,7 @@
 
 Keys whose lone row passes are left out where they are most: then a merge costs what its repeated keys cost. Where they
 are few it is cheaper to take them along as keys of one add, than to sort them out and put them back into each column
-(sums and extremes in 8 columns, 16 % lone keys: a sixth of the time). `lone` tells them then.
+(sums and extremes in 8 columns, 16 % lone keys: a sixth of the time). `lone` marks them then.
 
 `last_marked` and `first_marked` find the last or first marked row of each key, for many keys at once. Rows are numbered
 from 1 on, those not marked become 0, and the running maximum says at each row which one was marked last. Of 2 M rows in

@@ -1,8 +1,8 @@
 """What a merge engine is to the merge: rows of each key in order go in; out come the results, and what became of keys.
 
-A merge has two steps. The engine decides for all keys at once (`decide`): which rows or values stand, and the row kind
-of each result. Then the rows that the caller keeps are gathered. Engines know nothing of dropping deletes: a caller
-that wants only adds says `keep=without_retracts`, and retracts are never gathered.
+A merge has two steps. The engine decides for all keys at once (`decide`): which rows or values are the result, and its
+row kind. Then the rows that the caller keeps are gathered. Engines know nothing of dropping deletes: a caller that
+wants only adds says `keep=without_retracts`, and retracts are never gathered.
 
 The rule of the lone record holds for every engine: a key with exactly one row passes as it is, with its kind, its
 sequence number and its nulls, and the function is not asked. (The compaction of a table that needs lookup has no such
@@ -12,7 +12,7 @@ rule; its function says so by `passes_lone_rows = False`.)
 
 | keys of the segments | 1 | 2 | 3 | 4 |
 |---|---|---|---|---|
-| rows (old is the one that stood) | old, +I | +I | old, -D | -D (ignored) |
+| rows (old: the one before the merge) | old, +I | +I | old, -D | -D (ignored) |
 | `kinds` | +I | +I | -D | `NO_ROW` |
 | `positions` in `rows`, retracts kept | 0 | 1 | 2 | -1 |
 | `positions` in `rows`, `keep=without_retracts` | 0 | 1 | -1 | -1 |
@@ -51,7 +51,7 @@ Keep = Callable[[RowKinds], Flags]
 """Which keys' rows are wanted, by the kind of their result. Never those without one."""
 
 PreviousRow = Callable[[KeySegments], Positions]
-"""Which row of each key stood before the merge, as a position in the segments' rows; -1 where none did."""
+"""Which row of each key is the old one, of before the merge, as a position in the segments' rows; -1 for none."""
 
 
 class Decision(Protocol):
@@ -70,14 +70,14 @@ class Decision(Protocol):
         ...
 
 
-def nothing_stood(segments: KeySegments) -> Positions:
-    """No key had a row before: for merges that nobody asks about it."""
+def no_previous_row(segments: KeySegments) -> Positions:
+    """No key had a row before: for merges whose changes are not needed."""
     return np.full(len(segments.starts), -1, np.int64)
 
 
 @dataclass(frozen=True)
 class Merged:
-    """The results of a merge, and what became of each key. What nobody asks for is never computed."""
+    """The results of a merge, and what became of each key. Each is computed when it is first asked for."""
 
     rows: pa.Table
     """Results of the keys kept, in key order, without `LEVEL_COLUMN`."""
@@ -102,7 +102,7 @@ class Merged:
 
     @cached_property
     def previous(self) -> Positions:
-        """By key: the position in `segments.rows` of the row that stood before; -1 where none did."""
+        """By key: the position in `segments.rows` of the old row; -1 where there is none."""
         return self.previous_row(self.segments)
 
 
@@ -129,7 +129,7 @@ class MergeFunction(Protocol):
         return columns
 
     def decide(self, segments: KeySegments, columns: tuple[str, ...]) -> Decision:
-        """Decides what stands for each key, as far as these columns of the result ask for it."""
+        """Decides the result of each key, as far as these columns of the result ask for it."""
         ...
 
     def merge(
@@ -138,12 +138,12 @@ class MergeFunction(Protocol):
         *,
         columns: tuple[str, ...] | None = None,
         keep: Keep | None = None,
-        previous_row: PreviousRow = nothing_stood,
+        previous_row: PreviousRow = no_previous_row,
         executor: Executor | None = None,
     ) -> Merged:
         """The results in key order, with all columns or those named.
 
-        Without `keep` every result is kept, retracts included. `previous_row` says which row of a key stood before
+        Without `keep` every result is kept, retracts included. `previous_row` says which row of a key is the old one
         (`merge.row_levels` has rules).
         """
         names = stored_columns(segments.rows) if columns is None else columns

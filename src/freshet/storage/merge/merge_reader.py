@@ -9,8 +9,8 @@ At most two batches per run are held: the caller bounds memory by the number of 
 
 Raw runs (`keys_repeat`) hold several rows of a key, in order, as a write buffer spills them for engines that must see
 all rows of a key at once. A key may then go on in the next batch of its run, so rounds cut strictly below the
-watermark. Where nothing lies below it, the runs that stand at the watermark read on until something does: the rows of
-a single hot key are held together, whatever their number.
+watermark. Where nothing lies below it, the runs that are at the watermark read on until something does: the rows of a
+single hot key are held together, whatever their number.
 
 Source: MERGING.md §1.2, §2.1, §6.3.
 """
@@ -100,7 +100,7 @@ def merge_rounds(
     """The same round by round, with what became of each key; no row passes by the merge.
 
     `completed` is applied to the keys of each round before they are merged; `previous_row` says which of a key's rows
-    stood before. Let go of each round before the next: it holds all its rows.
+    is the old one. Let go of each round before the next: it holds all its rows.
     """
     keep = without_retracts if drop_delete else None
     for cuts in _rounds(runs, order, fill_rows, keys_repeat):

@@ -37,7 +37,7 @@ from freshet.storage.model.schema import SEQUENCE_NUMBER_COLUMN, VALUE_KIND_COLU
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """Position in the table of the row whose value stands, for each merged key; -1 for NULL."""
+    """Position in the table of the row whose value is the result, for each merged key; -1 for NULL."""
 
     rows: Positions
 
@@ -179,7 +179,7 @@ class MergedColumns:
 
     @cached_property
     def _newest(self) -> Positions:
-        """The row that stands for each key unless a column says otherwise."""
+        """The row that gives each key its values unless a column says otherwise."""
         return self.segments.last_rows
 
     @cached_property

@@ -1,11 +1,11 @@
 """What a merge engine knows of its table: for messages, and to leave keys and NOT NULL columns as they must be.
 
-Rows that cannot be merged are refused when they are written as far as one row tells. What is met here came together by
-merging, at a flush, in a compaction or in a read; nothing on disk is wrong, and in each case an option or the column's
-type is the remedy.
+Rows that cannot be merged are refused when they are written, where one row alone shows it. What is met here came
+together by merging, at a flush, in a compaction or in a read; nothing on disk is wrong, and in each case an option or
+the column's type is the remedy.
 
-Rows of a key are merged by operations on whole columns; a few rules cannot be told that way, and then the rows of that
-key cost about a thousand times more. `MergeMetrics.keys_in_python` says how often it happened.
+Rows of a key are merged by operations on whole columns; a few rules cannot be expressed that way, and then the rows of
+that key cost about a thousand times more. `MergeMetrics.keys_in_python` counts these keys.
 """
 
 from __future__ import annotations

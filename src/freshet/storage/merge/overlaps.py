@@ -1,7 +1,7 @@
 """Levels whose files overlap: damage that no merge can see past.
 
-A level above 0 is one sorted run, so a key stands in it once. Where two of its files share keys, readers that take the
-level for one run give a row twice. Other writers can make such levels, and earlier releases of Freshet could.
+A level above 0 is one sorted run, so it has a key once. Where two of its files share keys, readers that take the level
+for one run give a row twice. Other writers can make such levels, and earlier releases of Freshet could.
 `freshet compact --repair` merges the level again with each file as a run of its own.
 """
 
@@ -27,7 +27,7 @@ def overlapping_levels(levels: Levels) -> dict[int, str]:
 def overlap_error(folder: str, reason: str) -> CorruptDataError:
     """What is said of a bucket, by its folder, with such a level."""
     return CorruptDataError(
-        f"{reason}, so that a key may stand there twice; nothing was committed. Merge the level again: "
+        f"{reason}, so that a key may be there twice; nothing was committed. Merge the level again: "
         "freshet compact WAREHOUSE TABLE --repair",
         path=folder,
     )

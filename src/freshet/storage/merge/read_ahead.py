@@ -1,7 +1,7 @@
 """Makes what comes next in another thread while the caller works, in order and in bounded memory.
 
 Work is handed to the executor one item at a time and never waits for other work there, so any number of streams may
-share one executor. A stream that is left early stops after the item in the making.
+share one executor. A stream that is left early stops after the item that is being made.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The levels of a key's rows: the transient column that tells them, which rows count, and which one stood before.
+"""The levels of a key's rows: the transient column that holds them, which rows count, and which one is the old row.
 
 In a table that needs lookup every compaction of level 0 merges with the whole row found above, so that the lowest level
-at or above 1 that has a key holds everything; what stands higher is a stale copy, and merging it again would count it
-twice. In flushes, compactions and reads:
+at or above 1 that has a key holds everything; a row at a higher level is a stale copy, and merging it again would count
+it twice. In flushes, compactions and reads:
 
 | rows of the key | what the engine merges, in merge order |
 |---|---|
@@ -11,12 +11,12 @@ twice. In flushes, compactions and reads:
 
 The rule of the lone record looks at the rows before any is left out.
 
-| changelog of | the row that stood before |
+| changelog of | the old row |
 |---|---|
 | lookup compaction | the row of the lowest level at or above 1, an input or looked up and inserted among them |
 | full compaction | the row of the highest level of the bucket |
 
-A row that stood may be a retract; the caller decides whether that counts as none.
+An old row may be a retract; the caller decides whether that counts as none.
 
 Source: MERGING.md §0, §2.7, §4.2, §4.3.
 """
@@ -68,7 +68,7 @@ def row_of_lowest_level(segments: KeySegments) -> Positions:
 
 
 def row_of_level(level: int) -> PreviousRow:
-    """The rule by which the row of one level is the one that stood: the highest, for full compactions."""
+    """The rule by which the row of one level is the old one: the highest, for full compactions."""
     return lambda segments: _marked_rows(segments, _levels_in_order(segments) == level)
 
 

@@ -2,9 +2,9 @@
 
 A sorted run is files that together hold each key at most once, in key order. Run order, newest first: level-0 files by
 (max sequence number descending, min sequence number, creation time, name), each a run of its own, then one run per
-level that has files, in ascending level, key ranges disjoint. `num_levels` is the configured one, or more if a file
-stands higher. A unit of compaction is always a number of consecutive runs, from the first on unless it leaves out
-levels 0 and 1 (or files of one level alone), so that an older row never overtakes a newer one.
+level that has files, in ascending level, key ranges disjoint. `num_levels` is the configured one, or more if a file is
+higher. A compaction unit is always a number of consecutive runs, from the first on unless it leaves out levels 0 and 1
+(or files of one level alone), so that an older row never overtakes a newer one.
 
 Sections are cut so that each is in as few runs as possible:
 
@@ -134,7 +134,7 @@ class Levels:
         return tuple(file for run in self.runs for file in run.run.files)
 
     def changed(self, before: Iterable[DataFileMeta], after: Iterable[DataFileMeta]) -> Levels:
-        """The levels after files went and files came; a file is told by (name, level)."""
+        """The levels after files went and files came; (name, level) identifies a file."""
         gone = {(file.file_name, file.level) for file in before}
         kept = [file for file in self.files if (file.file_name, file.level) not in gone]
         return build_levels([*kept, *after], self.num_levels, self.key_order)

@@ -1,17 +1,17 @@
-"""Results that stay as they are when they are merged again alone: what a changelog tells is what readers will see.
+"""Results that stay as they are when they are merged again alone: what a changelog emits is what readers will see.
 
-A compaction with lookup merges every key of its inputs, also those that level 0 does not bring, of which it tells
+A compaction with lookup merges every key of its inputs, also those that level 0 does not bring, of which it emits
 nothing; and a reader merges the rows that several levels have of a key. So a row whose merge with nothing gives
-another row would change some time later, and nobody would be told:
+another row would change some time later, and no changelog would have it:
 
-| stands after the first merge | merged again alone |
+| result of the first merge | merged again alone |
 |---|---|
 | `nested_update`: a late array on nothing, as it came | without NULL rows, repeated keys, rows beyond the limit |
 | `nested_partial_update`: the same | without NULL rows and repeated keys |
 | what a leading retract has set, then an add that is no event of the group | NULL |
 
-Therefore such results are merged once more before they are told and written. Merging a third time changes nothing.
-Apache Paimon writes and tells the first result, and its table goes on to the second without a changelog.
+Therefore such results are merged once more before they are emitted and written. Merging a third time changes nothing.
+Apache Paimon writes and emits the first result, and its table goes on to the second without a changelog.
 
 Source: MERGING.md §2.5, §2.6, §4.3.
 """
@@ -32,7 +32,7 @@ from freshet.storage.merge.merge_function import (
     MergeFunction,
     PreviousRow,
     WrappedFunction,
-    nothing_stood,
+    no_previous_row,
     retracts,
     stored_columns,
     without_retracts,
@@ -54,7 +54,7 @@ class Stable(WrappedFunction):
         *,
         columns: tuple[str, ...] | None = None,
         keep: Keep | None = None,
-        previous_row: PreviousRow = nothing_stood,
+        previous_row: PreviousRow = no_previous_row,
         executor: Executor | None = None,
     ) -> Merged:
         """As of any function; `columns` must be such that rows can be merged again (`columns_needed`)."""
@@ -66,8 +66,8 @@ class Stable(WrappedFunction):
         again = take_rows(merged.rows, positions, executor=executor)
         each = np.arange(len(positions))
         alone = KeySegments(again, each, each)
-        settled = self.engine.merge(alone, columns=stored_columns(again), executor=executor).rows
-        return replace(merged, rows=_replaced(merged.rows, positions, settled, executor))
+        stable = self.engine.merge(alone, columns=stored_columns(again), executor=executor).rows
+        return replace(merged, rows=_replaced(merged.rows, positions, stable, executor))
 
     def _may_change(self, segments: KeySegments) -> Flags:
         """Keys of several rows, of which maybe one has to be a retract."""

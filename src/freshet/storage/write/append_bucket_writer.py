@@ -4,7 +4,7 @@
     release      hands them to the open data file, which rolls at the target size
     flush        closes it
     compact_due  tables with buckets: joins the oldest `compaction.min.file-num` small files; tables without: nothing,
-                 because their buckets are one, and joining them beside a stream is for a compaction of its own
+                 because their buckets are one, and a compaction of its own joins them in the background of a stream
 
 Sequence numbers of a bucketed table continue after the largest of its files; without buckets they start at 0 in each
 writer. Source: MERGING.md §8.2; FORMAT.md §7.4.
@@ -78,7 +78,7 @@ class AppendBucketWriter(BucketWriter):
             for rows in chunks:
                 self._open_file.write(rows)
                 if self._tools.logged is not Logged.NOTHING:
-                    self._increment.append.told.add(rows)
+                    self._increment.append.emitted.add(rows)
                 self._next_sequence += rows.num_rows
 
     def flush(self, executor: Executor | None = None) -> None:

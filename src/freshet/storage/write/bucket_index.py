@@ -1,12 +1,12 @@
-"""The deletion vectors of one bucket while somebody writes it: those committed, and what its compactions marked since.
+"""The deletion vectors of one bucket while it is written: those committed, and what its compactions marked since.
 
 A commit message with compactions brings a new index file for the whole bucket, in place of the one there, when
 
 * rows were marked: they are to be left out;
 * a file with marked rows was rewritten: its vector must go with it;
-* level 0 was taken up and is below the highest level now. Of two compactions that did not see each other's rows one has
-  to give way: a key that is new in both would stand in two files, and nobody merges these. As both replace the same
-  index file, the commit refuses the later one. Outputs at the highest level need no such care: two of them with one key
+* level 0 was compacted into a level below the highest. Of two compactions that did not see each other's rows one must
+  be dropped: a key that is new in both would be in two files, which no reader merges. As both replace the same index
+  file, the commit refuses the later one. Outputs at the highest level need no such care: two of them with one key
   overlap, which is refused as well.
 
 Source: FORMAT.md §10.
@@ -57,6 +57,6 @@ class BucketIndex:
 
 
 def _lies_below(each: CompactionRound, max_level: int) -> bool:
-    """True when the round took up level 0 and left something below the highest level."""
+    """True when the round compacted level 0 and left something below the highest level."""
     takes_level_0 = any(level == 0 for _, level in each.before)
     return takes_level_0 and any(file.level < max_level for file in each.after)

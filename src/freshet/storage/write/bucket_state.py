@@ -1,7 +1,7 @@
 """What the writers of a process know of a bucket from one commit to the next.
 
     BucketState      one bucket at one snapshot: its files, by the index of live files, and its deletion vectors
-    BucketMemory     what is known of a bucket beside its files and follows it from state to state
+    BucketMemory     what is known of a bucket besides its files and follows it from state to state
     BucketStates     the states of one table, and what this process remembers of its buckets
 
 Source: MERGING.md §1.1, §1.4.
@@ -38,7 +38,7 @@ _NO_FILES: Final[BucketFiles] = MappingProxyType({})
 
 @dataclass(slots=True)
 class BucketMemory:
-    """What the bucket's files do not tell. Belongs to whoever works on the bucket: one thread at a time.
+    """What the bucket's files do not say. Used by one thread at a time, the one that works on the bucket.
 
     `last_full_ms` is when this process last picked a full compaction; `patience` counts idle picks of gentle lookup.
     """

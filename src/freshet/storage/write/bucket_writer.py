@@ -57,7 +57,7 @@ class BucketWriter(ABC):
         """The number after the largest that is live, where rows are numbered."""
         self._headroom = 0
         self._borrowed: set[str] = set()
-        """Names of files that somebody else removes."""
+        """Names of files that the caller of `take_back` removes."""
 
     @property
     @abstractmethod
@@ -111,12 +111,12 @@ class BucketWriter(ABC):
     def compact_due(self, executor: Executor | None = None, *, time: CompactionTime | None = None) -> None:
         """The compaction that is due after a flush; with a `time`, what is required and what it allows."""
 
-    def told(self) -> tuple[EmittedRows, EmittedRows]:
+    def emitted(self) -> tuple[EmittedRows, EmittedRows]:
         """What is to be logged since the last message: of rows written, and of compactions."""
-        return self._increment.told()
+        return self._increment.emitted()
 
     def files_emitted(self) -> tuple[list[DataFileMeta], list[DataFileMeta]]:
-        """The files in which the same rows stand."""
+        """The files that hold the same rows."""
         append = self._increment.append
         written = append.new_files if self._tools.logged is Logged.ROWS else append.changelog
         return list(written), [file for each in self._increment.compact.rounds for file in each.changelog]
@@ -124,19 +124,19 @@ class BucketWriter(ABC):
     def take_back(self, message: CommitMessage, headroom: int) -> None:
         """Takes the rows of a message that was not committed; its compaction is the caller's to remove.
 
-        Their files stay until the caller removes them, also where the rows are numbered anew: `headroom` is how far
-        above what is live, for others who go on committing.
+        Their files stay until the caller removes them, also where the rows are renumbered: `headroom` is how far above
+        what is live, for others who go on committing.
         """
         files = (*message.new_files, *message.changelog_files)
         self._borrowed = {file.file_name for file in files}
         self._headroom = headroom
         self._increment.add_new_files(message.new_files, message.changelog_files)
-        self._increment.append.told = EmittedRows(is_complete=False)
+        self._increment.append.emitted = EmittedRows(is_complete=False)
 
-    def number_anew(self) -> None:
+    def renumber(self) -> None:
         """Gives rows of files that no message names numbers above everything live, where they are not.
 
-        Compactions of the increment that took them up are given up.
+        Compactions of the increment are given up: their inputs have the old numbers.
         """
         files = self._increment.append.new_files
         if not files or min(file.min_sequence_number for file in files) >= self._live_end:
@@ -188,7 +188,7 @@ class BucketWriter(ABC):
     def _was_overtaken(self, inputs: Iterable[DataFileMeta]) -> bool:
         """Asked when inputs of a compaction could not be read: False if all of them should be there.
 
-        If somebody else has compacted inputs away (they may have expired since), it goes on at the latest state.
+        If another writer has compacted inputs away (they may have expired since), it goes on at the latest state.
         """
         state = self._store.at_latest(lambda latest: self._tools.restore(latest, [self.bucket_id]))[self.bucket_id]
         there = {file.file_id for file in (*state.data_files, *self._increment.own_files())}

@@ -131,7 +131,7 @@ class RowRouter(Protocol):
         """What commit messages record for rows of this partition; not positive where buckets have no fixed number."""
 
     def note(self, partition: bytes, total_buckets: int) -> None:
-        """Tells what the files of the partition were found to be written with."""
+        """Takes note of the number that the files of the partition were found to be written with."""
 
     def prepare_commit(self) -> Sequence[CommitMessage]:
         """What the state of the router adds to the commit: index changes, no rows."""

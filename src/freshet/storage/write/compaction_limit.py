@@ -1,12 +1,12 @@
-"""How much compaction a commit does itself, where larger rounds run beside the stream.
+"""How much compaction a commit does itself, where larger rounds run in the background of the stream.
 
-    CompactionLimit     said by who commits: the time for what is not required, buckets that are worked on beside
+    CompactionLimit     set by the committer: the time for what is not required, buckets the background works on
     CompactionTime      the time of one commit, shared by the threads of its writer
     CompactionSpeed     what a process has learnt about how long compactions of a table take
 
-Required is what readers wait for: in tables whose commits take up level 0, `picker.pick_level_0_alone`, in others
+Required is what readers wait for: in tables whose commits compact level 0, `picker.pick_level_0_alone`, in others
 nothing, unless a bucket has so many runs that writing must wait (`num-sorted-run.stop-trigger`). Whatever else the
-picking rule asks for is done where it is likely to end in time, and is left to the rounds beside the stream otherwise.
+picking rule asks for is done where it is likely to end in time, and is left to the background otherwise.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ NEWEST_WEIGHT: Final = 0.3
 class CompactionLimit:
     """`budget_ms` is the time of one commit in one process for rounds that are not required.
 
-    Of buckets in `busy` a unit beside the stream is reading files above level 1; those files are left alone.
+    Of buckets in `busy` a unit in the background is reading files above level 1; those files are left alone.
     """
 
     budget_ms: int = 0

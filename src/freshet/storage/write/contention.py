@@ -1,8 +1,8 @@
 """How far above what is live a writer numbers its rows, by what became of its last commits.
 
-Alone it numbers them without a gap. Once others have overtaken a commit of its, the next ones leave room below their
-rows for what others commit meanwhile: more for more rows, which take longer to write (again), and by chance, so that of
-two alike each is overtaken half as often.
+Alone it numbers them without a gap. Once another writer has overtaken one of its commits, the next ones leave room
+below their rows for what others commit meanwhile: more for more rows, which take longer to write (again), and at
+random, so that of two equal writers each is overtaken half as often.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Final
 from freshet.storage.io.env import Env
 
 CALM_COMMITS: Final = 16
-"""Commits that were not overtaken, after which nobody else is taken to be there."""
+"""Commits that were not overtaken, after which the writer takes itself to be alone."""
 ROOM_PER_ROW: Final = 1024
 
 

@@ -19,7 +19,7 @@ def is_full_compaction_due(options: CoreOptions, identifier: int | None) -> bool
 def behind_full_compaction(store: TableStore, snapshot: Snapshot | None) -> set[BucketId]:
     """Buckets of a keyed table that were written since their last full compaction: with files below the highest level.
 
-    The files tell it, so it is true whoever wrote them, and after a crash.
+    The files say it, so it is true for files of every writer, and after a crash.
     """
     if snapshot is None or not store.schema.has_primary_key:
         return set()

@@ -3,14 +3,14 @@
     AppendIncrement     new files; the APPEND snapshot
     CompactIncrement    rounds of compaction; the COMPACT snapshot, each round may be dropped apart
 
-A round says which files leave the bucket and which enter it. A round that takes up the output of an earlier one, or has
+A round says which files leave the bucket and which enter it. A round that compacts the output of an earlier one, or has
 looked keys up in it, is joined with that: several rounds between two commits show as one, outputs between them
 disappear, and their bytes go at once, unless the name lives on, as an input that was only moved or as an output of the
 later round. A file that only changed its level is never deleted.
 
-Changelog files go with what they tell of: those of written rows with the APPEND, those of a compaction with its round.
-Joined rounds keep the changelogs of both, in order, because each round told only what it changed; a dropped round takes
-its own along, and whatever compacts its inputs later tells their changes again.
+Changelog files go with the rows whose changes they hold: those of written rows with the APPEND, those of a compaction
+with its round. Joined rounds keep the changelogs of both, in order, because each round emitted only what it changed; a
+dropped round takes its own along, and the next compaction of its inputs emits their changes again.
 
 A round is dropped when files that it needs are gone from the committed bucket. Rounds of a primary-key table come one
 upon the other (which deletes may be dropped depends on the levels below), so the later ones go with it; those of append
@@ -35,7 +35,7 @@ from freshet.storage.model.data_file import DataFileMeta, FileId
 from freshet.storage.options.choices import ChangelogProducer
 from freshet.storage.options.core import CoreOptions
 
-TOLD_BYTES_MAX: Final = 64 * 1024 * 1024
+EMITTED_BYTES_MAX: Final = 64 * 1024 * 1024
 """Of one bucket, in each of the two halves of a commit."""
 
 
@@ -75,7 +75,7 @@ class EmittedRows:
         if not rows.num_rows:
             return
         self.size_bytes += rows.nbytes
-        self.is_complete = self.is_complete and self.size_bytes <= TOLD_BYTES_MAX
+        self.is_complete = self.is_complete and self.size_bytes <= EMITTED_BYTES_MAX
         if self.is_complete:
             self.tables.append(rows)
         else:
@@ -84,7 +84,7 @@ class EmittedRows:
     def join(self, other: EmittedRows) -> None:
         """Rows that follow these."""
         self.size_bytes += other.size_bytes
-        self.is_complete = self.is_complete and other.is_complete and self.size_bytes <= TOLD_BYTES_MAX
+        self.is_complete = self.is_complete and other.is_complete and self.size_bytes <= EMITTED_BYTES_MAX
         self.tables = [*self.tables, *other.tables] if self.is_complete else []
 
 
@@ -94,7 +94,7 @@ class AppendIncrement:
 
     new_files: list[DataFileMeta] = field(default_factory=list)
     changelog: list[DataFileMeta] = field(default_factory=list)
-    told: EmittedRows = field(default_factory=EmittedRows)
+    emitted: EmittedRows = field(default_factory=EmittedRows)
     """Rows of these files that are to be logged."""
 
     @property
@@ -107,8 +107,8 @@ class AppendIncrement:
 class CompactionRound:
     """`before` leaves the bucket, `after` enters it. `lookups` are names of committed files in which keys were looked
     up; they must still be there when the round is committed. `changelog` are the changelog files of the round. `marks`
-    are rows of files that stay whose place was taken; `index_files` names the committed deletion vectors that the round
-    was made upon: other ones may mark rows that it has written again.
+    are rows, of files that stay, that newer rows replace; `index_files` names the committed deletion vectors that the
+    round was made upon: other ones may mark rows that it has written again.
     """
 
     before: dict[FileId, DataFileMeta]
@@ -117,7 +117,7 @@ class CompactionRound:
     changelog: list[DataFileMeta] = field(default_factory=list)
     marks: dict[str, Bitmap32] = field(default_factory=dict)
     index_files: frozenset[str] = frozenset()
-    told: EmittedRows = field(default_factory=EmittedRows)
+    emitted: EmittedRows = field(default_factory=EmittedRows)
 
     @property
     def outputs(self) -> list[DataFileMeta]:
@@ -141,7 +141,7 @@ class CompactionRound:
         return self.before.keys() <= present and self.lookups <= names and self.index_files == index_files
 
     def mark(self, marks: Mapping[str, Bitmap32]) -> None:
-        """More rows whose place was taken."""
+        """More rows that newer ones replace."""
         for name, rows in marks.items():
             self.marks[name] = rows | self.marks.get(name, Bitmap32())
 
@@ -169,7 +169,7 @@ class CompactIncrement:
                 joined.after += earlier.after
                 joined.lookups |= earlier.lookups
                 joined.changelog += earlier.changelog
-                joined.told.join(earlier.told)
+                joined.emitted.join(earlier.emitted)
                 joined.mark(earlier.marks)
             else:
                 kept.append(earlier)
@@ -184,7 +184,7 @@ class CompactIncrement:
         joined.before.update({file_id: file for file_id, file in new.before.items() if file_id not in between})
         joined.after = [file for file in joined.after if file.file_id not in new.before] + new.after
         joined.changelog += new.changelog
-        joined.told.join(new.told)
+        joined.emitted.join(new.emitted)
         joined.mark(new.marks)
         for name in new.gone:
             joined.marks.pop(name, None)
@@ -225,7 +225,7 @@ class Increment:
         self.append.changelog.extend(changelog)
 
     def add_compaction(
-        self, result: CompactionResult, index_files: frozenset[str] = frozenset(), told: EmittedRows | None = None
+        self, result: CompactionResult, index_files: frozenset[str] = frozenset(), emitted: EmittedRows | None = None
     ) -> list[DataFileMeta]:
         """One round; returns the files whose bytes nobody needs any more."""
         new = {file.file_name for file in self.append.new_files}
@@ -237,7 +237,7 @@ class Increment:
                 list(result.changelog),
                 dict(result.marks),
                 index_files,
-                told or EmittedRows(),
+                emitted or EmittedRows(),
             )
         )
 
@@ -266,12 +266,12 @@ class Increment:
         """
         return self.compact.drop_unfit({file.file_id for file in (*committed, *self.append.new_files)}, index_files)
 
-    def told(self) -> tuple[EmittedRows, EmittedRows]:
-        """What is to be logged of the two halves; the files that it stands in are those of the next message."""
+    def emitted(self) -> tuple[EmittedRows, EmittedRows]:
+        """What is to be logged of the two halves; the next message has the files that hold it."""
         compacted = EmittedRows()
         for each in self.compact.rounds:
-            compacted.join(each.told)
-        return self.append.told, compacted
+            compacted.join(each.emitted)
+        return self.append.emitted, compacted
 
     def take_message(self, partition: bytes, bucket: int, total_buckets: int) -> CommitMessage:
         """The message, after which this is empty."""
@@ -289,6 +289,6 @@ class Increment:
         )
         self.append.new_files = []
         self.append.changelog = []
-        self.append.told = EmittedRows()
+        self.append.emitted = EmittedRows()
         self.compact.rounds = []
         return message

@@ -9,8 +9,8 @@
 | a dict of lists or arrays | columns |
 
 Readers of record batches, pandas and polars frames and DuckDB results have the stream interface, record batches of
-other libraries the array interface. Python values become the type of the table's column at once, so that `1` may stand
-for a DECIMAL and a `datetime.date` for a DATE. Nothing here knows which columns must be there.
+other libraries the array interface. Python values become the type of the table's column at once, so that `1` is taken
+as a DECIMAL and a `datetime.date` as a DATE. Nothing here knows which columns must be there.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def _from_columns(columns: Mapping[Any, Any], fields: Sequence[DataField], table
         if isinstance(values, str | bytes | Mapping) or not hasattr(values, "__len__"):
             raise InvalidRequestError(
                 f"column {name!r} of the input for {table} is {type(values).__name__}, but a dict holds a list of "
-                "values for each column, such as {'id': [1, 2]}; a single row stands in a list: [{'id': 1}]",
+                "values for each column, such as {'id': [1, 2]}; put a single row into a list: [{'id': 1}]",
                 column=name,
                 table=table,
             )

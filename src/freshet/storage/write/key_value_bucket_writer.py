@@ -8,15 +8,15 @@
     compact_due  one round of compaction by the picking rule, and more while there are more runs than the stop trigger;
                  none for write-only tables, nor where another program has written files of a newer schema meanwhile:
                  rewriting them with the schema of this writer would lose their new columns. Where larger rounds run
-                 beside the stream, only what is required or fits into the time (`compaction_limit`)
+                 in the background, only what is required or fits into the time (`compaction_limit`)
 
-In tables that need lookup the picking rule takes up level 0 in any case (`lookup-compact=gentle`: now and then), so a
+In tables that need lookup the picking rule compacts level 0 in any case (`lookup-compact=gentle`: now and then), so a
 commit is the rows and the compaction of them: their readers may see level 1 and above only. With `lookup-wait=false`
-commits do not wait for that: they compact by the rules of other tables, and level 0 goes up when these or an explicit
-compaction take it.
+commits do not wait for that: they compact by the rules of other tables, and level 0 is compacted when these or an
+explicit compaction take it.
 
-A compaction of which somebody else has compacted away what it reads, and that has expired, is given up; the writer
-goes on with the files that are live now.
+A compaction is given up when another writer has compacted its inputs away and they have expired; the writer goes on
+with the files that are live now.
 
 Of two writers of one bucket the one that commits last must win, so a writer is brought to the latest snapshot before it
 flushes (`TaskWriter.rebase`). Paimon numbers rows when they are written: there the one that commits last loses to the
@@ -151,7 +151,7 @@ class KeyValueBucketWriter(BucketWriter):
                 with timings.step("parquet"):
                     if changelog is not None and changes is not None:
                         changelog.write(_numbered(changes, self._next_sequence))
-                    self._tell(rows, changes)
+                    self._keep_logged(rows, changes)
                     numbered = _numbered(rows, self._next_sequence)
                     writer.write(numbered)
                     held.add(numbered)
@@ -231,13 +231,13 @@ class KeyValueBucketWriter(BucketWriter):
         written += files
         return files
 
-    def _tell(self, rows: pa.Table | pa.RecordBatch, changes: pa.Table | None) -> None:
-        """Keeps what is logged of rows that are flushed; nothing of those whose changes a compaction tells."""
+    def _keep_logged(self, rows: pa.Table | pa.RecordBatch, changes: pa.Table | None) -> None:
+        """Keeps what is logged of rows that are flushed; nothing of those whose changes a compaction emits."""
         match self._tools.logged:
             case Logged.ROWS:
-                self._increment.append.told.add(rows)
+                self._increment.append.emitted.add(rows)
             case Logged.CHANGELOG if changes is not None:
-                self._increment.append.told.add(changes)
+                self._increment.append.emitted.add(changes)
 
     def _taken(self, executor: Executor | None) -> Iterator[tuple[pa.Table | pa.RecordBatch, pa.Table | None]]:
         """The merged rows of the buffer, and the changelog of the input where there is to be one."""
@@ -311,7 +311,7 @@ class KeyValueBucketWriter(BucketWriter):
             self._memory.last_full_ms = self._store.env.creation_time_ms()
         size_bytes = sum(file.file_size_bytes for file in unit.files)
         started_ms = self._store.env.now_ms()
-        told = EmittedRows()
+        emitted = EmittedRows()
         is_logged = self._tools.logged is Logged.CHANGELOG and not self._emits_input
         try:
             with self._tools.timings.step("compaction"):
@@ -323,7 +323,7 @@ class KeyValueBucketWriter(BucketWriter):
                     unit,
                     executor,
                     vectors,
-                    told.add if is_logged else None,
+                    emitted.add if is_logged else None,
                     held,
                     is_repair=is_repair,
                 )
@@ -333,7 +333,7 @@ class KeyValueBucketWriter(BucketWriter):
                 raise
             return False
         self._levels = self._levels.changed(result.before, result.after)
-        self._delete(self._increment.add_compaction(result, self._index_names, told))
+        self._delete(self._increment.add_compaction(result, self._index_names, emitted))
         if self._index is not None:
             self._index.vectors = self._index.vectors.marking(result.marks)
         self._tools.speed.note(size_bytes, self._store.env.now_ms() - started_ms)
@@ -413,7 +413,7 @@ class KeyValueBucketWriter(BucketWriter):
 def _give_back(size_bytes: int) -> None:
     """Returns what the allocator of this thread keeps for reuse, after work on that many bytes.
 
-    Without it a process with 125 MB of Arrow data at most stands at 280 MB after each commit, with it at 170 MB.
+    Without it a process with 125 MB of Arrow data at most holds 280 MB after each commit, with it 170 MB.
     """
     if size_bytes >= GIVE_BACK_BYTES_MIN:
         pa.default_memory_pool().release_unused()

@@ -1,6 +1,6 @@
 """Hands what a commit changes to the log, bucket by bucket, before its messages leave.
 
-| half of the commit | its rows stand in | increment goes to |
+| half of the commit | its rows are in | increment goes to |
 |---|---|---|
 | rows | new files, or changelog files of the producer input | `CommitMessage.log` |
 | compaction | changelog files of the producer lookup | `CommitMessage.compact_log` |
@@ -35,8 +35,8 @@ def log_changes(
     """Logs what the next messages of these writers will change; returns when it is acknowledged."""
     sink.begin(identifier, store.env.now_ms())
     for bucket_id, writer in sorted(writers.items()):
-        for told, files in zip(writer.told(), writer.files_emitted(), strict=True):
-            for rows in told.tables if told.is_complete else _stored(store, bucket_id, files):
+        for emitted, files in zip(writer.emitted(), writer.files_emitted(), strict=True):
+            for rows in emitted.tables if emitted.is_complete else _stored(store, bucket_id, files):
                 sink.log(*bucket_id, _log_rows(store, rows))
     return sink.finish()
 

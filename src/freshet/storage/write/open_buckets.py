@@ -1,7 +1,7 @@
 """The buckets that a table writer has open, all upon one snapshot.
 
 A bucket is opened when rows first touch it, from what the process knows of it at the snapshot (`BucketStates`).
-`rebase` goes on upon another snapshot: buckets without changes are closed, the others are told what they have become.
+`rebase` goes on upon another snapshot: buckets without changes are closed, the others get their state at it.
 Where the snapshot has expired before a bucket could be read, all go on upon the latest.
 
 Used by one thread.

@@ -5,7 +5,7 @@ In this order:
 2. the kind of each row: `rowkind.field`, else the column `_ROW_KIND` ('+I' '-U' '+U' '-D' or their codes), else +I
 3. a column that is missing is its default value, else NULL. A NOT NULL column without a default must be there, and so
    must the columns of `sequence.field`: without them a row would be older than every other row of its key
-4. NULL stands in no NOT NULL column. A -D that the merge engine needs nothing but the key of may hold NULL there, or
+4. a NOT NULL column holds no NULL. A -D of which the merge engine needs nothing but the key may hold NULL there, or
    lack the column; files have no NULL in such a column, so it is written as zero, empty text or the like
 5. values convert without loss; NULL becomes the default value of its column, where there is one
 6. no value is longer than its type

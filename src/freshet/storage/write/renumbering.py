@@ -1,7 +1,7 @@
 """Writes the rows of commit messages again, with larger sequence numbers.
 
-For messages whose rows others have overtaken before they were committed (`commit.numbering`): the rows go into new
-files numbered above what is live now, and are compacted, looked up and logged upon that.
+For messages whose rows other commits have overtaken (`commit.numbering`): the rows go into new files numbered above
+what is live now, and are compacted, looked up and logged upon that.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@
 | aggregation | those that reach a function which takes none: all but -D where it removes the record |
 
 With `ignore-delete` no retract gets here. Apache Paimon takes such a row and fails when it is merged with another one,
-at a flush, a compaction or in a read: then it is in the table, and so it is refused here. Where only merging can tell
+at a flush, a compaction or in a read: then it is in the table, and so it is refused here. Where only merging can decide
 what a row does (a -D that removes the record if it is in order), it passes.
 
 Source: MERGING.md §2.3 to §2.6.

@@ -11,7 +11,7 @@ own or another process (`table_engine`), by a writer for each bucket (`bucket_wr
 
 Buckets are opened upon the base snapshot when rows first touch them (`OpenBuckets`). After `prepare_commit` the writer
 goes on with its own files as if they were committed; `rebase` puts that right when another writer changed the bucket or
-the commit's compaction gave way.
+the commit's compaction was dropped.
 
 Memory: the rows of all buckets together stay within `write-buffer-size`; then the largest buckets are spilled first,
 until half of it is free, and the rows of the others are copied: those of many small buckets are slices of one gather,
@@ -200,7 +200,7 @@ class TaskWriter:
     ) -> None:
         """The same for the buckets named, in this order.
 
-        `may_start` is asked before each bucket is begun, `on_end` told after it, by the thread that works on it.
+        `may_start` is called before each bucket is begun, `on_end` after it, by the thread that works on it.
         """
         self._check_process()
 
@@ -249,7 +249,7 @@ class TaskWriter:
 
         def work(writer: BucketWriter, executor: Executor | None) -> None:
             writer.flush(executor)
-            writer.number_anew()
+            writer.renumber()
             if not is_full:
                 writer.compact_due(executor, time=time)
             elif not writer.has_newer_schema:  # else the next commit does it, in that schema
@@ -291,7 +291,7 @@ class TaskWriter:
         """Takes the rows of messages that were not committed because others were numbered as high: the next ones have
         them numbered above what is live now, and `headroom` more.
 
-        The files that the messages name stay; whoever has the next messages removes those that they do not name.
+        The files that the messages name stay; the committer of the next messages removes those that they do not name.
         """
         self._check_process()
         with self._unbroken():

@@ -11,7 +11,7 @@ What a spilled run holds depends on the engine:
 | merges in stages (deduplicate, first-row) | merged rows, each key once | the result takes the place of its rows |
 | any other | raw rows in order, several of a key | merged twice is not merged once: lone rows pass, sums round |
 
-so that the level-0 file is the same whether rows were spilled or not. Where the raw rows are wanted beside the merged
+so that the level-0 file is the same whether rows were spilled or not. Where the raw rows are wanted besides the merged
 ones (`keeps_raw_rows`, for changelogs of the input), every engine spills them, and `take_rounds` gives both. Rows that
 tie stay in the order of arrival. The raw rows of one key are merged at once: a hot key needs the memory of all its rows
 since the last flush.
@@ -31,7 +31,7 @@ import pyarrow as pa
 
 from freshet.storage.io.spill_file import SpillFile
 from freshet.storage.merge.key_order import RowOrder, sort_segments
-from freshet.storage.merge.merge_function import Merged, MergeFunction, nothing_stood
+from freshet.storage.merge.merge_function import Merged, MergeFunction, no_previous_row
 from freshet.storage.merge.merge_reader import (
     as_they_are,
     merge_rounds,
@@ -46,7 +46,7 @@ MERGE_BYTES: Final = 32 * 1024 * 1024
 """Rows of all runs together that one round of merging spilled runs holds."""
 
 AT_ONCE_BYTES: Final = 64 * 1024 * 1024
-"""Rows of a bucket up to this size are merged as a whole, which needs the memory of the result beside them.
+"""Rows of a bucket up to this size are merged as a whole, which needs the memory of the result on top of theirs.
 
 Measured, write-only commits of 38 to 45 MB (W5, W6, W7): key ranges take 11 to 25 % more processor time."""
 
@@ -144,7 +144,7 @@ class WriteBuffer:
             self._function,
             drop_delete=False,
             completed=as_they_are,
-            previous_row=nothing_stood,
+            previous_row=no_previous_row,
             fill_rows=_fill_rows(runs, len(sources)),
             keys_repeat=True,
         )

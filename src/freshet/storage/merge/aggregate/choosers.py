@@ -1,7 +1,7 @@
 """last_value, last_non_null_value, first_value, first_non_null_value: functions that choose one of the values.
 
-They only say which event's value stands: they never look at values, work for every type, and the engine gathers no
-value that it does not need.
+They only say which event's value is the result: they never look at values, work for every type, and the engine gathers
+no value that it does not need.
 
 | | ADD x | ADD_LATE x | RETRACT x | SET x |
 |---|---|---|---|---|
@@ -85,8 +85,8 @@ class SharedEvents:
             number          6     4     0     | K + 2     K + 1
             largest so far  6     6     6     | K + 2     K + 2
 
-        At the end of key 0 stands 6, the ADD; at that of key 1 rank 2, the older of the two late ones. One running
-        maximum thus answers for all keys, since numbers of a key are larger than those of all keys before it.
+        At the end of key 0 is 6, the ADD; at that of key 1 rank 2, the older of the two late ones. One running maximum
+        thus answers for all keys, since numbers of a key are larger than those of all keys before it.
         """
         count = len(self.codes)
         positions = np.arange(count)
@@ -127,7 +127,7 @@ class _Marks(dict[int, Flags]):
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The event whose value stands, per key, -1 for NULL; and for which keys events were looked at one by one."""
+    """The event whose value is the result, per key, -1 for NULL; and for which keys events were read one by one."""
 
     events: Positions
     scalar_keys: Flags
@@ -144,7 +144,7 @@ class Chooser:
     column: str
 
     def choose(self, events: SharedEvents, valid: Flags | None) -> Choice:
-        """The event whose value stands, per key. `valid` is False for NULL; None if no value is."""
+        """The event whose value is the result, per key. `valid` is False for NULL; None if no value is."""
         codes = admitted(events.codes, self.function, self.column)
         return CHOICES[self.function.name](
             events if codes is events.codes else SharedEvents(codes, events.starts), valid
@@ -167,20 +167,20 @@ def _last_non_null_value(events: SharedEvents, valid: Flags | None) -> Choice:
         if has_late:
             return Choice(_newest_add_or_oldest_late(events, valid), scalar_keys)
         return Choice(last_marked(_with_value(events.marks(Event.ADD), valid), starts, ends), scalar_keys)
-    settles = _with_value(events.marks(Event.ADD, Event.RETRACT), valid) | events.marks(Event.SET)
-    settled = last_marked(settles, starts, ends)
-    has_value = (settled >= 0) & (events.codes[settled] != Event.RETRACT)
-    found = np.where(has_value if valid is None else has_value & valid[settled], settled, -1)
+    decides = _with_value(events.marks(Event.ADD, Event.RETRACT), valid) | events.marks(Event.SET)
+    deciding = last_marked(decides, starts, ends)
+    has_value = (deciding >= 0) & (events.codes[deciding] != Event.RETRACT)
+    found = np.where(has_value if valid is None else has_value & valid[deciding], deciding, -1)
     if has_late:
-        # Late values only fill what is NULL, the first of them after what settled it.
+        # Late values only fill what is NULL: the first of them after the deciding event.
         open_keys = np.flatnonzero(found < 0)
-        after = np.where(settled[open_keys] < 0, starts[open_keys], settled[open_keys] + 1)
+        after = np.where(deciding[open_keys] < 0, starts[open_keys], deciding[open_keys] + 1)
         found[open_keys] = first_marked(_with_value(is_late, valid), after, ends[open_keys])
     return Choice(found, scalar_keys)
 
 
 def _newest_add_or_oldest_late(events: SharedEvents, valid: Flags | None) -> Positions:
-    """last_non_null_value where nothing is taken back: late values only count where no other is."""
+    """last_non_null_value without retracts: late values only count where no other is."""
     numbers = events.newest_add_or_oldest_late
     if valid is not None:
         numbers = numbers * valid

@@ -6,7 +6,7 @@
 | ADD, distinct | x without repetitions | acc without repetitions | acc, then what of x is new, without repetitions |
 | RETRACT | NULL | acc | acc without one occurrence, from the left, of each element of x |
 
-ADD_LATE does the same as ADD, with one exception: under `ignore-retract` x stands before acc.
+ADD_LATE does the same as ADD, with one exception: under `ignore-retract` x is put before acc.
 
 Two exceptions for distinct arrays of ROW, ARRAY or MAP: acc is taken for distinct and left as it is (this shows after
 a SET), and a late x under `ignore-retract` plays the part of acc. Elements are kept in the order in which they first

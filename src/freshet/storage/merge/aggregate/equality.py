@@ -45,7 +45,7 @@ _WORD_BITS: Final = 63
 
 @dataclass(frozen=True, slots=True)
 class Groups:
-    """Positions by the code of their group: those of group i are `order[starts[i]:starts[i + 1]]`, as they stood."""
+    """Positions by the code of their group: those of group i are `order[starts[i]:starts[i + 1]]`, ascending."""
 
     order: Positions
     starts: Positions
@@ -126,7 +126,7 @@ def paired(left: Codes, right: Codes) -> Codes:
 
 
 def outlived(selection: Selection, retracted: Flags, codes: Codes) -> Flags:
-    """True for parts that no equal part of their key was retracted after; the codes tell parts apart."""
+    """True for parts that no equal part of their key was retracted after; the codes distinguish parts."""
     kept = ~retracted
     if retracted.any():
         involved = selection.of_keys(selection.keys[retracted])

@@ -6,11 +6,11 @@
 | ADD | agg(acc, x) |
 | ADD_LATE | agg(x, acc): the row is older than what its sequence group holds |
 | RETRACT | retract(acc, x) |
-| SET | acc := x as it is, whatever acc was; what a function remembers beside acc stays |
+| SET | acc := x as it is, whatever acc was; what a function remembers besides acc stays |
 
-Every key begins with acc = NULL. Events stand key after key, in merge order; each key has at least one.
+Every key begins with acc = NULL. Events lie key after key, in merge order; each key has at least one.
 
-`LiveEvents` are those that decide the result of a function which remembers nothing beside the accumulator: what stands
+`LiveEvents` are those that decide the result of a function which remembers nothing but the accumulator: what comes
 before a SET does not count. Where a function joins values and has aggReversed(acc, x) = agg(x, acc), late values come
 down to an order: before the others, the last of them first (`LiveEvents.late_first`).
 
@@ -153,9 +153,9 @@ def retract_error_text(function: ColumnAggregate, column: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class LiveEvents:
-    """Events that decide the result, without SKIP and without all that stands before the last SET of a key.
+    """Events that decide the result, without SKIP and without all that comes before the last SET of a key.
 
-    The i-th is event `rows[i]` of key `keys[i]` with the code `codes[i]`. They stand key after key.
+    The i-th is event `rows[i]` of key `keys[i]` with the code `codes[i]`. They lie key after key.
     """
 
     rows: Positions
@@ -205,7 +205,7 @@ class LiveEvents:
 
 
 def live_events(events: ColumnEvents, *, trimmed: bool = True) -> LiveEvents:
-    """The events that decide, for functions that remember nothing beside the accumulator.
+    """The events that decide, for functions that remember nothing but the accumulator.
 
     Not `trimmed`, those before a SET are among them: they may still be refused.
     """

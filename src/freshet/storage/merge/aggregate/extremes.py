@@ -6,7 +6,7 @@ bool_and is the smallest and bool_or the largest of booleans, false < true. NULL
 |---|---|
 | BOOLEAN, integers, dates, times | numbers |
 | FLOAT, DOUBLE | their bits, made monotone: -0.0 < 0.0, NaN largest |
-| strings, bytes, DECIMAL | the words that order keys, one after the other, among the values still level |
+| strings, bytes, DECIMAL | the words that order keys, one after the other, among the values that still tie |
 
 Source: MERGING.md §0 (comparators), §2.6.1.
 """

@@ -18,7 +18,7 @@ exchanges acc and x in both; an x that meets acc NULL this way is kept as it is,
 until something else is added.
 
 All keys are done at once: nested_update drops what was retracted later and takes the last (or the newest by sequence)
-row per nested key, nested_partial_update the last non-null value per field, late values standing first. Only keys of
+row per nested key, nested_partial_update the last non-null value per field, late values coming first. Only keys of
 nested_update with a SET or ADD_LATE, or with a RETRACT where there is a limit or the null strategy is error, are folded
 one by one, on positions of rows. The order of rows with a nested key is free.
 
@@ -93,7 +93,7 @@ class NestedRows:
         return cls(column, rows, counts, keys, null_keys, sequences, function.null_strategy)
 
     def identified(self) -> NestedRows:
-        """With codes that tell rows apart, also where there is no nested key."""
+        """With codes that distinguish rows, also where there is no nested key."""
         return self if self.keys is not None else replace(self, keys=equality_codes(self.rows))
 
     def refuse_null_keys(self, parts: Parts, events: ColumnEvents, *codes: Event, keys: Flags | None = None) -> None:
@@ -241,7 +241,7 @@ class NestedUpdate(ColumnAggregator):
             chosen = groups.spread(np.repeat(fits, groups.lengths))
             selection, codes = selection.only(chosen), codes[chosen]
         if rows.sequences is not None:
-            # Of the newest rows of a nested key the last one stands.
+            # Of the newest rows of a nested key the last one is kept.
             order = np.lexsort((rows.sequences[selection.parts], codes))
             selection, codes = selection.only(order), codes[order]
         return selection.only(last_of_each(codes))
@@ -295,7 +295,7 @@ class NestedPartialUpdate(ColumnAggregator):
 
 
 def _ranks(keys: Positions, flags: Flags) -> Positions:
-    """How many flags are set before each position in its key; keys stand one after the other."""
+    """How many flags are set before each position in its key; keys lie one after the other."""
     before: Positions = np.cumsum(flags) - flags
     starts = np.flatnonzero(np.diff(keys, prepend=-1))
     ranks: Positions = before - np.repeat(before[starts], np.diff(starts, append=len(keys)))

@@ -98,7 +98,7 @@ class Parts:
 class Selection:
     """What results are made of: part `parts[i]` belongs to key `keys[i]`; keys that are not `present` have NULL.
 
-    The parts of a key stand in the order of its result, the keys need not.
+    The parts of a key are in the order of its result, the keys need not be in order.
     """
 
     parts: Positions
@@ -143,7 +143,7 @@ class Selection:
         return ordered.assembled(arrow_type, tuple(child.take(indices) for child in children))
 
     def assembled(self, arrow_type: pa.DataType, children: tuple[pa.Array[Any], ...]) -> pa.Array[Any]:
-        """One array or map per key, of children that stand key after key, as this selection does."""
+        """One array or map per key, of children that lie key after key, as this selection does."""
         counts = np.bincount(self.keys, minlength=len(self.present))
         return _assembled(arrow_type, np.append(0, np.cumsum(counts)), children, self.present)
 

@@ -182,7 +182,7 @@ def _decimal_product(
         if divides and not _terminates(Fraction(product, number).denominator):
             raise AggregationError(
                 counted.event_of(index),
-                "the quotient of the product and the value taken back has no end; use sum, or ignore-retract",
+                "the quotient of the product and the retracted value has no end; use sum, or ignore-retract",
             )
         rounded = int(abs(exact) + Fraction(1, 2))
         product = None if rounded >= 10**precision else rounded if exact > 0 else -rounded

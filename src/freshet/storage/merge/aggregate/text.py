@@ -53,7 +53,7 @@ class ListAgg(ColumnAggregator):
         """The texts of each key, joined."""
         live = live_events(events)
         texts = live.only(~blank_flags(events.values).take(live.rows))
-        # Without any text, what was set or came late stands as it is.
+        # Without any text, what was set or came late is kept as it is.
         rest = live.last_rows(live.codes != Event.ADD)
         if not self.function.distinct:
             return Reduction(
@@ -74,8 +74,8 @@ class ListAgg(ColumnAggregator):
         if counts.all():
             return joined
         rest = np.where(counts == 0, rest, -1)
-        stands = valid_flags(values).take(rest[rest >= 0]).any()
-        others = gathered(values, rest, may_miss=True) if stands else pa.scalar(None, joined.type)
+        has_others = valid_flags(values).take(rest[rest >= 0]).any()
+        others = gathered(values, rest, may_miss=True) if has_others else pa.scalar(None, joined.type)
         return pc.if_else(pa.array(counts > 0), joined, others)
 
     def _distinct(self, values: pa.Array[Any], texts: LiveEvents) -> tuple[pa.Array[Any], LiveEvents]:
@@ -113,7 +113,7 @@ class ListAgg(ColumnAggregator):
 
 
 def _pieces(values: pa.Array[Any], rows: Positions) -> pa.Array[Any]:
-    """The texts at these positions; without a copy if they stand in order and the others have no bytes."""
+    """The texts at these positions; without a copy if they are in order and the others have no bytes."""
     _, offset_buffer, data_buffer = values.buffers()
     offsets = np.frombuffer(offset_buffer, np.int32)[values.offset : values.offset + len(values) + 1]
     begins, ends = offsets.take(rows), offsets.take(rows + 1)

@@ -1,4 +1,4 @@
-"""Merge engines `deduplicate` and `first-row`: one of a key's rows stands, with its own kind and sequence number.
+"""Merge engines `deduplicate` and `first-row`: one of a key's rows is chosen, with its own kind and sequence number.
 
 | rows of the key | `deduplicate`: the newest row | `first-row`: the oldest row |
 |---|---|---|
@@ -7,14 +7,14 @@
 | a retract among them, `ignore-delete` | the newest add, or nothing | the oldest add, or nothing |
 | a retract among them otherwise | the newest, also a retract | error: such a table takes no retract |
 
-A retract that stands is absent for readers; a compaction removes it where no older row can lie below, else writes it:
-it hides older rows.
+A retract that is chosen is absent for readers; a compaction removes it where no older row can lie below, else writes
+it: it hides older rows.
 
 With `ignore-delete`, retracts are met in files written before the option was set. Writers refuse the retracts that
-first-row does not take before they are buffered (Apache Paimon lets a lone one pass and fails later), so the error
-speaks of a file that somebody else wrote. Sequence fields are forbidden there: oldest is by sequence number. Which rows
-of level 0 are new is decided where level 0 is compacted: a key that exists above is left out there
-(`lookup.higher_levels`). Readers take levels above 0 only, where each key stands once.
+first-row does not take before they are buffered (Apache Paimon lets a lone one pass and fails later), so the error is
+about a file of another writer. Sequence fields are forbidden there: oldest is by sequence number. Which rows of level 0
+are new is decided where level 0 is compacted: a key that exists above is left out there (`lookup.higher_levels`).
+Readers take levels above 0 only, where each key is once.
 
 Source: MERGING.md §2.2, §2.3, §4.4.
 """
@@ -38,28 +38,28 @@ from freshet.storage.merge.sort_words import Positions
 
 
 @dataclass(frozen=True)
-class StandingRows:
-    """A `Decision`: the position in `table` of the row of each key that stands, -1 where none does."""
+class ChosenRows:
+    """A `Decision`: the position in `table` of the row chosen of each key, -1 where none is."""
 
     table: pa.Table
-    standing: Positions
+    chosen: Positions
 
     @cached_property
     def kinds(self) -> RowKinds:
-        """The kind of each row that stands."""
-        kinds: RowKinds = kinds_of(self.table).take(self.standing, mode="wrap")
-        is_missing = self.standing < 0
+        """The kind of each row chosen."""
+        kinds: RowKinds = kinds_of(self.table).take(self.chosen, mode="wrap")
+        is_missing = self.chosen < 0
         if is_missing.any():
             kinds[is_missing] = NO_ROW
         return kinds
 
     def rows(self, kept: Flags | None, columns: Sequence[str], executor: Executor | None) -> pa.Table:
-        """The rows that stand, of the keys kept."""
-        standing = self.standing if kept is None else self.standing[kept]
-        is_missing = standing < 0
+        """The rows chosen, of the keys kept."""
+        chosen = self.chosen if kept is None else self.chosen[kept]
+        is_missing = chosen < 0
         if is_missing.any():
-            standing = standing[~is_missing]
-        return take_rows(self.table, standing, columns, executor)
+            chosen = chosen[~is_missing]
+        return take_rows(self.table, chosen, columns, executor)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,11 +74,11 @@ class Deduplicate(MergeFunction):
         return True
 
     def decide(self, segments: KeySegments, columns: tuple[str, ...]) -> Decision:
-        standing = segments.last_rows
+        chosen = segments.last_rows
         if self.ignore_delete and (is_retract := retracts(segments.rows)).any():
             newest = last_marked(~is_retract[segments.order], segments.starts, segments.ends)
-            standing = _or_lone_rows(segments, newest, passes=self.passes_lone_rows)
-        return StandingRows(segments.rows, standing)
+            chosen = _or_lone_rows(segments, newest, passes=self.passes_lone_rows)
+        return ChosenRows(segments.rows, chosen)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,13 +94,13 @@ class FirstRow(MergeFunction):
         return True
 
     def decide(self, segments: KeySegments, columns: tuple[str, ...]) -> Decision:
-        standing = segments.order[segments.starts]
+        chosen = segments.order[segments.starts]
         is_retract = retracts(segments.rows)
         if is_retract.any():
             oldest = first_marked(~is_retract[segments.order], segments.starts, segments.ends)
-            standing = _or_lone_rows(segments, oldest, passes=self.passes_lone_rows)
+            chosen = _or_lone_rows(segments, oldest, passes=self.passes_lone_rows)
             self._check(segments, is_retract[segments.order])
-        return StandingRows(segments.rows, standing)
+        return ChosenRows(segments.rows, chosen)
 
     def _check(self, segments: KeySegments, is_retract: Flags) -> None:
         """Refuses keys with a retract, unless it is ignored or a lone row that passes; flags are in row order."""
