@@ -17,8 +17,9 @@
 | while its tasks go on (zombie) | any of these | the commit that comes second finds the other, gives up |
 
 Identity = (commit user, batch id, Spark's query id), and a digest of what the batch read (`read_digest`): a batch of a
-known number that read something else is refused, and so is one of a pipeline whose batches before it are not in the
-table (`missing_batches`). Source: docs/explanation/spark.md.
+known number that read something else is refused. So is one of a pipeline whose batches before it are not in the table
+(`missing_batches`), and one of another query whose table was created again (`checkpoint_tables`).
+Source: docs/explanation/spark.md.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
 from freshet.pipeline.batch.arrow_batches import ArrowBatches
 from freshet.pipeline.batch.background_rounds import joined_report
@@ -44,6 +45,7 @@ from freshet.pipeline.config.model import MaxDeadLetters
 from freshet.pipeline.errors.error_kind import ErrorKind
 from freshet.pipeline.exceptions import PipelineFailedError, StoppedByRecordError
 from freshet.pipeline.identity.batch_identity import BatchIdentity
+from freshet.pipeline.identity.checkpoint_tables import CheckpointTables
 from freshet.pipeline.identity.first_tables import FirstTables, after_batch, carried_text, first_tables
 from freshet.pipeline.identity.missing_batches import refuse_missing_batches
 from freshet.pipeline.identity.read_digest import ReadDigests
@@ -73,6 +75,11 @@ class _ActiveRun:
 
     query: ActiveQuery
     digests: ReadDigests
+    written: CheckpointTables
+
+    @classmethod
+    def of(cls, spark: SparkSession, query: ActiveQuery) -> _ActiveRun:
+        return cls(query, ReadDigests(spark, query), CheckpointTables(query.checkpoint()))
 
 
 class QueryRun:
@@ -142,6 +149,10 @@ class QueryRun:
             limits = [turns.enter_context(table.turn()) for table in self._tables]
             clock.lap("turn")
             report = self._write(frame, micro_batch_id, query_id, limits, clock)
+        run = self._active_run(frame, query_id)
+        if run is not None and not self._writes_all_batches:
+            for table in self._tables:
+                run.written.note(table.table)
         written = report.result.messages
         compacted = [
             table.after_batch(frame.sparkSession, written.get(index, ())) for index, table in enumerate(self._tables)
@@ -169,6 +180,8 @@ class QueryRun:
             number = None if last is None else last.identifier
             refuse_missing_batches(number, micro_batch_id, table=self.table_name, pipeline=self._commit_user)
         if run is not None:
+            for table in () if self._writes_all_batches else self._tables:
+                run.written.refuse_recreated(table.table, micro_batch_id)
             run.digests.refuse_missing_files()
         clock.lap("look")
         for index, check in enumerate(checks):
@@ -225,8 +238,7 @@ class QueryRun:
         identity = (query_id, context.getLocalProperty(_RUN_PROPERTY))
         if self._run is None or self._run[0] != identity:
             query = ActiveQuery.find(frame, query_id)
-            found = None if query is None else _ActiveRun(query, ReadDigests(frame.sparkSession, query))
-            self._run = (identity, found)
+            self._run = (identity, None if query is None else _ActiveRun.of(frame.sparkSession, query))
         return self._run[1]
 
     def _check(self, result: TaskResult, micro_batch_id: int, last: CommitTrace | None) -> str | None:

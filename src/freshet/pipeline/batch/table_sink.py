@@ -104,7 +104,10 @@ def table_sink(
     It is for streaming queries alone. Rows of a batch frame go in with `Table.writer` and the frame's `toArrow()`.
 
     `commit_user` is the identity of the stream: it must stay the same from run to run, and belongs to one checkpoint
-    and one table. `dead_letters` names a table for frames of outcomes (`decode.outcomes`), which is created if need be;
+    and one table. A table that was dropped and created again is refused with the old checkpoint, as rows of earlier
+    batches would be missing.
+
+    `dead_letters` names a table for frames of outcomes (`decode.outcomes`), which is created if need be;
     `max_dead_letters` says how many of them stop the stream. `options` override the table's own for this stream.
     `tasks_max` bounds the tasks of a batch, by default `spark.sql.shuffle.partitions`. `compaction` says whether
     larger compactions run beside the stream (`CompactionConfig`). `on_report` is called on the driver after each batch.
