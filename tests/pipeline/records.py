@@ -24,7 +24,7 @@ from freshet.pipeline.decode.outcomes import (
     TAG_TALLY,
     Tally,
 )
-from freshet.pipeline.decode.plan import plan_decoding
+from freshet.pipeline.decode.planning import plan_decoding
 from freshet.pipeline.errors.repeating_errors import error_of
 
 SOURCE = {

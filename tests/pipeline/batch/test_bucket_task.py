@@ -13,7 +13,7 @@ from freshet.pipeline.batch.batch_pin import BatchPin
 from freshet.pipeline.batch.bucket_task import BucketTask
 from freshet.pipeline.batch.dead_letters import open_dead_letters
 from freshet.pipeline.batch.task_result import sum_results
-from freshet.pipeline.decode.fast import FastReader
+from freshet.pipeline.decode.fast.reader import FastReader
 from freshet.pipeline.decode.outcomes import SUB, TAG, TAG_GONE
 from freshet.pipeline.exceptions import PipelineFailedError, StoppedByRecordError
 from freshet.storage.catalog import Catalog

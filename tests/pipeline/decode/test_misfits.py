@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from freshet.pipeline.decode.fast import FastRead, FastReader
+from freshet.pipeline.decode.fast.reader import FastRead, FastReader
 from freshet.pipeline.decode.inputs import inputs_of
 from tests.pipeline.records import change, decoder_of, flat_with_schema, octets, pipeline_of, run
 

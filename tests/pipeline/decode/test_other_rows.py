@@ -7,7 +7,8 @@ from typing import Any
 from freshet.pipeline.decode.change import DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE
 from freshet.pipeline.decode.decoder import RecordDecoder
 from freshet.pipeline.decode.outcome_batches import other_columns
-from freshet.pipeline.decode.plan import DecodePlan, plan_decoding
+from freshet.pipeline.decode.plan import DecodePlan
+from freshet.pipeline.decode.planning import plan_decoding
 from tests.pipeline.records import change, pipeline_of, run
 
 AMOUNT = frozenset({("amount",)})

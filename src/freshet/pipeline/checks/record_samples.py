@@ -20,7 +20,7 @@ from freshet.pipeline.batch.read_count import without_tallies
 from freshet.pipeline.config.model import PipelineConfig, SourceConfig
 from freshet.pipeline.decode import raw_records
 from freshet.pipeline.decode.decoder import RecordDecoder
-from freshet.pipeline.decode.plan import plan_decoding
+from freshet.pipeline.decode.planning import plan_decoding
 from freshet.pipeline.exceptions import ConfigurationError
 from freshet.storage.catalog import Catalog
 from freshet.storage.exceptions import StorageError

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import gc
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -28,16 +28,14 @@ from freshet.logstore.kafka.record_sizes import NOTHING_SEEN, RecordSizes
 from freshet.pipeline.decode import raw_records
 from freshet.pipeline.decode.careful import CarefulReader, Rows, UnknownFields, images_of, shown_name
 from freshet.pipeline.decode.change import Change, Dead, Skipped, Truncate
-from freshet.pipeline.decode.fast import FastReader
-from freshet.pipeline.decode.fast_structs import Slot, can_be_member
+from freshet.pipeline.decode.fast.learned_readers import LearnedReaders
+from freshet.pipeline.decode.fast.structs import can_be_member
 from freshet.pipeline.decode.images import Findings, Images, Note, RowIndexes
-from freshet.pipeline.decode.inputs import FactsKey, facts_key
-from freshet.pipeline.decode.json_value import kind_of
+from freshet.pipeline.decode.inputs import FactsKey
 from freshet.pipeline.decode.outcome_batches import OutcomeWriter
 from freshet.pipeline.decode.outcomes import MetTable, Tally
 from freshet.pipeline.decode.plan import DecodePlan
-from freshet.pipeline.decode.schemas_seen import SchemasSeen, schema_prefix
-from freshet.pipeline.decode.source_table import ADDED_NAMES, SourceTable
+from freshet.pipeline.decode.source_table import SourceTable
 from freshet.pipeline.decode.tables_met import TablesMet
 from freshet.pipeline.errors.repeating_errors import REPEATING_ERRORS, error_document
 from freshet.pipeline.exceptions import StoppedByRecordError
@@ -49,21 +47,7 @@ BLOCK_BYTES: Final = 32 * 1024 * 1024
 objects for a moment, should stay in the processor's cache: of a hundred columns, 8000 records at once cost five
 times as much per value as 500."""
 
-_SAMPLE: Final = 64
-"""Careful records that are looked at for what they have in common."""
-_CAREFUL_FEW: Final = 8
-"""So many careful records of a block are no reason to look."""
-_LEARN_SHARE: Final = 0.02
-"""Share of a block that must have something in common before the fast way takes it."""
-_DETOUR_SHARE: Final = 0.25
-"""The same for records that are read by a detour: that costs a second decode, where a field that the fast way takes in
-every form costs each of its values."""
 _LEARN_ROUNDS: Final = 4
-_UNKNOWN_MAX: Final = 500
-"""Names of unknown fields that the fast way takes."""
-_NEVER_LEARNED: Final = frozenset({"event_count", "data_collections", "databaseName", "ts_ms", "schema", "payload"})
-"""Names by which flat records are told to be no rows."""
-
 _TRUNCATED: Final = (
     ": the source table was truncated and on_truncate is fail; delete the rows of the table yourself, then set "
     "on_truncate: skip and start again"
@@ -127,11 +111,8 @@ class _State:
         self.plan = plan
         self.writer = OutcomeWriter(plan)
         self._careful = CarefulReader(plan)
-        self._schemas = SchemasSeen()
         self._tables = TablesMet(plan)
-        self._kinds: dict[Slot, frozenset[str]] = {}
-        self._unknown: dict[str, None] = {}
-        self._readers: dict[FactsKey, FastReader] = {}
+        self._fast = LearnedReaders(plan, self._careful, self._tables)
         names = {each.name for each in plan.fields}
         flat = plan.format == "debezium-unwrapped"
         read = {each.name for each in self._careful.inputs(None).all} | {plan.kind_field or ""}
@@ -188,13 +169,10 @@ class _State:
             return [], indexes
         for _ in range(_LEARN_ROUNDS):
             images, careful, detoured, read = self._read_fast(block, values, indexes)
-            if not (
-                self._learns(block, values, careful, len(indexes), _LEARN_SHARE)
-                or self._learns(block, values, detoured, len(indexes), _DETOUR_SHARE)
-            ):
+            if not self._fast.learn(block, careful, detoured, len(indexes)):
                 break
         if self._tables.decide():
-            self._readers.clear()
+            self._fast.renew()
         findings.skipped.update(read.skipped)
         findings.dead.update(read.dead)
         findings.tables.update(read.tables)
@@ -208,8 +186,8 @@ class _State:
         found = Findings()
         left, detoured = [careful], [careful[:0]]
         part = values if len(able) == len(values) else values.take(pa.array(able))
-        for group in self._schemas.groups(part, able):
-            reader = self._reader(group.facts)
+        for group in self._fast.groups(part, able):
+            reader = self._fast.reader(group.facts)
             if self._tables.must_sort(reader.only, self._careful.inputs(group.facts)):
                 group, unread = self._tables.sort(group, found)
                 left.append(unread)
@@ -237,93 +215,6 @@ class _State:
             marked = pc.match_substring(keys, b'"serverName"').fill_null(False)
             able &= ~marked.to_numpy(zero_copy_only=False)
         return np.flatnonzero(able), indexes[~able[indexes]]
-
-    def _reader(self, facts: FactsKey) -> FastReader:
-        found = self._readers.get(facts)
-        if found is None:
-            inputs = self._careful.inputs(facts)
-            only = self._tables.only_of(inputs, self._kinds)
-            found = FastReader(self.plan, inputs, self._kinds, list(self._unknown), only=only)
-            self._readers[facts] = found
-        return found
-
-    def _learns(self, block: Any, values: Any, careful: RowIndexes, count: int, share: float) -> bool:
-        """Looks at some of these records; true when the fast way now takes what many of them have in common.
-
-        `share` is that of a block of so many records which makes many.
-        """
-        if len(careful) <= max(_CAREFUL_FEW, count * share):
-            return False
-        sample = careful[:: max(1, len(careful) // _SAMPLE)][:_SAMPLE]
-        kinds: Counter[tuple[Slot, str]] = Counter()
-        unknown: Counter[str] = Counter()
-        prefixes: Counter[tuple[bytes, FactsKey]] = Counter()
-        others = 0
-        for record in raw_records.each_of(block, sample):
-            reading = self._careful.read(record)
-            if self._tables.is_other(reading):
-                others += 1
-                continue
-            # What becomes a dead letter takes the careful way in any case.
-            if not isinstance(reading, Change) or isinstance(self._careful.rows(reading), Dead | UnknownFields):
-                continue
-            kinds.update(self._kinds_in(reading))
-            unknown.update(self._unknown_in(reading))
-            prefix = schema_prefix(record.value) if record.value is not None and reading.facts is not None else None
-            if prefix is not None:
-                prefixes[prefix, facts_key(self.plan, reading.facts)] += 1
-        least = count * share * len(sample) / len(careful)
-        if others and others >= least:
-            self._tables.mix()
-            self._readers.clear()
-            return True
-        return self._take(kinds, unknown, prefixes, least)
-
-    def _take(
-        self,
-        kinds: Mapping[tuple[Slot, str], int],
-        unknown: Mapping[str, int],
-        prefixes: Mapping[tuple[bytes, FactsKey], int],
-        least: float,
-    ) -> bool:
-        learned = False
-        for (prefix, facts), seen in prefixes.items():
-            if seen >= least:
-                learned |= self._schemas.learn(prefix, facts)
-        if learned:
-            return True
-        for (slot, kind), seen in kinds.items():
-            known = self._kinds.get(slot, frozenset())
-            if seen >= least and kind not in known:
-                self._kinds[slot] = known | {kind}
-                learned = True
-        for name, seen in unknown.items():
-            if seen >= least and len(self._unknown) < _UNKNOWN_MAX and name not in self._unknown:
-                self._unknown[name] = None
-                learned = True
-        if learned:
-            self._readers.clear()
-        return learned
-
-    def _kinds_in(self, change: Change) -> set[tuple[Slot, str]]:
-        found = set()
-        source = change.source if isinstance(change.source, dict) else {}
-        for each in self._careful.inputs(None).all:
-            slot = (each.is_member, each.name)
-            given = [source] if each.is_member else [change.image, change.before or {}]
-            for members in given:
-                value = members.get(each.name)
-                if value is not None:
-                    found.add((slot, kind_of(value)))
-        return found
-
-    def _unknown_in(self, change: Change) -> list[str]:
-        if self.plan.fails_on_unknown:
-            return []
-        names = dict.fromkeys([*change.image, *(change.before or {})])
-        known = {each.name for each in self.plan.fields} | {self.plan.kind_field}
-        never = _NEVER_LEARNED.union(ADDED_NAMES) if self.plan.format == "debezium-unwrapped" else frozenset()
-        return [name for name in names if name not in known and name not in never and can_be_member(name)]
 
     # --- the careful way ---------------------------------------------------------------------------------------------
 

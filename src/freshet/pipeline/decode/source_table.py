@@ -9,7 +9,7 @@ MySQL and MariaDB have no schema: it is empty. A record that names no table (a h
 without added fields) says nothing.
 
 `TableSorter` reads no more of a record than this, for topics that do hold records of several tables; of one table, the
-structs of the fast way say it by their type (`fast_structs`).
+structs of the fast way say it by their type (`fast.structs`).
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@
 | {…} | skipped, counted by the table's name | dead letter |
 | any | taken, nothing is told | taken |
 
-Most topics hold one table. Once it is known, the structs of the fast way take no other (`fast_structs`), which costs
+Most topics hold one table. Once it is known, the structs of the fast way take no other (`fast.structs`), which costs
 nearly nothing; a record of another table then takes the careful way. Until it is known, and as soon as a share of a
 block is of another one, each record is read twice: its names first (0.6 µs), then the whole, if it is taken.
 """
@@ -21,11 +21,11 @@ from typing import Final
 import numpy as np
 
 from freshet.pipeline.decode.change import Change, Dead, Reading, Skipped, Truncate
-from freshet.pipeline.decode.fast_structs import Slot, can_tell_table
+from freshet.pipeline.decode.fast.schemas_seen import Group
+from freshet.pipeline.decode.fast.structs import Slot, can_tell_table
 from freshet.pipeline.decode.images import Findings, RowIndexes
 from freshet.pipeline.decode.inputs import Inputs
 from freshet.pipeline.decode.plan import DecodePlan
-from freshet.pipeline.decode.schemas_seen import Group
 from freshet.pipeline.decode.source_table import PARTS, UNREAD, SourceTable, TableSorter, table_of
 
 OTHER_TABLE: Final = "another table: "

@@ -20,10 +20,11 @@ from freshet.pipeline.config.model import PipelineConfig, SourceConfig
 from freshet.pipeline.decode.decoder import RecordDecoder
 from freshet.pipeline.decode.outcome_batches import other_columns, scope_columns
 from freshet.pipeline.decode.outcomes import DATA_PREFIX, HEAD_SCHEMA
-from freshet.pipeline.decode.plan import DecodePlan, plan_decoding, spark_expressions
+from freshet.pipeline.decode.plan import DecodePlan
+from freshet.pipeline.decode.planning import plan_decoding, spark_expressions
 from freshet.pipeline.decode.raw_records import FLAT_COLUMNS, HEADERS
 from freshet.pipeline.sources.raw_frame import read_stream
-from freshet.pipeline.sources.select import read_references, select_columns, select_failures
+from freshet.pipeline.sources.select.projection import read_references, select_columns, select_failures
 from freshet.pipeline.spark.arrow_bridge import spark_type
 from freshet.pipeline.spark.arrow_map import KeptColumns
 from freshet.storage.model.schema import TableSchema

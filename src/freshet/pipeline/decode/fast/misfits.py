@@ -24,7 +24,7 @@ import msgspec
 import numpy as np
 
 from freshet.pipeline.decode.convert.converter import LOST, Converter, Mask
-from freshet.pipeline.decode.fast_structs import Slot
+from freshet.pipeline.decode.fast.structs import Slot
 from freshet.pipeline.decode.inputs import Inputs
 from freshet.pipeline.decode.json_value import JsonNumber, parse_json
 

@@ -1,0 +1,165 @@
+"""Records decoded into structs: the changes among them, with the kind of each, and those that are no plain change."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import repeat
+from operator import attrgetter
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+
+from freshet.pipeline.decode.change import DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE
+from freshet.pipeline.decode.convert.converter import Mask
+from freshet.pipeline.decode.debezium import KINDS as OPS
+from freshet.pipeline.decode.fast.misfits import refused_path
+from freshet.pipeline.decode.fast.structs import Structs
+from freshet.pipeline.decode.flat import KINDS as KIND_TEXTS
+from freshet.pipeline.decode.images import RowIndexes
+from freshet.pipeline.decode.plan import DecodePlan
+
+_NOT_DECODED: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+_OP, _BEFORE, _AFTER = attrgetter("op"), attrgetter("before"), attrgetter("after")
+_NO_KIND: Final = -1
+
+
+@dataclass(slots=True)
+class Changes:
+    """The changes of some records: structs of the rows, and what the record says of them."""
+
+    indexes: RowIndexes
+    kinds: Any
+    rows: list[Any]
+    befores: list[Any] | None
+    ops: list[Any]
+    envelopes: list[Any]
+
+    def keep(self, mask: Mask) -> None:
+        """Leaves out the changes for which `mask` is false."""
+        kept = np.flatnonzero(mask).tolist()
+        self.indexes, self.kinds = self.indexes[mask], self.kinds[mask]
+        self.rows = [self.rows[index] for index in kept]
+        self.ops = [self.ops[index] for index in kept]
+        self.envelopes = [self.envelopes[index] for index in kept]
+        if self.befores is not None:
+            self.befores = [self.befores[index] for index in kept]
+
+    def rows_before(self, chosen: RowIndexes) -> Changes:
+        """The chosen changes with the row before in place of the row after."""
+        assert self.befores is not None
+        rows = chosen.tolist()
+        return Changes(
+            self.indexes[chosen],
+            self.kinds[chosen],
+            [self.befores[index] for index in rows],
+            None,
+            [self.ops[index] for index in rows],
+            [self.envelopes[index] for index in rows],
+        )
+
+
+class ChangeReader:
+    """Reads the changes of records by one set of structs."""
+
+    def __init__(self, plan: DecodePlan, structs: Structs) -> None:
+        self._plan, self._structs = plan, structs
+        self._key_of = _getter([structs.row_names[name] for name in sorted(plan.key_fields)])
+
+    def read(self, values: Sequence[Any], indexes: RowIndexes) -> tuple[Changes, dict[int, str | None]]:
+        """The records that could be decoded; of the others, by their place in `values`, the path that was refused."""
+        structs, failed = _decode_all(self._structs.decode, values)
+        if failed:
+            structs = [each for index, each in enumerate(structs) if index not in failed]
+            indexes = np.delete(indexes, list(failed))
+        if self._plan.format == "debezium-json":
+            ops = list(map(_OP, structs))
+            befores, rows = list(map(_BEFORE, structs)), list(map(_AFTER, structs))
+            kinds = np.fromiter(map(OPS.get, ops, repeat(_NO_KIND)), np.int8, len(ops))
+            for index in np.flatnonzero(kinds == DELETE).tolist():
+                rows[index] = befores[index]
+            return Changes(indexes, kinds, rows, befores, ops, structs), failed
+        return Changes(indexes, self._flat_kinds(structs), structs, None, self._flat_ops(structs), structs), failed
+
+    def odd(self, changes: Changes) -> Mask:
+        """Records for the careful way, by what they are."""
+        plan = self._plan
+        odd: Mask = changes.kinds == _NO_KIND
+        if plan.format == "debezium-json":
+            for index, row in enumerate(changes.rows):
+                if row is None:
+                    odd[index] = True
+        if not plan.has_key:
+            odd |= (changes.kinds == DELETE) | (changes.kinds == UPDATE_BEFORE)
+        if plan.splits_updates:
+            self._find_other_keys(changes, odd)
+        return odd
+
+    def ignored(self, kinds: Any) -> tuple[str, Mask]:
+        """The rows that the table ignores, and why."""
+        if self._plan.ignores_deletes:
+            return "ignore-delete", (kinds == DELETE) | (kinds == UPDATE_BEFORE)
+        if self._plan.ignores_update_before:
+            return "ignore-update-before", kinds == UPDATE_BEFORE
+        return "", np.zeros(len(kinds), bool)
+
+    def _find_other_keys(self, changes: Changes, odd: Mask) -> None:
+        """Marks updates of another key, and those without the row before them where values are added up."""
+        befores, rows, key_of = changes.befores, changes.rows, self._key_of
+        assert befores is not None
+        must_be_whole = bool(self._plan.added_up) and self._plan.takes_before
+        for index in np.flatnonzero((changes.kinds == UPDATE_AFTER) & ~odd).tolist():
+            before = befores[index]
+            if before is None:
+                odd[index] = must_be_whole
+            elif key_of(before) != key_of(rows[index]):
+                odd[index] = True
+
+    def _flat_ops(self, rows: Sequence[Any]) -> list[Any]:
+        if self._plan.format != "debezium-unwrapped":
+            return [None] * len(rows)
+        return list(map(attrgetter(self._structs.row_names["__op"]), rows))
+
+    def _flat_kinds(self, rows: Sequence[Any]) -> Any:
+        match self._plan.format:
+            case "json":
+                return np.zeros(len(rows), np.int8)
+            case "row-kind":
+                assert self._plan.kind_field is not None
+                given = map(attrgetter(self._structs.row_names[self._plan.kind_field]), rows)
+                return np.fromiter((_kind_code(text) for text in given), np.int8, len(rows))
+            case _:
+                names = self._structs.row_names
+                marks = map(attrgetter(names["__op"], names["__deleted"]), rows)
+                return np.fromiter((_unwrapped_kind(op, deleted) for op, deleted in marks), np.int8, len(rows))
+
+
+def _decode_all(decode: Callable[[Any], Any], values: Sequence[Any]) -> tuple[list[Any], dict[int, str | None]]:
+    """A struct per value; None where there is none, and the path of what was refused by its index."""
+    structs: list[Any] = []
+    failed: dict[int, str | None] = {}
+    left = map(decode, values)
+    while True:
+        try:
+            structs.extend(left)
+            return structs, failed
+        except _NOT_DECODED as error:
+            failed[len(structs)] = refused_path(error)
+            structs.append(None)
+
+
+def _getter(names: Sequence[str]) -> Callable[[Any], Any]:
+    return attrgetter(*names) if names else lambda struct: None
+
+
+def _kind_code(text: str | None) -> int:
+    return KIND_TEXTS.get(text, _NO_KIND) if text is not None else _NO_KIND
+
+
+def _unwrapped_kind(op: str | None, deleted: str | bool | None) -> int:
+    if op == "t":
+        return _NO_KIND
+    if op == "d" or deleted is True or deleted == "true":
+        return DELETE
+    return UPDATE_AFTER if op == "u" else INSERT

@@ -1,0 +1,258 @@
+"""How one source's payload becomes the table's columns: the plan of a decoder, made from the pipeline file.
+
+The type of a payload field is, in this order: what `schema` declares, the type of the table column of the same name,
+the type of the one column that `select` fills with nothing but this field, STRING.
+
+| an entry of `select` | the column comes from |
+|---|---|
+| a field whose type is the column's | the decoder |
+| `_source.x`, into any type by its text | the decoder |
+| `_op`, `_topic` into STRING; `_ts_ms`, `_offset` into BIGINT; `_partition` into INT | the decoder |
+| anything else | a Spark expression over the fields and metadata that it names, which the decoder appends (`scope`) |
+
+Vital columns are those without which a deletion is not known: primary key, partition, sequence fields, ordering columns
+of the sequence groups that the source fills.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from freshet.pipeline.config.engine_rules import EngineRules, rules_of
+from freshet.pipeline.config.model import PipelineConfig, SourceConfig
+from freshet.pipeline.config.rules import METADATA_COLUMNS, nearest
+from freshet.pipeline.decode.dialect import dialect_of
+from freshet.pipeline.decode.plan import (
+    STRING,
+    BucketPlan,
+    ColumnPlan,
+    DecodePlan,
+    PayloadField,
+    References,
+    ScopeColumn,
+)
+from freshet.pipeline.exceptions import ConfigurationError
+from freshet.storage.model.data_type import DataField, DataType, ScalarType, TypeRoot, with_nullable
+from freshet.storage.model.schema import TableSchema
+from freshet.storage.model.sql_type import parse_sql_type
+from freshet.storage.options import ChangelogProducer, CoreOptions, SequenceGroup
+
+_BIGINT: Final = ScalarType(TypeRoot.BIGINT)
+_INT: Final = ScalarType(TypeRoot.INT)
+_PLAIN_METADATA: Final[Mapping[str, DataType]] = {
+    "_op": STRING, "_topic": STRING, "_ts_ms": _BIGINT, "_offset": _BIGINT, "_partition": _INT,
+}  # fmt: skip
+_WORD: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*|`[^`]+`")
+_MEMBER: Final = re.compile(r"_source\s*(?:[.]\s*([A-Za-z_][A-Za-z0-9_]*|`[^`]+`)|\[\s*'([^'\\]+)'\s*\])")
+_CONSTANTS: Final = frozenset(
+    [
+        "null",
+        "true",
+        "false",
+        "current_date",
+        "current_timestamp",
+        "current_time",
+        "current_user",
+        "session_user",
+        "user",
+        "localtimestamp",
+        "current_catalog",
+        "current_database",
+        "current_schema",
+        "now",
+    ]
+)
+"""Words that are values to Spark, not names of columns."""
+
+
+def spark_expressions(source: SourceConfig) -> dict[str, str]:
+    """The entries of `select` that are more than a name: whose references Spark's parser must tell."""
+    return {column: text for column, text in source.select.items() if plain_reference(text) is None}
+
+
+def plain_reference(text: str) -> tuple[str, ...] | None:
+    """The name that an entry of `select` is, split at the dot of `_source.x`; None when it is more than a name."""
+    text = text.strip()
+    member = _MEMBER.fullmatch(text)
+    if member:
+        return ("_source", (member[1] or member[2]).strip("`"))
+    if _WORD.fullmatch(text) and text.lower() not in _CONSTANTS:
+        return (text.strip("`"),)
+    return None
+
+
+def plan_decoding(
+    config: PipelineConfig,
+    source: SourceConfig,
+    source_index: int,
+    schema: TableSchema,
+    references: Mapping[str, References] | None = None,
+) -> DecodePlan:
+    """Plans one source; raises `ConfigurationError` naming the entry of `select` that is wrong.
+
+    `references` are those of `spark_expressions`.
+    """
+    options = {**schema.options, **config.table.options}
+    rules = rules_of(schema, options)
+    groups = rules.filled_groups(name for name in schema.column_names if source.fills(name))
+    read: dict[str, References] = dict(references or {})
+    for column, text in source.select.items():
+        plain = plain_reference(text)
+        if plain is not None:
+            read[column] = frozenset({plain})
+    types = _types(source, schema, read)
+    columns = _columns(source, schema, rules, groups, types, read)
+    fields = tuple(_payload_field(field, data_type, columns) for field, data_type in types.items())
+    core = rules.core
+    added_up = tuple(name for name in rules.needs_before if source.fills(name))
+    takes_before = not (core.ignore_update_before or core.ignore_delete) and (
+        core.changelog_producer is ChangelogProducer.INPUT or bool(added_up)
+    )
+    return DecodePlan(
+        source_index=source_index,
+        format=source.format or "",
+        dialect=dialect_of(source),
+        placeholder=source.unavailable_value_placeholder if source.is_debezium else None,
+        fields=fields,
+        columns=columns,
+        scope=_scope(columns, types),
+        bucket_key=_bucket(schema, rules),
+        kind_field=_kind_field(source, core) if source.format == "row-kind" else None,
+        has_key=schema.has_primary_key,
+        is_kafka=source.is_kafka,
+        ignores_deletes=core.ignore_delete,
+        ignores_update_before=core.ignore_update_before,
+        takes_before=takes_before,
+        added_up=added_up,
+        groups=tuple(groups),
+        skips_truncate=source.on_truncate == "skip",
+        fails_on_unknown=source.on_unknown_field == "fail",
+        only=source.only,
+    )
+
+
+def _columns(
+    source: SourceConfig,
+    schema: TableSchema,
+    rules: EngineRules,
+    groups: Sequence[SequenceGroup],
+    types: Mapping[str, DataType],
+    read: Mapping[str, References],
+) -> tuple[ColumnPlan, ...]:
+    ordering = {name for group in groups for name in group.ordering}
+    sequence = rules.core.sequence_field
+    vital = {*schema.primary_keys, *schema.partition_keys, *sequence, *ordering}
+    columns = []
+    for field in schema.fields:
+        name = field.name
+        text = source.select.get(name) if source.select else _quoted(name)
+        given = read.get(name, frozenset()) if source.select else frozenset({(name,)})
+        filled = _filling(source, field, text, given, types)
+        columns.append(
+            ColumnPlan(
+                field=field,
+                is_key=name in schema.primary_keys,
+                is_vital=name in vital,
+                is_sequence=name in sequence,
+                is_ordering=name in rules.ordering_columns,
+                keeps_on_null=rules.keeps_on_null(name),
+                references=given if "expression" in filled else frozenset(),
+                **filled,  # type: ignore[arg-type]
+            )
+        )
+    _check_source_use(columns)
+    return tuple(columns)
+
+
+def _filling(
+    source: SourceConfig, field: DataField, text: str | None, given: References, types: Mapping[str, DataType]
+) -> dict[str, str]:
+    """What fills a column, by the name of the attribute of `ColumnPlan`; see the table of the module."""
+    if text is None:
+        return {}
+    if plain_reference(text) is not None:
+        (plain,) = given
+        if len(plain) == 2:
+            return {"member": plain[1]}
+        if plain[0] in METADATA_COLUMNS and source.select:
+            if _same_type(_PLAIN_METADATA.get(plain[0]), field.type):
+                return {"metadata": plain[0]}
+        elif _same_type(types[plain[0]], field.type):
+            return {"direct": plain[0]}
+    return {"expression": text}
+
+
+def _check_source_use(columns: Sequence[ColumnPlan]) -> None:
+    whole = any(("_source",) in column.references for column in columns)
+    parts = sorted(
+        parts[1] for column in columns for parts in column.references if len(parts) > 1 and parts[0] == "_source"
+    )
+    parts += [column.member for column in columns if column.member is not None]
+    if whole and parts:
+        raise ConfigurationError(f"select: _source is used as a whole and as _source.{parts[0]}; use one of the two")
+
+
+def _types(source: SourceConfig, schema: TableSchema, read: Mapping[str, References]) -> dict[str, DataType]:
+    named = {field.name: field.type for field in schema.fields}
+    types: dict[str, DataType] = {} if source.select else {name: with_nullable(t, True) for name, t in named.items()}
+    used: dict[str, list[tuple[str, bool]]] = {}
+    for column in source.select:
+        plain = plain_reference(source.select[column])
+        for field in sorted({parts[0] for parts in read.get(column, ()) if parts[0] not in METADATA_COLUMNS}):
+            used.setdefault(field, []).append((column, plain == (field,)))
+    for field, uses in used.items():
+        known = nearest(field, METADATA_COLUMNS)
+        if field.startswith("_") and known and field not in named and field not in source.payload_types:
+            raise ConfigurationError(f"select.{uses[0][0]}: reads {field!r}, which is no metadata column{known}")
+        plain_types = {str(with_nullable(named[column], True)): named[column] for column, is_plain in uses if is_plain}
+        alone = len(plain_types) == 1 and all(is_plain for _, is_plain in uses)
+        types[field] = with_nullable(named.get(field) or (next(iter(plain_types.values())) if alone else STRING), True)
+    for field, text in source.payload_types.items():
+        types[field] = with_nullable(parse_sql_type(text), True)
+    return types
+
+
+def _payload_field(field: str, data_type: DataType, columns: Sequence[ColumnPlan]) -> PayloadField:
+    fed = [column for column in columns if field in column.payload_fields]
+    return PayloadField(field, data_type, fed[0].field.name if fed else field, any(column.is_vital for column in fed))
+
+
+def _scope(columns: Sequence[ColumnPlan], types: Mapping[str, DataType]) -> tuple[ScopeColumn, ...]:
+    references = sorted({parts for column in columns for parts in column.references})
+    scope: dict[ScopeColumn, None] = {}
+    for parts in references:
+        if parts[0] == "_source" and len(parts) > 1:
+            scope[ScopeColumn(parts[1], STRING, is_member=True)] = None
+        elif parts[0] in METADATA_COLUMNS:
+            scope[ScopeColumn(parts[0], STRING if parts[0] == "_source" else _PLAIN_METADATA.get(parts[0]))] = None
+        else:
+            scope[ScopeColumn(parts[0], types[parts[0]])] = None
+    return tuple(scope)
+
+
+def _bucket(schema: TableSchema, rules: EngineRules) -> BucketPlan:
+    keys = tuple(rules.core.bucket_key or schema.trimmed_primary_keys)
+    indexes = tuple(schema.column_names.index(name) for name in keys)
+    function = rules.core.bucket_function_type
+    return BucketPlan(indexes, schema.types_of(keys), max(1, rules.core.bucket), function)
+
+
+def _kind_field(source: SourceConfig, options: CoreOptions) -> str:
+    """The payload field that holds the row kind of a `row-kind` source."""
+    column = options.rowkind_field
+    assert column is not None, "a rule of the pipeline file"
+    text = source.select.get(column, column).strip()
+    plain = text.strip("`")
+    if text not in (plain, f"`{plain}`") or not plain.replace("_", "a").isalnum():
+        raise ConfigurationError(f"select.{column}: the row kind must be a field of the payload, not {text!r}")
+    return plain
+
+
+def _same_type(left: DataType | None, right: DataType) -> bool:
+    return left is not None and with_nullable(left, True) == with_nullable(right, True)
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"

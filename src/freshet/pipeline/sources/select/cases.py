@@ -1,0 +1,139 @@
+"""The ways in which a row with computed columns is a dead letter, in the order in which they are looked at.
+
+An expression failed, a cast lost a value, the value does not fit its column, or the row breaks one of the rules of
+`decode.row_rules` that read a column computed by Spark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import reduce
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F  # noqa: N812 - the customary name
+from pyspark.sql import types as spark_types
+
+from freshet.pipeline.decode.plan import ColumnPlan, DecodePlan
+from freshet.pipeline.decode.row_rules import KEY_NULL, NOT_NULL, SEQUENCE_NULL
+from freshet.pipeline.sources.select.expression import SelectExpression
+from freshet.pipeline.sources.select.row import Row
+from freshet.pipeline.sources.select.stored_value import stored_value
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One way in which a row is a dead letter."""
+
+    condition: Column
+    column: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Computed:
+    """One column that Spark computes. `failures` says what may go wrong while it does, `given` is the type it gives."""
+
+    column: ColumnPlan
+    expression: SelectExpression
+    failures: tuple[str, ...]
+    given: spark_types.DataType
+
+    @property
+    def is_tried(self) -> bool:
+        """True where the expression may fail."""
+        return bool(self.failures)
+
+    @property
+    def may_misfit(self) -> bool:
+        """False where every value fits the column."""
+        value = F.lit(None)
+        return stored_value(self.column, self.given, value) is not value
+
+
+@dataclass(frozen=True, slots=True)
+class Cases:
+    """The cases of the rows of one source; `computed` are the columns that Spark computes, by index."""
+
+    plan: DecodePlan
+    computed: Mapping[int, Computed]
+
+    def may_hold(self, index: int) -> bool:
+        """True for a column that may make its row a dead letter."""
+        each = self.computed[index]
+        column = each.column
+        if each.failures or each.expression.lost is not None or each.may_misfit:
+            return True
+        grouped = any(column.field.name in (*group.ordering, *group.protected) for group in self.plan.groups)
+        return column.is_key or column.is_sequence or grouped or not column.field.type.nullable
+
+    def given(self, index: int, row: Row) -> Column:
+        """What the expression gave."""
+        if self.computed[index].is_tried:
+            return F.col(row.tried(index)).getField("value")
+        return F.col(row.computed(index))
+
+    def of(self, row: Row) -> list[Case]:
+        """All of them; the first that holds is the reason of the dead letter."""
+        return [*self._expression_cases(row), *self._rule_cases(row)]
+
+    def _expression_cases(self, row: Row) -> Iterator[Case]:
+        for index, each in self.computed.items():
+            column, text = each.column, each.expression.text
+            needed = F.lit(True) if column.is_vital else ~row.is_delete
+            if each.is_tried:
+                reason = f"{text!r} cannot be computed: {' or '.join(each.failures)}"
+                yield Case(F.col(row.tried(index)).isNull() & needed, column.field.name, reason)
+            if each.expression.lost is not None:
+                reason = f"a cast in {text!r} gave NULL for a value that was not NULL"
+                tried_lost = F.col(row.tried(index)).getField("lost") if each.is_tried else F.col(row.lost(index))
+                yield Case(tried_lost & needed, column.field.name, reason)
+            if each.may_misfit:
+                reason = f"the value of {text!r} does not fit {column.field.type}"
+                misfit = self.given(index, row).isNotNull() & F.col(row.value(index)).isNull()
+                yield Case(misfit & needed, column.field.name, reason)
+
+    def _rule_cases(self, row: Row) -> Iterator[Case]:
+        """The rules of `decode.row_rules` that read a column computed here."""
+        for index, each in self.computed.items():
+            column, is_null = each.column, F.col(row.value(index)).isNull()
+            name = column.field.name
+            if column.is_key:
+                yield Case(is_null, name, KEY_NULL)
+                continue
+            if column.is_sequence:
+                yield Case(is_null & row.is_delete, name, SEQUENCE_NULL)
+            if not column.field.type.nullable:
+                yield Case(is_null & ~row.is_delete & ~row.stays(index), name, NOT_NULL)
+        yield from self._group_cases(row)
+
+    def _group_cases(self, row: Row) -> Iterator[Case]:
+        indexes = {column.field.name: index for index, column in enumerate(self.plan.columns)}
+        groups = self.plan.groups
+        used = {indexes[name] for group in groups for name in (*group.ordering, *group.protected)}
+        if used.isdisjoint(self.computed):
+            return
+        for group in groups:
+            ordering = _all(self.result(indexes[name], row).isNull() for name in group.ordering)
+            present = _any(
+                self.result(indexes[name], row).isNotNull() | row.stays(indexes[name]) for name in group.protected
+            )
+            names = ", ".join(group.ordering)
+            reason = f"NULL in the ordering of its sequence group ({names}): its values would never be taken"
+            yield Case(~row.is_retract & ordering & present, group.ordering[0], reason)
+        lacks = _all(_any(self.result(indexes[name], row).isNull() for name in group.ordering) for group in groups)
+        names = "; ".join(", ".join(group.ordering) for group in groups)
+        reason = f"NULL in the ordering of the sequence group ({names}): the deletion would change nothing"
+        yield Case(row.is_retract & lacks, groups[0].ordering[0], reason)
+
+    def result(self, index: int, row: Row) -> Column:
+        """The value of a column of the table."""
+        return F.col(row.value(index)) if index in self.computed else row.data(index)
+
+
+def _all(conditions: Iterator[Column]) -> Column:
+    return reduce(lambda left, right: left & right, conditions)
+
+
+def _any(conditions: Iterator[Column]) -> Column:
+    return reduce(lambda left, right: left | right, conditions)
