@@ -46,7 +46,7 @@ def test_manifests_without_statistics_of_deleted_files(tmp_path: Path, paimon: P
     assert ours(table, filter="p = 1 AND id < 10") == [row for row in theirs(judge) if row[0] == 1 and row[1] < 10]
 
 
-def test_where_a_new_column_stands(tmp_path: Path, paimon: PaimonJudge) -> None:
+def test_the_position_of_a_new_column(tmp_path: Path, paimon: PaimonJudge) -> None:
     schema = {"id": "BIGINT", "dt": "STRING", "hh": "INT", "v": "STRING"}
     options = {"add-column-before-partition": "true"}
     table = Catalog(tmp_path).create_table("db.t", schema=schema, partition_keys=["hh", "dt"], options=options)

@@ -428,7 +428,7 @@ def test_the_number_of_buckets_stays_once_there_are_rows(catalog: Catalog) -> No
 
 
 def test_two_first_writers_of_different_bucket_counts(catalog: Catalog) -> None:
-    """Neither could see the other's files when it began; the commit tells."""
+    """Neither could see the other's files when it began; the commit refuses."""
     two = catalog.create_table("shop.orders", schema={"id": "BIGINT"}, primary_keys=["id"], options={"bucket": 2})
     four = two.alter(SetOption("bucket", "4"))
     with two.writer("a") as first, four.writer("b") as second:

@@ -392,7 +392,7 @@ def test_tables_of_others_that_use_what_is_not_supported(
         damage.write(2)
 
 
-def test_an_option_of_somebody_else_that_cannot_be_read(damage: Damage) -> None:
+def test_an_option_of_another_program_that_cannot_be_read(damage: Damage) -> None:
     mine = dict(damage.table.schema.options)
     with (
         damage.broken("schema", with_key("options", {**mine, "write-only": "maybe"})),
@@ -418,7 +418,7 @@ def test_compaction_of_a_broken_file_leaves_the_table_as_it_is(damage: Damage) -
 
 @pytest.mark.parametrize("kind", ["snapshot", "manifest-list", "manifest"])
 def test_what_cannot_be_read_is_not_cleaned(damage: Damage, kind: str) -> None:
-    """Expiry and orphan cleaning delete nothing where they cannot tell what is in use."""
+    """Expiry and orphan cleaning delete nothing where it is not known what is in use."""
     before = damage.rows()
     with damage.broken(kind, lambda data: data[: len(data) // 2]):
         table = damage.catalog.table("shop.orders")

@@ -1,4 +1,4 @@
-"""Tables that are dropped, dropped and made anew, rolled back, or unreadable while somebody holds them open."""
+"""Tables that are dropped, dropped and created again, rolled back, or unreadable while they are open."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Merge engines in the hands of a user: what somebody found who read the documentation and trusted none of it."""
+"""Merge engines in the hands of a user who has read the documentation and checks each sentence of it."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ def test_a_not_null_column_that_a_delete_sets_to_null_can_be_made_nullable(catal
     assert held(table.alter(SetNullable("a", True))) == [(1, 2, None)]
 
 
-def test_a_session_tells_how_many_keys_it_merged(catalog: Catalog) -> None:
+def test_a_session_reports_how_many_keys_it_merged(catalog: Catalog) -> None:
     table = create(catalog, "aggregation", {"a": "INT"}, fields__a__aggregate_function="sum")
     with table.writer("loader") as writer:
         writer.write(rows(table, [(1, 1), (1, 2), (2, 1)]))
@@ -176,6 +176,6 @@ def test_a_session_tells_how_many_keys_it_merged(catalog: Catalog) -> None:
         assert repr(writer.merge_metrics) == "MergeMetrics(keys_merged=1, keys_in_python=0)"
 
 
-def test_one_function_for_two_columns_is_refused_and_told_how_to_write_it(catalog: Catalog) -> None:
+def test_one_function_for_two_columns_is_refused_with_the_way_to_write_it(catalog: Catalog) -> None:
     with pytest.raises(InvalidRequestError, match=r"write fields\.a\.aggregate-function and fields\.b\.aggregate-func"):
         create(catalog, "aggregation", {"a": "INT", "b": "INT"}, **{"fields__a,b__aggregate_function": "sum"})

@@ -1,6 +1,6 @@
 """DATE holds days that Python's dates do not: outside the years 1 to 9999 they are numbers of days.
 
-As keys they made scans and compactions fail beside ordinary dates, as partitions every commit from the first merge of
+As keys they made scans and compactions fail with ordinary dates, as partitions every commit from the first merge of
 manifests on.
 """
 

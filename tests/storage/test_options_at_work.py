@@ -127,7 +127,7 @@ def test_the_size_of_a_row_group(tmp_path: Path, block: str | None, groups: int)
 # --- add-column-before-partition
 
 
-def test_where_a_new_column_stands(tmp_path: Path) -> None:
+def test_the_position_of_a_new_column(tmp_path: Path) -> None:
     schema = {"id": "BIGINT", "dt": "STRING", "hh": "INT", "v": "STRING"}
     table = Catalog(tmp_path).create_table(
         "db.t", schema=schema, partition_keys=["hh", "dt"], options={"add-column-before-partition": "true"}
@@ -144,7 +144,7 @@ def test_where_a_new_column_stands(tmp_path: Path) -> None:
     ]
 
 
-def test_where_a_new_column_stands_without_partitions(tmp_path: Path) -> None:
+def test_the_position_of_a_new_column_without_partitions(tmp_path: Path) -> None:
     table = create(tmp_path, **{"add-column-before-partition": "true"}).alter(AddColumn("n", "INT"))
     assert table.schema.column_names == ("id", "v", "n")
 

@@ -42,7 +42,7 @@ def test_data_files() -> None:
     assert below.schema(0) == "/w/t/schema/schema-0"
 
 
-def test_a_recorded_path_replaces_the_derived_one_and_side_cars_lie_beside() -> None:
+def test_a_recorded_path_replaces_the_derived_one_also_for_side_cars() -> None:
     external = "file:/ext/p=1/bucket-0/f.parquet"
     assert PATHS.data_file("p=1", 0, "f.parquet", external) == "/ext/p=1/bucket-0/f.parquet"
     assert PATHS.extra_file("p=1", 0, "f.parquet.index", external) == "/ext/p=1/bucket-0/f.parquet.index"
@@ -128,7 +128,7 @@ def test_names_of_new_data_files() -> None:
         ("a.b.avro", "avro"),
     ],
 )
-def test_the_extension_tells_the_format(name: str, file_format: str) -> None:
+def test_the_extension_is_the_format(name: str, file_format: str) -> None:
     assert file_format_of(name) == file_format
 
 

@@ -44,15 +44,15 @@ def test_the_same_program_with_other_rows_is_another_commit(table: Table, caplog
     assert not warnings(caplog)
 
 
-def test_a_number_that_is_used_up_is_told_with_its_snapshot(table: Table, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_number_that_is_used_up_is_reported_with_its_snapshot(table: Table, caplog: pytest.LogCaptureFixture) -> None:
     load(table, None, (9, "other"))
     load(table, 1, (1, "new"))
     load(table, 2, (2, "new"))
     load(table, 1, (1, "sent"), (3, "new"))
     assert held(table) == {9: "other", 1: "new", 2: "new"}
-    (told,) = warnings(caplog)
-    assert "commit 1 of user 'loader-1' was made before (snapshot 2 has it)" in told
-    assert "the rows written for it (2) were discarded" in told
+    (warning,) = warnings(caplog)
+    assert "commit 1 of user 'loader-1' was made before (snapshot 2 has it)" in warning
+    assert "the rows written for it (2) were discarded" in warning
 
 
 def test_a_number_whose_snapshot_has_expired(table: Table, caplog: pytest.LogCaptureFixture) -> None:
@@ -60,8 +60,8 @@ def test_a_number_whose_snapshot_has_expired(table: Table, caplog: pytest.LogCap
         load(table, number, (number, "new"))
     table.expire_snapshots(retain_max=1, retain_min=1, older_than_ms=0)
     load(table, 1, (1, "sent"))
-    (told,) = warnings(caplog)
-    assert "commit 1 of user 'loader-1' was made before (its snapshot has expired" in told
+    (warning,) = warnings(caplog)
+    assert "commit 1 of user 'loader-1' was made before (its snapshot has expired" in warning
 
 
 def load_two_of_three(table: Table, number: int | None, error: Exception | None = None) -> None:
@@ -114,9 +114,9 @@ def test_a_block_left_after_abort_or_with_nothing_accepted(table: Table) -> None
     assert held(table) == {}
 
 
-def test_close_without_a_commit_tells_what_is_gone(table: Table, caplog: pytest.LogCaptureFixture) -> None:
+def test_close_without_a_commit_reports_what_is_gone(table: Table, caplog: pytest.LogCaptureFixture) -> None:
     writer = table.writer("loader-1")
     writer.write([{"id": 1, "status": "new"}])
     writer.close()
     writer.close()
-    assert ["1 row was not committed" in told for told in warnings(caplog)] == [True]
+    assert ["1 row was not committed" in text for text in warnings(caplog)] == [True]

@@ -128,7 +128,7 @@ def test_uncommitted_rows_are_gone_without_a_trace(catalog: Catalog) -> None:
 
 
 class FailsTwice:
-    """A claim that is lost against somebody else until the budget is spent, for two commits."""
+    """A claim that is lost to another writer until the budget is spent, for two commits."""
 
     def __init__(self, table: Table) -> None:
         self._claim = table.store.claims.claim_snapshot
@@ -237,7 +237,7 @@ def test_writer_goes_on_after_its_files_were_compacted_away(catalog: Catalog) ->
 
 @pytest.mark.parametrize("keyed", [True, False], ids=["keyed", "append-only"])
 def test_writer_goes_on_when_its_files_were_compacted_away_and_expired(catalog: Catalog, keyed: bool) -> None:
-    """Between its first row and its commit somebody else compacts everything and expires what was there before."""
+    """Between its first row and its commit another writer compacts everything and expires what was there before."""
     options = {"bucket": 1, "num-sorted-run.compaction-trigger": 2, "compaction.min.file-num": 2}
     table = catalog.create_table(
         "shop.hasty",

@@ -90,7 +90,7 @@ def test_pending_commit_keeps_its_number(table: Table, monkeypatch: pytest.Monke
 
 
 class DiskThatStopsAnswering:
-    """Creates the snapshot, and from then on nothing can be read until it is told to answer again."""
+    """Creates the snapshot, and from then on nothing can be read until it is set to answer again."""
 
     def __init__(self, table: Table, patch: pytest.MonkeyPatch) -> None:
         self._claim = table.store.claims.claim_snapshot

@@ -147,7 +147,7 @@ class Catalog:
             self._metastore.create_database(name.database, {})
         if not self._metastore.create_table(name, new) and not if_not_exists:
             raise AlreadyExistsError(
-                f"table {identifier} was created by somebody else at this moment; open it", table=identifier
+                f"table {identifier} was created by another program at this moment; open it", table=identifier
             )
         return self.table(identifier)
 

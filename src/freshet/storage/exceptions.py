@@ -9,7 +9,7 @@
     │   └── AlreadyExistsError        the thing to be created is there already
     ├── CorruptDataError        stop; carries the path and, where it is known, the byte offset
     │   └── MissingFileError          a file that metadata names is not there: lost, or expired while it was in use
-    ├── ConflictError           reread and replan: somebody else committed
+    ├── ConflictError           reread and replan: another writer committed
     └── UnknownOutcomeError     find out first; never delete or retry blindly
 
 Every error carries what it is about as attributes, each None where it is not known or not the point: `table` (its
@@ -68,8 +68,8 @@ class RetryableError(StorageError):
 
 
 class OvertakenError(RetryableError):
-    """Expiry or a rollback was faster than a reader. One that begins anew gets over it, one that keeps its place does
-    not."""
+    """Expiry or a rollback was faster than a reader. A reader that starts over gets past it, one that keeps its place
+    does not."""
 
 
 class InvalidRequestError(StorageError):
@@ -125,8 +125,8 @@ class MissingFileError(CorruptDataError):
 
 
 class ConflictError(StorageError):
-    """Somebody else committed in a way that this change does not fit on; reread and replan."""
+    """Another writer committed something that this change does not fit on; reread and replan."""
 
 
 class UnknownOutcomeError(StorageError):
-    """It cannot be told whether the change was committed; look at the table before doing anything else."""
+    """It is not known whether the change was committed; look at the table before doing anything else."""

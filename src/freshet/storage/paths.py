@@ -8,7 +8,7 @@
 
 The format of a data file is its extension: the last part after a dot, or the part before where the last is a
 compression suffix (`x.parquet.zst`). Listings skip every name that is not prefix + number, so that a stray file of
-somebody else does no harm here; temporary files of ours start with a dot.
+another program does no harm here; temporary files of ours start with a dot.
 
 Source: FORMAT.md §1, §1.2.
 """
@@ -84,12 +84,12 @@ class TablePaths:
 
     @property
     def latest_hint(self) -> str:
-        """File that names the newest snapshot, or lies."""
+        """File that names the newest snapshot; it may be wrong."""
         return f"{self.snapshot_folder}/{LATEST_HINT}"
 
     @property
     def earliest_hint(self) -> str:
-        """File that names the oldest snapshot, or lies."""
+        """File that names the oldest snapshot; it may be wrong."""
         return f"{self.snapshot_folder}/{EARLIEST_HINT}"
 
     @property
@@ -103,12 +103,12 @@ class TablePaths:
 
     @property
     def changelog_latest_hint(self) -> str:
-        """File that names the newest changelog kept, or lies."""
+        """File that names the newest changelog kept; it may be wrong."""
         return f"{self.changelog_folder}/{LATEST_HINT}"
 
     @property
     def changelog_earliest_hint(self) -> str:
-        """File that names the oldest changelog kept, or lies."""
+        """File that names the oldest changelog kept; it may be wrong."""
         return f"{self.changelog_folder}/{EARLIEST_HINT}"
 
     @property
@@ -190,7 +190,7 @@ class TablePaths:
         return f"{self.bucket_folder(partition_path, bucket)}/{file_name}"
 
     def extra_file(self, partition_path: str, bucket: int, file_name: str, external_path: str | None = None) -> str:
-        """A side-car file; it lies beside its data file, whose external path is given."""
+        """A side-car file; it lies next to its data file, whose external path is given."""
         if external_path is not None:
             return f"{self._outside(external_path).rsplit('/', 1)[0]}/{file_name}"
         return f"{self.bucket_folder(partition_path, bucket)}/{file_name}"
@@ -260,7 +260,7 @@ class PackedRange:
 
 
 def packed_range(file_name: str) -> PackedRange | None:
-    """The part of a packed file that the name of a changelog file tells; None for any other name.
+    """The part of a packed file that the name of a changelog file means; None for any other name.
 
     compacted-changelog-<uuid>$<bucket>-<length>.cc-parquet                      the file, and its first part
     compacted-changelog-<uuid>$<bucket>-<length>-<offset>-<length>.cc-parquet    another part of that file
@@ -289,5 +289,7 @@ def file_format_of(file_name: str) -> str:
     if len(parts) > 1 and parts[-1].lower() in COMPRESSION_SUFFIXES.values():
         parts.pop()
     if len(parts) < 2:
-        raise InvalidRequestError(f"{file_name} is not a legal data file name: it has no extension to tell the format")
+        raise InvalidRequestError(
+            f"{file_name} is not a legal data file name: it has no extension, which says the format"
+        )
     return parts[-1].lower()

@@ -155,7 +155,7 @@ class ReadableTable:
         snapshot_id: int | None = None,
         metrics: LookupMetrics | None = None,
     ) -> FoundRows:
-        """The rows that stand for some keys at a snapshot (the latest if none is named), without a scan of the table.
+        """The rows of some keys at a snapshot (the latest if none is named), without a scan of the table.
 
         `keys` has every column of the primary key, one row for each key asked; `columns` are those wanted, all if None.
         The answer has the rows found and, for each key asked, the position of its row or -1. Columns are those of this

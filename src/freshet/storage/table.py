@@ -203,8 +203,8 @@ class Table(ReadableTable):
     def writer(self, commit_user: str, *, parallelism: int = 2) -> TableSession:
         """Writes and commits rows under a name of the caller's; `parallelism` is the number of threads."""
         engine = self.engine
-        for trap in engine.warnings():
-            _LOG.warning("table %s: %s", self.name, trap)
+        for warning in engine.warnings():
+            _LOG.warning("table %s: %s", self.name, warning)
         publisher = engine.log.open_publisher() if self.options.publishes_changes else None
         for warning in publisher.warnings if publisher is not None else ():
             _LOG.warning("table %s: %s", self.name, warning)
@@ -217,10 +217,10 @@ class Table(ReadableTable):
         )
 
     def without_log(self) -> Table:
-        """The same table, for commits of others than the one user who logs: they are not logged, and readers of the
-        log do with them what `log.on-lake-only` says.
+        """The same table, for commits of users other than the one who logs: they are not logged, and readers of the log
+        do with them what `log.on-lake-only` says.
 
-        Of a table that publishes, they are published with the next commit of who publishes.
+        Of a table that publishes, they are published with the next commit of the writer that publishes.
 
         Raises `InvalidRequestError` where that is `fail`: readers would stop at such a commit.
         """
@@ -256,8 +256,8 @@ class Table(ReadableTable):
     ) -> CompactionResult:
         """Compacts bucket by bucket, the one with most to do first: fully, or only where the picking rule asks for it.
 
-        It commits as it goes, under a user of its own, and stops where the budget is used up. A bucket that somebody
-        else compacts meanwhile is left to them. `partition` is a serialized partition row, or partition keys with their
+        It commits as it goes, under a user of its own, and stops where the budget is used up. A bucket that another
+        job compacts meanwhile is left to it. `partition` is a serialized partition row, or partition keys with their
         values as the folders write them (`{"dt": "2026-11-22"}`); None is all of them. `elsewhere` hands the work on.
 
         It works at the newest schema, whatever this object was opened at. Raises `ConflictError` when rows of a later
@@ -282,7 +282,7 @@ class Table(ReadableTable):
         """Sorts the rows of an append table without buckets, partition by partition, so that filters read few files.
 
         `strategy` is `order` (by the columns, one after the other), `zorder` or `hilbert` (by all of them alike);
-        `partition` and the rest are as in `compact`. A partition of which somebody else has rewritten a file meanwhile
+        `partition` and the rest are as in `compact`. A partition of which another job has rewritten a file meanwhile
         is left as it is. Raises `InvalidRequestError` for other tables, and columns without an order.
         """
         with self.store.naming_dropped_table():

@@ -85,7 +85,7 @@ __all__ = [
 """The engine of a table, and what its methods take and give."""
 
 COMMITS_LOOKED_AT: Final = 100
-"""Who has not compacted for so many commits does not."""
+"""A table without a compaction among so many commits is not compacted."""
 
 
 class TableEngine:
@@ -100,14 +100,13 @@ class TableEngine:
         return TableLogs(self._store)
 
     def warnings(self) -> list[str]:
-        """What the options of this table lead to without anybody saying so, and which of them do nothing; for logs, and
-        for those who check."""
+        """What a writer should be warned of: risky options, options without effect, former names of values."""
         options = self._store.options
         return [*risky_options(options), *unheeded_options(options), *former_values(options.given)]
 
     @property
     def dynamic_options(self) -> Mapping[str, str]:
-        """What was given with `Table.with_options`, beside the options of the table."""
+        """What was given with `Table.with_options`, besides the options of the table."""
         return self._store.dynamic_options
 
     def latest_schema_id(self) -> int | None:
@@ -116,13 +115,13 @@ class TableEngine:
         return None if latest is None else latest.id
 
     def created_ms(self) -> int:
-        """When the table was created, in milliseconds since 1970: this tells it from an earlier one of its name, and
-        stays with it when it is renamed.
+        """When the table was created, in milliseconds since 1970: this distinguishes it from an earlier one of its
+        name, and does not change when it is renamed.
         """
         return self._store.schemas.created_ms()
 
     def is_compacted(self, *, commits: int = COMMITS_LOOKED_AT) -> bool:
-        """Whether somebody has compacted the table among the last commits, as far as they are still there."""
+        """Whether one of the last commits was a compaction, as far as they are still there."""
         recent = islice(self._store.snapshots.newest_first(self._store.snapshots.latest()), commits)
         return any(snapshot.commit_kind is CommitKind.COMPACT for snapshot in recent)
 
@@ -132,7 +131,7 @@ class TableEngine:
         return BucketCounts(self._store, self._store.snapshots.latest()).differ()
 
     def has_committed(self, commit_user: str, query_id: str | None, identifier: int) -> CommitCheck:
-        """Whether a commit is there, as `Committer.has_committed` finds it and raises, for those who commit nothing."""
+        """Whether a commit is there, as `Committer.has_committed` finds it and raises, where nothing is committed."""
         return Committer(self._store, commit_user, query_id).has_committed(identifier)
 
     def split_stream(
@@ -199,7 +198,7 @@ class TableEngine:
         log: TaskLog | None = None,
         limit: CompactionLimit | None = None,
     ) -> list[CommitMessage]:
-        """The rows of messages that task writers have made, numbered anew upon a snapshot and `headroom` above what is
+        """The rows of messages that task writers have made, renumbered upon a snapshot and `headroom` above what is
         live there: what a committer asks its `renumber` for, in this or another process. `log` is as for `task_writer`.
         """
         base = self._store.snapshots.or_latest(base_snapshot_id)
@@ -230,7 +229,7 @@ class TableEngine:
         log: LogIdentity | None = None,
         renumber: Renumber | None = None,
     ) -> Committer:
-        """Commits what task writers have made; `query_id` tells streaming queries of one name apart. `log` is that of
+        """Commits what task writers have made; `query_id` distinguishes streaming queries of one name. `log` is that of
         the table, where it has one (`log.open`). `renumber` writes files again whose rows others have overtaken, by
         default in this process; a table with a log has no default."""
         self.log.check_logs(log is not None)

@@ -21,7 +21,7 @@ from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.options.choices import OnLakeOnly
 
 _NOBODY: Final = "nobody"
-"""A commit user for those who only look."""
+"""A commit user for callers that only read."""
 
 
 class TableLogs:
@@ -33,7 +33,7 @@ class TableLogs:
         self._name = store.name
 
     def open_publisher(self) -> LogPublisher:
-        """Publishes the committed changes of the table, whoever commits them; for drivers of task writers.
+        """Publishes the committed changes of the table, whichever user commits them; for drivers of task writers.
 
         What is committed and was not published is published at once. Raises `InvalidRequestError` for a topic that
         does not fit, `RetryableError` where the brokers do not answer.
@@ -73,7 +73,7 @@ class TableLogs:
         """Looks whether the log of the table can go where its options say; makes and writes nothing.
 
         Raises `InvalidRequestError` where it cannot, such as into a topic with records of others, and for a table
-        without a log; `RetryableError` where nobody answers.
+        without a log; `RetryableError` where no broker answers.
         """
         progress = Committer(self._store, _NOBODY).log_progress()
         self._system.check(self.logged_table, progress, publishes=self._options.publishes_changes)
@@ -97,7 +97,7 @@ class TableLogs:
             )
 
     def user(self) -> str | None:
-        """The commit user who writes the log, as the snapshots tell; None where nothing was logged yet into the topic
+        """The commit user who writes the log, by the snapshots; None where nothing was logged yet into the topic
         of the options."""
         progress = Committer(self._store, _NOBODY).log_progress() if self._options.logs_changes else None
         if progress is None or progress.identity.topic != self._options.given.get("kafka.topic", "").strip():

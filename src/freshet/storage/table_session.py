@@ -50,7 +50,7 @@ class _PendingCommit:
 
     identifier: int
     is_automatic: bool
-    """The number is our choice: where another program of this user was quicker, the next one is as good."""
+    """The number is our choice: where another program of this user was faster, the next one is as good."""
     messages: list[CommitMessage]
     base_id: int
     """Latest snapshot from before the first try; 0 for none."""
@@ -243,7 +243,7 @@ class TableSession:
                     "committed. A log has one writer: stop the other one, abort, and write the rows again"
                 )
             last = self._committer.has_committed(pending.identifier).last
-            assert last is not None, "somebody has committed this number"
+            assert last is not None, "another program has committed this number"
             pending.identifier = last.identifier + 1
             check_identifier(pending.identifier)
 
@@ -268,7 +268,7 @@ class TableSession:
         self._pending, self._has_rows, self._row_count = None, False, 0
 
     def close(self) -> None:
-        """Ends the session; uncommitted rows are gone, and told. Waits for what its commits left to do (expiry)."""
+        """Ends the session; a warning reports uncommitted rows, which are gone. Waits for what commits left to do."""
         uncommitted = self._uncommitted()
         self._end()
         if uncommitted is not None:
@@ -324,7 +324,7 @@ class TableSession:
     def _renumber(
         self, identifier: int, messages: Sequence[CommitMessage], base_id: int, headroom: int
     ) -> Sequence[CommitMessage]:
-        """Numbers rows of the pending commit anew; from then on it is these files that wait."""
+        """Renumbers rows of the pending commit; from then on it is these files that wait."""
         pending = self._pending
         assert pending is not None, "only a pending commit is committed"
         made = renumbered(

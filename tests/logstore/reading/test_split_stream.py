@@ -346,7 +346,7 @@ def test_a_rollback_is_told(log: FakeLog, tmp_path: Path) -> None:
         query()
 
 
-def test_a_rollback_of_a_snapshot_that_was_read_in_part_is_told(log: FakeLog, tmp_path: Path) -> None:
+def test_a_rollback_of_a_snapshot_that_was_read_in_part_is_an_error(log: FakeLog, tmp_path: Path) -> None:
     table = make_logged(tmp_path, bucket="2", changelog_producer="input")
     write(table, "+I 9 z")
     query = Query(table, "committed")
@@ -362,7 +362,7 @@ def test_a_rollback_of_a_snapshot_that_was_read_in_part_is_told(log: FakeLog, tm
         query()
 
 
-def test_a_batch_planned_again_over_another_history_is_told(log: FakeLog, tmp_path: Path) -> None:
+def test_a_batch_planned_again_over_another_history_is_an_error(log: FakeLog, tmp_path: Path) -> None:
     table = make_logged(tmp_path, changelog_producer="input")
     query = Query(table, "committed")
     write(table, "+I 1 a", "+I 1 b")

@@ -354,7 +354,7 @@ def test_of_tables_that_are_given_one_name_at_once_one_gets_it(catalog: Catalog,
     assert len(catalog.list_tables("shop")) == 8
 
 
-def test_who_comes_too_late_is_told(catalog: Catalog, kind: Kind) -> None:
+def test_who_comes_too_late_gets_an_error(catalog: Catalog, kind: Kind) -> None:
     """What the port answers where others were faster than the look before."""
     metastore, table = catalog._metastore, create(catalog)
     create(catalog, "shop.items")

@@ -105,11 +105,11 @@ def test_a_won_snapshot_is_visible_and_the_id_is_gone(place: Place) -> None:
     assert store.claims.claim_snapshot(ours) == WON
     assert place.again().snapshots.latest() == ours
     assert place.again().claims.claim_snapshot(theirs) == LOST
-    assert place.again().claims.claim_snapshot(ours) == LOST, "a claim is made once; whose it is, asking again tells"
+    assert place.again().claims.claim_snapshot(ours) == LOST, "a claim is made once; asking again says whose it is"
     assert place.again().snapshots.latest() == ours
 
 
-def test_asking_again_tells_ours_from_anothers_and_from_none(place: Place) -> None:
+def test_asking_again_distinguishes_ours_from_anothers_and_from_none(place: Place) -> None:
     store = place.table()
     ours, theirs = snapshot(store, 1), snapshot(store, 1)
     assert replace(ours, uuid=None) == replace(theirs, uuid=None), "but for the uuid they are the same"
@@ -167,7 +167,7 @@ def test_a_lost_answer_is_a_value_and_the_commit_is_there_once(
     assert live_names(place.again()) == ["a0@0", "b0@0"]
 
 
-def test_a_store_that_refuses_to_be_asked_again_tells_nothing_of_the_claim(
+def test_a_store_that_refuses_to_be_asked_again_says_nothing_of_the_claim(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     append(place.table(), "a", 0)

@@ -74,7 +74,7 @@ def row(key: int, value: str | None = None, kind: str = "+I", **more: Any) -> di
     return {"id": key, "v": value, "_ROW_KIND": kind, **more}
 
 
-def told(batches: pa.Table | Iterable[pa.RecordBatch]) -> list[Change]:
+def read_changes(batches: pa.Table | Iterable[pa.RecordBatch]) -> list[Change]:
     """Changes as tuples: kind first, then the columns, the snapshot last."""
     found = [
         row
@@ -85,7 +85,7 @@ def told(batches: pa.Table | Iterable[pa.RecordBatch]) -> list[Change]:
 
 
 def folded(changes: Iterable[Change], start: Mapping[Any, Any] | None = None) -> dict[Any, Any]:
-    """The table that changes (kind, key, value, …) make, checking each against the row that stands."""
+    """The table that changes (kind, key, value, …) make, checking each against the row that is there."""
     state = dict(start or {})
     for kind, key, value, *_ in changes:
         match kind:

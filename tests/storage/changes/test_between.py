@@ -23,7 +23,7 @@ from freshet.storage.io.env import local_env
 from tests.kit.hand_made import make_table, message, new_file
 from tests.kit.hypothesis_profile import examples
 from tests.kit.sim_env import SimDisk
-from tests.storage.changes.change_tables import COLUMNS, LoggedTable, folded, row, told
+from tests.storage.changes.change_tables import COLUMNS, LoggedTable, folded, read_changes, row
 
 WRITE_ONLY = {"write-only": "true"}
 
@@ -44,7 +44,7 @@ def tag(logged: LoggedTable, name: str, snapshot_id: int) -> None:
 
 
 def between(logged: LoggedTable, *ends: Any, **asked: Any) -> list[tuple[Any, ...]]:
-    return told(logged.table.changes_between(*ends, **asked).to_arrow())
+    return read_changes(logged.table.changes_between(*ends, **asked).to_arrow())
 
 
 def test_the_changelog_between_two_snapshots(logged: LoggedTable) -> None:
@@ -68,10 +68,10 @@ def test_what_differs_between_two_states(logged: LoggedTable) -> None:
     assert between(logged, 2, 3, mode="diff") == [("+I", 4, "d", 3)], "the key that was written as it was is no change"
     assert between(logged, 1, 1, mode="diff") == []
     narrowed = logged.table.changes_between(1, 3, ["v"], "id < 3 and v = 'A'", mode="diff")
-    assert told(narrowed.to_arrow()) == [("+U", "A", 3)]
+    assert read_changes(narrowed.to_arrow()) == [("+U", "A", 3)]
     again = pickle.loads(pickle.dumps(narrowed))
-    assert told(again.to_arrow()) == [("+U", "A", 3)]
-    assert told(again.read_split(again.plan()[0])) == [("+U", "A", 3)]
+    assert read_changes(again.to_arrow()) == [("+U", "A", 3)]
+    assert read_changes(again.read_split(again.plan()[0])) == [("+U", "A", 3)]
 
 
 def test_a_compaction_differs_in_nothing(logged: LoggedTable) -> None:

@@ -1,4 +1,4 @@
-"""Which files tell the changes of a snapshot, for each kind of table and commit."""
+"""Which files have the changes of a snapshot, for each kind of table and commit."""
 
 from __future__ import annotations
 
@@ -93,5 +93,5 @@ def test_a_keyed_table_without_a_producer_is_refused_with_the_remedy() -> None:
     [("none", [0, 1, 2, 5, 6]), ("input", [0, 1, 2, 5, 6]), ("lookup", [1, 2, 5, 6]), ("full-compaction", [5])],
 )
 def test_levels_with_which_a_stream_begins(producer: str, levels: list[int]) -> None:
-    told = emitted_levels(CoreOptions.parse({"changelog-producer": producer}, has_primary_key=True))
-    assert [level for level in (0, 1, 2, 5, 6) if told(level)] == levels
+    is_emitted = emitted_levels(CoreOptions.parse({"changelog-producer": producer}, has_primary_key=True))
+    assert [level for level in (0, 1, 2, 5, 6) if is_emitted(level)] == levels

@@ -15,7 +15,7 @@ from freshet.storage.filters.column import col
 from freshet.storage.io.env import local_env
 from freshet.storage.schema.change import AddColumn, RenameColumn
 from freshet.storage.table import Table
-from tests.storage.changes.change_tables import LoggedTable, row, told
+from tests.storage.changes.change_tables import LoggedTable, read_changes, row
 
 WRITE_ONLY = {"write-only": "true"}
 
@@ -44,9 +44,9 @@ def test_all_changes_with_kinds_and_snapshots(logged: LoggedTable) -> None:
     expected = [
         ("+I", 1, "a", 1), ("+I", 2, "b", 1), ("-U", 1, "a", 2), ("+U", 1, "A", 2), ("-D", 2, "b", 4),
     ]  # fmt: skip
-    assert told(log.to_arrow()) == expected
-    assert told(log.to_batches()) == expected
-    assert told(log.to_reader()) == expected
+    assert read_changes(log.to_arrow()) == expected
+    assert read_changes(log.to_batches()) == expected
+    assert read_changes(log.to_reader()) == expected
     assert log.to_arrow().schema == log.schema
     assert log.snapshot_ids == range(1, 5)
 
@@ -64,7 +64,7 @@ def test_all_changes_with_kinds_and_snapshots(logged: LoggedTable) -> None:
     ],
 )
 def test_ranges(logged: LoggedTable, asked: dict[str, Any], snapshots: list[int]) -> None:
-    assert [change[-1] for change in told(logged.table.changelog(**asked).to_arrow())] == snapshots
+    assert [change[-1] for change in read_changes(logged.table.changelog(**asked).to_arrow())] == snapshots
 
 
 def test_from_a_timestamp(logged: LoggedTable) -> None:
@@ -106,9 +106,16 @@ def test_bad_calls(logged: LoggedTable, asked: dict[str, Any], error: type[Excep
 
 def test_columns_and_filters(logged: LoggedTable) -> None:
     table = logged.table
-    assert told(table.changelog(["v"], col("id") == 1).to_arrow()) == [("+I", "a", 1), ("-U", "a", 2), ("+U", "A", 2)]
-    assert told(table.changelog(["id"], "v = 'A'").to_arrow()) == [("+U", 1, 2)], "each row by itself"
-    assert told(table.changelog(["v", "id"], [("v", "==", "b")]).to_arrow()) == [("+I", "b", 2, 1), ("-D", "b", 2, 4)]
+    assert read_changes(table.changelog(["v"], col("id") == 1).to_arrow()) == [
+        ("+I", "a", 1),
+        ("-U", "a", 2),
+        ("+U", "A", 2),
+    ]
+    assert read_changes(table.changelog(["id"], "v = 'A'").to_arrow()) == [("+U", 1, 2)], "each row by itself"
+    assert read_changes(table.changelog(["v", "id"], [("v", "==", "b")]).to_arrow()) == [
+        ("+I", "b", 2, 1),
+        ("-D", "b", 2, 4),
+    ]
 
 
 def test_partitions_buckets_and_files_are_pruned(tmp_path: Path) -> None:
@@ -127,7 +134,7 @@ def test_partitions_buckets_and_files_are_pruned(tmp_path: Path) -> None:
     assert planned("p = 1 and id = 7") == 1
     assert planned("v = 'x'") == 0
     assert planned("v = 'v7'") <= 8
-    found = told(table.changelog(["id"], "p = 1 and v = 'v7'").to_arrow())
+    found = read_changes(table.changelog(["id"], "p = 1 and v = 'v7'").to_arrow())
     assert found == [("+I", 7, 1)]
 
 
@@ -136,8 +143,8 @@ def test_appended_rows(tmp_path: Path) -> None:
     logged.place([row(1, "a"), row(2, "b")])
     logged.place([row(1, "a")])
     expected = [("+I", 1, "a", 1), ("+I", 2, "b", 1), ("+I", 1, "a", 2)]
-    assert told(logged.table.changelog().to_arrow()) == expected
-    assert told(logged.table.changelog(filter="v = 'b'").to_arrow()) == expected[1:2]
+    assert read_changes(logged.table.changelog().to_arrow()) == expected
+    assert read_changes(logged.table.changelog(filter="v = 'b'").to_arrow()) == expected[1:2]
 
 
 def test_a_table_without_snapshots(tmp_path: Path) -> None:
@@ -160,8 +167,8 @@ def test_splits_and_the_changelog_itself_can_be_pickled(logged: LoggedTable) -> 
     splits, other = pickle.loads(pickle.dumps((log.plan(), log)))
     assert [split.snapshot_id for split in splits] == [1, 2]
     assert [split.row_count_max for split in splits] == [2, 2]
-    assert told(batch for split in splits for batch in other.read_split(split)) == told(log.to_arrow())
-    assert told(other.to_arrow()) == told(log.to_arrow())
+    assert read_changes(batch for split in splits for batch in other.read_split(split)) == read_changes(log.to_arrow())
+    assert read_changes(other.to_arrow()) == read_changes(log.to_arrow())
 
 
 def test_changes_that_expired(logged: LoggedTable) -> None:
@@ -174,8 +181,8 @@ def test_changes_that_expired(logged: LoggedTable) -> None:
         logged.table.changelog(from_timestamp=0)
     with pytest.raises(RetryableError, match=rf"snapshot 1 of .* expired before .*{left}"):
         early.to_arrow()
-    assert [change[-1] for change in told(logged.table.changelog().to_arrow())] == [4]
-    assert told(late.to_arrow()) == [("-D", 2, "b", 4)]
+    assert [change[-1] for change in read_changes(logged.table.changelog().to_arrow())] == [4]
+    assert read_changes(late.to_arrow()) == [("-D", 2, "b", 4)]
 
 
 def test_files_that_expire_while_they_are_read(logged: LoggedTable) -> None:
@@ -205,4 +212,7 @@ def test_a_dropped_table(logged: LoggedTable) -> None:
 
 def test_old_files_are_read_in_the_columns_of_now(logged: LoggedTable) -> None:
     changed = logged.table.alter(RenameColumn("v", "name"), AddColumn("n", "INT"))
-    assert told(changed.changelog(to_snapshot=1).to_arrow()) == [("+I", 1, "a", None, 1), ("+I", 2, "b", None, 1)]
+    assert read_changes(changed.changelog(to_snapshot=1).to_arrow()) == [
+        ("+I", 1, "a", None, 1),
+        ("+I", 2, "b", None, 1),
+    ]

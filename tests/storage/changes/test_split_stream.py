@@ -17,7 +17,7 @@ from freshet.storage.exceptions import InvalidRequestError, NotFoundError, Retry
 from freshet.storage.io.env import local_env
 from freshet.storage.table_engine import SplitStream, StreamLimit, StreamPosition
 from tests.kit.hypothesis_profile import examples
-from tests.storage.changes.change_tables import LoggedTable, row, told
+from tests.storage.changes.change_tables import LoggedTable, read_changes, row
 
 SMALL_SPLITS = {"bucket": "2", "source.split.open-file-cost": "1 gb"}
 
@@ -45,12 +45,14 @@ def read(reader: SplitStream, start: StreamPosition, end: StreamPosition) -> lis
     """The changes between two positions, read by another process."""
     splits = pickle.loads(pickle.dumps(reader.splits(start, end)))
     other = pickle.loads(pickle.dumps(reader))
-    return told(pa.Table.from_batches([batch for split in splits for batch in other.read_split(split)], reader.schema))
+    return read_changes(
+        pa.Table.from_batches([batch for split in splits for batch in other.read_split(split)], reader.schema)
+    )
 
 
 def everything(logged: LoggedTable, **asked: Any) -> list[tuple[Any, ...]]:
     batches = list(logged.table.stream(**{"max_wait_s": 0, "with_snapshot_id": True, **asked}))
-    return told(pa.Table.from_batches(batches, logged.table.stream(max_wait_s=0, with_snapshot_id=True).schema))
+    return read_changes(pa.Table.from_batches(batches, logged.table.stream(max_wait_s=0, with_snapshot_id=True).schema))
 
 
 @settings(max_examples=examples(60), deadline=None, suppress_health_check=list(HealthCheck))
@@ -108,7 +110,7 @@ def test_a_position_of_a_history_that_was_rolled_back_is_refused(tmp_path: Path)
         stream(logged).advance(travelled(end), StreamLimit())
 
 
-def test_a_rollback_of_a_snapshot_that_was_read_in_part_is_told(tmp_path: Path) -> None:
+def test_a_rollback_of_a_snapshot_that_was_read_in_part_is_an_error(tmp_path: Path) -> None:
     logged = make(tmp_path)
     start = stream(logged).advance(StreamPosition(1), StreamLimit())
     logged.log([row(key, "mine", "+U") for key in range(8)], [row(key, "mine") for key in range(8)])
@@ -133,7 +135,7 @@ def test_a_start_beyond_its_end_is_refused(tmp_path: Path) -> None:
                 planned(start, end)
 
 
-def test_a_batch_planned_again_over_another_history_is_told(tmp_path: Path) -> None:
+def test_a_batch_planned_again_over_another_history_is_an_error(tmp_path: Path) -> None:
     """It was rolled back to behind the start, and has come as far again."""
     logged = make(tmp_path)
     reader = stream(logged)
@@ -177,7 +179,7 @@ def test_a_table_without_snapshots_begins_with_its_first(tmp_path: Path) -> None
     assert read(reader, start, reader.advance(start, StreamLimit())) == [("+I", 1, "a", 1)]
 
 
-def test_a_dropped_table_is_told(tmp_path: Path) -> None:
+def test_a_dropped_table_is_an_error(tmp_path: Path) -> None:
     logged = make(tmp_path)
     reader = stream(logged)
     start = reader.first()

@@ -20,7 +20,7 @@ from freshet.storage.io.local_file_io import LocalFileIO
 from freshet.storage.model.commit_message import CommitMessage
 from freshet.storage.model.snapshot import CommitKind
 from tests.kit.hypothesis_profile import examples
-from tests.storage.changes.change_tables import LoggedTable, folded, row, told
+from tests.storage.changes.change_tables import LoggedTable, folded, read_changes, row
 
 WRITE_ONLY = {"write-only": "true"}
 
@@ -86,7 +86,7 @@ def test_it_begins_with_the_rows_of_the_latest_and_follows(logged: LoggedTable, 
     ]
     found = stream(logged, max_wait_s=25)
     assert found.next_snapshot_id is None, "the rows it begins with are still to come"
-    assert told(found) == [("+I", 1, "A", 2), ("+I", 2, "b", 2), ("+I", 3, "c", 3), ("-D", 2, "b", 4)]
+    assert read_changes(found) == [("+I", 1, "A", 2), ("+I", 2, "b", 2), ("+I", 3, "c", 3), ("-D", 2, "b", 4)]
     assert found.next_snapshot_id == 5
     assert env.waits == [10, 10, 10, 10, 10, 5], "as long without news as was asked"
 
@@ -95,7 +95,7 @@ def test_looking_for_more_reads_five_files_and_lists_none(logged: LoggedTable, e
     calls = env.file_io.calls
     env.meanwhile = [lambda: None, calls.clear]
     stopped = stream(logged, max_wait_s=20)
-    assert len(told(stopped)) == 2
+    assert len(read_changes(stopped)) == 2
     assert sorted(calls) == ["changelog-3", "snapshot-2", "snapshot-2", "snapshot-3", "snapshot-3"]
 
 
@@ -110,33 +110,33 @@ def test_each_scan_mode(logged: LoggedTable, env: WaitingEnv) -> None:
         ({"from_timestamp": at + 1}, []),
     ):
         streamed = stream(logged, **asked)
-        assert told(streamed) == expected, asked
+        assert read_changes(streamed) == expected, asked
     following = stream(logged, scan_mode="latest", max_wait_s=1)
     env.meanwhile = [lambda: logged.log([row(3, "c")])]
-    assert told(following) == [third]
+    assert read_changes(following) == [third]
 
 
 def test_a_table_without_snapshots_is_waited_for(tmp_path: Path, env: WaitingEnv) -> None:
     logged = LoggedTable(tmp_path, env=env, options=WRITE_ONLY)
     for asked in ({}, {"scan_mode": "latest"}, {"from_snapshot": 1}):
-        assert told(stream(logged, **asked)) == []
+        assert read_changes(stream(logged, **asked)) == []
     waiting = [stream(logged, max_wait_s=20), stream(logged, max_wait_s=20, scan_mode="latest")]
     env.meanwhile = [lambda: logged.log([row(1, "a")], [row(1, "a")])]
-    assert [told(each) for each in waiting] == [[("+I", 1, "a", 1)]] * 2
+    assert [read_changes(each) for each in waiting] == [[("+I", 1, "a", 1)]] * 2
 
 
 def test_columns_filters_and_intervals(logged: LoggedTable, env: WaitingEnv) -> None:
     found = logged.table.stream(["v"], "id = 1", from_snapshot=1, max_wait_s=0)
     assert found.schema == pa.schema([("v", pa.string()), pa.field("_ROW_KIND", pa.string(), nullable=False)])
-    assert told(found) == [("+I", "a"), ("-U", "a"), ("+U", "A")]
+    assert read_changes(found) == [("+I", "a"), ("-U", "a"), ("+U", "A")]
     often = logged.table.with_options({"continuous.discovery-interval": "500 ms"})
-    assert told(often.stream(scan_mode="latest", max_wait_s=0.75)) == []
+    assert read_changes(often.stream(scan_mode="latest", max_wait_s=0.75)) == []
     assert env.waits == [0.5, 0.25]
 
 
 def test_young_snapshots_may_be_held_back(logged: LoggedTable) -> None:
     table = logged.table.with_options({"streaming.read.snapshot.delay": "1 h"})
-    assert told(table.stream(from_snapshot=1, max_wait_s=0)) == []
+    assert read_changes(table.stream(from_snapshot=1, max_wait_s=0)) == []
 
 
 def test_a_reader_whose_clock_is_behind_sees_what_is_there(
@@ -144,7 +144,7 @@ def test_a_reader_whose_clock_is_behind_sees_what_is_there(
 ) -> None:
     behind_ms = env.now_ms() - 60_000
     monkeypatch.setattr(env, "now_ms", lambda: behind_ms)
-    assert [kind for kind, *_ in told(stream(logged, from_snapshot=1))] == ["+I", "+I", "-U", "+U"]
+    assert [kind for kind, *_ in read_changes(stream(logged, from_snapshot=1))] == ["+I", "+I", "-U", "+U"]
 
 
 def test_bad_calls(logged: LoggedTable, tmp_path: Path) -> None:
@@ -156,16 +156,16 @@ def test_bad_calls(logged: LoggedTable, tmp_path: Path) -> None:
     upserts.place([row(1, None, "-D")])
     with pytest.raises(InvalidRequestError, match="upserts=True"):
         stream(upserts)
-    found = told(stream(upserts, upserts=True, from_snapshot=1))
+    found = read_changes(stream(upserts, upserts=True, from_snapshot=1))
     assert found == [("+I", 1, "a", 1), ("-D", 1, None, 2)]
-    assert told(stream(upserts, upserts=True)) == [], "no row stands"
+    assert read_changes(stream(upserts, upserts=True)) == [], "no row is left"
 
 
-def test_rows_that_the_changelog_has_not_told_are_not_begun_with(tmp_path: Path, env: WaitingEnv) -> None:
+def test_rows_that_the_changelog_has_not_emitted_are_not_begun_with(tmp_path: Path, env: WaitingEnv) -> None:
     logged = LoggedTable(tmp_path, producer="lookup", options=WRITE_ONLY, env=env)
     logged.place([row(1, "a"), row(2, "b")], level=5)
     logged.place([row(1, "A")])
-    assert told(stream(logged)) == [("+I", 1, "a", 2), ("+I", 2, "b", 2)]
+    assert read_changes(stream(logged)) == [("+I", 1, "a", 2), ("+I", 2, "b", 2)]
 
 
 def test_rows_below_level_0_are_not_left_out_by_what_hides_them(tmp_path: Path, env: WaitingEnv) -> None:
@@ -173,8 +173,8 @@ def test_rows_below_level_0_are_not_left_out_by_what_hides_them(tmp_path: Path, 
     logged = LoggedTable(tmp_path, producer="none", options=options, env=env)
     logged.place([row(1, "a")], level=5)
     logged.place([row(1, "b"), row(2, "b")])
-    assert told(stream(logged, upserts=True)) == [("+I", 1, "a", 2), ("+I", 2, "b", 2)], "level 0 counts"
-    assert told(stream(logged, upserts=True, filter="v = 'b'")) == [("+I", 2, "b", 2)]
+    assert read_changes(stream(logged, upserts=True)) == [("+I", 1, "a", 2), ("+I", 2, "b", 2)], "level 0 counts"
+    assert read_changes(stream(logged, upserts=True, filter="v = 'b'")) == [("+I", 2, "b", 2)]
 
 
 # ------------------------------------------------------------------------------------------------------------ consumers
@@ -183,16 +183,16 @@ def test_rows_below_level_0_are_not_left_out_by_what_hides_them(tmp_path: Path, 
 def test_a_consumer_goes_on_where_it_stopped(logged: LoggedTable) -> None:
     first = stream(logged, consumer_id="c", from_snapshot=1)
     assert logged.table.consumers() == {"c": 1}, "held back from the beginning"
-    assert told([next(first)]) == [("+I", 1, "a", 1), ("+I", 2, "b", 1)]
+    assert read_changes([next(first)]) == [("+I", 1, "a", 1), ("+I", 2, "b", 1)]
     assert logged.table.consumers() == {"c": 1}, "not handed over yet"
     next(first)
     assert logged.table.consumers() == {"c": 2}
     first.close()
     again = stream(logged, consumer_id="c", scan_mode="latest")
-    assert told(again) == [("-U", 1, "a", 2), ("+U", 1, "A", 2)], "handed over, but not come back from"
+    assert read_changes(again) == [("-U", 1, "a", 2), ("+U", 1, "A", 2)], "handed over, but not come back from"
     assert logged.table.consumers() == {"c": 3}
-    assert told(stream(logged, consumer_id="c")) == []
-    assert told(stream(logged, consumer_id="other")) == [("+I", 1, "A", 2), ("+I", 2, "b", 2)]
+    assert read_changes(stream(logged, consumer_id="c")) == []
+    assert read_changes(stream(logged, consumer_id="other")) == [("+I", 1, "A", 2), ("+I", 2, "b", 2)]
     assert logged.table.consumers() == {"c": 3, "other": 3}
 
 
@@ -201,14 +201,14 @@ def test_rows_to_begin_with_come_again_until_they_were_handed_over(logged: Logge
     next(first)
     first.close()
     assert logged.table.consumers() == {"c.state": 2}, "the snapshot is kept until they were"
-    assert told(stream(logged, consumer_id="c")) == [("+I", 1, "A", 2), ("+I", 2, "b", 2)]
+    assert read_changes(stream(logged, consumer_id="c")) == [("+I", 1, "A", 2), ("+I", 2, "b", 2)]
     assert logged.table.consumers() == {"c": 3}
 
 
 def test_progress_may_be_ignored(logged: LoggedTable) -> None:
     logged.table.reset_consumer("c", 3)
     table = logged.table.with_options({"consumer.ignore-progress": "true"})
-    assert len(told(table.stream(consumer_id="c", from_snapshot=2, max_wait_s=0))) == 2
+    assert len(read_changes(table.stream(consumer_id="c", from_snapshot=2, max_wait_s=0))) == 2
     assert table.consumers() == {"c": 3}
 
 
@@ -218,7 +218,7 @@ def test_a_consumer_holds_back_expiry(logged: LoggedTable) -> None:
         logged.log([row(10 + number, "x")])
     logged.table.expire_snapshots(retain_max=1, retain_min=1, older_than_ms=0)
     assert [each.id for each in logged.table.snapshots()] == [2, 3, 4, 5]
-    assert [change[-1] for change in told(reader)] == [2, 2, 3, 4, 5]
+    assert [change[-1] for change in read_changes(reader)] == [2, 2, 3, 4, 5]
     logged.table.expire_snapshots(retain_max=1, retain_min=1, older_than_ms=0)
     assert [each.id for each in logged.table.snapshots()] == [5]
     assert logged.table.delete_consumer("c")
@@ -263,7 +263,7 @@ def test_a_rollback_is_noticed_while_it_waits(logged: LoggedTable, env: WaitingE
     reader = stream(logged, from_snapshot=1, max_wait_s=60)
     env.meanwhile = [lambda: roll_back(logged, 1)]
     with pytest.raises(RetryableError, match="was rolled back to a snapshot before 2"):
-        told(reader)
+        read_changes(reader)
 
 
 def test_a_rollback_is_noticed_after_the_table_went_on(logged: LoggedTable, env: WaitingEnv) -> None:
@@ -275,14 +275,14 @@ def test_a_rollback_is_noticed_after_the_table_went_on(logged: LoggedTable, env:
     reader = stream(logged, from_snapshot=1, max_wait_s=60)
     env.meanwhile = [roll_back_and_go_on]
     with pytest.raises(RetryableError, match="was rolled back to a snapshot before 2"):
-        told(reader)
+        read_changes(reader)
 
 
 def test_a_table_dropped_while_it_is_followed(logged: LoggedTable, env: WaitingEnv) -> None:
     reader = stream(logged, max_wait_s=60)
     env.meanwhile = [lambda: env.file_io.delete_prefix(logged.location)]
     with pytest.raises(NotFoundError, match="was dropped"):
-        told(reader)
+        read_changes(reader)
 
 
 @pytest.mark.parametrize("begins", [{"consumer_id": "c"}, {"scan_mode": "latest"}, {"from_snapshot": 2}])
@@ -295,7 +295,7 @@ def test_a_table_created_anew_before_the_first_snapshot_was_read(
     anew = make(tmp_path, env, options={"num-sorted-run.compaction-trigger": "6"})
     anew.log([row(1, "A", "-U"), row(1, "other", "+U")], [row(1, "other")])
     with pytest.raises(NotFoundError, match="dropped and created again"):
-        told(reader)
+        read_changes(reader)
     assert anew.table.consumers() == {}
 
 
@@ -322,8 +322,8 @@ def test_overwrites_of_keyed_tables(tmp_path: Path, env: WaitingEnv, reads: bool
     logged = make(tmp_path, env, options={"streaming-read-overwrite": str(reads).lower()})
     overwrite(logged, [2, 7])
     gone, come = [("-D", 1, "A", 3), ("-D", 2, "b", 3)], [("+I", 2, "new", 3), ("+I", 7, "new", 3)]
-    assert told(stream(logged, from_snapshot=3)) == (gone + come if reads else [])
-    changes = told(logged.table.changelog().to_arrow())
+    assert read_changes(stream(logged, from_snapshot=3)) == (gone + come if reads else [])
+    changes = read_changes(logged.table.changelog().to_arrow())
     assert (folded(changes) == {2: "new", 7: "new"}) is reads
 
 
@@ -331,7 +331,9 @@ def test_overwrites_of_keyed_tables(tmp_path: Path, env: WaitingEnv, reads: bool
 def test_overwrites_of_append_tables(tmp_path: Path, env: WaitingEnv, reads: bool) -> None:
     logged = make(tmp_path, env, keys=(), options={"streaming-read-append-overwrite": str(reads).lower()})
     overwrite(logged, [2, 7])
-    assert told(stream(logged, from_snapshot=3)) == ([("+I", 2, "new", 3), ("+I", 7, "new", 3)] if reads else [])
+    assert read_changes(stream(logged, from_snapshot=3)) == (
+        [("+I", 2, "new", 3), ("+I", 7, "new", 3)] if reads else []
+    )
 
 
 # --------------------------------------------------------------------------------------------------- any history at all
@@ -377,9 +379,9 @@ def test_folded_changes_are_the_table_wherever_readers_stop(
         logged.log(changes, [each for each in changes if each["_ROW_KIND"] != "-U"])
     for _ in range(50):
         applied += read_some(logged, chance)
-    applied += told(stream(logged, consumer_id="c", with_snapshot_id=False))
+    applied += read_changes(stream(logged, consumer_id="c", with_snapshot_id=False))
     assert folded(applied) == state
-    assert folded(told(logged.table.changelog(["id", "v"]).to_arrow())) == state
+    assert folded(read_changes(logged.table.changelog(["id", "v"]).to_arrow())) == state
     assert {each["id"]: each["v"] for each in logged.table.scan().to_arrow().to_pylist()} == state
 
 
@@ -391,7 +393,7 @@ def read_some(logged: LoggedTable, chance: Any) -> list[tuple[Any, ...]]:
         batch = next(reader, None)
         if batch is None:
             break
-        for kind, key, value, snapshot_id in told([batch]):
+        for kind, key, value, snapshot_id in read_changes([batch]):
             by_snapshot.setdefault(snapshot_id, []).append((kind, key, value))
     reader.close()
     done = reader.next_snapshot_id or 0

@@ -1,4 +1,4 @@
-"""Whoever commits lets snapshots expire: committers get it handed in, and each one must."""
+"""Snapshots expire after commits: expiry is handed to committers, and each one must have it."""
 
 from __future__ import annotations
 

@@ -237,7 +237,7 @@ def test_empty_commit_leaves_its_trace_unless_not_forced() -> None:
     assert committer.commit(0, []).already_committed
 
 
-def test_compaction_whose_input_vanished_gives_way_bucket_by_bucket() -> None:
+def test_compaction_whose_input_vanished_is_dropped_bucket_by_bucket() -> None:
     store = make_table(SimDisk().boot())
     a, b = new_file(store, "a"), new_file(store, "b", bucket=1)
     Committer(store, "u").commit(0, [message(store, new=[a]), message(store, bucket=1, new=[b])])
@@ -253,12 +253,12 @@ def test_compaction_whose_input_vanished_gives_way_bucket_by_bucket() -> None:
     assert [(conflict.bucket, "not live any more" in conflict.reason) for conflict in result.aborted_compactions] == [
         (0, True)
     ]
-    assert live_names(store) == ["d@5", "new@0", "rival@5"], "the append stands, bucket 1 is compacted"
+    assert live_names(store) == ["d@5", "new@0", "rival@5"], "the append is there, bucket 1 is compacted"
     assert "c" not in data_files_on_disk(store), "what the compaction had written is removed"
     assert_everything_named_is_there(store)
 
 
-def test_upgrade_that_gives_way_keeps_the_file_it_would_have_renamed() -> None:
+def test_upgrade_that_is_dropped_keeps_the_file_it_would_have_renamed() -> None:
     store = make_table(SimDisk().boot())
     a, b = new_file(store, "a", keys=(1, 2)), new_file(store, "b", keys=(3, 4))
     Committer(store, "u").commit(0, [message(store, new=[a])])
@@ -271,7 +271,7 @@ def test_upgrade_that_gives_way_keeps_the_file_it_would_have_renamed() -> None:
     assert_everything_named_is_there(store)
 
 
-def test_of_two_equal_upgrades_the_later_gives_way(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_two_equal_upgrades_the_later_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     """Both give the file the same level: that it has it already does not mean that this commit was made before."""
     store = make_table(SimDisk().boot())
     a = new_file(store, "a")
@@ -292,7 +292,7 @@ def test_of_two_equal_upgrades_the_later_gives_way(monkeypatch: pytest.MonkeyPat
     assert_everything_named_is_there(store)
 
 
-def test_compaction_that_gives_way_entirely_writes_nothing() -> None:
+def test_compaction_that_is_dropped_entirely_writes_nothing() -> None:
     store = make_table(SimDisk().boot())
     a = new_file(store, "a")
     Committer(store, "u").commit(0, [message(store, new=[a], before=[a], after=[new_file(store, "c", level=5)])])
@@ -389,7 +389,7 @@ def test_rollback_that_reuses_an_id_is_seen_by_an_open_committer() -> None:
 
 
 class ClaimedByOthers:
-    """A claim before which somebody else is always faster, `times` times."""
+    """A claim that another writer wins first, `times` times."""
 
     def __init__(self, store: TableStore, times: int) -> None:
         self._claim = store.claims.claim_snapshot
@@ -538,7 +538,7 @@ def test_committers_of_one_table_share_their_index_and_free_it() -> None:
     assert index() is None
 
 
-def test_full_disk_is_told_soon_and_leaves_nothing_half_written() -> None:
+def test_full_disk_is_reported_soon_and_leaves_nothing_half_written() -> None:
     disk = SimDisk()
     append(make_table(disk.boot()), "a", 0)
     env = disk.boot(Fault(FaultKind.ERROR, at=2, count=10_000))

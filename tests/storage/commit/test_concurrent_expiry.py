@@ -30,7 +30,7 @@ ROWS = pa.table({"day": [1, 2], "k": [1, 1], "v": [0, 0]})
 
 
 class Overtaken:
-    """After each of the next `times` looks at the latest snapshot, somebody else commits and lets all others expire."""
+    """After each of the next `times` looks at the latest snapshot, a writer commits and lets all others expire."""
 
     def __init__(self, store: TableStore, commit: Callable[[int], None], times: int) -> None:
         self._look = store.snapshots.latest

@@ -115,8 +115,8 @@ def test_conflicts_name_their_bucket_so_that_the_rest_can_go_on() -> None:
     assert [item.file.file_name for item in rest.entries] == ["a", "c"]
 
 
-def test_a_compaction_that_tells_changes_knew_every_file_above() -> None:
-    """Somebody else's compaction told changes of the same old rows when it put `x` there."""
+def test_a_compaction_that_emits_changes_knew_every_file_above() -> None:
+    """Another compaction emitted changes of the same old rows when it put `x` there."""
 
     def found(live: str, delta: str, *lookups: str, looked: LooksUp = LooksUp.LEVELS_ABOVE) -> list[str]:
         bucket = (EMPTY_ROW, 0)

@@ -62,7 +62,7 @@ def test_truth_table_of_digests(identifier: int, given: CommitDigest | None, ver
         assert decide(history(u=(5, "q")), identity(identifier, digest=given)) is verdict, "nobody gave digests before"
 
 
-def test_foreign_query_is_told_before_the_digest() -> None:
+def test_foreign_query_is_reported_before_the_digest() -> None:
     assert decide(with_digests(5, (5, SAME)), identity(5, "x", OTHER)) is Verdict.FOREIGN_QUERY
 
 

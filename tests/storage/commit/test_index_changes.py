@@ -81,7 +81,7 @@ def test_index_files_are_committed_replaced_and_handed_on() -> None:
     assert latest.index_manifest is None, "no index file lives"
 
 
-def test_compaction_carries_its_own_index_files_and_gives_way() -> None:
+def test_compaction_carries_its_own_index_files_and_is_dropped_on_conflict() -> None:
     store = make_table(SimDisk().boot())
     old, rival, late = (hashes(store, f"index-{name}") for name in ("old", "rival", "late"))
     file = new_file(store, "a")
@@ -101,7 +101,7 @@ def test_compaction_carries_its_own_index_files_and_gives_way() -> None:
         "index file index-old is not live any more",
         "HASH index file index-rival is live, index-late does not replace it",
     ]
-    assert "index-late" not in on_disk(store), "the output of what gave way is removed"
+    assert "index-late" not in on_disk(store), "the output of what was dropped is removed"
 
 
 def test_append_that_others_overtook_is_refused_whole() -> None:

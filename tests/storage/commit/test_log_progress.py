@@ -1,4 +1,4 @@
-"""Where the log stands after each kind of commit, as a truth table, and through real commits."""
+"""Where the log is after each kind of commit, as a truth table, and through real commits."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def progress_of(snapshot: Snapshot) -> LogProgress:
     return progress
 
 
-def test_what_a_compaction_logged_goes_with_its_snapshot_and_gives_way_with_it() -> None:
+def test_what_a_compaction_logged_goes_with_its_snapshot_and_is_dropped_with_it() -> None:
     store = make_table(SimDisk().boot())
     logging = Committer(store, "u", log=LOG)
     file = new_file(store, "a")
@@ -113,11 +113,11 @@ def test_what_a_compaction_logged_goes_with_its_snapshot_and_gives_way_with_it()
     [snapshot] = logging.commit(0, [first]).snapshots
     assert (progress_of(snapshot).batch, progress_of(snapshot).next_offsets) == (0, {0: 9, 1: 0})
     moved = [replace(file, level=5)]
-    told = replace(message(store, before=[file], after=moved), compact_log=LogIncrement(1, 0, 12, 1, "y"))
-    append, compact = logging.commit(1, [told]).snapshots
+    logged = replace(message(store, before=[file], after=moved), compact_log=LogIncrement(1, 0, 12, 1, "y"))
+    append, compact = logging.commit(1, [logged]).snapshots
     assert (progress_of(append).batch, progress_of(compact).batch) == (0, 1)
     assert progress_of(compact).next_offsets == {0: 12, 1: 0}
-    again = replace(told, compact_log=LogIncrement(1, 0, 20, 1, "z"))  # the file is at another level meanwhile
+    again = replace(logged, compact_log=LogIncrement(1, 0, 20, 1, "z"))  # the file is at another level meanwhile
     result = logging.commit(2, [again])
     assert result.aborted_compactions and [progress_of(each).batch for each in result.snapshots] == [1]
     [following] = logging.commit(3, []).snapshots

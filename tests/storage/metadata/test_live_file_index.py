@@ -159,7 +159,7 @@ def test_a_start_that_expired_is_stepped_from_when_the_successor_continues_it(
     assert len(decoded) == 1, "the delta of one commit"
 
 
-def test_the_maker_of_a_snapshot_tells_what_it_did(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_maker_of_a_snapshot_hands_in_its_delta(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     world, _ = counted_world(tmp_path, monkeypatch)
     index = LiveFileIndex(world.snapshots, world.manifests)
     bucket = (PARTITIONS[0], 2)

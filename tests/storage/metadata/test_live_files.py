@@ -104,7 +104,7 @@ def names(entries: list[ManifestEntry]) -> list[str]:
     return [found.file.file_name for found in entries]
 
 
-def test_a_deleted_file_is_dead_wherever_its_delete_stands(tmp_path: Path) -> None:
+def test_a_deleted_file_is_dead_wherever_its_delete_is(tmp_path: Path) -> None:
     world = World(tmp_path)
     world.commit([entry(EntryKind.ADD, "a"), entry(EntryKind.ADD, "b")])
     latest = world.commit([entry(EntryKind.DELETE, "a"), entry(EntryKind.DELETE, "c"), entry(EntryKind.ADD, "c")])
@@ -174,7 +174,7 @@ def write_index_manifest(world: World, name: str, index_type: str, ranges: list[
         fastavro.writer(file, fastavro.parse_schema(INDEX_SCHEMA), [record])
 
 
-def test_index_files_that_mark_rows_are_told_from_others(tmp_path: Path) -> None:
+def test_index_files_that_mark_rows_are_distinguished_from_others(tmp_path: Path) -> None:
     world = World(tmp_path)
     world.commit([entry(EntryKind.ADD, "a")])
     dv = [{"f0": "a", "f1": 1, "f2": 24, "_CARDINALITY": 2}]

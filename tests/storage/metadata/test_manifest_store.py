@@ -114,7 +114,7 @@ def test_a_file_of_another_size_is_corrupt_and_named(tmp_path: Path, change: byt
     with pytest.raises(CorruptDataError, match=metas[0].file_name):
         again.read_manifest(metas[0])
     with pytest.raises(CorruptDataError, match=name):
-        again.read_manifest_list(name)  # a snapshot of an old version has no size; the Avro file tells by itself
+        again.read_manifest_list(name)  # a snapshot of an old version has no size; the Avro file shows by itself
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:

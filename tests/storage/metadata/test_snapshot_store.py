@@ -125,7 +125,7 @@ def test_a_process_that_knows_the_latest_looks_with_two_calls(tmp_path: Path) ->
     assert store.latest_id() == 3
     assert calls == ["snapshot-3", "snapshot-4"]
     commit(other, snapshot(4))
-    assert store.latest_id() == 4, "somebody else's is seen"
+    assert store.latest_id() == 4, "another writer's is seen"
     (tmp_path / "snapshot" / "snapshot-4").unlink()
     (tmp_path / "snapshot" / "LATEST").write_text("3")
     assert other.latest_id() == 3

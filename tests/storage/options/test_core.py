@@ -241,7 +241,7 @@ def test_options_that_are_wrong_name_themselves(option: dict[str, str], message:
         keyed(option)
 
 
-def test_a_table_of_somebody_else_may_have_keys_nobody_knows() -> None:
+def test_a_table_made_elsewhere_may_have_unknown_keys() -> None:
     assert keyed({"my-tool.note": "x"}, strict=False).given["my-tool.note"] == "x"
     with pytest.raises(InvalidRequestError, match="unknown option"):
         keyed({"my-tool.note": "x"})

@@ -491,7 +491,7 @@ def test_append_tables_take_no_options_of_columns_that_are_merged() -> None:
             )
 
 
-# ------------------------------------------------------------------------------------- tables of somebody else, changes
+# ----------------------------------------------------------------------------------- tables of other programs, changes
 
 ODD = aggregation(
     flag="max",
@@ -505,7 +505,7 @@ ODD = aggregation(
 )
 
 
-def test_options_without_effect_stay_in_a_table_of_somebody_else() -> None:
+def test_options_without_effect_stay_in_a_table_made_elsewhere() -> None:
     assert resolve(ODD).functions["flag"] == ColumnAggregate(F.MAX)
     before = schema(ODD)
     after = dataclasses.replace(before, id=1, options={**ODD, "write-only": "true"})

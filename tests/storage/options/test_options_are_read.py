@@ -98,11 +98,11 @@ def test_what_is_refused_has_a_refusal() -> None:
     ],
 )
 @pytest.mark.parametrize("has_primary_key", [False, True])
-def test_options_that_do_nothing_are_told(options: dict[str, str], named: list[str], has_primary_key: bool) -> None:
+def test_options_without_effect_are_warned_of(options: dict[str, str], named: list[str], has_primary_key: bool) -> None:
     parsed = CoreOptions.parse(options, has_primary_key=has_primary_key)
-    told = unheeded_options(parsed)
-    assert len(told) == len(named)
-    assert all(key in text and "no effect" in text for key, text in zip(named, told, strict=True))
+    warnings = unheeded_options(parsed)
+    assert len(warnings) == len(named)
+    assert all(key in text and "no effect" in text for key, text in zip(named, warnings, strict=True))
     assert risky_options(parsed) == []
 
 

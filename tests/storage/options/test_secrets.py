@@ -90,7 +90,7 @@ def test_no_text_of_a_table_shows_a_secret(tmp_path: Path) -> None:
 
 
 def table_with(warehouse: Path, options: dict[str, str]) -> Table:
-    """A table of somebody else, which may have any options."""
+    """A table of another program, which may have any options."""
     made = Catalog(warehouse).create_table("db.t", schema={"id": "BIGINT"}, primary_keys=["id"], options={"bucket": 1})
     file = Path(made.location) / "schema" / "schema-0"
     content = json.loads(file.read_text(encoding="utf-8"))

@@ -1,1 +1,1 @@
-"""Which databases and tables there are, where they lie, and how a schema and a snapshot of one come to be."""
+"""Which databases and tables there are, where they lie, and how the next schema and snapshot of one are claimed."""

@@ -1,4 +1,4 @@
-"""How the next schema and the next snapshot of one table come to be: the catalog's part in a commit.
+"""How the next schema and the next snapshot of one table are made: the catalog's part in a commit.
 
 A claim asks for one id, once; it neither waits nor tries again, which is the committer's part. What it answers:
 
@@ -62,7 +62,7 @@ class TableClaims(Protocol):
 
     def claim_schema(self, schema: TableSchema) -> bool:
         """Makes the schema the latest one; False when another writer has taken its id. `UnknownOutcomeError` when
-        nobody knows, `NotFoundError` where the table is gone."""
+        it is not known, `NotFoundError` where the table is gone."""
 
     def claim_snapshot(self, snapshot: Snapshot) -> ClaimAnswer:
         """Makes the snapshot visible under its id, if that is free."""
@@ -106,7 +106,7 @@ class FileClaims:
             return ClaimAnswer(ClaimOutcome.UNKNOWN, error)
 
     def ask_again(self, snapshot: Snapshot) -> ClaimAnswer:
-        """Compares the bytes that are there; an error tells nothing of the claim."""
+        """Compares the bytes that are there; an error says nothing of the claim."""
         try:
             return self._ask(self._file_io.asked_again, snapshot)
         except StorageError as error:
@@ -124,7 +124,7 @@ Lock: TypeAlias = Callable[[], AbstractContextManager[object]]
 class LockedClaims:
     """Other claims, each while a lock of the catalog is held.
 
-    A release that fails takes no claim back: what was answered stands, or the committer would remove the files of a
+    A release that fails takes no claim back: the answer is kept, or the committer would remove the files of a
     snapshot that is visible.
     """
 

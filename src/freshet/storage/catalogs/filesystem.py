@@ -3,7 +3,7 @@
     <warehouse>/<database>.db/<table>/schema/schema-0        a folder with a schema file is a table
 
 There is no catalog file: a table exists when it has a schema, and creating one is the exclusive create of `schema-0`,
-so that of two creators one wins and the other is told. Source: FORMAT.md §1.
+so that of two creators one wins and the other gets an error. Source: FORMAT.md §1.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class FilesystemMetastore:
         return FileClaims(self._env.file_io, paths).claim_schema(schema)
 
     def drop_table(self, name: TableName) -> bool:
-        """The schema goes first: without it nobody reads or writes what is not removed yet."""
+        """The schema goes first: without it what is not removed yet is neither read nor written."""
         paths = self._paths(name)
         if not self._is_table(paths) and not self._has_remains(paths):
             return False

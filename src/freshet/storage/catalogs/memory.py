@@ -122,7 +122,7 @@ class MemoryMetastore:
         return True
 
     def rename_table(self, name: TableName, to: TableName) -> None:
-        """The name alone: who has the table open goes on."""
+        """The name alone: tables that are open stay usable."""
         with self._names.lock:
             source, target = self._database(name.database).tables, self._database(to.database).tables
             if name.table not in source:

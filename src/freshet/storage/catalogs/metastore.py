@@ -1,7 +1,7 @@
 """What a catalog knows: which databases and tables there are, where a table lies, and how its ids are claimed.
 
 `freshet.Catalog` is what people hold: it checks names and schemas, words the errors, and asks a metastore, which does
-as it is told or answers that it was too late. What there is:
+what is asked or answers that it was too late. What there is:
 
 | `metastore` | names are | a table lies | properties of databases | renaming a table |
 |---|---|---|---|---|
@@ -77,7 +77,7 @@ class Metastore(Protocol):
 
     def drop_table(self, name: TableName) -> bool:
         """Removes a table with its files, also what an interrupted call has left; False when there is neither. From
-        its first step on nobody reads or writes the table."""
+        its first step on the table is neither read nor written."""
 
     def rename_table(self, name: TableName, to: TableName) -> None:
         """Gives a table another name, in a database that is there; all of its snapshots, tags and branches stay.

@@ -1,1 +1,1 @@
-"""Reads what commits changed: which files tell it, their rows with kinds, and waiting for the next commit."""
+"""Reads what commits changed: which files hold it, their rows with kinds, and waiting for the next commit."""

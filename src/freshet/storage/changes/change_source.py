@@ -9,7 +9,7 @@
 
 Overwrites are read with `streaming-read-overwrite` (keyed tables) and `streaming-read-append-overwrite` (append
 tables). A keyed table without a changelog producer has no changelog: the files that a commit added hold upserts and
-deletes, and nobody wrote down the rows they replaced. They are read where upserts will do, and only when asked for.
+deletes, and the rows they replaced are not recorded. They are read where upserts will do, and only when asked for.
 
 Source: MERGING.md §7.2.
 """
@@ -57,7 +57,7 @@ class ChangeRules:
 
     @property
     def has_changelog(self) -> bool:
-        """Whether what is read tells every change in full: the row before and the row after."""
+        """Whether what is read has every change in full: the row before and the row after."""
         return not self.has_primary_key or self.producer is not ChangelogProducer.NONE
 
     def source(self, snapshot: Snapshot) -> ChangeSource:

@@ -46,7 +46,7 @@ class ChangeMode(StrEnum):
     """What is read of each snapshot."""
 
     CHANGELOG = "changelog"
-    """All that tells changes, also overwrites where the table's options ask for them."""
+    """Everything that has changes, also overwrites where the table's options ask for them."""
     CHANGELOG_FILES = "changelog-files"
     """Changelog files only."""
     DELTA = "delta"

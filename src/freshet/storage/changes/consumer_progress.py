@@ -1,6 +1,6 @@
 """What a reader in pieces keeps from expiry: the snapshots from its position on, by a consumer.
 
-| the reader stands | the consumer | its pin, `<id>.state` |
+| the reader is | the consumer | its pin, `<id>.state` |
 |---|---|---|
 | within the rows of the snapshot it begins with | as it was: rows that were not read come first | that snapshot |
 | before the changes of a snapshot | that snapshot | none |

@@ -89,7 +89,7 @@ class Follower(SnapshotWalk[StreamPosition, ChangeSplit]):
         snapshot = self._history.find(snapshot_id)
         if self._last is not None:
             self._history.check_not_replaced(self._last)
-        else:  # no snapshot was read that could tell this table from a later one of its name
+        else:  # no snapshot was read that could distinguish this table from a later one of its name
             self._store.check_is_there()
         if snapshot is None:
             if self._history.latest_id() + 1 == snapshot_id:

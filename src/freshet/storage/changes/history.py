@@ -5,8 +5,8 @@
 
 Ids have no gap. Where a snapshot and its copy are both there (expiry is at work), they are the same.
 
-A table that was rolled back uses ids a second time. Who follows it compares the snapshot it read last with what stands
-under that id now.
+A table that was rolled back uses ids a second time. A follower compares the snapshot it read last with the one that
+has that id now.
 """
 
 from __future__ import annotations

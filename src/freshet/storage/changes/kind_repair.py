@@ -7,7 +7,7 @@
 | only the -U kept | -D |
 | only the +U kept | +I |
 
-A pair stands in adjacent rows, as changelog files and the log have them. A -U or +U whose other half is not there (the
+A pair is two adjacent rows, as changelog files and the log have them. A -U or +U whose other half is not there (the
 producer `input` logs what it is given) is left as it is.
 """
 

@@ -2,7 +2,7 @@
 keeps from expiry what was not read, and rows of the log in today's columns.
 
 Rows of the log come in the columns of the schema they were logged with, and are brought into those asked for by field
-id, as old files are. Their kinds are well-formed after the filter too (`kind_repair`): a pair stands in one batch.
+id, as old files are. Their kinds are well-formed after the filter too (`kind_repair`): a pair is in one batch.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class LogHistory:
         return self._history.left_text()
 
     def state_splits(self, snapshot: Snapshot) -> list[ChangeSplit]:
-        """The rows that the changelog has told up to a snapshot, as +I, in pieces."""
+        """The rows whose changes were emitted up to a snapshot, as +I, in pieces."""
         with self._history.explained(snapshot):
             return self._planner.state(snapshot)
 
@@ -128,11 +128,11 @@ class LogHistory:
         return self._history.find(snapshot_id)
 
     def has_changes(self, snapshot: Snapshot) -> bool:
-        """True where the snapshot changes rows as its files tell, or changes them without telling."""
+        """True where the snapshot changes rows, also by an overwrite that the changelog leaves out."""
         return self._source(snapshot) is not ChangeSource.NOTHING
 
     def read_split(self, split: ChangeSplit, *, ahead: bool = False) -> Iterator[pa.RecordBatch]:
-        """The rows of a piece, such as the log would tell them (`log.ignore-delete`)."""
+        """The rows of a piece, as the log would have them (`log.ignore-delete`)."""
         schema = self.schema
         with self._history.explained(self._history.still_there(split.snapshot_id)):
             for rows in self._reader.read(split, decoders() if ahead else None):
@@ -180,10 +180,10 @@ class LogHistory:
         self._store.env.sleep_s(seconds)
 
     def _finished(self, arrays: Sequence[Any], codes: Any, snapshot_id: int | None) -> pa.RecordBatch:
-        beside = [pc.take(pa.array(KIND_TEXTS, pa.string()), pa.array(codes))]
+        system = [pc.take(pa.array(KIND_TEXTS, pa.string()), pa.array(codes))]
         if self._reader.with_snapshot_id:
-            beside.append(pa.repeat(pa.scalar(snapshot_id, pa.int64()), len(codes)))
-        return pa.RecordBatch.from_arrays([*arrays, *beside], schema=self.schema)
+            system.append(pa.repeat(pa.scalar(snapshot_id, pa.int64()), len(codes)))
+        return pa.RecordBatch.from_arrays([*arrays, *system], schema=self.schema)
 
     def _read_columns(self, schema_id: int) -> tuple[ReadColumn, ...]:
         """How the columns asked for, and those that the filter looks at, come out of rows of a schema."""

@@ -3,8 +3,8 @@
 | source | entries read | files of a bucket come |
 |---|---|---|
 | DELTA | ADD of the delta manifests | as listed; of an append table by sequence number, packed into splits |
-| CHANGELOG | of the changelog manifests | as listed: a -U stands before its +U, maybe at the end of the file before |
-| REPLACED | of the delta manifests, told levels | DELETEs as the state removed, ADDs as the state added |
+| CHANGELOG | of the changelog manifests | as listed: a -U is before its +U, maybe at the end of the file before |
+| REPLACED | of the delta manifests, emitted levels | DELETEs as the state removed, ADDs as the state added |
 
 A filter leaves out partitions, buckets and files in which no row can match. Rows of changes are filtered one by one,
 so that unlike in a scan each file may be left out by the statistics of any column, whatever lies over it.
@@ -207,8 +207,8 @@ class ChangePlanner:
 
 
 def emitted_levels(options: CoreOptions) -> Callable[[int], bool]:
-    """The levels whose rows the changelog has told. Level 0 counts where changes are told as they are written, also of
-    tables whose scans do not show it."""
+    """The levels whose rows the changelog has emitted. Level 0 counts where changes are emitted as they are written,
+    also of tables whose scans do not show it."""
     match options.changelog_producer:
         case ChangelogProducer.LOOKUP:
             return lambda level: level > 0

@@ -88,7 +88,7 @@ class SplitStream:
         return StreamPosition(start.next_id, before_ms=None if before is None else before.time_ms)
 
     def bound(self) -> int:
-        """What `advance` may be told not to pass: everything that is committed now."""
+        """A bound for `advance`: everything that is committed now."""
         return self.latest().snapshot_id
 
     def latest(self) -> StreamPosition:
@@ -111,8 +111,8 @@ class SplitStream:
         return [*found, *self._follower.part(position, end)]
 
     def groups(self, start: StreamPosition, end: StreamPosition) -> list[tuple[ChangeSplit, ...]]:
-        """The splits of `splits` by who reads them: those of a state one by one, the keys of each are its own; later
-        ones by bucket, in their order. What one group has of a key comes before what a later one has."""
+        """The splits of `splits`, a group for each reader: those of a state one by one, the keys of each are its own;
+        later ones by bucket, in their order. What one group has of a key comes before what a later one has."""
         state_id = start.snapshot_id if start.is_state else None
         return [tuple(group) for group in by_bucket(self.splits(start, end), state_id)]
 
@@ -132,7 +132,7 @@ class SplitStream:
             yield from self._reader.read(split, decoders() if ahead else None)
 
     def read_between(self, start: StreamPosition, end: StreamPosition) -> Iterator[pa.RecordBatch]:
-        """What lies between two positions, in its order, for who plans and reads in one process."""
+        """What lies between two positions, in its order, for a reader that plans and reads in one process."""
         for split in self.splits(start, end):
             yield from self.read_split(split, ahead=True)
 
@@ -142,7 +142,7 @@ class SplitStream:
         return self._store.options.continuous_discovery_interval_ms / 1000
 
     def wait(self, position: StreamPosition | None, seconds: float) -> None:
-        """Waits: nobody says when something was committed."""
+        """Waits; a commit is noticed afterwards."""
         self._store.env.sleep_s(seconds)
 
     def close(self) -> None:

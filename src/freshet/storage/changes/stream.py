@@ -14,9 +14,9 @@ It is a loop over the positions of a stream in pieces (`split_stream`, or with a
 | fails | loudly, when expiry was faster (`RetryableError` says what is left) or the table was rolled back or dropped |
 
 A snapshot counts as handed over when the caller comes back for more after its last batch. Then `next_snapshot_id`
-moves on and the progress of the consumer is written: who stops in between, or dies, gets that snapshot's changes again
-from its first. What is done with the changes of one snapshot should therefore take effect at once, or be harmless
-twice; `_SNAPSHOT_ID`, on request, tells.
+moves on and the progress of the consumer is written: a reader that stops or dies in between gets the changes of that
+snapshot again from the first. What is done with the changes of one snapshot should therefore take effect at once, or be
+harmless twice; `_SNAPSHOT_ID`, on request, says which snapshot it is.
 
 A consumer's snapshots do not expire, nor does the one whose rows come first (`ConsumerProgress`).
 """

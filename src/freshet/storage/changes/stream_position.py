@@ -18,7 +18,7 @@ class StreamPosition:
 
     `is_state` says that it is the rows of the snapshot with which the stream begins, not its changes. `before_ms` is
     the commit time of the snapshot before, where it was there, `of_ms` that of the snapshot whose rows come first, or
-    which was read in part: they tell a history from another one of the same ids.
+    which was read in part: they distinguish a history from another one of the same ids.
     """
 
     snapshot_id: int

@@ -3,7 +3,7 @@
 A round plans first, then deletes in this order:
 
 1. copies of the snapshots whose changelog stays; snapshot files, oldest first, and the EARLIEST hint: from here on
-   nobody can ask for what follows;
+   no reader can ask for what follows;
 2. data files that the deltas of (begin, end] deleted, and changelog files of [begin, end), bucket by bucket, with the
    folders that became empty (`snapshot.clean-empty-directories`);
 3. manifests, lists, index files and statistics that only expired snapshots name.
@@ -17,7 +17,7 @@ kept apart from its snapshot, or was added again by a later overwrite (a rollbac
 a tag cannot be read, nothing is deleted at all; of branches and changelogs, which other programs do not keep whole,
 what can be read is kept. The DELETEs of the first expired snapshot belong to history that expired earlier.
 
-Which files are still named, the deltas tell for the most part, without opening the manifests of 500 tags: a file that
+The deltas show for the most part which files are still named, without opening the manifests of 500 tags: a file that
 was deleted by snapshot d is live in no later snapshot unless a later delta adds it again, and a file that was added by
 snapshot a is live in no earlier one. So only tags of [a, d) are asked, and everything of the branches.
 
@@ -320,7 +320,7 @@ class _Expiry:
         return metadata_paths(self._store, MetadataNames(manifests, index_files, statistics))
 
     def _own_names(self, snapshot: Snapshot) -> MetadataNames:
-        """Metadata that goes with a snapshot, if nobody else names it: all but what its changelog needs."""
+        """Metadata that goes with a snapshot, if nothing else names it: all but what its changelog needs."""
         names = self._index.names(self._partial, snapshot)
         if not self._keeps_changelogs:
             return names
@@ -344,7 +344,7 @@ class _Expiry:
         gone = file_io.delete_all(expired, in_turn=True)
         for snapshot_id in plan.snapshot_ids:
             store.snapshots.forget(snapshot_id)
-        if gone.failed_count:  # somebody may still ask for what they name
+        if gone.failed_count:  # a reader may still open what they name
             raise RetryableError(
                 f"one of the snapshots {plan.snapshot_ids[0]} to {plan.snapshot_ids[-1]} could not be deleted "
                 f"({gone.cause}); the files they name stay, and the next round tries again",
@@ -361,7 +361,8 @@ class _Expiry:
 
 @dataclass(frozen=True, slots=True)
 class _Doomed:
-    """A file that the history has done with: who added it, None for before the expired history, and who deleted it."""
+    """A file that is no longer live, with the ids of the snapshots that added it (None: before the expired ones) and
+    deleted it."""
 
     entry: ManifestEntry
     added_by: int | None

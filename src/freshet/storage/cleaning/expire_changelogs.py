@@ -7,7 +7,7 @@
 
 Where the options ask for no such copies any more, those that are there go: up to the smallest next of a consumer, as
 many as the limit allows, the last one included, and before any snapshot expires, since a snapshot that follows them
-tells which files they alone still named (`release_changelogs`). Apache Paimon leaves them to a procedure.
+shows which files they alone still named (`release_changelogs`). Apache Paimon leaves them to a procedure.
 
 With a copy go its changelog files and their manifests; of a copy without a changelog list (no changelog producer) the
 files that its commit deleted, which were the changes of earlier copies, and its manifests. What a snapshot, tag, branch
@@ -164,7 +164,7 @@ def _doomed_files(
     follower: Snapshot | None,
     kept: list[KeptSnapshot],
 ) -> list[ManifestEntry]:
-    """`follower` is the snapshot right after the copies, if all of them go: what it deleted, nobody else would."""
+    """`follower` is the snapshot right after the copies, if all of them go: what it deleted is found by no other."""
     lists = {snapshot.changelog_manifest_list for _, snapshot in kept}
     logged: list[ManifestEntry] = []
     deleted: dict[str, ManifestEntry] = {}

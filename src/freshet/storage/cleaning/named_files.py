@@ -30,7 +30,7 @@ from freshet.storage.model.snapshot import Snapshot
 
 
 class ReadableManifests:
-    """Manifests of snapshots that nobody keeps whole: a missing file is an empty one."""
+    """Manifests of snapshots that other programs do not keep whole: a missing file is an empty one."""
 
     def __init__(self, manifests: ManifestStore) -> None:
         self._manifests = manifests

@@ -78,8 +78,8 @@ def remove_orphan_files(
 ) -> OrphanResult:
     """Finds files that nothing names and that have not been modified for `older_than_ms`, and deletes them.
 
-    The age, default one day, must be longer than any writer or compaction runs before it commits: until then its
-    files are named by nobody. `NotFoundError` when the table was dropped, and maybe created again, since it was opened.
+    The age, default one day, must be longer than any writer or compaction runs before it commits: until then no
+    snapshot names its files. `NotFoundError` when the table was dropped, and maybe created again, since it was opened.
     """
     if not isinstance(older_than_ms, int):
         raise InvalidRequestError(
@@ -192,7 +192,7 @@ class _UsedNames:
                 snapshot = snapshots.fresh(snapshot_id)  # an id may have been used again since a rollback
             except NotFoundError:
                 continue
-            # A delta tells what is live only to who knows the snapshot before.
+            # A delta says what is live only together with the snapshot before.
             is_full = last_read != snapshot_id - 1 or snapshot.commit_kind is CommitKind.OVERWRITE
             path = paths.snapshot(snapshot_id)
             if self._read(snapshot, path, is_full=is_full, is_history=snapshot_id >= first_of_history):

@@ -1,8 +1,8 @@
 """The claim of a snapshot id as a commit makes it, and the proof that the id was still free to be claimed.
 
-How an id is claimed, the table's catalog says (`catalogs.claims`); a claim is lost while somebody else's `snapshot-N`
-is there. But a committer that was slow (or stopped for an hour: a driver that was given up, a machine that slept) may
-come so late that N has been used *and has expired*: its create succeeds, below the history of the table, and nobody
+The table's catalog decides how an id is claimed (`catalogs.claims`); a claim is lost while another writer's
+`snapshot-N` is there. But a slow committer (a driver that was replaced, a machine that was suspended for an hour) may
+come so late that N has been used *and has expired*: its create succeeds, below the history of the table, and no reader
 would ever see what it committed. So a claim counts only when N is part of the history. Expiry deletes in ascending
 order and never the latest; therefore:
 
@@ -78,7 +78,7 @@ class SnapshotClaim:
             return False
         ids = snapshots.list_ids()
         if not ids or ids[-1] <= snapshot.id or snapshot.id not in ids:
-            return True  # the latest, or expired by somebody who saw it as part of the history
+            return True  # the latest, or expired by a process that saw it as part of the history
         try:
             successor = snapshots.fresh(snapshot.id + 1)
         except NotFoundError:
@@ -95,7 +95,7 @@ class SnapshotClaim:
         if not added:
             raise UnknownOutcomeError(
                 f"table {self._store.location}: snapshot {snapshot.id} was created, but snapshots around it expired at "
-                "that moment and it holds no file that would tell whether it came too late; commit the same identifier "
+                "that moment and it holds no file that would show whether it came too late; commit the same identifier "
                 "again: if it took effect, it is recognised"
             )
         return self._index.is_in_base(successor, added[0])

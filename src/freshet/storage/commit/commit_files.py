@@ -8,7 +8,7 @@
 | index manifest                | in every round that changes index files     | the round is lost         |
 
 After a claim without an answer nothing is taken back: a snapshot may name all of it. Taking back is best effort; what
-stays behind is named by nobody and falls to orphan cleaning.
+stays behind is named by no snapshot and removed by orphan cleaning.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Commits what bucket writers hand over: the APPEND snapshot, then the COMPACT snapshot of the same identifier.
 
-A crash between the two leaves the APPEND. The replay finds its identity and skips; the compaction is lost, its output
-files are named by nobody and fall to orphan cleaning, and the files that it would have replaced are still live: the
-table holds the same rows.
+A crash between the two leaves the APPEND. The replay finds its identity and skips; the compaction is lost: orphan
+cleaning removes its output files, and the files that it would have replaced are still live. The table holds the same
+rows.
 
 Rows are numbered above everything live in their bucket when the APPEND is claimed (`commit.numbering`), so that of two
 writers of a key the one that commits last wins. Where others have committed as high numbers meanwhile, the files of
@@ -12,7 +12,7 @@ A compaction never fails a stream. Buckets whose inputs another commit compacted
 `aborted_compactions`, and the writer restores those buckets before it compacts again; likewise all of them when the
 COMPACT snapshot could not be made although the APPEND is there.
 
-Snapshots that expire after a commit are no matter of this room: who opens a committer hands in what follows a commit
+Snapshots do not expire here: whoever opens a committer hands in what follows a commit
 (`cleaning.expire.expire_later`).
 
 Source: FORMAT.md §3, MERGING.md §1.4; identity: `commit.identity`.
@@ -48,10 +48,10 @@ from freshet.storage.model.table_log import LogIdentity, LogProgress
 _LOG: Final = logging.getLogger(__name__)
 
 REWRITES_MAX: Final = 10
-"""How often the files of one commit are numbered anew."""
+"""How often the files of one commit are renumbered."""
 HEADROOM_PER_ROW: Final = 1024
 HEADROOM_FACTOR: Final = 8
-"""Numbers left free below rows that were numbered anew, for each of them the first time, and so many times more each
+"""Numbers left free below rows that were renumbered, for each of them the first time, and so many times more each
 time after it: rows that others may commit meanwhile without overtaking them. More rows take longer to write."""
 
 
@@ -84,8 +84,8 @@ class CommitResult:
 
 
 Renumber = Callable[[int, Sequence[CommitMessage], int, int], Sequence[CommitMessage]]
-"""Of a commit (its identifier), makes messages with the same rows, numbered above what is live at the snapshot (its id)
-and so much more. What the messages given name stays."""
+"""For a commit (its identifier), makes messages with the same rows, numbered above what is live at a snapshot (its id)
+by a headroom. The files of the messages given stay."""
 
 AfterCommit = Callable[[TableStore, Snapshot], None]
 """Called with the last snapshot of a commit before `commit` returns; it must not fail."""
@@ -126,7 +126,7 @@ class Committer:
         self._snapshot_commit = SnapshotCommit(store, commit_user)
 
     def log_progress(self) -> LogProgress | None:
-        """Where the log of the table stands; None before anything was logged.
+        """Where the log of the table is; None before anything was logged.
 
         Raises `InvalidRequestError` where the log of this committer cannot go on there.
         """

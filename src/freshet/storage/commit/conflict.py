@@ -6,9 +6,9 @@
 3. Primary-key tables: in every (partition, bucket, level >= 1) the key ranges of the files that remain are disjoint.
    Where live files overlap already, the bucket is damaged: `compact --repair` merges that level again.
 4. Primary-key tables: a compaction of level 0 knew every file that may hold its keys and
-   * stands at level 0 or not below its outputs, with rows older than its newest: a delete that it dropped, or an old
+   * is at level 0 or not below its outputs, with rows older than its newest: a delete that it dropped, or an old
      value that it merged into a row of today, would else come before them;
-   * where compactions look keys up, any file above level 0: one that somebody else's compaction put there meanwhile has
+   * where compactions look keys up, any file above level 0: one that another compaction put there meanwhile has
      emitted its rows as changes of the same old rows already, or holds values that the result lacks.
 
 Every check holds for each bucket by itself: what is wrong in one says nothing of the others. Checks 2 to 4 need the

@@ -8,8 +8,8 @@ that snapshot expiry cannot forget one:
                        "digests": {"orders-cdc": [[17, "<hash>", "<range>"], [16, null, ""]]},
                        "carried": {"orders-cdc": "<text>"}}
 
-`carried` holds a text that a user has given with a commit, until it gives another: what it wants to know of its own
-first commits whatever has expired since. `digests` holds the last few commits of users who give one, newest first;
+`carried` holds a text that a user has given with a commit, until it gives another: what it needs to know of its
+first commits after they have expired. `digests` holds the last few commits of users who give one, newest first;
 null stands for a commit without. Releases that do not know a key ignore it, and drop it with the next snapshot they
 write: from then on nothing is known of them.
 

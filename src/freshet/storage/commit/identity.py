@@ -20,12 +20,12 @@ is judged by the history of the snapshot that it is to be built on (`commit.hist
 The identifier 9223372036854775807 is what batch jobs of other libraries commit under, all of them. It has no order and
 says nothing about a replay, so nothing here commits under it.
 
-Compactions that run beside a stream leave no trace: repeating one is harmless, its inputs are gone.
+Background compactions leave no trace: repeating one is harmless, its inputs are gone.
 
-Where the number is not to be trusted (a program did not see the end of its last try and comes with another number, or
-took one that another program of the same user has used meanwhile), the new files of the commit tell, whose names are
-random: they stand in the delta of some snapshot after the one that the commit was begun on, or they do not. Snapshots
-that expired meanwhile are looked for in the base of the latest one, where their entries stay until compaction and the
+Where the number cannot be trusted (a program did not see the end of its last try and comes with another number, or
+took one that another program of the same user has used meanwhile), a commit is recognised by its new files, whose names
+are random: the delta of a snapshot after the one that the commit was begun on has them, or none has. Snapshots that
+expired meanwhile are looked for in the base of the latest one, where their entries stay until compaction and the
 merging of manifests have both passed over them.
 """
 
@@ -47,7 +47,7 @@ from freshet.storage.model.snapshot import BATCH_COMMIT_IDENTIFIER, Snapshot
 
 @dataclass(frozen=True, slots=True)
 class CommitIdentity:
-    """Who commits. A commit that is not traced is never taken for a replay (compactions beside a stream).
+    """Who commits. A commit that is not traced is never taken for a replay (background compactions).
 
     `carried` is a text that the history keeps for the user from now on; None leaves the one that it has.
     """
@@ -105,7 +105,7 @@ def is_committed(history: CommitHistory, identity: CommitIdentity, *, table: str
                 f"table {table}: no snapshot says whether commit {identifier} of user {commit_user!r} is there, "
                 "because snapshots have expired since; nothing was written. Look whether the rows are in the table, "
                 "then start with another commit user at 0; keep snapshots longer (snapshot.num-retained.min, "
-                "snapshot.time-retained) than the stream may stand still"
+                "snapshot.time-retained) than the stream may be stopped"
             )
 
 
@@ -116,7 +116,7 @@ def check_identifier(identifier: int) -> None:
     if identifier >= BATCH_COMMIT_IDENTIFIER:
         raise InvalidRequestError(
             f"a commit identifier is at most {BATCH_COMMIT_IDENTIFIER - 1}, not {identifier}: the number above is "
-            "shared by the batch jobs of other libraries and cannot be told apart from its repetition; count from 0"
+            "shared by the batch jobs of other libraries and cannot be distinguished from its repetition; count from 0"
         )
 
 
@@ -130,8 +130,8 @@ def snapshot_that_added(
 ) -> Snapshot | None:
     """The first snapshot with an id above `after_id` whose delta adds one of the files; None when there is none.
 
-    Where that snapshot has expired, the latest one stands for it. A file that only changes its level keeps its name,
-    and two compactions may do that to the same file: it tells nothing.
+    Where that snapshot has expired, the latest one is returned. A file that only changes its level keeps its name, and
+    two compactions may do that to the same file: it proves nothing.
     """
     moved = {entry.file.file_name for entry in entries if entry.kind is EntryKind.DELETE}
     added = [entry for entry in entries if entry.kind is EntryKind.ADD and entry.file.file_name not in moved]

@@ -4,7 +4,7 @@ An index manifest is never inherited without a look. What it says must be true o
 
 1. what the change deletes is live, what it adds is not;
 2. of HASH and DELETION_VECTORS a bucket has one file (append tables without buckets: vectors in several), so a change
-   that adds one must delete the one there is: somebody else may have written it since;
+   that adds one must delete the one there is: another commit may have written it since;
 3. a data file that is deleted takes its deletion vector along: an index file that marks it is deleted, or replaced, by
    the same change. Otherwise the vectors would be counted, and sought, for a file that is not there;
 4. vectors mark live files only;

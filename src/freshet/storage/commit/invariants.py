@@ -142,7 +142,7 @@ def identifiers_grow(path: str, before: Snapshot | None, after: Snapshot) -> Ite
 
 
 def levels_are_runs(version: BucketVersion) -> Iterator[Damage]:
-    """Above level 0 the files of a level have disjoint key ranges, so that a key stands in one of them."""
+    """Above level 0 the files of a level have disjoint key ranges, so that a key is in one of them at most."""
     if version.sort_key is None:
         return
     for reason in overlapping_levels(build_levels(version.files, 1, version.sort_key)).values():

@@ -132,7 +132,7 @@ def merge_manifests(store: ManifestStore, manifests: Sequence[ManifestFileMeta],
 
 
 def _by_bucket(entries: list[ManifestEntry]) -> list[ManifestEntry]:
-    """Entries of one bucket together, in their order: who restores a bucket then skips most of a large manifest."""
+    """Entries of one bucket together, in their order: a writer that restores one then skips most of a manifest."""
     return sorted(entries, key=lambda entry: entry.bucket_id)
 
 

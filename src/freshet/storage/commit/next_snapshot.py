@@ -8,7 +8,7 @@
 | watermark | the larger of both |
 | timeMillis | the clock, but never earlier than the latest: time travel searches by halves |
 | schemaId | the latest schema, whichever one the writer had |
-| properties | those of the commit, all users' last commits (`history`), where the log stands (`log_progress`) |
+| properties | those of the commit, all users' last commits (`history`), where the log is (`log_progress`) |
 
 Source: FORMAT.md §3.1.
 """

@@ -1,12 +1,12 @@
 """Packs the small changelog files of a commit into one file a partition, where `precommit-compact` asks for it.
 
-The bytes of the files stand one after the other in one file, in the folder of the first one's bucket; the entries stay
-one a bucket, and their names say which part is theirs (`paths.packed_range`). This is what the Flink sink of Apache
+The files are concatenated into one, in the folder of the first one's bucket; there is still an entry for each bucket,
+and its name says which part of the file it is (`paths.packed_range`). This is what the Flink sink of Apache
 Paimon makes of the option, and Flink and this program are all that read it: other engines with Paimon do not know the
 format `cc-parquet`.
 
-The files that were packed go when the snapshot stands, so that a commit that is tried again finds them. What a crash
-leaves of either kind is named by nobody and falls to orphan cleaning.
+The files that were packed are removed once the snapshot is there, so that a commit that is tried again finds them. What
+a crash leaves of either kind is removed by orphan cleaning.
 
 Source: FORMAT.md §7.5.
 """
@@ -32,11 +32,11 @@ class PackedChange:
     made: tuple[str, ...] = ()
 
     def is_committed(self) -> None:
-        """The change stands: what was packed is needed no more."""
+        """The change is committed: the files that were packed are no longer needed."""
         self.store.env.file_io.delete_all(list(self.originals))
 
     def is_refused(self) -> None:
-        """The change will never stand as it is here."""
+        """This form of the change will not be committed."""
         self.store.env.file_io.delete_all(list(self.made))
 
 

@@ -1,4 +1,4 @@
-"""What to tell people whose commit was taken for a repetition: which snapshot has the commit of that number."""
+"""The message for a commit that was taken for a repetition: which snapshot has the commit of that number."""
 
 from __future__ import annotations
 

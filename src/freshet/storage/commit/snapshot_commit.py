@@ -5,14 +5,14 @@ One round:
 1. look at the table (`table_view`); if an earlier round ended without an answer, look whether its snapshot is there;
 2. ask the identity of the commit against the history that this snapshot carries (a replay may have won meanwhile);
 3. check that no snapshot since the base has added these files, that new rows are numbered above what others have
-   committed since (else the caller numbers them anew), and conflicts; a compaction gives way bucket by bucket, anything
+   committed since (else the caller renumbers them), and conflicts: a compaction is dropped bucket by bucket, anything
    else raises;
 4. write delta manifests, merge old manifests, write both manifest lists, build the snapshot;
 5. claim `snapshot-N`. Won: write the LATEST hint. Lost: remove what only this round named, wait, again.
 
-| crash or error           | left behind                 | who deals with it                                      |
+| crash or error           | left behind                 | handled by                                             |
 |--------------------------|-----------------------------|--------------------------------------------------------|
-| before 5                 | manifests that nobody names | orphan cleaning                                        |
+| before 5                 | manifests without snapshot  | orphan cleaning                                        |
 | in 5, no answer          | perhaps the snapshot        | the next round by its uuid, the replay by its identity |
 | after 5, before the hint | a hint that is too low      | every reader                                           |
 
@@ -87,7 +87,7 @@ class SnapshotOutcome:
     aborted_compactions: tuple[Conflict, ...] = ()
     is_certain: bool = True
     outnumbered: frozenset[BucketId] = frozenset()
-    """Buckets whose new files must be numbered anew, upon `view`, before anything is committed."""
+    """Buckets whose new files must be renumbered, upon `view`, before anything is committed."""
 
 
 @dataclass(slots=True)
@@ -146,7 +146,7 @@ class SnapshotCommit:
                     rounds.files.take_back()
                     raise
                 failure = error
-            except Exception:  # nobody expected it, but no snapshot names what was written
+            except Exception:  # unexpected, but no snapshot names what was written
                 rounds.files.take_back()
                 raise
             if self._is_exhausted(retry_count, started_ms):
@@ -206,14 +206,14 @@ class SnapshotCommit:
     def _find_new_files(self, request: CommitRequest, latest: Snapshot | None, rounds: _Rounds) -> Snapshot | None:
         """The snapshot that has the files of this commit already, where an unanswered claim of ours made it.
 
-        Histories know an APPEND; of a compaction whose snapshot has expired meanwhile, only the files tell. Raises
+        Histories know an APPEND; a compaction whose snapshot has expired is recognised by its files alone. Raises
         `ConflictError` when the files were committed before, under another number.
         """
         latest_id = FIRST_SNAPSHOT_ID - 1 if latest is None else latest.id
         checked_id = request.base_id if rounds.checked_id is None else rounds.checked_id
         rounds.checked_id = latest_id
         if checked_id is None:
-            return None  # the first look of the first try: nobody had these files before
+            return None  # the first look of the first try: these files were in no snapshot before
         entries = request.change.entries
         known = snapshot_that_added(self._store, self._index, entries, after_id=checked_id, latest=latest)
         if known is not None and not rounds.unanswered:
@@ -226,7 +226,7 @@ class SnapshotCommit:
         return known
 
     def _take(self, snapshot: Snapshot, identity: CommitIdentity, rounds: _Rounds) -> bool:
-        """True when the id is ours, False when it is another's; raises where nobody knows."""
+        """True when the id is ours, False when it is another's; raises where that is not known."""
         try:
             answer = self._claim.take(snapshot, identity)
         except StorageError:
@@ -247,7 +247,7 @@ class SnapshotCommit:
     def _fit(
         self, change: SnapshotChange, latest: Snapshot | None, manifests: list[ManifestFileMeta]
     ) -> tuple[SnapshotChange, tuple[Conflict, ...]]:
-        """The part of the change that fits. Only compactions give way; for other kinds a conflict raises."""
+        """The part of the change that fits: a compaction without the buckets in conflict. Other kinds raise."""
         counts: dict[bytes, int] = {}
         counted = {entry.partition for entry in change.entries if entry.total_buckets > 0}
         if counted and change.kind is not CommitKind.OVERWRITE:
@@ -332,8 +332,8 @@ class SnapshotCommit:
     def _wait_ms(self, retry_count: int, failure: StorageError | None, round_started_ms: int) -> float:
         """Before the next round: longer and longer after errors, of the order of a round after a lost claim.
 
-        Whoever has lost tries again at once, and then within the time of as many rounds as it has lost; were the waits
-        to double each time, a writer that makes one commit after the other would leave no gap for it.
+        After a first lost claim at once, then within the time of as many rounds as were lost. If the waits doubled each
+        time, a writer that commits without a pause would leave no gap for this one.
         """
         options, jitter = self._store.options, self._store.env.jitter()
         doubled_ms: int = options.commit_min_retry_wait_ms * 2**retry_count
@@ -384,7 +384,7 @@ class SnapshotCommit:
 
         A file that was not found has expired if others have committed since the last look; expiry leaves the latest
         snapshot alone, so a file missed twice at the same one is lost. A disk that fails gets a few rounds, for it may
-        be full for good; but once a claim has no answer, only looking on can tell.
+        be full for good; but once a claim has no answer, only further rounds find out.
         """
         if rounds.unanswered:
             return not isinstance(error, _FINAL) or isinstance(error, NotFoundError)

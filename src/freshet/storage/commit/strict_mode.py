@@ -31,7 +31,7 @@ class StrictMode:
         self._safe_id = store.options.commit_strict_mode_last_safe_snapshot
 
     def check(self, change: SnapshotChange, latest: Snapshot | None) -> None:
-        """Raises `ConflictError` when somebody else was in the partitions of the change."""
+        """Raises `ConflictError` when another user has committed to the partitions of the change."""
         if self._safe_id is None or latest is None:
             return
         partitions = {entry.partition for entry in change.entries}

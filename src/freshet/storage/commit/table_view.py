@@ -1,7 +1,7 @@
 """What one round of a commit sees of the table, read once: the latest snapshot, the commits it knows of, the schema.
 
-Everything that the round decides is decided by this view. Whether the view is still true at the end, the claim of the
-next snapshot tells: where somebody was quicker, the round is lost and another one looks again.
+A round decides by this view alone. The claim of the next snapshot shows whether the view is still true: if another
+writer has taken the id, the round is lost and the next one reads the table again.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def look(store: TableStore) -> TableView:
     latest = store.snapshots.latest()
     seen: list[Snapshot] = []
     history = history_of(_kept(store.snapshots.newest_first(latest), seen))
-    # The walk for the history ends at the newest snapshot of ours, which says where the log stands too.
+    # The walk for the history ends at the newest snapshot of ours, which has the position of the log too.
     log = log_of(seen[-1].properties, seen[-1].id) if seen else None
     return TableView(latest, history, log, schema_id)
 

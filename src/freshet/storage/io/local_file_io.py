@@ -16,7 +16,7 @@ create of 500 bytes takes 0.6 ms. Where the system can be told to start writing 
 disk works while the next megabyte is being compressed: the fsync at the end of 10 MB then takes 1.1 ms and telling it
 1.2 ms, where the fsync alone took 7.9 ms.
 
-Source: FORMAT.md §1.1, §3.3, trap 3 and 19.
+Source: FORMAT.md §1.1, §3.3, pitfalls 3 and 19.
 """
 
 from __future__ import annotations

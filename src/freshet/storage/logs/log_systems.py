@@ -29,14 +29,14 @@ class LoggedTable:
     options: CoreOptions
     primary_keys: tuple[str, ...] = ()
     table_id: str = ""
-    """Tells tables apart, whatever they are called."""
+    """Distinguishes tables, whatever they are called."""
 
 
 class LogProvider(Protocol):
     """A log system."""
 
     def open_log(self, table: LoggedTable, commit_user: str, progress: LogProgress | None, now_ms: int) -> TableLog:
-        """Opens the log for its user, making what is not there; `progress` is where the table says that it stands."""
+        """Opens the log for its user, making what is not there; `progress` is how far the log is, by the table."""
 
     def check(self, table: LoggedTable, progress: LogProgress | None, *, publishes: bool) -> None:
         """Raises `InvalidRequestError` for what keeps the log from where it is to go; makes and writes nothing.
@@ -60,7 +60,7 @@ def provider_named(name: str) -> LogProvider:
 
 
 def log_system(options: CoreOptions, table: str) -> LogProvider:
-    """The system that the options name; `InvalidRequestError` where they name none, or nobody provides it."""
+    """The system that the options name; `InvalidRequestError` where they name none, or one that is not registered."""
     if not options.logs_changes and not options.publishes_changes:
         raise InvalidRequestError(
             f"table {table} has no log; set log.system=kafka, kafka.bootstrap.servers and kafka.topic",
@@ -78,8 +78,8 @@ def log_system(options: CoreOptions, table: str) -> LogProvider:
 
 
 def refuse_uncommitted_json(options: CoreOptions, table: str | None = None) -> None:
-    """Raises `InvalidRequestError` for a format of other consumers in a log that only readers of ours can tell what
-    counts in; tables that earlier versions made have such logs."""
+    """Raises `InvalidRequestError` for a format of other consumers in a log of which only readers of ours know what
+    counts; tables that earlier versions made have such logs."""
     if options.logs_changes and options.log_format != "arrow":
         raise InvalidRequestError(
             f"{f'table {table}: ' if table else ''}log.format={options.log_format} is for consumers that know nothing "

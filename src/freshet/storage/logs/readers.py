@@ -30,7 +30,7 @@ class TableHistory(Protocol):
         """A snapshot that may have expired; None then."""
 
     def has_changes(self, snapshot: Snapshot) -> bool:
-        """True where the snapshot changes rows as its files tell."""
+        """True where the snapshot changes rows."""
 
     def log_schema(self, schema_id: int) -> pa.Schema:
         """The columns of the table at a schema id."""
@@ -61,7 +61,7 @@ class TableHistory(Protocol):
         """What is left of the history, for messages."""
 
     def state_splits(self, snapshot: Snapshot) -> list[ChangeSplit]:
-        """The rows that the changelog has told up to a snapshot, as +I, in pieces."""
+        """The rows whose changes were emitted up to a snapshot, as +I, in pieces."""
 
     def change_splits(self, snapshot: Snapshot) -> list[ChangeSplit]:
         """The changes of a snapshot from its files, in pieces."""
@@ -98,13 +98,13 @@ class LogSplitStream(Protocol):
         """After everything that has been committed."""
 
     def bound(self) -> Any:
-        """What `advance` may be told not to pass: everything that is there now."""
+        """A bound for `advance`: everything that is there now."""
 
     def advance(self, start: Any, limit: StreamLimit, until: Any = None) -> Any:
         """How far a reader at `start` may go now."""
 
     def groups(self, start: Any, end: Any) -> Sequence[Any]:
-        """What lies between, by who reads it; the same rows again for the same two positions."""
+        """What lies between, in groups for one reader each; the same rows again for the same two positions."""
 
     def read_group(self, group: Any) -> Iterator[pa.RecordBatch]:
         """The rows of a group, in their order; in this or another process."""

@@ -1,6 +1,6 @@
 """What those who write a table ask of its log, as protocols: the sink of changes, the opened log, the publisher.
 
-A driver opens the log for its commit user; tasks in other processes get a sink by what the driver tells them
+A driver opens the log for its commit user; tasks in other processes get a sink by what the driver sends them
 (`TaskLog`, plain values).
 """
 
@@ -71,7 +71,7 @@ class TableLog(Protocol):
         """Takes changes in the columns of a schema."""
 
     def committed(self, batch: int, snapshot_id: int) -> None:
-        """Tells readers that a snapshot is there; they find it anyway, later."""
+        """Notifies readers of a snapshot; they would find it anyway, later."""
 
     def close(self) -> None:
         """Lets go of connections."""

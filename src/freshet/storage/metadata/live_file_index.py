@@ -9,7 +9,7 @@
 
 A step is taken only from a snapshot that is still there unchanged, or that has expired and whose successor was built
 on it. What is not known is read from the manifests that may hold it; of a table with few files everything is read at
-once, because each look into the manifests costs as much. Nobody has to report what others have committed. Buckets that
+once, because each look into the manifests costs as much. Commits of others need not be reported to it. Buckets that
 were not asked for longest are dropped when all together have more than `FILES_MAX` files.
 """
 
@@ -42,7 +42,7 @@ from freshet.storage.model.manifest import BucketId, ManifestEntry
 from freshet.storage.model.snapshot import Snapshot
 
 STEPS_MAX: Final = 64
-"""Snapshots further apart than this are scanned afresh: each step reads one manifest list and one manifest or more."""
+"""Snapshots further apart than this are scanned in full: each step reads one manifest list and one manifest or more."""
 
 FILES_MAX: Final = 100_000
 """Files of all known buckets. The entries themselves are shared with the manifests in memory."""

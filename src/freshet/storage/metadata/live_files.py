@@ -79,7 +79,7 @@ def live_entries(
 
 
 def without_deleted(entries: Iterable[ManifestEntry]) -> list[ManifestEntry]:
-    """The ADD entries whose identity no DELETE entry has, in their order; a DELETE may stand before its ADD."""
+    """The ADD entries whose identity no DELETE entry has, in their order; a DELETE may come before its ADD."""
     added: list[tuple[FileIdentity, ManifestEntry]] = []
     deleted: set[FileIdentity] = set()
     for entry in entries:

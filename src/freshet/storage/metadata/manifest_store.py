@@ -303,7 +303,7 @@ class ManifestStore:
             queue.append((name, data))
 
     def _create(self, name: str, data: bytes) -> None:
-        """Nobody looks for a file of this random name before a snapshot names it, so it need not appear at once."""
+        """No reader looks for a file of this random name before a snapshot names it, so it need not appear at once."""
         write_all(self._env.file_io.open_output(self._paths.manifest(name)), data)
 
     def _read(self, name: str, size_bytes: int | None) -> bytes:

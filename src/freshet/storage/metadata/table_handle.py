@@ -29,7 +29,7 @@ class TableHandle:
     """One table at one schema. `name` is what its catalog calls it, or its location.
 
     `schema_time_ms` is when the schema was made: a table that was dropped and created again has one of the same id.
-    `options` were given for this opening, sorted, beside those of the table.
+    `options` were given for this opening, sorted, besides those of the table.
     """
 
     location: str

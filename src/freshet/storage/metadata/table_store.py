@@ -43,7 +43,7 @@ from freshet.storage.schema.validation import check_dynamic_options, validate_ch
 ALTER_ATTEMPTS: Final = 10
 
 EXPIRED_MAX: Final = 16
-"""Snapshots that may expire, one after the other, while somebody reads their manifests."""
+"""Snapshots that may expire, one after the other, while their manifests are read."""
 
 T = TypeVar("T")
 
@@ -193,7 +193,7 @@ class TableStore:
         """What `read` makes of the snapshot, or of the latest one where the snapshot expires meanwhile.
 
         Expiry leaves the latest snapshot alone: where nothing has followed, the file that is missing is lost, and the
-        `NotFoundError` stands.
+        `NotFoundError` is raised.
         """
         for _ in range(EXPIRED_MAX):
             try:

@@ -2,22 +2,22 @@
 
 The new-files increment becomes the APPEND snapshot, the compaction increment the COMPACT snapshot of the same
 identifier. A file flushed and compacted in one commit is ADDed by the first and DELETEd by the second; an upgrade
-stands in `compact_before` at the old level and in `compact_after` at the new one, under one name. `compact_lookups`
-names the files above, outside of the compaction, that told it what is stored of its keys: its outputs are right only
-while these are live.
+is in `compact_before` at the old level and in `compact_after` at the new one, under one name. `compact_lookups`
+names the files above, outside of the compaction, in which it looked up what is stored of its keys: its outputs are
+right only while these are live.
 
 What was logged goes with what it repeats: of rows in `log`, with the APPEND; of a compaction's changelog in
 `compact_log`, with the COMPACT.
 
 Index files (deletion vectors, hashes of dynamic buckets) come and go in the same two halves: those of the rows with the
-APPEND, those of the compaction with the COMPACT. One that is replaced stands among the deleted ones.
+APPEND, those of the compaction with the COMPACT. One that is replaced is among the deleted ones.
 
-Rows are numbered above everything that is live in their bucket at the snapshot `numbered_at`. Where somebody else has
+Rows are numbered above everything that is live in their bucket at the snapshot `numbered_at`. Where another writer has
 committed larger numbers since, the files are rewritten before the claim: the commit that comes last wins.
 
-`CommitDigest` says in short what a commit was made from, so that a commit of the same number but of other input is told
-apart: two commits of one identifier are the same commit only if they read the same. The hash decides; the text beside
-it names the range for people, in the message that shows both sides.
+`CommitDigest` says in short what a commit was made from, so that a commit of the same number but of other input is
+recognised: two commits of one identifier are the same commit only if they read the same. The hash decides; the text
+names the range for people, in the message that shows both sides.
 
 Source: MERGING.md §1.4.
 """

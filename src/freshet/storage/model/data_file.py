@@ -67,7 +67,7 @@ class DataFileMeta:
 
     @property
     def file_id(self) -> FileId:
-        """What tells files of one bucket apart."""
+        """What distinguishes files of one bucket."""
         return self.file_name, self.level
 
     @property

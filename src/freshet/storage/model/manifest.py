@@ -1,10 +1,10 @@
 """Manifest entries of data files and of index files, and the manifest files that hold the former.
 
 The live files of a snapshot are the ADD entries of base and delta whose identity is in no DELETE entry anywhere, in
-whatever order they stand. Therefore one identity is never added, deleted and added again; a change of level is a
+whatever order they come. Therefore one identity is never added, deleted and added again; a change of level is a
 DELETE at the old level and an ADD at the new one, which is legal because the level is part of the identity.
 
-Index files hold what a table knows beside its data files:
+Index files hold what a table knows besides its data files:
 
 | type             | belongs to                | holds |
 |------------------|---------------------------|-------|

@@ -22,7 +22,7 @@ from freshet.storage.model.stream_step import Budget, Piece
 
 
 class Position(Protocol):
-    """Where a reader stands: before the rows (`is_state`) or the changes of snapshot `next_id`, of which the first
+    """Where a reader is: before the rows (`is_state`) or the changes of snapshot `next_id`, of which the first
     `taken` of `of` pieces were taken.
 
     `before_ms` is the commit time of the snapshot before, `of_ms` that of the snapshot whose rows come next, or which

@@ -1,7 +1,7 @@
 """Column types as people write them: scalars as in schema files, and ARRAY<T>, MAP<K, V>, ROW<name T, ...>.
 
     type   = scalar | ( "ARRAY<" type ">" | "MAP<" type "," type ">" | "ROW<" field { "," field } ">" ) [ "NOT NULL" ]
-    field  = name [ ":" ] type            a name is a word or stands in back quotes
+    field  = name [ ":" ] type            a name is a word or is in back quotes
 
 CHAR, VARCHAR, BINARY and VARBINARY need their length here: without one they would hold a single character or byte.
 
@@ -70,7 +70,7 @@ def _parse_field(text: str) -> DataField:
 
 
 def _split_top_level(text: str) -> list[str]:
-    """Splits at the commas that stand inside no bracket."""
+    """Splits at the commas that are inside no bracket."""
     parts, depth, start = [], 0, 0
     for position, symbol in enumerate(text):
         if symbol in "<(":

@@ -97,7 +97,7 @@ _P = TypeVar("_P", bound="Piece")
 
 
 def by_bucket(pieces: Iterable[_P], state_id: int | None) -> list[list[_P]]:
-    """The pieces of a step by who reads them, each in its order: those of a bucket together; those of the rows of a
+    """The pieces of a step, a group for each reader, in their order: those of a bucket together; those of the rows of a
     snapshot, `state_id`, one by one, as the keys of each are its own. What one group has of a key comes before what a
     later one has."""
     section = 0

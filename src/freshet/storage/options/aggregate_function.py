@@ -216,8 +216,8 @@ def _nested(name: AggregateFunction, ignore_retract: bool, column: DataField, re
     if name is _F.NESTED_PARTIAL_UPDATE:
         if not key:
             raise InvalidRequestError(
-                f"column {column.name}: {name} needs option {reader.key('nested-key')}, the fields that tell the rows "
-                f"of the array apart, such as {row.fields[0].name}",
+                f"column {column.name}: {name} needs option {reader.key('nested-key')}, the fields that identify "
+                f"the rows of the array, such as {row.fields[0].name}",
                 column=column.name,
                 option=reader.key("nested-key"),
             )

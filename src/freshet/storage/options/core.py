@@ -1,7 +1,7 @@
 """The options of one table, parsed: what code reads.
 
     CoreOptions.parse(options, has_primary_key=…)          a new table: unknown keys are refused with the nearest one
-    CoreOptions.parse(options, has_primary_key=…, strict=False)   a table of somebody else: unknown keys are tolerated
+    CoreOptions.parse(options, has_primary_key=…, strict=False)   any table: unknown keys are tolerated
 
 Which options there are, with their types and defaults, is in `options.declared`; how sizes and durations are spelled is
 in `options.values`; whether a table may be read or written with its options is asked in `options.supported`.
@@ -75,8 +75,8 @@ class CoreOptions(DeclaredOptions):
     ) -> CoreOptions:
         """Reads the options of a table.
 
-        `strict` refuses unknown keys, for options that a user typed here; the options of a table of
-        somebody else are read with `strict=False`. Raises `InvalidRequestError` that names the option.
+        `strict` refuses unknown keys, for options that a user typed here; those of a table that another program may
+        have made are read with `strict=False`. Raises `InvalidRequestError` that names the option.
         """
         if strict:
             check_option_keys(options)
@@ -100,7 +100,7 @@ class CoreOptions(DeclaredOptions):
 
     @property
     def num_levels(self) -> int:
-        """Levels, level 0 included; more if files stand above."""
+        """Levels, level 0 included; more if there are files above."""
         return self.num_levels_given or self.compaction_trigger + 1
 
     @property
@@ -139,7 +139,7 @@ class CoreOptions(DeclaredOptions):
 
     @property
     def full_compaction_delta_commits(self) -> int | None:
-        """Commits from one full compaction to the next; None if nobody asked for any."""
+        """Commits from one full compaction to the next; None if there are none."""
         if self.full_compaction_delta_commits_given is not None:
             return self.full_compaction_delta_commits_given
         return 1 if self.changelog_producer is ChangelogProducer.FULL_COMPACTION else None
@@ -223,7 +223,7 @@ class CoreOptions(DeclaredOptions):
 
 
 def check_option_keys(options: Iterable[str]) -> None:
-    """Raises `InvalidRequestError` for a key that nobody gives a meaning, with the nearest one."""
+    """Raises `InvalidRequestError` for a key that has no meaning anywhere, with the nearest one."""
     for key in options:
         if option_status(key) is None:
             near = nearest_key(key)

@@ -13,7 +13,7 @@
 Its own is `fields.<column>.aggregate-function`, the default `fields.default-aggregate-function`. A group is
 `fields.<ordering columns>.sequence-group = <protected columns>`, names separated by commas, blanks count.
 
-This module refuses what leaves the merge undefined, for tables of somebody else too; what only makes no sense is
+This module refuses what leaves the merge undefined, for tables made by other programs too; what only makes no sense is
 refused by `freshet.storage.schema.engine_validation` where it is typed.
 
 Source: MERGING.md §2.3 to §2.6.1.
@@ -49,7 +49,7 @@ _REMOVE_ON_DELETE: Final = "partial-update.remove-record-on-delete"
 class SequenceGroup:
     """Columns of partial-update that change together, when the ordering columns do not go back.
 
-    `removes_record` is true if an ordering column stands in partial-update.remove-record-on-sequence-group.
+    `removes_record` is true if an ordering column is in partial-update.remove-record-on-sequence-group.
     """
 
     ordering: tuple[str, ...]
@@ -59,7 +59,7 @@ class SequenceGroup:
 
 @dataclass(frozen=True, slots=True)
 class EngineOptions:
-    """Options of the merge engine; `functions` has the columns that have one, `groups` stand in column order."""
+    """Options of the merge engine; `functions` has the columns that have one, `groups` are in column order."""
 
     functions: Mapping[str, ColumnAggregate]
     groups: tuple[SequenceGroup, ...]
@@ -182,7 +182,7 @@ def _sequence_groups(schema: TableSchema, options: CoreOptions) -> tuple[Sequenc
 def _group_column(schema: TableSchema, key: str, name: str) -> DataField:
     column = schema.by_name.get(name)
     if column is None:
-        blanks = "; names stand without blanks" if name.strip() in schema.by_name else ""
+        blanks = "; names are written without blanks" if name.strip() in schema.by_name else ""
         raise InvalidRequestError(
             f"option {key} names column {name!r}, which the table does not have{blanks}; "
             f"columns: {', '.join(schema.column_names)}",

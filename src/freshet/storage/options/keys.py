@@ -1,4 +1,4 @@
-"""What the key of an option stands for, so that a misspelt one is told from one that is of no concern here."""
+"""What the key of an option means, so that a misspelt one is distinguished from one that has no meaning here."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ IMMUTABLE_KEYS: Final = frozenset(
 
 
 def option_status(key: str) -> Status | None:
-    """What is done with an option; None for one that nobody gives a meaning."""
+    """What is done with an option; None for one that has no meaning anywhere."""
     if key in OPTIONS:
         return OPTIONS[key].status
     if key in _FORMER_KEYS:

@@ -4,9 +4,9 @@
         split_target_size_bytes = Option("source.split.target-size", SIZE, 128 * MB, above=0)
         \"\"\"Bytes that one reading task gets.\"\"\"
 
-Code reads `options.split_target_size_bytes` of a `CoreOptions`, which has the value; the class has the declaration, for
-who wants one value of options as text: `CoreOptions.split_target_size_bytes.of(texts)`. The text below the declaration
-goes into docs/reference/table-options.md.
+Code reads `options.split_target_size_bytes` of a `CoreOptions`, which has the value; the class has the declaration: it reads
+one value from options as text, `CoreOptions.split_target_size_bytes.of(texts)`. The text below the declaration goes into
+docs/reference/table-options.md.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ TEXT: Final = Kind("text", str)
 
 @dataclass(frozen=True)
 class Option(Generic[T]):
-    """One option. `default` None stands for "not set".
+    """One option. `default` None means "not set".
 
     `former` are older names, which count where the key is not given; `former_values` are older names of values, with
     what they are called now. Numbers must be larger than `above`. `immutable` options cannot change once the table has

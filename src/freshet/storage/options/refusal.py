@@ -6,7 +6,7 @@ A refusal says what would go wrong first, and the remedy. It refuses no more tha
 |---|---|
 | READ (and all below) | rows read without the feature would be wrong or incomplete |
 | WRITE (and CREATE) | reading is right, but a commit without the feature would lose or break something |
-| CREATE | a table would be made whose wishes nobody here fulfils; existing ones are read and written |
+| CREATE | a table would be made with a feature that Freshet does not have; existing ones are read and written |
 
 Source: FORMAT.md §8.2, §10, §15; MERGING.md §4, §5.
 """

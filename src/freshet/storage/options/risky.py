@@ -1,9 +1,9 @@
-"""Options that are allowed, and together do something that nobody would notice: told where a writer is opened.
+"""Options that are allowed, and together do something that is easily overlooked: a warning when a writer is opened.
 
 | options | what happens |
 |---|---|
-| `write-only` with `changelog-producer` lookup or full-compaction | no change is told until somebody else compacts |
-| `changelog-producer=lookup` with `lookup-wait=false` | changes are told when level 0 is compacted, later |
+| `write-only` with `changelog-producer` lookup or full-compaction | no change is emitted until another job compacts |
+| `changelog-producer=lookup` with `lookup-wait=false` | changes are emitted when level 0 is compacted, later |
 | `precommit-compact` with a changelog producer | engines other than Flink cannot read the changelog |
 
 Options of Paimon that are taken and do nothing here (`unheeded_options`):
@@ -26,7 +26,7 @@ from freshet.storage.options.declaration import OPTIONS
 
 
 def risky_options(options: CoreOptions) -> list[str]:
-    """A sentence for each trap that these options set."""
+    """A warning for each risky combination among these options."""
     if not options.has_primary_key:
         return []
     return [*_late(options), *_packed(options)]
@@ -34,21 +34,21 @@ def risky_options(options: CoreOptions) -> list[str]:
 
 def unheeded_options(options: CoreOptions) -> list[str]:
     """A sentence for each option that was set and does nothing."""
-    told = []
+    warnings = []
     indexes = [key for key in options.given if key.startswith("file-index.") and key.endswith(".columns")]
     if options.file_index_read_enabled and "file-index.read.enabled" in options.given:
         indexes.append("file-index.read.enabled")
     if indexes:
-        told.append(
+        warnings.append(
             f"{', '.join(sorted(indexes))} has no effect: indexes of files are neither read nor written by Freshet; "
             "filters skip files by their statistics (metadata.stats-mode)"
         )
     if options.write_buffer_for_append:
-        told.append(
+        warnings.append(
             "write-buffer-for-append=true has no effect: rows of append tables are always buffered, within "
             "write-buffer-size"
         )
-    return told
+    return warnings
 
 
 def former_values(given: Mapping[str, str]) -> list[str]:
@@ -77,11 +77,11 @@ def _late(options: CoreOptions) -> list[str]:
     if options.write_only and producer in (ChangelogProducer.LOOKUP, ChangelogProducer.FULL_COMPACTION):
         return [
             f"changelog-producer={producer} makes the changelog when it compacts, and write-only=true never does: "
-            "readers of changes see nothing until somebody compacts the table; run `freshet compact` beside the writer"
+            "readers of changes see nothing until another job compacts the table; run `freshet compact` with the writer"
         ]
     if producer is ChangelogProducer.LOOKUP and not options.commits_empty_level_0:
         return [
-            "with lookup-wait=false commits do not wait for the compaction that makes the changelog: changes are told "
-            "late; leave the option out to have them with each commit"
+            "with lookup-wait=false commits do not wait for the compaction that makes the changelog: changes are "
+            "emitted late; leave the option out to have them with each commit"
         ]
     return []

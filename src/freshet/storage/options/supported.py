@@ -1,4 +1,4 @@
-"""Whether a table may be created, written or read with its options; the refusals stand where options are declared."""
+"""Whether a table may be created, written or read with its options; the refusals are declared with the options."""
 
 from __future__ import annotations
 

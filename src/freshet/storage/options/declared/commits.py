@@ -44,7 +44,7 @@ class CommitOptions:
     """Commit."""
 
     commit_user_prefix = Option("commit.user-prefix", TEXT, None)
-    """How made-up commit users begin, those of compactions that nobody named: `<prefix>_<uuid>` instead of
+    """How made-up commit users begin, those of compactions without a name of their own: `<prefix>_<uuid>` instead of
     `freshet-compact-<uuid>`."""
     commit_max_retries = Option("commit.max-retries", INT, 10, above=-1)
     """How often a commit that lost the race for a snapshot id tries again, at least; and no less long than these
@@ -57,8 +57,8 @@ class CommitOptions:
     commit_timeout_ms = Option("commit.timeout", DURATION, None)
     """Time after which a commit gives up."""
     commit_force_compact = Option("commit.force-compact", FLAG, False)
-    """Each commit does all of the compaction that is due before it ends: no larger rounds run beside a stream, and
-    `lookup-wait=false` does not count."""
+    """Each commit does all of the compaction that is due before it ends: no larger compactions run in the background,
+    and `lookup-wait=false` does not count."""
     commit_force_create_snapshot = Option("commit.force-create-snapshot", FLAG, False)
     """Makes a snapshot even of a commit without files. Freshet does so anyway; it counts before
     `snapshot.ignore-empty-commit`."""
@@ -66,7 +66,7 @@ class CommitOptions:
     """Snapshot after which a commit gives up if another user compacted or overwrote one of its partitions; an
     overwrite also gives up if another user appended to one."""
     write_only = Option("write-only", FLAG, False, former=("write.compaction-skip",))
-    """Writers neither compact nor expire. Somebody else must (`freshet compact`), else reads get slower with every
+    """Writers neither compact nor expire. Another job must (`freshet compact`), else reads get slower with every
     commit."""
 
 

@@ -30,8 +30,8 @@ class LogOptions:
     """Leaves -U and -D out of the log and logs +U as +I. Such a log does not follow deletes, and has no speculative
     readers."""
     log_on_lake_only = Option("log.on-lake-only", one_of(OnLakeOnly), OnLakeOnly.APPLY)
-    """What a reader of the log does about a commit that was not logged and changed rows (a compaction job that told
-    changes, an overwrite, another program): `apply` reads its changes from the files, `fail`, `skip`."""
+    """What a reader of the log does about a commit that was not logged and changed rows (a compaction job that
+    emitted changes, an overwrite, another program): `apply` reads its changes from the files, `fail`, `skip`."""
     log_on_truncated = Option(
         "log.on-truncated", one_of(OnTruncated), OnTruncated.FAIL, former_values=(("hop", OnTruncated.FALL_BACK),)
     )

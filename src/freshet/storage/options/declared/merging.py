@@ -106,4 +106,4 @@ class MergeOptions:
     """Readers of an append table's changes see the rows that an overwrite added. Otherwise they pass over it."""
     full_compaction_delta_commits_given = Option("full-compaction.delta-commits", INT, None, above=0)
     """Compacts in full, at every n-th commit, all buckets of the table that were written since the last time. 1 with
-    `changelog-producer=full-compaction` if nothing else is said. Higher values write less and tell changes later."""
+    `changelog-producer=full-compaction` if nothing else is said. Higher values write less and emit changes later."""

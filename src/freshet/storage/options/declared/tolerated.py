@@ -1,4 +1,5 @@
-"""Options that others give a meaning, and Freshet none: a table may have them, and misspelt ones are told from them.
+"""Options that have a meaning for other programs and none here: a table may have them, and misspelt keys are not taken
+for them.
 
 Source: Apache Paimon 2.0.0, options of the core and of its Flink and Spark connectors.
 """
@@ -106,7 +107,7 @@ ENGINE_KEYS: Final = frozenset(
     lock.type owner provider transient_lastDdlTime
     """.split()  # noqa: SIM905
 )
-"""Of query engines, who keep them in the same place."""
+"""Of query engines, which keep them in the same place."""
 
 IMMUTABLE_TOLERATED_KEYS: Final = frozenset({"dynamic-bucket.initial-buckets"})
 """Those that cannot change once the table has a snapshot."""
