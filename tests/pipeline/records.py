@@ -158,7 +158,7 @@ class Decoded:
 
 def decoder_of(config: PipelineConfig, source_index: int = 0) -> RecordDecoder:
     """The decoder of one source."""
-    return RecordDecoder(plan_decoding(config, config.sources[source_index], source_index, config.table.table_schema))
+    return RecordDecoder(plan_decoding(config, source_index))
 
 
 def decoded(config: PipelineConfig, records: Sequence[Record | Any], *, is_file: bool = False) -> Decoded:

@@ -33,9 +33,7 @@ def outcome_rows(
     spark: SparkSession, config: PipelineConfig, records: Sequence[Record | Any]
 ) -> list[list[dict[str, Any]]]:
     """The rows of each record in the order of `sub`."""
-    frame = decoded_frame(
-        kafka_records(kafka_frame(spark, records)), config.sources[0], 0, config, config.table.table_schema
-    )
+    frame = decoded_frame(kafka_records(kafka_frame(spark, records)), config, 0)
     by_offset: list[list[dict[str, Any]]] = [[] for _ in records]
     for row in frame.toArrow().to_pylist():
         if row[TAG] not in (TAG_TALLY, TAG_GONE):

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from freshet.pipeline.config.engine_rules import EngineRules, rules_of
+from freshet.pipeline.config.engine_rules import EngineRules, engine_rules
 from freshet.pipeline.config.model import TableConfig
 
 COLUMNS = {"k": "BIGINT", "a": "INT", "b": "STRING", "c": "INT", "s": "BIGINT", "t": "BIGINT"}
@@ -16,7 +16,7 @@ GROUP = {"fields.s.sequence-group": "a,b"}
 def _rules(engine: str, options: Mapping[str, str]) -> EngineRules:
     given = {"bucket": "1", "merge-engine": engine, **options}
     table = TableConfig(warehouse="/w", name="d.t", columns=COLUMNS, primary_key=("k",), options=given)
-    return rules_of(table.table_schema, given)
+    return engine_rules(table.table_schema, table.core_options)
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ def plan_of(**more: Any) -> DecodePlan:
         {"id": "BIGINT", "n": "INT"}, select={"id": "id", "n": "CAST(amount AS INT)"},
         schema={"amount": "STRING"}, **more,
     )  # fmt: skip
-    return plan_decoding(config, config.sources[0], 0, config.table.table_schema, {"n": AMOUNT})
+    return plan_decoding(config, 0, {"n": AMOUNT})
 
 
 def test_each_row_of_a_pair_has_the_fields_of_the_other_and_single_rows_have_none() -> None:

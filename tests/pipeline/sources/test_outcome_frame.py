@@ -34,10 +34,9 @@ ROW = {
 def test_every_type_crosses_into_spark_and_back(spark: SparkSession) -> None:
     select = {name: name for name in COLUMNS} | {"lsn": "_source.lsn"}
     config = pipeline_of(COLUMNS, select=select, options={"bucket": 4})
+    thrice = config.model_copy(update={"sources": config.sources * 3})
     records = [Record(change("c", None, ROW), {"id": 1}, partition=3), Record(b"{broken", None), None]
-    frame = decoded_frame(
-        kafka_records(kafka_frame(spark, records)), config.sources[0], 2, config, config.table.table_schema
-    )
+    frame = decoded_frame(kafka_records(kafka_frame(spark, records)), thrice, 2)
     assert frame.columns == outcome_schema(decoder_of(config).plan).names
     rows = [row.asDict(recursive=True) for row in frame.collect()]
     tallies = [Tally.decode(bytes(row["_raw_value"])) for row in rows if row[TAG] == TAG_TALLY]
@@ -60,7 +59,7 @@ def test_lines_of_files_have_places_that_order_them(spark: SparkSession, tmp_pat
     config = pipeline_of({"id": "BIGINT"}, files={"path": str(tmp_path)}, kafka=None)
     lines = [json.dumps(change("c", None, {"id": key})) for key in range(50)]
     (tmp_path / "a.json").write_text("".join(line + "\n" for line in lines))
-    frame = outcome_frame(spark, config.sources[0], 0, config, config.table.table_schema)
+    frame = outcome_frame(spark, config, 0)
     found: list[pa.Table] = []
     query = frame.writeStream.foreachBatch(lambda batch, _: found.append(batch.toArrow())).trigger(availableNow=True)
     query.option("checkpointLocation", str(tmp_path / "_c")).start().awaitTermination()

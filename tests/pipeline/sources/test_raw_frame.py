@@ -40,7 +40,7 @@ def test_lines_of_files_are_read_in_the_order_of_time_path_and_row(spark: SparkS
     config, problems = parse_pipeline(FILE_PIPELINE.format(path=folder), "p.yaml", {})
     assert config is not None, problems
     found = []
-    frame = outcome_frame(spark, config.sources[0], 0, config, config.table.table_schema)
+    frame = outcome_frame(spark, config, 0)
     query = (
         frame.writeStream.foreachBatch(lambda batch, _: found.extend(batch.collect()))
         .trigger(availableNow=True)

@@ -78,7 +78,7 @@ def left_out_warnings(config: PipelineConfig, last_records: Callable[[SourceConf
 def _notes(config: PipelineConfig, source: SourceConfig, index: int, records: Records) -> dict[str, int]:
     """What the decoder notes of the records; nothing where it stops at one of them."""
     try:
-        plan = plan_decoding(config, source, index, config.table.table_schema)
+        plan = plan_decoding(config, index)
     except ConfigurationError:
         return {}
     notes: dict[str, int] = {}

@@ -20,7 +20,7 @@ Source: MERGING.md §2.4 to §2.6.1.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from freshet.storage.model.schema import TableSchema
@@ -89,8 +89,3 @@ class EngineRules:
 def engine_rules(schema: TableSchema, options: CoreOptions) -> EngineRules:
     """The rules of a table; raises `InvalidRequestError` naming the option that is wrong."""
     return EngineRules(options, engine_options(schema, options))
-
-
-def rules_of(schema: TableSchema, options: Mapping[str, str]) -> EngineRules:
-    """The same from the texts of a pipeline file or of a table's schema."""
-    return engine_rules(schema, CoreOptions.parse(options, has_primary_key=schema.has_primary_key, strict=False))

@@ -20,7 +20,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from freshet.pipeline.config.engine_rules import EngineRules, rules_of
+from freshet.pipeline.config.engine_rules import EngineRules, engine_rules
 from freshet.pipeline.config.model import PipelineConfig, SourceConfig
 from freshet.pipeline.config.rules import METADATA_COLUMNS, nearest
 from freshet.pipeline.decode.dialect import dialect_of
@@ -84,18 +84,14 @@ def plain_reference(text: str) -> tuple[str, ...] | None:
 
 
 def plan_decoding(
-    config: PipelineConfig,
-    source: SourceConfig,
-    source_index: int,
-    schema: TableSchema,
-    references: Mapping[str, References] | None = None,
+    config: PipelineConfig, source_index: int, references: Mapping[str, References] | None = None
 ) -> DecodePlan:
     """Plans one source; raises `ConfigurationError` naming the entry of `select` that is wrong.
 
     `references` are those of `spark_expressions`.
     """
-    options = {**schema.options, **config.table.options}
-    rules = rules_of(schema, options)
+    source, schema = config.sources[source_index], config.table.table_schema
+    rules = engine_rules(schema, config.table.core_options)
     groups = rules.filled_groups(name for name in schema.column_names if source.fills(name))
     read: dict[str, References] = dict(references or {})
     for column, text in source.select.items():

@@ -215,8 +215,7 @@ class RunningPipeline:
         if config.follows_tables:
             return followed_frame(self._spark, config)
         frames = [
-            outcome_frame(self._spark, source, source_index, config, config.table.table_schema, unread)
-            for source_index, (source, unread) in enumerate(zip(config.sources, self._unread, strict=True))
+            outcome_frame(self._spark, config, source_index, unread) for source_index, unread in enumerate(self._unread)
         ]
         whole = frames[0]
         for frame in frames[1:]:

@@ -16,7 +16,7 @@ from pyspark.sql import types as spark_types
 
 from freshet.pipeline.batch.routing import with_buckets
 from freshet.pipeline.checks.unread_records import NOTHING_KNOWN, UnreadRecords
-from freshet.pipeline.config.model import PipelineConfig, SourceConfig
+from freshet.pipeline.config.model import PipelineConfig
 from freshet.pipeline.decode.decoder import RecordDecoder
 from freshet.pipeline.decode.outcome_batches import other_columns, scope_columns
 from freshet.pipeline.decode.outcomes import DATA_PREFIX, HEAD_SCHEMA
@@ -27,8 +27,6 @@ from freshet.pipeline.sources.raw_frame import read_stream
 from freshet.pipeline.sources.select.projection import read_references, select_columns, select_failures
 from freshet.pipeline.spark.arrow_bridge import spark_type
 from freshet.pipeline.spark.arrow_map import KeptColumns
-from freshet.storage.model.schema import TableSchema
-from freshet.storage.options import CoreOptions
 
 _SPARK_TYPES: Final[dict[Any, spark_types.DataType]] = {
     pa.int8(): spark_types.ByteType(),
@@ -49,48 +47,35 @@ _HEADERS: Final = spark_types.ArrayType(
 
 
 def outcome_frame(
-    spark: SparkSession,
-    source: SourceConfig,
-    source_index: int,
-    config: PipelineConfig,
-    table_schema: TableSchema,
-    unread: UnreadRecords = NOTHING_KNOWN,
+    spark: SparkSession, config: PipelineConfig, source_index: int, unread: UnreadRecords = NOTHING_KNOWN
 ) -> DataFrame:
     """The outcomes of one source as a streaming frame; `unread` says what it has to read.
 
     Raises `ConfigurationError` naming the entry of `select` that is wrong.
     """
-    return decoded_frame(read_stream(spark, source, unread), source, source_index, config, table_schema)
+    return decoded_frame(read_stream(spark, config.sources[source_index], unread), config, source_index)
 
 
-def decoded_frame(
-    records: DataFrame, source: SourceConfig, source_index: int, config: PipelineConfig, table_schema: TableSchema
-) -> DataFrame:
+def decoded_frame(records: DataFrame, config: PipelineConfig, source_index: int) -> DataFrame:
     """The outcomes of a frame of `sources`, streaming or not."""
-    rows, plan = _decoded_rows(records, source, source_index, config, table_schema)
+    rows, plan = _decoded_rows(records, config, source_index)
     if not plan.expressions:
         return rows
     selected = select_columns(rows, plan)
     if plan.bucket is not None:
         return selected
-    options = {**table_schema.options, **config.table.options}
-    core = CoreOptions.parse(options, has_primary_key=table_schema.has_primary_key, strict=False)
-    return with_buckets(selected, table_schema, core)
+    return with_buckets(selected, config.table.table_schema, config.table.core_options)
 
 
-def expression_failures(
-    records: DataFrame, source: SourceConfig, source_index: int, config: PipelineConfig, table_schema: TableSchema
-) -> dict[str, tuple[str, ...]]:
+def expression_failures(records: DataFrame, config: PipelineConfig, source_index: int) -> dict[str, tuple[str, ...]]:
     """What may go wrong while Spark computes the columns of `select`, by column; such records become dead letters."""
-    rows, plan = _decoded_rows(records, source, source_index, config, table_schema)
+    rows, plan = _decoded_rows(records, config, source_index)
     return select_failures(rows, plan) if plan.expressions else {}
 
 
-def _decoded_rows(
-    records: DataFrame, source: SourceConfig, source_index: int, config: PipelineConfig, table_schema: TableSchema
-) -> tuple[DataFrame, DecodePlan]:
-    references = read_references(records.sparkSession, spark_expressions(source))
-    plan = plan_decoding(config, source, source_index, table_schema, references)
+def _decoded_rows(records: DataFrame, config: PipelineConfig, source_index: int) -> tuple[DataFrame, DecodePlan]:
+    references = read_references(records.sparkSession, spark_expressions(config.sources[source_index]))
+    plan = plan_decoding(config, source_index, references)
     taken = (*FLAT_COLUMNS, HEADERS) if plan.reads_headers else FLAT_COLUMNS
     columns = KeptColumns([F.col(name) for name in taken])
     return columns.map_in_arrow(columns.select(records), RecordDecoder(plan), outcome_struct(plan)), plan

@@ -62,14 +62,11 @@ def failures_of_select(spark: SparkSession, config: PipelineConfig, source_index
 
     Raises `ConfigurationError` naming the entry of `select` that is wrong.
     """
-    records = _records(spark.createDataFrame([], _COLUMNS))
-    source = config.sources[source_index]
-    return expression_failures(records, source, source_index, config, config.table.table_schema)
+    return expression_failures(_records(spark.createDataFrame([], _COLUMNS)), config, source_index)
 
 
 def _decoded(raw: DataFrame, config: PipelineConfig, source_index: int) -> DataFrame:
-    source = config.sources[source_index]
-    return decoded_frame(_records(raw), source, source_index, config, config.table.table_schema)
+    return decoded_frame(_records(raw), config, source_index)
 
 
 def _records(raw: DataFrame) -> DataFrame:
