@@ -4,9 +4,9 @@
         split_target_size_bytes = Option("source.split.target-size", SIZE, 128 * MB, above=0)
         \"\"\"Bytes that one reading task gets.\"\"\"
 
-Code reads `options.split_target_size_bytes` of a `CoreOptions`, which has the value; the class has the declaration: it reads
-one value from options as text, `CoreOptions.split_target_size_bytes.of(texts)`. The text below the declaration goes into
-docs/reference/table-options.md.
+Code reads `options.split_target_size_bytes` of a `CoreOptions`, which has the value; the class has the declaration,
+which reads a single option from texts: `CoreOptions.split_target_size_bytes.of(texts)`. The text below the declaration
+goes into docs/reference/table-options.md.
 """
 
 from __future__ import annotations
