@@ -5,15 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, TopicCollection, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka.admin import AdminClient
 
 from freshet.logstore.kafka.connection import ClientSettings, LastError, error_text
-
-_EARLIEST: Final = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
-_LATEST: Final = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+from freshet.logstore.kafka.partition_offsets import offset_bounds, offsets_at
+from freshet.logstore.protocol.client import OffsetBounds
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,23 +76,17 @@ class KafkaCluster:
                 ids[name] = str(topic_id)
         return ids
 
-    def bounds(self, places: Collection[tuple[str, int]], timeout_s: float) -> dict[tuple[str, int], tuple[int, int]]:
-        """The first offset and the end of these partitions. Raises `OSError` where they could not be had."""
-        first = self._offsets(dict.fromkeys(places, _EARLIEST), timeout_s)
-        ends = self._offsets(dict.fromkeys(places, _LATEST), timeout_s)
-        return {place: (first[place], ends[place]) for place in first}
-
-    def offsets_at(self, times: Mapping[tuple[str, int], int], timeout_s: float) -> dict[tuple[str, int], int]:
-        """The first offset of each partition that is as late as its time (ms), -1 where there is none; as `bounds`."""
-        return self._offsets({place: OffsetSpec.for_timestamp(time_ms) for place, time_ms in times.items()}, timeout_s)
-
-    def _offsets(self, asked: Mapping[tuple[str, int], OffsetSpec], timeout_s: float) -> dict[tuple[str, int], int]:
-        if not asked:
-            return {}
-        request = {TopicPartition(*place): spec for place, spec in asked.items()}
+    def bounds(self, places: Collection[tuple[str, int]], timeout_s: float) -> dict[tuple[str, int], OffsetBounds]:
+        """As `offset_bounds`; raises `OSError` where they could not be had."""
         try:
-            answers = self._client.list_offsets(request, request_timeout=timeout_s)
-            return {(place.topic, place.partition): future.result().offset for place, future in answers.items()}
+            return offset_bounds(self._client, places, timeout_s)
+        except KafkaException as error:
+            raise OSError(error_text(error)) from error
+
+    def offsets_at(self, times_ms: Mapping[tuple[str, int], int], timeout_s: float) -> dict[tuple[str, int], int]:
+        """As the function of this name; raises `OSError` where they could not be had."""
+        try:
+            return offsets_at(self._client, times_ms, timeout_s)
         except KafkaException as error:
             raise OSError(error_text(error)) from error
 

@@ -7,16 +7,17 @@ offset that is not there is an error, never another offset.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicCollection
 from confluent_kafka import TopicPartition as KafkaPartition
-from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec
+from confluent_kafka.admin import AdminClient, ConfigResource
 from confluent_kafka.cimpl import NewTopic
 
 from freshet.logstore.exceptions import LogTruncatedError, LogUnavailableError
 from freshet.logstore.kafka.connection import LastError, log_client_settings, made_client
+from freshet.logstore.kafka.partition_offsets import offset_bounds
 from freshet.logstore.kafka.producer import KafkaProducer, KafkaTransactions
 from freshet.logstore.protocol.client import Fetched, OffsetBounds, StoredRecord, TopicFacts, TopicPartition
 from freshet.logstore.protocol.record import HEADER_NAME
@@ -36,9 +37,6 @@ _UNKNOWN: Final = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, 
 _NO_LEADER: Final = (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE)
 _REFUSALS: Final = (KafkaError._AUTHENTICATION, KafkaError._SSL)
 """Answers that trying again does not change."""
-
-_EARLIEST: Final = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
-_LATEST: Final = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 
 
 class KafkaLogClient:
@@ -98,21 +96,16 @@ class KafkaLogClient:
     def bounds(self, topic: str) -> Mapping[int, OffsetBounds]:
         """First and next offset of every partition; one that has no leader at the moment is waited for."""
         facts = self.topic(topic)
-        numbers = range(0 if facts is None else facts.partition_count)
+        places = [TopicPartition(topic, number) for number in range(0 if facts is None else facts.partition_count)]
         deadline = time.monotonic() + ANSWER_TIMEOUT_S
         while True:
             try:
-                first, end = (self._offsets(topic, numbers, spec) for spec in (_EARLIEST, _LATEST))
-                return {number: OffsetBounds(first[number], end[number]) for number in numbers}
+                found = offset_bounds(self._administrator(), places, ANSWER_TIMEOUT_S)
+                return {place.partition: bounds for place, bounds in found.items()}
             except KafkaException as error:
                 if _code(error) not in _NO_LEADER or time.monotonic() > deadline:
                     raise self._last_error.unavailable(f"topic {topic}", error) from error
             time.sleep(PAUSE_S)
-
-    def _offsets(self, topic: str, numbers: Iterable[int], spec: OffsetSpec) -> dict[int, int]:
-        asked = {KafkaPartition(topic, number): spec for number in numbers}
-        answers = self._administrator().list_offsets(asked, request_timeout=ANSWER_TIMEOUT_S)
-        return {asked_for.partition: future.result().offset for asked_for, future in answers.items()}
 
     def fetch(self, positions: Mapping[TopicPartition, int], *, wait_s: float) -> Mapping[TopicPartition, Fetched]:
         """Records from these positions on; partitions are followed from one call to the next."""

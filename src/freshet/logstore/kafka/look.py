@@ -9,14 +9,15 @@ may hold gigabytes that compress well. What nobody can be asked about within the
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka.admin import AdminClient
 
 from freshet.logstore.kafka.connection import ClientSettings
+from freshet.logstore.kafka.partition_offsets import offset_bounds
 from freshet.logstore.kafka.record_sizes import NOTHING_SEEN, RecordSizes
 from freshet.logstore.protocol.client import OffsetBounds, TopicPartition
 
@@ -54,8 +55,6 @@ _CLIENT: Final[dict[str, Any]] = {
     "error_cb": _ignored,
     "socket.timeout.ms": 10_000,
 }
-_EARLIEST: Final = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
-_LATEST: Final = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 
 
 def look_at_records(
@@ -90,23 +89,14 @@ def places_of(bounds: OffsetBounds) -> tuple[int, ...]:
 
 
 def _bounds(
-    settings: ClientSettings, partitions: Iterable[TopicPartition], read: Mapping[TopicPartition, int]
+    settings: ClientSettings, partitions: Collection[TopicPartition], read: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, OffsetBounds]:
     """What is unread, of partitions that hold something."""
     quiet: dict[str, Any] = {"log_level": 0, "error_cb": _ignored}
     admin = AdminClient({**settings.values, **quiet})
-    asked = [KafkaPartition(*each) for each in partitions]
-    earliest, latest = (
-        admin.list_offsets(dict.fromkeys(asked, spec), request_timeout=LOOK_S) for spec in (_EARLIEST, _LATEST)
-    )
-    found = {}
-    for each in asked:
-        name = TopicPartition(each.topic, each.partition)
-        end = latest[each].result().offset
-        first = max(earliest[each].result().offset, read.get(name, 0))
-        if first < end:
-            found[name] = OffsetBounds(first, end)
-    return found
+    found = offset_bounds(admin, partitions, LOOK_S)
+    unread = {name: OffsetBounds(max(first, read.get(name, 0)), end) for name, (first, end) in found.items()}
+    return {name: bounds for name, bounds in unread.items() if bounds.first < bounds.end}
 
 
 def _look(consumer: Consumer, bounds: Mapping[TopicPartition, OffsetBounds]) -> RecordSizes:

@@ -15,7 +15,7 @@ from freshet.pipeline.checks.kafka_reach import ASK_S, brokers_of, topics_of
 from freshet.pipeline.config.model import PipelineConfig, SourceConfig, revealed
 from freshet.pipeline.config.origin import Finding, KeyPath
 from freshet.pipeline.config.rules import subscribed_topics
-from freshet.pipeline.config.starting_offsets import Place, assigned_problems, start_of, start_problems
+from freshet.pipeline.config.starting_offsets import assigned_problems, start_of, start_problems
 from freshet.pipeline.exceptions import Problem
 from freshet.pipeline.identity.checkpoint_offsets import checkpoint_offset_problems, checkpoint_offsets
 
@@ -64,7 +64,7 @@ def _source(config: PipelineConfig, index: int, source: SourceConfig) -> Iterato
         return
     start = start_of(options)
     if start is not None:
-        bounds: dict[Place, tuple[int, int]] = client.bounds(there, ASK_S)
+        bounds = client.bounds(there, ASK_S)
         matches = client.offsets_at(start.times(there), ASK_S)
         for text in start_problems(start, bounds, matches, takes_losses=takes_losses):
             yield (*key_path, start.option), text
