@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from freshet.storage.commit import snapshot_commit, table_check
+from freshet.storage.commit import change_fit, table_check
 from freshet.storage.commit.committer import Committer
 from freshet.storage.commit.history import COMMITS_PROPERTY
 from freshet.storage.commit.invariants import OF_A_BUCKET, Damage
@@ -27,6 +27,7 @@ from freshet.storage.model.manifest import (
     IndexFileMeta,
     ManifestEntry,
 )
+from freshet.storage.model.snapshot import CommitKind
 from tests.kit.hand_made import force, make_table, message, new_file, partition
 
 
@@ -123,7 +124,7 @@ def records_miscounted(store: TableStore) -> None:
 def a_number_used_twice(store: TableStore) -> None:
     latest = store.snapshots.latest()
     assert latest is not None and latest.commit_user == "w"
-    force(store, [added(store, "d")], commit_identifier=1, commit_kind=snapshot_commit.CommitKind.APPEND)
+    force(store, [added(store, "d")], commit_identifier=1, commit_kind=CommitKind.APPEND)
 
 
 def a_user_forgotten(store: TableStore) -> None:
@@ -280,7 +281,7 @@ def test_before_a_claim_the_change_is_checked(tmp_path: Path, monkeypatch: pytes
     """What slips past the search for conflicts is not committed in tests."""
     store = a_table(tmp_path)
     assert store.env.checks_claims, "the test kit switches it on"
-    monkeypatch.setattr(snapshot_commit, "find_conflicts", lambda *_, **__: [])
+    monkeypatch.setattr(change_fit, "find_conflicts", lambda *_, **__: [])
     made = new_file(store, "d", level=1, bucket=1, keys=(15, 30))
     with pytest.raises(AssertionError, match=r"levels_are_runs.*/bucket-1.*c.parquet and d.parquet"):
         Committer(store, "other").commit(0, [message(store, bucket=1, after=[made])])

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from freshet.storage.catalog import Catalog
-from freshet.storage.commit import snapshot_commit
+from freshet.storage.commit import change_fit
 from freshet.storage.commit.changes import SnapshotChange
 from freshet.storage.commit.conflict import Conflict
 from freshet.storage.exceptions import ConflictError
@@ -39,7 +39,7 @@ def found(table: Table) -> dict[int, str]:
 
 def lose_compactions(monkeypatch: pytest.MonkeyPatch, times: int) -> None:
     """The next compactions conflict with those of another writer, so often."""
-    check, lost = snapshot_commit.find_conflicts, []
+    check, lost = change_fit.find_conflicts, []
 
     def find_conflicts(change: SnapshotChange, *arguments: Any, **options: Any) -> list[Conflict]:
         if change.kind is CommitKind.COMPACT and len(lost) < times:
@@ -47,7 +47,7 @@ def lose_compactions(monkeypatch: pytest.MonkeyPatch, times: int) -> None:
             return [Conflict(*bucket, "another compaction was first") for bucket in change.buckets]
         return check(change, *arguments, **options)
 
-    monkeypatch.setattr(snapshot_commit, "find_conflicts", find_conflicts)
+    monkeypatch.setattr(change_fit, "find_conflicts", find_conflicts)
 
 
 @pytest.mark.parametrize("options", HIDING, ids=["vectors", "first-row"])

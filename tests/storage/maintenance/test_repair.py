@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from freshet.storage.catalog import Catalog
-from freshet.storage.commit import snapshot_commit
+from freshet.storage.commit import change_fit, snapshot_commit
 from freshet.storage.exceptions import CorruptDataError
 from freshet.storage.io.env import Env
 from freshet.storage.maintenance.table_compaction import levels_of
@@ -45,7 +45,7 @@ def damaged(path: Path, monkeypatch: pytest.MonkeyPatch, **options: str) -> Tabl
         writer.close()
     with monkeypatch.context() as unchecked:
         unchecked.setattr(Env, "checks_claims", False)
-        unchecked.setattr(snapshot_commit, "find_conflicts", lambda *_, **__: [])
+        unchecked.setattr(change_fit, "find_conflicts", lambda *_, **__: [])
         unchecked.setattr(snapshot_commit, "outnumbered_buckets", lambda *_: frozenset())
         for number, messages in enumerate(made):
             table.engine.committer(f"u{number}").commit(0, messages)

@@ -23,18 +23,16 @@ An outcome that is not known deletes nothing. Data files are never deleted here.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from freshet.storage.catalogs.claims import ClaimOutcome
-from freshet.storage.commit.changes import SnapshotChange
+from freshet.storage.commit.change_fit import ChangeFit
 from freshet.storage.commit.claim import SnapshotClaim
 from freshet.storage.commit.commit_files import CommitFiles
-from freshet.storage.commit.conflict import Conflict, bucket_count_conflicts, find_conflicts, looks_up
+from freshet.storage.commit.conflict import Conflict
 from freshet.storage.commit.history import FIRST_SNAPSHOT_ID
 from freshet.storage.commit.identity import CommitIdentity, is_committed, snapshot_that_added
-from freshet.storage.commit.index_changes import find_index_conflicts, next_index
 from freshet.storage.commit.manifest_index import index_of
 from freshet.storage.commit.manifest_merge import MergeRule
 from freshet.storage.commit.next_snapshot import CommitRequest, next_snapshot
@@ -52,13 +50,10 @@ from freshet.storage.exceptions import (
     UnknownOutcomeError,
 )
 from freshet.storage.io.env import CrashPoint
-from freshet.storage.merge.key_order import KeyComparator
-from freshet.storage.merge.overlaps import overlap_error
-from freshet.storage.metadata.live_files import NO_FILES, LiveFiles, data_manifests, live_entries
+from freshet.storage.metadata.live_files import data_manifests
 from freshet.storage.metadata.table_store import TableStore
-from freshet.storage.model.manifest import BucketId, IndexEntry, ManifestFileMeta
-from freshet.storage.model.snapshot import CommitKind, Snapshot
-from freshet.storage.options.choices import UNAWARE_BUCKET
+from freshet.storage.model.manifest import BucketId
+from freshet.storage.model.snapshot import Snapshot
 
 WAIT_FACTOR_MAX: Final = 0.2
 """Share by which jitter lengthens a wait after an error at most."""
@@ -112,9 +107,8 @@ class SnapshotCommit:
 
     def __init__(self, store: TableStore, commit_user: str) -> None:
         self._store = store
-        self._sort_key = KeyComparator(store.key_types).sort_key if store.schema.has_primary_key else None
-        self._looks_up = looks_up(store.options)
         self._index = index_of(store.manifests)
+        self._fit = ChangeFit(store, self._index)
         self._claim = SnapshotClaim(store, self._index)
         self._strict_mode = StrictMode(store, commit_user)
         options = store.options
@@ -180,13 +174,13 @@ class SnapshotCommit:
             return SnapshotOutcome(None, view, is_certain=is_certain, outnumbered=outnumbered)
         self._strict_mode.check(request.change, latest)
         manifests = [] if latest is None else data_manifests(store.manifests, latest)
-        fitting, aborted_compactions = self._fit(request.change, latest, manifests)
+        fitting, aborted_compactions = self._fit.part(request.change, latest, manifests)
         is_certain = not rounds.unanswered
         if aborted_compactions and fitting.is_empty:
             files.take_back()
             return SnapshotOutcome(None, aborted_compactions=aborted_compactions, is_certain=is_certain)
         # 4. Everything the snapshot names, then the snapshot.
-        lists = files.write(fitting, manifests, self._next_index(fitting, latest))
+        lists = files.write(fitting, manifests, self._fit.next_index(fitting, latest))
         snapshot = next_snapshot(view, request, fitting, lists, now_ms=store.env.now_ms(), uuid=store.env.new_uuid())
         if store.env.checks_claims:
             check_claim(store, latest, snapshot, fitting)
@@ -243,61 +237,6 @@ class SnapshotCommit:
         rounds.files.keep()
         cause = answer.cause or "the store does not say whether it was created"
         raise RetryableError(f"the claim of snapshot {snapshot.id} ended without an answer: {cause}") from answer.cause
-
-    def _fit(
-        self, change: SnapshotChange, latest: Snapshot | None, manifests: list[ManifestFileMeta]
-    ) -> tuple[SnapshotChange, tuple[Conflict, ...]]:
-        """The part of the change that fits: a compaction without the buckets in conflict. Other kinds raise."""
-        counts: dict[bytes, int] = {}
-        counted = {entry.partition for entry in change.entries if entry.total_buckets > 0}
-        if counted and change.kind is not CommitKind.OVERWRITE:
-            counts = self._index.newest_bucket_counts(manifests, counted)
-            if bucket_count_conflicts(change, counts):
-                entries = live_entries(self._store.manifests, latest, partition=counted.__contains__)
-                counts = {entry.partition: entry.total_buckets for entry in entries}
-        live = self._live(change, latest)
-        conflicts = find_conflicts(
-            change,
-            live.by_bucket,
-            bucket_counts=counts,
-            sort_key=self._sort_key,
-            looks_up=self._looks_up,
-        )
-        has_buckets = self._store.options.bucket != UNAWARE_BUCKET or self._store.schema.has_primary_key
-        conflicts += find_index_conflicts(change, self._index_of(latest), live.by_bucket, has_buckets=has_buckets)
-        if not conflicts:
-            return change, ()
-        self._refuse_damaged(conflicts)
-        if change.kind is CommitKind.COMPACT:
-            losers = frozenset(conflict.bucket_id for conflict in conflicts)
-            return change.without(losers), tuple(conflicts)
-        reasons = "; ".join(f"bucket {conflict.bucket}: {conflict.reason}" for conflict in conflicts[:5])
-        raise ConflictError(
-            f"table {self._store.location}: the change does not fit on the table as it is now ({reasons}); "
-            "nothing was committed, read the table again and repeat the change"
-        )
-
-    def _refuse_damaged(self, conflicts: Sequence[Conflict]) -> None:
-        for conflict in conflicts:
-            if conflict.is_damage:
-                raise overlap_error(self._store.bucket_folder(*conflict.bucket_id), conflict.reason)
-
-    def _live(self, change: SnapshotChange, latest: Snapshot | None) -> LiveFiles:
-        """Live files of the touched buckets; none for a plain append, which cannot conflict with any."""
-        if change.kind is CommitKind.APPEND:
-            return NO_FILES
-        return self._store.live.of_buckets(latest, change.buckets | change.lookups.keys())
-
-    def _index_of(self, latest: Snapshot | None) -> tuple[IndexEntry, ...]:
-        return () if latest is None else self._store.manifests.read_index_manifest(latest.index_manifest)
-
-    def _next_index(self, change: SnapshotChange, latest: Snapshot | None) -> str | list[IndexEntry] | None:
-        """The name of the latest index manifest where it stays true, else the index files of the next one."""
-        index = self._index_of(latest)
-        if not index and not change.index_entries:
-            return None
-        following = next_index(change, index, self._live(change, latest).by_bucket)
-        return latest.index_manifest if latest is not None and following == list(index) else following
 
     def _find_unanswered(self, latest: Snapshot | None, identity: CommitIdentity, rounds: _Rounds) -> Snapshot | None:
         """The snapshot of an unanswered claim of ours, if it took effect."""
