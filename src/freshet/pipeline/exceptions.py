@@ -16,7 +16,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import takewhile
-from typing import Final
+from typing import Any, Final
 
 from freshet.pipeline.errors.error_kind import ErrorKind, exit_code, worst
 from freshet.pipeline.errors.known_causes import missing_file, missing_file_system, want_of_memory
@@ -48,27 +48,45 @@ class InvalidRequestError(PipelineError):
     kind = ErrorKind.INVALID_REQUEST
 
 
+KeyPath = tuple[str | int, ...]
+"""A path of keys and list indexes in a pipeline file, for example ("sources", 0, "select", "total")."""
+
+
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that is wrong in a pipeline file; `line` counts from 1, None where there is none."""
+    """One thing that is wrong at a key of a pipeline file, or in all of it (no key).
 
+    A rule knows no more than this; `Origin.placed` adds the file and the line (from 1, None where there is none).
+    """
+
+    key_path: KeyPath
     message: str
-    path: str | None = None
-    line: int | None = None
     kind: ErrorKind = ErrorKind.INVALID_REQUEST
     """What is wrong need not be the file: the table that it names may be damaged, or away."""
+    path: str | None = None
+    line: int | None = None
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """As `--json` shows it."""
+        return {"message": self._text, "path": self.path, "line": self.line, "kind": self.kind}
+
+    @property
+    def _text(self) -> str:
+        name = ".".join(str(part) for part in self.key_path)
+        return f"{name}: {self.message}" if name else self.message
 
     def __str__(self) -> str:
         if self.path is None:
-            return self.message
-        return f"{self.path}:{self.line}: {self.message}" if self.line else f"{self.path}: {self.message}"
+            return self._text
+        return f"{self.path}:{self.line}: {self._text}" if self.line else f"{self.path}: {self._text}"
 
 
 class ConfigurationError(InvalidRequestError):
-    """A pipeline file or a setting is wrong; `problems` holds every finding, not just the first."""
+    """A pipeline file or a setting is wrong; `problems` holds all of them, not just the first."""
 
     def __init__(self, problems: str | Sequence[Problem]) -> None:
-        found = (Problem(problems),) if isinstance(problems, str) else tuple(problems)
+        found = (Problem((), problems),) if isinstance(problems, str) else tuple(problems)
         super().__init__("\n".join(str(problem) for problem in found))
         self.problems = found
         self.kind = worst(problem.kind for problem in found) if found else ErrorKind.INVALID_REQUEST

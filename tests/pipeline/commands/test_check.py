@@ -107,7 +107,8 @@ def test_check_as_json(freshet: Freshet, folder: Path) -> None:
     missing = freshet("check", "--no-spark", "--json", written(folder, ("FOLDER/in", "FOLDER/missing")))
     assert missing.code == 2
     (problem,) = missing.facts["problems"]
-    assert (problem["path"], problem["line"]) == (str(path), 3)
+    assert list(problem) == ["message", "path", "line", "kind"]
+    assert (problem["path"], problem["line"], problem["kind"]) == (str(path), 3, "InvalidRequestError")
     assert problem["message"].startswith("sources.0.files.path: ")
     assert (missing.facts["kind"], missing.facts["retryable"]) == ("InvalidRequestError", False)
     assert "\nfreshet: InvalidRequestError: " in missing.err

@@ -13,10 +13,9 @@ from typing import Final
 from freshet.logstore.kafka.cluster import KafkaCluster
 from freshet.pipeline.checks.kafka_reach import ASK_S, brokers_of, topics_of
 from freshet.pipeline.config.model import PipelineConfig, SourceConfig, revealed
-from freshet.pipeline.config.origin import Finding, KeyPath
 from freshet.pipeline.config.rules import subscribed_topics
 from freshet.pipeline.config.starting_offsets import assigned_problems, start_of, start_problems
-from freshet.pipeline.exceptions import Problem
+from freshet.pipeline.exceptions import KeyPath, Problem
 from freshet.pipeline.identity.checkpoint_offsets import checkpoint_offset_problems, checkpoint_offsets
 
 _NO_LOSS: Final = "false"
@@ -28,14 +27,14 @@ def offset_problems(configs: Sequence[PipelineConfig], *, say: Callable[[str], N
     for config in configs:
         for index, source in enumerate(config.sources):
             try:
-                found += [config.origin.problem(*each) for each in _source(config, index, source)]
+                found += [config.origin.placed(each) for each in _source(config, index, source)]
             except (OSError, ValueError) as error:
                 text = config.without_secrets(str(error))
                 say(f"{config.name}: warning: the offsets of sources[{index}] were not looked at: {text}")
     return found
 
 
-def _source(config: PipelineConfig, index: int, source: SourceConfig) -> Iterator[Finding]:
+def _source(config: PipelineConfig, index: int, source: SourceConfig) -> Iterator[Problem]:
     brokers = brokers_of(source)
     if brokers is None or brokers.settings.untranslated:
         return
@@ -50,7 +49,7 @@ def _source(config: PipelineConfig, index: int, source: SourceConfig) -> Iterato
     if "assign" in lowered:
         key, text = lowered["assign"]
         assigned = {(topic, number) for topic, numbers in json.loads(text).items() for number in numbers}
-        yield from (((*key_path, key), text) for text in assigned_problems(assigned, there))
+        yield from (Problem((*key_path, key), text) for text in assigned_problems(assigned, there))
         there &= assigned
     if not there:
         return  # a pattern that matches nothing yet, or that only Java knows
@@ -60,11 +59,11 @@ def _source(config: PipelineConfig, index: int, source: SourceConfig) -> Iterato
         if not takes_losses:
             ends = {place: end for place, (_, end) in client.bounds(there, ASK_S).items()}
             for text in checkpoint_offset_problems(kept, ends, checkpoint=config.checkpoint):
-                yield ("checkpoint",), f"sources[{index}] {text}"
+                yield Problem(("checkpoint",), f"sources[{index}] {text}")
         return
     start = start_of(options)
     if start is not None:
         bounds = client.bounds(there, ASK_S)
         matches = client.offsets_at(start.times(there), ASK_S)
         for text in start_problems(start, bounds, matches, takes_losses=takes_losses):
-            yield (*key_path, start.option), text
+            yield Problem((*key_path, start.option), text)

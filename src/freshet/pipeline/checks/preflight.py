@@ -23,10 +23,9 @@ from freshet.pipeline.batch.table_setup import check_table, unused_options, with
 from freshet.pipeline.checks.table_sources import source_problems
 from freshet.pipeline.config.changelog_rules import changelog_warnings
 from freshet.pipeline.config.model import PipelineConfig
-from freshet.pipeline.config.origin import Finding, KeyPath
 from freshet.pipeline.config.rules import warnings
 from freshet.pipeline.errors.failure import kind_of
-from freshet.pipeline.exceptions import ConfigurationError, Problem
+from freshet.pipeline.exceptions import ConfigurationError, KeyPath, Problem
 from freshet.pipeline.identity.checkpoint_owner import checkpoint_problem, local_folder, query_id_of
 from freshet.pipeline.identity.writable import write_problem
 from freshet.storage.catalog import Catalog
@@ -42,8 +41,8 @@ _LOCAL: Final = re.compile(r"(file:|/)", re.IGNORECASE)
 
 def problems_before_start(config: PipelineConfig) -> list[Problem]:
     """Everything that would keep a pipeline from running, with the keys in its file."""
-    looks: tuple[Callable[[PipelineConfig], Iterator[Finding]], ...] = (_files, source_problems, _tables)
-    return [config.origin.problem(*finding) for look in looks for finding in look(config)]
+    looks: tuple[Callable[[PipelineConfig], Iterator[Problem]], ...] = (_files, source_problems, _tables)
+    return [config.origin.placed(problem) for look in looks for problem in look(config)]
 
 
 def warnings_before_start(config: PipelineConfig) -> list[str]:
@@ -68,7 +67,7 @@ def refuse_to_start(configs: list[PipelineConfig]) -> None:
         raise ConfigurationError(problems)
 
 
-def _files(config: PipelineConfig) -> Iterator[Finding]:
+def _files(config: PipelineConfig) -> Iterator[Problem]:
     for index, source in enumerate(config.sources):
         if source.files is None or not _LOCAL.match(source.files.path):
             continue
@@ -78,12 +77,12 @@ def _files(config: PipelineConfig) -> Iterator[Finding]:
             parts = Path(path).parts
             path = str(Path(*parts[: next(i for i, part in enumerate(parts) if glob.has_magic(part))]))
         if not os.path.exists(path):
-            yield key_path, f"{path} is not there; make the folder, it may be empty"
+            yield Problem(key_path, f"{path} is not there; make the folder, it may be empty")
         elif os.path.isdir(path) and not os.access(path, os.R_OK | os.X_OK):
-            yield key_path, f"no right to read {path}"
+            yield Problem(key_path, f"no right to read {path}")
 
 
-def _tables(config: PipelineConfig) -> Iterator[Finding]:
+def _tables(config: PipelineConfig) -> Iterator[Problem]:
     """The table, what belongs to it, and the checkpoint."""
     try:
         differences = check_table(config.table)
@@ -91,18 +90,22 @@ def _tables(config: PipelineConfig) -> Iterator[Finding]:
         table = catalog.table(config.table.name) if catalog.has_table(config.table.name) else None
         dead = catalog.table(config.dead_letter_table) if catalog.has_table(config.dead_letter_table) else None
     except (StorageError, OSError) as error:
-        yield _key_path_of(error), str(error), kind_of(error)
+        yield Problem(_key_path_of(error), str(error), kind_of(error))
         return
     for text in differences:
-        yield ("table",), f"{config.table.name} exists and differs: {text}. Change the file, or alter the table"
+        yield Problem(
+            ("table",), f"{config.table.name} exists and differs: {text}. Change the file, or alter the table"
+        )
     problem = checkpoint_problem(config.checkpoint, pipeline=config.name, table=table)
     if problem:
-        yield ("checkpoint",), problem
+        yield Problem(("checkpoint",), problem)
         return
     warehouse = local_folder(config.table.warehouse)
     reason = write_problem(warehouse) if warehouse is not None else None
     if reason:
-        yield ("table", "warehouse"), f"{config.table.warehouse} cannot be written: {reason}; choose another folder"
+        yield Problem(
+            ("table", "warehouse"), f"{config.table.warehouse} cannot be written: {reason}; choose another folder"
+        )
         return
     if table is not None:
         remedy = _REMEDY_TABLE + (_REMEDY_LOG if table.options.logs_changes else "")
@@ -112,7 +115,9 @@ def _tables(config: PipelineConfig) -> Iterator[Finding]:
         return
     if not set(DEAD_LETTER_KEYS) <= set(dead.schema.column_names) or dead.schema.has_primary_key:
         columns = ", ".join(dead.schema.column_names)
-        yield ("dead_letters",), f"table {dead.name} is no dead-letter table (its columns: {columns}); name another one"
+        yield Problem(
+            ("dead_letters",), f"table {dead.name} is no dead-letter table (its columns: {columns}); name another one"
+        )
     else:
         yield from _earlier_query(config, dead, ("dead_letters",), _REMEDY_DEAD)
 
@@ -128,7 +133,7 @@ _REMEDY_DEAD: Final = (
 )
 
 
-def _earlier_query(config: PipelineConfig, table: Table, key_path: KeyPath, remedy: str) -> Iterator[Finding]:
+def _earlier_query(config: PipelineConfig, table: Table, key_path: KeyPath, remedy: str) -> Iterator[Problem]:
     """Whether a table holds commits under this pipeline's name that were not made with this checkpoint."""
     if not _LOCAL.match(config.checkpoint):
         return  # its query id is not known here; the first commit will find out
@@ -139,24 +144,24 @@ def _earlier_query(config: PipelineConfig, table: Table, key_path: KeyPath, reme
         return  # history has expired: for a batch to decide
     except InvalidRequestError:
         whose = "the checkpoint is new" if query_id is None else f"the checkpoint belongs to query {query_id}"
-        yield (
+        yield Problem(
             key_path,
             f"table {table.name} holds commits that an earlier query made under the name {config.name!r}, and {whose}: "
             f"the run would be refused. {remedy}",
         )
     except (StorageError, OSError) as error:
-        yield key_path, str(error), kind_of(error)
+        yield Problem(key_path, str(error), kind_of(error))
 
 
-def _other_log_user(config: PipelineConfig, table: Table) -> Iterator[Finding]:
+def _other_log_user(config: PipelineConfig, table: Table) -> Iterator[Problem]:
     """Whether somebody else writes the log of the table."""
     try:
         user = table.with_options(dict(config.table.write_options)).engine.log.user()
     except (StorageError, OSError) as error:
-        yield ("table",), str(error), kind_of(error)
+        yield Problem(("table",), str(error), kind_of(error))
         return
     if user not in (None, config.name):
-        yield (
+        yield Problem(
             ("table", "name"),
             f"{user!r} writes the log of table {table.name}, and a log has one writer. Write through that pipeline (it "
             f"may have several sources), or stop it for good and give the table another kafka.topic ({_SET_TOPIC})",

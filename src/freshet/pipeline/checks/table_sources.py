@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from typing import Final
 
 from freshet.pipeline.config.model import PipelineConfig, SourceConfig, TableSourceConfig
-from freshet.pipeline.config.origin import Finding, KeyPath
 from freshet.pipeline.config.rules import nearest
 from freshet.pipeline.config.stream_options import (
     ISOLATION_OPTION,
@@ -21,6 +20,7 @@ from freshet.pipeline.config.stream_options import (
 )
 from freshet.pipeline.config.table_source_rules import keeps_what_is_taken_back
 from freshet.pipeline.errors.failure import kind_of
+from freshet.pipeline.exceptions import KeyPath, Problem
 from freshet.storage.catalog import Catalog
 from freshet.storage.exceptions import StorageError
 from freshet.storage.model.data_type import DataType, ScalarType, TypeRoot, with_nullable
@@ -43,7 +43,7 @@ def planned_stream(source: TableSourceConfig, table: Table) -> PlannedStream:
     return options.stream(table, column_list(source.given))
 
 
-def source_problems(config: PipelineConfig) -> Iterator[Finding]:
+def source_problems(config: PipelineConfig) -> Iterator[Problem]:
     """What keeps the tables that a pipeline reads from being read into its table."""
     for index, source in enumerate(config.sources):
         if source.table is not None:
@@ -52,7 +52,7 @@ def source_problems(config: PipelineConfig) -> Iterator[Finding]:
 
 def _problems(
     config: PipelineConfig, source: SourceConfig, table: TableSourceConfig, key_path: KeyPath
-) -> Iterator[Finding]:
+) -> Iterator[Problem]:
     try:
         catalog = Catalog(table.warehouse)
         if not catalog.has_table(table.name):
@@ -60,7 +60,7 @@ def _problems(
             known = catalog.list_tables(database) if database in catalog.list_databases() else []
             names = [name if "." in name else f"{database}.{name}" for name in known]
             there = nearest(table.name, names)
-            yield (
+            yield Problem(
                 (*key_path, "table", "name"),
                 f"there is no table {table.name} in {table.warehouse}{there}; one that another pipeline writes is "
                 "there once that pipeline was started",
@@ -72,16 +72,16 @@ def _problems(
     except (StorageError, OSError) as error:
         option = getattr(error, "option", None)
         inner = (option,) if option in table.options else ()
-        yield (*key_path, "table", *inner), str(error), kind_of(error)
+        yield Problem((*key_path, "table", *inner), str(error), kind_of(error))
         return
     if not config.table.primary_key and opened.schema.has_primary_key:
-        yield (
+        yield Problem(
             (*key_path, "table", "name"),
             f"{table.name} has a primary key, so rows of it are updated and deleted, and {config.table.name} has none "
             "and cannot apply that; give it a primary_key",
         )
     if reason is not None:
-        yield (
+        yield Problem(
             (*key_path, "table", "isolation"),
             f"speculative rows may be taken back, and {config.table.name} is there with options of its own: {reason}; "
             f"read committed rows ({ISOLATION_OPTION}=committed)",
@@ -102,26 +102,26 @@ def _why_rows_would_stay(config: PipelineConfig, table: TableSourceConfig) -> st
 
 def _columns(
     config: PipelineConfig, source: SourceConfig, stream: PlannedStream, key_path: KeyPath
-) -> Iterator[Finding]:
+) -> Iterator[Problem]:
     if source.select:
         return  # Spark analyses it
     given = {field.name: field.type for field in stream.fields}
     taken = [field for field in config.table.fields if field.name in given]
     if not taken:
-        yield (
+        yield Problem(
             key_path,
             f"the table read has the columns {', '.join(given)}, and none of {config.table.name}; give select",
         )
     for key in config.table.primary_key:
         if key not in given:
             known = nearest(key, given)
-            yield (
+            yield Problem(
                 key_path,
                 f"the table read has no column {key}, which is a key column of the target{known}; give select",
             )
     for field in taken:
         if not _fits(given[field.name], field.type):
-            yield (
+            yield Problem(
                 key_path,
                 f"column {field.name} is {given[field.name]} in the table read and {field.type} in the target; give "
                 f"select with {field.name}: CAST({field.name} AS …)",

@@ -69,7 +69,7 @@ def broker_problems(configs: Sequence[PipelineConfig]) -> list[Problem]:
             if answer.failure:
                 key_path = ("sources", index, "kafka", "kafka.bootstrap.servers")
                 text = _failure_text(brokers.servers, answer)
-                problems.append(config.origin.problem(key_path, config.without_secrets(text)))
+                problems.append(config.origin.placed(Problem(key_path, config.without_secrets(text))))
                 continue
             for topic in sorted(subscribed_topics(source) - answer.topics):
                 complain(f"{config.name}: warning: there is no topic {topic} at {brokers.servers}")
@@ -94,7 +94,7 @@ def log_problems(configs: Sequence[PipelineConfig], *, asks_for_silence: bool = 
             section = "write_options" if option in config.table.write_options else "options"
             is_written = option in getattr(config.table, section)
             key_path = ("table", section, option) if is_written else ("table", section)
-            problems.append(config.origin.problem(key_path, config.without_secrets(text)))
+            problems.append(config.origin.placed(Problem(key_path, config.without_secrets(text))))
     return problems
 
 

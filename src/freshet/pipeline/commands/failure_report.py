@@ -61,7 +61,11 @@ def failure_facts(error: BaseException, text: str | None = None) -> Mapping[str,
         "retryable": code == EXIT_RETRY,
         "exit_code": code,
     }
-    return facts | {"problems": error.problems} if isinstance(error, ConfigurationError) else facts
+    return (
+        facts | {"problems": [each.facts for each in error.problems]}
+        if isinstance(error, ConfigurationError)
+        else facts
+    )
 
 
 def _message(error: Exception) -> str | None:

@@ -99,7 +99,7 @@ def check(
         problems = list(error.problems)
     failure = ConfigurationError(problems) if problems else None
     if as_json:
-        print_json({"problems": problems, "pipelines": facts, **({} if failure is None else failure_facts(failure))})
+        print_json({"problems": [], "pipelines": facts, **({} if failure is None else failure_facts(failure))})
         if failure is not None:
             raise typer.Exit(report_failure(failure, []))
     elif failure is not None:

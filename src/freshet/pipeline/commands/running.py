@@ -82,11 +82,12 @@ def placed_in_file(configs: Sequence[PipelineConfig], error: SessionRefusedError
         for key, value in revealed(config.spark).items():
             if key in error.cause or (value and value in error.cause):
                 text = config.without_secrets(f"{value!r}: {error}")
-                return config.origin.problem(("spark", key), text)
+                return config.origin.placed(Problem(("spark", key), text))
     if not written:
-        return Problem(str(error))
+        return Problem((), str(error))
     keys = ", ".join(key for config in written for key in config.spark)
-    return written[0].origin.problem(("spark",), f"{written[0].without_secrets(str(error))} (set here: {keys})")
+    text = f"{written[0].without_secrets(str(error))} (set here: {keys})"
+    return written[0].origin.placed(Problem(("spark",), text))
 
 
 def analyse_select(configs: Sequence[PipelineConfig]) -> list[Problem]:
@@ -103,7 +104,7 @@ def analyse_select(configs: Sequence[PipelineConfig]) -> list[Problem]:
                 complain(text)
             return problems
     except SessionRefusedError as error:
-        return [Problem(f"the expressions of select cannot be analysed: {error}")]
+        return [Problem((), f"the expressions of select cannot be analysed: {error}")]
 
 
 def _watched_brokers(

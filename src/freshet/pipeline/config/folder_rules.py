@@ -18,19 +18,19 @@ from typing import Final
 from urllib.parse import unquote, urlparse
 
 from freshet.pipeline.config.model import PipelineConfig
-from freshet.pipeline.config.origin import Finding
+from freshet.pipeline.exceptions import Problem
 
 _ARCHIVE: Final = "sourceArchiveDir"
 _RECURSIVE: Final = "recursiveFileLookup"
 
 
-def entangled_folders(config: PipelineConfig) -> Iterator[Finding]:
+def entangled_folders(config: PipelineConfig) -> Iterator[Problem]:
     """The folders that do not lie apart, with their keys in the file."""
     checkpoint, warehouse = _local(config.checkpoint), _local(config.table.warehouse)
     database, _, name = config.table.name.partition(".")
     table = None if warehouse is None else warehouse / f"{database}.db" / name
     if _touch(checkpoint, table):
-        yield ("checkpoint",), f"lies in or around the folder of the table ({table}); choose another folder"
+        yield Problem(("checkpoint",), f"lies in or around the folder of the table ({table}); choose another folder")
     for index, source in enumerate(config.sources):
         if source.files is None:
             continue
@@ -43,14 +43,16 @@ def entangled_folders(config: PipelineConfig) -> Iterator[Finding]:
         holds_warehouse = (path == warehouse and not is_pattern) or (is_deep and _is_in(warehouse, path))
         for what, folder in (("checkpoint", checkpoint), ("table", table), ("warehouse", warehouse)):
             if holds_warehouse if what == "warehouse" else touches(path, folder):
-                yield (
+                yield Problem(
                     (*key_path, "path"),
                     f"{source.files.path} and the {what} ({folder}) lie in one another: its files would be read as "
                     "records; choose another folder",
                 )
         archive = source.files.options.get(_ARCHIVE)
         if archive and _touch(path, _local(archive)):
-            yield (*key_path, _ARCHIVE), f"{archive} and path lie in one another: archived files would be read again"
+            yield Problem(
+                (*key_path, _ARCHIVE), f"{archive} and path lie in one another: archived files would be read again"
+            )
 
 
 def _touch(left: PurePosixPath | None, right: PurePosixPath | None) -> bool:

@@ -38,7 +38,8 @@ from pydantic import (
 
 from freshet.pipeline.config.interval import interval_ms, spark_interval
 from freshet.pipeline.config.only_tables import OnlyTables
-from freshet.pipeline.config.origin import KeyPath, Origin
+from freshet.pipeline.config.origin import Origin
+from freshet.pipeline.exceptions import KeyPath
 from freshet.storage.catalog import split_identifier
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.model.data_type import DataField, with_nullable

@@ -1,18 +1,11 @@
-"""Where the values of a pipeline file stand: the file, and the line of each key."""
+"""Where the values of a pipeline file are written: the file, and the line of each key."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from freshet.pipeline.errors.error_kind import ErrorKind
-from freshet.pipeline.exceptions import Problem
-
-KeyPath = tuple[str | int, ...]
-"""A path of keys and list indexes, for example ("sources", 0, "select", "total")."""
-
-Finding = tuple[KeyPath, str] | tuple[KeyPath, str, ErrorKind]
-"""Where something is wrong, and what; the kind where it is not the file."""
+from freshet.pipeline.exceptions import KeyPath, Problem
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,9 +15,9 @@ class Origin:
     path: str | None = None
     lines: Mapping[KeyPath, int] = field(default_factory=dict)
 
-    def problem(self, key_path: KeyPath, message: str, kind: ErrorKind = ErrorKind.INVALID_REQUEST) -> Problem:
-        """A problem at the innermost key of `key_path` that stands in the file."""
-        ends = range(len(key_path), -1, -1)
-        line = next((self.lines[key_path[:end]] for end in ends if key_path[:end] in self.lines), None)
-        name = ".".join(str(part) for part in key_path)
-        return Problem(f"{name}: {message}" if name else message, self.path, line, kind)
+    def placed(self, problem: Problem) -> Problem:
+        """The problem with its place: the line of the innermost of its keys that is in the file."""
+        keys = problem.key_path
+        ends = range(len(keys), -1, -1)
+        line = next((self.lines[keys[:end]] for end in ends if keys[:end] in self.lines), None)
+        return replace(problem, path=self.path, line=line)

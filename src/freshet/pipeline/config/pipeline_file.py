@@ -42,9 +42,9 @@ from freshet.pipeline.config.model import (
     TriggerConfig,
 )
 from freshet.pipeline.config.only_tables import OnlyTables
-from freshet.pipeline.config.origin import KeyPath, Origin
+from freshet.pipeline.config.origin import Origin
 from freshet.pipeline.config.rules import contradictions, decides_meaning, nearest, warnings
-from freshet.pipeline.exceptions import ConfigurationError, Problem
+from freshet.pipeline.exceptions import ConfigurationError, KeyPath, Problem
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.io.env import absolute_path
 
@@ -103,13 +103,13 @@ def load_pipelines(paths: Sequence[str | Path], env: Mapping[str, str] | None = 
     for path in map(str, paths):
         resolved = Path(path).resolve()
         if resolved in known:
-            problems.append(Problem("is named twice; name each pipeline file once", path))
+            problems.append(Problem((), "is named twice; name each pipeline file once", path=path))
             continue
         known.add(resolved)
         try:
             text = Path(path).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            problems.append(Problem(f"cannot be read: {error}", path))
+            problems.append(Problem((), f"cannot be read: {error}", path=path))
             continue
         config, found = parse_pipeline(text, path, env)
         problems += found
@@ -129,15 +129,17 @@ def parse_pipeline(text: str, path: str, env: Mapping[str, str]) -> tuple[Pipeli
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         message = f"is not YAML: {getattr(error, 'problem', None) or error}"
-        return None, [Problem(message, path, mark.line + 1 if mark else None)]
+        return None, [Problem((), message, path=path, line=mark.line + 1 if mark else None)]
     if not isinstance(tree, dict):
-        return None, [Problem("wants the keys of a pipeline (name, sources, table, …) at its top", path, 1)]
+        return None, [
+            Problem((), "wants the keys of a pipeline (name, sources, table, …) at its top", path=path, line=1)
+        ]
     try:
         config = PipelineConfig.model_validate(_with_absolute_folders(tree), context=READ_FROM_FILE)
     except ValidationError as error:
-        found = [document.problem(_key_path(item["loc"]), _message(item)) for item in error.errors()]
+        found = [document.origin.placed(Problem(_key_path(item["loc"]), _message(item))) for item in error.errors()]
         return None, [*document.problems, *found]
-    found = [document.origin.problem(*finding) for finding in contradictions(config)]
+    found = [document.origin.placed(each) for each in contradictions(config)]
     problems = [*document.problems, *found]
     config.read_from(document.origin)
     return (None if problems else config), problems
@@ -192,10 +194,6 @@ class _Document:
         finally:
             loader.dispose()
 
-    def problem(self, key_path: KeyPath, message: str) -> Problem:
-        """A problem at the innermost key of `key_path` that stands in the file."""
-        return self.origin.problem(key_path, message)
-
     def _value(self, loader: _Loader, node: yaml.Node, key_path: KeyPath) -> Any:
         self.lines.setdefault(key_path, node.start_mark.line + 1)
         if len(key_path) > DEPTH_MAX:
@@ -215,13 +213,13 @@ class _Document:
         result: dict[str, Any] = {}
         for key_node, value_node in node.value:
             if not isinstance(key_node, yaml.ScalarNode):
-                self.problems.append(Problem("a key is a text", self.path, key_node.start_mark.line + 1))
+                self.problems.append(Problem((), "a key is a text", path=self.path, line=key_node.start_mark.line + 1))
                 continue
             key = key_node.value
             inner = (*key_path, key)
             if key in result:
                 self.problems.append(
-                    Problem(f"the key {key!r} is given twice", self.path, key_node.start_mark.line + 1)
+                    Problem((), f"the key {key!r} is given twice", path=self.path, line=key_node.start_mark.line + 1)
                 )
             self.lines[inner] = key_node.start_mark.line + 1
             result[key] = self._value(loader, value_node, inner)
@@ -233,10 +231,10 @@ class _Document:
                 return "$"
             value = self.env.get(match[1]) or match[2]
             if value is None:
-                self.problems.append(
-                    self.problem(key_path, f"the environment variable {match[1]} is not set; set it or write a default "
-                                 f"as ${{{match[1]}:-…}}")
-                )  # fmt: skip
+                text = (
+                    f"the environment variable {match[1]} is not set; set it or write a default as ${{{match[1]}:-…}}"
+                )
+                self.problems.append(self.origin.placed(Problem(key_path, text)))
                 return ""
             return value
 
@@ -292,19 +290,21 @@ def _between_files(configs: Sequence[tuple[str, PipelineConfig]]) -> Iterator[Pr
         for path, config in configs:
             other = owners.setdefault(question(config), path)
             if other != path:
-                yield Problem(f"{key}: the same as in {other}; each pipeline needs its own", path)
+                yield Problem((key,), f"the same as in {other}; each pipeline needs its own", path=path)
     tables: dict[tuple[str, str], tuple[TableConfig, str]] = {}
     for path, config in configs:
         wanted = config.table
         known_table, other = tables.setdefault((wanted.warehouse.rstrip("/"), wanted.name), (wanted, path))
         if _definition(known_table) != _definition(wanted):
-            yield Problem(f"table: {wanted.name} is described otherwise in {other}; both files must say the same", path)
+            yield Problem(
+                ("table",), f"{wanted.name} is described otherwise in {other}; both files must say the same", path=path
+            )
     settings: dict[str, tuple[object, str]] = {}
     for path, config in configs:
         for key, value in config.spark.items():
             known, other = settings.setdefault(key, (value, path))
             if known != value:
-                yield Problem(f"spark.{key}: differs from {other}, but both share one Spark session", path)
+                yield Problem(("spark", key), f"differs from {other}, but both share one Spark session", path=path)
 
 
 def _definition(table: TableConfig) -> object:

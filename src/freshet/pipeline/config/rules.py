@@ -1,7 +1,7 @@
 """Rules between the keys of a pipeline file: contradictions are refused, doubtful settings are warned of.
 
-A rule is a function from one file's values to findings: the path of keys in the file and a message that says
-what to do. Nothing is started or read here.
+A rule is a function from one file's values to problems, each with the keys that it is about and what to do. Nothing is
+started or read here.
 
 A source that fills a column of a sequence group must fill what orders the group, or nothing of it would ever be taken.
 
@@ -28,10 +28,10 @@ from freshet.pipeline.config.model import (
     TableConfig,
     revealed,
 )
-from freshet.pipeline.config.origin import Finding, KeyPath
 from freshet.pipeline.config.source_options import wrong_file_values, wrong_kafka_values
 from freshet.pipeline.config.spark_options import wrong_spark_values
 from freshet.pipeline.config.table_source_rules import table_source
+from freshet.pipeline.exceptions import KeyPath, Problem
 from freshet.storage.exceptions import InvalidRequestError, StorageError
 from freshet.storage.model.schema import SYSTEM_COLUMNS
 from freshet.storage.model.sql_type import parse_sql_type
@@ -64,25 +64,25 @@ def nearest(word: str, choices: Iterable[str]) -> str:
     return f" (did you mean {close[0]!r}?)" if close else ""
 
 
-def contradictions(config: PipelineConfig) -> Iterator[Finding]:
+def contradictions(config: PipelineConfig) -> Iterator[Problem]:
     """Everything in one file that cannot be meant so."""
     found = list(_each_key(config))
     yield from found or _groups(config)
 
 
-def _each_key(config: PipelineConfig) -> Iterator[Finding]:
+def _each_key(config: PipelineConfig) -> Iterator[Problem]:
     yield from _table(config)
     yield from _trigger(config)
     yield from _location(config.checkpoint, ("checkpoint",))
     yield from _location(config.table.warehouse, ("table", "warehouse"))
     yield from entangled_folders(config)
     if not config.name.strip():
-        yield ("name",), "must not be blank: it is the identity of the stream"
+        yield Problem(("name",), "must not be blank: it is the identity of the stream")
     yield from wrong_spark_values(revealed(config.spark), ("spark",))
     if config.dead_letter_table == config.table.name:
-        yield ("dead_letters",), "the dead letters need a table of their own"
+        yield Problem(("dead_letters",), "the dead letters need a table of their own")
     if not config.sources:
-        yield ("sources",), "must not be empty"
+        yield Problem(("sources",), "must not be empty")
     for index, source in enumerate(config.sources):
         yield from _source(config, source, ("sources", index))
 
@@ -200,19 +200,19 @@ def _retract_warnings(config: PipelineConfig, rules: EngineRules) -> Iterator[st
         )
 
 
-def _groups(config: PipelineConfig) -> Iterator[Finding]:
+def _groups(config: PipelineConfig) -> Iterator[Problem]:
     """Whether each source can be merged by the table's engine, where columns and options are right in themselves."""
     table = config.table
     try:
         rules = _rules(table)
     except InvalidRequestError as error:
-        yield _option_key_path("options", table.options, error), str(error)
+        yield Problem(_option_key_path("options", table.options, error), str(error))
         return
     for index, source in enumerate(config.sources):
         for group in rules.filled_groups(column for column in table.columns if source.fills(column)):
             if not any(source.fills(name) for name in group.ordering):
                 filled = [name for name in group.protected if source.fills(name)]
-                yield (
+                yield Problem(
                     ("sources", index, "select"),
                     f"fills {', '.join(filled)} of the sequence group of {', '.join(group.ordering)}, but not what "
                     f"orders it: the values would never be taken; add {group.ordering[0]}: <what grows with every "
@@ -220,48 +220,54 @@ def _groups(config: PipelineConfig) -> Iterator[Finding]:
                 )
 
 
-def _table(config: PipelineConfig) -> Iterator[Finding]:
+def _table(config: PipelineConfig) -> Iterator[Problem]:
     table = config.table
     for name, text in table.columns.items():
         yield from _type(text, ("table", "columns", name))
         if name in SYSTEM_COLUMNS or name.startswith("_KEY_"):
-            yield ("table", "columns", name), f"the column name {name} is reserved by the table format; rename it"
+            yield Problem(
+                ("table", "columns", name), f"the column name {name} is reserved by the table format; rename it"
+            )
     for key in ("primary_key", "partition_by"):
         names: Sequence[str] = getattr(table, key)
         for name in names:
             if name not in table.columns:
-                yield ("table", key), f"{key} names {name!r}, which is no column{nearest(name, table.columns)}"
+                yield Problem(("table", key), f"{key} names {name!r}, which is no column{nearest(name, table.columns)}")
         if len(set(names)) != len(names):
-            yield ("table", key), f"{key} names a column twice"
+            yield Problem(("table", key), f"{key} names a column twice")
     outside = [name for name in table.partition_by if table.primary_key and name not in table.primary_key]
     if outside:
-        yield ("table", "primary_key"), f"primary_key must contain the partition columns; add {', '.join(outside)}"
+        yield Problem(
+            ("table", "primary_key"), f"primary_key must contain the partition columns; add {', '.join(outside)}"
+        )
     for column in CoreOptions.sequence_field.of(table.options):
         if column not in table.columns:
-            yield ("table", "options", SEQUENCE_OPTION), f"names {column!r}, which is no column"
+            yield Problem(("table", "options", SEQUENCE_OPTION), f"names {column!r}, which is no column")
     yield from _options(table)
     uses_kind = any(source.format == "row-kind" for source in config.sources)
     kind_field = CoreOptions.rowkind_field.of(table.options)
     if uses_kind and not kind_field:
-        yield ("table", "options"), f"format row-kind needs the option {ROW_KIND_OPTION}: the field that holds the kind"
+        yield Problem(
+            ("table", "options"), f"format row-kind needs the option {ROW_KIND_OPTION}: the field that holds the kind"
+        )
     if kind_field and not all(source.format == "row-kind" for source in config.sources):
-        yield (
+        yield Problem(
             ("table", "options", ROW_KIND_OPTION),
             "is for sources of format row-kind; the other formats know the kind of each record themselves",
         )
 
 
-def _options(table: TableConfig) -> Iterator[Finding]:
+def _options(table: TableConfig) -> Iterator[Problem]:
     """What the storage says of the options; whether the table as a whole can be made is asked when it is opened."""
     try:
         check_option_keys(table.options)
         table.core_options  # noqa: B018 - parsed
     except InvalidRequestError as error:
-        yield _option_key_path("options", table.options, error), str(error)
+        yield Problem(_option_key_path("options", table.options, error), str(error))
         return
     for key in table.write_options:
         if decides_meaning(key):
-            yield (
+            yield Problem(
                 ("table", "write_options", key),
                 f"{key} says what the rows of the table mean; it stands in options, for all who write the table",
             )
@@ -269,7 +275,7 @@ def _options(table: TableConfig) -> Iterator[Finding]:
         check_option_keys(table.write_options)
         table.written_options  # noqa: B018 - parsed
     except InvalidRequestError as error:
-        yield _option_key_path("write_options", table.write_options, error), str(error)
+        yield Problem(_option_key_path("write_options", table.write_options, error), str(error))
 
 
 def _option_key_path(section: str, written: Mapping[str, object], error: StorageError) -> KeyPath:
@@ -279,22 +285,22 @@ def _option_key_path(section: str, written: Mapping[str, object], error: Storage
     return "table", section
 
 
-def _trigger(config: PipelineConfig) -> Iterator[Finding]:
+def _trigger(config: PipelineConfig) -> Iterator[Problem]:
     trigger = config.trigger
     if trigger.available_now == (trigger.processing_time is not None):
-        yield ("trigger",), "wants exactly one of processing_time and available_now: true"
+        yield Problem(("trigger",), "wants exactly one of processing_time and available_now: true")
 
 
-def _source(config: PipelineConfig, source: SourceConfig, key_path: KeyPath) -> Iterator[Finding]:
+def _source(config: PipelineConfig, source: SourceConfig, key_path: KeyPath) -> Iterator[Problem]:
     if sum(each is not None for each in (source.kafka, source.files, source.table)) != 1:
-        yield key_path, "a source has exactly one of kafka, files and table"
+        yield Problem(key_path, "a source has exactly one of kafka, files and table")
         return
     yield from _selected(config, source, key_path)
     if source.table is not None:
         yield from table_source(config, source, source.table, key_path)
         return
     if source.format is None:
-        yield (*key_path, "format"), "is missing"
+        yield Problem((*key_path, "format"), "is missing")
     if source.kafka is not None:
         yield from _kafka(revealed(source.kafka), (*key_path, "kafka"))
     if source.files is not None:
@@ -303,54 +309,60 @@ def _source(config: PipelineConfig, source: SourceConfig, key_path: KeyPath) -> 
     for name, text in source.payload_types.items():
         yield from _type(text, (*key_path, "schema", name))
         if name in METADATA_COLUMNS:
-            yield (*key_path, "schema", name), f"{name} is the name of a metadata column; it has a type already"
+            yield Problem(
+                (*key_path, "schema", name), f"{name} is the name of a metadata column; it has a type already"
+            )
     if not source.is_debezium:
         for key in ("on_truncate", "only", "decimal_handling_mode", "unavailable_value_placeholder"):
             if key in source.model_fields_set:
-                yield (*key_path, key), f"belongs to the Debezium formats, not to {source.format}"
+                yield Problem((*key_path, key), f"belongs to the Debezium formats, not to {source.format}")
 
 
-def _selected(config: PipelineConfig, source: SourceConfig, key_path: KeyPath) -> Iterator[Finding]:
+def _selected(config: PipelineConfig, source: SourceConfig, key_path: KeyPath) -> Iterator[Problem]:
     for column in source.select:
         if column not in config.table.columns:
             known = nearest(column, config.table.columns)
-            yield (*key_path, "select", column), f"selects {column!r}, which is no column of the table{known}"
+            yield Problem((*key_path, "select", column), f"selects {column!r}, which is no column of the table{known}")
     if source.select:
         for key in config.table.primary_key:
             if key not in source.select:
-                yield (*key_path, "select"), f"lacks the key column {key}, which cannot be NULL; add {key}: <field>"
+                yield Problem(
+                    (*key_path, "select"), f"lacks the key column {key}, which cannot be NULL; add {key}: <field>"
+                )
 
 
-def _location(text: str, key_path: KeyPath) -> Iterator[Finding]:
+def _location(text: str, key_path: KeyPath) -> Iterator[Problem]:
     """A folder is a path or a URI; relative paths were taken against the current folder when the file was read."""
     if _SCHEME.match(text):
         if text.lower().startswith("file:") and not _FILE_URI.match(text):
-            yield key_path, f"{text!r} has no absolute path; write file:///data/…"
+            yield Problem(key_path, f"{text!r} has no absolute path; write file:///data/…")
     elif not text.startswith("/"):
-        yield key_path, f"{text!r} is no folder; write a path or a URI, such as file:///data/…"
+        yield Problem(key_path, f"{text!r} is no folder; write a path or a URI, such as file:///data/…")
 
 
-def _kafka(options: Mapping[str, str], key_path: KeyPath) -> Iterator[Finding]:
+def _kafka(options: Mapping[str, str], key_path: KeyPath) -> Iterator[Problem]:
     if not options.get("kafka.bootstrap.servers"):
-        yield key_path, "kafka.bootstrap.servers is missing (host:port[,host:port])"
+        yield Problem(key_path, "kafka.bootstrap.servers is missing (host:port[,host:port])")
     given = [key for key in _SUBSCRIPTIONS if key in options]
     if len(given) != 1:
-        yield key_path, f"wants exactly one of {', '.join(_SUBSCRIPTIONS)}; given: {', '.join(given) or 'none'}"
+        yield Problem(
+            key_path, f"wants exactly one of {', '.join(_SUBSCRIPTIONS)}; given: {', '.join(given) or 'none'}"
+        )
     lowered = {key.lower(): key for key in (*KAFKA_OPTIONS, *_SET_BY_US)}
     for key in options:
         known = lowered.get(key.lower())
         if known in _SET_BY_US:
-            yield (*key_path, key), f"cannot be set here: {_SET_BY_US[known]}"
+            yield Problem((*key_path, key), f"cannot be set here: {_SET_BY_US[known]}")
         elif known is None and not key.startswith("kafka."):
-            yield (*key_path, key), f"unknown option of the Kafka source{nearest(key, KAFKA_OPTIONS)}"
+            yield Problem((*key_path, key), f"unknown option of the Kafka source{nearest(key, KAFKA_OPTIONS)}")
     yield from wrong_kafka_values({key: value for key, value in options.items() if value}, key_path)
 
 
-def _type(text: str, key_path: KeyPath) -> Iterator[Finding]:
+def _type(text: str, key_path: KeyPath) -> Iterator[Problem]:
     try:
         parse_sql_type(text)
     except InvalidRequestError as error:
-        yield key_path, str(error)
+        yield Problem(key_path, str(error))
 
 
 def _is_plain(expression: str) -> bool:

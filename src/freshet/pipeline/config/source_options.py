@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
-from freshet.pipeline.config.origin import Finding, KeyPath
+from freshet.pipeline.exceptions import KeyPath, Problem
 
 Check = Callable[[str], str | None]
 """Says what is wanted instead of a value, or None where the value is right."""
@@ -172,7 +172,7 @@ _FILE_CHECKS: Final[Mapping[str, Check]] = {
 }
 
 
-def wrong_kafka_values(options: Mapping[str, str], key_path: KeyPath) -> Iterator[Finding]:
+def wrong_kafka_values(options: Mapping[str, str], key_path: KeyPath) -> Iterator[Problem]:
     """Options of a Kafka source whose value Spark would refuse; a key may be written in any case, as in Spark."""
     checks = {key.lower(): check for key, check in _KAFKA_CHECKS.items()}
     for key, value in options.items():
@@ -180,23 +180,25 @@ def wrong_kafka_values(options: Mapping[str, str], key_path: KeyPath) -> Iterato
     lowered = {key.lower(): value for key, value in options.items()}
     least, most = lowered.get("minoffsetspertrigger", ""), lowered.get("maxoffsetspertrigger", "")
     if least.isdigit() and most.isdigit() and int(least) > int(most):
-        yield key_path, f"minOffsetsPerTrigger ({least}) is more than maxOffsetsPerTrigger ({most})"
+        yield Problem(key_path, f"minOffsetsPerTrigger ({least}) is more than maxOffsetsPerTrigger ({most})")
 
 
-def wrong_file_values(options: Mapping[str, str], key_path: KeyPath) -> Iterator[Finding]:
+def wrong_file_values(options: Mapping[str, str], key_path: KeyPath) -> Iterator[Problem]:
     """The same for a file source."""
     for key, value in options.items():
         yield from _wrong(_FILE_CHECKS.get(key), key, value, key_path)
     if options.get("cleanSource", "").lower() == "archive" and not options.get("sourceArchiveDir"):
-        yield (*key_path, "cleanSource"), "archive needs sourceArchiveDir: the folder to move finished files to"
+        yield Problem(
+            (*key_path, "cleanSource"), "archive needs sourceArchiveDir: the folder to move finished files to"
+        )
     if "maxFilesPerTrigger" in options and "maxBytesPerTrigger" in options:
-        yield (
+        yield Problem(
             (*key_path, "maxBytesPerTrigger"),
             "maxFilesPerTrigger and maxBytesPerTrigger exclude each other; keep one",
         )
 
 
-def _wrong(check: Check | None, key: str, value: str, key_path: KeyPath) -> Iterator[Finding]:
+def _wrong(check: Check | None, key: str, value: str, key_path: KeyPath) -> Iterator[Problem]:
     wanted = check(value) if check else None
     if wanted:
-        yield (*key_path, key), f"{wanted}, not {value!r}"
+        yield Problem((*key_path, key), f"{wanted}, not {value!r}")

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from freshet.pipeline.config.origin import Finding, KeyPath
+from freshet.pipeline.exceptions import KeyPath, Problem
 
 _MASTER: Final = re.compile(
     r"local|local\[(\d+|\*)(\s*,\s*\d+)?\]|local-cluster\[\s*\d+\s*,\s*\d+\s*,\s*\d+\s*\]|yarn|(spark|k8s)://.+"
@@ -27,12 +27,14 @@ _WANTED: Final[Mapping[str, tuple[re.Pattern[str], str]]] = {
 _PREFIX: Final = "spark."
 
 
-def wrong_spark_values(settings: Mapping[str, str], key_path: KeyPath) -> Iterator[Finding]:
+def wrong_spark_values(settings: Mapping[str, str], key_path: KeyPath) -> Iterator[Problem]:
     """Settings that Spark would refuse or not see, with their keys in the file."""
     for key, value in settings.items():
         if not key.startswith(_PREFIX):
-            yield (*key_path, key), f"is no setting of Spark: those begin with {_PREFIX!r}, such as spark.master"
+            yield Problem(
+                (*key_path, key), f"is no setting of Spark: those begin with {_PREFIX!r}, such as spark.master"
+            )
             continue
         pattern, wanted = _WANTED.get(key, (None, ""))
         if pattern is not None and not pattern.fullmatch(value.strip()):
-            yield (*key_path, key), f"wants {wanted}, not {value!r}"
+            yield Problem((*key_path, key), f"wants {wanted}, not {value!r}")

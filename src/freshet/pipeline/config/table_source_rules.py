@@ -15,9 +15,8 @@ from collections.abc import Iterator
 from typing import Final
 
 from freshet.pipeline.config.model import PipelineConfig, SourceConfig, TableSourceConfig
-from freshet.pipeline.config.origin import Finding, KeyPath
 from freshet.pipeline.config.stream_options import ISOLATION_OPTION, stream_options
-from freshet.pipeline.exceptions import InvalidRequestError
+from freshet.pipeline.exceptions import InvalidRequestError, KeyPath, Problem
 from freshet.storage.exceptions import InvalidRequestError as InvalidStorageRequestError
 from freshet.storage.options import CoreOptions, MergeEngine
 
@@ -30,31 +29,33 @@ _WRITTEN: Final = {"payload_types": "schema"}
 
 def table_source(
     config: PipelineConfig, source: SourceConfig, table: TableSourceConfig, key_path: KeyPath
-) -> Iterator[Finding]:
+) -> Iterator[Problem]:
     """What is wrong with a source that is a table."""
     for key in _OF_RECORDS:
         if key in source.model_fields_set:
-            yield (
+            yield Problem(
                 (*key_path, _WRITTEN.get(key, key)),
                 "belongs to records; rows of a table have types and kinds already",
             )
     if any(each.table is None for each in config.sources):
-        yield key_path, "tables and records cannot feed one pipeline; write two pipeline files into one table"
+        yield Problem(key_path, "tables and records cannot feed one pipeline; write two pipeline files into one table")
     try:
         options = stream_options(table.given)
     except InvalidRequestError as error:
-        yield (*key_path, "table"), str(error)
+        yield Problem((*key_path, "table"), str(error))
         return
     same = table.name == config.table.name and table.warehouse.rstrip("/") == config.table.warehouse.rstrip("/")
     if same:
-        yield (*key_path, "table", "name"), f"{table.name} is the table that is written: it would follow itself"
+        yield Problem(
+            (*key_path, "table", "name"), f"{table.name} is the table that is written: it would follow itself"
+        )
     if options is not None and options.isolation == "speculative":
         try:
             reason = keeps_what_is_taken_back(config.table.written_options)
         except InvalidStorageRequestError:
             reason = None  # told where the option stands
         if reason is not None:
-            yield (
+            yield Problem(
                 (*key_path, "table", "isolation"),
                 f"speculative rows may be taken back, and {reason}; read committed rows ({ISOLATION_OPTION}=committed)",
             )

@@ -55,5 +55,5 @@ def _placed(config: PipelineConfig, index: int, error: Exception) -> Problem:
     text = str(error) if isinstance(error, ConfigurationError) else brief_reason(error)
     match = _ENTRY.fullmatch(text)
     if match is None:
-        return config.origin.problem(("sources", index, "select"), text)
-    return config.origin.problem(("sources", index, "select", match[1]), match[2])
+        return config.origin.placed(Problem(("sources", index, "select"), text))
+    return config.origin.placed(Problem(("sources", index, "select", match[1]), match[2]))
