@@ -20,14 +20,13 @@ from freshet.storage.cleaning.orphan_files import DEFAULT_AGE_MS, OrphanResult, 
 from freshet.storage.commit.table_check import TableCheck, check_table
 from freshet.storage.filters.filter_text import FilterGiven
 from freshet.storage.io.env import Env, absolute_path, open_env
+from freshet.storage.maintenance.compaction_plan import PartitionChoice, plan_compaction
 from freshet.storage.maintenance.sort_compaction import SortStrategy, sort_compact
 from freshet.storage.maintenance.table_compaction import (
     CompactionBudget,
     CompactionResult,
     Elsewhere,
-    PartitionChoice,
     ProgressCallback,
-    plan_compaction,
     repair_levels,
     run_compaction,
 )

@@ -42,8 +42,9 @@ from freshet.storage.logs.readers import LogSplitStream
 from freshet.storage.logs.writers import TaskLog
 from freshet.storage.lookup.lookup_metrics import LookupMetrics
 from freshet.storage.maintenance.background_compaction import BackgroundCompaction, BackgroundUnit, run_background_unit
+from freshet.storage.maintenance.compaction_plan import BucketCompaction
 from freshet.storage.maintenance.hidden_rows import show_hidden_rows
-from freshet.storage.maintenance.table_compaction import BucketCompaction, compact_bucket, complete_full_compaction
+from freshet.storage.maintenance.table_compaction import compact_bucket, complete_full_compaction
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.commit_message import CommitDigest, CommitMessage
 from freshet.storage.model.snapshot import CommitKind, Snapshot

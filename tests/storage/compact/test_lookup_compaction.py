@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import freshet.storage.compact.rewriter as rewriter_module
+import freshet.storage.compact.section_merge as section_merge_module
 import freshet.storage.files.parquet_writer as parquet_writer
 import freshet.storage.lookup.semi_join as semi_join
 from freshet.storage.compact.picker import CompactionUnit, GentlePatience, PickRules, pick_force_up_level_0
@@ -105,10 +105,10 @@ def tiny_batches() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(semi_join, "KEY_BATCH_ROWS", 2)
         patch.setattr(semi_join, "ROW_BATCH_ROWS", 2)
-        patch.setattr(rewriter_module, "FILL_ROWS_MIN", 3)
-        patch.setattr(rewriter_module, "FILL_ROWS_MAX", 3)
-        patch.setattr(rewriter_module, "OPEN_COLUMNS_MAX", 1)
-        patch.setattr(rewriter_module, "STRAIGHT_RUNS_MIN", 1)
+        patch.setattr(section_merge_module, "FILL_ROWS_MIN", 3)
+        patch.setattr(section_merge_module, "FILL_ROWS_MAX", 3)
+        patch.setattr(section_merge_module, "OPEN_COLUMNS_MAX", 1)
+        patch.setattr(section_merge_module, "STRAIGHT_RUNS_MIN", 1)
         yield
 
 

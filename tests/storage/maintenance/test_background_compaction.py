@@ -18,7 +18,7 @@ from freshet.storage.maintenance.background_compaction import (
     Turns,
     why_not_in_background,
 )
-from freshet.storage.maintenance.table_compaction import plan_compaction
+from freshet.storage.maintenance.compaction_plan import plan_compaction
 from freshet.storage.model.commit_message import CommitMessage
 from freshet.storage.write.compaction_limit import CompactionLimit
 from freshet.storage.write.task_writer import TaskWriter

@@ -11,7 +11,7 @@ from freshet.storage.catalog import Catalog
 from freshet.storage.commit import change_fit, snapshot_commit
 from freshet.storage.exceptions import CorruptDataError
 from freshet.storage.io.env import Env
-from freshet.storage.maintenance.table_compaction import levels_of
+from freshet.storage.maintenance.compaction_plan import levels_of
 from freshet.storage.merge.overlaps import overlapping_levels
 from freshet.storage.table import Table
 from freshet.storage.write.task_writer import TaskWriter

@@ -12,11 +12,11 @@ from freshet import AddColumn, Catalog, ConflictError, DropColumn, NotFoundError
 from freshet.storage.codec.binary_row import decode_row
 from freshet.storage.commit.committer import Committer
 from freshet.storage.maintenance import table_compaction
+from freshet.storage.maintenance.compaction_plan import plan_compaction
 from freshet.storage.maintenance.table_compaction import (
     CompactionBudget,
     CompactionProgress,
     compact_bucket,
-    plan_compaction,
 )
 from freshet.storage.model.commit_message import CommitMessage
 from freshet.storage.model.snapshot import CommitKind

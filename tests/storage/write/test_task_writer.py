@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from freshet.storage.compact import rewriter
+from freshet.storage.compact import section_merge
 from freshet.storage.exceptions import ConflictError, InvalidRequestError, RetryableError
 from freshet.storage.io.env import CrashPoint, Env
 from freshet.storage.io.file_io import OutputFile
@@ -545,8 +545,8 @@ def test_files_of_a_later_schema_are_not_rewritten(tmp_path: Path) -> None:
 
 
 def test_very_many_runs_are_merged_by_way_of_scratch_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rewriter, "OPEN_COLUMNS_MAX", 8)
-    monkeypatch.setattr(rewriter, "STRAIGHT_RUNS_MIN", 2)
+    monkeypatch.setattr(section_merge, "OPEN_COLUMNS_MAX", 8)
+    monkeypatch.setattr(section_merge, "STRAIGHT_RUNS_MIN", 2)
     table = WrittenTable(tmp_path, write_only="true")
     for number in range(7):
         commit(table, rows(*[(key, f"v{number}") for key in range(number, 400, number + 1)], (1000, f"v{number}")))

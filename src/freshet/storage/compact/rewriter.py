@@ -6,10 +6,8 @@
        lookup, keys of level 0 are merged with the row found above the output level (`lookup`), also lone ones
     3. before = files moved or rewritten, after = the same files at their new level and the outputs
 
-Sequence numbers, statistics and delete counts of outputs come from the rows kept; moved files keep theirs. Rows stream:
-a round of merging holds `merge_bytes` at most, whatever the number of files. What an open Parquet file holds besides
-its rows grows with its columns, so of very many runs only the largest are read straight; the others are copied to
-scratch disk first, the smallest first.
+Sequence numbers, statistics and delete counts of outputs come from the rows kept; moved files keep theirs. Rows stream
+(`section_merge`).
 
 A file of level 0 that could only change its level is rewritten in tables that need lookup, because keys of it may exist
 above; not if nothing lies above the output level, nor where the newest row is all that counts (deduplicate without
@@ -27,9 +25,10 @@ Source: MERGING.md §2.1, §3.3, §4.2 to §4.4.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
+from functools import partial
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
@@ -40,14 +39,13 @@ from freshet.storage.changelog.changelog_files import ChangelogFileWriter
 from freshet.storage.changelog.producer import compaction_changelog
 from freshet.storage.codec.roaring_bitmaps import Bitmap32
 from freshet.storage.compact.picker import CompactionUnit
+from freshet.storage.compact.section_merge import MergeRule, SectionMerge
 from freshet.storage.compact.task import CompactionPlan, Section, plan_task
 from freshet.storage.files.data_file_paths import delete_data_file
 from freshet.storage.files.data_file_reader import read_data_file
 from freshet.storage.files.data_file_writer import KeyValueFileWriter
-from freshet.storage.files.parquet_schema import SYSTEM_FIELDS
 from freshet.storage.files.stored_columns import HeldRows
 from freshet.storage.io.env import CrashPoint
-from freshet.storage.io.spill_file import SpillFile
 from freshet.storage.lookup.cached_lookup import bucket_lookup
 from freshet.storage.lookup.higher_levels import HigherLevels
 from freshet.storage.lookup.lookup_metrics import LookupMetrics
@@ -55,31 +53,18 @@ from freshet.storage.lookup.run_lookup import RunLookup
 from freshet.storage.lookup.store_cache import StoreCache
 from freshet.storage.lookup.unmarked_rows import NotedRows, UnmarkedRows
 from freshet.storage.merge.key_order import KeyComparator, RowOrder
-from freshet.storage.merge.merge_function import MergeFunction, no_previous_row
-from freshet.storage.merge.merge_reader import as_they_are, merge_rounds, merge_section
+from freshet.storage.merge.merge_function import MergeFunction
 from freshet.storage.merge.read_ahead import made_ahead
-from freshet.storage.merge.row_levels import LEVEL_FIELD, with_levels
-from freshet.storage.merge.sorted_runs import Levels, SortedRun, files_of, interval_partition, older_first
+from freshet.storage.merge.sorted_runs import Levels, SortedRun, files_of, interval_partition
 from freshet.storage.metadata.deletion_vector_store import BucketVectors
 from freshet.storage.metadata.table_store import TableStore
-from freshet.storage.model.arrow_types import arrow_schema
 from freshet.storage.model.data_file import DataFileMeta, FileSource
 from freshet.storage.options.choices import ChangelogProducer, MergeEngine
 
-BATCH_ROWS_MAX: Final = 8 * 1024
-"""Rows decoded at a time: larger batches leave the processor's caches."""
-OPEN_COLUMNS_MAX: Final = 300
-STRAIGHT_RUNS_MIN: Final = 9
-"""Runs read straight from Parquet: as many as have this many columns together, and these at least. 50 runs of 23
-columns took 490 MB without this bound."""
-FILL_ROWS_MAX: Final = 64 * 1024
-FILL_ROWS_MIN: Final = 2 * 1024
 LOOKED_UP_LEVEL_MIN: Final = 2
 """Keys are looked up at these levels: what compacts level 0 takes level 1 along."""
 KEPT_BYTES_MAX: Final = 32 * 1024 * 1024
 """A file of so few rows gets its lookup store as it is written: to read it again would cost twenty times as much."""
-MEMORY_PER_FILE_BYTE: Final = 3
-"""Rows in memory take about this much more than in their compressed file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,26 +108,9 @@ class _Target:
         return self.level != 0 and (self.level >= self.levels.highest_level or self.vectors is not None)
 
 
-class _Merge(NamedTuple):
-    """How sections are merged: keys completed with what is `higher`, changes emitted by the `producer`."""
-
-    function: MergeFunction
-    higher: HigherLevels | None
-    producer: CompactionChangelog | None
-
-    @property
-    def is_plain(self) -> bool:
-        """True when rows may pass by the merge, and what became of each key is not needed."""
-        return self.higher is None and self.producer is None
-
-
 class _Rewritten(NamedTuple):
     rows: list[DataFileMeta]
     changelog: list[DataFileMeta]
-
-
-_Piece = tuple[pa.Table | pa.RecordBatch, pa.Table | None]
-"""Merged rows, and their changelog if there is one to write."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,8 +177,8 @@ class Rewriter:
                 lookups += [] if higher is None else higher.files_looked_into(files)
                 # A file that moves keeps its rows as they are, so its changelog says the same: lone rows pass.
                 function = self.function if higher is None or not has_rows else self.lookup_function
-                merge = _Merge(function, higher, producer)
-                rewritten = self._rewrite(target, sections, merge, executor, has_rows=has_rows, on_changes=on_changes)
+                rule = MergeRule(function, higher, producer)
+                rewritten = self._rewrite(target, sections, rule, executor, has_rows=has_rows, on_changes=on_changes)
                 before += files if has_rows else []
                 outputs += rewritten.rows
                 changelog += rewritten.changelog
@@ -285,7 +253,7 @@ class Rewriter:
         self,
         target: _Target,
         sections: Sequence[Section],
-        merge: _Merge,
+        rule: MergeRule,
         executor: Executor | None,
         *,
         has_rows: bool,
@@ -294,12 +262,15 @@ class Rewriter:
         """Merges the sections into new files, or, without `has_rows`, into changelog files only."""
         level_of_bucket = (target.partition, target.bucket, target.level)
         writer = KeyValueFileWriter(self.store, *level_of_bucket, FileSource.COMPACT)
-        changelog = None if merge.producer is None else ChangelogFileWriter(self.store, *level_of_bucket)
+        changelog = None if rule.producer is None else ChangelogFileWriter(self.store, *level_of_bucket)
+        merge = SectionMerge(self.store.schema, self.order, self.merge_bytes, self.new_spill_path)
+        read = partial(self._read, target)
         held = HeldRows(self.store.schema, KEPT_BYTES_MAX if has_rows and self._is_looked_up(target) else 0)
         is_done = False
         try:
             for section in sections:
-                for rows, changes in made_ahead(self._merged(target, section, merge), executor):
+                pieces = merge.pieces(section, rule, read, drop_delete=target.drops_deletes)
+                for rows, changes in made_ahead(pieces, executor):
                     if has_rows:
                         writer.write(rows)
                         held.add(rows)
@@ -330,86 +301,21 @@ class Rewriter:
         if rows is not None and self._is_looked_up(target):
             StoreCache(self.store, target.partition, target.bucket, self.lookup_metrics).keep(file, rows)
 
-    def _merged(self, target: _Target, section: Section, merge: _Merge) -> Iterator[_Piece]:
-        has_levels = merge.function.reads_levels or not merge.is_plain
-        runs = older_first(section)
-        fill_rows = self._fill_rows(runs)
-        spilled: list[SpillFile] = []
-        readers: list[Iterator[pa.RecordBatch]] = []
-        to_spill = self._runs_to_spill(runs)
-        for run in runs:
-            batches = self._read(target, run.files, min(fill_rows, BATCH_ROWS_MAX), has_levels)
-            if run in to_spill:
-                schema = arrow_schema((*SYSTEM_FIELDS, *self.store.schema.fields))
-                schema = schema.append(LEVEL_FIELD) if has_levels else schema
-                spilled.append(SpillFile(self.new_spill_path(), schema, batches))
-                batches = spilled[-1].read()
-            readers.append(batches)
-        drop_delete = target.drops_deletes
-        if merge.is_plain:
-            for batch in merge_section(
-                readers, self.order, merge.function, drop_delete=drop_delete, fill_rows=fill_rows
-            ):
-                yield batch, None
-        else:
-            yield from self._merged_with_changes(readers, merge, drop_delete, fill_rows)
-        for file in spilled:
-            file.remove()
-
-    def _merged_with_changes(
-        self, readers: Sequence[Iterator[pa.RecordBatch]], merge: _Merge, drop_delete: bool, fill_rows: int
-    ) -> Iterator[_Piece]:
-        """Completes keys of level 0 with the row found above before they are merged; gives changes where needed."""
-        producer = merge.producer
-        for merged in merge_rounds(
-            readers,
-            self.order,
-            merge.function,
-            drop_delete=drop_delete,
-            completed=as_they_are if merge.higher is None else merge.higher.complete,
-            previous_row=no_previous_row if producer is None else producer.previous_row,
-            fill_rows=fill_rows,
-        ):
-            changes = None if producer is None else producer.changes(merged)
-            rows = merged.rows
-            del merged
-            yield rows, changes
-            del rows, changes
-
-    def _runs_to_spill(self, runs: Sequence[SortedRun]) -> list[SortedRun]:
-        columns = len(self.store.schema.fields) + len(SYSTEM_FIELDS)
-        straight = max(STRAIGHT_RUNS_MIN, OPEN_COLUMNS_MAX // columns)
-        return sorted(runs, key=lambda run: run.size_bytes)[: max(0, len(runs) - straight)]
-
-    def _fill_rows(self, runs: Sequence[SortedRun]) -> int:
-        """Rows of each run in one round: half of the memory, since a run may hold a batch beyond what it was asked."""
-        per_run = self.merge_bytes // (2 * len(runs))
-        row_bytes = max(
-            MEMORY_PER_FILE_BYTE * file.file_size_bytes // max(1, file.row_count) for run in runs for file in run.files
+    def _read(self, target: _Target, file: DataFileMeta, batch_rows: int) -> Iterator[pa.RecordBatch]:
+        deleted = None if target.vectors is None else target.vectors.of(file.file_name)
+        held = None if deleted else target.held.get(file.file_name)
+        if held is not None:
+            return iter(held.to_batches(batch_rows))
+        return read_data_file(
+            self.store,
+            target.partition,
+            target.bucket,
+            file,
+            self.store.schema.column_names,
+            system_columns=True,
+            batch_rows=batch_rows,
+            deleted_rows=deleted,
         )
-        return max(FILL_ROWS_MIN, min(FILL_ROWS_MAX, per_run // max(1, row_bytes)))
-
-    def _read(
-        self, target: _Target, files: Iterable[DataFileMeta], batch_rows: int, has_levels: bool
-    ) -> Iterator[pa.RecordBatch]:
-        bucket_id, columns = (target.partition, target.bucket), self.store.schema.column_names
-        for file in files:
-            deleted = None if target.vectors is None else target.vectors.of(file.file_name)
-            held = None if deleted else target.held.get(file.file_name)
-            batches: Iterator[pa.RecordBatch]
-            if held is not None:
-                batches = iter(held.to_batches(batch_rows))
-            else:
-                batches = read_data_file(
-                    self.store,
-                    *bucket_id,
-                    file,
-                    columns,
-                    system_columns=True,
-                    batch_rows=batch_rows,
-                    deleted_rows=deleted,
-                )
-            yield from with_levels(batches, file.level) if has_levels else batches
 
 
 def _to_read(plan: CompactionPlan) -> Iterator[tuple[Sequence[Section], bool]]:

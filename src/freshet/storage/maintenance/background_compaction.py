@@ -48,7 +48,7 @@ from freshet.storage.compact.picker import CompactionUnit, pick_upper
 from freshet.storage.exceptions import InvalidRequestError
 from freshet.storage.lookup.lookup_metrics import LookupMetrics
 from freshet.storage.lookup.store_cache import StoreCache
-from freshet.storage.maintenance.table_compaction import due_unit, levels_of
+from freshet.storage.maintenance.compaction_plan import due_unit, levels_of
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.commit_message import CommitMessage
 from freshet.storage.model.data_file import DataFileMeta, FileId

@@ -40,13 +40,12 @@ from freshet.storage.files.data_file_reader import read_data_file
 from freshet.storage.files.data_file_writer import AppendFileWriter
 from freshet.storage.io.env import CrashPoint
 from freshet.storage.io.spill_file import Scratch, SpillFile
+from freshet.storage.maintenance.compaction_plan import PartitionChoice, partition_test
 from freshet.storage.maintenance.table_compaction import (
     CompactionProgress,
     CompactionResult,
-    PartitionChoice,
     ProgressCallback,
     compaction_user,
-    partition_test,
 )
 from freshet.storage.metadata.live_files import BucketFiles
 from freshet.storage.metadata.table_store import TableStore

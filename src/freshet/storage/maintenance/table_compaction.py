@@ -1,6 +1,6 @@
 """Compacts a table bucket by bucket, concurrently with its writers, and commits as it goes.
 
-    plan   latest snapshot -> one `BucketCompaction` for each bucket that has something to do, from metadata alone
+    plan   latest snapshot -> one `BucketCompaction` for each bucket that has something to do (`compaction_plan`)
     run    compacts them, several at a time; a commit when their inputs reach `COMMIT_BYTES` or `COMMIT_BUCKETS`
 
 What was committed stays when the rest fails, is interrupted or exceeds the budget. Commits are made under a user of
@@ -16,7 +16,7 @@ Source: MERGING.md §8.1, §8.2.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Final
@@ -24,20 +24,13 @@ from typing import Final
 from freshet.storage.cleaning.expire import expire_later
 from freshet.storage.commit.committer import Committer
 from freshet.storage.commit.conflict import Conflict
-from freshet.storage.compact.bucket_plan import last_full_ms, plan_append, plan_due, plan_full
-from freshet.storage.compact.picker import CompactionUnit
-from freshet.storage.exceptions import ConflictError, InvalidRequestError
-from freshet.storage.merge.key_order import KeyComparator
-from freshet.storage.merge.overlaps import overlap_error, overlapping_levels
-from freshet.storage.merge.sorted_runs import Levels, build_levels
-from freshet.storage.metadata.deletion_vector_store import BucketVectors
+from freshet.storage.exceptions import ConflictError
+from freshet.storage.maintenance.compaction_plan import BucketCompaction, PartitionChoice, plan_repair
 from freshet.storage.metadata.table_handle import TableHandle
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.commit_message import CommitMessage
-from freshet.storage.model.data_file import DataFileMeta
 from freshet.storage.model.manifest import BucketId
 from freshet.storage.model.snapshot import Snapshot
-from freshet.storage.paths import escape_path_name
 from freshet.storage.write.full_compaction import behind_full_compaction, is_full_compaction_due
 from freshet.storage.write.task_writer import TaskWriter
 
@@ -47,26 +40,6 @@ COMPACT_USER_PREFIX: Final = "freshet-compact-"
 COMMIT_BYTES: Final = 1024 * 1024 * 1024
 COMMIT_BUCKETS: Final = 256
 """Work between two commits: what is lost at most when the compaction is interrupted."""
-
-
-@dataclass(frozen=True, slots=True)
-class BucketCompaction:
-    """One bucket to compact, with the inputs as planned upon the latest snapshot."""
-
-    partition: bytes
-    bucket: int
-    full: bool
-    inputs: tuple[DataFileMeta, ...]
-
-    @property
-    def bucket_id(self) -> BucketId:
-        """The bucket to compact."""
-        return self.partition, self.bucket
-
-    @property
-    def input_bytes(self) -> int:
-        """Bytes of the inputs, compressed."""
-        return sum(file.file_size_bytes for file in self.inputs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,44 +89,8 @@ class CompactionResult:
         return len({conflict.bucket_id for conflict in self.aborted_compactions})
 
 
-PartitionChoice = bytes | Mapping[str, str]
-"""A serialized partition row, or some partition keys with their values as the folders of the table write them."""
-
 ProgressCallback = Callable[[CompactionProgress], None]
 """Called at the start and after each bucket, by one thread at a time, not always the same."""
-
-
-def plan_compaction(
-    store: TableStore, *, full: bool, partition: PartitionChoice | None = None
-) -> list[BucketCompaction]:
-    """What there is to do at the latest snapshot, the largest inputs first.
-
-    Raises `InvalidRequestError` for a partition that names other columns than the partition keys.
-    """
-    is_chosen = partition_test(store, partition)
-    return store.at_latest(lambda snapshot: _planned(store, snapshot, is_chosen, full=full))
-
-
-def _planned(
-    store: TableStore, snapshot: Snapshot | None, is_chosen: Callable[[bytes], bool], *, full: bool
-) -> list[BucketCompaction]:
-    if snapshot is None:
-        return []
-    marking = store.manifests.marking_files(snapshot.index_manifest)
-    found = []
-    for (name, bucket), entries in store.live.at(snapshot).by_bucket.items():
-        if not is_chosen(name):
-            continue
-        files = [entry.file for entry in entries.values()]
-        total = next(iter(entries.values())).total_buckets
-        if store.schema.has_primary_key:
-            for reason in overlapping_levels(levels_of(store, files)).values():
-                raise overlap_error(store.bucket_folder(name, bucket), reason)
-        marked = BucketVectors(store.vectors, marking.get((name, bucket), ())).marked_files
-        inputs = planned_inputs(store, files, total_buckets=total, full=full, marked=marked)
-        if inputs:
-            found.append(BucketCompaction(name, bucket, full, inputs))
-    return sorted(found, key=lambda work: (-work.input_bytes, work.partition, work.bucket))
 
 
 def compaction_user(store: TableStore) -> str:
@@ -223,8 +160,7 @@ def repair_levels(
     store: TableStore, *, partition: PartitionChoice | None = None, progress: ProgressCallback | None = None
 ) -> CompactionResult:
     """Merges levels whose files overlap (`merge.overlaps`), bucket by bucket; others stay as they are."""
-    is_chosen = partition_test(store, partition)
-    works = store.at_latest(lambda snapshot: _damaged(store, snapshot, is_chosen))
+    works = plan_repair(store, partition=partition)
     account = _Account(store, works, CompactionBudget(), progress)
     committer = Committer(store, COMPACT_USER_PREFIX + store.env.new_uuid(), after_commit=expire_later)
     snapshots: list[Snapshot] = []
@@ -237,22 +173,6 @@ def repair_levels(
             aborted_compactions += result.aborted_compactions
             writer.rebase(store.snapshots.latest())
     return CompactionResult(tuple(snapshots), tuple(aborted_compactions), account.buckets_done, 0, account.bytes_done)
-
-
-def _damaged(
-    store: TableStore, snapshot: Snapshot | None, is_chosen: Callable[[bytes], bool]
-) -> list[BucketCompaction]:
-    """Buckets with a level whose files overlap, and the files of these levels."""
-    if snapshot is None or not store.schema.has_primary_key:
-        return []
-    found = []
-    for (name, bucket), entries in sorted(store.live.at(snapshot).by_bucket.items()):
-        files = tuple(entry.file for entry in entries.values())
-        damaged = overlapping_levels(levels_of(store, files)) if is_chosen(name) else {}
-        if damaged:
-            inputs = tuple(file for file in files if file.level in damaged)
-            found.append(BucketCompaction(name, bucket, False, inputs))
-    return found
 
 
 def compact_bucket(store: TableStore, work: BucketCompaction) -> list[CommitMessage]:
@@ -285,58 +205,6 @@ def complete_full_compaction(
         except ConflictError:
             return []  # the table was altered meanwhile: a commit in the new schema compacts it
         return writer.take_messages()
-
-
-def partition_test(store: TableStore, partition: PartitionChoice | None) -> Callable[[bytes], bool]:
-    """A test for the partitions that are meant: one by its serialized row, or all whose folder has these values."""
-    if partition is None:
-        return lambda _: True
-    if isinstance(partition, bytes):
-        return lambda name: name == partition
-    keys = store.schema.partition_keys
-    unknown = [key for key in partition if key not in keys]
-    if unknown:
-        has = f"its partition keys are {', '.join(keys)}" if keys else "it is not partitioned"
-        raise InvalidRequestError(
-            f"table {store.location} has no partition key {unknown[0]!r}; {has}", path=store.location, column=unknown[0]
-        )
-    wanted = {f"{escape_path_name(key)}={escape_path_name(value)}" for key, value in partition.items()}
-    return lambda name: wanted <= set(store.partition_path(name).split("/"))
-
-
-def planned_inputs(
-    store: TableStore,
-    files: Sequence[DataFileMeta],
-    *,
-    total_buckets: int,
-    full: bool,
-    marked: Collection[str] = frozenset(),
-) -> tuple[DataFileMeta, ...]:
-    """The files of a bucket that a compaction would take; empty if there is nothing to do. Deletion vectors mark rows
-    of the files named by `marked`.
-    """
-    if not store.schema.has_primary_key:
-        units = plan_append(files, store.options, has_buckets=total_buckets > 0, full=full)
-        return tuple(file for unit in units for file in unit)
-    levels = levels_of(store, files)
-    unit = plan_full(levels, store.options, marked=marked) if full else due_unit(store, levels)
-    return () if unit is None else unit.files
-
-
-def levels_of(store: TableStore, files: Sequence[DataFileMeta]) -> Levels:
-    """The files of a bucket of a keyed table as an LSM tree."""
-    return build_levels(files, store.options.num_levels, KeyComparator(store.key_types).sort_key)
-
-
-def due_unit(store: TableStore, levels: Levels) -> CompactionUnit | None:
-    """What the picking rule asks for, of files alone."""
-    return plan_due(
-        levels,
-        store.options,
-        takes_level_0=store.options.needs_lookup,
-        now_ms=store.env.creation_time_ms(),
-        last_full_ms=last_full_ms(levels),
-    )
 
 
 class _Account:

@@ -1,4 +1,4 @@
-"""Writes one bucket of a primary-key table: buffer, level-0 files, compaction.
+"""Writes one bucket of a primary-key table: buffer, level-0 files, compaction (`bucket_tree`).
 
     write        buffers rows, numbered from 0 in input order
     release      the buffer becomes a sorted run on scratch disk, or, where it may not spill or the disk share is used
@@ -27,7 +27,7 @@ Source: MERGING.md §1.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from concurrent.futures import Executor
 from typing import Final
 
@@ -37,25 +37,23 @@ import pyarrow.compute as pc
 
 from freshet.storage.changelog.changelog_files import ChangelogFileWriter
 from freshet.storage.changelog.input import input_rows
-from freshet.storage.compact.bucket_plan import last_full_ms, plan_due, plan_full
-from freshet.storage.compact.picker import CompactionUnit, pick_level_0_alone
-from freshet.storage.compact.rewriter import NOTHING_HELD, Rewriter
+from freshet.storage.compact.picker import CompactionUnit
+from freshet.storage.compact.rewriter import Rewriter
 from freshet.storage.exceptions import CorruptDataError
 from freshet.storage.files.data_file_reader import read_data_file
 from freshet.storage.files.data_file_writer import KeyValueFileWriter
 from freshet.storage.files.stored_columns import HeldRows
 from freshet.storage.io.env import CrashPoint
-from freshet.storage.merge.overlaps import overlap_error, overlapping_levels
-from freshet.storage.merge.sorted_runs import Levels, build_levels
+from freshet.storage.merge.overlaps import overlapping_levels
 from freshet.storage.model.commit_message import CommitMessage
 from freshet.storage.model.data_file import DataFileMeta, FileId, FileSource
 from freshet.storage.model.schema import SEQUENCE_NUMBER_COLUMN, VALUE_KIND_COLUMN
-from freshet.storage.options.choices import ChangelogProducer, LookupCompact
-from freshet.storage.write.bucket_index import BucketIndex
+from freshet.storage.options.choices import ChangelogProducer
 from freshet.storage.write.bucket_state import BucketState
+from freshet.storage.write.bucket_tree import BucketTree
 from freshet.storage.write.bucket_writer import BucketTools, BucketWriter
 from freshet.storage.write.compaction_limit import CompactionTime
-from freshet.storage.write.increment import EmittedRows, Logged
+from freshet.storage.write.increment import Logged
 from freshet.storage.write.records import Kinds
 from freshet.storage.write.write_buffer import WriteBuffer
 
@@ -84,21 +82,13 @@ class KeyValueBucketWriter(BucketWriter):
         state: BucketState,
     ) -> None:
         super().__init__(tools, partition, bucket, total_buckets, is_ordered=True)
-        self._rewriter = rewriter
         self._emits_input = tools.store.options.changelog_producer is ChangelogProducer.INPUT
         self._buffer = WriteBuffer(
             rewriter.order, rewriter.function, rewriter.new_spill_path, keeps_raw_rows=self._emits_input
         )
         self._buffered_count = 0
-        self._held: dict[str, pa.Table] = {}
-        """Rows of the file flushed last, until it is compacted, by name of the file."""
-        self._index = (
-            BucketIndex(tools.store, state.index_files) if tools.store.options.deletion_vectors_enabled else None
-        )
-        self._memory = state.memory
-        self._levels = self._build_levels(state.data_files)
+        self._tree = BucketTree(tools, rewriter, self.bucket_id, self._increment, state)
         self._next_sequence = self._live_end = state.next_sequence
-        self._data_files = state.data_files
 
     @property
     def memory_bytes(self) -> int:
@@ -167,9 +157,8 @@ class KeyValueBucketWriter(BucketWriter):
         self._next_sequence += self._buffered_count
         self._buffered_count = 0
         self._increment.add_new_files(files, changelog_files)
-        self._levels = self._levels.changed((), files)
-        if len(files) == 1 and (just_written := held.take(files[0].file_name)) is not None:
-            self._held = {files[0].file_name: just_written}
+        just_written = held.take(files[0].file_name) if len(files) == 1 else None
+        self._tree.add(files, None if just_written is None else {files[0].file_name: just_written})
         _give_back(size_bytes)
         self._store.env.reach(CrashPoint.WRITE_FLUSHED)
 
@@ -180,10 +169,10 @@ class KeyValueBucketWriter(BucketWriter):
 
     def take_back(self, message: CommitMessage, headroom: int) -> None:
         super().take_back(message, headroom)
-        self._levels = self._levels.changed((), message.new_files)
+        self._tree.add(message.new_files)
 
     def _shift(self, by: int) -> None:
-        append, self._held = self._increment.append, {}
+        append = self._increment.append
         old = (*append.new_files, *append.changelog)
         level_0 = (self._store, self._partition, self._bucket, 0)
         written: list[DataFileMeta] = []
@@ -205,9 +194,7 @@ class KeyValueBucketWriter(BucketWriter):
                 self._delete(written)
         append.new_files, append.changelog = files, changelog
         self._next_sequence = max(file.max_sequence_number for file in files) + 1
-        self._levels = self._build_levels(self._increment.applied_to(self._data_files))
-        if self._index is not None:
-            self._index.rebase(self._index.vectors.index_files, ())
+        self._tree.rebuild()
         self._store.env.reach(CrashPoint.WRITE_NUMBERED)
         self._delete(old)
 
@@ -249,104 +236,50 @@ class KeyValueBucketWriter(BucketWriter):
             yield merged.rows, input_rows(merged)
 
     def compact(self, *, full: bool, executor: Executor | None = None) -> bool:
-        self._check_schema_ids(self._levels.files)
-        options = self._store.options
-        if full:
-            marked = frozenset[str]() if self._index is None else self._index.vectors.marked_files
-            unit = plan_full(self._levels, options, marked=marked)
-        else:
-            unit = self._due(takes_level_0=options.needs_lookup)
+        self._check_schema_ids(self._tree.levels.files)
+        unit = self._tree.full() if full else self._tree.due(takes_level_0=self._store.options.needs_lookup)
         return self._run(unit, executor)
 
     def compact_files(self, inputs: frozenset[FileId], output_level: int, executor: Executor | None = None) -> bool:
-        self._check_schema_ids(self._levels.files)
-        files = tuple(file for file in self._levels.files if file.file_id in inputs)
-        if len(files) != len(inputs):
-            return False
-        is_full = len(files) == len(self._levels.files)
-        return self._run(CompactionUnit(output_level, files, is_full), executor)
+        self._check_schema_ids(self._tree.levels.files)
+        return self._run(self._tree.exactly(inputs, output_level), executor)
 
     def repair(self, executor: Executor | None = None) -> bool:
         """Merges levels whose files overlap, each level with its files as runs of their own; False where none does.
 
         No changes are emitted: which of two rows of a key readers were shown is not known.
         """
-        self._check_schema_ids(self._levels.files)
-        levels = sorted(overlapping_levels(self._levels))
+        self._check_schema_ids(self._tree.levels.files)
+        levels = sorted(overlapping_levels(self._tree.levels))
         for level in levels:
-            files = tuple(file for file in self._levels.files if file.level == level)
-            self._rewrite(CompactionUnit(level, files, is_full=False), executor, is_repair=True)
+            self._rewrite(self._tree.whole_level(level), executor, is_repair=True)
         return bool(levels)
 
-    def _due(self, *, takes_level_0: bool) -> CompactionUnit | None:
-        options, memory = self._store.options, self._memory
-        times = [at for at in (last_full_ms(self._levels), memory.last_full_ms) if at is not None]
-        is_gentle = takes_level_0 and options.lookup_compact is LookupCompact.GENTLE
-        return plan_due(
-            self._levels,
-            options,
-            takes_level_0=takes_level_0,
-            now_ms=self._store.env.creation_time_ms(),
-            last_full_ms=max(times, default=None),
-            is_due=memory.patience_of(options.lookup_compact_max_interval).is_over if is_gentle else lambda: True,
-        )
-
     def _run(self, unit: CompactionUnit | None, executor: Executor | None) -> bool:
-        held, self._held = self._held, {}
         if unit is None:
+            self._tree.drop_held()
             return False
-        for reason in overlapping_levels(self._levels).values():
-            raise overlap_error(self._store.bucket_folder(*self.bucket_id), reason)
-        return self._rewrite(unit, executor, held)
+        self._tree.check_overlaps()
+        return self._rewrite(unit, executor)
 
-    def _rewrite(
-        self,
-        unit: CompactionUnit,
-        executor: Executor | None,
-        held: Mapping[str, pa.Table] = NOTHING_HELD,
-        *,
-        is_repair: bool = False,
-    ) -> bool:
-        if unit.is_full:
-            self._memory.last_full_ms = self._store.env.creation_time_ms()
-        size_bytes = sum(file.file_size_bytes for file in unit.files)
-        started_ms = self._store.env.now_ms()
-        emitted = EmittedRows()
-        is_logged = self._tools.logged is Logged.CHANGELOG and not self._emits_input
+    def _rewrite(self, unit: CompactionUnit, executor: Executor | None, *, is_repair: bool = False) -> bool:
         try:
-            with self._tools.timings.step("compaction"):
-                vectors = None if self._index is None else self._index.vectors
-                result = self._rewriter.compact(
-                    self._partition,
-                    self._bucket,
-                    self._levels,
-                    unit,
-                    executor,
-                    vectors,
-                    emitted.add if is_logged else None,
-                    held,
-                    is_repair=is_repair,
-                )
+            self._delete(self._tree.compact(unit, executor, is_repair=is_repair))
         except CorruptDataError:
-            read = self._levels.files if self._store.options.needs_lookup else unit.files
+            read = self._tree.levels.files if self._store.options.needs_lookup else unit.files
             if not self._was_overtaken(read):
                 raise
             return False
-        self._levels = self._levels.changed(result.before, result.after)
-        self._delete(self._increment.add_compaction(result, self._index_names, emitted))
-        if self._index is not None:
-            self._index.vectors = self._index.vectors.marking(result.marks)
-        self._tools.speed.note(size_bytes, self._store.env.now_ms() - started_ms)
-        _give_back(size_bytes)
+        _give_back(unit.input_bytes)
         return True
 
     @property
     def has_newer_schema(self) -> bool:
-        return self._has_newer_schema(self._levels.files)
+        return self._has_newer_schema(self._tree.levels.files)
 
     @property
     def must_wait(self) -> bool:
-        return self._levels.run_count > self._store.options.stop_trigger
+        return self._tree.levels.run_count > self._store.options.stop_trigger
 
     def compact_due(self, executor: Executor | None = None, *, time: CompactionTime | None = None) -> None:
         options = self._store.options
@@ -354,60 +287,30 @@ class KeyValueBucketWriter(BucketWriter):
             return
         takes_level_0 = options.commits_empty_level_0
         if time is not None and not self.must_wait:
-            self._run(self._in_time(time, takes_level_0=takes_level_0), executor)
+            self._run(self._tree.due_in(time, takes_level_0=takes_level_0), executor)
             return
         if time is not None:
             time.wait_for_bucket()
-        while self._run(self._due(takes_level_0=takes_level_0), executor) and self.must_wait:
+        while self._run(self._tree.due(takes_level_0=takes_level_0), executor) and self.must_wait:
             pass
-
-    def _in_time(self, time: CompactionTime, *, takes_level_0: bool) -> CompactionUnit | None:
-        """What the rule asks for where it is done in time, else what is required."""
-        required = pick_level_0_alone(self._levels) if takes_level_0 else None
-        if self.bucket_id in time.limit.busy:
-            return required
-        due = self._due(takes_level_0=takes_level_0)
-        if due is None or required is None:
-            extra_bytes = 0 if due is None else due.input_bytes
-        else:
-            extra_bytes = due.input_bytes - required.input_bytes
-        is_in_time = due is not None and (extra_bytes == 0 or time.take(self._tools.speed.ms_of(extra_bytes)))
-        return due if is_in_time else required
 
     def take_message(self) -> CommitMessage:
         rounds = self._increment.compact.rounds
         message = self._increment.take_message(self._partition, self._bucket, self._total_buckets)
-        if self._index is None:
-            return message
-        return self._index.completed(message, rounds, max_level=self._levels.max_level)
+        return self._tree.completed(message, rounds)
 
     def rebase(self, state: BucketState) -> None:
-        index_files = frozenset(file.file_name for file in state.index_files)
-        self._live_end, self._data_files = state.next_sequence, state.data_files
-        self._delete(self._increment.drop_unfit(state.data_files, index_files))
-        if self._index is not None:
-            self._index.rebase(state.index_files, self._increment.compact.rounds)
-        self._memory = state.memory
-        if self._increment.is_empty:
-            # Nothing has been numbered since the last commit: numbers go on after the largest that is stored now.
-            self._levels = self._build_levels(state.data_files)
-            self._next_sequence = state.next_sequence
-        else:
-            self._levels = self._build_levels(self._increment.applied_to(state.data_files))
-            self._next_sequence = max(self._next_sequence, state.next_sequence)
+        self._delete(self._tree.rebase(state))
+        self._live_end = state.next_sequence
+        # Without changes nothing has been numbered since the last commit: numbers follow the largest that is stored.
+        is_unused = self._increment.is_empty
+        self._next_sequence = state.next_sequence if is_unused else max(self._next_sequence, state.next_sequence)
 
     def abort(self) -> None:
         self._buffer.clear()
-        self._held.clear()
+        self._tree.drop_held()
         self._buffered_count = 0
         self._delete(self._increment.give_up())
-
-    @property
-    def _index_names(self) -> frozenset[str]:
-        return frozenset() if self._index is None else self._index.names
-
-    def _build_levels(self, files: Sequence[DataFileMeta]) -> Levels:
-        return build_levels(files, self._store.options.num_levels, self._rewriter.comparator.sort_key)
 
 
 def _give_back(size_bytes: int) -> None:

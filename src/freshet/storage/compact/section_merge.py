@@ -1,0 +1,135 @@
+"""Merges the sections of a compaction unit in bounded memory, with their changes where a producer asks for them.
+
+A round of merging holds `merge_bytes` at most, whatever the number of files. What an open Parquet file holds besides
+its rows grows with its columns, so of very many runs only the largest are read straight; the others are copied to
+scratch disk first, the smallest first.
+
+Source: MERGING.md §2.1, §4.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+import pyarrow as pa
+
+from freshet.storage.changelog.changed_rows import CompactionChangelog
+from freshet.storage.compact.task import Section
+from freshet.storage.files.parquet_schema import SYSTEM_FIELDS
+from freshet.storage.io.spill_file import SpillFile
+from freshet.storage.lookup.higher_levels import HigherLevels
+from freshet.storage.merge.key_order import RowOrder
+from freshet.storage.merge.merge_function import MergeFunction, no_previous_row
+from freshet.storage.merge.merge_reader import as_they_are, merge_rounds, merge_section
+from freshet.storage.merge.row_levels import LEVEL_FIELD, with_levels
+from freshet.storage.merge.sorted_runs import SortedRun, older_first
+from freshet.storage.model.arrow_types import arrow_schema
+from freshet.storage.model.data_file import DataFileMeta
+from freshet.storage.model.schema import TableSchema
+
+BATCH_ROWS_MAX: Final = 8 * 1024
+"""Rows decoded at a time: larger batches leave the processor's caches."""
+OPEN_COLUMNS_MAX: Final = 300
+STRAIGHT_RUNS_MIN: Final = 9
+"""Runs read straight from Parquet: as many as have this many columns together, and these at least. 50 runs of 23
+columns took 490 MB without this bound."""
+FILL_ROWS_MAX: Final = 64 * 1024
+FILL_ROWS_MIN: Final = 2 * 1024
+MEMORY_PER_FILE_BYTE: Final = 3
+"""Rows in memory take about this much more than in their compressed file."""
+
+MergedPiece = tuple[pa.Table | pa.RecordBatch, pa.Table | None]
+"""Merged rows, and their changelog if there is one to write."""
+
+ReadFile = Callable[[DataFileMeta, int], Iterator[pa.RecordBatch]]
+"""The rows of a file, with their system columns, so many at a time."""
+
+
+class MergeRule(NamedTuple):
+    """How sections are merged: keys completed with what is `higher`, changes emitted by the `producer`."""
+
+    function: MergeFunction
+    higher: HigherLevels | None
+    producer: CompactionChangelog | None
+
+    @property
+    def is_plain(self) -> bool:
+        """True when rows may pass by the merge, and what became of each key is not needed."""
+        return self.higher is None and self.producer is None
+
+
+@dataclass(frozen=True, slots=True)
+class SectionMerge:
+    """Merges sections of one table; holds no state, threads may share it."""
+
+    schema: TableSchema
+    order: RowOrder
+    merge_bytes: int
+    new_spill_path: Callable[[], str]
+
+    def pieces(self, section: Section, rule: MergeRule, read: ReadFile, *, drop_delete: bool) -> Iterator[MergedPiece]:
+        """The merged rows of the section in key order."""
+        has_levels = rule.function.reads_levels or not rule.is_plain
+        runs = older_first(section)
+        fill_rows = self._fill_rows(runs)
+        spilled: list[SpillFile] = []
+        readers: list[Iterator[pa.RecordBatch]] = []
+        to_spill = self._runs_to_spill(runs)
+        for run in runs:
+            batches = _read(run, read, min(fill_rows, BATCH_ROWS_MAX), has_levels=has_levels)
+            if run in to_spill:
+                schema = arrow_schema((*SYSTEM_FIELDS, *self.schema.fields))
+                schema = schema.append(LEVEL_FIELD) if has_levels else schema
+                spilled.append(SpillFile(self.new_spill_path(), schema, batches))
+                batches = spilled[-1].read()
+            readers.append(batches)
+        if rule.is_plain:
+            for batch in merge_section(
+                readers, self.order, rule.function, drop_delete=drop_delete, fill_rows=fill_rows
+            ):
+                yield batch, None
+        else:
+            yield from self._merged_with_changes(readers, rule, drop_delete, fill_rows)
+        for file in spilled:
+            file.remove()
+
+    def _merged_with_changes(
+        self, readers: Sequence[Iterator[pa.RecordBatch]], rule: MergeRule, drop_delete: bool, fill_rows: int
+    ) -> Iterator[MergedPiece]:
+        """Completes keys of level 0 with the row found above before they are merged; gives changes where needed."""
+        producer = rule.producer
+        for merged in merge_rounds(
+            readers,
+            self.order,
+            rule.function,
+            drop_delete=drop_delete,
+            completed=as_they_are if rule.higher is None else rule.higher.complete,
+            previous_row=no_previous_row if producer is None else producer.previous_row,
+            fill_rows=fill_rows,
+        ):
+            changes = None if producer is None else producer.changes(merged)
+            rows = merged.rows
+            del merged
+            yield rows, changes
+            del rows, changes
+
+    def _runs_to_spill(self, runs: Sequence[SortedRun]) -> list[SortedRun]:
+        columns = len(self.schema.fields) + len(SYSTEM_FIELDS)
+        straight = max(STRAIGHT_RUNS_MIN, OPEN_COLUMNS_MAX // columns)
+        return sorted(runs, key=lambda run: run.size_bytes)[: max(0, len(runs) - straight)]
+
+    def _fill_rows(self, runs: Sequence[SortedRun]) -> int:
+        """Rows of each run in one round: half of the memory, since a run may hold a batch beyond what it was asked."""
+        per_run = self.merge_bytes // (2 * len(runs))
+        row_bytes = max(
+            MEMORY_PER_FILE_BYTE * file.file_size_bytes // max(1, file.row_count) for run in runs for file in run.files
+        )
+        return max(FILL_ROWS_MIN, min(FILL_ROWS_MAX, per_run // max(1, row_bytes)))
+
+
+def _read(run: SortedRun, read: ReadFile, batch_rows: int, *, has_levels: bool) -> Iterator[pa.RecordBatch]:
+    for file in run.files:
+        batches = read(file, batch_rows)
+        yield from with_levels(batches, file.level) if has_levels else batches

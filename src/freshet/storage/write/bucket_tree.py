@@ -1,0 +1,163 @@
+"""The LSM tree of one bucket as its writer sees it, committed files and changes, and compactions of it.
+
+Source: MERGING.md §1.4, §3.2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Executor
+
+import pyarrow as pa
+
+from freshet.storage.compact.bucket_plan import last_full_ms, plan_due, plan_full
+from freshet.storage.compact.picker import CompactionUnit, pick_level_0_alone
+from freshet.storage.compact.rewriter import Rewriter
+from freshet.storage.merge.overlaps import overlap_error, overlapping_levels
+from freshet.storage.merge.sorted_runs import Levels, build_levels
+from freshet.storage.model.commit_message import CommitMessage
+from freshet.storage.model.data_file import DataFileMeta, FileId
+from freshet.storage.model.manifest import BucketId
+from freshet.storage.options.choices import ChangelogProducer, LookupCompact
+from freshet.storage.write.bucket_index import BucketIndex
+from freshet.storage.write.bucket_state import BucketState
+from freshet.storage.write.bucket_writer import BucketTools
+from freshet.storage.write.compaction_limit import CompactionTime
+from freshet.storage.write.increment import CompactionRound, EmittedRows, Increment, Logged
+
+
+class BucketTree:
+    """Belongs to one bucket writer of a table with a primary key, whose `increment` it shares."""
+
+    def __init__(
+        self, tools: BucketTools, rewriter: Rewriter, bucket_id: BucketId, increment: Increment, state: BucketState
+    ) -> None:
+        self._tools = tools
+        self._store = tools.store
+        self._rewriter = rewriter
+        self._bucket_id = bucket_id
+        self._increment = increment
+        self._held: Mapping[str, pa.Table] = {}
+        """Rows of the file flushed last, until it is compacted, by name of the file."""
+        self._index = (
+            BucketIndex(tools.store, state.index_files) if tools.store.options.deletion_vectors_enabled else None
+        )
+        self._memory = state.memory
+        self._data_files = state.data_files
+        self.levels = self._build_levels()
+
+    def add(self, files: Sequence[DataFileMeta], held: Mapping[str, pa.Table] | None = None) -> None:
+        """New files of the increment at level 0; `held` are their rows, by name of the file, where they are at hand."""
+        self.levels = self.levels.changed((), files)
+        if held:
+            self._held = held
+
+    def rebuild(self) -> None:
+        """The increment has other files than before, and no compactions."""
+        self._held = {}
+        self.levels = self._build_levels()
+        if self._index is not None:
+            self._index.rebase(self._index.vectors.index_files, ())
+
+    def rebase(self, state: BucketState) -> list[DataFileMeta]:
+        """Goes on with other committed files; returns the files of compactions that do not fit on them."""
+        index_files = frozenset(file.file_name for file in state.index_files)
+        self._data_files = state.data_files
+        unfit = self._increment.drop_unfit(state.data_files, index_files)
+        if self._index is not None:
+            self._index.rebase(state.index_files, self._increment.compact.rounds)
+        self._memory = state.memory
+        self.levels = self._build_levels()
+        return unfit
+
+    def completed(self, message: CommitMessage, rounds: Sequence[CompactionRound]) -> CommitMessage:
+        """The message of these rounds, with the deletion vectors that belong to it."""
+        if self._index is None:
+            return message
+        return self._index.completed(message, rounds, max_level=self.levels.max_level)
+
+    def full(self) -> CompactionUnit | None:
+        """Everything."""
+        marked = frozenset[str]() if self._index is None else self._index.vectors.marked_files
+        return plan_full(self.levels, self._store.options, marked=marked)
+
+    def exactly(self, inputs: frozenset[FileId], output_level: int) -> CompactionUnit | None:
+        """These files; None when one of them is gone."""
+        files = tuple(file for file in self.levels.files if file.file_id in inputs)
+        if len(files) != len(inputs):
+            return None
+        return CompactionUnit(output_level, files, is_full=len(files) == len(self.levels.files))
+
+    def whole_level(self, level: int) -> CompactionUnit:
+        """The files of a level, to stay there."""
+        return CompactionUnit(level, tuple(file for file in self.levels.files if file.level == level), is_full=False)
+
+    def due(self, *, takes_level_0: bool) -> CompactionUnit | None:
+        """What the picking rule asks for."""
+        options, memory = self._store.options, self._memory
+        times = [at for at in (last_full_ms(self.levels), memory.last_full_ms) if at is not None]
+        is_gentle = takes_level_0 and options.lookup_compact is LookupCompact.GENTLE
+        return plan_due(
+            self.levels,
+            options,
+            takes_level_0=takes_level_0,
+            now_ms=self._store.env.creation_time_ms(),
+            last_full_ms=max(times, default=None),
+            is_due=memory.patience_of(options.lookup_compact_max_interval).is_over if is_gentle else lambda: True,
+        )
+
+    def due_in(self, time: CompactionTime, *, takes_level_0: bool) -> CompactionUnit | None:
+        """What the rule asks for where it is done in time, else what is required."""
+        required = pick_level_0_alone(self.levels) if takes_level_0 else None
+        if self._bucket_id in time.limit.busy:
+            return required
+        due = self.due(takes_level_0=takes_level_0)
+        if due is None or required is None:
+            extra_bytes = 0 if due is None else due.input_bytes
+        else:
+            extra_bytes = due.input_bytes - required.input_bytes
+        is_in_time = due is not None and (extra_bytes == 0 or time.take(self._tools.speed.ms_of(extra_bytes)))
+        return due if is_in_time else required
+
+    def check_overlaps(self) -> None:
+        """Raises `CorruptDataError` where files of a level overlap: only a repair merges those."""
+        for reason in overlapping_levels(self.levels).values():
+            raise overlap_error(self._store.bucket_folder(*self._bucket_id), reason)
+
+    def drop_held(self) -> None:
+        """No compaction follows: rows that are at hand are let go."""
+        self._held = {}
+
+    def compact(
+        self, unit: CompactionUnit, executor: Executor | None, *, is_repair: bool = False
+    ) -> list[DataFileMeta]:
+        """One round, added to the increment; returns the files whose bytes nobody needs any more."""
+        held, self._held = self._held, {}
+        env, options = self._store.env, self._store.options
+        if unit.is_full:
+            self._memory.last_full_ms = env.creation_time_ms()
+        started_ms = env.now_ms()
+        emitted = EmittedRows()
+        is_logged = self._tools.logged is Logged.CHANGELOG and options.changelog_producer is not ChangelogProducer.INPUT
+        with self._tools.timings.step("compaction"):
+            result = self._rewriter.compact(
+                *self._bucket_id,
+                self.levels,
+                unit,
+                executor,
+                None if self._index is None else self._index.vectors,
+                emitted.add if is_logged else None,
+                held,
+                is_repair=is_repair,
+            )
+        self.levels = self.levels.changed(result.before, result.after)
+        names = frozenset[str]() if self._index is None else self._index.names
+        obsolete = self._increment.add_compaction(result, names, emitted)
+        if self._index is not None:
+            self._index.vectors = self._index.vectors.marking(result.marks)
+        self._tools.speed.note(unit.input_bytes, env.now_ms() - started_ms)
+        return obsolete
+
+    def _build_levels(self) -> Levels:
+        files = self._increment.applied_to(self._data_files)
+        return build_levels(files, self._store.options.num_levels, self._rewriter.comparator.sort_key)
