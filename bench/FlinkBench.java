@@ -50,7 +50,7 @@ public class FlinkBench {
 
   public static void main(String[] arguments) throws Exception {
     PrintStream answers = System.out;
-    System.setOut(System.err); // what libraries print must not stand among the answers
+    System.setOut(System.err); // what libraries print must not be among the answers
     BufferedReader commands = new BufferedReader(new InputStreamReader(System.in));
     startCluster();
     for (String line = commands.readLine(); line != null; line = commands.readLine()) {

@@ -1,11 +1,11 @@
 """`make bench`: the workloads against the peers, on this machine, in one run.
 
     python -m bench [--factor 1.0] [--rounds 3] [--parts cdc,latency,log-latency,storage,engines,memory,spark,
-                          commits,lookup,beside,changelogs,log]
+                          commits,lookup,background,changelogs,log]
 
 The first part, `cdc`, is the benchmark of record: the job that users run. The first round of each peer is printed as
 cold; the median of the later ones as warm. Peers take turns. Results are written as they come; a part that fails is
-told at the end, by the exit code as well.
+reported at the end, by the exit code as well.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import traceback
 from pathlib import Path
 from typing import Final
 
-from bench.background_bench import beside
+from bench.background_bench import background
 from bench.cdc_bench import cdc
 from bench.changelog_bench import changelogs
 from bench.commit_bench import commits
@@ -29,15 +29,16 @@ from bench.latency_bench import latency
 from bench.log_bench import log_costs
 from bench.log_latency_bench import log_latency
 from bench.lookup_bench import lookups
-from bench.measure import tell
+from bench.measure import report
 from bench.results import Results
 from bench.spark_bench import small_batches_with_lookup, through_spark
 from bench.storage_bench import storage
 
 PARTS: Final = (
-    "cdc", "latency", "log-latency", "storage", "engines", "memory", "spark", "commits", "lookup", "beside",
+    "cdc", "latency", "log-latency", "storage", "engines", "memory", "spark", "commits", "lookup", "background",
     "changelogs", "log",
 )  # fmt: skip
+FORMER_NAMES: Final = {"beside": "background"}
 
 
 def main() -> None:
@@ -49,7 +50,7 @@ def main() -> None:
     parser.add_argument("--without", default="", help="peers and readers to leave out, comma separated")
     parser.add_argument("--out", type=Path, default=Path("bench-output"))
     arguments = parser.parse_args()
-    parts = arguments.parts.split(",")
+    parts = [FORMER_NAMES.get(part, part) for part in arguments.parts.split(",")]
     unknown = sorted(set(parts) - set(PARTS))
     if unknown:
         parser.error(f"unknown part {', '.join(unknown)}; there are {', '.join(PARTS)}")
@@ -58,7 +59,7 @@ def main() -> None:
     folder = Path(tempfile.mkdtemp(prefix="freshet-bench-"))
     try:
         for part in parts:
-            tell(f"part {part}")
+            report(f"part {part}")
             try:
                 _run(part, results, folder, arguments)
             except Exception as failure:  # noqa: BLE001 - the other parts can still be measured
@@ -94,8 +95,8 @@ def _run(part: str, results: Results, folder: Path, arguments: argparse.Namespac
         case "lookup":
             small_batches_with_lookup(results, folder, rounds)
             lookups(results, folder, factor)
-        case "beside":
-            beside(results, folder, factor)
+        case "background":
+            background(results, folder, factor)
         case "changelogs":
             changelogs(results, folder, factor, rounds, without)
         case "log":
@@ -107,7 +108,7 @@ def _memory(folder: Path, runs: int, factor: float) -> str:
     answer = subprocess.run([*command, str(2 * factor)], stdout=subprocess.PIPE, text=True, check=True).stdout
     shutil.rmtree(folder / f"memory-{runs}")
     text = ", ".join(f"{name} {value:g}" for name, value in json.loads(answer).items())
-    tell(f"memory, {runs} overlapping runs: {text}")
+    report(f"memory, {runs} overlapping runs: {text}")
     return text
 
 

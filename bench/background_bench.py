@@ -1,7 +1,7 @@
-"""W3: a long stream with lookup, with compaction beside it; do its batches get slower, and does anything pile up?
+"""W3: a long stream with lookup and background compaction; do its batches get slower, do files accumulate?
 
-500 batches of 10 K rows, 80 % of them on 20 % of 1 M keys, two buckets. Batches are written and committed by one
-process, units are carried out by another, as tasks of a pipeline are.
+500 batches of 10 K rows, 80 % of them on 20 % of 1 M keys, two buckets. One process writes and commits batches, another
+runs the compaction units, as tasks of a pipeline do.
 
 | figure | bound |
 |---|---|
@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Final
 
 from bench.background_worker import CAUSES, TIMES
-from bench.measure import tell
+from bench.measure import report
 from bench.results import Results
 
 BATCHES: Final = 500
@@ -32,13 +32,13 @@ KEYS: Final = 1_000_000
 GROWTH_MAX: Final = 1.2
 TAIL_MAX: Final = 3.0
 SLOWEST: Final = 5
-"""Batches that are told one by one."""
+"""Batches that are reported one by one."""
 COUNTS: Final = ("level0_files", "changelog_files", "open_files")
 
 
-def beside(results: Results, folder: Path, factor: float, batches: int = BATCHES) -> None:
-    """The stream with units beside it, and without for comparison."""
-    for name, budget in (("W3 beside", "200"), ("W3 in the batches", "none")):
+def background(results: Results, folder: Path, factor: float, batches: int = BATCHES) -> None:
+    """The stream with background compaction, and without for comparison."""
+    for name, budget in (("W3 in the background", "200"), ("W3 in the batches", "none")):
         numbers = [str(max(1, int(number * factor))) for number in (BATCH_ROWS, KEYS)]
         command = [sys.executable, "-m", "bench.background_worker", str(folder / name.replace(" ", "-"))]
         answer = subprocess.run(
@@ -46,7 +46,7 @@ def beside(results: Results, folder: Path, factor: float, batches: int = BATCHES
         ).stdout
         for key, text in _figures(json.loads(answer)).items():
             results.note(f"{name}, {key}", text)
-            tell(f"{name}, {key}: {text}")
+            report(f"{name}, {key}: {text}")
 
 
 def _figures(answer: Mapping[str, Sequence[float]]) -> dict[str, str]:
@@ -60,14 +60,12 @@ def _figures(answer: Mapping[str, Sequence[float]]) -> dict[str, str]:
         "tail": f"{tail / middle:.2f} (at most {TAIL_MAX}): median {middle:.0f} ms, p99 {tail:.0f} ms, "
         f"slowest {max(times):.0f} ms",
         "slowest": "; ".join(_batch(answer, number) for number in slowest),
-        "units": f"{answer['units'][-1]:.0f} committed, {answer['aborted'][-1]:.0f} gave way",
+        "units": f"{answer['units'][-1]:.0f} committed, {answer['aborted'][-1]:.0f} aborted",
     }
     is_busy = [count > 0 for count in answer["busy"]]
     if any(is_busy) and not all(is_busy):
         medians = [statistics.median(compress(times, chosen)) for chosen in (is_busy, map(not_, is_busy))]
-        figures["beside"] = (
-            f"median {medians[0]:.0f} ms in {sum(is_busy)} batches with a unit, {medians[1]:.0f} ms else"
-        )
+        figures["busy"] = f"median {medians[0]:.0f} ms in {sum(is_busy)} batches with a unit, {medians[1]:.0f} ms else"
     for name in COUNTS:
         counts = answer[name]
         figures[name] = f"{max(counts[tenth : 2 * tenth]):.0f} early, {max(counts[-tenth:]):.0f} late"

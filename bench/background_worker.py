@@ -1,9 +1,9 @@
 """One stream of W3: `python -m bench.background_worker WAREHOUSE BATCHES BATCH_ROWS KEYS BUDGET_MS|none`.
 
 Prints as JSON, for each batch, its milliseconds from its rows to its commit, the files at level 0, the changelog files
-of the snapshots that are kept, the files this process has open, and the units so far; and what the milliseconds went
-into: waiting for a turn, files and compaction, the commit; buckets of units that ran, files looked up by reading,
-stores built. With `none` batches compact as they do without units.
+of the snapshots that are kept, the files this process has open, and the compaction units so far; and what the
+milliseconds were spent on: waiting for a turn, files and compaction, the commit; buckets of units that ran, files
+looked up by reading, stores built. With `none` batches compact as they do without background compaction.
 """
 
 from __future__ import annotations
@@ -56,13 +56,13 @@ def look_at(location: str) -> int:
 
 
 class Units(threading.Thread):
-    """Takes units while the stream goes on. Their process is up before the first batch, as the workers of Spark are."""
+    """Runs units during the stream. Their process is up before the first batch, as the workers of Spark are."""
 
-    def __init__(self, table: Table, beside: BackgroundCompaction) -> None:
+    def __init__(self, table: Table, background: BackgroundCompaction) -> None:
         super().__init__(daemon=True)
         self.pool = ProcessPoolExecutor(1, mp_context=get_context("spawn"))
         self.pool.submit(look_at, table.location).result()
-        self.beside = beside
+        self.background = background
         self.location = table.location
         self.wake, self.is_over = threading.Event(), threading.Event()
         self.committed = self.aborted = 0
@@ -73,10 +73,10 @@ class Units(threading.Thread):
             while not self.is_over.is_set():
                 self.wake.wait()
                 self.wake.clear()
-                while not self.is_over.is_set() and (unit := self.beside.next_unit()) is not None:
+                while not self.is_over.is_set() and (unit := self.background.next_unit()) is not None:
                     messages = decode_commit_messages(pool.submit(run_unit, self.location, unit).result())
-                    result = self.beside.commit(unit, messages)
-                    self.beside.release(unit)
+                    result = self.background.commit(unit, messages)
+                    self.background.release(unit)
                     self.committed += bool(result.snapshots)
                     self.aborted += bool(result.aborted_compactions)
 
@@ -88,8 +88,8 @@ def main() -> None:
     options = {**OPTIONS, "lookup.cache-dir": f"{warehouse}/cache"}
     table = Catalog(warehouse).create_table("bench.t", schema=SCHEMA, primary_keys=["id"], options=options)
     committer, chance = table.engine.committer("stream"), np.random.default_rng(7)
-    beside = None if sys.argv[5] == "none" else table.engine.background_compaction("stream-compact")
-    units = None if beside is None else Units(table, beside)
+    background = None if sys.argv[5] == "none" else table.engine.background_compaction("stream-compact")
+    units = None if background is None else Units(table, background)
     if units is not None:
         units.start()
     answer: dict[str, list[float]] = {
@@ -98,10 +98,10 @@ def main() -> None:
 
     @contextmanager
     def turn() -> Iterator[CompactionLimit | None]:
-        if beside is None:
+        if background is None:
             yield None
             return
-        with beside.batch(int(sys.argv[5])) as limit:
+        with background.batch(int(sys.argv[5])) as limit:
             yield limit
 
     for number in range(batches):
@@ -130,7 +130,7 @@ def main() -> None:
             answer[name].append(looked_up.get(name, 0))
         buckets = {(message.partition, message.bucket) for message in messages}
         if units is not None:
-            units.beside.note(buckets)
+            units.background.note(buckets)
             units.wake.set()
         answer["level0_files"].append(sum(table.engine.level0_counts(committed.snapshots[-1], buckets)))
         answer["changelog_files"].append(sum(1 for _ in Path(table.location).rglob("changelog-*.parquet")))

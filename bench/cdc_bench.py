@@ -2,7 +2,7 @@
 
 Cold is a process from its start to its exit (`freshet run`; Flink: the first query of its JVM), warm is a later query
 of a session that lives on, with a new table and a new checkpoint. All tables must hold the same rows in the end. The
-variants say what the schema beside each payload, expressions for half of the columns, a hundred columns and ten per
+variants measure what the schema with each payload, expressions for half of the columns, a hundred columns and ten per
 cent of broken records cost.
 """
 
@@ -22,7 +22,7 @@ import yaml
 from bench.cdc_records import columns_of, produce
 from bench.digest import digest
 from bench.flink import flink
-from bench.measure import Answer, Contestant, check_equal, measure, tell
+from bench.measure import Answer, Contestant, check_equal, measure, report
 from bench.peers import Peer, PeerError
 from bench.results import Results
 from freshet.jobs.demo.kafka_broker import ForeignBroker, KafkaBroker
@@ -85,7 +85,7 @@ class _Run:
         started = time.perf_counter()
         self.sizes[name] = produce(self.broker, name, count, variant)
         seconds = time.perf_counter() - started
-        tell(f"topic {name}: {count} records of {self.sizes[name] / count:.0f} bytes in {seconds:.0f} s")
+        report(f"topic {name}: {count} records of {self.sizes[name] / count:.0f} bytes in {seconds:.0f} s")
 
     def cold(self) -> Answer:
         """`freshet run`, the whole process."""
@@ -148,7 +148,7 @@ class _Run:
         return file
 
     def digest_of(self, who: str) -> Answer:
-        """Number of rows and digest of the table that somebody wrote last."""
+        """Number of rows and digest of the table that was written last."""
         return digest(Catalog(self.last[who]).table("bench.t").scan().to_arrow().to_batches())
 
     def _warehouse(self, who: str) -> Path:
@@ -183,8 +183,8 @@ def _select(results: Results, run: _Run, count: int, rounds: int, plain_rate: fl
 
 
 def _variants(results: Results, run: _Run, count: int, rounds: int) -> None:
-    """What makes the job heavier, each beside a plain job of as many records; of `wide`, whose records are larger, the
-    bytes count.
+    """What makes the job heavier, each compared with a plain job of as many records; of `wide`, whose records are
+    larger, the bytes count.
     """
     for variant, records in (("schema", count // 4), ("broken", count // 4), ("wide", count // 8)):
         plain = f"plain-{records}"
@@ -209,7 +209,7 @@ def _floor(results: Results, run: _Run, count: int, rounds: int) -> None:
 
 
 def _small_batches(results: Results, run: _Run) -> None:
-    """Micro-batches of a thousand records beside the floor job with batches of as many."""
+    """Micro-batches of a thousand records, compared with the floor job with batches of as many."""
     run.topic("small", SMALL_BATCHES * SMALL_RECORDS, "plain")
     for number in range(2):
         floor = run.session.ask("floor", run.broker.bootstrap_servers, "small", SMALL_RECORDS)

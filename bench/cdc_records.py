@@ -8,7 +8,7 @@
 
 Ten columns, some 650 bytes a record without the schema; two Kafka partitions, a key always in the same one. Decimals
 are texts and times are numbers, so that every peer reads the same record into the same columns. All of it follows from
-the seed. Variants: `schema` puts the Connect schema beside the payload, `wide` has 100 columns, `broken` makes every
+the seed. Variants: `schema` puts the Connect schema next to the payload, `wide` has 100 columns, `broken` makes every
 tenth record unreadable.
 """
 

@@ -42,11 +42,11 @@ class Worker:
         self.spark = create_session("bench-cdc", master="local[2]", jars=ensure_jars(SPARK_GROUP))
 
     def run(self, path: str) -> dict[str, object]:
-        """Seconds from the loading of the file to the end of the query, and what the batches told."""
-        told: list[Progress] = []
+        """Seconds from the loading of the file to the end of the query, and what the batches reported."""
+        reported: list[Progress] = []
         started = time.perf_counter()
-        Runner(self.spark, load_pipelines([Path(path)]), on_progress=told.append).run()
-        times = [each.batch_ms for each in told]
+        Runner(self.spark, load_pipelines([Path(path)]), on_progress=reported.append).run()
+        times = [each.batch_ms for each in reported]
         return {"seconds": time.perf_counter() - started, "batch_ms": statistics.median(times[-WARM_BATCHES:])}
 
     def floor(self, bootstrap: str, topic: str, batch_records: str = "") -> dict[str, object]:

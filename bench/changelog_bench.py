@@ -2,7 +2,7 @@
 
 Both compact in full at the commits that `full-compaction.delta-commits` says, and wait for it. Afterwards the tables
 hold the same rows, and their changelogs have as many of each kind. Lookup runs through Apache Paimon on Flink as well,
-which commits at its checkpoints: its table holds the same rows, its changelog tells other steps towards them.
+which commits at its checkpoints: its table holds the same rows, its changelog reaches them by other steps.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from bench.flink import flink
 from bench.measure import check_equal
 from bench.results import Results
 from bench.storage_bench import ingest, location, start_peers
-from bench.workloads import TELLING
+from bench.workloads import CHANGELOG_WORKLOADS
 
 _CANNOT: Final = ("pypaimon",)
 
@@ -30,17 +30,17 @@ def changelogs(results: Results, folder: Path, factor: float, rounds: int, witho
         for peer in on_flink:
             stack.callback(peer.close)
         ours = everyone[0]
-        for workload in TELLING:
+        for workload in CHANGELOG_WORKLOADS:
             scaled = workload.scaled(factor)
-            beside = on_flink if scaled.options.get("changelog-producer") == "lookup" else []
-            ingest(results, [*everyone, *beside], scaled, folder, rounds)
-            for peer in beside:
+            extra = on_flink if scaled.options.get("changelog-producer") == "lookup" else []
+            ingest(results, [*everyone, *extra], scaled, folder, rounds)
+            for peer in extra:
                 shutil.rmtree(location(folder, scaled, peer.name))
             places = {peer.name: location(folder, scaled, peer.name) for peer in everyone}
             if scaled.options:
-                told = {peer: ours.ask("told", _table_folder(place)) for peer, place in places.items()}
-                check_equal(told)
-                results.note(f"{scaled.name}, changes told", str(told[ours.name]["kinds"]))
+                counts = {peer: ours.ask("count_changes", _table_folder(place)) for peer, place in places.items()}
+                check_equal(counts)
+                results.note(f"{scaled.name}, changes emitted", str(counts[ours.name]["kinds"]))
             for place in places.values():
                 shutil.rmtree(place)
 

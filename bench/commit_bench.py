@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from bench.measure import tell
+from bench.measure import report
 from bench.results import Results
 from freshet.storage.catalog import Catalog
 from freshet.storage.catalogs.claims import WON
@@ -80,7 +80,7 @@ class CommitCost:
 
 
 class LaterEnv(Env):
-    """Runs what follows a commit when it is told to, so that it can be timed."""
+    """Runs what follows a commit on request, so that it can be timed."""
 
     def __init__(self) -> None:
         super().__init__(LocalFileIO())
@@ -104,7 +104,7 @@ def commits(results: Results, folder: Path, factor: float) -> None:
     for shape in (small, large, replace(large, partitions=0)):
         costs[shape] = cost_of_commits(folder / "w11", shape)
         shutil.rmtree(folder / "w11")
-        tell(f"W11 {shape.text}: {costs[shape].text}")
+        report(f"W11 {shape.text}: {costs[shape].text}")
         results.note(f"W11 {shape.text}", costs[shape].text)
     ratio = costs[large].warm / costs[small].warm
     results.note("W11 warm, large to small", f"{ratio:.2f} (at most 1.5)")

@@ -4,9 +4,9 @@
 
 | variant | records |
 |---|---|
-| plain, wide, schema | as in `cdc_records`: ten columns, a hundred, ten with the schema beside each payload |
+| plain, wide, schema | as in `cdc_records`: ten columns, a hundred, ten with the schema next to each payload |
 | input | plain into a table with `changelog-producer: input`, whose updates are two rows |
-| any | plain, and `only: any`: nobody looks at the table of a record |
+| any | plain, and `only: any`: the table of a record is not checked |
 | tables-N | plain, N % of them of another table with other fields, and `only` says which one is read |
 | misfit-N | N % hold a text in an INT column (it fits no form) |
 | large-N | N % hold a number beyond INT |

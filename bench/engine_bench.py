@@ -1,4 +1,4 @@
-"""W6 (partial-update) and W7 (aggregation): ingest, merge read, and the merge alone beside deduplicate.
+"""W6 (partial-update) and W7 (aggregation): ingest, merge read, and the merge alone compared with deduplicate.
 
 pypaimon takes part where it can: a table of few rows shows whether it writes one that reads as Freshet's does, or at
 least reads the one Freshet wrote. What it cannot do is a note.

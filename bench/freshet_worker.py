@@ -116,8 +116,8 @@ class Worker:
         rows = _open(folder).scan().to_arrow()
         return {"seconds": time.perf_counter() - started, "rows": rows.num_rows, "checksum": _key_sum(rows.column(0))}
 
-    def told(self, location: str) -> dict[str, object]:
-        """How many changes of each kind a table tells, and the sum of their keys."""
+    def count_changes(self, location: str) -> dict[str, object]:
+        """How many changes of each kind the changelog of a table has, and the sum of their keys."""
         table = Table(open_table_store(local_env(), location))
         key = table.schema.primary_keys[0]
         kinds: Counter[str] = Counter()
@@ -160,7 +160,7 @@ def serve(worker: object, lines: Sequence[str] | None = None) -> None:
         words = line.split()
         try:
             answer = getattr(worker, words[0])(*words[1:])
-        except Exception as failure:  # the driver shows it and stops; a worker has nobody else to tell
+        except Exception as failure:  # the driver shows it and stops
             answer = {"error": f"{type(failure).__name__}: {failure}"}
         answer["peak_rss_mb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
         print(json.dumps(answer), flush=True)

@@ -16,7 +16,7 @@ import numpy as np
 
 from bench.cdc_records import KAFKA_PARTITIONS
 from bench.latency_jobs import FLINK_CHECKPOINTS_MS, RATE, TRIGGERS, FlinkJob, Load, batches_text, start_freshet
-from bench.measure import tell
+from bench.measure import report
 from bench.peers import PeerError
 from bench.results import Results
 from freshet.jobs.demo.kafka_broker import ForeignBroker, KafkaBroker
@@ -60,7 +60,7 @@ def _measured(broker: ForeignBroker, place: Path, start: Callable[[str], Callabl
     seconds = _latencies(place, range(first, last))
     p50, p99 = np.percentile(seconds, [50, 99])
     text = f"p50 {p50:.2f} s, p99 {p99:.2f} s, most {seconds.max():.2f} s"
-    tell(f"{topic}: {text}")
+    report(f"{topic}: {text}")
     return text
 
 

@@ -127,7 +127,7 @@ def batches_text(place: Path, *, with_steps: bool = False) -> str:
 
 
 class FlinkJob:
-    """The same job on Flink, in a JVM of its own, and a streaming reader of its table beside it."""
+    """The same job on Flink, in a JVM of its own, and at the same time a streaming reader of its table."""
 
     def __init__(
         self,

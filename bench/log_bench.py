@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from typing import Final
 
-from bench.measure import tell
+from bench.measure import report
 from bench.results import Results
 from bench.workloads import W1, Workload
 from freshet import Catalog, Table
@@ -40,7 +40,7 @@ def log_costs(results: Results, folder: Path, factor: float, rounds: int) -> Non
                 place = folder / f"log-{name}-{number}"
                 made = make_table(place, workload, options)
                 taken = written(made, workload)
-                tell(f"W1 log {name}, round {number}: {taken:.2f} s")
+                report(f"W1 log {name}, round {number}: {taken:.2f} s")
                 if number:  # the first is cold
                     seconds[name].append(taken)
                 if name == "arrow":
@@ -57,7 +57,7 @@ def log_costs(results: Results, folder: Path, factor: float, rounds: int) -> Non
             count, taken = read(table, isolation)
             text = f"{count / taken:,.0f} rows/s (at least {READ_RATE_MIN:,})"
             results.note(f"W1 log read, {isolation}", text)
-            tell(f"W1 log read, {isolation}: {text}")
+            report(f"W1 log read, {isolation}: {text}")
 
 
 def make_table(place: Path, workload: Workload, options: dict[str, str]) -> Table:

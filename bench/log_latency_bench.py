@@ -22,7 +22,7 @@ import numpy as np
 
 from bench.cdc_records import KAFKA_PARTITIONS
 from bench.latency_jobs import FLINK_CHECKPOINTS_MS, TRIGGERS, FlinkJob, Load, batches_text, start_freshet
-from bench.measure import tell
+from bench.measure import report
 from bench.peers import PeerError
 from bench.results import Results
 from bench.seen_rows import SEEN_COLUMNS, Window, seconds_to_see
@@ -80,11 +80,11 @@ def _freshet(results: Results, broker: ForeignBroker, place: Path, trigger: str,
                     _note(results, name, begin, end, out, warm_up_s)
                 except PeerError as error:  # the others can still be measured
                     results.fail(name, str(error))
-                    tell(f"{name}: {error}")
+                    report(f"{name}: {error}")
     finally:
         stop()
     results.note(f"W8, the writer, trigger {trigger}", batches_text(place, with_steps=True))
-    tell(batches_text(place, with_steps=True))
+    report(batches_text(place, with_steps=True))
 
 
 def _flink(results: Results, broker: ForeignBroker, place: Path, checkpoint_ms: int) -> None:
@@ -121,7 +121,7 @@ def _note(
     seconds = seconds_to_see(out, window)
     p50, p99 = np.percentile(seconds, [50, 99])
     text = f"p50 {p50:.2f} s, p99 {p99:.2f} s, most {seconds.max():.2f} s"
-    tell(f"{name}: {text}")
+    report(f"{name}: {text}")
     results.note(name, text)
 
 

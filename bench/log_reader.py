@@ -27,7 +27,7 @@ from freshet import Catalog
 
 
 def end_on_sigterm() -> None:
-    """SIGTERM is told as Ctrl-C is."""
+    """SIGTERM is handled as Ctrl-C is."""
 
     def interrupt(_number: int, _frame: FrameType | None) -> None:
         raise KeyboardInterrupt
@@ -36,7 +36,7 @@ def end_on_sigterm() -> None:
 
 
 def main(how: str, warehouse: str, out: str) -> None:
-    """Reads until it is told to end."""
+    """Reads until SIGTERM."""
     end_on_sigterm()
     seen = SeenRows()
     with suppress(KeyboardInterrupt):

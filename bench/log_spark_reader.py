@@ -21,7 +21,7 @@ from freshet.pipeline.spark.session import SHORT_LIVED, create_session
 
 
 def main(isolation: str, warehouse: str, out: str) -> None:
-    """Reads until it is told to end."""
+    """Reads until SIGTERM."""
     end_on_sigterm()
     seen = SeenRows()
 

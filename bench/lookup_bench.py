@@ -7,7 +7,7 @@ session.
 |---|---|
 | warm | median, ninth decile and slowest of 200 batches, behind the first few |
 | restart | the first batch of another process, which finds the stores of the first |
-| cold machine | the first batches of a process where nobody has kept a store yet, up to the one that builds them |
+| cold machine | the first batches of a process on a machine without stores, up to the one that builds them |
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from typing import Any, Final
 import numpy as np
 
 from bench.lookup_worker import SCHEMA, rows_of
-from bench.measure import tell
+from bench.measure import report
 from bench.results import Results
 from freshet.storage.catalog import Catalog
 
 BATCHES: Final = 200
 BATCH_ROWS: Final = 10_000
-SETTLING: Final = 5
+WARM_UP_BATCHES: Final = 5
 """Batches at the start, in which stores are built."""
 LOAD_ROWS: Final = 500_000
 RATIO_MAX: Final = 1.2
@@ -51,16 +51,16 @@ def lookups(results: Results, folder: Path, factor: float, batches: int = BATCHE
         place = folder / f"w4-{rows}"
         name = f"W4 {rows:,} rows"
         make_table(place, rows)
-        cold = run(place, rows, SETTLING, seed=1)
+        cold = run(place, rows, WARM_UP_BATCHES, seed=1)
         size = sum(path.stat().st_size for path in (place / "cache").rglob("*") if path.is_file())
         results.note(f"{name}, cold machine", f"{_each(cold)}; stores {size / 1e6:,.0f} MB")
-        tell(f"{name}, cold machine: {_each(cold)}; stores {size / 1e6:,.0f} MB")
+        report(f"{name}, cold machine: {_each(cold)}; stores {size / 1e6:,.0f} MB")
         restart = run(place, rows, batches, seed=2)
         results.note(f"{name}, restart", _each(restart[:2]))
-        warm = restart[SETTLING:]
+        warm = restart[WARM_UP_BATCHES:]
         medians.append([statistics.median(batch[key] for batch in warm) for key in ("seconds", "cpu_seconds")])
         results.note(f"{name}, warm", _spread(warm))
-        tell(f"{name}, restart: {_each(restart[:2])}; warm: {_spread(warm)}")
+        report(f"{name}, restart: {_each(restart[:2])}; warm: {_spread(warm)}")
         shutil.rmtree(place)
     (small, small_cpu), (large, large_cpu) = medians
     results.note(

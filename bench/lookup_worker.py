@@ -1,6 +1,6 @@
 """One process of W4: `python -m bench.lookup_worker TABLE ROWS BATCHES BATCH_ROWS SEED`.
 
-Writes batches of random keys that stand in the table, each committed, and prints as JSON the seconds of each, on
+Writes batches of random keys that are in the table, each committed, and prints as JSON the seconds of each, on
 the clock and of the processor, and how its files were asked.
 """
 

@@ -76,7 +76,7 @@ def measure(
             taken = float(answer["seconds"])
             seconds[index].append(taken)
             answers[f"{contestant.peer}, {contestant.threads} threads"] = answer
-            tell(f"{name}: {contestant.peer} ({contestant.threads}), {_round(number)}: {taken:.3f} s")
+            report(f"{name}: {contestant.peer} ({contestant.threads}), {_round(number)}: {taken:.3f} s")
         if compare:
             check_equal(answers)
         if number == 1 and not is_patient:
@@ -87,7 +87,7 @@ def measure(
     ]
 
 
-def tell(line: str) -> None:
+def report(line: str) -> None:
     """Prints a line of progress at once."""
     print(f"{time.strftime('%H:%M:%S')} {line}", flush=True)
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
-from bench.measure import Answer, Contestant, check_equal, measure, tell
+from bench.measure import Answer, Contestant, check_equal, measure, report
 from bench.peers import Peer
 from bench.results import Results
 from bench.workloads import W1
@@ -61,9 +61,9 @@ def _large_batches(results: Results, peers: Mapping[str, Peer], folder: Path, ro
 
 def _small_batches(results: Results, peers: Mapping[str, Peer], folder: Path) -> None:
     ours = peers["freshet"].ask("small", folder / "small-freshet", SMALL_BATCHES, SMALL_ROWS, SMALL_KEYS)
-    tell(f"small micro-batches: freshet {ours['freshet']:.0f} ms")
+    report(f"small micro-batches: freshet {ours['freshet']:.0f} ms")
     floor = peers["floor"].ask("small", folder / "small-floor", SMALL_BATCHES, SMALL_ROWS, SMALL_KEYS)
-    tell(f"small micro-batches: floor {floor['floor']:.0f} ms")
+    report(f"small micro-batches: floor {floor['floor']:.0f} ms")
     added = float(ours["freshet"]) - float(floor["floor"])
     results.note(
         f"a micro-batch of {SMALL_ROWS} rows, median ms",
@@ -84,7 +84,7 @@ def small_batches_with_lookup(results: Results, folder: Path, rounds: int) -> No
             for name, pairs in options.items():
                 place = folder / f"small-{name}-{number}"
                 answer = peer.ask("small", place, SMALL_BATCHES, SMALL_ROWS, STANDING_KEYS, *pairs)
-                tell(f"small micro-batches with {name}: {answer['freshet']:.0f} ms")
+                report(f"small micro-batches with {name}: {answer['freshet']:.0f} ms")
                 times[name].append(float(answer["freshet"]))
                 where[name] = answer["where"]
     finally:

@@ -83,7 +83,7 @@ class Worker:
         return answer
 
     def small(self, folder: str, batches: str, rows: str, keys: str, *pairs: str) -> dict[str, object]:
-        """Median milliseconds of a micro-batch of few rows, as Spark's progress tells it."""
+        """Median milliseconds of a micro-batch of few rows, as Spark's progress reports it."""
         source = f"{folder}-source"
         Path(source).mkdir(parents=True)
         options = dict(pair.split("=", 1) for pair in pairs)

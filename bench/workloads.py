@@ -174,7 +174,7 @@ PRODUCERS: Final[Mapping[str, Mapping[str, str]]] = {
     "full": {"changelog-producer": "full-compaction", "full-compaction.delta-commits": "1"},
     "fifth": {"changelog-producer": "full-compaction", "full-compaction.delta-commits": "5"},
 }
-TELLING: Final = tuple(
+CHANGELOG_WORKLOADS: Final = tuple(
     replace(workload, name=f"{workload.name}-{name}", options=options)
     for workload in (W1, W2)
     for name, options in PRODUCERS.items()
@@ -184,7 +184,7 @@ TELLING: Final = tuple(
 WORKLOADS: Final[Mapping[str, Workload]] = {
     workload.name: workload
     for workload in (
-        *TELLING,
+        *CHANGELOG_WORKLOADS,
         W1,
         W2,
         W5,

@@ -61,7 +61,7 @@ def command(part: Part, arguments: Sequence[str]) -> list[str]:
 
 
 def environment(given: Mapping[str, str], folder: Path | None) -> dict[str, str]:
-    """What the processes get, and the hundreds that they start: each of those would compile anew what it imports."""
+    """What the processes get, and the hundreds that they start: each of those would compile its imports again."""
     kept = {name: value for name, value in given.items() if name != "PYTHONDONTWRITEBYTECODE"}
     return kept if folder is None else {**kept, "TMPDIR": str(folder)}
 
@@ -94,7 +94,7 @@ def exit_code(codes: Sequence[int]) -> int:
 
 
 def run(part: Part, arguments: Sequence[str], output: BinaryIO | None, folder: Path | None) -> subprocess.Popen[bytes]:
-    """Starts one part. Those whose output comes later give way to the first, which takes longest of all."""
+    """Starts one part. Those whose output comes later have a lower priority than the first, which takes longest."""
     errors, first = (None, []) if output is None else (subprocess.STDOUT, ["nice", "-n", "5"])
     env = {**environment(os.environ, folder), MARKED: " ".join(part.words)}
     return subprocess.Popen([*first, *command(part, arguments)], stdout=output, stderr=errors, env=env)

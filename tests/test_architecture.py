@@ -87,7 +87,7 @@ PIPELINE_LAYERS: tuple[frozenset[str], ...] = tuple(
 LOGSTORE_LAYERS: tuple[frozenset[str], ...] = tuple(
     frozenset(units.split()) for units in ("exceptions", "protocol", "reading writing", "topic_logs", "kafka")
 )
-# Beside the order: a scan never commits and a commit never scans; who makes files neither commits nor removes old ones.
+# Besides the order: scans never commit, commits never scan; what makes files neither commits nor removes old ones.
 NEVER = {"scan": {"commit"}, "cleaning": {"scan"}} | {
     unit: {"scan", "commit", "cleaning"} for unit in ("lookup", "changelog", "compact", "write")
 }
@@ -407,14 +407,14 @@ def test_no_import_cycles() -> None:
 
 
 def test_the_border_is_as_narrow_as_it_says() -> None:
-    """Fifteen modules at most, and none on the list that nobody imports."""
+    """Fifteen modules at most, and each one on the list is imported."""
     used = {inner for module in _modules() for _, inner in _border_crossings(module)}
     assert used == BORDER
     assert len(used) <= BORDER_MAX
 
 
 def test_the_drawing_of_storage_shows_its_imports() -> None:
-    """Each import between rooms has a way of arrows in storage/README.md, and each arrow stands for an import."""
+    """Each import between rooms has a path of arrows in storage/README.md, and each arrow is an import."""
     text = (SOURCES / "storage/README.md").read_text(encoding="utf-8")
     drawing = text.partition("```mermaid")[2].partition("```")[0]
     drawn = {

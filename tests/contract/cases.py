@@ -152,7 +152,7 @@ class Expected:
 
 
 def canonical(table: pa.Table) -> list[str]:
-    """Rows as sorted texts that tell -0.0 from 0.0, NaN from null, and nanoseconds apart."""
+    """Rows as sorted texts that distinguish -0.0 from 0.0, NaN from null, and nanoseconds."""
     columns = []
     names = [name for name in table.column_names if name != ROW_KIND_COLUMN]
     for name in names:

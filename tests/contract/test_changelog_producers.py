@@ -1,4 +1,4 @@
-"""Judge: Apache Paimon reads our changelog as we wrote it, and tells of the same commits what we tell, row by row.
+"""Judge: Apache Paimon reads our changelog as we wrote it, and emits the same changes for the same commits, row by row.
 
 Both get the same rows under the same identifiers. Of each commit the changelog must be the same set of rows, kinds and
 sequence numbers, in the snapshot of the same kind; the files that hold it have the same source, counts and first key,
@@ -72,9 +72,9 @@ def test_both_tell_the_same(paimon: PaimonJudge, tmp_path: Path, name: str) -> N
     mine, others = _told(ours), _told(Table.open(str(tmp_path / "theirs")))
     assert others == mine
     assert mine
-    judge, told = paimon.table(ours.location), ours.changelog().to_arrow()
-    assert _texts(judge.changelog()) == _texts(told)
-    assert _texts(judge.audit_log()) == _texts(told), "$audit_log, followed"
+    judge, emitted = paimon.table(ours.location), ours.changelog().to_arrow()
+    assert _texts(judge.changelog()) == _texts(emitted)
+    assert _texts(judge.audit_log()) == _texts(emitted), "$audit_log, followed"
     for first, last in ((0, 3), (3, ours.snapshots()[-1].id)):
         read = ours.changelog(from_snapshot=first + 1, to_snapshot=last).to_arrow()
         assert _unnumbered(judge.audit_log_between(first, last)) == _unnumbered(read), "$audit_log, read"

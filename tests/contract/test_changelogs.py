@@ -35,16 +35,16 @@ def rows(number: int, *, keyed: bool = True) -> list[tuple[Any, ...]]:
 
 
 def ours(table: Table, **asked: Any) -> list[tuple[Any, ...]]:
-    return told(table.changelog(**asked).to_arrow())
+    return emitted(table.changelog(**asked).to_arrow())
 
 
-def told(found: pa.Table) -> list[tuple[Any, ...]]:
+def emitted(found: pa.Table) -> list[tuple[Any, ...]]:
     return sorted((row["_SNAPSHOT_ID"], row["_ROW_KIND"], row["id"], row["v"], row["n"]) for row in found.to_pylist())
 
 
 def theirs(judge: PaimonTable, *asked: int) -> list[tuple[Any, ...]]:
     """What Paimon's streaming read gives."""
-    return told(judge.changelog(*asked))
+    return emitted(judge.changelog(*asked))
 
 
 @pytest.mark.parametrize("producer", ["input", "lookup", "full-compaction"])
@@ -83,7 +83,7 @@ def test_appended_rows_and_upserts_of_paimon(tmp_path: Path, paimon: PaimonJudge
         keyed.write(rows(number))
     assert ours(table) == theirs(judge)
     latest = upserts.snapshots()[-1].id
-    assert told(upserts.changes_between(0, latest, mode="delta").to_arrow()) == theirs(keyed)
+    assert emitted(upserts.changes_between(0, latest, mode="delta").to_arrow()) == theirs(keyed)
 
 
 @pytest.mark.parametrize("producer", ["none", "lookup"])
@@ -102,7 +102,7 @@ def test_changelogs_that_outlive_their_snapshots(tmp_path: Path, paimon: PaimonJ
     read = (
         table.changes_between(0, last, mode="delta").to_arrow() if producer == "none" else table.changelog().to_arrow()
     )
-    assert told(read) == everything
+    assert emitted(read) == everything
     assert not table.remove_orphan_files(older_than_ms=-60_000, dry_run=True).files
     short = {"snapshot.num-retained.min": "1", "snapshot.num-retained.max": "1", "snapshot.time-retained": "1 ms"}
     short |= {"changelog.num-retained.min": "4", "changelog.num-retained.max": "4", "changelog.time-retained": "1 ms"}
@@ -115,11 +115,11 @@ def test_changelogs_that_outlive_their_snapshots(tmp_path: Path, paimon: PaimonJ
         if producer == "none"
         else table.changelog().to_arrow()
     )
-    assert told(read) == theirs(judge, since)
+    assert emitted(read) == theirs(judge, since)
     table.with_options(short).expire_snapshots()
     since = table.store.changelogs.list_ids()[0]
     found = theirs(judge, since)
     assert found
-    # Files of changes that have expired wait for the snapshot that deleted them; nobody reads them any more.
+    # Files of expired changes wait for the snapshot that deleted them; they are not read any more.
     table.remove_orphan_files(older_than_ms=-60_000)
     assert theirs(judge, since) == found

@@ -1,4 +1,4 @@
-"""What units beside a stream and sort compactions leave behind, judged and continued by Apache Paimon."""
+"""Tables after background and sort compactions, judged and continued by Apache Paimon."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ def test_paimon_reads_and_continues_a_table_with_units(tmp_path: Path, paimon: P
     theirs = paimon.table(table.location)
     assert sorted(theirs.read_rows()) == sorted(tuple(row.values()) for row in held(table).values())
     columns = ["k", "v", "w"]
-    told = [tuple(row[name] for name in columns) for row in theirs.audit_log().to_pylist()]
+    emitted = [tuple(row[name] for name in columns) for row in theirs.audit_log().to_pylist()]
     ours = [tuple(row[name] for name in columns) for row in table.changelog().to_arrow().to_pylist()]
-    assert sorted(map(str, told)) == sorted(map(str, ours))
+    assert sorted(map(str, emitted)) == sorted(map(str, ours))
     before = held(table)
     theirs.compact()
     assert held(table) == before

@@ -239,7 +239,7 @@ LEGACY = {
 
 @pytest.mark.parametrize("engine", LEGACY)
 def test_retracts_from_before_they_were_ignored(paimon: PaimonJudge, engine: str, folder: Path) -> None:
-    """Files hold retracts, then the table is told to ignore deletes: alone they are unseen, else the engine decides."""
+    """Files hold retracts, then `ignore-delete` is set: alone they are unseen, else the engine decides."""
     columns = {"a": Column("INT", (1, 2, 3)), "g": Column("INT", (0, 1, 2)), "b": Column("STRING")}
     shape, source = Shape(engine, columns, LEGACY[engine]), Random(8)
     table, side = World(paimon, shape, folder).by_paimon("t")
@@ -349,8 +349,8 @@ def test_large_commits_give_the_same_tables(paimon: PaimonJudge, shape: Shape, f
 
 
 @dataclass(frozen=True)
-class Trap:
-    """Records that Paimon takes and stumbles over when it merges them."""
+class Unmergeable:
+    """Records that Paimon stores and that fail its merge."""
 
     name: str
     columns: dict[str, str]
@@ -358,20 +358,20 @@ class Trap:
     rows: tuple[Values, Values]
 
 
-TRAPS = (
-    Trap(
+UNMERGEABLE = (
+    Unmergeable(
         "partial-update without a rule for deletes",
         {"k": "INT NOT NULL", "v": "INT"},
         {"merge-engine": "partial-update"},
         ({"k": 42, "v": 1, KIND_COLUMN: "-D"}, {"k": 42, "v": 2}),
     ),
-    Trap(
+    Unmergeable(
         "max takes no retract",
         {"k": "INT NOT NULL", "v": "INT"},
         {"merge-engine": "aggregation", "fields.v.aggregate-function": "max"},
         ({"k": 42, "v": 1}, {"k": 42, "v": 2, KIND_COLUMN: "-U"}),
     ),
-    Trap(
+    Unmergeable(
         "listagg in a sequence group",
         {"k": "INT NOT NULL", "v": "STRING", "g": "INT"},
         {
@@ -384,13 +384,13 @@ TRAPS = (
 )
 
 
-@pytest.mark.parametrize("trap", TRAPS, ids=lambda trap: trap.name)
-def test_a_record_that_cannot_be_merged_is_named_when_read(paimon: PaimonJudge, trap: Trap, folder: Path) -> None:
+@pytest.mark.parametrize("case", UNMERGEABLE, ids=lambda case: case.name)
+def test_an_unmergeable_record_is_named_when_read(paimon: PaimonJudge, case: Unmergeable, folder: Path) -> None:
     made = paimon.create_table(
-        folder / "db.db" / "t", trap.columns, primary_keys=["k"], options=schedule_options(trap.options)
+        folder / "db.db" / "t", case.columns, primary_keys=["k"], options=schedule_options(case.options)
     )
-    side = PaimonSide(made, trap.columns)
-    for row in trap.rows:
+    side = PaimonSide(made, case.columns)
+    for row in case.rows:
         side.commit([row])
     with pytest.raises(PaimonError):
         side.read()
@@ -402,11 +402,11 @@ def test_a_record_that_cannot_be_merged_is_named_when_read(paimon: PaimonJudge, 
         assert "db.t" in str(failure.value) or table.location in str(failure.value)
 
 
-@pytest.mark.parametrize("trap", TRAPS, ids=lambda trap: trap.name)
-def test_freshet_refuses_it_at_the_write(trap: Trap, folder: Path) -> None:
-    """Even where the record would stand alone; nothing of the batch is committed."""
-    table = FreshetTable.create(folder, trap.columns, ["k"], trap.options)
-    retract = next(row for row in trap.rows if row.get(KIND_COLUMN))
+@pytest.mark.parametrize("case", UNMERGEABLE, ids=lambda case: case.name)
+def test_freshet_refuses_it_at_the_write(case: Unmergeable, folder: Path) -> None:
+    """Even if the record would be the only one of its key; nothing of the batch is committed."""
+    table = FreshetTable.create(folder, case.columns, ["k"], case.options)
+    retract = next(row for row in case.rows if row.get(KIND_COLUMN))
     with pytest.raises(StorageError) as failure:
         table.commit([{"k": 1}, retract, {"k": 43}])
     assert "42" in str(failure.value)

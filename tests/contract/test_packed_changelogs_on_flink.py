@@ -29,10 +29,10 @@ PRODUCERS = {
 def test_flink_reads_packed_changelogs(tmp_path: Path) -> None:
     if not FLINK_ENVIRONMENT.is_dir():
         missing("Flink", "make venv-flink")
-    told = {name: _write(tmp_path, name) for name in PRODUCERS}
+    emitted = {name: _write(tmp_path, name) for name in PRODUCERS}
     peer = flink(tmp_path)
     try:
-        for name, changes in told.items():
+        for name, changes in emitted.items():
             place = f"db.{name.replace('-', '_')}"
             read = peer.ask("changes", f"warehouse={tmp_path}", f"table={place}", f"rows={len(changes)}")["changes"]
             assert sorted(read) == changes, name

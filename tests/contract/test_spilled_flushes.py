@@ -1,6 +1,6 @@
 """Judge: one large commit per engine. Freshet spills it in a dozen of runs, Paimon holds it in memory: equal rows.
 
-The functions are chosen so that their results tell in which order, and in how many merges, rows came together.
+The functions are chosen so that their results show in which order, and in how many merges, rows were merged.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@
     <!-- needs: spark, kafka -->        the page needs these
     <!-- not run: why -->               of the next block
 
-`...` in what is printed stands for any text.
+`...` in what is printed means any text.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def read_page(path: Path) -> Page:
 
 
 def is_run(block: Block) -> bool:
-    """True for code that somebody who reads the page would run."""
+    """True for code that a reader of the page would run."""
     return block.language in LANGUAGES_RUN and block.not_run is None
 
 

@@ -80,7 +80,7 @@ def _run_command(command: str, folder: Path, environment: Mapping[str, str], whe
 
 def _expect(expected: str, printed: str, where: str) -> None:
     wanted, got = (f"{text.rstrip()}\n" for text in (expected, _without_blank_ends(printed)))
-    wanted_alone = wanted.removesuffix("...\n")  # nothing may stand there as well
+    wanted_alone = wanted.removesuffix("...\n")  # nothing may be there as well
     if not any(_CHECK.check_output(each, got, doctest.ELLIPSIS) for each in (wanted, wanted_alone)):
         raise PageError(f"{where} prints:\n{got}\nand the page says:\n{wanted}")
 

@@ -1,4 +1,4 @@
-"""Every snippet and command of README and site runs, and prints what stands there."""
+"""Every snippet and command of README and site runs, and prints what the page says."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
     python -m tests.integration.lost_executor_program FOLDER outcomes | rows | compaction
 
 The first task that writes kills the executor it runs in, and with it the shuffle files of that executor's map tasks:
-Spark computes those anew. With `compaction` it does so when its first compaction has written its files, into a table
+Spark computes those again. With `compaction` it does so when its first compaction has written its files, into a table
 with a changelog that has all of the rows already. Prints one JSON object: what the batch reported, and whether an
 executor was lost.
 """
@@ -73,7 +73,7 @@ class KillingTask(BucketTask):
 
 
 def kill_executor(marker: str) -> None:
-    """Kills the executor of this worker, unless somebody has done so before."""
+    """Kills the executor of this worker, unless that was done before."""
     try:
         os.close(os.open(marker, os.O_CREAT | os.O_EXCL))
     except FileExistsError:

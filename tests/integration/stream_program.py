@@ -1,4 +1,4 @@
-"""A real run of two pipelines, started by the tests in a process group of its own, that can be told where to die.
+"""A real run of two pipelines, started by the tests in a process group of its own, that dies where a test wants it to.
 
     python -m tests.integration.stream_program FOLDER [POINT BATCH]
 
@@ -6,7 +6,7 @@
 |---|---|
 | before-commit | SIGKILL to the whole group when the tasks are done and nothing is committed |
 | after-commit | SIGKILL to the whole group when the snapshot is there, Spark's commit log does not know it |
-| in-task | SIGKILL to the whole group from a task whose files are written, before it tells the driver |
+| in-task | SIGKILL to the whole group from a task whose files are written, before it reports to the driver |
 | driver-in-task | the same, but only the driver dies |
 | worker-in-task | the worker kills itself, once; the driver lives and Spark tries the task again |
 | zombie | the driver stops itself (SIGSTOP) before the commit; a test wakes it up when another has taken over |
@@ -68,7 +68,7 @@ def pipeline_files(folder: Path) -> list[Path]:
 
 @dataclass(frozen=True, slots=True)
 class DoomedTask(BucketTask):
-    """A task that ends in the middle: its files are written, nobody has been told."""
+    """A task that ends in the middle: its files are written and not reported."""
 
     point: str = ""
     batch: int = -1
@@ -77,8 +77,8 @@ class DoomedTask(BucketTask):
     driver: int = 0
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        told = list(BucketTask.__call__(self, batches))
-        if told and self.pinned().micro_batch_id == self.batch and not os.path.exists(self.marker):
+        results = list(BucketTask.__call__(self, batches))
+        if results and self.pinned().micro_batch_id == self.batch and not os.path.exists(self.marker):
             Path(self.marker).touch()
             if self.point == "in-task":
                 # Workers lead a group of their own, so the group of the driver dies first and takes the JVM along.
@@ -88,7 +88,7 @@ class DoomedTask(BucketTask):
                 time.sleep(5)
             else:
                 os.kill(os.getpid(), signal.SIGKILL)
-        yield from told
+        yield from results
 
 
 def doom(folder: Path, point: str, batch: int) -> None:

@@ -86,8 +86,8 @@ def test_to_the_end(tmp_path: Path, wheel: Installation) -> None:
     assert text.count("folded: as in the table") == 2, text
     assert "kill -9: the writer is gone" in text
     assert "changes that were then taken back" in text or "the commit was faster than the kill" in text
-    [told] = re.findall(r"changes by Freshet, [\d,]+ by Apache Paimon: equal; of order \d+:(.*?)\n\n", text, re.DOTALL)
-    ours, theirs = told.split("    Freshet\n")[1].split("    Apache Paimon\n")
+    [found] = re.findall(r"changes by Freshet, [\d,]+ by Apache Paimon: equal; of order \d+:(.*?)\n\n", text, re.DOTALL)
+    ours, theirs = found.split("    Freshet\n")[1].split("    Apache Paimon\n")
     assert ours.strip() == theirs.strip()
     assert " +I " in ours
     assert " -U " in ours
@@ -131,7 +131,7 @@ def test_the_join_to_the_end(tmp_path: Path) -> None:
 
 
 def test_the_join_says_when_a_table_is_not_as_the_streams_say(tmp_path: Path) -> None:
-    """The end of the demo compares with a truth of its own: a table that lacks a change is told, with the row."""
+    """The end of the demo compares with rows of its own: a table that lacks a change is reported, with the row."""
     streams = JoinStreams()
     for _ in streams.insert(ORDERS, 1):
         pass

@@ -152,7 +152,7 @@ def test_a_zombie_finishes_after_the_next_run_has_taken_over(tmp_path: Path) -> 
 
 
 def test_two_drivers_on_one_checkpoint(tmp_path: Path) -> None:
-    """A second run of the same pipelines is started beside the first. Whichever of them gives up, every record is there
+    """A second run of the same pipelines is started during the first. Whichever of them gives up, every record is there
     once, and a third run finds nothing wrong with the checkpoint.
     """
     _write_input(tmp_path)

@@ -1,9 +1,9 @@
 """Several queries write one wide table at the same time, are killed and started again, and lose or double nothing.
 
-The queries are those of jobs/demo/pipelines/join-several-*.yaml, as `freshet run` starts them, beside `freshet compact
---every`, or with one of them compacting. Meanwhile the three streams send changes that are late, swapped and repeated,
-and deletions. In the end the table, read by Freshet and by Apache Paimon, holds what the streams say, and each broken
-record is one dead letter.
+The queries are those of jobs/demo/pipelines/join-several-*.yaml, as `freshet run` starts them, together with `freshet
+compact --every`, or with one of them compacting. Meanwhile the three streams send changes that are late, swapped and
+repeated, and deletions. In the end the table, read by Freshet and by Apache Paimon, holds what the streams say, and
+each broken record is one dead letter.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""An executor is killed amid a batch: Spark computes what it lost anew; every row and every change is there once."""
+"""An executor is killed amid a batch: Spark computes what was lost again; every row and every change is there once."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def _run(folder: Path, kind: str) -> dict[str, object]:
     environment = {**os.environ, "PYTHONPATH": path}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=900, check=False)
     assert done.returncode == 0, done.stderr[-4000:]
-    told: dict[str, object] = json.loads(done.stdout.splitlines()[-1])
-    assert told.pop("killed")
-    return told
+    answer: dict[str, object] = json.loads(done.stdout.splitlines()[-1])
+    assert answer.pop("killed")
+    return answer
 
 
 def test_decoded_records_are_counted_once(tmp_path: Path) -> None:
@@ -53,13 +53,13 @@ def test_rows_of_any_frame_are_counted_once(tmp_path: Path) -> None:
     assert sorted(found) == list(range(RECORDS))
 
 
-def test_changes_of_a_compaction_that_was_lost_are_told_once(tmp_path: Path) -> None:
+def test_changes_of_a_compaction_that_was_lost_are_emitted_once(tmp_path: Path) -> None:
     assert _run(tmp_path, "compaction") == {"read": RECORDS, "applied": RECORDS, "dead": {}, "skipped": {}}
     table = Catalog(str(tmp_path)).table("db.t")
     found = table.scan().to_arrow().sort_by("id").to_pylist()
     assert found == [{"id": number, "name": f"n{number}"} for number in range(RECORDS)]
     changes = changelog(table)
-    assert Counter(change.kind for told in changes.values() for change in told) == dict.fromkeys(
+    assert Counter(change.kind for each in changes.values() for change in each) == dict.fromkeys(
         ("+I", "-U", "+U"), RECORDS
     )
     assert sorted(row["id"] for row in folded(changes.values(), ["id"]).values()) == list(range(RECORDS))

@@ -1,6 +1,6 @@
 """Aggregate functions as the format defines them, one value at a time: the fold of the oracles.
 
-A function is made anew for each merge of a key; `agg(acc, x)`, `agg_reversed(acc, x)` and `retract(acc, x)` answer
+A function is created for each merge of a key; `agg(acc, x)`, `agg_reversed(acc, x)` and `retract(acc, x)` answer
 with the next accumulator. Values are what `pa.Array.to_pylist()` gives: maps are lists of pairs,
 rows are dicts; NULL is None. Nothing here is taken from the code under test.
 
@@ -354,7 +354,7 @@ class NestedPartialUpdate(_Nested):
 
 
 class Opaque(_NullAbsorbing):
-    """Bitmaps and sketches: what they hold only their own library tells, the oracle has no say."""
+    """Bitmaps and sketches: only their own library can read them, so the oracle does not check them."""
 
     def both(self, acc: Any, x: Any) -> Any:
         return acc

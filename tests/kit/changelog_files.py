@@ -2,7 +2,7 @@
 
 changes = changelog(table)                 {snapshot id: [Change, …]}, in the order of the files
 texts_of(changes[3])                       ["-U 1,apple", "+U 1,apache"]: kind, then the columns
-folded(changes.values())                   what stands after all of them, by key; checks each change
+folded(changes.values())                   the rows after all of them, by key; checks each change
 """
 
 from __future__ import annotations
@@ -83,10 +83,10 @@ def texts_of(changes: Iterable[Change]) -> list[str]:
 def folded(
     snapshots: Iterable[Sequence[Change]], keys: Sequence[str] = ("k",), *, is_strict: bool = True
 ) -> dict[tuple[Any, ...], Mapping[str, Any]]:
-    """The rows that stand after these changes, by key.
+    """The rows after these changes, by key.
 
-    Strict: a +I comes only where no row stands, -U and -D take away the row that stands, with its values, and after
-    each -U its +U comes next.
+    Strict: a +I comes only if there is no row, -U and -D remove the current row, with its values, and after each -U its
+    +U comes next.
     """
     rows: dict[tuple[Any, ...], Mapping[str, Any]] = {}
     for changes in snapshots:
@@ -96,11 +96,11 @@ def folded(
             if is_strict:
                 assert (change.kind == "+U") == (awaited is not None), f"{change} after a change of {awaited}"
                 assert awaited in (None, key)
-                standing = rows.get(key)
+                current = rows.get(key)
                 if change.kind in ("-U", "-D"):
-                    assert standing is not None and repr(standing) == repr(change.values), (str(change), standing)
+                    assert current is not None and repr(current) == repr(change.values), (str(change), current)
                 elif change.kind == "+I":
-                    assert standing is None, (str(change), standing)
+                    assert current is None, (str(change), current)
             awaited = key if change.kind == "-U" and is_strict else None
             if change.kind in ("+I", "+U"):
                 rows[key] = change.values

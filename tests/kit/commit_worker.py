@@ -2,7 +2,7 @@
 
 Appends one file per commit to bucket 0 of a hand-made table, identifiers from 0. With `compact` it replaces all live
 files of bucket 1 by one at level 5 instead, under a commit user of its own, after adding a file there. Files are named
-USER-NUMBER-<random>; what is committed already is left out. Prints the number of compactions that gave way. After NEW
+USER-NUMBER-<random>; what is committed already is left out. Prints the number of aborted compactions. After NEW
 commits of its own it waits to be killed instead.
 """
 
@@ -27,7 +27,7 @@ def batch_of(file_name: str) -> str:
 
 
 def run(location: str, user: str, count: int, *, compacts: bool, new: int | None = None) -> int:
-    """Commits `count` times; the number of compactions that gave way. Never returns where `new` commits are made."""
+    """Commits `count` times; the number of aborted compactions. Never returns where `new` commits are made."""
     store = open_table_store(local_env(), location)
     committer = Committer(store, user, query_id="q", after_commit=expire_later)
     aborted = done = 0

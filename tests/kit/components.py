@@ -1,9 +1,9 @@
-"""What a test needs and does not find: a reason to skip it on somebody's machine, a failure in CI.
+"""What a test needs and does not find: a reason to skip it on a developer's machine, a failure in CI.
 
     missing("polars", "make frames")        within a test or a fixture
 
-As a pytest plugin it sees to it that nothing else is skipped in CI either (`CI` is set there): nobody would look at
-what a skip hides.
+As a pytest plugin it turns every other skip in CI (where `CI` is set) into a failure as well: a skipped test would not
+be noticed there.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Random histories of tables of every merge engine: which tables, and what is written to them.
 
 A `Shape` is a table: columns with a pool of values each, options, and the row kinds that its functions can take. A
-history is drawn step by step from a source of chance (seeded, or hypothesis's own), with an oracle beside it: what
+history is drawn step by step from a source of chance (seeded, or hypothesis's own), along with an oracle: what
 cannot be merged (an overflow, a division by zero) is left out, key by key.
 
     for step in history(shape, random.Random(7), keys=20, steps=8):
@@ -527,7 +527,7 @@ PARTIAL_SHAPES: Final = (
         {**_between(_ONE_OF_EACH_RETRACTABLE, g=ORDER), "h": ORDER, "z": _INTS},
         {**_PARTIAL, **_group("g", ",".join(_ONE_OF_EACH_RETRACTABLE)), **_group("h", "z"), _REMOVING: "g"},
     ),
-    Shape(  # a delete removes the row before any function is asked: the ordering column stands first
+    Shape(  # a delete removes the row before any function is called: the ordering column is the first one
         "other functions in a group, remove-record",
         {"g": ORDER, **_ONE_OF_EACH_OTHER, "h": ORDER, "z": _INTS},
         {**_PARTIAL, **_group("g", ",".join(_ONE_OF_EACH_OTHER)), **_group("h", "z"), _REMOVING: "g"},
@@ -729,7 +729,7 @@ def _any_partial_update(source: Random) -> Shape:
 
 @dataclass
 class Story:
-    """The steps of a history as they happen, told by key when something is wrong."""
+    """The steps of a history as they happen, reported by key when something is wrong."""
 
     shape: Shape
     seed: Any

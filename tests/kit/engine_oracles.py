@@ -71,8 +71,8 @@ class Engine:
 
     @property
     def needs_lookup(self) -> bool:
-        tells = self.options.get("changelog-producer") == "lookup"
-        return self.name == "first-row" or self.options.get("force-lookup") == "true" or tells
+        emits = self.options.get("changelog-producer") == "lookup"
+        return self.name == "first-row" or self.options.get("force-lookup") == "true" or emits
 
     @property
     def sequence_columns(self) -> list[str]:
@@ -127,7 +127,7 @@ class Merge(Protocol):
 
 
 class DeduplicateMerge:
-    """The last record stands; deletes from before they were ignored do not count."""
+    """The last record stays; deletes from before they were ignored do not count."""
 
     def __init__(self, engine: Engine) -> None:
         self.ignores_deletes = engine.ignores_deletes
@@ -142,7 +142,7 @@ class DeduplicateMerge:
 
 
 class FirstRowMerge:
-    """The first record stands."""
+    """The first record stays."""
 
     def __init__(self, engine: Engine) -> None:
         self.ignores_deletes = engine.ignores_deletes
@@ -369,13 +369,13 @@ class EngineOracle:
         return _without_retracts({key: self._merge(records) for key, records in _by_key(runs).items()})
 
     def _lookup_compact(self) -> None:
-        """Level 0 into level 1; a single file that has no retract is moved there as it is, unless changes are told."""
-        tells = self.options.get("changelog-producer") == "lookup" and self.engine.name in (
+        """Level 0 into level 1; a single file without retracts is moved there as it is, unless changes are emitted."""
+        emits = self.options.get("changelog-producer") == "lookup" and self.engine.name in (
             "partial-update",
             "aggregation",
         )
         if (
-            not tells
+            not emits
             and len(self.runs) == 1
             and not any(record.kind in RETRACTS for record in self.runs[0].records.values())
         ):
@@ -384,10 +384,10 @@ class EngineOracle:
         merged = {
             key: self.engine.merge(sorted(records, key=self.engine.rank)) for key, records in _by_key(self.runs).items()
         }
-        standing = _without_retracts(merged)
-        if tells:  # what is told must not change when it is merged again
-            standing = _without_retracts({key: self.engine.merge([record]) for key, record in standing.items()})
-        self.runs = _not_empty(Run(1, standing))
+        current = _without_retracts(merged)
+        if emits:  # what is emitted must not change when it is merged again
+            current = _without_retracts({key: self.engine.merge([record]) for key, record in current.items()})
+        self.runs = _not_empty(Run(1, current))
 
 
 def _by_key(runs: Sequence[Run]) -> dict[Any, list[Record]]:

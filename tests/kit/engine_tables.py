@@ -30,8 +30,8 @@ Decode = Callable[[Any], Any]
 
 def schedule_options(options: Mapping[str, str]) -> dict[str, str]:
     """A table's options with those that leave compaction to the caller; two levels where lookup compacts anyway."""
-    tells = options.get("changelog-producer") == "lookup"
-    lookup = options.get("merge-engine") == "first-row" or options.get("force-lookup") == "true" or tells
+    emits = options.get("changelog-producer") == "lookup"
+    lookup = options.get("merge-engine") == "first-row" or options.get("force-lookup") == "true" or emits
     return {**MANUAL, **({"num-levels": "2"} if lookup else {}), **options}
 
 
@@ -114,7 +114,7 @@ class FreshetTable:
         return result
 
     def compact(self) -> None:
-        """Compacts fully, beside the open writer."""
+        """Compacts fully while the writer is open."""
         self.table.compact(full=True)
 
     def read(self, columns: Sequence[str] | None = None) -> pa.Table:

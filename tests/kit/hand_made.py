@@ -1,4 +1,4 @@
-"""Tables made by hand, for tests of commits: real metadata files, data files of a few bytes that nobody decodes.
+"""Tables made by hand, for tests of commits: real metadata files, data files of a few bytes that are never decoded.
 
 Keys are one BIGINT; a file is written as `new_file(store, "a", rows=3, keys=(1, 9), level=0)` and lies in its bucket
 folder under the name given plus `.parquet`.

@@ -35,7 +35,7 @@ class Installation:
         )
 
     def variables(self, before: str = "") -> dict[str, str]:
-        """The environment of its processes, without what this process is told about imports."""
+        """The environment of its processes, without the import settings of this process."""
         path = os.pathsep.join(part for part in (before, self.python_path) if part)
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
         return {**inherited, "PYTHONPATH": path, "PYSPARK_PYTHON": str(self.python), "SPARK_LOCAL_IP": "127.0.0.1"}

@@ -1,4 +1,4 @@
-"""A merge engine for tests that tells what it saw: the texts of a key's rows, in their order, joined by `+`.
+"""A merge engine for tests that shows what it merged: the texts of a key's rows, in their order, joined by `+`.
 
 Its result depends on every row, on their order and on how often they are merged, so nothing is hidden that a real
 engine might hide. A key that is merged and not passed comes out in brackets.

@@ -1,4 +1,4 @@
-"""A store that nobody reaches without its settings: `kit:` locations are files below a folder, behind a password.
+"""A store that cannot be opened without its settings: `kit:` locations are files below a folder, behind a password.
 
     with kit_store(folder) as settings:       the password by the name of an environment variable
         env = open_env("kit://b/w", settings)

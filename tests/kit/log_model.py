@@ -55,7 +55,7 @@ Row = tuple[int, int, int]
 
 
 class Violation(AssertionError):
-    """An invariant does not hold; its name stands first."""
+    """An invariant does not hold; the message begins with its name."""
 
 
 @dataclass

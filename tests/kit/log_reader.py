@@ -54,8 +54,8 @@ class SnapshotsAlone:
         return self._columns
 
     def projected(self, schema_id: int, rows: pa.RecordBatch, snapshot_id: int | None = None) -> pa.RecordBatch:
-        beside = pa.repeat(pa.scalar(snapshot_id, pa.int64()), rows.num_rows)
-        return pa.RecordBatch.from_arrays([*rows.columns, beside], schema=self.schema)
+        ids = pa.repeat(pa.scalar(snapshot_id, pa.int64()), rows.num_rows)
+        return pa.RecordBatch.from_arrays([*rows.columns, ids], schema=self.schema)
 
     def wait(self, seconds: float) -> None: ...
 

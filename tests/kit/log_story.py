@@ -1,4 +1,4 @@
-"""Stories about one log, told in rows: a writer that logs and commits, readers of both isolations, what they hand out.
+"""Stories about one log, as rows: a writer that logs and commits, readers of both isolations, what they return.
 
     story = Story()
     story.log(1, "-U 1 a | +U 1 b")          batch 1, the next attempt of the writer; nothing is committed

@@ -1,4 +1,4 @@
-"""Which files of tests a process has to read: the names of markers stand in the text of the files that use them."""
+"""Which files of tests a process has to read: the names of markers are in the text of the files that use them."""
 
 from __future__ import annotations
 

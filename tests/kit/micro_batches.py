@@ -26,7 +26,7 @@ Rows = list[dict[str, Any]]
 
 
 class MicroBatches:
-    """One query with its checkpoint, over its runs. `asked` is told of every question, `sink` gets the rows of each
+    """One query with its checkpoint, over its runs. `asked` is called with every question, `sink` gets the rows of each
     batch: what they raise ends a run."""
 
     def __init__(self, open_reader: Callable[[], ChangeStreamReader]) -> None:

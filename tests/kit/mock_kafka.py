@@ -1,4 +1,4 @@
-"""librdkafka's mock cluster, with brokers that answer as they are told to.
+"""librdkafka's mock cluster, with brokers that answer as a test sets them to.
 
     with mock_kafka(topics={"t": 2}) as cluster:
         … cluster.bootstrap_servers …

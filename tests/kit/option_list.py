@@ -21,7 +21,7 @@ HEAD: Final = """\
 
 All options that Freshet gives a meaning, with Apache Paimon's keys. They are given to `create_table` and `alter`, to
 `with_options` for one reader or writer, and under `table.options` and `table.write_options` of a pipeline file; values
-are texts. Sizes are spelled as `64 mb`, durations as `10 min`. A key that nobody knows is refused with the nearest one;
+are texts. Sizes are spelled as `64 mb`, durations as `10 min`. An unknown key is refused with the nearest one;
 keys of other engines are kept as they are. This page is made from the declaration (`make reference`); do not edit it.
 
 Options of one column are keyed `fields.<column>.<option>`: `aggregate-function` and what that function reads

@@ -1,4 +1,4 @@
-"""What a table must hold, told by a dict per merge engine: too simple to be wrong.
+"""What a table must hold, by a dict per merge engine: too simple to be wrong.
 
 An oracle takes rows one by one, in commit order, each with its kind and its sequence fields, and answers with the rows
 a reader sees. New engines are new subclasses of `Oracle` with their own `fold`.
@@ -68,7 +68,7 @@ class Oracle:
 
 
 class DeduplicateOracle(Oracle):
-    """The last row stands."""
+    """The last row stays."""
 
     def fold(self, rows: Sequence[Row]) -> Row | None:
         return rows[-1]

@@ -98,7 +98,7 @@ def type_json(text: TypeJson) -> TypeJson:
 
 
 def type_of_arrow(arrow: pa.DataType, *, nullable: bool = True) -> TypeJson:
-    """The Paimon type that a column of this Arrow type is created with when nobody names one."""
+    """The Paimon type that a column of this Arrow type is created with if no type is given."""
     suffix = "" if nullable else " NOT NULL"
     if pa.types.is_decimal(arrow):
         return f"DECIMAL({arrow.precision}, {arrow.scale}){suffix}"

@@ -1,4 +1,4 @@
-"""A world in memory in which programs crash, disks fail and time stands still: `SimDisk`, `SimFileIO`, `SimEnv`.
+"""A world in memory in which programs crash, disks fail and time does not pass: `SimDisk`, `SimFileIO`, `SimEnv`.
 
 Every change of the disk is a numbered mutation (from 0). A `Fault` names one of them, or a `CrashPoint`:
 
@@ -382,7 +382,7 @@ class SimFolders:
         self._disk = disk
 
     def make(self, path: str) -> None:
-        """Not counted as a mutation: an empty folder harms nobody."""
+        """Not counted as a mutation: an empty folder is harmless."""
         self._file_io.check_alive()
         with self._disk.lock:
             parts = path.rstrip("/").split("/")

@@ -101,7 +101,7 @@ class World:
         return env
 
     def run_rival(self) -> None:
-        """One commit of somebody else, and expiry."""
+        """One commit of another user, and expiry."""
         env = self.disk.boot()
         self._commit_batch(env, RIVAL, self.rival_batches, None)
         self.rival_batches += 1

@@ -13,7 +13,7 @@ from tests.kit.memory_watch import MemoryWatch
 ROOT = Path(__file__).resolve().parents[2]
 
 JVM_MB = 1024 + 700
-"""Spark's default heap for a driver, and what a JVM has beside: classes, threads, Arrow's and the network's buffers."""
+"""Spark's default heap for a driver, and what a JVM needs besides: classes, threads, Arrow and network buffers."""
 
 PYTHON_MB = 256 + 450
 """The default write buffer of a worker, its libraries, and what it decodes at a time."""
@@ -52,7 +52,7 @@ class Ran:
 
 
 def run_sized(broker: ForeignBroker, topic: str, folder: Path, **options: str) -> Ran:
-    """Runs a pipeline from the topic into a table below the folder; `options` of the source beside."""
+    """Runs a pipeline from the topic into a table below the folder; `options` are more options of the source."""
     file = folder / "sized.yaml"
     given = "".join(f', kafka.{key.replace("_", ".")}: "{value}"' for key, value in options.items())
     servers = broker.bootstrap_servers

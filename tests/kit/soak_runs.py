@@ -20,7 +20,7 @@ def is_soak(config: pytest.Config) -> bool:
 
 def pytest_configure(config: pytest.Config) -> None:
     os.environ.setdefault(counts.SEED, str(counts.new_seed()))
-    counts.share()  # a wrong text is told at once
+    counts.share()  # a wrong text is reported at once
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:

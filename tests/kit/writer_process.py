@@ -2,7 +2,7 @@
 
     write USER FIRST_KEY COMMITS ROWS     commits rows FIRST_KEY … with v = USER; each commit repeats half of the last
 compact USER ROUNDS                   full compactions, one after the other
- stream USER FIRST_KEY COMMITS ROWS   as `write`, in batches with units beside them; those committed before are left out
+ stream USER FIRST_KEY COMMITS ROWS   as `write`, with background compaction; batches committed before are left out
                            [NEW]      after so many commits of its own it waits to be killed
 
 With `and-wait` at the end, `write` and `compact` wait to be killed when they are done.
@@ -38,18 +38,18 @@ def write(table: Table, user: str, first_key: int, commits: int, rows: int) -> N
 def stream(table: Table, user: str, first_key: int, commits: int, rows: int, new: int | None = None) -> None:
     """The same rows, written as a query that is started again after a crash does; `new` commits, then it waits.
 
-    Every fifth commit waits for the units that are due by then, so that some are carried out on every machine.
+    Every fifth commit waits for the compaction units that are due by then, so that some run on every machine.
     """
-    beside, committer = table.engine.background_compaction(f"{user}-compact"), table.engine.committer(user, "query")
+    background, committer = table.engine.background_compaction(f"{user}-compact"), table.engine.committer(user, "query")
     written: Buckets = queue.Queue()
-    units = threading.Thread(target=_units, args=(table, beside, written))
+    units = threading.Thread(target=_units, args=(table, background, written))
     units.start()
     done = 0
     try:
         for number in range(commits):
             if done == new:
                 wait_to_be_killed()
-            with beside.batch(0) as limit:
+            with background.batch(0) as limit:
                 if committer.has_committed(number).is_committed:
                     continue
                 latest = table.latest_snapshot()
@@ -69,13 +69,13 @@ def stream(table: Table, user: str, first_key: int, commits: int, rows: int, new
         units.join()
 
 
-def _units(table: Table, beside: BackgroundCompaction, written: Buckets) -> None:
+def _units(table: Table, background: BackgroundCompaction, written: Buckets) -> None:
     while (buckets := written.get()) is not None:
         try:
-            beside.note(buckets)
-            while (unit := beside.next_unit()) is not None:
-                beside.commit(unit, table.engine.run_background_unit(unit))
-                beside.release(unit)
+            background.note(buckets)
+            while (unit := background.next_unit()) is not None:
+                background.commit(unit, table.engine.run_background_unit(unit))
+                background.release(unit)
         finally:
             written.task_done()
 

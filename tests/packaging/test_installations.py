@@ -1,4 +1,4 @@
-"""Every way to have Freshet, beside somebody's own `pipeline.py`, `storage/` and so on, and without Spark."""
+"""Every way to install Freshet, next to a `pipeline.py`, `storage/` and so on of the user, and without Spark."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def installations(
 
 @pytest.fixture
 def hostile(tmp_path: Path) -> Path:
-    """A folder of somebody's own modules; importing one of them is an error."""
+    """A folder of a user's own modules; importing one of them is an error."""
     folder = tmp_path / "mine"
     for name in HOSTILE:
         (folder / name).mkdir(parents=True)

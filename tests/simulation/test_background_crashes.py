@@ -1,7 +1,7 @@
-"""Crashes of a stream with compaction beside it: of the stream, of a unit, between a unit's files and its commit.
+"""Crashes of a stream with background compaction: of the stream, of a compaction unit, before the commit of its files.
 
-Each unit lasts over a batch: it is carried out before the batch commits, and committed after. After every crash the
-stream runs on with new units; the changelog is folded from the first commit on, so nothing was lost or told twice.
+Each unit lasts over a batch: it runs before the batch commits, and is committed after. After every crash the stream
+continues with new units; the changelog is folded from the first commit on, so no change was lost or emitted twice.
 """
 
 from __future__ import annotations
@@ -39,21 +39,21 @@ class BackgroundWorld(World):
     """Deduplicate; a process of the stream has a `BackgroundCompaction` and at most one unit under way."""
 
     units_committed = 0
-    beside: tuple[Env, BackgroundCompaction] | None = None
+    background: tuple[Env, BackgroundCompaction] | None = None
     pending: tuple[BackgroundUnit, list[CommitMessage]] | None = None
 
     def run_stream(self, fault: Fault | None = None) -> SimEnv:
-        self.beside = self.pending = None
+        self.background = self.pending = None
         return super().run_stream(fault)
 
     def _commit_batch(self, env: Env, user: str, batch: int, query_id: str | None) -> CommitResult | None:
         if user != STREAM:
             return super()._commit_batch(env, user, batch, query_id)
         store = self.open(env)
-        if self.beside is None or self.beside[0] is not env:
-            self.beside = (env, BackgroundCompaction(store, "stream-compact"))
-        beside = self.beside[1]
-        with beside.batch(0) as limit:
+        if self.background is None or self.background[0] is not env:
+            self.background = (env, BackgroundCompaction(store, "stream-compact"))
+        background = self.background[1]
+        with background.batch(0) as limit:
             committer = Committer(store, user, query_id)
             if committer.has_committed(batch).is_committed:
                 return None
@@ -65,21 +65,21 @@ class BackgroundWorld(World):
                 writer.close()
             result = committer.commit(batch, messages)
             assert not result.aborted_compactions
-        beside.note([(message.partition, message.bucket) for message in messages])
-        self._go_on_with_units(beside, store)
+        background.note([(message.partition, message.bucket) for message in messages])
+        self._go_on_with_units(background, store)
         return result
 
-    def _go_on_with_units(self, beside: BackgroundCompaction, store: TableStore) -> None:
+    def _go_on_with_units(self, background: BackgroundCompaction, store: TableStore) -> None:
         if self.pending is not None:
             unit, messages = self.pending
-            self.units_committed += bool(beside.commit(unit, messages).snapshots)
-            beside.release(unit)
+            self.units_committed += bool(background.commit(unit, messages).snapshots)
+            background.release(unit)
             self.pending = None
-        elif (found := beside.next_unit()) is not None:
+        elif (found := background.next_unit()) is not None:
             self.pending = (found, run_background_unit(store, found))
 
     def run_rival(self) -> None:
-        """Somebody else compacts the table in full, so that a unit has to give way."""
+        """Another user compacts the table in full, so that a unit is aborted."""
         self._commit_batch(self.disk.boot(), RIVAL, self.rival_batches, None)
         self.rival_batches += 1
         Table(self.open()).compact()
@@ -89,8 +89,8 @@ class BackgroundWorld(World):
         super().check()
         if "changelog-producer" not in self.options:
             return
-        told = folded(changelog(Table(self.open())).values(), ["id"])
-        assert Counter((row["id"], row["v"]) for row in told.values()) == self.oracle()
+        emitted = folded(changelog(Table(self.open())).values(), ["id"])
+        assert Counter((row["id"], row["v"]) for row in emitted.values()) == self.oracle()
 
 
 def world_of(producer: str) -> BackgroundWorld:
@@ -131,9 +131,9 @@ def test_a_rival_compacts_what_a_unit_is_working_on(producer: str) -> None:
         world._commit_batch(env, STREAM, world.acknowledged, QUERY_ID)
         world.acknowledged += 1
     assert world.pending is not None
-    assert world.beside is not None
+    assert world.background is not None
     world.run_rival()
-    result = world.beside[1].commit(*world.pending)
+    result = world.background[1].commit(*world.pending)
     assert result.aborted_compactions
     assert not result.snapshots
     world.check()

@@ -1,8 +1,8 @@
-"""Crashes of a stream into tables with a changelog: after each, the stream runs on, and the changelog adds up.
+"""Crashes of a stream into tables with a changelog: after each, the stream continues; the changelog gives the table.
 
-Nothing is expired here, so that the changelog can be folded from the first commit on: every row that was told to be
-taken away stood there with these values, and what is left is the table. A crash between the two snapshots of a commit
-leaves rows at level 0 that nobody was told of; the next compaction tells them, once.
+Nothing is expired here, so that the changelog can be folded from the first commit on: every row that a change removes
+was there with these values, and the result is the table. A crash between the two snapshots of a commit leaves rows at
+level 0 whose changes were not emitted; the next compaction emits them, once.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ class ChangelogWorld(World):
         Table(self.open()).compact(full=is_full)
         super().check()
         table = Table(self.open())
-        told = folded(changelog(table).values(), ["id"], is_strict=self.options["changelog-producer"] != "input")
-        assert Counter((row["id"], row["v"]) for row in told.values()) == self.oracle()
+        emitted = folded(changelog(table).values(), ["id"], is_strict=self.options["changelog-producer"] != "input")
+        assert Counter((row["id"], row["v"]) for row in emitted.values()) == self.oracle()
 
 
 def world_of(producer: str) -> ChangelogWorld:

@@ -1,7 +1,7 @@
 """Crashes and failing disks at every point and at every change of the disk; after each, the stream runs on.
 
 Every test first runs the world without a fault to learn how many mutations it makes and which points it visits, then
-visits them. `FRESHET_SEED` replays one seed; the fault stands in the name of the test or in the assertion.
+visits them. `FRESHET_SEED` replays one seed; the fault is in the name of the test or in the assertion.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A stream with units beside it, killed amid its work and started again: nothing lost, told twice or left behind."""
+"""A stream with background compaction, killed and restarted: nothing is lost, emitted twice or left behind."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.soak
 USER, FIRST_KEY, COMMITS, ROWS = "stream", 0, 100, 200
 COMMITS_PER_ROUND = 7
 """Of each process that is killed: then it waits for that, so that work is left for all rounds on every machine. Thirty
-are left for the last process, which nobody kills: units are due among them."""
+are left for the last process, which is not killed: compaction units are due among them."""
 KEPT = {"bucket": "2", "snapshot.num-retained.min": "1000", "snapshot.num-retained.max": "1000"}
 PRODUCERS = {
     "lookup": {"changelog-producer": "lookup"},
@@ -58,13 +58,13 @@ def test_killed_streams_with_units_tell_everything_once(tmp_path: Path, producer
     assert child.wait(300) == 0, tail(log)
     units = sum(snapshot.commit_user == f"{USER}-compact" for snapshot in table.snapshots())
     assert units > 0, "no unit was ever committed"
-    table.compact()  # the last full compaction tells what is left to tell
+    table.compact()  # the last full compaction emits the remaining changes
     wanted = expected(USER, FIRST_KEY, COMMITS, ROWS)
     rows = table.scan().to_arrow().to_pylist()
     assert len(rows) == len(wanted)
     assert {row["k"]: (row["v"], row["n"]) for row in rows} == wanted
-    told = folded(changelog(table).values(), is_strict=True)
-    assert {key: (row["v"], row["n"]) for (key,), row in told.items()} == wanted
+    emitted = folded(changelog(table).values(), is_strict=True)
+    assert {key: (row["v"], row["n"]) for (key,), row in emitted.items()} == wanted
     _check_nothing_is_left(table)
 
 

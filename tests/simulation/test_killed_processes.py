@@ -1,4 +1,4 @@
-"""Committers in real processes, killed again and again (SIGKILL), beside a compactor and hasty expiry."""
+"""Committers in real processes, killed again and again (SIGKILL), while others compact and expire."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def _wait_for_commits(store: TableStore, snapshot_id: int, workers: list[subproc
     """Until the table has come so far: kills fall amid work."""
     deadline = time.monotonic() + 300
     while _latest_id(store) < snapshot_id and any(worker.poll() is None for worker in workers):
-        assert time.monotonic() < deadline, f"the committers stand still at snapshot {_latest_id(store)}"
+        assert time.monotonic() < deadline, f"the committers make no progress at snapshot {_latest_id(store)}"
         time.sleep(0.002)
 
 

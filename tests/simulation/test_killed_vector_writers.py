@@ -40,7 +40,7 @@ def _start(folder: Path, what: str, *arguments: object) -> tuple[subprocess.Pope
         return start_child(command, log=output), log
 
 
-def test_killed_writers_lose_nothing_and_tell_everything_once(tmp_path: Path) -> None:
+def test_killed_writers_lose_nothing_and_emit_every_change_once(tmp_path: Path) -> None:
     chance = chance_of("killed vector writers")
     killed_rounds = KILLED_VECTOR_WRITERS.now()
     table = Catalog(str(tmp_path)).create_table(
@@ -62,15 +62,15 @@ def test_killed_writers_lose_nothing_and_tell_everything_once(tmp_path: Path) ->
         for child, log in children:
             child.kill()
             assert child.wait(300) == -signal.SIGKILL, tail(log)
-    table.compact()  # a compaction that gave way leaves level 0, which readers do not see, to the next one
+    table.compact()  # an aborted compaction leaves level 0, which readers do not see, to the next one
     rows = {row["k"]: (row["v"], row["n"]) for row in table.scan().to_arrow().to_pylist()}
     wanted = {}
     for user, first in FIRST_KEYS.items():
         wanted |= expected(user, first, COMMITS, ROWS)
     assert table.scan().to_arrow().num_rows == len(wanted)
     assert rows == wanted
-    told = folded(changelog(table).values(), is_strict=True)
-    assert {key: (row["v"], row["n"]) for (key,), row in told.items()} == wanted
+    emitted = folded(changelog(table).values(), is_strict=True)
+    assert {key: (row["v"], row["n"]) for (key,), row in emitted.items()} == wanted
     _check_vectors(table)
     files = {entry.file.file_name for entry in table.files()}
     table.expire_snapshots(retain_max=1, retain_min=1, older_than_ms=2**60)

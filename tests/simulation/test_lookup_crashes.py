@@ -29,7 +29,7 @@ class LookupWorld(World):
 
 
 class FirstRowWorld(LookupWorld):
-    """Rows are added only, and the first of a key stands."""
+    """Rows are added only, and the first one of a key stays."""
 
     def rows(self, batch: int, user: str = STREAM) -> Rows:
         return [("+I", key, value) for _, key, value in super().rows(batch, user)]

@@ -3,8 +3,8 @@
     stdin    a task as a line of JSON (`Task`); after its answer the line `go`
     stdout   `ready` when the table is open, `done` when the time of the task is over
 
-What it does stands in the journal of the task, a line of JSON each, written before and after the fact; it outlives a
-kill. A task that goes on in the place of a killed one begins with the last batch of the journal, under its identifier:
+It writes what it does to the journal of the task, a line of JSON each, before and after the fact; the journal outlives
+a kill. A task that replaces a killed one begins with the last batch of the journal, under its identifier:
 
     {"begin": 7}                                          the rows of batch 7 are about to be written and committed
     {"done": 7, "identifier": 7, "already": false, …}     the commit has returned
@@ -55,7 +55,7 @@ class Task:
     """Gives each commit its identifier, so that it can be replayed."""
 
     takes_turns: bool = False
-    """Writes and commits alone: nobody else does meanwhile."""
+    """Writes and commits while no other writer does."""
 
     @property
     def user(self) -> str:
@@ -123,7 +123,7 @@ def turn(task: Task) -> Iterator[None]:
 
 
 def commit(session: TableSession, identifier: int | None) -> tuple[CommitResult, int]:
-    """Commits as the session says: what may pass is tried again. The result, and the number of tries."""
+    """Commits, and retries transient errors as the session asks. The result, and the number of tries."""
     for tries in range(1, RETRIES_MAX):
         try:
             return session.commit(identifier), tries
@@ -156,7 +156,7 @@ def main() -> None:
         journal = Journal(Path(task.journal))
         try:
             (write if task.writer is not None else compact)(task, Catalog(task.warehouse).table(task.table), journal)
-        except Exception:  # noqa: BLE001  # whatever it is, the journal tells the parent
+        except Exception:  # noqa: BLE001  # of any kind: the parent reads it in the journal
             journal.write(error=traceback.format_exc()[-3000:])
         print("done", flush=True)
 

@@ -37,7 +37,7 @@ class BusyProcess:
             self._child = start_child(command, log=errors, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
     def take(self, task: Task) -> None:
-        """Hands over a task; `await_word("ready")` tells that it waits for its start."""
+        """Hands over a task; after `await_word("ready")` it waits for its start."""
         self._say(task.text())
 
     def go(self) -> None:
@@ -103,7 +103,7 @@ class BusyProcesses:
                 self._kill_until(end, started, kills)
             for each in started:
                 each.process.await_word("done", timeout_s=max(0.0, end - time.monotonic()) + PATIENCE_S)
-        except BaseException:
+        except BaseException:  # Ctrl-C and pytest's timeout as well: no child may outlive the test
             for each in working:
                 each.process.kill()
             raise

@@ -28,11 +28,11 @@ KINDS = [
 KILLED = counts.chance_of("killed writers").sample(KINDS, min(len(KINDS), counts.TWO_WRITERS_KILLED.now()))
 
 KILLED_SECONDS_MIN = 4
-"""In less nobody is killed."""
+"""In less time no writer is killed."""
 
 FAIR_SECONDS = 10
 FAIR_SECONDS_MIN = 4
-"""In less, and on a machine that does other things, chance decides: then a quarter is enough."""
+"""In less time, and on a busy machine, chance decides: then a quarter is enough."""
 
 
 @pytest.fixture(scope="module")
@@ -83,8 +83,8 @@ def test_a_slow_writer_of_its_own_column_is_seen(producer: str, processes: BusyP
 
 @pytest.mark.parametrize("producer", ["none", "lookup"])
 @pytest.mark.parametrize("rows", [(), (1000, 1)])
-def test_nobody_waits_for_ever(rows: tuple[int, ...], producer: str, processes: BusyProcesses, tmp_path: Path) -> None:
-    """Nobody makes less than half of the other's commits, large ones beside small ones either."""
+def test_both_writers_commit(rows: tuple[int, ...], producer: str, processes: BusyProcesses, tmp_path: Path) -> None:
+    """Neither makes less than half of the other's commits, even if one commits large batches, the other small ones."""
     seconds = max(counts.TWO_WRITERS_SECONDS.now(), FAIR_SECONDS_MIN)
     case = Case("deduplicate", producer, 2, _seed("fair", rows, producer), seconds, rows=rows)
     outcome = _run(case, processes, tmp_path)

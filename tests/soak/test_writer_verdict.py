@@ -50,9 +50,9 @@ def test_commits_in_turns_are_right_and_those_in_another_order_are_not(engine: s
     assert verdict.compared["changelog"] > 3
 
     exchanged = [replace(commit, writer=1 - commit.writer) for commit in verdict.commits]
-    for told in (exchanged, verdict.commits[1:]):
+    for commits in (exchanged, verdict.commits[1:]):
         other = replace(verdict, faults=[])
-        other.commits = told
+        other.commits = commits
         other.check_history(random.Random(1), 20)
         assert "keys are wrong" in "\n".join(other.faults)
         other.faults = []
@@ -91,9 +91,9 @@ def test_a_line_that_a_kill_has_cut_is_left_out(tmp_path: Path) -> None:
 
 
 CHANGES = {
-    "a row that stands is inserted": (["+I 1 5", "+I 1 6"], "(5,) stands already"),
-    "another row stood": (["+I 1 5", "-U 1 4", "+U 1 6"], "(5,) stands"),
-    "no row stood": (["-D 1 5"], "None stands"),
+    "a row that is there is inserted": (["+I 1 5", "+I 1 6"], "there is (5,) already"),
+    "another row was there": (["+I 1 5", "-U 1 4", "+U 1 6"], "there is (5,)"),
+    "no row was there": (["-D 1 5"], "there is None"),
     "a +U alone": (["+I 1 5", "+U 1 6"], "do not follow"),
     "a -U alone": (["+I 1 5", "-U 1 5", "+I 1 6"], "do not follow"),
     "a -U that is the last": (["+I 1 5", "-U 1 5"], "has no +U"),

@@ -28,7 +28,7 @@ from tests.soak.writer_stories import ENGINES, PRODUCERS, STORIES, is_refused
 from tests.soak.writer_verdict import Verdict
 
 SAMPLES = 24
-"""Snapshots of a run that are looked at beside the latest."""
+"""Snapshots of a run that are checked besides the latest."""
 
 KEPT = {"snapshot.num-retained.min": "1000000", "snapshot.num-retained.max": "1000000"}
 """Every snapshot is compared with what it must hold."""
@@ -74,7 +74,7 @@ class Outcome:
     commits: list[int]
     """Of each writer, those that it made itself."""
     aborted: list[int]
-    """Buckets whose compaction gave way, of each writer."""
+    """Buckets whose compaction was aborted, of each writer."""
     rewrites: list[float] = field(default_factory=list)
     """Rows rewritten by a commit of each writer, on average; empty where the product does not say."""
     commit_ms: list[float] = field(default_factory=list)
@@ -85,7 +85,7 @@ class Outcome:
     def __str__(self) -> str:
         facts = [
             f"commits {_plus(self.commits)} (fairness {fairness(self):.2f})",
-            f"gave way {_plus(self.aborted)}",
+            f"aborted {_plus(self.aborted)}",
             f"ms {_plus(self.commit_ms)}",
         ]
         facts += [f"rewrites a commit {_plus(self.rewrites)}"] * bool(self.rewrites) + [f"kills {self.kills}"] * bool(

@@ -1,8 +1,8 @@
-"""What writers of one table write, and what must stand after it: a dict per merge engine.
+"""What writers of one table write, and which rows the table must have then: a dict per merge engine.
 
     story = STORIES["sum"]
     story.batch(seed=1, writer=0, number=7)      the rows of the seventh commit of the first writer, always the same
-    rows = StandingRows(story)
+    rows = CurrentRows(story)
     rows.apply(story.batch(1, 0, 7))
     rows.visible()                               {key: values}, as `scan` must give them
 
@@ -29,7 +29,7 @@ WINDOWS = (3, 10, KEYS)
 
 Row = tuple[Any, ...]
 Draw = Callable[[random.Random, int, int], Values]
-"""Values of one row beside its key, from chance, the number of the writer and the number of its batch."""
+"""Values of one row without its key, from chance, the number of the writer and the number of its batch."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Story:
     options: Mapping[str, str]
     draw: Draw
     drift: int = 0
-    """By how many keys the window moves with each batch, where only new keys tell something."""
+    """By how many keys the window moves with each batch, for engines that only take new keys."""
 
     @property
     def schema(self) -> dict[str, str]:
@@ -67,7 +67,7 @@ class Story:
 
 
 @dataclass
-class StandingRows:
+class CurrentRows:
     """The row of each key after the batches applied so far, in their order."""
 
     story: Story
@@ -78,7 +78,7 @@ class StandingRows:
         return Engine(self.story.schema, ["k"], self.story.options)
 
     def apply(self, batch: Iterable[Values]) -> None:
-        """Merges each row of a batch onto the row that stands."""
+        """Merges each row of a batch into the current row of its key."""
         engine = self.engine
         for given in batch:
             key = given["k"]
@@ -176,7 +176,7 @@ STORIES: Mapping[str, Story] = {
 }
 
 ENGINES = ("deduplicate", "sum", "sequence-group", "partial-update", "first-row")
-"""Those of each run; `sum-only` tells losses from a wrong order."""
+"""Those of each run; `sum-only` distinguishes losses from a wrong order."""
 
 PRODUCERS: Mapping[str, Mapping[str, str]] = {
     "none": {},

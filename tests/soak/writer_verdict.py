@@ -5,8 +5,8 @@
     verdict.faults                              texts; empty when all is well
 
 The order of the APPEND snapshots is the order of the commits: the last commit wins. What a reader sees may lag behind
-it in two kinds of tables only, as long as files lie at level 0: rows of first-row and of deletion vectors, and
-changelogs of lookup and full-compaction. There states are compared where a snapshot has nothing left to take up.
+it in two kinds of tables only, as long as there are files at level 0: rows of first-row and of deletion vectors, and
+changelogs of lookup and full-compaction. Of these, states are compared at snapshots with nothing left to compact.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from freshet.storage.model.manifest import ManifestEntry
 from freshet.storage.model.snapshot import CommitKind, Snapshot
 from freshet.storage.table import Table
 from tests.soak.busy_process import Journal
-from tests.soak.writer_stories import Row, StandingRows, Story
+from tests.soak.writer_stories import CurrentRows, Row, Story
 
 SHOWN = 3
 """Examples of each fault."""
@@ -73,20 +73,20 @@ class Verdict:
         ]
 
     def look_again(self) -> None:
-        """After somebody else has committed."""
+        """To be called after another user has committed."""
         for name in ("snapshots", "commits"):
             vars(self).pop(name, None)
 
     def states(self, snapshot_ids: Iterable[int]) -> dict[int, Rows]:
-        """What stands at each of these snapshots."""
-        standing, waiting = StandingRows(self.story), list(self.commits)
+        """The expected rows of each of these snapshots."""
+        current, waiting = CurrentRows(self.story), list(self.commits)
         found: dict[int, Rows] = {}
         for snapshot_id in sorted(snapshot_ids):
             while waiting and waiting[0].snapshot_id <= snapshot_id:
                 commit = waiting.pop(0)
                 rows = self.rows_of[commit.writer]
-                standing.apply(self.story.batch(self.seed, commit.writer, commit.number, rows))
-            found[snapshot_id] = standing.visible()
+                current.apply(self.story.batch(self.seed, commit.writer, commit.number, rows))
+            found[snapshot_id] = current.visible()
         return found
 
     def check_commits(self, journals: Sequence[Journal]) -> None:
@@ -139,24 +139,24 @@ class Verdict:
         self.faults = faults + summed_up(f"looking at {len(states)} snapshots", self.faults)
 
     def check_changelog(self, chance: random.Random, samples: int) -> None:
-        """Each change names the row that stood before; what they add up to is what stood where all was told."""
+        """Each change has the row before; folded, they give the rows of each snapshot whose changes are all emitted."""
         if self.table.options.changelog_producer.value not in ("lookup", "full-compaction"):
             return
-        told = {
+        expected = {
             snapshot_id: state
             for snapshot_id, state in self.states(self._sampled(chance, samples)).items()
             if self._has_emitted_all(self.table.files(snapshot_id=snapshot_id))
         }
         faults, self.faults = self.faults, []
         fold = Fold(self.story)
-        waiting = sorted(told)
+        waiting = sorted(expected)
         for change in self.table.changelog().to_arrow().to_pylist():
             while waiting and waiting[0] < change["_SNAPSHOT_ID"]:
-                self._compare(f"changelog up to snapshot {waiting[0]}", told[waiting.pop(0)], fold.rows)
+                self._compare(f"changelog up to snapshot {waiting[0]}", expected[waiting.pop(0)], fold.rows)
             fold.take(change)
         for snapshot_id in waiting:
-            self._compare(f"changelog up to snapshot {snapshot_id}", told[snapshot_id], fold.rows)
-        self.faults = faults + summed_up(f"folding up to {len(told)} snapshots", self.faults)
+            self._compare(f"changelog up to snapshot {snapshot_id}", expected[snapshot_id], fold.rows)
+        self.faults = faults + summed_up(f"folding up to {len(expected)} snapshots", self.faults)
         fold.end()
         if fold.faults:
             self._add("changes that do not fit on the row before", fold.faults)
@@ -217,7 +217,7 @@ class Verdict:
 
 @dataclass
 class Fold:
-    """Changes added up from nothing, each checked against the row that stands."""
+    """Changes folded from the first one on, each checked against the current row of its key."""
 
     story: Story
     rows: dict[int, Row] = field(default_factory=dict)
@@ -227,14 +227,14 @@ class Fold:
 
     def take(self, change: Mapping[str, Any]) -> None:
         key, kind, snapshot_id = change["k"], change["_ROW_KIND"], change["_SNAPSHOT_ID"]
-        values, standing = values_of(self.story, change), self.rows.get(key)
+        values, current = values_of(self.story, change), self.rows.get(key)
         awaited = self._before.pop(key, None)
         if (kind == "+U") != (awaited == snapshot_id):
             self._fault(change, "a -U and its +U do not follow each other")
-        elif kind in ("-U", "-D") and values != standing:
-            self._fault(change, f"{standing} stands")
-        elif kind == "+I" and standing is not None:
-            self._fault(change, f"{standing} stands already")
+        elif kind in ("-U", "-D") and values != current:
+            self._fault(change, f"there is {current}")
+        elif kind == "+I" and current is not None:
+            self._fault(change, f"there is {current} already")
         if kind in ("+I", "+U"):
             self.rows[key] = values
         else:
@@ -261,7 +261,7 @@ def summed_up(what: str, faults: Sequence[str]) -> list[str]:
 
 
 def values_of(story: Story, row: Mapping[str, Any]) -> Row:
-    """The columns beside the key."""
+    """The columns without the key."""
     return tuple(row[name] for name in story.columns)
 
 

@@ -2,7 +2,7 @@
 
 For every frame of Freshet's source Spark starts Python workers that plan it, several for one query, each of them forked
 from a daemon (`python -m pyspark.daemon pyspark.sql.worker.…`) that has imported PySpark alone: each then imports
-Freshet anew, which takes four times what it has to do. In a session of the tests they find it there already.
+Freshet again, which takes four times as long as the planning. In a session of the tests they find it loaded.
 """
 
 import sys
