@@ -147,5 +147,5 @@ def test_transactions_are_told_without_the_word_commit_where_brokers_are_lost(cl
     transactions.begin()
     cluster.set_up(False)
     transactions.send(PLACE, b"h", b"v", 0, None)
-    with pytest.raises(LogUnavailableError, match=r"topic t partition 0: .* its transaction comes to nothing"):
+    with pytest.raises(LogUnavailableError, match=r"topic t partition 0: .* its transaction is aborted"):
         transactions.flush()

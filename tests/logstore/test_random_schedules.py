@@ -72,14 +72,14 @@ def one_too_low(finish: Callable[[LogWriter], Mapping[BucketId, LogIncrement]]) 
 
 
 MUTATIONS = {
-    "what is taken back keeps its kind": ("freshet.logstore.reading.rows.INVERTED", np.array([0, 1, 2, 3], np.int8)),
+    "what is retracted keeps its kind": ("freshet.logstore.reading.rows.INVERTED", np.array([0, 1, 2, 3], np.int8)),
     "no snapshot names a winner": ("freshet.logstore.reading.decide._to_winner", no_winner),
     "the last offset is stored as the next": (
         "freshet.logstore.writing.writer.LogWriter.finish",
         one_too_low(LogWriter.finish),
     ),
     "all attempts are one": ("freshet.logstore.writing.writer.Attempt", lambda epoch, attempt: Attempt(0, 0)),
-    "what is taken back comes first row first": (
+    "what is retracted comes first row first": (
         "freshet.logstore.reading.rows._backwards",
         lambda count: np.arange(count),
     ),

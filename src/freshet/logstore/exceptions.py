@@ -2,7 +2,7 @@
 
 LogUnavailableError   try again          the brokers did not answer, or did not take a record, in time
 LogConfigError        fix the option     the topic or the options do not fit the table; nothing was written
-LogTruncatedError     begin anew         retention has taken records that a reader had not read
+LogTruncatedError     start again        retention has taken records that a reader had not read
 LogLostError          stop               records of a committed batch are not in the log, or not as the snapshot says
 """
 

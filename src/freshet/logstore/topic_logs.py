@@ -3,8 +3,8 @@
     register_log_system("kafka", lambda: TopicLogs(KafkaLogClient.of_options))
 
 Opening a log for its user: the topic is made if it is not there and checked, its identity is the one that the snapshots
-name, and a `recover` record in the control topic gives the epoch. Whoever opened last has the largest epoch; what ran
-before may go on and does no harm: the snapshots decide.
+name, and a `recover` record in the control topic gives the epoch. The writer opened last has the largest epoch;
+one that was opened before it may go on and does no harm: the snapshots decide.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ TASK_CLIENTS_MAX = 8
 
 TOPIC_CHECK_S = 5.0
 """How long tasks rely on what a topic was like: asking takes two answers of the brokers, 6 ms and much more on busy
-machines. What is logged meanwhile into a topic that was made anew is found by its offsets, or by readers."""
+machines. If the topic is deleted and created again meanwhile, the offsets of what is logged show it, or readers do."""
 
 OpenClient = Callable[[Mapping[str, str]], LogClient]
 """Connects, by the options of a table."""
@@ -60,7 +60,7 @@ class TopicLog:
         return LogWriter(self._client.producer(), settings, attempt=self._attempt)
 
     def committed(self, batch: int, snapshot_id: int) -> None:
-        """A hint for readers; that it could not be given harms nobody. The next batch does not wait for it."""
+        """A hint for readers, which may be lost. The next batch does not wait for it."""
         record = ControlRecord(ControlKind.COMMIT, self.identity.commit_user, self.epoch, batch, snapshot_id)
         self._finish_notes()
         try:
@@ -128,10 +128,10 @@ class TopicLogs:
         return LogWriter(producer, settings, attempt=log.attempt)
 
     def open_publisher(self, table: LoggedTable, histories: Callable[[int], TableHistory]) -> TopicPublisher:
-        """Publishes the committed changes of a table, from where the topic says that it stands."""
+        """Publishes the committed changes of a table, after those that the topic says are published."""
         client = self._open_client(table.options.given)
         name = _topic_name(table)
-        if client.topic(name + CONTROL_SUFFIX) is None:  # else the publisher looks, once nobody else publishes
+        if client.topic(name + CONTROL_SUFFIX) is None:  # else the publisher looks, once it is the only one
             _refuse_foreign(client, name, table, ControlKind.PUBLISHED, is_known=False)
         facts = ensure_topics(client, name, table.options.bucket, table=table.name)
 

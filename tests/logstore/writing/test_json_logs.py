@@ -63,7 +63,7 @@ def test_a_log_of_json_before_the_commit_is_refused_with_the_remedies(
 def test_a_log_that_was_json_goes_on_as_arrow(
     log: FakeLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, isolation: str
 ) -> None:
-    """Readers begin anew from a snapshot: what was logged as JSON is read by nobody here."""
+    """Readers start again from a snapshot: no reader here reads what was logged as JSON."""
     table = logged_as_json(tmp_path, monkeypatch, "+I 1 a | +I 2 b", "+U 1 c")
     table = table.alter(SetOption("log.format", "arrow"))
     stream = told(table, isolation, scan_mode="latest-full")

@@ -404,7 +404,7 @@ def test_an_overwrite_is_published_as_deletes_and_inserts(
     write(append, "+I 1 a")
     overwritten(append, "+I 3 q")
     write(append, "+I 4 r")
-    assert "snapshot 2 of table db.t takes rows away, which log.format=json cannot tell" in caplog.text
+    assert "snapshot 2 of table db.t deletes rows, which log.format=json cannot express" in caplog.text
     write(append.with_options({"log.format": "debezium-json"}), "+I 5 s")
     assert [each.value[:1] for each in log.seen("t2")[0]] == [b"{"] * 5
 

@@ -26,7 +26,7 @@ class ClusterAnswer:
     """None where the cluster gives none."""
     failure: str | None = None
     is_refused_setting: bool = False
-    """The client refuses what it was told, and has asked nobody."""
+    """The client refuses its settings, and has asked no broker."""
 
 
 class KafkaCluster:
@@ -47,7 +47,7 @@ class KafkaCluster:
             raise ValueError(error_text(error)) from error
 
     def ask(self, timeout_s: float) -> ClusterAnswer:
-        """The topics of the cluster, or why nobody answered within the time."""
+        """The topics of the cluster, or why no broker answered in time."""
         try:
             metadata = self._client.list_topics(timeout=timeout_s)
         except KafkaException as error:

@@ -36,7 +36,7 @@ _OWN: Final = frozenset({"topic"})
 """Options below `kafka.` that are not the client's."""
 
 _JAVA_ONLY: Final = ("sasl.jaas.config", "ssl.truststore.location", "ssl.truststore.type")
-"""Who gives one of these speaks the words of the Java client."""
+"""With one of these, options are those of the Java client."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ def log_client_settings(options: Mapping[str, str]) -> dict[str, str]:
 
 
 def made_client(make: Callable[[dict[str, Any]], C], settings: dict[str, Any]) -> C:
-    """A client; what librdkafka says of an option it refuses is told without its value."""
+    """A client; the error for an option that librdkafka refuses is raised without its value."""
     try:
         return make(settings)
     except KafkaException as error:

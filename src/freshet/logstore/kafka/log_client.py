@@ -235,7 +235,7 @@ class KafkaLogClient:
         if error.code() in _UNKNOWN:
             return LogUnavailableError(
                 f"{text}: {error.str()}, where the reader goes on at offset {positions[topic_partition]}. If the "
-                "topic was deleted, its changes are gone: the writer must begin a log anew (kafka.topic), readers at a "
+                "topic was deleted, its changes are gone: the writer must begin a new log (kafka.topic), readers at a "
                 "newer snapshot (scan_mode='latest-full')"
             )
         return LogUnavailableError(f"{text}: {error.str()}{self._last_error.text()}")

@@ -3,7 +3,7 @@
     first ├──┬──┬──┬──┬──┬──┬──┤ end       PLACES of each partition, the newest records among them
 
 The sizes are those of keys and values as the reader will hold them, not those on the wire: a fetch of some megabytes
-may hold gigabytes that compress well. What nobody can be asked about within the time is not known: no error.
+may hold gigabytes that compress well. What no broker answers in time is not known, which is no error.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ LOOK_S: Final = 5.0
 
 
 def _ignored(error: KafkaError) -> None:
-    """A broker that does not answer is said by whoever needs it."""
+    """A broker that does not answer is reported where it is needed."""
 
 
 _CLIENT: Final[dict[str, Any]] = {
@@ -62,7 +62,7 @@ def look_at_records(
 ) -> RecordSizes:
     """The sizes in these topics, from the offsets on that were `read` already, else from the first one that is there.
 
-    `NOTHING_SEEN` where there are no records, or where nobody answers in time.
+    `NOTHING_SEEN` where there are no records, or where no broker answers in time.
     """
     partitions = [TopicPartition(topic, number) for topic, count in partition_counts.items() for number in range(count)]
     chosen = partitions[:: max(1, -(-len(partitions) // PARTITIONS_MAX))]

@@ -20,10 +20,10 @@ DELIVERY_TIMEOUT_MS: Final = 60_000
 """How long a record may wait for its acknowledgement before the commit fails; `kafka.message.timeout.ms` overrides."""
 
 TRANSACTION_WAIT_S: Final = 20.0
-"""How long taking over, and ending a transaction, may take; a commit that stands already waits for it."""
+"""How long taking over, and ending a transaction, may take; a commit that is there already waits for it."""
 
 TRANSACTION_TIMEOUT_MS: Final = 900_000
-"""After this the brokers give up a transaction that nobody ends: as long as they allow by default, as a snapshot may be
+"""After this the brokers abort a transaction that was not ended: as long as they allow by default, as a snapshot may be
 large. `kafka.transaction.timeout.ms` overrides."""
 
 TRANSACTION_QUEUE_KB: Final = 64 * 1024
@@ -78,7 +78,7 @@ class KafkaProducer:
                 return
             if error is not None:
                 if self._failure is None:
-                    # Nothing may be called here: beside a fatal error, the client runs this with its exception pending.
+                    # Nothing may be called here: with a fatal error the client runs this, its exception still pending.
                     self._failure, self._failed_at = error, topic_partition
             else:
                 self._delivered.append((token, message.offset()))
@@ -115,7 +115,7 @@ class KafkaProducer:
         return delivered
 
     def discard(self) -> None:
-        """Forgets what was sent; it may still be appended, as rows of an attempt that nobody names.
+        """Forgets what was sent; it may still be appended, as rows of an attempt that no snapshot names.
 
         librdkafka's purge is no help: it was seen to take records that were produced after it. After a fatal error a
         client takes no record any more, so what follows has another one.
@@ -167,7 +167,7 @@ class KafkaProducer:
 class KafkaTransactions(KafkaProducer):
     """A `LogTransactions`."""
 
-    _OUTCOME = "its transaction comes to nothing"
+    _OUTCOME = "its transaction is aborted"
 
     def __init__(self, settings: Mapping[str, str], name: str) -> None:
         limits = {
@@ -178,7 +178,7 @@ class KafkaTransactions(KafkaProducer):
         self._name = name
 
     def start(self) -> None:
-        """Takes over from whoever had the name."""
+        """Takes over the name."""
         self._transact(self._client.init_transactions)
 
     def begin(self) -> None:
@@ -195,7 +195,7 @@ class KafkaTransactions(KafkaProducer):
         self._forget()
 
     def abort(self) -> None:
-        """Gives the transaction up."""
+        """Aborts the transaction."""
         self.discard()
         self._transact(self._client.abort_transaction, ABORT_WAIT_S)
 

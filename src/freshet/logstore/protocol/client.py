@@ -88,7 +88,7 @@ class LogTransactions(LogProducer, Protocol):
     one nothing is known of the transaction, and another producer of the same name has to `start`."""
 
     def start(self) -> None:
-        """Takes over from whoever had the name: what is open of it comes to nothing, and it can commit no more."""
+        """Takes over the name: aborts the open transaction of the producer that had it, which can commit no more."""
         ...
 
     def begin(self) -> None:
@@ -96,11 +96,11 @@ class LogTransactions(LogProducer, Protocol):
         ...
 
     def commit(self) -> None:
-        """Returns when what was sent is seen by all who read what is committed."""
+        """Returns when consumers of committed records see what was sent."""
         ...
 
     def abort(self) -> None:
-        """Gives the transaction up, so that readers need not wait for its end."""
+        """Aborts the transaction, so that readers need not wait for its end."""
         ...
 
 

@@ -7,7 +7,7 @@
 | published | in the transaction that publishes the changes of snapshots | the last of these snapshots |
 
 `recover` and `commit` are hints. A reader that never sees one finds the same in the snapshots, later. That an offset is
-given once, and later ones are larger, is what makes it an epoch. `published` says where the publisher stands.
+given once, and later ones are larger, is what makes it an epoch. `published` says how far the publisher has come.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class ControlRecord:
     topic_id: str = ""
     """In a `published` record: that of the topic with the changes."""
     time_ms: int = -1
-    """In a `published` record: when the snapshot was made, which tells it from another one of its id."""
+    """In a `published` record: when the snapshot was made, which distinguishes it from another one of its id."""
 
 
 def control_topic(topic: str) -> TopicPartition:

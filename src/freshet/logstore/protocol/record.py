@@ -61,7 +61,7 @@ class Attempt(NamedTuple):
 
 
 class RecordHeader(NamedTuple):
-    """Whose rows a record holds, and where they stand among those of their attempt. A tuple, as there may be one for
+    """Whose rows a record holds, and where they are among those of their attempt. A tuple, as there may be one for
     each row."""
 
     user_hash: bytes
@@ -81,13 +81,13 @@ class RecordHeader(NamedTuple):
 
 
 def user_hash(commit_user: str) -> bytes:
-    """What stands for a commit user in headers."""
+    """A commit user in headers."""
     return hashlib.blake2b(commit_user.encode(), digest_size=8).digest()
 
 
 def rolled_hash(before: bytes, value: bytes) -> bytes:
     """The hash of the values up to and including this one."""
-    found = hashlib.sha1(before, usedforsecurity=False)  # the fastest here; nobody is kept out by it
+    found = hashlib.sha1(before, usedforsecurity=False)  # the fastest here; it is not for security
     found.update(value)
     return found.digest()[:8]
 
@@ -178,6 +178,6 @@ def _encoded(
 
 
 def _whole(kinds: np.ndarray, end: int) -> int:
-    """The end, moved back where it would part a -U from its +U."""
+    """The end, moved back where it would separate a -U from its +U."""
     parts = 0 < end < len(kinds) and kinds[end - 1] == RowKind.UPDATE_BEFORE
     return end - 1 if parts else end

@@ -21,7 +21,7 @@ from freshet.logstore.protocol.client import LogClient, TopicFacts
 from freshet.logstore.protocol.control import CONTROL_SUFFIX
 
 RECORD_BYTES_DEFAULT: Final = 1_000_000
-"""What librdkafka and brokers let a record have unless they are told otherwise."""
+"""What librdkafka and brokers let a record have unless configured otherwise."""
 
 TOPIC_SETTINGS: Final[Mapping[str, str]] = {"cleanup.policy": "delete"}
 CONTROL_SETTINGS: Final[Mapping[str, str]] = {"cleanup.policy": "delete", "retention.ms": "-1"}
@@ -36,12 +36,12 @@ def ensure_topics(client: LogClient, name: str, bucket_count: int, *, table: str
 
 
 def existing_topic(client: LogClient, name: str, bucket_count: int, *, table: str) -> TopicFacts:
-    """The topic of a log, checked; for readers, who create none."""
+    """The topic of a log, checked; for readers, which create none."""
     facts = client.topic(name)
     if facts is None:
         raise LogConfigError(
             f"table {table}: topic {name} of its log is not there; the writer creates it. If it was deleted, set "
-            "kafka.topic to a new name and begin a log anew",
+            "kafka.topic to a new name, which begins a new log",
             table=table,
             option="kafka.topic",
         )
@@ -82,7 +82,7 @@ def topic_warnings(facts: TopicFacts, *, snapshot_time_retained_ms: int) -> list
     if facts.settings.get("min.insync.replicas") == "1":
         found.append(
             f"topic {facts.name} has min.insync.replicas=1: records that were acknowledged are lost with one broker, "
-            "and readers of the log then fail until they begin anew; use three replicas and min.insync.replicas=2"
+            "and readers of the log then fail until they start again; use three replicas and min.insync.replicas=2"
         )
     return found
 

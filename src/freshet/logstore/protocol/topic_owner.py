@@ -1,17 +1,17 @@
-"""Whose a topic is: the log of a table has one that was empty, or is its own already.
+"""Which log a topic has: that of a table goes into one that is empty, or that is its own already.
 
 | the control topic | the topic | a log may go there |
 |---|---|---|
 | names this table first, and the same kind of log | any | yes |
 | names another table, or another kind | any | no |
 | names none | the snapshots of the table know it | yes: an older version wrote it |
-| names none | has records | no: what readers would make of them nobody knows |
+| names none | has records | no: it is not known what they are |
 | names none, or is not there | empty, or not there | yes |
 | has records that are none of ours | any | no |
 
-It is looked at before anything is made (`refuse_foreign`), and again once the table has named itself (`check_owner`):
-of two that begin at once one alone has the topic. A log is of one kind, since records that were not published in a
-transaction may be of attempts that came to nothing.
+This is checked before anything is made (`refuse_foreign`), and again once the table has named itself (`check_owner`):
+of two that begin at once only one gets the topic. A log is of one kind, since records that were not published in a
+transaction may be of attempts that were dropped.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from freshet.logstore.protocol.control import CONTROL_SUFFIX, ControlKind, first
 
 TOPIC_OPTION: Final = "kafka.topic"
 NEW_TABLE: Final = "not made yet"
-"""Stands for the id of a table that is not there: every log is another's."""
+"""Instead of the id of a table that is not there: every log is another's."""
 
 
 def check_owner(client: LogClient, topic: str, *, table: str, table_id: str, kind: ControlKind) -> bool:
@@ -67,7 +67,7 @@ def refuse_foreign(
         except LogUnavailableError:
             if kind is not ControlKind.PUBLISHED:
                 raise
-            return  # a transaction that is open hides what is there; who takes it over finds out
+            return  # a transaction that is open hides what is there; the publisher that takes it over finds out
         finally:
             if seen is not client:
                 seen.close()

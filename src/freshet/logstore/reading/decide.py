@@ -1,12 +1,12 @@
-"""What a reader of the log shows and takes back: pure decisions over its state, records and snapshots.
+"""What a reader of the log shows and retracts: pure decisions over its state, records and snapshots.
 
 | seen | then |
 |---|---|
 | record of a stable batch, of an older epoch or attempt, of another user, or seen before | skipped |
 | record of a batch that may not be the next one | the snapshots must be looked at first (`Step.stops_at`) |
 | record of the live attempt | its rows are shown |
-| record of a later attempt | equal rows are silent; from the first difference on, what was shown is taken back |
-| record that does not join on to the one before it | `LogLostError` |
+| record of a later attempt | equal rows are silent; from the first difference on, what was shown is retracted |
+| record that does not follow the one before it | `LogLostError` |
 | snapshot that makes a batch stable | what is shown becomes exactly what it names; everything else is retracted |
 
 A writer begins a batch only after the commit before it has returned. So once a record of a batch was seen, the
@@ -138,8 +138,8 @@ def apply_snapshot(state: ReaderState, snapshot_id: int, progress: LogProgress, 
     identity = progress.identity
     ranges: list[RowRange] = []
     if progress.generation != state.generation or state.open_batch != progress.batch:
-        # Another log; or the open batch came to nothing (its compaction was lost), or was begun too early by a writer
-        # that a zombie overtook: nothing of it counts, and it may be shown again when it comes again.
+        # Another log; or the open batch was dropped (its compaction was lost), or was begun too early by a writer that
+        # a zombie overtook: nothing of it counts, and it is shown again if it is logged again.
         for bucket, each in state.open_buckets.items():
             ranges += _retraction(state, bucket, each.shown, 0)
         state = replace(state, open_buckets={}, open_batch=None, positions=state.stable_offsets)
@@ -204,7 +204,7 @@ def _taken(
         raise LogLostError(
             f"topic {state.topic} partition {header.bucket_id[1]}: at offset {offset} the rows from "
             f"{header.first_sequence} on of batch {header.batch} follow row {before.row_count} of the same attempt: "
-            "records between are missing. Begin anew from a snapshot (scan_mode='latest-full')"
+            "records between are missing. Start again from a snapshot (scan_mode='latest-full')"
         )
     latest = before.extended(header, offset)
     if open_bucket.matched is None:
@@ -215,7 +215,7 @@ def _taken(
 def _compared(
     state: ReaderState, bucket: BucketId, shown: Run, equal_count: int, latest: Run, rows: RowComparison
 ) -> tuple[OpenBucket, list[RowRange]]:
-    """A later attempt takes the place of what is shown, once it differs or has come as far."""
+    """A later attempt replaces what is shown, once it differs or has as many rows."""
     both = min(shown.row_count, latest.row_count)
     same = _same(state, bucket, shown, latest, equal_count, both, rows)
     if same == both and latest.row_count < shown.row_count:
@@ -246,7 +246,7 @@ def _to_winner(
         ):
             raise LogLostError(
                 f"topic {state.topic} partition {bucket[1]}: batch {state.open_batch} has {shown.row_count} rows in "
-                f"the log, the snapshot says {winner.row_count}, or others; the log and the table differ. Begin anew "
+                f"the log, the snapshot says {winner.row_count}, or others; the log and the table differ. Start again "
                 "from a snapshot (scan_mode='latest-full')"
             )
         return _shown(state, bucket, winner, shown.row_count, shown.end_offset, is_whole=True)
@@ -288,7 +288,7 @@ def _range(state: ReaderState, bucket: BucketId, run: Run, first: int, end: int,
     )
 
 
-def taken_back(state: ReaderState, ends: Mapping[int, int]) -> Step:
+def retract_open(state: ReaderState, ends: Mapping[int, int]) -> Step:
     """Retracts everything that is open. Records before `ends` are shown only with the snapshot that makes them stable:
     they were made for rows that have changed since, or the files have emitted them already, where the compaction of
     their batch was lost and one of another writer came."""
@@ -297,8 +297,8 @@ def taken_back(state: ReaderState, ends: Mapping[int, int]) -> Step:
     return Step(replace(state, open_buckets={}, open_batch=None, positions=positions), tuple(ranges))
 
 
-def passed_over(state: ReaderState, snapshot_id: int, progress: LogProgress) -> ReaderState:
-    """The state of a reader that has the changes up to a snapshot from elsewhere; nothing may be open."""
+def after_files(state: ReaderState, snapshot_id: int, progress: LogProgress) -> ReaderState:
+    """The state of a reader that has the changes up to a snapshot from files; nothing may be open."""
     assert not state.open_buckets
     after = state_at(snapshot_id, progress)
     return replace(after, epoch=state.epoch) if progress.generation == state.generation else after

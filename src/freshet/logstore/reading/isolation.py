@@ -30,7 +30,7 @@ def isolation_for(table: LoggedTable, text: str) -> Isolation:
     if found is Isolation.SPECULATIVE and not table.options.logs_before_images:
         raise LogConfigError(
             f"table {table.name} logs no rows before updates (log.changelog-mode=upsert or log.ignore-delete), so "
-            "what a speculative reader has seen cannot be taken back; read with isolation='committed', or set "
+            "what a speculative reader has seen cannot be retracted; read with isolation='committed', or set "
             "changelog-producer=lookup and leave these options out",
             table=table.name,
             option="log.read.isolation",

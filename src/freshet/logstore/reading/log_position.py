@@ -2,7 +2,7 @@
 
 | | |
 |---|---|
-| the rows of a snapshot come next | `is_state`; the state is that of a reader who has read them |
+| the rows of a snapshot come next | `is_state`; the state is that of a reader that has read them |
 | the changes after it | the state says what was shown |
 | a snapshot was read in part | the first `taken` of its `of` pieces were taken |
 
@@ -19,16 +19,16 @@ from freshet.logstore.reading.reader_state import ReaderState, state_from_json, 
 from freshet.storage.exceptions import InvalidRequestError
 
 _LOG: Final = "log"
-"""Key under which the state of the reader stands; positions of a reader of snapshots alone have none."""
+"""Key of the state of the reader; positions of a reader of snapshots alone have none."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogPosition:
     """Everything before it was taken. `from_files`: the next snapshot is read from its files, whatever the log has, as
-    the ones before it are gone or do not say where the log stands.
+    the ones before it are gone or have no offsets of the log.
 
-    `before_ms` is the commit time of the snapshot in the state, where it was there: it tells a history from another one
-    of the same ids. `of_ms` is that of the snapshot whose rows come next, or which was read in part.
+    `before_ms` is the commit time of the snapshot in the state, where it was there: it distinguishes a history from
+    another one of the same ids. `of_ms` is that of the snapshot whose rows come next, or which was read in part.
     """
 
     state: ReaderState
@@ -75,7 +75,7 @@ def position_from(document: Mapping[str, Any]) -> LogPosition | int:
             return LogPosition(state_from_json(document[_LOG]), **kept)
         if document["is_state"] or document["taken"]:
             raise InvalidRequestError(
-                f"the checkpoint stands within snapshot {document['snapshot_id']}, which was read without the log: go "
+                f"the checkpoint is within snapshot {document['snapshot_id']}, which was read without the log: go "
                 "on with log.read.isolation=none until that snapshot has been read",
                 option="log.read.isolation",
             )

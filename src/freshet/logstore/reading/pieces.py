@@ -71,7 +71,7 @@ def log_pieces(ranges: Sequence[RowRange], snapshot_id: int | None, *states: Rea
 
 
 def grouped(pieces: Iterable[Piece], state_id: int | None) -> list[list[Piece]]:
-    """Pieces by who reads them, as `by_bucket` says; small buckets together."""
+    """Pieces by the group that reads them, as `by_bucket` says; small buckets together."""
     groups: list[list[Piece]] = []
     room = 0
     for found in by_bucket(pieces, state_id):

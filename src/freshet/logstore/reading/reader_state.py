@@ -1,4 +1,4 @@
-"""Where a reader of the log stands, as a value: everything that decides what comes next, JSON in and out.
+"""The state of a reader of the log, as a value: everything that decides what comes next, JSON in and out.
 
 Everything up to a batch is stable. In speculative mode one batch more may be open: for each bucket the rows of some
 attempt that were shown, and, while a later attempt repeats them, how far that one is equal.

@@ -17,7 +17,7 @@ BYTES_MAX: Final = 128 * 1024 * 1024
 """Of all partitions; those that came longest ago go first."""
 
 _RECORD_BYTES: Final = 200
-"""What a record takes beside its header and value."""
+"""What a record takes besides its header and value."""
 
 
 @dataclass(slots=True)

@@ -1,7 +1,7 @@
 """Reads the rows that a reader has decided on, from the log: whole, each once, or an error.
 
-A range is read record by record in the order of the log; records of other attempts and buckets are passed over, and so
-are those that came twice. What is taken back is read the same way and handed out last row first.
+A range is read record by record in the order of the log; records of other attempts and buckets are skipped, and so are
+those that came twice. Rows to retract are read the same way and handed out last row first.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from freshet.logstore.reading.recent_records import RecentRecords
 from freshet.storage.model.row_kind import RowKind
 
 INVERTED: Final = np.array([RowKind.DELETE, RowKind.UPDATE_AFTER, RowKind.UPDATE_BEFORE, RowKind.INSERT], dtype=np.int8)
-"""The kind that takes a row of some kind back, by its code."""
+"""The kind that retracts a row of some kind, by its code."""
 
 FETCH_WAIT_S: Final = 5.0
 FETCH_TRIES: Final = 18
@@ -51,7 +51,7 @@ class LogRows:
         self._recent = RecentRecords() if recent is None else recent
 
     def remember(self, topic_partition: TopicPartition, position: int, fetched: Fetched) -> None:
-        """What somebody has fetched from a position on, so that it need not be fetched again."""
+        """What was fetched from a position on, so that it need not be fetched again."""
         self._recent.add(topic_partition, position, fetched)
 
     def close(self) -> None:
@@ -66,7 +66,7 @@ class LogRows:
                 yield header.schema_id, self._rows(wanted, header, value)
             return
         for header, value in reversed(list(records)):
-            yield header.schema_id, _taken_back(self._rows(wanted, header, value))
+            yield header.schema_id, _retracted(self._rows(wanted, header, value))
 
     def first_difference(self, old: RowRange, new: RowRange) -> int:
         """The first sequence at which the rows differ, or the end."""
@@ -96,7 +96,7 @@ class LogRows:
 
     def _rows(self, wanted: RowRange, header: RecordHeader, value: bytes) -> pa.RecordBatch:
         if header.value_format != ARROW_FORMAT:
-            raise self._lost(wanted, "they were logged as JSON, which readers of Freshet read no more")
+            raise self._lost(wanted, "they were logged as JSON, which readers of Freshet no longer read")
         rows = decode_value(value, log_schema(self._schema_of(header.schema_id)))
         first = max(wanted.first_sequence, header.first_sequence)
         end = min(wanted.end_sequence, header.end_sequence)
@@ -164,7 +164,7 @@ class LogRows:
         return LogLostError(
             f"topic {wanted.topic} partition {wanted.bucket_id[1]}: the rows of batch {wanted.batch}, epoch "
             f"{wanted.attempt.epoch}, attempt {wanted.attempt.attempt} are not all there between offsets "
-            f"{wanted.start_offset} and {wanted.stop_offset}: {what}. Begin anew from a snapshot "
+            f"{wanted.start_offset} and {wanted.stop_offset}: {what}. Start again from a snapshot "
             "(scan_mode='latest-full')"
         )
 
@@ -201,8 +201,8 @@ def _backwards(count: int) -> npt.NDArray[np.int64]:
     return np.arange(count - 1, -1, -1, dtype=np.int64)
 
 
-def _taken_back(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """The rows last one first, each with the kind that takes it back."""
+def _retracted(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """The rows last one first, each with the kind that retracts it."""
     backwards = rows.take(pa.array(_backwards(rows.num_rows)))
     kinds = INVERTED[backwards.column(0).to_numpy(zero_copy_only=False)]
     return backwards.set_column(0, rows.schema.field(0), pa.array(kinds))

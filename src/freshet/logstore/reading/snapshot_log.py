@@ -12,7 +12,7 @@ from freshet.storage.model.table_log import LogProgress, log_of
 
 
 def progress_at(history: TableHistory, snapshot: Snapshot) -> LogProgress | None:
-    """Where the log stands with a snapshot, as the newest one up to it says: other libraries do not hand properties on.
+    """How far the log has come with a snapshot, as the newest one up to it says: other libraries drop properties.
 
     None where no snapshot that is left says it: the next one that was logged does.
     """
@@ -32,7 +32,7 @@ def checked_topic(client: LogClient, state: ReaderState, *, table: str) -> Topic
         raise LogConfigError(
             f"table {table}: topic {state.topic} is not the one that the snapshots name (id {state.topic_id}, it has "
             f"{facts.topic_id}): it was deleted and created again. Its offsets mean nothing; the writer must begin a "
-            "log anew (kafka.topic)",
+            "new log (kafka.topic)",
             table=table,
             option="kafka.topic",
         )

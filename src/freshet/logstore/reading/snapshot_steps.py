@@ -3,11 +3,11 @@
 | the next snapshot | its pieces |
 |---|---|
 | makes a batch stable | by bucket: what makes the rows that are shown those that it names |
-| changes rows and was not logged | what is open is taken back; its files (`log.on-lake-only`) |
+| changes rows and was not logged | what is open is retracted; its files (`log.on-lake-only`) |
 | makes a batch stable whose records are gone, `log.on-truncated=fall-back` | its files |
 | any other | none |
 
-The same position gives the same pieces; snapshots and planned splits are kept until they are forgotten.
+The same position gives the same pieces; snapshots and planned splits are kept until `forget`.
 """
 
 from __future__ import annotations
@@ -19,8 +19,7 @@ from typing import Final
 
 from freshet.logstore.exceptions import LogTruncatedError
 from freshet.logstore.protocol.client import LogClient
-from freshet.logstore.reading.decide import RowRange, apply_snapshot, makes_stable, passed_over
-from freshet.logstore.reading.decide import taken_back as all_taken_back
+from freshet.logstore.reading.decide import RowRange, after_files, apply_snapshot, makes_stable, retract_open
 from freshet.logstore.reading.log_position import LogPosition
 from freshet.logstore.reading.pieces import Piece, log_pieces
 from freshet.logstore.reading.reader_state import ReaderState
@@ -115,7 +114,7 @@ class SnapshotSteps(SnapshotWalk[LogPosition, Piece]):
                 raise LogTruncatedError(
                     f"table {self.table}: retention has taken records of topic {progress.identity.topic} that "
                     f"this reader has handed out in part, before snapshot {snapshot.id} named them: they cannot be "
-                    "taken back. Begin at a newer snapshot with a new checkpoint, and raise retention.ms of the topic",
+                    "retracted. Begin at a newer snapshot with a new checkpoint, and raise retention.ms of the topic",
                     table=self.table,
                 )
             return self._from_files(position, snapshot, progress)
@@ -126,16 +125,16 @@ class SnapshotSteps(SnapshotWalk[LogPosition, Piece]):
         pieces = self._planned(snapshot, self._history.change_splits, is_state=False)
         state = replace(position.state, snapshot_id=snapshot.id)
         if progress is not None:
-            state = passed_over(position.state, snapshot.id, progress)
+            state = after_files(position.state, snapshot.id, progress)
         after = _moved(state, snapshot)
-        if position.from_files and not state.has_log:  # where the log stands is not known yet
+        if position.from_files and not state.has_log:  # the offsets of the log are not known yet
             after = replace(after, from_files=True)
         return SnapshotStep(pieces, after, from_files=True)
 
     def _lake_only(self, position: LogPosition, snapshot: Snapshot) -> _Step:
         if self._on_lake_only is OnLakeOnly.FAIL:
             raise lake_only_error(snapshot, table=self.table, begin="scan.mode=latest")
-        step = all_taken_back(position.state, self._ends(position.state))
+        step = retract_open(position.state, self._ends(position.state))
         pieces: tuple[Piece, ...] = tuple(log_pieces(step.ranges, snapshot.id, position.state))
         if self._on_lake_only is OnLakeOnly.APPLY:
             pieces += self._planned(snapshot, self._history.change_splits, is_state=False)

@@ -8,13 +8,13 @@ for `Table.stream`, which does all of it in one process and waits.
 
 A position is the whole state of a reader (`LogPosition`). What lies between two positions is a function of the two, of
 the snapshots and of the log, not of how a reader came from one to the other: the snapshots between them decide on what
-`start` has shown, then come the rows that `end` shows and what they take back (`decide.shown_between`). So an engine
-that plans the same two positions again, in another process, gets the same rows; what was shown and taken back on the
-way is not among them.
+`start` has shown, then come the rows that `end` shows and those that it retracts (`decide.shown_between`). So an engine
+that plans the same two positions again, in another process, gets the same rows, without those that were shown and
+retracted on the way.
 
 What a snapshot gives is said in `snapshot_steps`. The reader that plans keeps its connections and what it fetched.
-While nothing comes to hand out it stays at its position, so that snapshots without changes cost no batch; who goes
-snapshot by snapshot (`StreamLimit.snapshots`) moves on, and gets open rows each time that some were fetched.
+While there is nothing to hand out the position stays, so that snapshots without changes cost no batch; a reader that
+goes snapshot by snapshot (`StreamLimit.snapshots`) moves on, and gets open rows each time that some were fetched.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ class LogSplitStream:
     begin = first
 
     def latest(self) -> LogPosition:
-        """After everything that has been committed, for people: it does not say where the log stands."""
+        """After everything that has been committed, for people: it has no offsets of the log."""
         latest = self._history.latest()
         return LogPosition(ReaderState(0 if latest is None else latest.id))
 
@@ -265,8 +265,8 @@ class LogSplitStream:
     # ------------------------------------------------------------------------------------------------ what lies between
 
     def groups(self, start: LogPosition, end: LogPosition) -> list[LogGroup]:
-        """What lies between, by who reads it: all changes of a bucket in one group, in their order. Where the number of
-        buckets changed, what one group has of a key comes before what a later one has."""
+        """What lies between, in groups for one task each: all changes of a bucket are in one group, in their order.
+        Where the number of buckets changed, what one group has of a key comes before what a later one has."""
         state_id = start.state.snapshot_id if start.is_state else None
         return [
             LogGroup(tuple(pieces), carried(pieces, self._recent))
@@ -289,7 +289,7 @@ class LogSplitStream:
             yield from self._read(piece)
 
     def read_between(self, start: LogPosition, end: LogPosition) -> Iterator[pa.RecordBatch]:
-        """What lies between, in its order, for who plans and reads in one process."""
+        """What lies between, in its order, for a caller that plans and reads in one process."""
         for piece in self.pieces(start, end):
             yield from self._read(piece, ahead=True)
 

@@ -11,17 +11,17 @@ from freshet.logstore.reading.recent_records import RecentRecords
 
 
 class LogTail:
-    """Belongs to one reader; `recent` is shared with whoever reads rows.
+    """Belongs to one reader; `recent` is shared with the reader of rows.
 
     A reader that waits follows the control topic as well, in all it fetches: a client that is asked for other
-    partitions begins anew.
+    partitions assigns its consumer again.
     """
 
     def __init__(self, client: LogClient, recent: RecentRecords) -> None:
         self._client = client
         self._recent = recent
         self._control: dict[TopicPartition, int] = {}
-        """What is read next of the control topic, once somebody has waited."""
+        """What is read next of the control topic, once the reader has waited."""
         self._is_woken = False
 
     def fetch(self, positions: Mapping[TopicPartition, int], wait_s: float) -> Mapping[TopicPartition, Fetched]:

@@ -12,7 +12,7 @@
 | TIMESTAMP | `"2024-02-29 12:34:56.789"`, digits of the fraction as needed, up to nine |
 | TIMESTAMP WITH LOCAL TIME ZONE | the same in UTC with `Z` at the end |
 | ARRAY, ROW | list, object |
-| MAP | object; keys that are not texts as the text of their JSON; none may stand twice |
+| MAP | object; keys that are not texts as the text of their JSON; none may be there twice |
 | NULL | `null` |
 
 Source: Flink, formats/json and formats/debezium-json (timestamp format SQL).
@@ -82,7 +82,7 @@ def _texts(column: pa.Array, name: str) -> pa.Array:
 
 
 def _refuse_keys_twice(column: pa.Array, name: str) -> None:
-    """Of a key that stands twice in an object, readers keep one."""
+    """Of a key that is twice in an object, readers keep one."""
     texts = pa.ListArray.from_arrays(column.offsets.cast(pa.int32()), _keys(column.keys, name))
     pairs = pa.table({"index": pc.list_parent_indices(texts), "key": pc.list_flatten(texts)})
     if pairs.group_by(["index", "key"]).aggregate([]).num_rows < pairs.num_rows:

@@ -1,7 +1,7 @@
 """Publishes what a table has committed (`log.consistency=transactional`): for consumers that know nothing of us.
 
-    publisher = TopicPublisher(…)       takes over from whoever published before
-    publisher.publish()                 after every commit: what is there and was not told
+    publisher = TopicPublisher(…)       takes over from the publisher before
+    publisher.publish()                 after every commit: what is there and was not published
 
 The changes of a snapshot are read from its files and sent in one Kafka transaction, together with a `published` record
 in the control topic that names the snapshot. Consumers with `isolation.level=read_committed` so see each committed
@@ -10,12 +10,12 @@ change once, in the order of the snapshots, and nothing else:
 | what happens | then |
 |---|---|
 | a crash between commit and publication | the next publisher finds the snapshot above the one that the record names |
-| a crash, or brokers lost, within a transaction | it comes to nothing, with its `published` record |
+| a crash, or brokers lost, within a transaction | it is aborted, with its `published` record |
 | a crash after the transaction, or its answer lost | the record is there; the next publisher goes on behind it |
-| another one publishes meanwhile, or a zombie | it takes the transactions over: who is fenced reads the record again |
+| another publisher meanwhile, or a zombie | it takes the transactions over; the one fenced reads the record again |
 
-`start` comes before the record is read: whoever published before can commit nothing after that. Failing is told in the
-log and harms no commit; a consumer keeps from expiry what was not published, from the last published snapshot on.
+`start` comes before the record is read: the publisher before can commit nothing after that. A failure is logged and
+does not affect commits; a consumer keeps from expiry what was not published, from the last published snapshot on.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from freshet.storage.model.snapshot import Snapshot
 from freshet.storage.model.table_log import LogIdentity
 
 USER: Final = "freshet-publisher"
-"""Stands in the records for the commit user: snapshots of all users are published."""
+"""In the records instead of a commit user: snapshots of all users are published."""
 
 _LOG: Final = logging.getLogger(__name__)
 _KINDS: Final = pa.array(KIND_TEXTS, pa.string())
@@ -66,7 +66,7 @@ def transaction_groups(after: int, latest: int, has_changes: Callable[[int], boo
 
 
 def whole_updates(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """The rows of a bucket, cut so that no -U is parted from what follows it; `_ROW_KIND` is a text."""
+    """The rows of a bucket, cut so that no -U is separated from what follows it; `_ROW_KIND` is a text."""
     held: pa.Table | None = None
     for batch in batches:
         rows = pa.Table.from_batches([batch])
@@ -146,7 +146,7 @@ class TopicPublisher:
                 error,
             )
         except BaseException:
-            # Interrupted: whether the transaction took effect is unknown, so the next try asks the topic.
+            # Interrupted: it is unknown whether the transaction was committed, so the next try asks the topic.
             self._transactions = None
             raise
 
@@ -163,11 +163,11 @@ class TopicPublisher:
         return self._history(self._table.schema_id)
 
     def _take_over(self) -> LogTransactions:
-        """Nobody else publishes from here on; goes on where the topic says that it stands."""
+        """The only publisher from here on; goes on after what the topic says is published."""
         transactions = self._client.transactions(f"freshet.{self._facts.name}.{self._table.table_id}")
         transactions.start()
         self._writers = {}
-        # Not earlier: what the publisher before has left open ends with `start`, and hides what is behind it.
+        # Not earlier: a transaction that the publisher before left open hides what is behind it until `start`.
         self._check_owner(self._committed)
         found = last_published(self._committed, self._facts.name, self._table.table_id)
         if found is None:
@@ -191,7 +191,8 @@ class TopicPublisher:
         if any(bounds.end for bounds in self._client.bounds(self._facts.name).values()):
             raise self._config_error("has records of which it is not known what they are")
         if is_of_others(self._committed, self._facts.name):
-            raise self._config_error(f"has a control topic, {control_topic(self._facts.name).topic}, of somebody else")
+            control = control_topic(self._facts.name).topic
+            raise self._config_error(f"has a control topic, {control}, of another program")
         latest = self._newest.latest()
         if latest is not None:
             self.warnings.append(
@@ -240,7 +241,7 @@ class TopicPublisher:
         return record
 
     def _give_up(self) -> None:
-        """The next try begins with what the topic says: whether the last transaction took effect may be unknown."""
+        """The next try begins with what the topic says: whether the last transaction was committed may be unknown."""
         if self._transactions is not None:
             with contextlib.suppress(LogUnavailableError):
                 self._transactions.abort()
@@ -273,16 +274,16 @@ class TopicPublisher:
         if not self._newest.is_same(published.snapshot_id, None if published.time_ms < 0 else published.time_ms):
             raise self._config_error(
                 f"has the changes up to snapshot {published.snapshot_id}, and since then the table was rolled back: "
-                "what was published cannot be taken back"
+                "what was published cannot be retracted"
             )
 
     def _check_deletes(self, rows: pa.Table, snapshot: Snapshot) -> None:
-        """A record of log.format=json tells of a delete by its key alone."""
+        """A record of log.format=json names a deleted row by its key alone."""
         is_emitted = self._table.primary_keys or self._table.options.log_format != "json"
         if not is_emitted and pc.any(pc.is_in(rows.column(0), _GONE)).as_py():
             raise LogConfigError(
-                f"snapshot {snapshot.id} of table {self._table.name} takes rows away, which log.format=json cannot "
-                "tell of a table without a primary key; set log.format=debezium-json",
+                f"snapshot {snapshot.id} of table {self._table.name} deletes rows, which log.format=json cannot "
+                "express for a table without a primary key; set log.format=debezium-json",
                 table=self._table.name,
                 option="log.format",
             )

@@ -8,7 +8,7 @@ Kafka partition = bucket. Rows of a bucket come in one order that a replay repea
 that a replay of the same rows makes the same records. Records carry the batch's start time, the same in every attempt
 of a writer. Several threads may log at once, each its own buckets.
 
-Offsets come from acknowledgements, never from asking for the end of a partition: somebody else may have appended.
+Offsets come from acknowledgements, never from asking for the end of a partition: another producer may have appended.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ RECORD_BYTES: Final = 256 * 1024
 """Size that records are cut to; smaller ones cost more of everything, larger ones make readers wait."""
 
 HEADER_ROOM_BYTES: Final = 4 * 1024
-"""What a record takes beside its value, with room to spare for long table partitions."""
+"""What a record takes besides its value, with room to spare for long table partitions."""
 
 
 @dataclass(slots=True)
@@ -92,7 +92,7 @@ class LogWriter:
         self._lock = threading.Lock()
 
     def begin(self, batch: int, time_ms: int) -> None:
-        """Begins another attempt; what an earlier one has not finished counts for nothing."""
+        """Begins another attempt; what an earlier one has not finished does not count."""
         self._producer.discard()
         self._attempt = Attempt(self._attempt.epoch, self._attempt.attempt + 1)
         self._batch, self._time_ms = batch, time_ms
@@ -161,6 +161,6 @@ class LogWriter:
                 )
 
     def abort(self) -> None:
-        """Gives the attempt up; records that are in the log already count for nothing."""
+        """Drops the attempt; records of it that are in the log already do not count."""
         self._producer.discard()
         self._buckets = {}

@@ -77,8 +77,8 @@ def check_log(before: LogProgress | None, log: LogIdentity, *, table: str) -> No
     if known.topic_id != log.topic_id:
         raise InvalidRequestError(
             f"table {table}: topic {log.topic} of its log was deleted and created again (its id was {known.topic_id}, "
-            f"it is {log.topic_id}); what readers had not read of it is gone. Set kafka.topic to a new name: the log "
-            "begins anew there, and readers must begin anew too",
+            f"it is {log.topic_id}); what readers had not read of it is gone. Set kafka.topic to a new name: a new "
+            "log begins there, and readers must start again too",
             table=table,
             option="kafka.topic",
         )
