@@ -370,7 +370,7 @@ def test_a_commit_that_cannot_be_logged_is_not_made(log: FakeLog, tmp_path: Path
 
 
 def test_many_rows_are_logged_from_their_files(log: FakeLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("freshet.storage.write.increment.TOLD_BYTES_MAX", 10)
+    monkeypatch.setattr("freshet.storage.write.increment.EMITTED_BYTES_MAX", 10)
     for number, options in enumerate([{}, {"changelog_producer": "input"}, {"changelog_producer": "none"}]):
         table = make_logged(tmp_path / str(number), kafka__topic=f"t{number}", **options)
         write(table, "+I 1 a | +I 2 b | +I 3 c")
