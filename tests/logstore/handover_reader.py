@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from freshet import Catalog
-from freshet.storage.table_engine import StreamLimit
+from freshet.storage.table_engine import StreamLimit, StreamRequest
 
 WEIGHTS = {"+I": 1, "+U": 1, "-U": -1, "-D": -1}
 
@@ -26,7 +26,7 @@ def memory_of(name: str) -> int:
 
 def main() -> None:
     warehouse, isolation, key_count = sys.argv[1:]
-    stream = Catalog(warehouse).table("db.t").engine.split_stream(isolation=isolation)
+    stream = Catalog(warehouse).table("db.t").engine.split_stream(StreamRequest(isolation=isolation))
     position = stream.first()
     print("begun", flush=True)
     sys.stdin.readline()

@@ -13,7 +13,7 @@ from freshet.logstore.exceptions import LogConfigError
 from freshet.storage.model.commit_message import CommitMessage
 from freshet.storage.model.table_log import LogProgress, log_of
 from freshet.storage.table import SetOption, Table
-from freshet.storage.table_engine import LogSplitStream, SplitStream, StreamLimit
+from freshet.storage.table_engine import LogSplitStream, SplitStream, StreamLimit, StreamRequest
 from tests.kit.fake_log import FakeLog
 from tests.kit.rescaled import with_buckets
 from tests.logstore.logged_tables import make_logged, rows, told, write
@@ -86,7 +86,7 @@ def test_keys_that_change_their_bucket_within_a_batch_keep_their_order(
 ) -> None:
     table = make_logged(tmp_path, bucket=str(before), log__on_lake_only=policy)
     filled(table, "a")
-    stream = table.engine.split_stream(isolation=isolation)
+    stream = table.engine.split_stream(StreamRequest(isolation=isolation))
     start = stream.first()
     filled(table, "b")
     more = in_buckets(table, after)
@@ -103,7 +103,7 @@ def in_a_batch(stream: SplitStream | LogSplitStream, start: Any) -> list[str]:
 def test_without_the_log_as_well(log: FakeLog, tmp_path: Path, before: int, after: int) -> None:
     table = make_logged(tmp_path, bucket=str(before))
     filled(table, "a")
-    stream = table.engine.split_stream(isolation="none")
+    stream = table.engine.split_stream(StreamRequest(isolation="none"))
     start = stream.first()
     filled(table, "b")
     more = in_buckets(table, after)
@@ -124,6 +124,6 @@ def test_an_overwrite_into_other_buckets_takes_all_rows_away_first(
     text = stream()
     assert text.startswith("-D") and folded(text, seen) == held(more)
     filled(more, "b")
-    again = more.engine.split_stream(scan_mode="from-snapshot", from_snapshot=1)
+    again = more.engine.split_stream(StreamRequest(scan_mode="from-snapshot", from_snapshot=1))
     last = {int(key): (kind, value) for kind, key, value in (line.split() for line in in_a_batch(again, again.first()))}
     assert last == dict.fromkeys(ALL_KEYS, ("+I", "b"))

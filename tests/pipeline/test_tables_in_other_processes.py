@@ -30,7 +30,7 @@ from freshet.storage.io.env import Env, open_env
 from freshet.storage.io.env_settings import EnvSettings
 from freshet.storage.io.local_file_io import LocalFileIO
 from freshet.storage.table import Elsewhere, Table
-from freshet.storage.table_engine import StreamLimit, decode_commit_messages, encode_commit_messages
+from freshet.storage.table_engine import StreamLimit, StreamRequest, decode_commit_messages, encode_commit_messages
 from tests.kit.kit_store import PASSWORD, KitFileIO, in_fresh_process, kit_store
 from tests.logstore.logged_tables import fake_kafka
 from tests.pipeline.batch.outcome_rows import data, dead, outcome_table, tally
@@ -68,8 +68,10 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 
 
 def _carriers(world: World) -> dict[str, Any]:
-    changes = world.keyed.engine.split_stream(scan_mode="latest-full")
-    logged = world.catalog.table("db.logged").engine.split_stream(scan_mode="latest-full", isolation="committed")
+    changes = world.keyed.engine.split_stream(StreamRequest(scan_mode="latest-full"))
+    logged = world.catalog.table("db.logged").engine.split_stream(
+        StreamRequest(scan_mode="latest-full", isolation="committed")
+    )
     return {
         "table": (world.keyed, None),
         "scan": (world.keyed.scan(["v", "k"], "k > 0"), None),
@@ -207,7 +209,7 @@ def test_a_world_of_this_process_does_not_travel(tmp_path: Path, kind: str) -> N
     with table.writer("u") as writer:
         writer.write([{"k": 1}])
         writer.commit()
-    scan, stream = table.scan(), table.engine.split_stream(scan_mode="latest-full")
+    scan, stream = table.scan(), table.engine.split_stream(StreamRequest(scan_mode="latest-full"))
     for carrier in (table, scan, table.changelog(from_snapshot=1), stream):
         with pytest.raises(InvalidRequestError, match="db.t cannot be sent to another process.*open it without env="):
             pickle.dump(carrier, io.BytesIO())

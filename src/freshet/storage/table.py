@@ -15,6 +15,7 @@ from freshet.storage.changes.change_range import TimeGiven
 from freshet.storage.changes.changelog import Changelog
 from freshet.storage.changes.split_stream import SplitStream
 from freshet.storage.changes.stream import ChangeStream, LogStream
+from freshet.storage.changes.stream_request import StreamRequest
 from freshet.storage.cleaning.expire import ExpireResult, expire_snapshots
 from freshet.storage.cleaning.orphan_files import DEFAULT_AGE_MS, OrphanResult, remove_orphan_files
 from freshet.storage.commit.table_check import TableCheck, check_table
@@ -185,15 +186,17 @@ class Table(ReadableTable):
         engine = self.engine
         is_logged = isolation is not None and engine.log.is_read(isolation, log_state)
         stream = engine.split_stream(
-            columns,
-            filter,
-            scan_mode=scan_mode,
-            from_snapshot=from_snapshot,
-            from_timestamp=from_timestamp,
-            consumer_id=consumer_id,
-            with_snapshot_id=with_snapshot_id,
-            upserts=upserts or is_logged,
-            isolation=isolation or "none",
+            StreamRequest(
+                columns=columns,
+                filter=filter,
+                scan_mode=scan_mode,
+                from_snapshot=from_snapshot,
+                from_timestamp=from_timestamp,
+                consumer_id=consumer_id,
+                with_snapshot_id=with_snapshot_id,
+                upserts=upserts or is_logged,
+                isolation=isolation or "none",
+            )
         )
         if isinstance(stream, SplitStream):
             return ChangeStream(stream, max_wait_s=max_wait_s)

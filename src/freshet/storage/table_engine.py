@@ -24,20 +24,20 @@ Files are invisible until the driver has committed the messages that name them, 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import islice
 from typing import Final
 
-from freshet.storage.changes.change_range import TimeGiven
 from freshet.storage.changes.change_source import ChangeRules, check_has_changelog
 from freshet.storage.changes.split_stream import SplitStream
 from freshet.storage.changes.stream_position import StreamPosition
-from freshet.storage.changes.stream_start import StartRequest
+from freshet.storage.changes.stream_request import StreamRequest
 from freshet.storage.cleaning.expire import expire_later
 from freshet.storage.codec.commit_message_json import decode_commit_messages, encode_commit_messages
 from freshet.storage.commit.committer import CommitCheck, CommitResult, Committer, Renumber, discard_messages
 from freshet.storage.commit.history import CommitTrace
 from freshet.storage.describe import CommitRows, commit_rows, marked_row_counts
-from freshet.storage.filters.filter_text import FilterGiven, to_predicate
+from freshet.storage.filters.filter_text import to_predicate
 from freshet.storage.logs.readers import LogSplitStream
 from freshet.storage.logs.writers import TaskLog
 from freshet.storage.lookup.lookup_metrics import LookupMetrics
@@ -77,6 +77,7 @@ __all__ = [
     "SplitStream",
     "StreamLimit",
     "StreamPosition",
+    "StreamRequest",
     "TableEngine",
     "TaskLog",
     "TaskWriter",
@@ -135,48 +136,20 @@ class TableEngine:
         """Whether a commit is there, as `Committer.has_committed` finds it and raises, where nothing is committed."""
         return Committer(self._store, commit_user, query_id).has_committed(identifier)
 
-    def split_stream(
-        self,
-        columns: Sequence[str] | None = None,
-        filter: FilterGiven = None,  # noqa: A002  # the word every reader library uses
-        *,
-        scan_mode: str | None = None,
-        from_snapshot: int | None = None,
-        from_timestamp: TimeGiven | None = None,
-        consumer_id: str | None = None,
-        with_snapshot_id: bool = False,
-        upserts: bool = False,
-        isolation: str | None = None,
-    ) -> SplitStream | LogSplitStream:
+    def split_stream(self, request: StreamRequest = StreamRequest()) -> SplitStream | LogSplitStream:  # noqa: B008 - frozen
         """The changes that `Table.stream` gives, as positions and splits for an engine with a checkpoint of its own.
 
-        `isolation` is `none` (snapshots alone), `committed` or `speculative` (snapshots, then the log); if it is not
-        given, `committed` for a table with a log and `none` for others. Raises as
-        `Table.stream` does.
+        Raises as `Table.stream` does.
         """
         options = self._store.options
-        if not upserts:
+        if not request.upserts:
             otherwise = "stream the rows as they are written, without those they replace: upserts=True"
             check_has_changelog(ChangeRules.of(options), self._store.name, otherwise)
-        wanted = isolation or ("committed" if options.logs_changes else "none")
-        request = StartRequest.of(scan_mode, from_snapshot, from_timestamp)
-        if wanted.lower() != "none" and self.log.is_read(wanted):
-            return self.log.split_stream(
-                request,
-                wanted,
-                columns=columns,
-                predicate=to_predicate(filter),
-                consumer_id=consumer_id,
-                with_snapshot_id=with_snapshot_id,
-            )
-        return SplitStream(
-            self._store,
-            request,
-            columns=columns,
-            filter=to_predicate(filter),
-            consumer_id=consumer_id,
-            with_snapshot_id=with_snapshot_id,
-        )
+        isolation = request.isolation or ("committed" if options.logs_changes else "none")
+        request = replace(request, filter=to_predicate(request.filter))  # processes that read need not parse it
+        if isolation.lower() != "none" and self.log.is_read(isolation):
+            return self.log.split_stream(request, isolation)
+        return SplitStream(self._store, request)
 
     def task_writer(
         self, *, base_snapshot_id: int | None, parallelism: int = 1, log: TaskLog | None = None

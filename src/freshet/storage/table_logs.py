@@ -6,14 +6,13 @@ Either changes are logged before their commit (`log.consistency=eventual`), or c
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Final
 
 from freshet.storage.changes.log_history import LogHistory
-from freshet.storage.changes.stream_start import StartRequest
+from freshet.storage.changes.stream_request import StreamRequest
 from freshet.storage.commit.committer import Committer
 from freshet.storage.exceptions import InvalidRequestError
-from freshet.storage.filters.predicate import Predicate
 from freshet.storage.logs.log_systems import LoggedTable, LogProvider, log_system
 from freshet.storage.logs.readers import LogSplitStream
 from freshet.storage.logs.writers import PUBLISHER_CONSUMER, WITHOUT_LOG, ChangeSink, LogPublisher, TableLog, TaskLog
@@ -41,7 +40,7 @@ class TableLogs:
 
         def history(schema_id: int) -> LogHistory:
             store = self._store if schema_id == self._store.schema.id else self._store.at_schema(schema_id)
-            return LogHistory(store, StartRequest.of(None, None, None), consumer_id=PUBLISHER_CONSUMER)
+            return LogHistory(store, StreamRequest(consumer_id=PUBLISHER_CONSUMER))
 
         if not self._options.publishes_changes:
             raise InvalidRequestError(
@@ -138,28 +137,10 @@ class TableLogs:
             )
         return False
 
-    def split_stream(
-        self,
-        request: StartRequest,
-        isolation: str,
-        *,
-        columns: Sequence[str] | None,
-        predicate: Predicate | None,
-        consumer_id: str | None,
-        with_snapshot_id: bool,
-    ) -> LogSplitStream:
+    def split_stream(self, request: StreamRequest, isolation: str) -> LogSplitStream:
         """Reads snapshots, then the log."""
         system = self._system
-        history = LogHistory(
-            self._store,
-            request,
-            columns=columns,
-            filter=predicate,
-            consumer_id=consumer_id,
-            with_snapshot_id=with_snapshot_id,
-            shows_open_rows=isolation.lower() == "speculative",
-        )
-        return system.split_stream(self.logged_table, history, isolation)
+        return system.split_stream(self.logged_table, LogHistory(self._store, request), isolation)
 
     @property
     def _system(self) -> LogProvider:

@@ -17,7 +17,7 @@ from freshet.storage.exceptions import InvalidRequestError, RetryableError
 from freshet.storage.io.local_file_io import LocalFileIO
 from freshet.storage.logs.writers import TaskLog
 from freshet.storage.table import Table
-from freshet.storage.table_engine import SplitStream, StreamLimit
+from freshet.storage.table_engine import SplitStream, StreamLimit, StreamRequest
 from tests.kit.fake_log import FakeLog
 from tests.kit.log_model import Counts, run_schedule
 from tests.kit.log_model_pieces import PieceReader
@@ -37,7 +37,7 @@ class Query:
         self.offset = self.stream.first().to_document()
 
     def start(self) -> None:
-        stream = self.table.engine.split_stream(**self.asked)
+        stream = self.table.engine.split_stream(StreamRequest(**self.asked))
         assert isinstance(stream, LogSplitStream)
         self.stream = stream
 
@@ -398,7 +398,7 @@ def test_a_start_beyond_its_end_is_refused(log: FakeLog, tmp_path: Path) -> None
 def test_a_reader_of_snapshots_alone_may_go_on_with_the_log(log: FakeLog, tmp_path: Path) -> None:
     table = make_logged(tmp_path)
     write(table, "+I 1 a")
-    alone = table.engine.split_stream(isolation="none")
+    alone = table.engine.split_stream(StreamRequest(isolation="none"))
     assert isinstance(alone, SplitStream)
     within = alone.first().to_document()
     after = alone.advance(alone.first(), StreamLimit()).to_document()
@@ -433,13 +433,13 @@ def test_what_cannot_be_read_is_refused(log: FakeLog, tmp_path: Path) -> None:
     with pytest.raises(InvalidRequestError, match="upserts=True"):
         upserts.engine.split_stream()
     with pytest.raises(LogConfigError, match="logs no rows before updates"):
-        upserts.engine.split_stream(isolation="speculative", upserts=True)
+        upserts.engine.split_stream(StreamRequest(isolation="speculative", upserts=True))
     with pytest.raises(InvalidRequestError, match="isolation is one of"):
-        make_logged(tmp_path / "2", kafka__topic="t2").engine.split_stream(isolation="serializable")
+        make_logged(tmp_path / "2", kafka__topic="t2").engine.split_stream(StreamRequest(isolation="serializable"))
     plain = make_logged(tmp_path / "3", log__system="none")
     assert isinstance(plain.engine.split_stream(), SplitStream)
     with pytest.raises(InvalidRequestError, match="has no log"):
-        plain.engine.split_stream(isolation="committed")
+        plain.engine.split_stream(StreamRequest(isolation="committed"))
 
 
 def test_small_batches_carry_what_the_planning_reader_has_fetched(log: FakeLog, tmp_path: Path) -> None:
@@ -473,7 +473,7 @@ def test_looking_for_more_reads_five_files_and_lists_none(
 ) -> None:
     table = make_logged(tmp_path)
     write(table, "+I 1 a")
-    stream = table.engine.split_stream(isolation=isolation, scan_mode="latest")
+    stream = table.engine.split_stream(StreamRequest(isolation=isolation, scan_mode="latest"))
     position = stream.first()
     for _ in range(2):
         calls.clear()
@@ -487,7 +487,7 @@ def test_rows_that_wake_a_reader_are_shown_before_it_looks_for_snapshots(
 ) -> None:
     table = make_logged(tmp_path)
     write(table, "+I 1 a")
-    stream = table.engine.split_stream(isolation="speculative", scan_mode="latest")
+    stream = table.engine.split_stream(StreamRequest(isolation="speculative", scan_mode="latest"))
     position = stream.first()
     assert stream.advance(position, StreamLimit(snapshots=1)) == position
     commit = begun(table, "+I 1 b")

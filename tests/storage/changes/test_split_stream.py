@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from freshet.storage.exceptions import InvalidRequestError, NotFoundError, RetryableError
 from freshet.storage.io.env import local_env
-from freshet.storage.table_engine import SplitStream, StreamLimit, StreamPosition
+from freshet.storage.table_engine import SplitStream, StreamLimit, StreamPosition, StreamRequest
 from tests.kit.hypothesis_profile import examples
 from tests.storage.changes.change_tables import LoggedTable, read_changes, row
 
@@ -33,7 +33,7 @@ def make(folder: Path, **more: Any) -> LoggedTable:
 
 
 def stream(logged: LoggedTable, **asked: Any) -> SplitStream:
-    return logged.table.engine.split_stream(**{"with_snapshot_id": True, **asked})
+    return logged.table.engine.split_stream(StreamRequest(**{"with_snapshot_id": True, **asked}))
 
 
 def travelled(position: StreamPosition) -> StreamPosition:

@@ -14,7 +14,6 @@ from freshet.pipeline.config.rules import nearest
 from freshet.pipeline.config.stream_options import (
     ISOLATION_OPTION,
     PlannedStream,
-    column_list,
     stream_options,
     table_for,
 )
@@ -40,7 +39,7 @@ def planned_stream(source: TableSourceConfig, table: Table) -> PlannedStream:
     """The changes asked for; raises as `TableEngine.split_stream` does."""
     options = stream_options(source.given)
     assert options is not None
-    return options.stream(table, column_list(source.given))
+    return options.stream(table)
 
 
 def source_problems(config: PipelineConfig) -> Iterator[Problem]:
@@ -92,7 +91,7 @@ def _problems(
 def _why_rows_would_stay(config: PipelineConfig, table: TableSourceConfig) -> str | None:
     """Why the target that is there would not undo rows that are taken back; the file was looked at before."""
     options, catalog = stream_options(table.given), Catalog(config.table.warehouse)
-    if options is None or options.isolation != "speculative" or not catalog.has_table(config.table.name):
+    if options is None or options.request.isolation != "speculative" or not catalog.has_table(config.table.name):
         return None
     schema = catalog.table(config.table.name).schema
     given = {**schema.options, **config.table.write_options}

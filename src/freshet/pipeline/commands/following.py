@@ -10,7 +10,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
 from freshet.pipeline.batch.table_sink import table_sink
-from freshet.pipeline.config.stream_options import ISOLATION_OPTION, column_list, stream_options, table_for
+from freshet.pipeline.config.stream_options import ISOLATION_OPTION, stream_options, table_for
 from freshet.pipeline.config.table_source_rules import keeps_what_is_taken_back
 from freshet.pipeline.errors.failure import kind_of
 from freshet.pipeline.exceptions import InvalidRequestError, PipelineFailedError, brief_reason
@@ -68,7 +68,7 @@ def _check(options: Mapping[str, str], into: str | None) -> None:
     table = table_for(catalog.table(options["table"]), options)
     asked = stream_options(options)
     assert asked is not None
-    asked.stream(table, column_list(options))
+    asked.stream(table)
     if into is None:
         return
     target = catalog.table(into)
@@ -76,7 +76,7 @@ def _check(options: Mapping[str, str], into: str | None) -> None:
         raise InvalidRequestError(f"--into {into} is the table that is read: it would follow itself")
     if not target.schema.has_primary_key and table.schema.has_primary_key:
         raise InvalidRequestError(f"--into {into}: a table without a primary key cannot apply updates and deletions")
-    if asked.isolation == "speculative":
+    if asked.request.isolation == "speculative":
         reason = keeps_what_is_taken_back(target.options)
         if reason is not None:
             raise InvalidRequestError(

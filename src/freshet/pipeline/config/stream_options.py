@@ -6,13 +6,13 @@ What they mean stands in `sources.stream_source`. Needs no Spark.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from freshet.pipeline.exceptions import InvalidRequestError
 from freshet.storage.table import Table
-from freshet.storage.table_engine import LogSplitStream, SplitStream, StreamLimit
+from freshet.storage.table_engine import LogSplitStream, SplitStream, StreamLimit, StreamRequest
 
 FILTER_OPTION: Final = "filter"
 COLUMNS_OPTION: Final = "columns"
@@ -51,29 +51,12 @@ PlannedStream = SplitStream | LogSplitStream
 class StreamOptions:
     """What the options of a streaming frame ask for."""
 
-    mode: str
-    snapshot_id: int | None = None
-    timestamp_ms: int | None = None
-    consumer_id: str | None = None
-    with_snapshot_id: bool = False
-    upserts: bool = False
-    isolation: str | None = None
-    filter: str | None = None
-    limit: StreamLimit = StreamLimit()  # noqa: RUF009 - a frozen value
+    request: StreamRequest
+    limit: StreamLimit
 
-    def stream(self, table: Table, columns: Sequence[str] | None) -> PlannedStream:
+    def stream(self, table: Table) -> PlannedStream:
         """The changes asked for; raises as `Table.stream` does."""
-        return table.engine.split_stream(
-            columns,
-            self.filter,
-            scan_mode=self.mode,
-            from_snapshot=self.snapshot_id,
-            from_timestamp=self.timestamp_ms,
-            consumer_id=self.consumer_id,
-            with_snapshot_id=self.with_snapshot_id,
-            upserts=self.upserts,
-            isolation=self.isolation,
-        )
+        return table.engine.split_stream(self.request)
 
 
 def stream_options(options: Mapping[str, str]) -> StreamOptions | None:
@@ -89,19 +72,19 @@ def stream_options(options: Mapping[str, str]) -> StreamOptions | None:
         return None
     if TAG_OPTION in options:
         raise InvalidRequestError(f"a stream cannot begin at a tag ({TAG_OPTION}); give {SNAPSHOT_OPTION}")
-    return StreamOptions(
-        mode,
-        snapshot_id=whole_number(options, SNAPSHOT_OPTION),
-        timestamp_ms=whole_number(options, TIMESTAMP_OPTION),
+    request = StreamRequest(
+        columns=column_list(options),
+        filter=options.get(FILTER_OPTION),
+        scan_mode=mode,
+        from_snapshot=whole_number(options, SNAPSHOT_OPTION),
+        from_timestamp=whole_number(options, TIMESTAMP_OPTION),
         consumer_id=options.get(CONSUMER_OPTION),
         with_snapshot_id=_flag(options, SNAPSHOT_COLUMN_OPTION),
         upserts=_flag(options, UPSERTS_OPTION),
-        filter=options.get(FILTER_OPTION),
         isolation=_isolation(options),
-        limit=StreamLimit(
-            *(_count(options, option) for option in (FILES_OPTION, BYTES_OPTION, ROWS_OPTION, OFFSETS_OPTION))
-        ),
     )
+    limits = (_count(options, option) for option in (FILES_OPTION, BYTES_OPTION, ROWS_OPTION, OFFSETS_OPTION))
+    return StreamOptions(request, StreamLimit(*limits))
 
 
 def table_for(table: Table, options: Mapping[str, str]) -> Table:

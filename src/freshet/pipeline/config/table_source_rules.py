@@ -49,7 +49,7 @@ def table_source(
         yield Problem(
             (*key_path, "table", "name"), f"{table.name} is the table that is written: it would follow itself"
         )
-    if options is not None and options.isolation == "speculative":
+    if options is not None and options.request.isolation == "speculative":
         try:
             reason = keeps_what_is_taken_back(config.table.written_options)
         except InvalidStorageRequestError:

@@ -84,7 +84,7 @@ class FreshetDataSource(DataSource):
         """The columns that a read gives when no schema is given."""
         options = stream_options(self.options)
         if options is not None:
-            return stream_struct(options.stream(self._table(), column_list(self.options)))
+            return stream_struct(options.stream(self._table()))
         return spark_struct(self._scan(column_list(self.options)).fields)
 
     def reader(self, schema: spark.StructType) -> DataSourceReader:
@@ -103,7 +103,7 @@ class FreshetDataSource(DataSource):
                 f"a stream needs the option {MODE_OPTION!r}: latest-full gives the rows of now and then each change, "
                 "latest only what is committed from now on"
             )
-        stream = options.stream(self._table(), column_list(self.options))
+        stream = options.stream(self._table())
         check_stream_schema(stream, schema)
         return ChangeStreamReader(stream, options.limit)
 

@@ -8,7 +8,7 @@ id, as old files are. Their kinds are well-formed after the filter too (`kind_re
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -21,52 +21,38 @@ from freshet.storage.changes.consumer_progress import ConsumerProgress
 from freshet.storage.changes.history import ChangeHistory
 from freshet.storage.changes.kind_repair import repaired_kinds, unchanged_pairs
 from freshet.storage.changes.planner import ChangePlanner
-from freshet.storage.changes.reader import ChangeReader
-from freshet.storage.changes.stream_start import StartRequest, stream_start
-from freshet.storage.filters.predicate import Predicate
+from freshet.storage.changes.stream_request import StreamRequest
+from freshet.storage.changes.stream_start import stream_start
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.arrow_types import arrow_field, arrow_schema
 from freshet.storage.model.data_type import DataField
 from freshet.storage.model.row_kind import KIND_TEXTS, ROW_KIND_COLUMN
 from freshet.storage.model.snapshot import CommitKind, Snapshot
 from freshet.storage.model.split import SNAPSHOT_ID_COLUMN, ChangeSplit
-from freshet.storage.scan.pruning import ScanFilter
-from freshet.storage.scan.split_reader import check_columns
 from freshet.storage.scan.table_scan import decoders
 
 
 class LogHistory:
-    """Of one table, for one reader. `shows_open_rows`: its rows may belong to no snapshot yet."""
+    """Of one table, for one reader."""
 
-    def __init__(
-        self,
-        store: TableStore,
-        request: StartRequest,
-        *,
-        columns: Sequence[str] | None = None,
-        filter: Predicate | None = None,  # noqa: A002  # the word every reader library uses
-        consumer_id: str | None = None,
-        with_snapshot_id: bool = False,
-        shows_open_rows: bool = False,
-    ) -> None:
-        store.check_is_there()
+    def __init__(self, store: TableStore, request: StreamRequest) -> None:
         self._store = store
         self._request = request
-        self._filter = ScanFilter.bind(store.schema, filter)
-        self._reader = ChangeReader(store, check_columns(store, columns), self._filter, with_snapshot_id)
+        self._start = request.start
+        self._reader = request.reader(store)
+        self._filter = self._reader.scan_filter
         self._planner = ChangePlanner(store, self._filter)
         self._history = ChangeHistory(store)
         self._rules = ChangeRules.of(store.options)
         self._mapping = lru_cache(maxsize=16)(self._read_columns)
-        self._shows_open_rows = shows_open_rows
-        self._progress = ConsumerProgress(store, consumer_id)
+        self._progress = ConsumerProgress(store, request.consumer_id)
 
     @property
     def schema(self) -> pa.Schema:
         """Columns that come out; `_SNAPSHOT_ID` is NULL in rows that belong to no snapshot yet."""
         schema = self._reader.schema
         index = schema.get_field_index(SNAPSHOT_ID_COLUMN) if self._reader.with_snapshot_id else -1
-        if index < 0 or not self._shows_open_rows:
+        if index < 0 or not self._request.is_speculative:
             return schema
         return schema.set(index, schema.field(index).with_nullable(True))
 
@@ -82,7 +68,7 @@ class LogHistory:
 
     def start(self) -> tuple[int, Snapshot | None]:
         """Where the consumer stopped, else where the scan mode begins; of a table without snapshots, its first."""
-        found = stream_start(self._store, self._history, self._request, self._progress.consumer_id)
+        found = stream_start(self._store, self._history, self._start, self._progress.consumer_id)
         return (self._history.latest_id() + 1, None) if found is None else (found.next_id, found.state)
 
     def first_rows(self, snapshot_id: int) -> Snapshot:
@@ -199,17 +185,7 @@ class LogHistory:
         return ChangeSource.REPLACED if is_silent else source
 
     def __reduce__(self) -> tuple[Any, ...]:
-        reopened = partial(
-            LogHistory,
-            self._store,
-            self._request,
-            columns=self._reader.columns,
-            filter=None if self._filter is None else self._filter.predicate,
-            consumer_id=self._progress.consumer_id,
-            with_snapshot_id=self._reader.with_snapshot_id,
-            shows_open_rows=self._shows_open_rows,
-        )
-        return reopened, ()
+        return LogHistory, (self._store, self._request)
 
 
 def _as_inserts(rows: pa.RecordBatch) -> pa.RecordBatch:

@@ -1,7 +1,7 @@
 """A stream in pieces: positions and splits, for an engine that plans on one machine and reads on many, and for the loop
 of `Table.stream`.
 
-    stream = table.split_stream(scan_mode="latest-full")
+    stream = table.engine.split_stream(StreamRequest(scan_mode="latest-full"))
     start  = stream.first()                        where it begins
     end    = stream.advance(start, StreamLimit())  as far as has been committed, or as the limit allows
     splits = stream.splits(start, end)             in the order of the snapshots; the same ones again for the same two
@@ -18,8 +18,7 @@ Source: MERGING.md §7.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -27,41 +26,27 @@ import pyarrow as pa
 from freshet.storage.changes.consumer_progress import ConsumerProgress
 from freshet.storage.changes.follower import Follower
 from freshet.storage.changes.history import ChangeHistory
-from freshet.storage.changes.reader import ChangeReader
 from freshet.storage.changes.stream_position import StreamPosition
-from freshet.storage.changes.stream_start import StartRequest, stream_start
-from freshet.storage.filters.predicate import Predicate
+from freshet.storage.changes.stream_request import StreamRequest
+from freshet.storage.changes.stream_start import stream_start
 from freshet.storage.metadata.table_store import TableStore
 from freshet.storage.model.data_type import DataField
 from freshet.storage.model.split import ChangeSplit
 from freshet.storage.model.stream_step import Budget, StreamLimit, by_bucket
-from freshet.storage.scan.pruning import ScanFilter
-from freshet.storage.scan.split_reader import check_columns
 from freshet.storage.scan.table_scan import decoders
 
 
 class SplitStream:
     """Changes of one table from a position on; `TableEngine.split_stream` gives it. Belongs to one thread."""
 
-    def __init__(
-        self,
-        store: TableStore,
-        request: StartRequest,
-        *,
-        columns: Sequence[str] | None = None,
-        filter: Predicate | None = None,  # noqa: A002  # the word every reader library uses
-        consumer_id: str | None = None,
-        with_snapshot_id: bool = False,
-    ) -> None:
-        store.check_is_there()
+    def __init__(self, store: TableStore, request: StreamRequest) -> None:
         self._store = store
         self._request = request
-        self._filter = ScanFilter.bind(store.schema, filter)
-        self._reader = ChangeReader(store, check_columns(store, columns), self._filter, with_snapshot_id)
+        self._start = request.start
+        self._reader = request.reader(store)
         self._history = ChangeHistory(store)
-        self._consumer_id = consumer_id
-        self._progress = ConsumerProgress(store, consumer_id)
-        self._follower = Follower(store, self._filter)
+        self._progress = ConsumerProgress(store, request.consumer_id)
+        self._follower = Follower(store, self._reader.scan_filter)
 
     @property
     def schema(self) -> pa.Schema:
@@ -79,7 +64,7 @@ class SplitStream:
 
     def begin(self) -> StreamPosition | None:
         """Where the consumer stopped, else where the scan mode begins; None while there is no snapshot for that."""
-        start = stream_start(self._store, self._history, self._request, self._consumer_id)
+        start = stream_start(self._store, self._history, self._start, self._progress.consumer_id)
         if start is None:
             return None
         if start.state is not None:
@@ -157,13 +142,4 @@ class SplitStream:
         self._progress.moved(end.snapshot_id, is_state=end.is_state)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        reopened = partial(
-            SplitStream,
-            self._store,
-            self._request,
-            columns=self._reader.columns,
-            filter=None if self._filter is None else self._filter.predicate,
-            consumer_id=self._consumer_id,
-            with_snapshot_id=self._reader.with_snapshot_id,
-        )
-        return reopened, ()
+        return SplitStream, (self._store, self._request)
